@@ -1,0 +1,1 @@
+"""Tells people about transitions, or records why not."""

@@ -1,0 +1,1 @@
+"""Turns telemetry and events into findings, incidents and transitions."""

@@ -1,0 +1,1 @@
+"""The agent on every node: reads sensors, spools, ships, serves /metrics."""

@@ -1,0 +1,1 @@
+"""Who holds a GPU."""

@@ -1,0 +1,1 @@
+"""Reads of one kind of sensor each."""

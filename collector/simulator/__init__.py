@@ -1,0 +1,1 @@
+"""A simulated cluster, played by one process."""

@@ -1,0 +1,64 @@
+"""The command line: one program, a command per service. It finds services and imports none."""
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+
+from . import __version__
+
+# What each command does, in the order in which people meet them.
+COMMANDS: dict[str, str] = {
+    "up": "run everything on this machine, with one Ctrl-C to end it",
+    "url": "print a fresh address that signs its opener in to the dashboard",
+    "inject": "make a fault happen in a simulated node, or clear it",
+    "collect": "read this node's sensors and send them to the hub",
+    "simulate": "play a simulated cluster towards the hub",
+    "hub": "keep telemetry and records, and answer for them",
+    "analyze": "turn telemetry and events into incidents",
+    "alert": "tell people about incidents",
+    "dashboard": "serve the pages",
+}
+
+# Started by other commands, not by people.
+INTERNAL = frozenset({"read"})
+
+
+def usage() -> str:
+    """The help text."""
+    width = max(map(len, COMMANDS)) + 2
+    rows = "\n".join(f"  {name:<{width}}{text}" for name, text in COMMANDS.items())
+    return (
+        "usage: gpuvigil COMMAND [--config FILE] ...\n\n"
+        "Watches a GPU cluster: idle GPUs, failing hardware, network bottlenecks.\n\n"
+        f"{rows}\n\n'gpuvigil COMMAND --help' says more. 'gpuvigil --version' says which this is."
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code, 2 for a command that is not known."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in {"-h", "--help", "help"}:
+        print(usage())
+        return 0 if given else 2
+    if given[0] == "--version":
+        print(f"gpuvigil {__version__}")
+        return 0
+    name, rest = given[0], given[1:]
+    if name not in COMMANDS and name not in INTERNAL:
+        print(f"gpuvigil: {name!r} is not a command; see 'gpuvigil --help'", file=sys.stderr)
+        return 2
+    (found,) = entry_points(group="gpuvigil.commands", name=name)
+    try:
+        command = found.load()
+    except ModuleNotFoundError as error:
+        print(
+            f"gpuvigil {name}: the package {error.name!r} is missing; install gpuvigil[all]",
+            file=sys.stderr,
+        )
+        return 1
+    code: int = command(rest)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

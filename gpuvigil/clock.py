@@ -1,0 +1,79 @@
+"""Where time comes from, so that tests own it."""
+
+import threading
+import time
+from datetime import datetime, timedelta, timezone
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time in UTC, a monotonic reading that never steps back, and a way to wait."""
+
+    def now(self) -> datetime:
+        """The wall clock, aware, in UTC. It may step when an operator or NTP sets it."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; only differences mean something."""
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        """Wait until `stop` is set or `seconds` have passed; true when it is set."""
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        return stop.wait(max(seconds, 0.0))
+
+
+class ManualClock:
+    """A clock that moves only when told to; waiting moves it, so loops run without delay."""
+
+    def __init__(self, start: datetime) -> None:
+        self._now = start
+        self._elapsed = 0.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        self.advance(seconds)
+        return stop.is_set()
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+        self._elapsed += seconds
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def to_ns(at: datetime) -> int:
+    """Nanoseconds since 1970 of an aware time, exact to the microsecond it carries."""
+    delta = at - EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000
+
+
+def from_ns(nanoseconds: int) -> datetime:
+    """The aware UTC time of nanoseconds since 1970, cut to microseconds."""
+    return EPOCH + timedelta(microseconds=nanoseconds // 1_000)
+
+
+def to_text(at: datetime) -> str:
+    """RFC 3339 in UTC with microseconds: `2026-01-31T12:00:00.000000Z`. Sorts as text."""
+    return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_text(text: str) -> datetime:
+    """The time that `to_text` wrote; also without a fraction. Raises ValueError otherwise."""
+    form = "%Y-%m-%dT%H:%M:%S.%fZ" if "." in text else "%Y-%m-%dT%H:%M:%SZ"
+    return datetime.strptime(text, form).replace(tzinfo=timezone.utc)

@@ -1,0 +1,349 @@
+"""One TOML file plus `GPUVIGIL_<SECTION>_<KEY>` variables, checked against these dataclasses.
+
+An unknown key, a wrong type or a secret file that cannot be read gives one line and exit code 2.
+Durations are numbers of seconds. The tables of `docs/settings.md` are written from this file.
+"""
+
+import os
+import re
+import sys
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+from .model import SIMULATED_CLUSTER, Severity
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def _setting(default: Any, text: str) -> Any:
+    """A setting with its default and its sentence for the documentation."""
+    if isinstance(default, tuple):
+        return field(default=default, metadata={"text": text})
+    return field(default_factory=lambda: default, metadata={"text": text})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSettings:
+    """The hub, and how everybody reaches it."""
+
+    url: str = _setting("http://127.0.0.1:8428", "where collectors and services reach the hub")
+    listen: str = _setting("127.0.0.1", "address the hub listens on")
+    port: int = _setting(8428, "port the hub listens on; 0 takes a free one")
+    data_directory: Path = _setting(Path("data"), "where the store and the records live")
+    bucket: str = _setting("gpuvigil", "the one bucket of the InfluxDB-compatible write path")
+    collector_token_file: Path | None = _setting(
+        None, "token that may write telemetry, events, allocations, inventory"
+    )
+    service_token_file: Path | None = _setting(None, "token that may do everything")
+    commit_seconds: float = _setting(1.0, "telemetry is committed this often; events at once")
+    queue_bytes: int = _setting(
+        64 * 1024 * 1024, "telemetry waiting for its commit; more is answered 429"
+    )
+    body_bytes: int = _setting(16 * 1024 * 1024, "largest body, inflated")
+    retention_hours: float = _setting(48.0, "telemetry older than this is forgotten")
+    memory_limit_bytes: int = _setting(1024 * 1024 * 1024, "memory that the embedded store may use")
+    threads: int = _setting(2, "threads of the embedded store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorSettings:
+    """The agent on a node."""
+
+    cluster: str = _setting("local", "name of the cluster this node belongs to")
+    node: str = _setting("", "name of this node; empty takes the host name")
+    rack: str = _setting("", "name of the rack, for the map; empty groups nodes by name")
+    tick_seconds: float = _setting(10.0, "numbers are read and sent this often")
+    driver_timeout_seconds: float = _setting(
+        2.0, "a driver call that takes longer counts as not answering"
+    )
+    reader_patience_seconds: float = _setting(
+        30.0, "a reader none of whose calls return for this long is replaced"
+    )
+    port_poll_seconds: float = _setting(
+        1.0, "network ports are looked at this often for changes of state"
+    )
+    gpus: bool = _setting(True, "read NVIDIA GPUs")
+    sysfs_root: Path = _setting(Path("/sys"), "where sysfs is mounted")
+    proc_root: Path = _setting(Path("/proc"), "where procfs is mounted")
+    spool_directory: Path = _setting(Path("spool"), "where bodies wait while the hub is away")
+    spool_bytes: int = _setting(
+        256 * 1024 * 1024, "most bytes that may wait; the oldest are dropped and counted"
+    )
+    metrics_listen: str = _setting("127.0.0.1", "address of /metrics")
+    metrics_port: int = _setting(9431, "port of /metrics; 0 takes a free one, -1 serves none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatorSettings:
+    """The simulated cluster; marked as simulated wherever it shows."""
+
+    nodes: int = _setting(0, "nodes to simulate; 0 simulates none")
+    gpus_per_node: int = _setting(8, "GPUs of a simulated node")
+    tick_seconds: float = _setting(1.0, "simulated numbers are read and sent this often")
+    seed: int = _setting(1, "the same seed gives the same cluster")
+    faults_file: Path = _setting(
+        Path("faults.json"), "what `gpuvigil inject` writes and the simulated sensors read"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzerSettings:
+    """When numbers become findings, and findings incidents."""
+
+    tick_seconds: float = _setting(
+        10.0, "a pass over the fleet is made this often; events wake it at once"
+    )
+    window_seconds: float = _setting(60.0, "span of telemetry a pass looks at")
+    idle_after_seconds: float = _setting(1800.0, "a held GPU at 0 % for this long is idle")
+    idle_below_percent: float = _setting(1.0, "utilisation under this counts as nothing computed")
+    silent_after_seconds: float = _setting(
+        30.0, "a node without data for this long stopped reporting; at least three of its ticks"
+    )
+    port_down_seconds: float = _setting(
+        0.0, "a port that was up is down for this long before it is an incident"
+    )
+    port_flap_count: int = _setting(
+        3, "times down within the flap window that make a flapping port"
+    )
+    port_flap_window_seconds: float = _setting(600.0, "span in which a flapping port is counted")
+    passing_xid_seconds: float = _setting(
+        600.0, "an Xid that asks for no reset stands this long after it was last seen"
+    )
+    clear_seconds: float = _setting(
+        30.0,
+        "an incident whose cause is gone for this long is resolved; a seen cure resolves at once",
+    )
+    late_after_seconds: float = _setting(
+        120.0, "events that arrive later than this are recorded and page nobody"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """A receiver that takes Alertmanager's webhook format, version 4."""
+
+    name: str = _setting("webhook", "name of the channel, in notices and in the log")
+    url: str = _setting("", "where to post; the URL is a secret: better in url_file")
+    url_file: Path | None = _setting(None, "file that holds the URL")
+    minimum_severity: str = _setting(
+        "warning", "critical, warning or info: less severe incidents are not sent"
+    )
+    send_resolved: bool = _setting(True, "tell also when an incident is resolved")
+    timeout_seconds: float = _setting(10.0, "a receiver that takes longer is tried again later")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertsSettings:
+    """Who is told, and how often."""
+
+    external_url: str = _setting(
+        "http://127.0.0.1:8501", "address of the dashboard, for links in messages"
+    )
+    update_seconds: float = _setting(
+        300.0, "an update of an open incident goes out at most this often"
+    )
+    repeat_seconds: float = _setting(
+        14400.0, "a critical incident that stays open is told again after this long"
+    )
+    give_up_seconds: float = _setting(
+        86400.0, "a message that could not be delivered for this long is set aside, visibly"
+    )
+    webhooks: tuple[WebhookSettings, ...] = _setting((), "receivers, as [[alerts.webhooks]]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardSettings:
+    """The pages."""
+
+    listen: str = _setting("127.0.0.1", "address the pages are served on")
+    port: int = _setting(8501, "port the pages are served on; 0 takes a free one")
+    refresh_seconds: float = _setting(2.0, "an open page renews itself this often")
+    secrets_directory: Path = _setting(
+        Path("secrets"), "where the sign-in secret and the one-time tokens live"
+    )
+    session_hours: float = _setting(168.0, "a sign-in lasts this long")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What the services say about themselves."""
+
+    level: str = _setting("info", "debug, info, warning or error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration; a section per service."""
+
+    hub: HubSettings = _setting(HubSettings(), "the hub")
+    collector: CollectorSettings = _setting(CollectorSettings(), "the collector")
+    simulator: SimulatorSettings = _setting(SimulatorSettings(), "the simulated cluster")
+    analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")
+    alerts: AlertsSettings = _setting(AlertsSettings(), "alerts")
+    dashboard: DashboardSettings = _setting(DashboardSettings(), "the dashboard")
+    log: LogSettings = _setting(LogSettings(), "the log")
+
+
+def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
+    """The configuration of `path` (none: defaults), with variables laid over it.
+
+    Relative paths in the file are relative to the file. Raises ConfigError with one line.
+    """
+    text, base = "", Path()
+    if path is not None:
+        try:
+            text, base = path.read_text(encoding="utf-8"), path.parent
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read {path}: {error.strerror}; name it with --config"
+            ) from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path} is not UTF-8 text") from None
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    where = _Where(str(path), text, base)
+    config: Config = _build(Config, _with_variables(tree, environment), where, ())
+    _check(config, where)
+    return config
+
+
+def read_secret(path: Path, what: str) -> str:
+    """The one line of a secret file; ConfigError names the file and never its content."""
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read the {what} in {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the {what} in {path} is not text") from None
+    if not secret or "\n" in secret:
+        raise ConfigError(f"the {what} in {path} must be exactly one line")
+    return secret
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """The file that is read, to say in which line a key stands."""
+
+    name: str
+    text: str
+    base: Path
+
+    def of(self, keys: tuple[str, ...]) -> str:
+        variable = "GPUVIGIL_" + "_".join(keys).upper()
+        if variable in os.environ:
+            return variable
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if re.match(rf"\s*\[*\s*[\w.]*\b{re.escape(keys[-1])}\b\s*(=|\])", line):
+                return f"{self.name}, line {number}, {'.'.join(keys)}"
+        return f"{self.name}, {'.'.join(keys)}"
+
+
+def _with_variables(tree: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """`tree` with `GPUVIGIL_HUB_PORT=8428` laid over `[hub] port`; values stay text."""
+    sections = {section.name: section for section in fields(Config)}
+    for variable, value in environment.items():
+        section, _, key = variable.removeprefix("GPUVIGIL_").lower().partition("_")
+        if variable.startswith("GPUVIGIL_") and section in sections:
+            if not isinstance(tree.setdefault(section, {}), dict):
+                raise ConfigError(f"[{section}] must be a table")
+            tree[section] = {**tree[section], key: _Text(value)}
+    return tree
+
+
+class _Text(str):
+    """A value from a variable: text that may stand for a number."""
+
+    __slots__ = ()
+
+
+def _build(cls: Any, tree: Any, where: _Where, keys: tuple[str, ...]) -> Any:
+    """A settings object from a TOML table."""
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{where.of(keys)}: must be a table")
+    known = {setting.name for setting in fields(cls)}
+    for key in tree:
+        if key not in known:
+            raise ConfigError(
+                f"{where.of((*keys, key))}: unknown key; known are {', '.join(sorted(known))}"
+            )
+    hints = typing.get_type_hints(cls)
+    values = {key: _value(hints[key], tree[key], where, (*keys, key)) for key in tree}
+    return cls(**values)
+
+
+def _value(kind: Any, value: Any, where: _Where, keys: tuple[str, ...]) -> Any:
+    """`value` as `kind`, or ConfigError with the place and what was expected."""
+    if typing.get_origin(kind) is types.UnionType:
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where.of(keys)}: must be a list")
+        return tuple(_value(typing.get_args(kind)[0], item, where, keys) for item in value)
+    if is_dataclass(kind):
+        return _build(kind, value, where, keys)
+    if kind is Path and isinstance(value, str):
+        return where.base / Path(value).expanduser()
+    return _scalar(kind, value, where, keys)
+
+
+def _scalar(kind: Any, value: Any, where: _Where, keys: tuple[str, ...]) -> Any:
+    if isinstance(value, _Text) and kind is not str:
+        try:
+            return {"true": True, "false": False}[value.lower()] if kind is bool else kind(value)
+        except (ValueError, KeyError):
+            raise ConfigError(f"{where.of(keys)}: {value!r} is not {_NAMES[kind]}") from None
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is kind or (kind is str and isinstance(value, _Text)):
+        return str(value) if kind is str else value
+    raise ConfigError(f"{where.of(keys)}: {value!r} is not {_NAMES[kind]}")
+
+
+_NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    Path: "a path",
+}
+
+
+def _check(config: Config, where: _Where) -> None:
+    """What types cannot say."""
+    if config.collector.cluster == SIMULATED_CLUSTER:
+        raise ConfigError(
+            f"{where.of(('collector', 'cluster'))}: {SIMULATED_CLUSTER!r} is the name of simulated"
+            " data; choose another"
+        )
+    _check_one_of(where, ("log", "level"), config.log.level, _LEVELS)
+    for section in fields(Config):
+        settings = getattr(config, section.name)
+        for name in _POSITIVE & {setting.name for setting in fields(settings)}:
+            if getattr(settings, name) <= 0:
+                raise ConfigError(f"{where.of((section.name, name))}: must be more than 0")
+    for webhook in config.alerts.webhooks:
+        if not webhook.url and webhook.url_file is None:
+            raise ConfigError(
+                f"{where.of(('alerts', 'webhooks'))}: {webhook.name!r} needs url or url_file"
+            )
+        keys = ("alerts", "webhooks", "minimum_severity")
+        _check_one_of(where, keys, webhook.minimum_severity, [s.value for s in Severity])
+
+
+_POSITIVE = frozenset({"tick_seconds", "commit_seconds", "refresh_seconds"})
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _check_one_of(where: _Where, keys: tuple[str, ...], value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{where.of(keys)}: {value!r} is not one of {', '.join(allowed)}")

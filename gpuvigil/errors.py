@@ -1,0 +1,57 @@
+"""Everything gpuvigil raises on purpose.
+
+GpuvigilError                 what, where and what to do, in one line
+├── ConfigError               the configuration is wrong: exit code 2, nothing was started
+├── HubError                  talking to the hub failed
+│   ├── HubUnavailable        no answer, or 429 / 5xx: try again later, lose nothing
+│   └── HubRefused            4xx: the request is at fault and must not be repeated as it is
+├── LifecycleError            a signal that the incident's state does not allow: our own bug
+├── StoreError                the time-series store cannot do what was asked
+└── SensorError               one sensor could not be read; its neighbours still can
+"""
+
+from typing import ClassVar
+
+
+class GpuvigilError(Exception):
+    """What went wrong, where, and what to do, in one line."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(GpuvigilError):
+    """The configuration is wrong; names the file or variable, the key and the remedy."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class HubError(GpuvigilError):
+    """Talking to the hub failed."""
+
+
+class HubUnavailable(HubError):
+    """The hub gave no answer, or asked to come back later."""
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class HubRefused(HubError):
+    """The hub answered 4xx: repeating the same request cannot help."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class LifecycleError(GpuvigilError):
+    """A signal that the table of transitions does not know for this state."""
+
+
+class StoreError(GpuvigilError):
+    """The time-series store cannot do what was asked."""
+
+
+class SensorError(GpuvigilError):
+    """One sensor could not be read."""

@@ -1,0 +1,184 @@
+"""What can be wrong, in plain words, and the Xid table with a source for every row."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from importlib.resources import files
+
+from .model import Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that can be wrong: what it is called, who is told, and what to do first."""
+
+    key: str
+    title: str
+    severity: Severity
+    action: str
+    source: str
+
+
+def _fault(key: str, severity: Severity, title: str, action: str, source: str) -> tuple[str, Fault]:
+    fault = Fault(key=key, severity=severity, title=title, action=action, source=source)
+    return key, fault
+
+
+_CATALOGUE = "NVIDIA Xid catalogue"
+
+FAULTS: dict[str, Fault] = dict(
+    [
+        _fault(
+            "gpu_lost",
+            Severity.CRITICAL,
+            "GPU fell off the bus",
+            "Drain the node and reboot it; if the GPU is lost again, check power, seating and heat.",
+            f"{_CATALOGUE}, Xid 79; NVML_ERROR_GPU_IS_LOST",
+        ),
+        _fault(
+            "gpu_xid",
+            Severity.WARNING,
+            "GPU reported an Xid error",
+            "Read the Xid's row in the table and follow its action.",
+            _CATALOGUE,
+        ),
+        _fault(
+            "gpu_idle_held",
+            Severity.INFO,
+            "GPU is held but idle",
+            "Ask its holder whether the process still needs the GPU.",
+            "job_defense_shield warns after 60 minutes at 0 %",
+        ),
+        _fault(
+            "port_down",
+            Severity.WARNING,
+            "Network port is down",
+            "Check the cable and the switch port at the other end.",
+            "gpud: a port that was up and is down for 4 minutes is a drop",
+        ),
+        _fault(
+            "port_flapping",
+            Severity.WARNING,
+            "Network port flaps",
+            "Reseat or replace the cable or transceiver; check the switch port's error counters.",
+            "gpud: down and up again 3 times is a flap",
+        ),
+        _fault(
+            "driver_silent",
+            Severity.CRITICAL,
+            "NVIDIA driver does not answer",
+            "Drain the node; read the kernel log for Xid and hung tasks, then reboot the node.",
+            "a driver call that does not return can hold a lock that every other call needs",
+        ),
+        _fault(
+            "gpu_silent",
+            Severity.CRITICAL,
+            "GPU does not answer",
+            "Drain the node; read the kernel log for Xid 119 or 120, then reset the GPU.",
+            f"{_CATALOGUE}, Xid 119: the classic sign of a hung GPU",
+        ),
+        _fault(
+            "node_silent",
+            Severity.WARNING,
+            "Node stopped reporting",
+            "Check that the node is up and that its collector runs: systemctl status gpuvigil-collect.",
+            "three ticks without data from a node that reported before",
+        ),
+    ]
+)
+
+
+# Xids that name a fault of their own, so that the code and the lost GPU are one incident.
+XID_FAULTS: Mapping[int, str] = {79: "gpu_lost"}
+
+
+class Scope(str, Enum):
+    """How long an Xid stands: until a cure is seen, or only as long as it repeats."""
+
+    STICKY = "sticky"
+    PASSING = "passing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Xid:
+    """One row of the Xid table."""
+
+    code: int
+    mnemonic: str
+    layer: str
+    severity: Severity
+    scope: Scope
+    summary: str
+    action: str
+    source: str
+
+
+# The table's words for severity, as people: fatal and critical rows need hands now.
+_SEVERITIES: Mapping[str, Severity] = {
+    "fatal": Severity.CRITICAL,
+    "critical": Severity.CRITICAL,
+    "error": Severity.WARNING,
+    "unused": Severity.WARNING,
+    "warning": Severity.INFO,
+    "info": Severity.INFO,
+}
+
+_ACTIONS: Mapping[str, str] = {
+    "ignore": "Nothing to do by itself; look at the Xids around it.",
+    "restart_app": "Restart the program; if it comes back with other programs, suspect the GPU.",
+    "reset_gpu": "Drain the node, then reset the GPU.",
+    "reboot": "Drain the node and reboot it.",
+    "restart_vm": "Restart the virtual machine.",
+    "check_mechanicals": "Drain the node; check power, seating and cables.",
+    "check_thermals": "Check fans, heat sinks and the inlet temperature.",
+    "update_software": "Update the driver or the firmware.",
+    "contact_support": "Collect a bug report (nvidia-bug-report.sh) before any reset and ask support.",
+    "decode_message": "Decode the NVLink message, then act on the link that it names.",
+    "follow_message": "Do what the message says: it is the driver's own advice.",
+    "check_app": "Check the program that ran on the GPU.",
+    "enable_ecc": "Switch ECC on, then reset the GPU.",
+    "investigate_software": "Look at the versions of driver, firmware and program.",
+    "reset_gpu_if_uvm_or_vgpu_else_ignore": "With unified memory or vGPU: reset the GPU; else nothing.",
+}
+
+# A cure is a reset, a reboot or a replacement: what asks for none passes by itself.
+_PASSING_ACTIONS = frozenset({"ignore", "restart_app", "check_app", "follow_message"})
+
+
+@cache
+def xids() -> Mapping[int, Xid]:
+    """The Xid table of `gpuvigil/data/xid.csv`, by code."""
+    text = (files("gpuvigil") / "data" / "xid.csv").read_text(encoding="utf-8")
+    return {xid.code: xid for xid in map(_row, csv.DictReader(text.splitlines()))}
+
+
+def _row(row: Mapping[str, str]) -> Xid:
+    return Xid(
+        code=int(row["xid"]),
+        mnemonic=row["mnemonic"],
+        layer=row["layer"],
+        severity=_SEVERITIES[row["severity"]],
+        scope=Scope.PASSING if row["action"] in _PASSING_ACTIONS else Scope.STICKY,
+        summary=row["summary"],
+        action=_ACTIONS[row["action"]],
+        source=f"Xid table, {row['source']}",
+    )
+
+
+def xid(code: int) -> Xid:
+    """The row of `code`; a code that the table does not know is worth a look, not a page."""
+    known = xids().get(code)
+    if known is not None:
+        return known
+    return Xid(
+        code=code,
+        mnemonic="UNKNOWN",
+        layer="unknown",
+        severity=Severity.WARNING,
+        scope=Scope.STICKY,
+        summary="This Xid is not in the table.",
+        action=_ACTIONS["contact_support"],
+        source="not in the Xid table",
+    )

@@ -1,0 +1,271 @@
+"""The client of the hub: the one way services and collectors speak to it.
+
+Standard library only, since it runs on every node. One `Hub` per thread: it keeps one connection.
+"""
+
+import gzip
+import http.client
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from . import __version__
+from .clock import to_text
+from .errors import ConfigError, HubRefused, HubUnavailable
+from .model import Record, RecordKind
+
+# Longest time a `changes` call waits on the hub; the socket waits a little longer.
+LONGEST_WAIT_SECONDS = 25.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the hub said: status, headers with lower-case names, and the body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Records committed after a sequence, oldest first, and where to go on."""
+
+    records: tuple[Record, ...]
+    sequence: int
+
+
+class Hub:
+    """Requests to one hub with one token; every method raises HubUnavailable or HubRefused.
+
+    `token` is called for each request, so that a rotated token file is picked up.
+    """
+
+    def __init__(self, url: str, token: Callable[[], str], timeout_seconds: float = 10.0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigError(f"hub.url: {url!r} is not an http or https address")
+        self._parts = parts
+        self._token = token
+        self._timeout_seconds = timeout_seconds
+        self._connection: http.client.HTTPConnection | None = None
+
+    def write_records(self, records: Iterable[Record]) -> int:
+        """Keep records; returns the commit sequence once they are committed. Idempotent."""
+        lines = "\n".join(json.dumps(record.to_json()) for record in records)
+        return int(self._json("POST", "/api/v1/records", lines.encode())["sequence"])
+
+    def records(
+        self,
+        kind: RecordKind,
+        *,
+        parent: str | None = None,
+        subject: str | None = None,
+        since: datetime | None = None,
+        states: Collection[str] = (),
+        limit: int = 10_000,
+    ) -> tuple[Record, ...]:
+        """The newest `limit` records of a kind, oldest first by commit sequence.
+
+        `states` filters on `body.state`; `subject` matches the subject and what lies below it;
+        `since` is a bound on `at`.
+        """
+        query = {
+            "kind": kind.value,
+            "parent": parent,
+            "subject": subject,
+            "since": None if since is None else to_text(since),
+            "states": ",".join(sorted(states)) or None,
+            "limit": str(limit),
+        }
+        given = urlencode({key: value for key, value in query.items() if value is not None})
+        return _records(self._json("GET", f"/api/v1/records?{given}")["records"])
+
+    def changes(
+        self, after: int, kinds: Collection[RecordKind], wait_seconds: float = LONGEST_WAIT_SECONDS
+    ) -> Changes:
+        """Records of `kinds` committed after sequence `after`, at most 10,000.
+
+        Waits for one until `wait_seconds` have passed (a long poll); then the answer may be empty.
+        A record appears with its newest version only. `after=-1` answers at once with no records
+        and the current sequence.
+        """
+        names = ",".join(sorted(kind.value for kind in kinds))
+        query = urlencode({"after": after, "kinds": names, "wait": wait_seconds})
+        answer = self._json("GET", f"/api/v1/changes?{query}", wait_seconds=wait_seconds)
+        return Changes(records=_records(answer["records"]), sequence=int(answer["sequence"]))
+
+    def claim(
+        self,
+        kind: RecordKind,
+        owner: str,
+        *,
+        lease_seconds: float,
+        limit: int = 100,
+        wait_seconds: float = 0.0,
+    ) -> tuple[Record, ...]:
+        """Records of `kind` that are due, leased to `owner` alone, earliest `due_at` first.
+
+        Waits up to `wait_seconds` for the first. A lease that ends without `finish` makes the
+        record due again for anybody.
+        """
+        body = {
+            "kind": kind.value,
+            "owner": owner,
+            "lease_seconds": lease_seconds,
+            "limit": limit,
+            "wait_seconds": wait_seconds,
+        }
+        answer = self._json("POST", "/api/v1/claim", _dump(body), wait_seconds=wait_seconds)
+        return _records(answer["records"])
+
+    def finish(
+        self, kind: RecordKind, owner: str, ids: Sequence[str], records: Iterable[Record] = ()
+    ) -> None:
+        """In one commit: the claimed `ids` are no longer due, and `records` are kept.
+
+        A record among `records` that is one of `ids` may carry a new `due_at`. HubRefused (409)
+        when `owner` no longer holds a lease: nothing was kept.
+        """
+        body = {
+            "kind": kind.value,
+            "owner": owner,
+            "ids": list(ids),
+            "records": [record.to_json() for record in records],
+        }
+        self._json("POST", "/api/v1/finish", _dump(body))
+
+    def telemetry(self, verb: str, question: Mapping[str, Any]) -> bytes:
+        """An Arrow IPC stream: the answer to `window`, `series` or `latest` (see gpuvigil.store)."""
+        return self.request("POST", f"/api/v1/telemetry/{verb}", _dump(question)).body
+
+    def status(self) -> Mapping[str, Any]:
+        """The hub about itself: version, sequence, store size, and per node the last body."""
+        return self._json("GET", "/api/v1/status")
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait_seconds: float = 0.0,
+    ) -> Answer:
+        """One request; an answer of 2xx, or HubRefused for 4xx, HubUnavailable for all else.
+
+        A body over 1 KiB is compressed. 429 counts as unavailable and carries `Retry-After`.
+        """
+        sent = {
+            "Authorization": f"Token {self._token()}",
+            "User-Agent": f"gpuvigil/{__version__}",
+            **(headers or {}),
+        }
+        if body is not None and len(body) > 1024 and "Content-Encoding" not in sent:
+            body, sent["Content-Encoding"] = gzip.compress(body, 1), "gzip"
+        answer = self._exchange(method, path, body, sent, wait_seconds)
+        if answer.status < 300:
+            return answer
+        raise self._refusal(answer)
+
+    def close(self) -> None:
+        """Let the connection go; the next request opens a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        wait_seconds: float,
+    ) -> Answer:
+        fresh = self._connection is None
+        try:
+            return self._send(method, path, body, headers, wait_seconds)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            # A kept connection may have been closed by the hub meanwhile. Everything the hub does
+            # is idempotent, so one more try on a new connection is safe.
+            if fresh or isinstance(error, TimeoutError):
+                raise self._unavailable(error) from error
+        try:
+            return self._send(method, path, body, headers, wait_seconds)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._unavailable(error) from error
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        wait_seconds: float,
+    ) -> Answer:
+        connection = self._connect()
+        if connection.sock is None:
+            connection.connect()
+        connection.sock.settimeout(self._timeout_seconds + wait_seconds)
+        connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+        response = connection.getresponse()
+        content = response.read()
+        lower = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(status=response.status, headers=lower, body=content)
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._connection is None:
+            secure = self._parts.scheme == "https"
+            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+            host = self._parts.hostname or ""
+            self._connection = kind(host, self._parts.port, timeout=self._timeout_seconds)
+        return self._connection
+
+    def _json(
+        self, method: str, path: str, body: bytes | None = None, wait_seconds: float = 0.0
+    ) -> dict[str, Any]:
+        answer = self.request(method, path, body, wait_seconds=wait_seconds)
+        try:
+            value = json.loads(answer.body)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise HubUnavailable(f"{self._place()} answered something that is not the hub's JSON")
+        return value
+
+    def _refusal(self, answer: Answer) -> HubRefused | HubUnavailable:
+        try:
+            message = str(json.loads(answer.body)["message"])
+        except (ValueError, KeyError, TypeError):
+            message = f"status {answer.status}"
+        text = f"{self._place()}: {message}"
+        if answer.status == 429 or not 400 <= answer.status < 500:
+            return HubUnavailable(text, _seconds(answer.headers.get("retry-after")))
+        return HubRefused(text, answer.status)
+
+    def _unavailable(self, error: Exception) -> HubUnavailable:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return HubUnavailable(f"{self._place()} does not answer: {reason}")
+
+    def _place(self) -> str:
+        return f"hub at {self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}"
+
+
+def _records(values: Iterable[Mapping[str, Any]]) -> tuple[Record, ...]:
+    return tuple(Record.from_json(value) for value in values)
+
+
+def _dump(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _seconds(text: str | None) -> float | None:
+    """Retry-After in seconds; None when it is absent or a date."""
+    try:
+        return None if text is None else max(float(text), 0.0)
+    except ValueError:
+        return None

@@ -1,0 +1,30 @@
+"""A child process does not outlive its parent, also when the parent is killed with -9."""
+
+import ctypes
+import os
+import signal
+import sys
+
+PARENT_VARIABLE = "GPUVIGIL_PARENT"
+
+# PR_SET_PDEATHSIG, prctl(2): the kernel sends this signal when the parent's thread ends.
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+def environment() -> dict[str, str]:
+    """The environment for a child that holds on to this process."""
+    return {**os.environ, PARENT_VARIABLE: str(os.getpid())}
+
+
+def hold() -> None:
+    """End with the parent that asked for it, at once; without such a parent do nothing.
+
+    The parent must start its children from its main thread, since the kernel watches the thread.
+    """
+    parent = os.environ.get(PARENT_VARIABLE)
+    if parent is None:
+        return
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    # The parent may have died before the call above.
+    if os.getppid() != int(parent):
+        sys.exit(1)

@@ -1,0 +1,65 @@
+"""Structured log: one fact a line, `time level service fact key=value ...`, to standard error."""
+
+import logging
+import sys
+from datetime import datetime, timezone
+
+Value = str | int | float | bool | None
+
+
+class Log:
+    """Facts of one service; values are quoted when they hold spaces, and secrets stay out."""
+
+    def __init__(self, service: str) -> None:
+        self._logger = logging.getLogger(f"gpuvigil.{service}")
+
+    def debug(self, fact: str, **values: Value) -> None:
+        self._say(logging.DEBUG, fact, values)
+
+    def info(self, fact: str, **values: Value) -> None:
+        self._say(logging.INFO, fact, values)
+
+    def warning(self, fact: str, **values: Value) -> None:
+        self._say(logging.WARNING, fact, values)
+
+    def error(self, fact: str, **values: Value) -> None:
+        self._say(logging.ERROR, fact, values)
+
+    def _say(self, level: int, fact: str, values: dict[str, Value]) -> None:
+        if self._logger.isEnabledFor(level):
+            pairs = "".join(f" {key}={quoted(value)}" for key, value in values.items())
+            self._logger.log(level, "%s%s", quoted(fact), pairs)
+
+
+def quoted(value: Value) -> str:
+    """The value as one word, or in double quotes with line breaks made visible."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    if text and all(ch.isprintable() and ch not in ' "=' for ch in text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(ch if ch.isprintable() else repr(ch)[1:-1] for ch in escaped) + '"'
+
+
+class _Line(logging.Formatter):
+    """`2026-01-31T12:00:00.123Z info hub listening port=8086`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, timezone.utc)
+        stamp = at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+        service = record.name.rpartition(".")[2]
+        line = f"{stamp} {record.levelname.lower()} {service} {record.getMessage()}"
+        if record.exc_info:
+            line += " error=" + quoted(self.formatException(record.exc_info))
+        return line
+
+
+def configure(level: str) -> None:
+    """Send every log line of this process to standard error in our form."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Line())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # Libraries speak up only when something is wrong; their routine lines are not our facts.
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("gpuvigil").setLevel(level.upper())

@@ -1,0 +1,77 @@
+"""The time-series store as a protocol: five verbs whose docstrings are the law.
+
+Times are aware and in UTC; ranges are `[start, end)`. Answers are Arrow tables. Columns of tags are
+strings; a value that was not measured is null, never 0. Simulated and real rows lie side by side
+and are told apart by their `cluster` tag.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class Function(str, Enum):
+    """What can be asked about one field over a window, per subject."""
+
+    COUNT = "count"  # samples in which the field was measured
+    MEAN = "mean"
+    MIN = "min"
+    MAX = "max"
+    FIRST = "first"  # the oldest value in the window
+    LAST = "last"  # the newest value in the window
+    INCREASE = "increase"  # max - min: counters are monotone at the source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Aggregate:
+    """One function of one field."""
+
+    function: Function
+    field: str
+
+    @property
+    def column(self) -> str:
+        """The name of its column: `utilization_percent_mean`."""
+        return f"{self.field}_{self.function.value}"
+
+
+class Store(Protocol):
+    """Where telemetry lives. Methods raise StoreError for a measurement or field that is unknown."""
+
+    def write(self, lines: bytes) -> None:
+        """Keep a body of line protocol in nanoseconds; returns once it is committed."""
+
+    def window(
+        self, measurement: str, aggregates: Sequence[Aggregate], start: datetime, end: datetime
+    ) -> pa.Table:
+        """One row per subject with a line in the range, in the order of its tags.
+
+        Columns: the measurement's tags; `samples` (int64, lines in the range); `first_at` and
+        `last_at` (timestamp[us, UTC]); then one column per aggregate, named `Aggregate.column`.
+        """
+
+    def series(
+        self,
+        measurement: str,
+        fields: Sequence[str],
+        where: Mapping[str, str],
+        span: tuple[datetime, datetime],
+        step: timedelta,
+    ) -> pa.Table:
+        """Means per subject and step, for charts: tags, `at` (start of the step), the fields.
+
+        Only subjects whose tags equal `where`. Steps without a line are absent: a gap is a gap.
+        Ordered by tags, then `at`.
+        """
+
+    def latest(self, measurement: str, fields: Collection[str], since: datetime) -> pa.Table:
+        """The newest line of every subject not older than `since`: tags, `at`, the fields as that
+        line has them. Ordered by tags.
+        """
+
+    def forget(self, before: datetime) -> None:
+        """Drop all lines older than `before`."""

@@ -1,0 +1,1 @@
+"""The one process that opens the embedded store and the records."""

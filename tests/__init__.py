@@ -1,0 +1,1 @@
+"""Tests mirror the tree; servers and whole processes have folders of their own."""
