@@ -1,0 +1,56 @@
+"""The words that services share. Values are frozen: a change is a new value.
+
+Times are aware and in UTC. `None` means "not measured" or "not known", and never becomes 0.
+"""
+
+from .collected import (
+    Allocation,
+    Event,
+    EventKind,
+    GpuIdentity,
+    Inventory,
+    PortIdentity,
+)
+from .incident import (
+    Evidence,
+    Finding,
+    Impact,
+    Incident,
+    Transition,
+    fingerprint,
+)
+from .record import (
+    COLLECTOR_KINDS,
+    Record,
+    RecordKind,
+)
+from .subject import (
+    SIMULATED_CLUSTER,
+    GpuState,
+    Severity,
+    Subject,
+    Unmeasured,
+)
+
+__all__ = [
+    "COLLECTOR_KINDS",
+    "SIMULATED_CLUSTER",
+    "Allocation",
+    "Event",
+    "EventKind",
+    "Evidence",
+    "Finding",
+    "GpuIdentity",
+    "GpuState",
+    "Impact",
+    "Incident",
+    "Inventory",
+    "PortIdentity",
+    "Record",
+    "RecordKind",
+    "Severity",
+    "Subject",
+    "Transition",
+    "Unmeasured",
+    "fingerprint",
+]

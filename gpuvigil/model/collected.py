@@ -1,0 +1,179 @@
+"""What a collector tells beside numbers: events, who holds a GPU, what a node has."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from ..clock import from_text, to_text
+from .record import Record, RecordKind, known, plain
+from .subject import Subject
+
+
+class EventKind(str, Enum):
+    """A thing that happened once, reported by a collector when it happened."""
+
+    XID = "xid"
+    GPU_LOST = "gpu_lost"
+    GPU_BACK = "gpu_back"
+    GPU_RESET = "gpu_reset"
+    PORT_DOWN = "port_down"
+    PORT_UP = "port_up"
+    DRIVER_SILENT = "driver_silent"
+    DRIVER_BACK = "driver_back"
+    BOOT = "boot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A change of state that a collector saw: an Xid, a GPU lost or back, a port down or up."""
+
+    kind: EventKind
+    subject: Subject
+    at: datetime
+    id: str
+    xid: int | None = None
+    message: str = ""
+
+    def to_record(self) -> Record:
+        body: dict[str, Any] = {"event": self.kind.value, "message": self.message}
+        if self.xid is not None:
+            body["xid"] = self.xid
+        return Record(
+            kind=RecordKind.EVENT, id=self.id, at=self.at, subject=self.subject.key, body=body
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Event":
+        """ValueError when the record is not an event or its kind is unknown to this version."""
+        xid = record.body.get("xid")
+        return cls(
+            kind=EventKind(record.body.get("event")),
+            subject=Subject.parse(record.subject),
+            at=record.at,
+            id=record.id,
+            xid=None if xid is None else int(xid),
+            message=str(record.body.get("message", "")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """Who holds one GPU, from when to when; `ended_at` is None while it is held."""
+
+    subject: Subject
+    holder: str  # "pid 4711" or "job 1234": unique on its node, or in its cluster
+    user: str | None
+    command: str | None
+    started_at: datetime
+    ended_at: datetime | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.subject.key}|{self.holder}|{to_text(self.started_at)}"
+
+    def to_record(self) -> Record:
+        """Version 1 while held, 2 when ended."""
+        ended = None if self.ended_at is None else to_text(self.ended_at)
+        return Record(
+            kind=RecordKind.ALLOCATION,
+            id=self.id,
+            at=self.started_at,
+            subject=self.subject.key,
+            version=1 if ended is None else 2,
+            body={
+                "holder": self.holder,
+                "user": self.user,
+                "command": self.command,
+                "ended_at": ended,
+            },
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Allocation":
+        ended = record.body.get("ended_at")
+        return cls(
+            subject=Subject.parse(record.subject),
+            holder=str(record.body["holder"]),
+            user=record.body.get("user"),
+            command=record.body.get("command"),
+            started_at=record.at,
+            ended_at=None if ended is None else from_text(ended),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuIdentity:
+    """What does not change while a GPU sits in its slot."""
+
+    uuid: str
+    index: int | None
+    pci_address: str | None
+    model: str
+    serial: str | None = None
+    vbios: str | None = None
+    memory_total_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortIdentity:
+    """One network port of a node."""
+
+    device: str
+    port: str
+    kind: str  # infiniband, roce, ethernet, efa
+    role: str  # fabric, storage, management
+    was_up: bool = False  # a port that was never seen up is unprovisioned, not broken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What a node has, and how its collector looks at it; one record per node, newest wins."""
+
+    subject: Subject
+    at: datetime
+    boot: str
+    tick_seconds: float
+    version: str
+    gpus: tuple[GpuIdentity, ...] = ()
+    ports: tuple[PortIdentity, ...] = ()
+    driver: str | None = None
+    driver_state: str = "no driver"  # "loaded", "no driver", or why it cannot be read
+    rack: str | None = None
+
+    def to_record(self) -> Record:
+        """The version is the time in microseconds, so that the newest wins."""
+        body = {
+            "boot": self.boot,
+            "tick_seconds": self.tick_seconds,
+            "version": self.version,
+            "driver": self.driver,
+            "driver_state": self.driver_state,
+            "rack": self.rack,
+            "gpus": [plain(gpu) for gpu in self.gpus],
+            "ports": [plain(port) for port in self.ports],
+        }
+        return Record(
+            kind=RecordKind.INVENTORY,
+            id=self.subject.key,
+            at=self.at,
+            subject=self.subject.key,
+            version=int(self.at.timestamp() * 1_000_000),
+            body=body,
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Inventory":
+        body = record.body
+        return cls(
+            subject=Subject.parse(record.subject),
+            at=record.at,
+            boot=str(body["boot"]),
+            tick_seconds=float(body["tick_seconds"]),
+            version=str(body["version"]),
+            gpus=tuple(GpuIdentity(**known(GpuIdentity, gpu)) for gpu in body["gpus"]),
+            ports=tuple(PortIdentity(**known(PortIdentity, port)) for port in body["ports"]),
+            driver=body.get("driver"),
+            driver_state=str(body.get("driver_state", "no driver")),
+            rack=body.get("rack"),
+        )

@@ -1,0 +1,175 @@
+"""What the analyzer says: findings, incidents, and the steps in their lives."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ..clock import from_text
+from .record import Record, RecordKind, known, plain
+from .subject import Severity, Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One number that a finding rests on, with what it was held against."""
+
+    name: str
+    value: str  # with its unit, as people read it
+    limit: str | None = None
+    peers: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One detector's claim about one subject, with the evidence it rests on."""
+
+    fault: str  # a key of `gpuvigil.faults.FAULTS`
+    subject: Subject
+    severity: Severity
+    since: datetime
+    evidence: tuple[Evidence, ...]
+    detector: str
+    action: str  # first thing to do, in plain words
+    source: str  # where the rule comes from
+
+    @property
+    def fingerprint(self) -> str:
+        """The same fault on the same subject always has the same 16 hex digits."""
+        return fingerprint(self.fault, self.subject)
+
+
+def fingerprint(fault: str, subject: Subject) -> str:
+    """16 hex digits that name a fault on a subject, for ever."""
+    return hashlib.sha256(f"{fault}|{subject.key}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impact:
+    """Who is hit: GPUs that cannot do their work, and the holders of them."""
+
+    gpus: int = 0
+    holders: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    text: str = ""  # one sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """Findings with one cause, and a life (`gpuvigil.lifecycle`)."""
+
+    id: str
+    fingerprint: str
+    fault: str
+    subject: Subject
+    severity: Severity
+    state: str  # a value of `gpuvigil.lifecycle.State`
+    title: str
+    since: datetime
+    updated_at: datetime
+    resolved_at: datetime | None = None
+    impact: Impact = field(default_factory=Impact)
+    evidence: tuple[Evidence, ...] = ()
+    action: str = ""
+    source: str = ""
+    members: tuple[str, ...] = ()  # keys of the subjects it covers, itself included
+    covers: tuple[str, ...] = ()  # findings hidden behind this cause, in words
+    label: str = ""  # the subject as people call it: "sim-003 GPU 5"
+    version: int = 1
+    late: bool = False  # rests only on data that came late from a spool: pages nobody
+
+    @property
+    def simulated(self) -> bool:
+        return self.subject.simulated
+
+    def to_record(self) -> Record:
+        """Kind `incident`; `version` must grow with every change."""
+        body = plain(self)
+        for key in ("id", "subject", "version"):
+            del body[key]
+        body["evidence"] = [plain(item) for item in self.evidence]
+        body["impact"] = plain(self.impact)
+        return Record(
+            kind=RecordKind.INCIDENT,
+            id=self.id,
+            at=self.since,
+            subject=self.subject.key,
+            version=self.version,
+            body=body,
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Incident":
+        body = dict(record.body)
+        resolved = body.get("resolved_at")
+        body["evidence"] = tuple(Evidence(**known(Evidence, e)) for e in body["evidence"])
+        impact = {**body["impact"]}
+        for key in ("holders", "users"):
+            impact[key] = tuple(impact.get(key, ()))
+        body["impact"] = Impact(**known(Impact, impact))
+        for key in ("members", "covers"):
+            body[key] = tuple(body.get(key, ()))
+        body["severity"] = Severity(body["severity"])
+        body["since"] = from_text(body["since"])
+        body["updated_at"] = from_text(body["updated_at"])
+        body["resolved_at"] = None if resolved is None else from_text(resolved)
+        return cls(
+            id=record.id,
+            subject=Subject.parse(record.subject),
+            version=record.version,
+            **known(cls, body),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """One step in an incident's life; alerts claim it and tell people, or say why not."""
+
+    incident: str
+    number: int  # 1, 2, 3 ... within the incident
+    from_state: str
+    to_state: str
+    signal: str
+    at: datetime
+    reason: str
+    subject: Subject
+    snapshot: Mapping[str, Any]  # `Incident.to_record().to_json()` as it was then
+
+    @property
+    def id(self) -> str:
+        return f"{self.incident}:{self.number}"
+
+    def to_record(self) -> Record:
+        """Due at once: `Hub.claim(RecordKind.TRANSITION, ...)` hands it to one alerts process."""
+        return Record(
+            kind=RecordKind.TRANSITION,
+            id=self.id,
+            at=self.at,
+            subject=self.subject.key,
+            parent=self.incident,
+            due_at=self.at,
+            body={
+                "number": self.number,
+                "from_state": self.from_state,
+                "to_state": self.to_state,
+                "signal": self.signal,
+                "reason": self.reason,
+                "snapshot": dict(self.snapshot),
+            },
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Transition":
+        body = record.body
+        return cls(
+            incident=str(record.parent),
+            number=int(body["number"]),
+            from_state=str(body["from_state"]),
+            to_state=str(body["to_state"]),
+            signal=str(body["signal"]),
+            at=record.at,
+            reason=str(body["reason"]),
+            subject=Subject.parse(record.subject),
+            snapshot=body["snapshot"],
+        )

@@ -1,0 +1,115 @@
+"""The small, transactional facts that the hub keeps beside telemetry."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from ..clock import from_text, to_text
+
+
+class RecordKind(str, Enum):
+    """What the hub keeps beside telemetry."""
+
+    EVENT = "event"
+    ALLOCATION = "allocation"
+    INVENTORY = "inventory"
+    INCIDENT = "incident"
+    TRANSITION = "transition"
+    NOTICE = "notice"
+    PULSE = "pulse"
+
+
+# What a collector's token may write; everything else is for services.
+COLLECTOR_KINDS = frozenset({RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One small, transactional fact as the hub keeps it: `(kind, id)` names it, `body` says it.
+
+    Writing the same `(kind, id, version)` again changes nothing; a higher version replaces the
+    lower. `sequence` is the hub's commit order. A record with `due_at` is work that a service
+    claims (`Hub.claim`) once that time has come.
+    """
+
+    kind: RecordKind
+    id: str
+    at: datetime
+    subject: str
+    body: Mapping[str, Any] = field(default_factory=dict)
+    parent: str | None = None
+    due_at: datetime | None = None
+    version: int = 1
+    sequence: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; times as RFC 3339 text."""
+        return {
+            "kind": self.kind.value,
+            "id": self.id,
+            "at": to_text(self.at),
+            "subject": self.subject,
+            "body": dict(self.body),
+            "parent": self.parent,
+            "due_at": None if self.due_at is None else to_text(self.due_at),
+            "version": self.version,
+            "sequence": self.sequence,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Record":
+        """The record that `to_json` wrote; ValueError names the key that is missing or wrong."""
+        try:
+            due_at = value.get("due_at")
+            return cls(
+                kind=RecordKind(value["kind"]),
+                id=_text(value, "id"),
+                at=from_text(_text(value, "at")),
+                subject=_text(value, "subject"),
+                body=_mapping(value.get("body", {})),
+                parent=_optional_text(value, "parent"),
+                due_at=None if due_at is None else from_text(str(due_at)),
+                version=int(value.get("version", 1)),
+                sequence=value.get("sequence"),
+            )
+        except KeyError as error:
+            raise ValueError(f"a record needs {error}") from error
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A dataclass's own fields as JSON values: times as text, enums as values, tuples as lists."""
+    values: dict[str, Any] = {}
+    for name in value.__dataclass_fields__:
+        item = getattr(value, name)
+        if isinstance(item, datetime):
+            item = to_text(item)
+        elif isinstance(item, Enum):
+            item = item.value
+        elif isinstance(item, tuple):
+            item = list(item)
+        values[name] = item
+    return values
+
+
+def known(cls: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
+    """Only the keys that `cls` knows: a newer version may have written more."""
+    return {key: value[key] for key in value if key in cls.__dataclass_fields__}
+
+
+def _text(value: Mapping[str, Any], key: str) -> str:
+    text = value[key]
+    if not isinstance(text, str) or not text:
+        raise ValueError(f"a record's {key} must be a text that is not empty")
+    return text
+
+
+def _optional_text(value: Mapping[str, Any], key: str) -> str | None:
+    return None if value.get(key) is None else _text(value, key)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError("a record's body must be an object")  # noqa: TRY004 - from a stranger's text
+    return value

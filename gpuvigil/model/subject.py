@@ -1,0 +1,96 @@
+"""What is spoken about, and in which words its state is said."""
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from urllib.parse import quote, unquote
+
+# Every row, event and finding of a simulated node carries this cluster name, and a real collector
+# refuses it: simulated and real can then never be mixed up, nor summed.
+SIMULATED_CLUSTER = "simulated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Subject:
+    """What something is said about: a node, one of its GPUs (by UUID), or one of its ports."""
+
+    cluster: str
+    node: str
+    gpu: str | None = None
+    device: str | None = None
+    port: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """`node`, `gpu` or `port`."""
+        if self.gpu is not None:
+            return "gpu"
+        return "node" if self.device is None else "port"
+
+    @property
+    def key(self) -> str:
+        """A text that names the subject everywhere: `cluster/node[/gpu/uuid | /port/device/port]`."""
+        parts = [self.cluster, self.node]
+        if self.gpu is not None:
+            parts += ["gpu", self.gpu]
+        elif self.device is not None:
+            parts += ["port", self.device, self.port or ""]
+        return "/".join(quote(part, safe=":._-") for part in parts)
+
+    @property
+    def simulated(self) -> bool:
+        return self.cluster == SIMULATED_CLUSTER
+
+    def of_node(self) -> "Subject":
+        """The node this subject belongs to."""
+        return Subject(cluster=self.cluster, node=self.node)
+
+    @classmethod
+    def parse(cls, key: str) -> "Subject":
+        """The subject that `key` names; ValueError when it names none."""
+        match [unquote(part) for part in key.split("/")]:
+            case [cluster, node]:
+                return cls(cluster=cluster, node=node)
+            case [cluster, node, "gpu", uuid]:
+                return cls(cluster=cluster, node=node, gpu=uuid)
+            case [cluster, node, "port", device, port]:
+                return cls(cluster=cluster, node=node, device=device, port=port)
+        raise ValueError(f"{key!r} names no subject")
+
+
+class Severity(str, Enum):
+    """What people do: wake up now, look in working hours, read it in the digest."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """0 is the most severe."""
+        return list(Severity).index(self)
+
+
+class GpuState(str, Enum):
+    """A GPU is always in exactly one of these."""
+
+    ACTIVE = "active"
+    IDLE = "idle"  # held by a process or a job, nothing computed
+    FREE = "free"
+    UNAVAILABLE = "unavailable"  # faulty, missing, drained, released for maintenance
+    UNKNOWN = "unknown"  # no trustworthy data
+
+
+class Unmeasured(IntEnum):
+    """Why a subject's numbers are absent; travels as the number in `unmeasured_reason`."""
+
+    NOT_SUPPORTED = 1
+    NO_PERMISSION = 2
+    LOST = 3
+    DRIVER_NOT_ANSWERING = 4
+    DRIVER_NOT_LOADED = 5
+    READ_ERROR = 6
+
+    @property
+    def text(self) -> str:
+        """The reason in words, for people."""
+        return self.name.lower().replace("_", " ")
