@@ -1,0 +1,124 @@
+/* Init and shutdown, and the common beginning of every call. */
+#include "call.h"
+
+#include "state.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define POLL_SECONDS 0.01
+
+/* A handle is an address in an array whose content means nothing. */
+struct nvml_device {
+    char unused;
+};
+
+static struct nvml_device devices[MAX_GPUS];
+static atomic_int users;
+
+void rest(double seconds) {
+    struct timespec length = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&length, NULL);
+}
+
+static int everything_hangs(void) {
+    char text[16];
+    return state_text("hang", text, sizeof text) && strcmp(text, "all") == 0;
+}
+
+void wait_while_hung(int gpu) {
+    while (state_refresh() && (everything_hangs() || (gpu >= 0 && value_number(gpu, VALUE_hang) != 0))) {
+        rest(POLL_SECONDS);
+    }
+}
+
+static void be_slow(const char *function) {
+    char key[128];
+    snprintf(key, sizeof key, "delay.%s", function);
+    double start = steady_seconds();
+    double left;
+    while ((left = start + state_number(key, 0.0) - steady_seconds()) > 0.0) {
+        rest(left < POLL_SECONDS ? left : POLL_SECONDS);
+        state_refresh();
+    }
+}
+
+nvmlReturn_t told_return(int gpu, const char *what) {
+    char key[160];
+    snprintf(key, sizeof key, "gpu.%d.return.%s", gpu, what);
+    return (nvmlReturn_t)state_number(key, NVML_SUCCESS);
+}
+
+static nvmlReturn_t told_return_everywhere(const char *function) {
+    char key[160];
+    snprintf(key, sizeof key, "return.%s", function);
+    return (nvmlReturn_t)state_number(key, NVML_SUCCESS);
+}
+
+static nvmlReturn_t begin_uninitialised(const char *function) {
+    wait_while_hung(-1);
+    be_slow(function);
+    return told_return_everywhere(function);
+}
+
+nvmlReturn_t begin(const char *function) {
+    nvmlReturn_t told = begin_uninitialised(function);
+    return atomic_load(&users) > 0 ? told : NVML_ERROR_UNINITIALIZED;
+}
+
+nvmlReturn_t begin_lookup(int gpu, const char *function) {
+    TRY(begin(function));
+    wait_while_hung(gpu);
+    TRY(told_return(gpu, function));
+    int reachable = is_present(gpu) && value_number(gpu, VALUE_lost) == 0;
+    return reachable ? NVML_SUCCESS : NVML_ERROR_GPU_IS_LOST;
+}
+
+nvmlReturn_t begin_device(nvmlDevice_t device, const char *function, int *gpu) {
+    REQUIRE(device >= devices && device < devices + MAX_GPUS);
+    *gpu = slot_of(device);
+    return begin_lookup(*gpu, function);
+}
+
+int is_present(int gpu) {
+    return gpu < MAX_GPUS && gpu < (int)state_number("gpus", 8) && value_number(gpu, VALUE_missing) == 0;
+}
+
+nvmlDevice_t device_of(int gpu) {
+    return &devices[gpu];
+}
+
+int slot_of(nvmlDevice_t device) {
+    return (int)(device - devices);
+}
+
+nvmlReturn_t give_text(const char *text, char *out, unsigned int length) {
+    REQUIRE(out != NULL);
+    if (strlen(text) + 1 > length) {
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    strcpy(out, text);
+    return NVML_SUCCESS;
+}
+
+NVML_EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
+    (void)flags;
+    if (!state_refresh()) {
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+    TRY(begin_uninitialised(__func__));
+    atomic_fetch_add(&users, 1);
+    return NVML_SUCCESS;
+}
+
+NVML_EXPORT nvmlReturn_t nvmlInit_v2(void) {
+    return nvmlInitWithFlags(0);
+}
+
+NVML_EXPORT nvmlReturn_t nvmlShutdown(void) {
+    TRY(begin(__func__));
+    atomic_fetch_sub(&users, 1);
+    return NVML_SUCCESS;
+}

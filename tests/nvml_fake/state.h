@@ -1,0 +1,31 @@
+/* The state file: `key=value` lines, read again whenever the file changed. All functions are safe in any thread. */
+#ifndef NVML_FAKE_STATE_H
+#define NVML_FAKE_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define TEXT_SIZE 4096
+
+struct xid_event {
+    unsigned long long number;
+    int gpu;
+    unsigned long long code;
+};
+
+/* Reads the file named by NVML_FAKE_STATE if it changed; false while none could ever be read. */
+bool state_refresh(void);
+
+/* Copies the value of `key`, cut to `size`; false where the file does not set it. */
+bool state_text(const char *key, char *text, size_t size);
+
+/* The value of `key` as a number, or `fallback` where the file does not set it. */
+double state_number(const char *key, double fallback);
+
+/* Finds the Xid event with the lowest number above `after`; false where there is none. */
+bool state_next_xid(unsigned long long after, struct xid_event *event);
+
+/* The highest number of an Xid event so far, or 0. */
+unsigned long long state_last_xid(void);
+
+#endif
