@@ -211,7 +211,7 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
-    where = _Where(str(path), text, base)
+    where = _Where(str(path), text, base, environment)
     config: Config = _build(Config, _with_variables(tree, environment), where, ())
     _check(config, where)
     return config
@@ -237,10 +237,11 @@ class _Where:
     name: str
     text: str
     base: Path
+    environment: Mapping[str, str]
 
     def of(self, keys: tuple[str, ...]) -> str:
         variable = "GPUVIGIL_" + "_".join(keys).upper()
-        if variable in os.environ:
+        if variable in self.environment:
             return variable
         for number, line in enumerate(self.text.splitlines(), 1):
             if re.match(rf"\s*\[*\s*[\w.]*\b{re.escape(keys[-1])}\b\s*(=|\])", line):

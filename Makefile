@@ -1,0 +1,66 @@
+# Two commands do everything on a fresh machine with git, make and Python 3.11 (venv):
+#   make up      runs the product
+#   make test    runs the tests
+.POSIX:
+.SUFFIXES:
+.PHONY: help up test test-unit check format test-servers test-hardware bench soak docs wheel clean
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN = $(VENV)/bin
+ARGUMENTS ?=
+
+help: ## say what there is
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+up: $(VENV)/up ## run gpuvigil on this machine; ARGUMENTS="--simulate 16" and others
+	@$(BIN)/gpuvigil up $(ARGUMENTS)
+
+test: $(VENV)/dev ## run every test (needs gcc and Chromium: make test-servers)
+	$(BIN)/python -m pytest $(ARGUMENTS)
+
+test-unit: $(VENV)/dev ## run the tests that start no servers, in under 90 seconds
+	$(BIN)/python -m pytest -m 'not server' $(ARGUMENTS)
+
+check: $(VENV)/dev ## lint, format and types, changing nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev ## put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test-servers: ## install from Debian what the tests start; no package starts a service
+	scripts/install-test-servers
+
+test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
+	$(BIN)/python -m pytest hardware_tests $(ARGUMENTS)
+
+bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md
+	$(BIN)/python scripts/bench.py $(ARGUMENTS)
+
+docs: $(VENV)/dev ## write the tables in docs/ from the code
+	$(BIN)/python scripts/docs.py
+
+wheel: $(VENV)/dev ## build dist/*.whl
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean: ## remove the environment and what was built
+	rm -rf $(VENV) build dist *.egg-info
+
+# The product's own environment, and the one with the tools. Each is made once, and again when the
+# requirements change.
+$(VENV)/up: pyproject.toml constraints.txt
+	@echo "Preparing gpuvigil in $(VENV) (once; about a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpuvigil needs Python 3.11 or newer: make up PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]'
+	@touch $@
+
+$(VENV)/dev: pyproject.toml constraints.txt
+	@echo "Preparing gpuvigil and the tools of its tests in $(VENV) (once; about a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpuvigil needs Python 3.11 or newer: make test PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/up

@@ -1,0 +1,146 @@
+"""Write the tables in `docs/` from the code: metrics, settings, faults, the life of an incident.
+
+`python scripts/docs.py` writes them; `python scripts/docs.py --check` names those that differ.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from gpuvigil.config import Config  # noqa: E402 - after the path is set
+from gpuvigil.faults import FAULTS, xids  # noqa: E402
+from gpuvigil.lifecycle import diagram  # noqa: E402
+from gpuvigil.metrics import MEASUREMENTS  # noqa: E402
+
+
+def metrics() -> Iterator[str]:
+    """The catalogue of metrics, a table per measurement."""
+    yield "# Metrics"
+    yield ""
+    yield "Every number that gpuvigil collects, written from `gpuvigil/metrics.py` by `make docs`."
+    yield "A value that was not measured is absent, never 0. Counters only grow: resets are bridged by the collector."
+    yield ""
+    yield "What has been read so far: everything on the fake NVML library and on sysfs trees of the tests; network ports on"
+    yield "real machines; **no value here has been read from a real NVIDIA GPU yet.**"
+    for measurement in MEASUREMENTS.values():
+        yield ""
+        yield f"## `{measurement.name}`"
+        yield ""
+        tags = ", ".join(f"`{tag}`" for tag in measurement.tags)
+        yield f"{measurement.sentence} Tags: {tags}."
+        yield ""
+        yield "| field | kind | read from | used by | Prometheus | DCGM | meaning |"
+        yield "|---|---|---|---|---|---|---|"
+        for metric in measurement.metrics:
+            dcgm = f"`{metric.dcgm}`" if metric.dcgm else ""
+            yield (
+                f"| `{metric.name}` | {metric.kind.value} | {metric.source} | {metric.used_by} "
+                f"| `{metric.prometheus}` | {dcgm} | {metric.sentence} |"
+            )
+
+
+def settings() -> Iterator[str]:
+    """Every setting with its default."""
+    yield "# Settings"
+    yield ""
+    yield "One TOML file, named with `--config`; written from `gpuvigil/config.py` by `make docs`. Durations are seconds."
+    yield "`GPUVIGIL_<SECTION>_<KEY>` in the environment wins over the file, for example `GPUVIGIL_HUB_PORT=9000`."
+    yield "An unknown key, a wrong type or a secret file that cannot be read is one line and exit code 2."
+    yield "Relative paths are relative to the file. `gpuvigil up` uses shorter ticks (1 s) and writes the file it runs with into its state directory."
+    for section in fields(Config):
+        kind = section.default_factory()  # type: ignore[misc]
+        yield ""
+        yield f"## `[{section.name}]`"
+        yield ""
+        yield from setting_rows(type(kind))
+    yield ""
+    yield "## `[[alerts.webhooks]]`"
+    yield ""
+    from gpuvigil.config import WebhookSettings  # noqa: PLC0415 - only for this table
+
+    yield from setting_rows(WebhookSettings)
+
+
+def setting_rows(kind: type) -> Iterator[str]:
+    yield "| key | default | meaning |"
+    yield "|---|---|---|"
+    for setting in fields(kind):
+        default = getattr(kind(), setting.name)
+        shown = f"`{default}`" if default not in {None, "", ()} else ""
+        yield f"| `{setting.name}` | {shown} | {setting.metadata['text']} |"
+
+
+def faults() -> Iterator[str]:
+    """What can be wrong, and the Xid table."""
+    yield "# Faults"
+    yield ""
+    yield "What gpuvigil can find, written from `gpuvigil/faults.py` by `make docs`. Severity is about people: critical wakes"
+    yield "somebody, warning is for working hours, info goes to the digest."
+    yield ""
+    yield "| fault | severity | what | first action | where the rule comes from |"
+    yield "|---|---|---|---|---|"
+    for fault in FAULTS.values():
+        yield (
+            f"| `{fault.key}` | {fault.severity.value} | {fault.title} | {fault.action} "
+            f"| {fault.source} |"
+        )
+    yield ""
+    yield "## Xid codes"
+    yield ""
+    yield "From `gpuvigil/data/xid.csv`, a source per row. *Sticky* stands until a cure is seen (the GPU back, a reset, a reboot);"
+    yield "*passing* ends some time after it was last seen."
+    yield ""
+    yield "| Xid | name | severity | stands | meaning | first action | source |"
+    yield "|---|---|---|---|---|---|---|"
+    for xid in xids().values():
+        yield (
+            f"| {xid.code} | {xid.mnemonic} | {xid.severity.value} | {xid.scope.value} "
+            f"| {xid.summary} | {xid.action} | {xid.source} |"
+        )
+
+
+def lifecycle() -> Iterator[str]:
+    """The state diagram of incidents."""
+    yield "# The life of an incident"
+    yield ""
+    yield "Drawn from the table in `gpuvigil/lifecycle.py` by `make docs`. A pair of state and signal that is not here is an error."
+    yield ""
+    yield "```mermaid"
+    yield diagram()
+    yield "```"
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "metrics.md": metrics,
+    "settings.md": settings,
+    "faults.md": faults,
+    "lifecycle.md": lifecycle,
+}
+
+
+def written() -> dict[Path, str]:
+    """Every generated page and what it should hold."""
+    return {ROOT / "docs" / name: "\n".join(page()) + "\n" for name, page in PAGES.items()}
+
+
+def main() -> int:
+    """Write the pages, or name those that differ from the code."""
+    different = [
+        path for path, text in written().items() if not path.exists() or path.read_text() != text
+    ]
+    if "--check" in sys.argv:
+        for path in different:
+            print(f"{path.relative_to(ROOT)} differs from the code: run make docs")
+        return 1 if different else 0
+    for path in different:
+        path.write_text(written()[path])
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

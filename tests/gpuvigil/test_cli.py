@@ -1,0 +1,40 @@
+"""The command line knows its commands, imports no service to say so, and exits as expected."""
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+import gpuvigil
+from gpuvigil.cli import COMMANDS, INTERNAL, main
+
+
+def test_every_command_has_an_entry_point_and_every_entry_point_a_command() -> None:
+    found = {entry.name for entry in entry_points(group="gpuvigil.commands")}
+    assert found == set(COMMANDS) | INTERNAL
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in COMMANDS)
+
+
+def test_an_unknown_command_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["colect"]) == 2
+    assert capsys.readouterr().err == "gpuvigil: 'colect' is not a command; see 'gpuvigil --help'\n"
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"gpuvigil {gpuvigil.__version__}\n"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, gpuvigil.cli as c; c.main(['--help']); print(*sys.modules)"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    loaded = set(shown.split())
+    assert not loaded & {"streamlit", "pyarrow", "duckdb", "pynvml", "numpy", "starlette", "httpx"}

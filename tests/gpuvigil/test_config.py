@@ -1,0 +1,106 @@
+"""A wrong configuration is one clear line; a right one is typed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuvigil.config import Config, load, read_secret
+from gpuvigil.errors import ConfigError
+
+
+def refusal(tmp_path: Path, text: str, environment: dict[str, str] | None = None) -> str:
+    path = tmp_path / "gpuvigil.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, environment or {})
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_without_a_file_everything_has_its_default() -> None:
+    assert load(None, {}) == Config()
+
+
+def test_a_file_is_laid_over_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(
+        "[hub]\nport = 9\ndata_directory = 'd'\n[collector]\ntick_seconds = 2\n"
+        "[[alerts.webhooks]]\nname = 'ops'\nurl = 'http://127.0.0.1/x'\n"
+    )
+    config = load(path, {})
+    assert config.hub.port == 9
+    assert config.hub.data_directory == tmp_path / "d"
+    assert config.collector.tick_seconds == 2.0
+    assert [webhook.name for webhook in config.alerts.webhooks] == ["ops"]
+
+
+def test_a_variable_wins_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[hub]\nport = 9\n[collector]\ngpus = true\n")
+    config = load(
+        path,
+        {"GPUVIGIL_HUB_PORT": "10", "GPUVIGIL_COLLECTOR_GPUS": "false", "GPUVIGIL_PARENT": "1"},
+    )
+    assert (config.hub.port, config.collector.gpus) == (10, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[hub]\nprot = 1\n", ["line 2", "hub.prot", "unknown key"]),
+        ("[hubb]\n", ["line 1", "hubb", "unknown key"]),
+        ("[hub]\nport = 'x'\n", ["line 2", "hub.port", "not a whole number"]),
+        ("[hub]\nport = true\n", ["hub.port", "not a whole number"]),
+        ("[collector]\ntick_seconds = 0\n", ["collector.tick_seconds", "more than 0"]),
+        ("[collector]\ncluster = 'simulated'\n", ["collector.cluster", "simulated data"]),
+        ("hub = 3\n", ["hub", "must be a table"]),
+        ("[hub\n", ["gpuvigil.toml"]),
+        ("[log]\nlevel = 'loud'\n", ["log.level", "debug, info"]),
+        ("[[alerts.webhooks]]\nname = 'ops'\n", ["ops", "url or url_file"]),
+        ("[alerts]\nwebhooks = 3\n", ["alerts.webhooks", "must be a list"]),
+    ],
+)
+def test_a_mistake_names_its_place_and_what_was_expected(
+    tmp_path: Path, text: str, words: list[str]
+) -> None:
+    message = refusal(tmp_path, text)
+    assert all(word in message for word in words), message
+
+
+def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
+    message = refusal(tmp_path, "", {"GPUVIGIL_HUB_PORT": "many"})
+    assert message == "GPUVIGIL_HUB_PORT: 'many' is not a whole number"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no\.toml: No such file"):
+        load(tmp_path / "no.toml", {})
+
+
+def test_an_unreadable_secret_is_named_and_its_content_never_shown(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"token in .*t: No such file"):
+        read_secret(tmp_path / "t", "token")
+    (tmp_path / "t").write_text("abc\nhunter2\n")
+    with pytest.raises(ConfigError, match="exactly one line") as caught:
+        read_secret(tmp_path / "t", "token")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["hub", "collect", "analyze", "alert", "dashboard", "simulate"])
+def test_every_service_refuses_a_wrong_file_with_one_line_and_exit_code_2(
+    tmp_path: Path, command: str
+) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[hub]\nprot = 1\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "gpuvigil", command, "--config", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert "line 2, hub.prot: unknown key" in ended.stderr

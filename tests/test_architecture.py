@@ -1,0 +1,151 @@
+"""The layout is the architecture; these tests keep it so."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SERVICES = {"collector", "analyzer", "alerts", "dashboard", "hub"}
+
+# Scripts that Streamlit runs have no package of their own, so they import absolutely.
+SCRIPTS = {"dashboard/app.py"}
+
+# What a node must not have to install for the collector.
+HEAVY = {
+    "pyarrow",
+    "duckdb",
+    "sqlalchemy",
+    "starlette",
+    "uvicorn",
+    "streamlit",
+    "numpy",
+    "sklearn",
+    "httpx",
+    "influxdb_client",
+}
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def is_script(module: Path) -> bool:
+    name = module.relative_to(ROOT).as_posix()
+    return name in SCRIPTS or name.startswith("dashboard/pages/")
+
+
+def imports_of(module: Path) -> Iterator[str]:
+    """The dotted names that a module imports absolutely."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module or ""
+
+
+def packages_imported_by(module: Path) -> set[str]:
+    return {name.partition(".")[0] for name in imports_of(module)}
+
+
+@pytest.mark.parametrize("folder", sorted(SERVICES | {"gpuvigil"}))
+def test_services_and_kernel_import_no_service(folder: str) -> None:
+    for module in modules(folder):
+        allowed = {"dashboard"} if is_script(module) else set()
+        assert not packages_imported_by(module) & (SERVICES - allowed), module
+
+
+@pytest.mark.parametrize("folder", sorted(SERVICES | {"gpuvigil", "scripts"}))
+def test_the_product_imports_nothing_of_its_tests(folder: str) -> None:
+    for module in modules(folder):
+        assert "tests" not in packages_imported_by(module), module
+
+
+def test_the_model_imports_nothing_of_ours_but_the_clock() -> None:
+    for module in modules("gpuvigil/model"):
+        tree = ast.parse(module.read_text(encoding="utf-8"))
+        ours = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level > 1}
+        assert ours <= {"clock"}, module
+
+
+def reachable_kernel(module: Path, seen: set[Path]) -> set[Path]:
+    """`module` and every kernel module it imports, directly or not, at its top level."""
+    if module in seen or not module.exists():
+        return seen
+    seen.add(module)
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            for target in kernel_targets(module, node):
+                reachable_kernel(target, seen)
+    return seen
+
+
+def kernel_targets(module: Path, node: ast.ImportFrom) -> Iterator[Path]:
+    if node.level:
+        base = module.parents[node.level - 1]
+        name = node.module or ""
+    elif (node.module or "").partition(".")[0] == "gpuvigil":
+        base, name = ROOT, node.module or ""
+    else:
+        return
+    path = base.joinpath(*name.split(".")) if name else base
+    yield path.with_suffix(".py")
+    yield path / "__init__.py"
+    for alias in node.names:
+        yield path / f"{alias.name}.py"
+
+
+def test_a_node_needs_nothing_heavy_for_the_collector() -> None:
+    seen: set[Path] = set()
+    for module in modules("collector"):
+        reachable_kernel(module, seen)
+    assert ROOT / "gpuvigil/hub.py" in seen
+    for module in seen:
+        assert not packages_imported_by(module) & HEAVY, module
+
+
+def test_only_one_file_touches_the_driver() -> None:
+    for folder in SERVICES | {"gpuvigil"}:
+        for module in modules(folder):
+            if "pynvml" in packages_imported_by(module):
+                assert module == ROOT / "collector/nvml.py"
+
+
+def test_inject_can_change_only_what_sensors_read() -> None:
+    seen: set[Path] = set()
+    reachable_kernel(ROOT / "collector/simulator/inject.py", seen)
+    names = {path.relative_to(ROOT).as_posix() for path in seen}
+    assert "collector/simulator/inject.py" in names
+    for path in seen:
+        imported = packages_imported_by(path)
+        assert not imported & {"hub", "analyzer", "alerts", "http", "socket", "urllib3"}, path
+    assert "gpuvigil/hub.py" not in names
+
+
+def code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    lines = (node.end_lineno or 0) - node.lineno + 1
+    if ast.get_docstring(node) is not None:
+        lines -= (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
+    return lines
+
+
+@pytest.mark.parametrize("folder", sorted(SERVICES | {"gpuvigil", "scripts"}))
+def test_no_function_is_over_60_lines_and_no_file_over_500(folder: str) -> None:
+    for module in modules(folder):
+        text = module.read_text(encoding="utf-8")
+        assert text.count("\n") <= 500, module
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert code_lines(node) <= 60, f"{module}:{node.lineno} {node.name}"
+
+
+def test_no_file_names_a_download_address_of_a_registry() -> None:
+    forbidden = ("pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "deb.debian" + ".org")
+    for path in ROOT.rglob("*"):
+        hidden = any(part.startswith(".") for part in path.relative_to(ROOT).parts[:-1])
+        if hidden or not path.is_file() or path.suffix in {".png", ".pyc"}:
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        assert not any(host in text for host in forbidden), path

@@ -1,0 +1,68 @@
+"""What the documentation says is what the code does."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import tomllib
+
+from gpuvigil.cli import COMMANDS
+from gpuvigil.faults import FAULTS
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from docs import written  # noqa: E402 - a script, found once its folder is on the path
+
+
+@pytest.mark.parametrize("path", sorted(written()), ids=lambda path: path.name)
+def test_a_generated_page_is_what_the_code_would_write(path: Path) -> None:
+    assert path.read_text() == written()[path], "run make docs"
+
+
+def test_every_command_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs/commands.md").read_text()
+    documented = set(re.findall(r"^## `gpuvigil ([a-z]+)", page, re.MULTILINE))
+    assert documented == set(COMMANDS)
+
+
+def test_every_word_of_the_vocabulary_is_in_the_glossary() -> None:
+    glossary = (ROOT / "docs/glossary.md").read_text()
+    for word in ("Sample", "Event", "Finding", "Incident", "Transition", "Notice", "Verdict"):
+        assert f"**{word}**" in glossary
+
+
+def test_every_detector_is_documented_and_no_other() -> None:
+    table = (ROOT / "analyzer/detector.py").read_text() + "".join(
+        path.read_text() for path in (ROOT / "analyzer/detectors").glob("*.py")
+    )
+    page = (ROOT / "docs/detectors.md").read_text()
+    documented = set(re.findall(r"^## `([a-z_]+)`", page, re.MULTILINE))
+    assert documented
+    for name in documented:
+        assert f'"{name}"' in table
+    assert {fault for fault in FAULTS if f"`{fault}`" not in page} == set()
+
+
+def test_pinned_versions_lie_within_the_ranges_we_promise() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = list(project["dependencies"])
+    for extra in project["optional-dependencies"].values():
+        wanted += extra
+    pinned = dict(
+        line.split("==")
+        for line in (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
+        if "==" in line
+    )
+    for requirement in wanted:
+        name = re.split(r"[\[<>=;]", requirement)[0].strip().lower()
+        if name not in {"gpuvigil", "tomli"}:
+            assert name in pinned, f"{name} is not pinned in constraints.txt"
+
+
+def test_every_link_between_our_pages_leads_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            if not re.match(r"[a-z]+:", target):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
