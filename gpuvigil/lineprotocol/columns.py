@@ -1,0 +1,234 @@
+"""From line protocol to columns, fast for the lines that machines write.
+
+A line without a quoted string is cut with `str.split`, put beside the lines of its schema, and
+converted a column at a time. Every value is checked, a column at once. Whatever is unusual in any
+way goes to the full parser, line by line, so both say the same about every body.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import cast
+
+from gpuvigil.lineprotocol import convert
+from gpuvigil.lineprotocol.convert import MASKS, unmasked
+from gpuvigil.lineprotocol.model import (
+    MAX_LINE_BYTES,
+    MAX_TAGS,
+    NANOSECONDS,
+    Column,
+    ColumnBlock,
+    Line,
+    ParsedColumns,
+    Precision,
+    Refusal,
+    Value,
+)
+from gpuvigil.lineprotocol.parser import LineReader, text_of
+
+# A block that fails is halved to find the rows at fault; in one this small all are read in full.
+_SMALLEST_HALVED = 8
+
+
+def parse_columns(
+    body: bytes, precision: Precision = "ns", max_line_bytes: int = MAX_LINE_BYTES
+) -> ParsedColumns:
+    """The same lines and refusals as `parse`, the lines as one block of columns a schema.
+
+    A schema is the measurement, the tag keys, the field keys in order, and the fields' types.
+    """
+    text = text_of(body)
+    rows = text.split("\n")
+    work = _Work(LineReader(rows, precision, max_line_bytes), NANOSECONDS[precision])
+    work.sort_rows(_masked(text), _unusual(text, max(map(len, rows)), max_line_bytes))
+    for group in work.groups.values():
+        work.settle(group.schema, group.cells, group.indexes)
+    for block in work.blocks.values():
+        _order(block)
+    work.refused.sort(key=lambda refusal: refusal.number)
+    return ParsedColumns(tables=list(work.blocks.values()), refused=work.refused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Schema:
+    measurement: str
+    tag_keys: tuple[str, ...]
+    field_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Rows of one schema: the texts of tags, fields and time of each, and the rows' indexes.
+
+    Without a schema there is something unusual in the names.
+    """
+
+    schema: _Schema | None
+    cells: list[list[str]] = field(default_factory=list)
+    indexes: list[int] = field(default_factory=list)
+
+
+_BlockKey = tuple[str, tuple[str, ...], tuple[str, ...], tuple[type[Value], ...]]
+
+
+class _Work:
+    """One body on its way into blocks."""
+
+    def __init__(self, reader: LineReader, scale: int) -> None:
+        self.reader = reader
+        self.scale = scale
+        self.groups: dict[str, _Group] = {}
+        self.blocks: dict[_BlockKey, ColumnBlock] = {}
+        self.refused: list[Refusal] = []
+
+    def sort_rows(self, rows: list[str], unusual: Callable[[str], bool] | None) -> None:
+        """Put every row with its schema, and read those that are not three plain parts."""
+        resume = 0
+        for index, row in enumerate(rows):
+            if index < resume:
+                continue
+            parts = row.split(" ")
+            if not 2 <= len(parts) <= 3 or (unusual and unusual(self.reader.rows[index])):
+                resume = self.read_in_full(index)
+                continue
+            # The sign stays with its key: a key without one, or a value with one, shows.
+            head = parts[0].replace("=", "=,").split(",")
+            body = parts[1].replace("=", "=,").split(",")
+            at = parts[2] if len(parts) == 3 else ""
+            names = ",".join((head[0], *head[1::2]))
+            signature = f"{names} {','.join(body[::2])}{' ' if at else ''}"
+            group = self.groups.get(signature)
+            if group is None:
+                group = _Group(schema=_schema(head[0], head[1::2], body[::2]))
+                self.groups[signature] = group
+            cells = head[2::2]
+            cells += body[1::2]
+            cells.append(at)
+            group.cells.append(cells)
+            group.indexes.append(index)
+
+    def settle(self, schema: _Schema | None, cells: list[list[str]], indexes: list[int]) -> None:
+        """Turn rows of one schema into columns; those that cannot be are read in full."""
+        block = schema and _block(schema, cells, indexes, self.scale)
+        if block:
+            self._add(block)
+        elif schema is None or len(indexes) <= _SMALLEST_HALVED:
+            for index in indexes:
+                self.read_in_full(index)
+        else:
+            half = len(indexes) // 2
+            self.settle(schema, cells[:half], indexes[:half])
+            self.settle(schema, cells[half:], indexes[half:])
+
+    def read_in_full(self, index: int) -> int:
+        """Have the full parser read the row; the answer is the index to go on at."""
+        found, resume = self.reader.read(index)
+        if isinstance(found, Line):
+            self._add(_block_of_line(found, index))
+        elif found is not None:
+            self.refused.append(found)
+        return resume
+
+    def _add(self, block: ColumnBlock) -> None:
+        key = (block.measurement, block.tag_keys, block.field_keys, block.field_types)
+        known = self.blocks.setdefault(key, block)
+        if known is not block:
+            for mine, more in zip(_columns(known), _columns(block), strict=True):
+                mine.extend(more)
+
+
+def _masked(text: str) -> list[str]:
+    """The rows with escaped delimiters masked and without the CR of a CR LF."""
+    if "\\" in text:
+        for escaped, mask in MASKS.items():
+            text = text.replace(escaped, mask)
+    rows = text.split("\n")
+    return [row.removesuffix("\r") for row in rows] if "\r" in text else rows
+
+
+def _unusual(text: str, longest: int, max_line_bytes: int) -> Callable[[str], bool] | None:
+    """Which rows must be read in full; None when no row of the body needs to be asked."""
+    if any(mask in text for mask in MASKS.values()):
+        return lambda _: True
+    # A character takes at most four bytes.
+    short = max_line_bytes // 4
+    try:
+        text.encode()
+        broken = False
+    except UnicodeEncodeError:
+        broken = True
+    if not broken and '"' not in text and "\0" not in text and longest <= short:
+        return None
+    return lambda row: (
+        '"' in row or "\0" in row or len(row) > short or (broken and not row.isascii())
+    )
+
+
+def _schema(measurement: str, tag_keys: list[str], field_keys: list[str]) -> _Schema | None:
+    """The schema that the names say, each key still with its equals sign; None if unusual."""
+    keys = tag_keys + field_keys
+    if not measurement or measurement[0] in "#\t" or "=" in measurement:
+        return None
+    if not field_keys or not all(len(key) > 1 and key[-1] == "=" for key in keys):
+        return None
+    if len(set(tag_keys)) < len(tag_keys) or len(set(field_keys)) < len(field_keys):
+        return None
+    if len(tag_keys) > MAX_TAGS:
+        return None
+    return _Schema(
+        # A measurement has no escape for the equals sign, so its backslash stands for itself.
+        measurement=unmasked(measurement.replace("\x03", "\\=")),
+        tag_keys=tuple(unmasked(key[:-1]) for key in tag_keys),
+        field_keys=tuple(unmasked(key[:-1]) for key in field_keys),
+    )
+
+
+def _block(
+    schema: _Schema, cells: list[list[str]], indexes: list[int], scale: int
+) -> ColumnBlock | None:
+    """The rows as columns, or None when any value of any row is not what its column is."""
+    columns = list(zip(*cells, strict=True))
+    at_ns = convert.times(columns.pop(), scale)
+    tag_count = len(schema.tag_keys)
+    tags = [convert.tags(column) for column in columns[:tag_count]]
+    fields = [convert.values(column) for column in columns[tag_count:]]
+    if at_ns is None or not all(tags) or not all(fields):
+        return None
+    order = sorted(range(tag_count), key=schema.tag_keys.__getitem__)
+    return ColumnBlock(
+        measurement=schema.measurement,
+        tag_keys=tuple(schema.tag_keys[i] for i in order),
+        tags=[tags[i] or [] for i in order],
+        field_keys=schema.field_keys,
+        field_types=tuple(type(column[0]) for column in fields if column),
+        fields=[column for column in fields if column],
+        at_ns=at_ns,
+        numbers=[index + 1 for index in indexes],
+    )
+
+
+def _block_of_line(line: Line, index: int) -> ColumnBlock:
+    return ColumnBlock(
+        measurement=line.measurement,
+        tag_keys=tuple(key for key, _ in line.tags),
+        tags=[[value] for _, value in line.tags],
+        field_keys=tuple(key for key, _ in line.fields),
+        field_types=tuple(type(value) for _, value in line.fields),
+        fields=[cast("Column", [value]) for _, value in line.fields],
+        at_ns=[line.at_ns],
+        numbers=[index + 1],
+    )
+
+
+def _columns(block: ColumnBlock) -> Iterable[list[object]]:
+    """Every column of the block, to be changed in place."""
+    columns = [*block.tags, *block.fields, block.at_ns, block.numbers]
+    return cast("list[list[object]]", columns)
+
+
+def _order(block: ColumnBlock) -> None:
+    """Bring the rows into the order of the body."""
+    if all(map(int.__lt__, block.numbers, block.numbers[1:])):
+        return
+    order = sorted(range(len(block.numbers)), key=block.numbers.__getitem__)
+    for column in _columns(block):
+        column[:] = [column[i] for i in order]

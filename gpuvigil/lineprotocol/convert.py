@@ -1,0 +1,88 @@
+"""The texts of one column to its values, every value checked, a column at once.
+
+Each function answers None when any text of the column is not what it must be.
+"""
+
+from array import array
+from collections.abc import Sequence
+from math import isfinite
+
+from gpuvigil.lineprotocol.model import Column
+from gpuvigil.lineprotocol.parser import BOOLEANS, FLOAT_CHARACTERS, INTEGER_CHARACTERS
+
+# An escaped delimiter is masked by a control character while the row is cut at the bare ones.
+MASKS = {"\\ ": "\x01", "\\,": "\x02", "\\=": "\x03"}
+
+
+def unmasked(text: str) -> str:
+    """`text` with every masked delimiter as itself."""
+    return text.replace("\x01", " ").replace("\x02", ",").replace("\x03", "=")
+
+
+def tags(column: Sequence[str]) -> list[str] | None:
+    """The tag values, unmasked; none may be empty or hold a bare equals sign."""
+    text = "".join(column)
+    if "=" in text or "" in column:
+        return None
+    if any(mask in text for mask in MASKS.values()):
+        return [unmasked(value) for value in column]
+    return list(column)
+
+
+def values(column: Sequence[str]) -> Column | None:
+    """The field values, all of the type of the first."""
+    first = column[0]
+    if first.endswith("i"):
+        return _integers(column, "i", "q")
+    if first.endswith("u"):
+        return _integers(column, "u", "Q")
+    if first in BOOLEANS:
+        known = [BOOLEANS[text] for text in column if text in BOOLEANS]
+        return known if len(known) == len(column) else None
+    return _floats(column)
+
+
+def _integers(column: Sequence[str], suffix: str, code: str) -> list[int] | None:
+    text = ",".join(column)
+    # The last element is what follows the last suffix: empty, if every value has one.
+    digits = f"{text},".split(f"{suffix},")
+    if digits.pop() or len(digits) != len(column):
+        return None
+    if not _made_of("".join(digits), INTEGER_CHARACTERS):
+        return None
+    try:
+        numbers = list(map(int, digits))
+        # An array of 64-bit integers refuses what does not fit.
+        array(code, numbers)
+    except (ValueError, OverflowError):
+        return None
+    return numbers
+
+
+def _floats(column: Sequence[str]) -> list[float] | None:
+    if not _made_of("".join(column), FLOAT_CHARACTERS):
+        return None
+    try:
+        numbers = list(map(float, column))
+    except ValueError:
+        return None
+    # An infinity in a sum cannot be undone.
+    return numbers if isfinite(sum(numbers)) else None
+
+
+def times(column: Sequence[str], scale: int) -> list[int | None] | None:
+    """Unix nanoseconds; a column that starts without a time has none at all."""
+    if not column[0]:
+        return [None] * len(column)
+    if not _made_of("".join(column), INTEGER_CHARACTERS):
+        return None
+    try:
+        found = [int(text) * scale for text in column]
+        array("q", found)
+    except (ValueError, OverflowError):
+        return None
+    return [*found]
+
+
+def _made_of(text: str, characters: str) -> bool:
+    return not text.encode().translate(None, characters.encode())
