@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gpuvigil.config import Config  # noqa: E402 - after the path is set
+from gpuvigil.config import Config, WebhookSettings  # noqa: E402 - after the path is set
 from gpuvigil.faults import FAULTS, xids  # noqa: E402
 from gpuvigil.lifecycle import diagram  # noqa: E402
 from gpuvigil.metrics import MEASUREMENTS  # noqa: E402
@@ -52,7 +52,7 @@ def settings() -> Iterator[str]:
     yield "An unknown key, a wrong type or a secret file that cannot be read is one line and exit code 2."
     yield "Relative paths are relative to the file. `gpuvigil up` uses shorter ticks (1 s) and writes the file it runs with into its state directory."
     for section in fields(Config):
-        kind = section.default_factory()  # type: ignore[misc]
+        kind = getattr(Config(), section.name)
         yield ""
         yield f"## `[{section.name}]`"
         yield ""
@@ -60,8 +60,6 @@ def settings() -> Iterator[str]:
     yield ""
     yield "## `[[alerts.webhooks]]`"
     yield ""
-    from gpuvigil.config import WebhookSettings  # noqa: PLC0415 - only for this table
-
     yield from setting_rows(WebhookSettings)
 
 
