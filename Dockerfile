@@ -1,0 +1,20 @@
+# One image for every service; compose.yaml says which command each runs.
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /source
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY gpuvigil gpuvigil
+COPY collector collector
+COPY hub hub
+COPY analyzer analyzer
+COPY alerts alerts
+COPY dashboard dashboard
+RUN python -m venv /opt/gpuvigil \
+    && /opt/gpuvigil/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[all]'
+
+FROM python:3.11-slim-bookworm
+COPY --from=build /opt/gpuvigil /opt/gpuvigil
+RUN useradd --system --uid 8428 --home-dir /var/lib/gpuvigil --create-home gpuvigil
+USER gpuvigil
+ENV PATH=/opt/gpuvigil/bin:$PATH PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
+WORKDIR /var/lib/gpuvigil
+CMD ["gpuvigil", "--help"]
