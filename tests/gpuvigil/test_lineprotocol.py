@@ -342,6 +342,8 @@ def test_times_are_scaled_and_their_range_is_that_of_the_nanoseconds(precision: 
 @given(BODIES | mutated_bodies(), st.sampled_from(["ns", "us", "ms", "s"]))
 @example(b"m f=1\nm, f=2\nm,a f=1\n", "ns")
 @example(b"m,a=b,c f=1\nm,a=b=c,d=e f=1\nm,a,b=c,d=e f=1\nm f,1=g=2\n", "ns")
+@example(b"m,a=b=c=d f=1\nm,a=b,c=d f=1\nm=a=b f=1\nm\\=a f=1\n\tm f=1\n", "ns")
+@example(b"m f=1\nm f=1 5\nm f=2\nm i=1i\nm i=2\nm i=3i\n", "ns")
 @example(b'm s="a\nm f="\nm f=1\nm s="b\n"\n', "ns")
 def test_both_parsers_agree_with_the_naive_one(
     body: bytes, precision: Literal["ns", "us", "ms", "s"]
