@@ -1,0 +1,226 @@
+"""Faults that can be made to happen in a simulated node, and the file that carries them.
+
+A fault is only what sensors would read. The file keeps cleared faults too: a simulator that was
+away still tells how they ended, and counters keep what they missed.
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from gpuvigil.clock import from_text, to_text
+
+
+class Target(str, Enum):
+    """What a fault happens to."""
+
+    GPU = "gpu"
+    PORT = "port"
+    NODE = "node"
+
+
+class Effect(str, Enum):
+    """What the sensors read while the fault lasts."""
+
+    LOST = "lost"
+    SILENT = "silent"
+    XID = "xid"
+    IDLE = "idle"
+    PORT_DOWN = "port down"
+    PORT_FLAP = "port flap"
+    NODE_SILENT = "node silent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One sort of fault."""
+
+    target: Target
+    effect: Effect
+    sentence: str
+    xid: int | None = None
+    uncorrected_errors: int = 0
+
+
+def _xid(code: int, sentence: str, uncorrected_errors: int = 0) -> Kind:
+    return Kind(
+        target=Target.GPU,
+        effect=Effect.XID,
+        xid=code,
+        sentence=f"the driver reports Xid {code}: {sentence}",
+        uncorrected_errors=uncorrected_errors,
+    )
+
+
+# What a user may name. Meanings of the Xids: NVIDIA, "XID Errors", the catalogue.
+KINDS: dict[str, Kind] = {
+    "xid79": Kind(
+        target=Target.GPU,
+        effect=Effect.LOST,
+        xid=79,
+        sentence="the GPU falls off the bus, and the driver reports Xid 79",
+    ),
+    "gpu-lost": Kind(
+        target=Target.GPU, effect=Effect.LOST, sentence="the GPU is lost, and no Xid is reported"
+    ),
+    "gpu-hang": Kind(
+        target=Target.GPU, effect=Effect.SILENT, sentence="calls for this GPU do not come back"
+    ),
+    "xid48": _xid(48, "uncorrectable memory error", 1),
+    "xid94": _xid(94, "contained memory error", 1),
+    "xid95": _xid(95, "uncontained memory error", 1),
+    "xid119": _xid(119, "the GPU's system processor does not answer"),
+    "xid31": _xid(31, "memory page fault of a program"),
+    "xid13": _xid(13, "graphics engine exception of a program"),
+    "idle": Kind(
+        target=Target.GPU, effect=Effect.IDLE, sentence="a held GPU computes nothing any more"
+    ),
+    "driver-hang": Kind(
+        target=Target.NODE, effect=Effect.SILENT, sentence="no call to the driver comes back"
+    ),
+    "node-silent": Kind(
+        target=Target.NODE, effect=Effect.NODE_SILENT, sentence="the node sends nothing any more"
+    ),
+    "port-down": Kind(
+        target=Target.PORT, effect=Effect.PORT_DOWN, sentence="the port loses its link"
+    ),
+    "port-flap": Kind(
+        target=Target.PORT,
+        effect=Effect.PORT_FLAP,
+        sentence="the port loses its link again and again",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectedFault:
+    """One fault: what, where, from when to when; it lasts while `cleared_at` is None."""
+
+    name: str  # a key of KINDS
+    node: str
+    at: datetime
+    gpu: int | None = None
+    device: str | None = None
+    port: str | None = None
+    cleared_at: datetime | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.name]
+
+    @property
+    def id(self) -> str:
+        """The same for ever, so that its events are the same events after a restart."""
+        place = ":".join(
+            str(part) for part in (self.gpu, self.device, self.port) if part is not None
+        )
+        return f"{self.name}:{self.node}:{place}:{to_text(self.at)}"
+
+    @property
+    def place(self) -> str:
+        """`sim-003 GPU 5`, for people."""
+        if self.gpu is not None:
+            return f"{self.node} GPU {self.gpu}"
+        return self.node if self.device is None else f"{self.node} {self.device} port {self.port}"
+
+    def same_place(self, other: "InjectedFault") -> bool:
+        """The same sort of fault at the same place."""
+        return self._key() == other._key()
+
+    def active(self, now: datetime) -> bool:
+        return self.at <= now and (self.cleared_at is None or now < self.cleared_at)
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.name, self.node, self.gpu, self.device, self.port)
+
+
+_CLEARED_FAULTS_KEPT = 200
+
+
+def read(path: Path) -> tuple[InjectedFault, ...]:
+    """The faults of the file, oldest first; none when there is no file.
+
+    ValueError says what is wrong with a file that `change` has not written.
+    """
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))["faults"]
+        return tuple(_from_json(entry) for entry in entries)
+    except FileNotFoundError:
+        return ()
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{error} in {path}") from error
+
+
+@contextmanager
+def change(path: Path) -> Iterator[list[InjectedFault]]:
+    """The faults of the file as a list to change; the file is replaced in one step at the end.
+
+    Others who change it wait. Of the cleared faults only the last ones are kept.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        faults = list(read(path))
+        yield faults
+        faults.sort(key=lambda fault: fault.at)
+        cleared = [fault for fault in faults if fault.cleared_at is not None]
+        forgotten = {fault.id for fault in cleared[:-_CLEARED_FAULTS_KEPT]}
+        kept = [_to_json(fault) for fault in faults if fault.id not in forgotten]
+        draft = path.with_name(f"{path.name}.new")
+        draft.write_text(json.dumps({"faults": kept}, indent=1), encoding="utf-8")
+        draft.replace(path)
+
+
+def _to_json(fault: InjectedFault) -> dict[str, object]:
+    cleared = None if fault.cleared_at is None else to_text(fault.cleared_at)
+    return {
+        "name": fault.name,
+        "node": fault.node,
+        "gpu": fault.gpu,
+        "device": fault.device,
+        "port": fault.port,
+        "at": to_text(fault.at),
+        "cleared_at": cleared,
+    }
+
+
+def _from_json(entry: dict[str, Any]) -> InjectedFault:
+    if entry["name"] not in KINDS:
+        raise ValueError(f"{entry['name']!r} is not a fault")
+    cleared = entry["cleared_at"]
+    return InjectedFault(
+        name=entry["name"],
+        node=entry["node"],
+        gpu=entry["gpu"],
+        device=entry["device"],
+        port=entry["port"],
+        at=from_text(entry["at"]),
+        cleared_at=None if cleared is None else from_text(cleared),
+    )
+
+
+class FaultsFile:
+    """The faults as the file has them now; it is read again only when it was replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self._faults: tuple[InjectedFault, ...] = ()
+
+    def faults(self) -> tuple[InjectedFault, ...]:
+        """ValueError when the file was replaced by something that is not ours; told once."""
+        try:
+            stat = self._path.stat()
+        except FileNotFoundError:
+            self._seen, self._faults = None, ()
+            return ()
+        if self._seen != (stat.st_mtime_ns, stat.st_ino):
+            self._seen = (stat.st_mtime_ns, stat.st_ino)
+            self._faults = read(self._path)
+        return self._faults

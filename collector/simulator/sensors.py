@@ -1,0 +1,262 @@
+"""What the sensors of a simulated node read: the model's numbers, bent by the injected faults."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.lineprotocol import LineTemplate
+from gpuvigil.model import Event, EventKind, PortIdentity, Subject, Unmeasured
+
+from .cluster import Node, gpu_subject, port_subject
+from .faults import Effect, InjectedFault, Target
+from .model import NO_WORK, Fields, Work, fabric_bytes, gpu_fields, node_fields, port_fields, work
+
+# A flapping port is down for the first part of each cycle.
+_FLAP_SECONDS = 6.0
+_FLAP_DOWN_SECONDS = 2.0
+# What the real collector does with a reader that hangs: it is replaced after this long.
+_READER_PATIENCE_SECONDS = 30.0
+
+_PHYSICAL_STATE_POLLING = 2  # InfiniBand: no partner at the other end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """When a node is read: seconds since the simulation began, and the number of its tick."""
+
+    origin: datetime
+    elapsed_seconds: float
+    tick: int
+
+    @property
+    def at(self) -> datetime:
+        return self.origin + timedelta(seconds=self.elapsed_seconds)
+
+    def seconds(self, at: datetime) -> float:
+        """`at` in seconds since the simulation began."""
+        return (at - self.origin).total_seconds()
+
+
+class NodeSensors:
+    """Writes the telemetry of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        names = {"cluster": node.subject.cluster, "node": node.subject.node}
+        self._node_line = LineTemplate("node", names)
+        self._gpu_lines = [
+            LineTemplate("gpu", {**names, "uuid": gpu.uuid, "model": gpu.model})
+            for gpu in node.gpus
+        ]
+        self._port_lines = [
+            LineTemplate(
+                "port",
+                {
+                    **names,
+                    "device": port.device,
+                    "port": port.port,
+                    "kind": port.kind,
+                    "role": port.role,
+                },
+            )
+            for port in node.ports
+        ]
+
+    def body(self, moment: Moment, faults: Sequence[InjectedFault]) -> str | None:
+        """The node's lines, or None when it sends nothing.
+
+        `faults` are all that happened to this node, cleared ones included.
+        """
+        now = moment.at
+        if any(f.kind.effect is Effect.NODE_SILENT and f.active(now) for f in faults):
+            return None
+        at_ns = round(now.timestamp() * 1e6) * 1000
+        works = {
+            slot.number: work(slot, moment.elapsed_seconds)
+            for slot in self._node.slots
+            if slot is not None
+        }
+        gpus = [
+            _gpu(self._node, index, works, moment, faults) for index in range(len(self._node.gpus))
+        ]
+        rows = list(zip(self._gpu_lines, gpus, strict=True))
+        for line, port in zip(self._port_lines, self._node.ports, strict=True):
+            rows.append((line, _port(self._node, port, moment, faults)))
+        rows.append((self._node_line, _host(self._node, gpus, moment, faults)))
+        lines = (line.line(fields, at_ns) for line, fields in rows)
+        return "\n".join(line for line in lines if line is not None)
+
+
+def _gpu(
+    node: Node,
+    index: int,
+    works: Mapping[int, Work],
+    moment: Moment,
+    faults: Sequence[InjectedFault],
+) -> Fields:
+    slot = node.slots[index]
+    now_work = NO_WORK if slot is None else works[slot.number]
+    if not faults:
+        return gpu_fields(node, index, now_work, moment.elapsed_seconds, moment.tick)
+    mine = [f for f in faults if f.kind.target is Target.NODE or f.gpu == index]
+    active = {f.kind.effect for f in mine if f.active(moment.at)}
+    if Effect.LOST in active:
+        return {"up": 0, "unmeasured_reason": int(Unmeasured.LOST), "index": index}
+    if Effect.SILENT in active:
+        return {"unmeasured_reason": int(Unmeasured.DRIVER_NOT_ANSWERING), "index": index}
+    stops = [f for f in mine if f.kind.effect in {Effect.LOST, Effect.IDLE}]
+    if slot is not None and stops:
+        loaded = _without(lambda t: work(slot, t).loaded_seconds, moment, stops)
+        load = 0.0 if Effect.IDLE in active else now_work.load
+        now_work = Work(load=load, loaded_seconds=loaded)
+    fields = gpu_fields(node, index, now_work, moment.elapsed_seconds, moment.tick)
+    fields["ecc_uncorrected_errors"] = sum(
+        f.kind.uncorrected_errors for f in mine if f.at <= moment.at
+    )
+    return fields
+
+
+def _without(
+    counter: Callable[[float], float], moment: Moment, stops: Iterable[InjectedFault]
+) -> float:
+    """`counter` now, less what it would have gained while it was stopped."""
+    value = counter(moment.elapsed_seconds)
+    reached = -math.inf
+    for stop in sorted(stops, key=lambda fault: fault.at):
+        ended = moment.at if stop.cleared_at is None else min(stop.cleared_at, moment.at)
+        start = max(moment.seconds(stop.at), reached)
+        end = moment.seconds(ended)
+        if start < end:
+            value -= counter(end) - counter(start)
+            reached = end
+    return value
+
+
+def _port(
+    node: Node, port: PortIdentity, moment: Moment, faults: Sequence[InjectedFault]
+) -> Fields:
+    mine = [f for f in faults if f.device == port.device and f.port == port.port]
+    downs = [f for f in mine if f.kind.effect is Effect.PORT_DOWN]
+    moved = _without(lambda t: fabric_bytes(node, t), moment, downs)
+    fields = port_fields(port, moved, moment.elapsed_seconds)
+    if not mine:
+        return fields
+    edges = [edge for fault in mine for edge in _edges(fault, moment.at)]
+    fields["link_downed"] = sum(edge.kind is EventKind.PORT_DOWN for edge in edges)
+    if any(_is_down(fault, moment.at) for fault in mine):
+        fields["up"] = 0
+        del fields["speed_bits_per_second"]
+        if port.kind == "infiniband":
+            fields["physical_state"] = _PHYSICAL_STATE_POLLING
+    return fields
+
+
+def _is_down(fault: InjectedFault, now: datetime) -> bool:
+    if not fault.active(now):
+        return False
+    flapping = fault.kind.effect is Effect.PORT_FLAP
+    since = (now - fault.at).total_seconds() % _FLAP_SECONDS
+    return not flapping or since < _FLAP_DOWN_SECONDS
+
+
+def _host(
+    node: Node, gpus: Sequence[Fields], moment: Moment, faults: Sequence[InjectedFault]
+) -> Fields:
+    loads = [gpu.get("utilization_percent") for gpu in gpus]
+    busy = sum(float(load) for load in loads if load is not None) / (100.0 * max(len(gpus), 1))
+    fields = node_fields(node, busy, moment.tick)
+    fields["gpus_answering"] = sum(gpu.get("up") == 1 for gpu in gpus)
+    for fault in faults:
+        hang = fault.kind.target is Target.NODE and fault.kind.effect is Effect.SILENT
+        if hang and fault.active(moment.at):
+            silent_seconds = (moment.at - fault.at).total_seconds()
+            fields["driver_answering"] = 0
+            fields["driver_silent_seconds"] = silent_seconds
+            fields["reader_restarts"] = int(silent_seconds / _READER_PATIENCE_SECONDS)
+            fields["sweep_seconds"] = None
+    return fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edge:
+    """A change that a fault makes at one moment."""
+
+    at: datetime
+    kind: EventKind
+    number: int = 0
+
+
+_AT_START: Mapping[Effect, tuple[EventKind, ...]] = {
+    Effect.LOST: (EventKind.GPU_LOST,),
+    Effect.SILENT: (EventKind.DRIVER_SILENT,),
+    Effect.PORT_DOWN: (EventKind.PORT_DOWN,),
+}
+_AT_END: Mapping[Effect, tuple[EventKind, ...]] = {
+    Effect.LOST: (EventKind.GPU_BACK, EventKind.GPU_RESET),
+    Effect.SILENT: (EventKind.DRIVER_BACK,),
+    Effect.XID: (EventKind.GPU_RESET,),
+    Effect.PORT_DOWN: (EventKind.PORT_UP,),
+}
+
+
+def _edges(fault: InjectedFault, until: datetime) -> Iterator[_Edge]:
+    """What the fault has changed up to `until`, oldest first."""
+    if fault.kind.effect is Effect.PORT_FLAP:
+        yield from _flaps(fault, until)
+        return
+    if fault.at <= until:
+        if fault.kind.xid is not None:
+            yield _Edge(at=fault.at, kind=EventKind.XID)
+        for kind in _AT_START.get(fault.kind.effect, ()):
+            yield _Edge(at=fault.at, kind=kind)
+    if fault.cleared_at is not None and fault.cleared_at <= until:
+        for kind in _AT_END.get(fault.kind.effect, ()):
+            yield _Edge(at=fault.cleared_at, kind=kind)
+
+
+def _flaps(fault: InjectedFault, until: datetime) -> Iterator[_Edge]:
+    end = fault.cleared_at
+    for number in range(math.floor((until - fault.at).total_seconds() / _FLAP_SECONDS) + 1):
+        down_at = fault.at + timedelta(seconds=number * _FLAP_SECONDS)
+        if end is not None and end <= down_at:
+            return
+        yield _Edge(at=down_at, kind=EventKind.PORT_DOWN, number=number)
+        up_at = down_at + timedelta(seconds=_FLAP_DOWN_SECONDS)
+        up_at = up_at if end is None else min(up_at, end)
+        if up_at <= until:
+            yield _Edge(at=up_at, kind=EventKind.PORT_UP, number=number)
+
+
+def events(node: Node, fault: InjectedFault, after: datetime, until: datetime) -> list[Event]:
+    """What the node's collector reports of a fault for the span (after, until], oldest first.
+
+    The same change has the same id whenever it is asked for.
+    """
+    return [
+        Event(
+            kind=edge.kind,
+            subject=_subject(node, fault),
+            at=edge.at,
+            id=f"{fault.id}:{edge.kind.value}:{edge.number}",
+            xid=fault.kind.xid if edge.kind is EventKind.XID else None,
+            message=_message(edge, fault),
+        )
+        for edge in _edges(fault, until)
+        if after < edge.at
+    ]
+
+
+def _subject(node: Node, fault: InjectedFault) -> Subject:
+    if fault.gpu is not None:
+        return gpu_subject(node, fault.gpu)
+    for port in node.ports:
+        if (port.device, port.port) == (fault.device, fault.port):
+            return port_subject(node, port)
+    return node.subject
+
+
+def _message(edge: _Edge, fault: InjectedFault) -> str:
+    if edge.kind is EventKind.XID:
+        return f"Xid {fault.kind.xid} (simulated)"
+    return f"{edge.kind.value.replace('_', ' ')} (simulated)"

@@ -1,0 +1,31 @@
+"""Where `gpuvigil up` keeps its state, and how other commands find a running one."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from .errors import ConfigError
+
+CONFIG_NAME = "gpuvigil.toml"
+
+
+def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
+    """`$XDG_STATE_HOME/gpuvigil`, by default `~/.local/state/gpuvigil`.
+
+    XDG Base Directory Specification 0.8: a value that is not an absolute path is ignored.
+    """
+    given = Path(environment.get("XDG_STATE_HOME", ""))
+    home = given if given.is_absolute() else Path.home() / ".local" / "state"
+    return home / "gpuvigil"
+
+
+def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """The chosen configuration, or the one that `up` wrote; ConfigError when there is neither."""
+    if chosen is not None:
+        return chosen
+    written = state_directory(environment) / CONFIG_NAME
+    if not written.is_file():
+        raise ConfigError(
+            f"there is no {written}: start 'gpuvigil up' first, or name a file with --config"
+        )
+    return written
