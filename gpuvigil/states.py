@@ -1,0 +1,63 @@
+"""The one state that a GPU is in, decided once for everybody who shows or counts it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .faults import FAULTS
+from .model import GpuState, Severity, Unmeasured
+
+# Nobody can say what such a GPU does; the first that stands gives the reason.
+_BLINDING = ("node_silent", "driver_silent", "gpu_silent")
+# Read errors and hung calls leave the GPU where it is; only "lost" says that it is gone.
+_GONE = frozenset({Unmeasured.LOST})
+
+
+def gpu_state(
+    row: Mapping[str, Any] | None, *, held: bool, faults: Mapping[str, Severity]
+) -> tuple[GpuState, str]:
+    """The state of a GPU and its reason in words.
+
+    `row` is its newest line of measurement `gpu`, None when there is none young enough. `held`: an
+    allocation is open on it. `faults`: the standing faults of the GPU and of its node, by key.
+
+    The first rule that holds decides:
+    unknown      its node, its driver or the GPU itself is silent
+    unavailable  it is lost, or a critical Xid stands
+    unknown      there is no row, it did not answer, or its utilisation was not measured
+    active       its utilisation is over 0 now, whoever holds it
+    idle         held by an allocation or a compute process, and 0 % now (an instant: that it
+                 wastes something is for the idle detector to say, over its span)
+    free         nobody holds it
+    """
+    for fault in _BLINDING:
+        if fault in faults:
+            return GpuState.UNKNOWN, FAULTS[fault].title
+    if "gpu_lost" in faults:
+        return GpuState.UNAVAILABLE, FAULTS["gpu_lost"].title
+    if faults.get("gpu_xid") is Severity.CRITICAL:
+        return GpuState.UNAVAILABLE, FAULTS["gpu_xid"].title
+    if row is None:
+        return GpuState.UNKNOWN, "no data"
+    return _measured(row, held)
+
+
+def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:
+    """What the newest row says of a GPU against which no fault stands."""
+    if row.get("up") != 1:
+        reason = _reason(row.get("unmeasured_reason"))
+        if row.get("up") == 0 or reason in _GONE:
+            return GpuState.UNAVAILABLE, "missing: " + (reason.text if reason else "lost")
+        return GpuState.UNKNOWN, reason.text if reason else "not measured"
+    utilization = row.get("utilization_percent")
+    if utilization is None:
+        return GpuState.UNKNOWN, "utilisation not measured"
+    if utilization > 0:
+        return GpuState.ACTIVE, f"{utilization:.0f} %"
+    if held or (row.get("compute_processes") or 0) > 0:
+        return GpuState.IDLE, "held, 0 % now"
+    return GpuState.FREE, "held by nobody"
+
+
+def _reason(number: int | None) -> Unmeasured | None:
+    """The reason behind a row's number; None when there is none or this version knows it not."""
+    return Unmeasured(number) if number in set(Unmeasured) else None
