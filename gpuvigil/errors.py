@@ -10,7 +10,8 @@ GpuvigilError                 what, where and what to do, in one line
 └── SensorError               one sensor could not be read; its neighbours still can
 """
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 
 class GpuvigilError(Exception):
@@ -38,11 +39,15 @@ class HubUnavailable(HubError):
 
 
 class HubRefused(HubError):
-    """The hub answered 4xx: repeating the same request cannot help."""
+    """The hub answered 4xx: repeating the same request cannot help.
 
-    def __init__(self, message: str, status: int) -> None:
+    `details` is the JSON object it answered with, such as the refused `lines` of a write.
+    """
+
+    def __init__(self, message: str, status: int, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.details = details or {}
 
 
 class LifecycleError(GpuvigilError):

@@ -239,13 +239,14 @@ class Hub:
 
     def _refusal(self, answer: Answer) -> HubRefused | HubUnavailable:
         try:
-            message = str(json.loads(answer.body)["message"])
+            details = json.loads(answer.body)
+            message = str(details["message"])
         except (ValueError, KeyError, TypeError):
-            message = f"status {answer.status}"
+            details, message = None, f"status {answer.status}"
         text = f"{self._place()}: {message}"
         if answer.status == 429 or not 400 <= answer.status < 500:
             return HubUnavailable(text, _seconds(answer.headers.get("retry-after")))
-        return HubRefused(text, answer.status)
+        return HubRefused(text, answer.status, details)
 
     def _unavailable(self, error: Exception) -> HubUnavailable:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__

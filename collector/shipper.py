@@ -1,0 +1,221 @@
+"""Sends what waits in the spool to the hub, and loses nothing on the way.
+
+Records have a connection of their own, so that an event never waits behind telemetry, which the
+hub acknowledges only after its next commit. One telemetry connection is for live bodies alone; the
+others also drain the backlog.
+"""
+
+import json
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpuvigil.clock import Clock, to_text
+from gpuvigil.errors import GpuvigilError, HubRefused, HubUnavailable
+from gpuvigil.hub import Answer, Hub
+from gpuvigil.log import Log
+
+from .spool import RECORDS_PATH, Body, Lane, Spool
+
+log = Log("collector")
+
+_SHORTEST_DELAY_SECONDS = 0.25
+_LONGEST_DELAY_SECONDS = 5.0
+_LONGEST_RETRY_AFTER_SECONDS = 60.0
+_TIMEOUT_SECONDS = 10.0
+_IDLE_SECONDS = 1.0  # how soon a thread that waits sees that it shall stop
+_STOP_SECONDS = 2.0  # for answers that are under way when the collector stops
+
+# The request itself is at fault: 400, 413 and 422 come again however often it is sent. Any other
+# refusal (a token that rotates, a bucket that is renamed, a proxy) may pass, so the body is kept.
+_FINAL = frozenset({400, 413, 422})
+
+
+class Gate:
+    """Holds all senders back while the hub is away, and lets one at a time try again."""
+
+    def __init__(self, clock: Clock, chance: Callable[[], float]) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._changed = threading.Condition()
+        self._failures = 0
+        self._not_before = 0.0
+
+    @property
+    def open(self) -> bool:
+        """Whether the last attempt was answered."""
+        return self._failures == 0
+
+    def enter(self) -> bool:
+        """Whether the caller may try now; if not, it has waited a moment."""
+        with self._changed:
+            now = self._clock.monotonic()
+            if self._failures and now < self._not_before:
+                self._changed.wait(min(self._not_before - now, _IDLE_SECONDS))
+                return False
+            # Whoever tries while the hub is away keeps the others out until its answer is in.
+            self._not_before = now + 2 * _TIMEOUT_SECONDS
+            return True
+
+    def leave(self) -> None:
+        """There was nothing to try with."""
+        with self._changed:
+            self._not_before = 0.0
+
+    def succeeded(self) -> bool:
+        """The hub answered; true when it did not before."""
+        with self._changed:
+            was_away, self._failures, self._not_before = self._failures > 0, 0, 0.0
+            self._changed.notify_all()
+        return was_away
+
+    def failed(self, retry_after_seconds: float | None) -> bool:
+        """The hub did not answer; true for the first time in a row."""
+        with self._changed:
+            delay = min(_SHORTEST_DELAY_SECONDS * 2**self._failures, _LONGEST_DELAY_SECONDS)
+            asked = min(retry_after_seconds or 0.0, _LONGEST_RETRY_AFTER_SECONDS)
+            # Spread, so that a thousand nodes do not come back in the same second.
+            wait = max(delay, asked) * (1.0 + 0.5 * self._chance())
+            self._failures = min(self._failures + 1, 16)
+            self._not_before = self._clock.monotonic() + wait
+            self._changed.notify_all()
+            return self._failures == 1
+
+
+class Shipper:
+    """Ships one spool to one hub until it is told to stop; `token` is called for each request."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        hub_url: str,
+        token: Callable[[], str],
+        clock: Clock,
+        *,
+        connections: int = 4,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`connections` carry telemetry: about one body a second each, by the hub's commits.
+
+        ConfigError when `hub_url` is not an address.
+        """
+        Hub(hub_url, token)
+        self._spool = spool
+        self._hub_url = hub_url
+        self._token = token
+        self._clock = clock
+        self._connections = connections
+        self._gates = {path: Gate(clock, chance) for path in ("records", "telemetry")}
+        self._counting = threading.Lock()
+        self._refused_lines = 0
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the hub took, or refused for a reason, what was last sent to it."""
+        return all(gate.open for gate in self._gates.values())
+
+    @property
+    def refused_lines(self) -> int:
+        """Lines of telemetry that the hub refused since the start."""
+        return self._refused_lines
+
+    def run(self, stop: threading.Event) -> None:
+        """Send until `stop`; then whatever is not acknowledged is on disk, and the spool closed."""
+        both, live = (Lane.LIVE, Lane.BACKLOG), (Lane.LIVE,)
+        jobs = [
+            ("records", (Lane.RECORDS,)),
+            ("telemetry", live if self._connections > 1 else both),
+        ]
+        jobs += [("telemetry", both)] * (self._connections - 1)
+        threads = [
+            threading.Thread(
+                target=self._send_until, args=(stop, gate, lanes), name=f"ship {gate}", daemon=True
+            )
+            for gate, lanes in jobs
+        ]
+        for thread in threads:
+            thread.start()
+        stop.wait()
+        deadline = self._clock.monotonic() + _STOP_SECONDS
+        for thread in threads:
+            thread.join(max(deadline - self._clock.monotonic(), 0.0))
+        self._spool.close()
+
+    def _send_until(self, stop: threading.Event, name: str, lanes: tuple[Lane, ...]) -> None:
+        hub, gate = Hub(self._hub_url, self._token, _TIMEOUT_SECONDS), self._gates[name]
+        while not stop.is_set():
+            if not self._spool.wait(lanes, _IDLE_SECONDS) or not gate.enter():
+                continue
+            body = self._spool.next(lanes)
+            if body is None:
+                gate.leave()
+            else:
+                self._attempt(hub, gate, name, body)
+        hub.close()
+
+    def _attempt(self, hub: Hub, gate: Gate, name: str, body: Body) -> None:
+        """Send a body once and deal with the answer."""
+        try:
+            _check(body, self._send(hub, body))
+        except HubRefused as refusal:
+            if refusal.status in _FINAL:
+                self._give_up(body, refusal)
+            else:
+                self._keep(gate, name, body, refusal)
+                return
+        except GpuvigilError as error:
+            self._keep(gate, name, body, error)
+            return
+        else:
+            self._spool.done(body)
+        if gate.succeeded():
+            log.info("hub answers again", lane=name)
+
+    def _send(self, hub: Hub, body: Body) -> Answer:
+        headers = {**body.headers, "Gpuvigil-Sent-At": to_text(self._clock.now())}
+        return hub.request("POST", body.path, body.content, headers)
+
+    def _keep(self, gate: Gate, name: str, body: Body, error: GpuvigilError) -> None:
+        retry_after = error.retry_after_seconds if isinstance(error, HubUnavailable) else None
+        self._spool.again(body)
+        if gate.failed(retry_after):
+            log.warning("hub takes nothing, bodies are kept", lane=name, why=str(error))
+
+    def _give_up(self, body: Body, refusal: HubRefused) -> None:
+        """The hub will not take this body as it is, now or later."""
+        lines = body.content.split(b"\n")
+        if body.path == RECORDS_PATH and refusal.status == 400 and len(lines) > 1:
+            # All are kept or none: one bad record must not cost its neighbours.
+            for line in lines:
+                self._spool.put(replace(body, content=line))
+            self._spool.done(body)
+        elif body.path != RECORDS_PATH and refusal.status == 400:
+            # The good lines are committed.
+            self._count_refused(refusal, len(lines))
+            self._spool.done(body)
+        else:
+            self._spool.drop(body)
+            log.error("hub refuses a body, it is dropped", why=str(refusal), status=refusal.status)
+
+    def _count_refused(self, refusal: HubRefused, lines: int) -> None:
+        named = refusal.details.get("lines")
+        refused = [entry for entry in named if isinstance(entry, dict)] if named else []
+        count = len(refused) or lines
+        with self._counting:
+            self._refused_lines += count
+        first = str(refused[0].get("reason")) if refused else str(refusal)
+        log.warning("hub refuses lines", count=count, first=first)
+
+
+def _check(body: Body, answer: Answer) -> None:
+    """HubUnavailable when a success is not the hub's own: a proxy's sign-in page, say."""
+    if body.path != RECORDS_PATH:
+        fine = answer.status == 204
+    else:
+        try:
+            fine = "sequence" in json.loads(answer.body)
+        except (ValueError, TypeError):
+            fine = False
+    if not fine:
+        raise HubUnavailable(f"status {answer.status}, which is not an answer of the hub")
