@@ -1,1 +1,31 @@
-"""One way to tell people each."""
+"""The ways to tell people: a channel is one file here and one line in `CHANNELS`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gpuvigil.config import AlertsSettings
+from gpuvigil.errors import ConfigError
+
+from ..channel import Channel
+from .webhook import Webhook
+
+# The list in `[alerts]` that configures it, and what is made of each of its entries.
+CHANNELS: dict[str, Callable[[Any, str], Channel]] = {
+    "webhooks": Webhook,
+}
+
+
+def configured(settings: AlertsSettings) -> list[Channel]:
+    """Every configured channel; ConfigError when two have one name."""
+    made = [
+        kind(entry, settings.external_url)
+        for key, kind in CHANNELS.items()
+        for entry in getattr(settings, key)
+    ]
+    names = [channel.route.name for channel in made]
+    for name in names:
+        if not name or ":" in name or name == "-":
+            raise ConfigError(f"alerts: {name!r} cannot be the name of a channel")
+        if names.count(name) > 1:
+            raise ConfigError(f"alerts: two channels are named {name!r}; give each its own name")
+    return made

@@ -1,0 +1,135 @@
+"""Delivery: notices that are due are claimed and handed to one worker per channel.
+
+At least once, newest state last. A receiver that hangs holds up its own worker only.
+"""
+
+import queue
+import threading
+from collections.abc import Mapping
+from datetime import datetime
+
+from gpuvigil.clock import to_text
+from gpuvigil.hub import Hub
+from gpuvigil.model import Record, RecordKind
+
+from .channel import Channel
+from .decide import Case, judge, replaced, ruled
+from .delivery import Pause, begun, orphaned, put_back, settled
+from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
+from .message import message
+from .notice import Notice
+
+# How long after a channel's time-out an attempt's outcome may still be on its way to the hub.
+RECORDING_SECONDS = 5.0
+
+
+class Courier:
+    """One channel's worker: what it has in hand is delivered one by one, in the order of claims."""
+
+    def __init__(self, channel: Channel, desk: Desk) -> None:
+        self.channel = channel
+        self._desk = desk
+        self._hub = desk.connect()
+        self._in_hand: set[str] = set()
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[Record] = queue.SimpleQueue()
+        self._pause = Pause()
+        self._last_sent_at: datetime | None = None
+
+    def take(self, record: Record) -> None:
+        """Take a claimed notice in hand; one that already is stays where it is in the queue."""
+        with self._lock:
+            if record.id in self._in_hand:
+                return
+            self._in_hand.add(record.id)
+        self._queue.put(record)
+
+    def step(self) -> None:
+        """Deal with the next notice in hand, or wait a little for one."""
+        try:
+            record = self._queue.get(timeout=POLL_SECONDS / 4)
+        except queue.Empty:
+            return
+        with self._lock:
+            self._in_hand.discard(record.id)
+        self._deal(record)
+
+    def pulse(self) -> dict[str, object]:
+        """How the channel does, for people."""
+        pause, sent_at = self._pause, self._last_sent_at
+        return {
+            "name": self.channel.route.name,
+            "waiting": self._queue.qsize(),
+            "failures": pause.failures,
+            "paused_until": None if pause.until is None else to_text(pause.until),
+            "last_sent_at": None if sent_at is None else to_text(sent_at),
+        }
+
+    def _deal(self, record: Record) -> None:
+        notice = Notice.from_record(record)
+        everything = notices_of(self._hub, notice.incident, notice.channel)
+        current = everything.get(notice.id)
+        if current is None or current.version != notice.version:
+            return  # it went on without this claim
+        siblings = tuple(one for one in everything.values() if one.id != notice.id)
+        now = self._desk.clock.now()
+        case = Case(
+            notice=notice,
+            route=self.channel.route,
+            siblings=siblings,
+            now=now,
+            settings=self._desk.settings,
+        )
+        ruling = judge(case)
+        if not ruling.send_now:
+            self._desk.finish(self._hub, ruled(notice, ruling))
+        elif self._pause.holds(now):
+            self._desk.finish(self._hub, put_back(notice, self._pause))
+        else:
+            self._send(ruled(notice, ruling), siblings)
+
+    def _send(self, notice: Notice, siblings: tuple[Notice, ...]) -> None:
+        desk, now = self._desk, self._desk.clock.now()
+        going = begun(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
+        desk.finish(self._hub, going, replaced(going, siblings, now))
+        outcome = self.channel.deliver(message(going, now, desk.settings.external_url))
+        ended = desk.clock.now()
+        self._pause = self._pause.after(outcome, ended, desk.chance())
+        after = settled(going, outcome, ended, desk.chance(), desk.settings)
+        self._last_sent_at = after[0].sent_at or self._last_sent_at
+        desk.keep(self._hub, after)
+        self._say(after[0], (ended - now).total_seconds())
+
+    def _say(self, notice: Notice, seconds: float) -> None:
+        say = self._desk.log.info if notice.sent_at else self._desk.log.warning
+        say(
+            notice.state.value if notice.sent_at else "not delivered",
+            notice=notice.id,
+            kind=notice.kind.value,
+            attempts=notice.attempts,
+            seconds=seconds,
+            error=notice.last_error or "",
+        )
+
+
+def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Courier]) -> None:
+    """Claim what is due and give it to the couriers; what has no channel any more is dead."""
+    claimed = hub.claim(
+        RecordKind.NOTICE,
+        desk.owner,
+        lease_seconds=LEASE_SECONDS,
+        limit=100,
+        wait_seconds=POLL_SECONDS,
+    )
+    for record in claimed:
+        courier = couriers.get(str(record.body.get("channel")))
+        if courier is None:
+            desk.finish(hub, orphaned(Notice.from_record(record)))
+        else:
+            courier.take(record)
+
+
+def notices_of(hub: Hub, incident: str, channel: str | None) -> dict[str, Notice]:
+    """The incident's notices to one channel, by id."""
+    records = hub.records(RecordKind.NOTICE, parent=incident)
+    return {r.id: Notice.from_record(r) for r in records if r.body.get("channel") == channel}

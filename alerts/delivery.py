@@ -1,0 +1,156 @@
+"""What an attempt makes of a notice: sent, due again later, or dead; pure.
+
+Before an attempt the notice is kept as `in_flight`, due again when the attempt must have ended. A
+process that is killed in the middle thus loses nothing: the notice comes due by itself, and whoever
+claims it knows that the receiver may have it already.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from gpuvigil.config import AlertsSettings
+from gpuvigil.lifecycle import State
+from gpuvigil.model import Severity
+
+from .channel import Delivered, Outcome, Refused, Retry
+from .notice import Kind, Notice, NoticeState, Verdict
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 300.0
+# A receiver may not silence us for longer than this.
+LONGEST_RETRY_AFTER_SECONDS = 3600.0
+
+# In these the incident stands and nobody has taken it.
+_UNATTENDED = frozenset({State.OPEN.value, State.FLAPPING.value})
+
+
+def begun(notice: Notice, now: datetime, patience_seconds: float) -> Notice:
+    """The notice while it is on its way; due again when `patience_seconds` have passed."""
+    return notice.next(
+        state=NoticeState.DUE,
+        in_flight=True,
+        attempts=notice.attempts + 1,
+        due_at=now + timedelta(seconds=patience_seconds),
+    )
+
+
+def settled(
+    notice: Notice, outcome: Outcome, now: datetime, chance: float, settings: AlertsSettings
+) -> list[Notice]:
+    """The notice after an attempt, and the reminder that follows; `chance` is in [0, 1)."""
+    match outcome:
+        case Delivered():
+            sent = notice.next(
+                state=NoticeState.SENT,
+                in_flight=False,
+                perhaps_told=True,
+                due_at=None,
+                sent_at=now,
+                last_error=None,
+            )
+            return [sent, *_reminders(sent, now, settings)]
+        case Refused(reason=reason):
+            return [_dead(notice, Verdict.REFUSED, reason)]
+        case Retry():
+            return [_again(notice, outcome, now, chance, settings)]
+
+
+def pause_seconds(failures: int, asked_seconds: float | None, chance: float) -> float:
+    """How long to leave a receiver alone after its n-th failure in a row.
+
+    Never less than it asked for. Chance keeps many senders from coming back together.
+    """
+    if asked_seconds is not None:
+        return min(asked_seconds, LONGEST_RETRY_AFTER_SECONDS) + chance
+    doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 30)
+    return float(min(doubled, LONGEST_PAUSE_SECONDS) * (0.75 + chance / 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """How a receiver has done lately, and until when it is left alone."""
+
+    failures: int = 0
+    until: datetime | None = None
+
+    def after(self, outcome: Outcome, now: datetime, chance: float) -> "Pause":
+        """A receiver that answers is not left alone, whatever it says to one message."""
+        if not isinstance(outcome, Retry):
+            return Pause()
+        failures = self.failures + 1
+        wait = pause_seconds(failures, outcome.after_seconds, chance)
+        return Pause(failures=failures, until=now + timedelta(seconds=wait))
+
+    def holds(self, now: datetime) -> bool:
+        return self.until is not None and now < self.until
+
+
+def put_back(notice: Notice, pause: Pause) -> Notice:
+    """The notice when its receiver is left alone for now."""
+    return notice.next(
+        verdict=Verdict.BACKING_OFF,
+        reason=f"the receiver failed {pause.failures} times in a row",
+        due_at=pause.until,
+        in_flight=False,
+        perhaps_told=notice.perhaps_told or notice.in_flight,
+    )
+
+
+def orphaned(notice: Notice) -> Notice:
+    """The notice when its channel is no longer configured."""
+    return _dead(notice, Verdict.CHANNEL_GONE, notice.last_error)
+
+
+def _again(
+    notice: Notice, outcome: Retry, now: datetime, chance: float, settings: AlertsSettings
+) -> Notice:
+    perhaps_told = notice.perhaps_told or outcome.perhaps_received
+    tried = replace(notice, perhaps_told=perhaps_told)
+    since = notice.first_due_at or notice.at
+    if now - since >= timedelta(seconds=settings.give_up_seconds):
+        return _dead(tried, Verdict.GAVE_UP, outcome.reason)
+    wait = pause_seconds(notice.attempts, outcome.after_seconds, chance)
+    due_at = now + timedelta(seconds=wait)
+    return tried.next(
+        in_flight=False,
+        verdict=Verdict.BACKING_OFF,
+        reason=f"{outcome.reason}; tried {notice.attempts} times, next at {due_at:%H:%M:%S} UTC",
+        last_error=outcome.reason,
+        due_at=due_at,
+    )
+
+
+def _dead(notice: Notice, verdict: Verdict, error: str | None) -> Notice:
+    reason = verdict.value if error is None else f"{verdict.value}: {error}"
+    return notice.next(
+        state=NoticeState.DEAD,
+        verdict=verdict,
+        reason=reason,
+        last_error=error,
+        in_flight=False,
+        due_at=None,
+    )
+
+
+def _reminders(sent: Notice, now: datetime, settings: AlertsSettings) -> list[Notice]:
+    """A critical incident that nobody has taken is told again, as long as it stands."""
+    unattended = sent.to_state in _UNATTENDED and sent.kind is not Kind.RESOLVED
+    if not unattended or sent.severity is not Severity.CRITICAL or settings.repeat_seconds <= 0:
+        return []
+    due_at = now + timedelta(seconds=settings.repeat_seconds)
+    reminder = replace(
+        sent,
+        repeat=sent.repeat + 1,
+        at=now,
+        kind=Kind.UPDATED,
+        state=NoticeState.DUE,
+        verdict=Verdict.REMINDER,
+        reason="",
+        due_at=due_at,
+        first_due_at=due_at,
+        attempts=0,
+        perhaps_told=False,
+        sent_at=None,
+        version=1,
+    )
+    return [reminder]

@@ -1,0 +1,203 @@
+"""What is said about an incident, in one fixed order; pure.
+
+What failed, where, since when, who is hit, on what evidence, what to do now, and a link that still
+shows the same window tomorrow. Names of jobs, users and programs are strangers' text: they are cut
+and lose what a terminal or a chat could take for more than text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from gpuvigil.model import Evidence, Impact, Incident, Severity, Subject
+
+from .notice import Kind, Notice, Verdict
+
+LISTED = 10
+LONGEST_LINE = 300
+# How much the linked page shows around the incident.
+MARGIN = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message, the same for every channel; texts are clean and bounded."""
+
+    notice: str  # stable over attempts: receivers may drop what they have seen
+    incident: str
+    fingerprint: str
+    fault: str
+    severity: Severity
+    subject: Subject
+    simulated: bool
+    firing: bool
+    at: datetime
+    starts_at: datetime
+    ends_at: datetime | None
+    summary: str  # what and where, in one line
+    where: str
+    since: str
+    impact: str
+    evidence: str
+    action: str
+    source: str
+    link: str
+
+    @property
+    def text(self) -> str:
+        """The whole message, a line per question."""
+        lines = [
+            self.summary,
+            f"Where: {self.where}",
+            f"Since: {self.since}",
+            f"Impact: {self.impact}",
+            f"Evidence: {self.evidence}",
+            f"Do now: {self.action}",
+            self.link,
+        ]
+        return "\n".join(lines)
+
+
+def message(notice: Notice, now: datetime, external_url: str) -> Message:
+    """What `notice` says when it is told at `now`; links lead to `external_url`."""
+    incident = notice.to_incident()
+    over = notice.kind is Kind.RESOLVED
+    ends_at = (incident.resolved_at or notice.at) if over else None
+    return Message(
+        notice=notice.id,
+        incident=incident.id,
+        fingerprint=incident.fingerprint,
+        fault=incident.fault,
+        severity=incident.severity,
+        subject=incident.subject,
+        simulated=incident.simulated,
+        firing=not over,
+        at=now,
+        starts_at=incident.since,
+        ends_at=ends_at,
+        summary=_summary(incident, notice, now, ends_at),
+        where=_where(incident),
+        since=_since(incident.since, now, ends_at),
+        impact=_impact(incident.impact),
+        evidence=_evidence(incident),
+        action="Nothing: it is over." if over else clean(incident.action or "Open the link."),
+        source=clean(incident.source),
+        link=_link(incident, ends_at or now, external_url),
+    )
+
+
+def clean(text: str, longest: int = LONGEST_LINE) -> str:
+    """`text` as one printable line of at most `longest` characters."""
+    printable = "".join(ch if ch.isprintable() else " " for ch in text)
+    line = " ".join(printable.split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def listed(items: Sequence[str], most: int = LISTED) -> str:
+    """The first items, and how many more there are."""
+    shown = ", ".join(clean(item, 100) for item in items[:most])
+    return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
+
+
+def duration(span: timedelta) -> str:
+    """`42 s`, `4 min`, `3 h 10 min`, `2 d 4 h`."""
+    seconds = max(int(span.total_seconds()), 0)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if hours == 0:
+        return f"{minutes} min"
+    big, small = (days, hours % 24) if days else (hours, minutes % 60)
+    units = ("d", "h") if days else ("h", "min")
+    return f"{big} {units[0]} {small} {units[1]}" if small else f"{big} {units[0]}"
+
+
+def _summary(incident: Incident, notice: Notice, now: datetime, ends_at: datetime | None) -> str:
+    what = clean(incident.title, 150)
+    label = clean(_label(incident), 100)
+    named = what if label in what else f"{what}: {label}"
+    if ends_at is not None:
+        named = f"Resolved after {duration(ends_at - incident.since)}: {named}"
+    elif notice.verdict is Verdict.STILL_STANDING:
+        named = f"Still there after {duration(now - incident.since)}: {named}"
+    elif notice.kind is Kind.UPDATED:
+        named = f"Update: {named}"
+    return f"[simulated] {named}" if incident.simulated else named
+
+
+def _label(incident: Incident) -> str:
+    subject = incident.subject
+    return incident.label or " ".join(
+        part for part in (subject.node, subject.gpu, subject.device, subject.port) if part
+    )
+
+
+def _where(incident: Incident) -> str:
+    subject = incident.subject
+    exact = subject.gpu or (f"{subject.device} port {subject.port}" if subject.device else None)
+    label = _label(incident)
+    place = f"{label} ({exact})" if exact and exact not in label else label
+    others = [_short(key) for key in incident.members if key != subject.key]
+    more = f"; also {listed(others)}" if others else ""
+    return f"{clean(place)}, cluster {clean(subject.cluster, 100)}{more}"
+
+
+def _short(key: str) -> str:
+    try:
+        subject = Subject.parse(key)
+    except ValueError:
+        return key
+    parts = (subject.node, subject.gpu, subject.device, subject.port)
+    return " ".join(part for part in parts if part)
+
+
+def _since(since: datetime, now: datetime, ends_at: datetime | None) -> str:
+    if ends_at is None:
+        return f"{_moment(since)} ({duration(now - since)} ago)"
+    return f"{_moment(since)} until {_moment(ends_at)} ({duration(ends_at - since)})"
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.day} {at:%b %Y %H:%M:%S} UTC"
+
+
+def _impact(impact: Impact) -> str:
+    if impact.text:
+        return clean(impact.text)
+    if impact.gpus == 0:
+        return "no GPU is blocked"
+    blocked = f"{impact.gpus} GPU{'s' if impact.gpus > 1 else ''} blocked"
+    held = f"; held by {listed(impact.holders)}" if impact.holders else "; held by nobody"
+    users = f" ({listed(impact.users)})" if impact.users else ""
+    return blocked + held + users
+
+
+def _evidence(incident: Incident) -> str:
+    said = [_fact(item) for item in incident.evidence[:LISTED]]
+    left_out = len(incident.evidence) - len(said)
+    if left_out:
+        said.append(f"and {left_out} more")
+    if incident.covers:
+        said.append(f"explains also: {listed(incident.covers)}")
+    return "; ".join(said) or "see the link"
+
+
+def _fact(item: Evidence) -> str:
+    held_against = [f"limit {item.limit}"] if item.limit else []
+    held_against += [f"peers {item.peers}"] if item.peers else []
+    tail = f" ({', '.join(held_against)})" if held_against else ""
+    return clean(f"{item.name}: {item.value}{tail}")
+
+
+def _link(incident: Incident, until: datetime, external_url: str) -> str:
+    window = {
+        "incident": incident.id,
+        "from": _stamp(incident.since - MARGIN),
+        "to": _stamp(until + MARGIN),
+    }
+    return f"{external_url.rstrip('/')}/?{urlencode(window)}"
+
+
+def _stamp(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"

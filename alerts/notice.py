@@ -1,0 +1,214 @@
+"""A notice: what is told, or not told, through one channel about one transition.
+
+The hub keeps it as a record whose id is `<incident>:<channel>:<n>`. `n` is the transition's number,
+with `.1`, `.2` ... for reminders, so that two alerts processes that decide out of turn still agree
+on which state is newer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from gpuvigil.clock import from_text, to_text
+from gpuvigil.lifecycle import State
+from gpuvigil.model import Incident, Record, RecordKind, Severity, Transition
+
+
+class NoticeState(str, Enum):
+    """Where a notice stands; only a due one is still going to be delivered."""
+
+    DUE = "due"
+    SENT = "sent"
+    HELD = "held"  # decided not to be told
+    SUPERSEDED = "superseded"  # a newer state of the incident is told instead
+    DEAD = "dead"  # refused, or tried for too long
+
+
+class Kind(str, Enum):
+    """What a message says about its incident."""
+
+    FIRED = "fired"
+    UPDATED = "updated"
+    RESOLVED = "resolved"
+
+
+class Verdict(Enum):
+    """Why a notice is sent, is sent later, or is not sent."""
+
+    FIRST = "this channel has not been told of it yet"
+    RETURNED = "it came back after it was resolved"
+    CHANGED = "it changed since it was told"
+    WORSE = "it became more severe"
+    STILL_STANDING = "it still stands after the repeat interval"
+    OVER = "it was told, and now it is over"
+
+    TOLD_RECENTLY = "told less than the update interval ago"
+    WAITS = "an earlier message about it is still on its way"
+    BACKING_OFF = "the receiver failed, or asked to wait"
+    REMINDER = "told again after the repeat interval if it still stands"
+
+    NO_CHANNEL = "no channel is configured"
+    SUSPECT = "seen once and not confirmed: nothing to tell yet"
+    DISMISSED = "a suspect that was not seen again"
+    BELOW_MINIMUM = "less severe than the channel's minimum"
+    LATE = "it rests on data that came late, which pages nobody"
+    SIMULATED = "simulated: pagers hear of real incidents only"
+    TAKEN = "a person has taken it: nothing new to tell"
+    NEVER_TOLD = "nobody was told of it, so nobody is told that it is over"
+    RESOLVED_OFF = "the channel does not want resolved messages"
+    SUPERSEDED = "a newer state of it is told instead"
+    CHANNEL_GONE = "the channel is no longer configured"
+    REFUSED = "the receiver refused it for good"
+    GAVE_UP = "it could not be delivered for too long"
+    UNREADABLE = "the transition could not be read: it is from a newer version"
+
+
+# These say nothing about the incident's state, so an older message stays worth telling.
+NEUTRAL = frozenset({Verdict.SUSPECT, Verdict.TAKEN, Verdict.LATE, Verdict.SIMULATED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One message to one channel, or the reason why there is none."""
+
+    incident: str
+    channel: str | None  # None: no channel is configured
+    number: int  # of the transition
+    repeat: int = 0  # 1, 2 ... for reminders of the same state
+    subject: str
+    at: datetime
+    from_state: str
+    to_state: str
+    signal: str
+    snapshot: Mapping[str, Any]  # the incident's record, as the transition carries it
+    kind: Kind = Kind.FIRED
+    state: NoticeState = NoticeState.DUE
+    verdict: Verdict = Verdict.FIRST
+    reason: str = ""
+    due_at: datetime | None = None
+    first_due_at: datetime | None = None
+    attempts: int = 0  # begun, whether or not they ended
+    in_flight: bool = False  # an attempt began and its end was not recorded yet
+    perhaps_told: bool = False  # an attempt may have reached the receiver all the same
+    last_error: str | None = None
+    sent_at: datetime | None = None
+    version: int = 1
+
+    @property
+    def id(self) -> str:
+        tail = f".{self.repeat}" if self.repeat else ""
+        return f"{self.incident}:{self.channel or '-'}:{self.number}{tail}"
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Newer states of an incident have a higher order."""
+        return self.number, self.repeat
+
+    @property
+    def severity(self) -> Severity:
+        return Severity(self.snapshot["body"]["severity"])
+
+    def to_incident(self) -> Incident:
+        """The incident as it was at the transition."""
+        return Incident.from_record(Record.from_json(self.snapshot))
+
+    def next(self, **changes: Any) -> "Notice":
+        """The notice's next version, with `changes`."""
+        return replace(self, version=self.version + 1, **changes)
+
+    def to_record(self) -> Record:
+        """Kind `notice`; due only while it is going to be delivered."""
+        body: dict[str, Any] = {
+            "state": self.state.value,
+            "verdict": self.verdict.name.lower(),
+            "reason": self.reason or self.verdict.value,
+            "channel": self.channel,
+            "kind": self.kind.value,
+            "number": self.number,
+            "repeat": self.repeat,
+            "from_state": self.from_state,
+            "to_state": self.to_state,
+            "signal": self.signal,
+            "attempts": self.attempts,
+            "in_flight": self.in_flight,
+            "perhaps_told": self.perhaps_told,
+            "last_error": self.last_error,
+            "first_due_at": _text(self.first_due_at),
+            "sent_at": _text(self.sent_at),
+            "snapshot": dict(self.snapshot),
+        }
+        return Record(
+            kind=RecordKind.NOTICE,
+            id=self.id,
+            at=self.at,
+            subject=self.subject,
+            parent=self.incident,
+            due_at=self.due_at if self.state is NoticeState.DUE else None,
+            version=self.version,
+            body=body,
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Notice":
+        """The notice that `to_record` wrote; ValueError or KeyError when it is none."""
+        body = record.body
+        return cls(
+            incident=str(record.parent),
+            channel=body["channel"],
+            number=int(body["number"]),
+            repeat=int(body["repeat"]),
+            subject=record.subject,
+            at=record.at,
+            from_state=str(body["from_state"]),
+            to_state=str(body["to_state"]),
+            signal=str(body["signal"]),
+            snapshot=body["snapshot"],
+            kind=Kind(body["kind"]),
+            state=NoticeState(body["state"]),
+            verdict=_verdict(str(body["verdict"])),
+            reason=str(body["reason"]),
+            due_at=record.due_at,
+            first_due_at=_time(body["first_due_at"]),
+            attempts=int(body["attempts"]),
+            in_flight=bool(body["in_flight"]),
+            perhaps_told=bool(body["perhaps_told"]),
+            last_error=body["last_error"],
+            sent_at=_time(body["sent_at"]),
+            version=record.version,
+        )
+
+
+def draft(transition: Transition, channel: str | None, now: datetime) -> Notice:
+    """A notice about `transition` that nobody has judged yet; due now."""
+    over = transition.to_state in {State.RESOLVED.value, State.DISMISSED.value}
+    return Notice(
+        kind=Kind.RESOLVED if over else Kind.FIRED,
+        incident=transition.incident,
+        channel=channel,
+        number=transition.number,
+        subject=transition.subject.key,
+        at=now,
+        from_state=transition.from_state,
+        to_state=transition.to_state,
+        signal=transition.signal,
+        snapshot=transition.snapshot,
+        due_at=now,
+        first_due_at=now,
+    )
+
+
+def _verdict(name: str) -> Verdict:
+    try:
+        return Verdict[name.upper()]
+    except KeyError:
+        raise ValueError(f"{name!r} is not a verdict of this version") from None
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else to_text(at)
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else from_text(text)

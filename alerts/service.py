@@ -1,0 +1,181 @@
+"""Tells people about transitions, or records why not.
+
+One thread claims transitions and keeps what was decided; one claims due notices and hands them to a
+worker per channel. Everything on the way stands in the hub, so this process may end at any moment.
+"""
+
+import secrets
+import socket
+import threading
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from gpuvigil import __version__
+from gpuvigil.clock import Clock, SystemClock, to_text
+from gpuvigil.command import parser, run_service
+from gpuvigil.config import Config, read_secret
+from gpuvigil.errors import ConfigError, HubError
+from gpuvigil.hub import Hub
+from gpuvigil.log import Log
+from gpuvigil.model import Record, RecordKind, Transition
+
+from .channels import configured
+from .courier import Courier, hand_out
+from .decide import Route, decide
+from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
+from .notice import Notice, NoticeState, Verdict
+
+PULSE_SECONDS = 10.0
+# A stop waits this long for what is on its way; the rest is durable and goes out later.
+DRAIN_SECONDS = 4.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`gpuvigil alert`: run until SIGTERM or SIGINT."""
+    return run_service(parser("alert", "Tell people about incidents."), arguments, run)
+
+
+def run(config: Config, _: Namespace, stop: threading.Event) -> None:
+    """Start a thread per loop and a worker per channel, and keep the pulse until `stop`."""
+    clock: Clock = SystemClock()
+    desk = Desk(
+        connect=_connector(config),
+        owner=f"alerts-{socket.gethostname()}-{secrets.token_hex(4)}",
+        settings=config.alerts,
+        clock=clock,
+        stop=stop,
+        log=Log("alerts"),
+    )
+    couriers = {c.route.name: Courier(c, desk) for c in configured(config.alerts)}
+    routes = [courier.channel.route for courier in couriers.values()]
+    deciding, claiming = desk.connect(), desk.connect()
+    steps = {
+        "decide": lambda: tell(deciding, desk, routes),
+        "claim": lambda: hand_out(claiming, desk, couriers),
+        **{f"channel {name}": courier.step for name, courier in couriers.items()},
+    }
+    threads = [
+        threading.Thread(target=desk.loop, args=item, name=item[0], daemon=True)
+        for item in steps.items()
+    ]
+    for thread in threads:
+        thread.start()
+    desk.log.info("started", channels=", ".join(couriers) or "none", version=__version__)
+    _keep_pulse(desk, list(couriers.values()))
+    deadline = clock.monotonic() + DRAIN_SECONDS
+    for thread in threads:
+        thread.join(max(deadline - clock.monotonic(), 0.0))
+    desk.log.info("stopped")
+
+
+def tell(hub: Hub, desk: Desk, routes: Sequence[Route]) -> None:
+    """Claim transitions, and keep a decision for each in the commit that ends the claim."""
+    claimed = hub.claim(
+        RecordKind.TRANSITION,
+        desk.owner,
+        lease_seconds=LEASE_SECONDS,
+        limit=100,
+        wait_seconds=POLL_SECONDS,
+    )
+    if not claimed:
+        return
+    notices: dict[str, Notice] = {}
+    for transition in sorted(_readable(claimed, notices, desk), key=lambda t: t.number):
+        earlier = _earlier(hub, transition.incident, notices)
+        now = desk.clock.now()
+        for notice in decide(transition, routes, earlier, now, desk.settings):
+            notices[notice.id] = notice
+    records = [notice.to_record() for notice in notices.values()]
+    hub.finish(RecordKind.TRANSITION, desk.owner, [record.id for record in claimed], records)
+    desk.tally.add(notices.values())
+    for notice in notices.values():
+        desk.log.info(
+            "decided",
+            notice=notice.id,
+            verdict=notice.verdict.name.lower(),
+            state=notice.state.value,
+        )
+
+
+def _earlier(hub: Hub, incident: str, decided: dict[str, Notice]) -> list[Notice]:
+    """The incident's notices: those the hub has, under those decided a moment ago."""
+    records = hub.records(RecordKind.NOTICE, parent=incident)
+    kept = {record.id: Notice.from_record(record) for record in records}
+    fresh = {id_: notice for id_, notice in decided.items() if notice.incident == incident}
+    return list({**kept, **fresh}.values())
+
+
+def _readable(
+    claimed: Sequence[Record], notices: dict[str, Notice], desk: Desk
+) -> list[Transition]:
+    """The transitions that this version understands; a held notice stands for each other one."""
+    transitions = []
+    for record in claimed:
+        try:
+            transition = Transition.from_record(record)
+            Record.from_json(transition.snapshot)
+        except (ValueError, KeyError, TypeError) as error:
+            desk.log.error("transition cannot be read", id=record.id, error=repr(error))
+            held = _unreadable(record, desk.clock.now())
+            notices[held.id] = held
+        else:
+            transitions.append(transition)
+    return transitions
+
+
+def _unreadable(record: Record, now: datetime) -> Notice:
+    return Notice(
+        incident=record.parent or record.id,
+        channel=None,
+        number=int(record.body.get("number", 0)),
+        subject=record.subject,
+        at=now,
+        from_state="",
+        to_state="",
+        signal="",
+        snapshot={},
+        state=NoticeState.HELD,
+        verdict=Verdict.UNREADABLE,
+    )
+
+
+def _keep_pulse(desk: Desk, couriers: Sequence[Courier]) -> None:
+    """Say every few seconds that alerts runs and how its channels do."""
+    hub, started_at = desk.connect(), to_text(desk.clock.now())
+    while not desk.stop.is_set():
+        now = desk.clock.now()
+        body = {
+            "state": "running",
+            "version": __version__,
+            "owner": desk.owner,
+            "started_at": started_at,
+            "counts": desk.tally.counts(),
+            "channels": [courier.pulse() for courier in couriers],
+        }
+        pulse = Record(
+            kind=RecordKind.PULSE,
+            id="alerts",
+            at=now,
+            subject="alerts",
+            version=int(now.timestamp() * 1_000_000),
+            body=body,
+        )
+        try:
+            hub.write_records([pulse])
+        except HubError as error:
+            desk.log.debug("no pulse", error=str(error))
+        desk.clock.wait(desk.stop, PULSE_SECONDS)
+
+
+def _connector(config: Config) -> Callable[[], Hub]:
+    """Makes hub clients; the token is read again for each request, since it may be rotated."""
+    file = config.hub.service_token_file
+    if file is None:
+        raise ConfigError("hub.service_token_file is not set: alerts cannot speak to the hub")
+
+    def token() -> str:
+        return read_secret(file, "service token")
+
+    token()
+    return lambda: Hub(config.hub.url, token)
