@@ -92,6 +92,9 @@ class SimulatorSettings:
     faults_file: Path = _setting(
         Path("faults.json"), "what `gpuvigil inject` writes and the simulated sensors read"
     )
+    spool_directory: Path = _setting(
+        Path("simulator-spool"), "where simulated bodies wait while the hub is away"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

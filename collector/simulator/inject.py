@@ -18,7 +18,7 @@ from gpuvigil.model import PortIdentity
 from gpuvigil.statedir import config_of_up
 
 from .cluster import Node, build, node_name
-from .faults import KINDS, Effect, InjectedFault, Target, change
+from .faults import KINDS, Effect, InjectedFault, Target, change, read
 
 EVERYTHING = "all"
 
@@ -27,11 +27,11 @@ def main(arguments: Sequence[str]) -> int:
     """0 when done, 2 for a fault or a place that does not exist."""
     commands = _parser()
     chosen = commands.parse_args(arguments)
-    if chosen.list:
-        print(listing())
-        return 0
     try:
         settings = load(config_of_up(chosen.config)).simulator
+        if chosen.list:
+            print(listing(settings))
+            return 0
         print(inject(chosen, settings, SystemClock().now()))
     except GpuvigilError as error:
         return fail(commands.prog, error)
@@ -52,16 +52,22 @@ def _parser() -> argparse.ArgumentParser:
         metavar=EVERYTHING,
         help=f"end the fault; '--clear {EVERYTHING}' ends every one",
     )
-    commands.add_argument("--list", action="store_true", help="name every fault")
+    commands.add_argument(
+        "--list", action="store_true", help="name every fault, and those that stand"
+    )
     return commands
 
 
-def listing() -> str:
-    """Every fault with the place it wants and its sentence."""
+def listing(settings: SimulatorSettings) -> str:
+    """Every fault with the place it wants and its sentence, and those that stand now."""
     place = {Target.GPU: "--node --gpu", Target.PORT: "--node [--device]", Target.NODE: "--node"}
-    return "\n".join(
-        f"{name:<12} {place[kind.target]:<18} {kind.sentence}" for name, kind in KINDS.items()
-    )
+    rows = [f"{name:<12} {place[kind.target]:<18} {kind.sentence}" for name, kind in KINDS.items()]
+    try:
+        standing = [fault for fault in read(settings.faults_file) if fault.cleared_at is None]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {settings.faults_file}: {error}") from None
+    now = [f"{fault.name:<12} {fault.place} since {fault.at:%H:%M:%S} UTC" for fault in standing]
+    return "\n".join([*rows, "", "Now:" if now else "Now: none", *now])
 
 
 def inject(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetime) -> str:

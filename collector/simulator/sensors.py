@@ -142,8 +142,7 @@ def _port(
     fields = port_fields(port, moved, moment.elapsed_seconds)
     if not mine:
         return fields
-    edges = [edge for fault in mine for edge in _edges(fault, moment.at)]
-    fields["link_downed"] = sum(edge.kind is EventKind.PORT_DOWN for edge in edges)
+    fields["link_downed"] = sum(_downs(fault, moment.at) for fault in mine)
     if any(_is_down(fault, moment.at) for fault in mine):
         fields["up"] = 0
         del fields["speed_bits_per_second"]
@@ -158,6 +157,16 @@ def _is_down(fault: InjectedFault, now: datetime) -> bool:
     flapping = fault.kind.effect is Effect.PORT_FLAP
     since = (now - fault.at).total_seconds() % _FLAP_SECONDS
     return not flapping or since < _FLAP_DOWN_SECONDS
+
+
+def _downs(fault: InjectedFault, now: datetime) -> int:
+    """How often the fault has taken the link down by now."""
+    if now < fault.at:
+        return 0
+    if fault.kind.effect is Effect.PORT_DOWN:
+        return 1
+    end = now if fault.cleared_at is None else min(now, fault.cleared_at)
+    return math.floor((end - fault.at).total_seconds() / _FLAP_SECONDS) + 1
 
 
 def _host(
@@ -200,32 +209,34 @@ _AT_END: Mapping[Effect, tuple[EventKind, ...]] = {
 }
 
 
-def _edges(fault: InjectedFault, until: datetime) -> Iterator[_Edge]:
-    """What the fault has changed up to `until`, oldest first."""
-    if fault.kind.effect is Effect.PORT_FLAP:
-        yield from _flaps(fault, until)
-        return
-    if fault.at <= until:
-        if fault.kind.xid is not None:
-            yield _Edge(at=fault.at, kind=EventKind.XID)
-        for kind in _AT_START.get(fault.kind.effect, ()):
-            yield _Edge(at=fault.at, kind=kind)
-    if fault.cleared_at is not None and fault.cleared_at <= until:
+def _edges(fault: InjectedFault, after: datetime, until: datetime) -> Iterator[_Edge]:
+    """What the fault changes in the span (after, until], oldest first."""
+    every = _flaps(fault, after, until) if fault.kind.effect is Effect.PORT_FLAP else _once(fault)
+    return (edge for edge in every if after < edge.at <= until)
+
+
+def _once(fault: InjectedFault) -> Iterator[_Edge]:
+    if fault.kind.xid is not None:
+        yield _Edge(at=fault.at, kind=EventKind.XID)
+    for kind in _AT_START.get(fault.kind.effect, ()):
+        yield _Edge(at=fault.at, kind=kind)
+    if fault.cleared_at is not None:
         for kind in _AT_END.get(fault.kind.effect, ()):
             yield _Edge(at=fault.cleared_at, kind=kind)
 
 
-def _flaps(fault: InjectedFault, until: datetime) -> Iterator[_Edge]:
+def _flaps(fault: InjectedFault, after: datetime, until: datetime) -> Iterator[_Edge]:
     end = fault.cleared_at
-    for number in range(math.floor((until - fault.at).total_seconds() / _FLAP_SECONDS) + 1):
+    first = math.floor((after - fault.at).total_seconds() / _FLAP_SECONDS)
+    last = math.floor((until - fault.at).total_seconds() / _FLAP_SECONDS)
+    for number in range(max(first, 0), last + 1):
         down_at = fault.at + timedelta(seconds=number * _FLAP_SECONDS)
         if end is not None and end <= down_at:
             return
         yield _Edge(at=down_at, kind=EventKind.PORT_DOWN, number=number)
         up_at = down_at + timedelta(seconds=_FLAP_DOWN_SECONDS)
         up_at = up_at if end is None else min(up_at, end)
-        if up_at <= until:
-            yield _Edge(at=up_at, kind=EventKind.PORT_UP, number=number)
+        yield _Edge(at=up_at, kind=EventKind.PORT_UP, number=number)
 
 
 def events(node: Node, fault: InjectedFault, after: datetime, until: datetime) -> list[Event]:
@@ -242,8 +253,7 @@ def events(node: Node, fault: InjectedFault, after: datetime, until: datetime) -
             xid=fault.kind.xid if edge.kind is EventKind.XID else None,
             message=_message(edge, fault),
         )
-        for edge in _edges(fault, until)
-        if after < edge.at
+        for edge in _edges(fault, after, until)
     ]
 
 
