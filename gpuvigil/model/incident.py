@@ -33,6 +33,8 @@ class Finding:
     detector: str
     action: str  # first thing to do, in plain words
     source: str  # where the rule comes from
+    certain: bool = False  # true at first sight: no second look is needed
+    late: bool = False  # rests only on events that came late from a spool
 
     @property
     def fingerprint(self) -> str:

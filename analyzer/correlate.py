@@ -1,0 +1,192 @@
+"""Findings become candidates for incidents: one per cause, with who is hit."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpuvigil.clock import to_text
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
+
+from .cures import last_cure
+from .detectors.node_silent import Hearing, hearing
+from .impact import holdings, impact, touched
+from .names import label
+from .window import Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """What an incident would say now."""
+
+    finding: Finding
+    severity: Severity
+    title: str
+    label: str
+    impact: Impact
+    members: tuple[str, ...]
+    covers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What one look says about the fleet; mappings and sets are by fingerprint.
+
+    A standing incident that is in none of them was looked for and not found.
+    """
+
+    candidates: Mapping[str, Candidate] = field(default_factory=dict)
+    covered: Mapping[str, str] = field(default_factory=dict)  # by which cause, in words
+    cured: Mapping[str, str] = field(default_factory=dict)  # by what, in words
+    unknown: frozenset[str] = frozenset()  # absence of data says nothing about these
+    fresh: bool = True  # rows were newly read: a second look confirms a suspect
+
+
+# A cause hides what follows from it. "here" is the cause's own subject, "below" what is on its node.
+_ALL = frozenset(FAULTS)
+_HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
+    "node_silent": ("below", _ALL - {"node_silent"}),
+    "driver_silent": ("below", frozenset({"gpu_silent", "gpu_idle_held"})),
+    "gpu_lost": ("here", frozenset({"gpu_xid", "gpu_silent", "gpu_idle_held"})),
+    "gpu_silent": ("here", frozenset({"gpu_idle_held"})),
+    "port_flapping": ("here", frozenset({"port_down"})),
+}
+
+
+def hides(cause: Finding, fault: str, subject: Subject) -> bool:
+    """Whether `fault` on `subject` follows from `cause`.
+
+    A critical Xid explains why its GPU is silent or idle; a lesser one does not.
+    """
+    if cause.fault == "gpu_xid" and cause.severity is Severity.CRITICAL:
+        return cause.subject == subject and fault in {"gpu_silent", "gpu_idle_held"}
+    where, faults = _HIDES.get(cause.fault, ("here", frozenset[str]()))
+    place = subject.of_node() if where == "below" else subject
+    return fault in faults and place == cause.subject
+
+
+def sight(window: Window, findings: Iterable[Finding], standing: Iterable[Incident]) -> Sight:
+    """What this window says about the fleet and about the incidents that are not over."""
+    by_node: dict[Subject, list[Finding]] = defaultdict(list)
+    for finding in _distinct(findings):
+        by_node[finding.subject.of_node()].append(finding)
+    incidents: dict[Subject, list[Incident]] = defaultdict(list)
+    for incident in standing:
+        incidents[incident.subject.of_node()].append(incident)
+    held = holdings(window) if by_node else {}
+    candidates: dict[str, Candidate] = {}
+    covered: dict[str, str] = {}
+    for node, found in by_node.items():
+        for cause in found:
+            root = _root(cause.fault, cause.subject, found)
+            if root is not None:
+                covered[cause.fingerprint] = _covered_by(window, root)
+                continue
+            hidden = [
+                f for f in found if f is not cause and _root(f.fault, f.subject, found) is cause
+            ]
+            followers = [i for i in incidents[node] if _root(i.fault, i.subject, found) is cause]
+            covered.update({i.fingerprint: _covered_by(window, cause) for i in followers})
+            who = impact(window, cause, held)
+            candidates[cause.fingerprint] = _candidate(window, cause, hidden, followers, who)
+    missing = [
+        incident
+        for incidents_of_node in incidents.values()
+        for incident in incidents_of_node
+        if incident.fingerprint not in candidates and incident.fingerprint not in covered
+    ]
+    return Sight(
+        candidates=candidates,
+        covered=covered,
+        cured=_cures(window, missing),
+        unknown=frozenset(i.fingerprint for i in missing if not is_visible(window, i)),
+    )
+
+
+def is_visible(window: Window, incident: Incident) -> bool:
+    """Whether the window would show the incident's fault if it were there.
+
+    Without trustworthy data about a subject that its node still has, nothing can be said.
+    """
+    subject, node = incident.subject, incident.subject.of_node()
+    heard = hearing(window, node)
+    if incident.fault == "node_silent" or heard is Hearing.NOT_PLAYED:
+        return heard is not Hearing.UNSURE
+    if heard is not Hearing.HEARD:
+        return False
+    return window.newest(subject) is not None or not _is_part(window, subject)
+
+
+def _is_part(window: Window, subject: Subject) -> bool:
+    """Whether the node still has the GPU or port; a node without an inventory has everything."""
+    inventory = window.inventories.get(subject.of_node().key)
+    if inventory is None or subject.kind == "node":
+        return True
+    if subject.kind == "gpu":
+        return any(gpu.uuid == subject.gpu for gpu in inventory.gpus)
+    return any((p.device, p.port) == (subject.device, subject.port) for p in inventory.ports)
+
+
+def _distinct(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding per fingerprint, the most severe, in an order that does not depend on theirs."""
+    best: dict[str, Finding] = {}
+    for finding in sorted(findings, key=lambda f: (f.severity.rank, not f.certain, f.detector)):
+        best.setdefault(finding.fingerprint, finding)
+    return sorted(best.values(), key=lambda finding: (finding.subject.key, finding.fault))
+
+
+def _root(fault: str, subject: Subject, found: Iterable[Finding]) -> Finding | None:
+    """The last cause behind a fault, None when nothing hides it."""
+    root = None
+    for cause in found:
+        if hides(cause, fault, subject) and (
+            root is None or hides(cause, root.fault, root.subject)
+        ):
+            root = cause
+    return root
+
+
+def _candidate(
+    window: Window,
+    cause: Finding,
+    hidden: list[Finding],
+    followers: list[Incident],
+    who: Impact,
+) -> Candidate:
+    covers = {f"{label(window, f.subject)}: {title(f)}" for f in hidden}
+    covers |= {f"{i.label}: {i.title}" for i in followers}
+    members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
+    if cause.subject.kind == "node":
+        members |= set(touched(window, cause.subject))
+    # What is hidden stays as urgent as it was.
+    severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]
+    return Candidate(
+        finding=cause,
+        severity=min(severities, key=lambda severity: severity.rank),
+        title=title(cause),
+        label=label(window, cause.subject),
+        impact=who,
+        members=tuple(sorted(subject.key for subject in members)),
+        covers=tuple(sorted(covers)),
+    )
+
+
+def title(finding: Finding) -> str:
+    """The fault in a few words; an Xid is called by its code."""
+    if finding.fault == "gpu_xid":
+        return f"GPU reported Xid {finding.evidence[0].value}"
+    return FAULTS[finding.fault].title
+
+
+def _covered_by(window: Window, root: Finding) -> str:
+    return f"covered by {label(window, root.subject)}: {title(root)}"
+
+
+def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
+    cured = {}
+    for incident in missing:
+        cure = last_cure(window, incident.fault, incident.subject)
+        if cure is not None and cure.at >= incident.since:
+            what = cure.kind.value.replace("_", " ")
+            cured[incident.fingerprint] = f"cured: {what} at {to_text(cure.at)}"
+    return cured

@@ -1,0 +1,132 @@
+"""Who is hit by a fault: which GPUs wait, and whose they are."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from gpuvigil.model import Allocation, Finding, Impact, Subject
+
+from .window import Window
+
+# These stop whoever holds the GPU; the others slow them down, or waste.
+_STOPPING = frozenset({"gpu_lost", "gpu_silent", "driver_silent", "node_silent"})
+_HELD_FOR_NOTHING = "gpu_idle_held"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """The GPUs that one holder has now, in one cluster."""
+
+    name: str  # "job 1042 of alice"
+    gpus: frozenset[Subject] = field(default_factory=frozenset)
+
+    @property
+    def text(self) -> str:
+        nodes = len({gpu.of_node() for gpu in self.gpus})
+        return f"{self.name}: {_count(len(self.gpus), 'GPU')} on {_count(nodes, 'node')}"
+
+
+def holdings(window: Window) -> Mapping[str, Holding]:
+    """Everything held now, by `holder_key`."""
+    gpus: dict[str, set[Subject]] = {}
+    names: dict[str, str] = {}
+    for allocations in window.allocations.values():
+        for allocation in allocations:
+            if allocation.ended_at is None:
+                gpus.setdefault(holder_key(allocation), set()).add(allocation.subject)
+                names[holder_key(allocation)] = _name(allocation)
+    return {key: Holding(name=names[key], gpus=frozenset(gpus[key])) for key in gpus}
+
+
+def holder_key(allocation: Allocation) -> str:
+    """Names a holder for good: a job is the same in its whole cluster, a process on its node.
+
+    The cluster is part of it, so that simulated and real GPUs are never counted together.
+    """
+    spans_nodes = allocation.holder.startswith("job ")
+    place = allocation.subject.cluster if spans_nodes else allocation.subject.of_node().key
+    return f"{place}|{allocation.holder}"
+
+
+def impact(window: Window, finding: Finding, held: Mapping[str, Holding]) -> Impact:
+    """The impact of one finding; GPUs are those that wait now, holders also those that ended."""
+    gpus = touched(window, finding.subject)
+    hit = [a for gpu in gpus for a in window.allocations.get(gpu.key, ())]
+    now = [a for a in hit if a.ended_at is None]
+    ended = [a for a in hit if _ended_with_it(a, finding.since)]
+    waiting = _waiting(finding, gpus, now, held)
+    everybody = [*now, *ended]
+    return Impact(
+        gpus=len(waiting),
+        holders=tuple(sorted({a.holder for a in everybody})),
+        users=tuple(sorted({a.user for a in everybody if a.user})),
+        text=_text(finding, now, ended, held),
+    )
+
+
+def touched(window: Window, subject: Subject) -> tuple[Subject, ...]:
+    """The GPU itself, or the GPUs of the node that the subject is or belongs to."""
+    if subject.kind == "gpu":
+        return (subject,)
+    node = subject.of_node()
+    inventory = window.inventories.get(node.key)
+    if inventory is None:
+        return ()
+    return tuple(Subject(cluster=node.cluster, node=node.node, gpu=g.uuid) for g in inventory.gpus)
+
+
+def _waiting(
+    finding: Finding,
+    gpus: Sequence[Subject],
+    now: Iterable[Allocation],
+    held: Mapping[str, Holding],
+) -> set[Subject]:
+    """A broken GPU blocks itself and all GPUs of its holder; a port only GPUs that are held."""
+    if finding.fault == _HELD_FOR_NOTHING:
+        return set(gpus)
+    own = set() if finding.subject.kind == "port" else set(gpus)
+    return own.union(*(held[holder_key(a)].gpus for a in now if holder_key(a) in held))
+
+
+def _ended_with_it(allocation: Allocation, since: datetime) -> bool:
+    return (
+        allocation.ended_at is not None
+        and allocation.started_at <= since
+        and allocation.ended_at >= since
+    )
+
+
+def _text(
+    finding: Finding,
+    now: Iterable[Allocation],
+    ended: Iterable[Allocation],
+    held: Mapping[str, Holding],
+) -> str:
+    standing = sorted({held[holder_key(a)] for a in now if holder_key(a) in held}, key=_largest)
+    if standing:
+        more = f", and {_count(len(standing) - 1, 'more holder')}" if len(standing) > 1 else ""
+        return f"{standing[0].text}{more} {_verb(finding)}"
+    names = sorted({_name(a) for a in ended})
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        return f"was held by {names[0]}{more}, which ended since"
+    return "not held by anybody"
+
+
+def _largest(holding: Holding) -> tuple[int, str]:
+    return (-len(holding.gpus), holding.name)
+
+
+def _verb(finding: Finding) -> str:
+    if finding.fault == _HELD_FOR_NOTHING:
+        return "held, and this one computes nothing"
+    place = "this one" if finding.subject.kind == "gpu" else f"this {finding.subject.kind}"
+    return f"wait for {place}" if finding.fault in _STOPPING else f"may suffer from {place}"
+
+
+def _name(allocation: Allocation) -> str:
+    return f"{allocation.holder} of {allocation.user}" if allocation.user else allocation.holder
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

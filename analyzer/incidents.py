@@ -1,0 +1,269 @@
+"""The book of incidents: what a look at the fleet changes in it. Nothing here reads or writes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
+from gpuvigil.model import Incident, Severity, Transition
+
+from .correlate import Candidate, Sight
+
+# Numbers of a standing incident are brought up to date this often, without a transition.
+_REFRESH = timedelta(seconds=60)
+# More would make a record of a large outage unreadable.
+_MOST_COVERS = 100
+_COVERED = "covered by "
+_UNCOVERED = "no longer covered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The newest incident of a fingerprint, and what its transitions say about it."""
+
+    incident: Incident
+    number: int = 0  # of its last transition
+    reason: str = ""  # of its last transition
+    returned: tuple[datetime, ...] = ()  # when it came back, the last few times
+    # Since when it is looked for and not found; forgotten by a restart, which only makes it wait.
+    absent_since: datetime | None = None
+
+    @property
+    def state(self) -> State:
+        return State(self.incident.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """Every incident that is not over, or that could still come back, by fingerprint.
+
+    A suspect is nobody's business until it is confirmed: it is kept here alone.
+    """
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+
+    def standing(self) -> tuple[Incident, ...]:
+        """Incidents whose fault is believed to be there now."""
+        return tuple(e.incident for e in self.entries.values() if e.state in STANDING)
+
+    def written(self) -> dict[str, Incident]:
+        """The incidents that the hub must have, by id."""
+        return {
+            e.incident.id: e.incident for e in self.entries.values() if e.state is not State.SUSPECT
+        }
+
+
+def advance(
+    book: Book, sight: Sight, now: datetime, patience: Patience
+) -> tuple[Book, tuple[Transition, ...]]:
+    """The book after a look at the fleet, and the steps that led there, oldest first."""
+    entries: dict[str, Entry] = {}
+    transitions: list[Transition] = []
+    for print_ in sorted({*book.entries, *sight.candidates}):
+        before, candidate = book.entries.get(print_), sight.candidates.get(print_)
+        if before is not None and _is_over(before, now, patience):
+            before = None
+        if candidate is not None:
+            after, made = _found(before, candidate, sight.fresh, now, patience)
+        elif before is not None:
+            after, made = _not_found(before, print_, sight, now, patience)
+        else:
+            continue
+        transitions += made
+        if after is not None:
+            entries[print_] = after
+    return Book(entries=entries), tuple(transitions)
+
+
+def rebuild(
+    incidents: Iterable[Incident],
+    transitions: Iterable[Transition],
+    now: datetime,
+    patience: Patience,
+) -> Book:
+    """The book as the hub's records tell it; of a fingerprint the newest incident counts."""
+    steps: dict[str, list[Transition]] = {}
+    for transition in sorted(transitions, key=lambda t: t.number):
+        steps.setdefault(transition.incident, []).append(transition)
+    entries: dict[str, Entry] = {}
+    for incident in sorted(incidents, key=lambda i: i.id):
+        made = steps.get(incident.id, [])
+        entry = Entry(
+            incident=incident,
+            number=made[-1].number if made else 0,
+            reason=made[-1].reason if made else "",
+            returned=tuple(t.at for t in made if _counts(t))[-patience.flap_returns :],
+        )
+        if not _is_over(entry, now, patience):
+            entries[incident.fingerprint] = entry
+    return Book(entries=entries)
+
+
+def _counts(transition: Transition) -> bool:
+    """Whether a step is a return that speaks of flapping."""
+    came_back = transition.signal in {Signal.RETURNED.value, Signal.FLAPPED.value}
+    return came_back and transition.reason != _UNCOVERED
+
+
+def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:
+    """Whether an incident ended too long ago to come back as the same one."""
+    if entry.state is State.DISMISSED:
+        return True
+    resolved_at = entry.incident.resolved_at
+    return (
+        entry.state is State.RESOLVED
+        and resolved_at is not None
+        and now - resolved_at > patience.flap_window
+    )
+
+
+Step = tuple[Entry | None, list[Transition]]
+
+
+def _found(
+    before: Entry | None, candidate: Candidate, fresh: bool, now: datetime, patience: Patience
+) -> Step:
+    if before is None:
+        before = Entry(incident=_suspect(candidate, now))
+        fresh = False
+    if before.state is State.SUSPECT:
+        if not (fresh or candidate.finding.certain):
+            return replace(before, absent_since=None), []
+        reason = "certain at first sight" if candidate.finding.certain else "seen again"
+        return _signal(before, _say(before.incident, candidate), Signal.CONFIRMED, now, reason)
+    if before.state is State.RESOLVED:
+        return _come_back(before, candidate, now, patience)
+    return _still_there(before, candidate, now)
+
+
+def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Patience) -> Step:
+    """The same incident again; too many returns of its own make it a flapping one."""
+    fresh = replace(before.incident, severity=Severity.INFO, covers=(), resolved_at=None)
+    said = replace(_say(fresh, candidate), since=candidate.finding.since)
+    said = replace(said, late=candidate.finding.late)
+    if before.reason.startswith(_COVERED):
+        return _signal(before, said, Signal.RETURNED, now, _UNCOVERED)
+    returned = (*before.returned, now)[-patience.flap_returns :]
+    entry = replace(before, returned=returned)
+    lately = [at for at in returned if now - at <= patience.flap_window]
+    if len(lately) >= patience.flap_returns:
+        minutes = patience.flap_window.total_seconds() / 60.0
+        reason = f"came back {len(lately)} times in {minutes:g} min"
+        return _signal(entry, said, Signal.FLAPPED, now, reason)
+    return _signal(entry, said, Signal.RETURNED, now, "came back")
+
+
+def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
+    entry = replace(before, absent_since=None)
+    old, said = before.incident, _say(before.incident, candidate)
+    changed = [name for name, read in _MATERIAL.items() if read(old) != read(said)]
+    if changed:
+        return _signal(entry, said, Signal.CHANGED, now, ", ".join(changed) + " changed")
+    if said.evidence != old.evidence and now - old.updated_at >= _REFRESH:
+        said = replace(said, updated_at=now, version=old.version + 1)
+        return replace(entry, incident=said), []
+    return entry, []
+
+
+# What people must hear of; numbers in the evidence drift without a word.
+_MATERIAL: Mapping[str, Any] = {
+    "severity": lambda incident: incident.severity,
+    "title": lambda incident: incident.title,
+    "impact": lambda incident: (
+        incident.impact.gpus,
+        incident.impact.holders,
+        incident.impact.users,
+    ),
+    "members": lambda incident: incident.members,
+    "covers": lambda incident: incident.covers,
+    "lateness": lambda incident: incident.late,
+}
+
+
+def _not_found(before: Entry, print_: str, sight: Sight, now: datetime, patience: Patience) -> Step:
+    if before.state is State.RESOLVED:
+        return before, []
+    if print_ in sight.covered:
+        return _clear(before, now, sight.covered[print_])
+    flapping = before.state is State.FLAPPING
+    if print_ in sight.cured and not flapping:
+        return _clear(before, now, sight.cured[print_])
+    if print_ in sight.unknown:
+        return replace(before, absent_since=None), []
+    wait = patience.flap_window if flapping else patience.clear
+    since = before.absent_since or now
+    if before.state is State.SUSPECT or now - since >= wait:
+        return _clear(before, now, f"not seen for {(now - since).total_seconds():g} s")
+    return replace(before, absent_since=since), []
+
+
+def _clear(before: Entry, now: datetime, reason: str) -> Step:
+    if step(before.state, Signal.CLEARED) is State.DISMISSED:
+        return None, []
+    return _signal(before, replace(before.incident, resolved_at=now), Signal.CLEARED, now, reason)
+
+
+def _signal(
+    before: Entry, said: Incident, signal: Signal, now: datetime, reason: str
+) -> tuple[Entry, list[Transition]]:
+    """The entry after `signal`, and the transition that says so; `said` is what it now says."""
+    after = step(before.state, signal)
+    incident = replace(said, state=after.value, updated_at=now, version=said.version + 1)
+    transition = Transition(
+        incident=incident.id,
+        number=before.number + 1,
+        from_state=before.state.value,
+        to_state=after.value,
+        signal=signal.value,
+        at=now,
+        reason=reason,
+        subject=incident.subject,
+        snapshot=incident.to_record().to_json(),
+    )
+    entry = replace(
+        before, incident=incident, number=transition.number, reason=reason, absent_since=None
+    )
+    return entry, [transition]
+
+
+def _suspect(candidate: Candidate, now: datetime) -> Incident:
+    finding = candidate.finding
+    opened = now.astimezone(timezone.utc).strftime("%Y%m%dT%H%M%S%fZ")
+    return Incident(
+        id=f"{finding.fingerprint}-{opened}",
+        fingerprint=finding.fingerprint,
+        fault=finding.fault,
+        subject=finding.subject,
+        severity=candidate.severity,
+        state=State.SUSPECT.value,
+        title=candidate.title,
+        since=finding.since,
+        updated_at=now,
+        version=0,
+        late=finding.late,
+    )
+
+
+def _say(incident: Incident, candidate: Candidate) -> Incident:
+    """The incident in the candidate's words.
+
+    While it stands its severity only rises and what it covers only grows: what is hidden can often
+    not be seen any more. `late` ends for good with the first data that is in time.
+    """
+    finding = candidate.finding
+    covers = tuple(sorted({*incident.covers, *candidate.covers})[:_MOST_COVERS])
+    return replace(
+        incident,
+        severity=min(incident.severity, candidate.severity, key=lambda s: s.rank),
+        title=candidate.title,
+        since=min(incident.since, finding.since),
+        impact=candidate.impact,
+        evidence=finding.evidence,
+        action=finding.action,
+        source=finding.source,
+        members=tuple(sorted({*incident.members, *candidate.members})),
+        covers=covers,
+        label=candidate.label,
+        late=incident.late and finding.late,
+    )

@@ -1,0 +1,69 @@
+"""An answer of the store with a way to find one subject's row; the rest stays in Arrow."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuvigil.model import Subject
+
+Row = Mapping[str, Any]
+
+
+class Rows:
+    """Rows of one measurement, one per subject, as `Store.window` and `Store.latest` give them."""
+
+    __slots__ = ("_numbers", "table")
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._numbers: dict[Subject, int] | None = None
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __getitem__(self, column: str) -> pa.ChunkedArray:
+        """A column, to build a mask for `where`."""
+        return self.table[column]
+
+    def where(self, mask: pa.ChunkedArray) -> Iterator[tuple[Subject, Row]]:
+        """The rows for which the mask is true; null counts as false."""
+        for row in self.table.filter(mask).to_pylist():
+            yield subject_of(row), row
+
+    def get(self, subject: Subject) -> Row | None:
+        """The row of one subject, None when it has none."""
+        if self._numbers is None:
+            self._numbers = {key: number for number, key in enumerate(self._subjects())}
+        number = self._numbers.get(subject)
+        return None if number is None else self.table.slice(number, 1).to_pylist()[0]
+
+    def of_node(self, node: Subject) -> "Rows":
+        """Only the rows of one node."""
+        if not len(self):
+            return self
+        same = pc.and_(
+            pc.equal(self.table["node"], node.node), pc.equal(self.table["cluster"], node.cluster)
+        )
+        return Rows(self.table.filter(same))
+
+    def _subjects(self) -> Iterator[Subject]:
+        tags = [name for name in _TAGS if name in self.table.column_names]
+        columns = [self.table[name].to_pylist() for name in tags]
+        for values in zip(*columns, strict=True):
+            yield subject_of(dict(zip(tags, values, strict=True)))
+
+
+_TAGS = ("cluster", "node", "uuid", "device", "port")
+
+
+def subject_of(row: Row) -> Subject:
+    """The subject that a row's tags name."""
+    return Subject(
+        cluster=row["cluster"],
+        node=row["node"],
+        gpu=row.get("uuid"),
+        device=row.get("device"),
+        port=row.get("port"),
+    )

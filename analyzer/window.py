@@ -1,0 +1,109 @@
+"""What detectors see: one frozen view of the fleet at one moment."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import Enum
+from typing import TypeVar
+
+import pyarrow as pa
+
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model import Allocation, Event, EventKind, Inventory, Subject
+from gpuvigil.store import Aggregate
+
+from .rows import Row, Rows
+
+# A node whose tick is not known yet sends at the collector's default.
+_DEFAULT_TICK_SECONDS = 10.0
+
+
+class Span(Enum):
+    """How far back a detector looks."""
+
+    NOW = "the newest line of each subject"
+    RECENT = "window_seconds"
+    IDLE = "idle_after_seconds"
+    FLAP = "port_flap_window_seconds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a detector reads from one measurement.
+
+    With `Span.NOW` the fields of the newest line, else the aggregates over the span.
+    """
+
+    measurement: str
+    span: Span
+    fields: tuple[str, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
+
+
+Key = tuple[str, Span]
+Value = TypeVar("Value")
+_EMPTY = Rows(pa.table({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The fleet as a pass sees it. Mappings by node or subject use `Subject.key`."""
+
+    now: datetime
+    settings: AnalyzerSettings
+    rows: Mapping[Key, Rows] = field(default_factory=dict)
+    # By node, oldest first; nothing that was cured and is older than a day.
+    events: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
+    late: Collection[str] = frozenset()  # ids of events that arrived late
+    inventories: Mapping[str, Inventory] = field(default_factory=dict)
+    # By GPU; those that ended lately are among them.
+    allocations: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
+    # When a body of the node last reached the hub, by the hub's clock turned into ours.
+    heard: Mapping[str, datetime] = field(default_factory=dict)
+    # Since when the hub would have heard a node; silence before that is the hub's own.
+    listening_since: datetime | None = None
+
+    def get(self, measurement: str, span: Span) -> Rows:
+        """The answer to a `Need`; without rows when nothing was asked or nothing came."""
+        return self.rows.get((measurement, span), _EMPTY)
+
+    def newest(self, subject: Subject) -> Row | None:
+        """The newest line of a subject, None when it has none within the recent span."""
+        return self.get(subject.kind, Span.NOW).get(subject)
+
+    def node_events(self, node: Subject, *kinds: EventKind) -> Iterator[Event]:
+        """The node's events of these kinds, its GPUs' and ports' among them, oldest first."""
+        return (e for e in self.events.get(node.key, ()) if e.kind in kinds)
+
+    def all_events(self, *kinds: EventKind) -> Iterator[Event]:
+        """Events of these kinds, oldest first within a node."""
+        for events in self.events.values():
+            yield from (event for event in events if event.kind in kinds)
+
+    def tick_seconds(self, node: Subject) -> float:
+        """How often the node sends numbers."""
+        inventory = self.inventories.get(node.key)
+        return _DEFAULT_TICK_SECONDS if inventory is None else inventory.tick_seconds
+
+    def held(self, gpu: Subject) -> tuple[Allocation, ...]:
+        """Who holds a GPU now."""
+        return tuple(a for a in self.allocations.get(gpu.key, ()) if a.ended_at is None)
+
+    def came_late(self, events: Iterable[Event]) -> bool:
+        """Whether there are events and each of them arrived late."""
+        seen = list(events)
+        return bool(seen) and all(event.id in self.late for event in seen)
+
+    def of_node(self, node: Subject) -> "Window":
+        """The same moment with this node alone. Allocations stay: a job spans nodes."""
+
+        def only(values: Mapping[str, Value]) -> dict[str, Value]:
+            return {node.key: values[node.key]} if node.key in values else {}
+
+        return replace(
+            self,
+            rows={key: rows.of_node(node) for key, rows in self.rows.items()},
+            events=only(self.events),
+            inventories=only(self.inventories),
+            heard=only(self.heard),
+        )
