@@ -35,6 +35,20 @@ class Metric:
         suffix = "_total" if self.kind is Kind.COUNTER else ""
         return f"gpuvigil_{self.measurement}_{self.name}{suffix}"
 
+    def misfit(self, value: float | int | bool | str) -> str | None:
+        """Why a store must refuse this value, None when it fits.
+
+        A whole number fits everywhere, a float where a whole number belongs only if it is whole.
+        """
+        name = f"field {self.measurement}.{self.name}"
+        if isinstance(value, bool | str):
+            return f"{name} is not a number"
+        if not self.integer:
+            return None
+        if value != int(value):
+            return f"{name} is not a whole number"
+        return None if -(2**63) <= value < 2**63 else f"{name} is out of range"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:

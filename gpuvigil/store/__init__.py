@@ -14,6 +14,11 @@ from typing import Protocol
 import pyarrow as pa
 
 
+# Lines of other times are refused: they come from a clock that was never set.
+EARLIEST_NS = 0
+LATEST_NS = 7_258_118_400_000_000_000  # 2200-01-01
+
+
 class Function(str, Enum):
     """What can be asked about one field over a window, per subject."""
 
@@ -43,7 +48,13 @@ class Store(Protocol):
     """Where telemetry lives. Methods raise StoreError for a measurement or field that is unknown."""
 
     def write(self, lines: bytes) -> None:
-        """Keep a body of line protocol in nanoseconds; returns once it is committed."""
+        """Keep a body of line protocol in nanoseconds; returns once it is committed.
+
+        A line is refused when a field of the catalogue does not fit (`Metric.misfit`) or its time
+        is not from 1970 to 2200; the good lines are kept, and StoreError says how many were not.
+        Measurements and fields that the catalogue does not know do no harm. A line without any
+        field that it knows is none of the measurement's lines.
+        """
 
     def window(
         self, measurement: str, aggregates: Sequence[Aggregate], start: datetime, end: datetime

@@ -20,7 +20,10 @@ class HubStore:
 
     def write(self, lines: bytes) -> None:
         """See `Store.write`."""
-        self._hub.request("POST", "/api/v2/write?precision=ns", lines)
+        try:
+            self._hub.request("POST", "/api/v2/write?precision=ns", lines)
+        except HubRefused as error:
+            raise StoreError(str(error)) from error
 
     def window(
         self, measurement: str, aggregates: Sequence[Aggregate], start: datetime, end: datetime
@@ -66,7 +69,10 @@ class HubStore:
 
     def forget(self, before: datetime) -> None:
         """See `Store.forget`."""
-        self._hub.telemetry("forget", {"before": to_text(before)})
+        try:
+            self._hub.telemetry("forget", {"before": to_text(before)})
+        except HubRefused as error:
+            raise StoreError(str(error)) from error
 
     def _ask(self, verb: str, question: Mapping[str, Any]) -> pa.Table:
         try:

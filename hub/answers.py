@@ -1,0 +1,132 @@
+"""What goes over the wire either way: whole bodies in, JSON and errors out."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+# The words of InfluxDB v2's API, as far as there is one for a status.
+_CODES = {
+    400: "invalid",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not found",
+    405: "method not allowed",
+    409: "conflict",
+    413: "request too large",
+    429: "too many requests",
+    500: "internal error",
+    503: "unavailable",
+}
+
+# Smaller bodies are inflated on the spot: a thread would cost more.
+_THREAD_FROM_BYTES = 64 * 1024
+
+
+class Refused(Exception):
+    """A request that is answered with an error; the message says what is wrong, in one line."""
+
+    def __init__(self, status: int, message: str, retry_after_seconds: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+
+
+def failure(
+    status: int,
+    message: str,
+    retry_after_seconds: int | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> Response:
+    """An error as InfluxDB v2 words it."""
+    headers = {} if retry_after_seconds is None else {"Retry-After": str(retry_after_seconds)}
+    content = {"code": _CODES.get(status, "error"), "message": message, **(more or {})}
+    return JSONResponse(content, status, headers)
+
+
+async def refused(_request: Request, error: Exception) -> Response:
+    """The answer to a `Refused` request."""
+    assert isinstance(error, Refused)
+    return failure(error.status, str(error), error.retry_after_seconds)
+
+
+async def no_such_place(request: Request, error: Exception) -> Response:
+    """The answer where no path or no method fits."""
+    assert isinstance(error, HTTPException)
+    place = f"{request.method} {request.url.path}"
+    return failure(error.status_code, f"{place}: {error.detail.lower()}")
+
+
+async def gone(_request: Request, _error: Exception) -> Response:
+    """For the log's sake only: the client that left will not read it."""
+    return Response(status_code=400)
+
+
+async def body_of(request: Request, largest_bytes: int) -> bytes:
+    """The whole body, inflated; Refused with 413 when it is larger than `largest_bytes`."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"identity", "gzip", ""}:
+        raise Refused(400, f"content encoding {encoding!r} is not understood; send gzip or none")
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > largest_bytes:
+        raise too_large(largest_bytes)
+    pieces = bytearray()
+    async for piece in request.stream():
+        pieces += piece
+        if len(pieces) > largest_bytes:
+            raise too_large(largest_bytes)
+    if encoding != "gzip":
+        return bytes(pieces)
+    if len(pieces) < _THREAD_FROM_BYTES:
+        return inflate(pieces, largest_bytes)
+    return await run_in_threadpool(inflate, pieces, largest_bytes)
+
+
+def inflate(packed: bytes | bytearray, largest_bytes: int) -> bytes:
+    """The content of a gzip body, of one member or several; never more than is allowed."""
+    content = bytearray()
+    rest = bytes(packed)
+    try:
+        while rest:
+            member = zlib.decompressobj(wbits=31)
+            content += member.decompress(rest, largest_bytes - len(content) + 1)
+            if len(content) > largest_bytes:
+                raise too_large(largest_bytes)
+            if not member.eof:
+                raise Refused(400, "the gzip body ends too early")
+            rest = member.unused_data
+    except zlib.error:
+        raise Refused(400, "the body is not gzip, as its header says") from None
+    return bytes(content)
+
+
+def too_large(largest_bytes: int) -> Refused:
+    return Refused(413, f"the body is larger than {largest_bytes} bytes; send smaller ones")
+
+
+async def question_of(request: Request, largest_bytes: int) -> Mapping[str, Any]:
+    """The JSON object that a request asks with."""
+    value = json_of(await body_of(request, largest_bytes), "the body")
+    if not isinstance(value, Mapping):
+        raise Refused(400, "the body must be a JSON object")
+    return value
+
+
+def json_of(text: bytes, what: str) -> Any:
+    """A JSON value; Refused says that `what` is none."""
+    try:
+        return json.loads(text.decode(), parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise Refused(400, f"{what} is not JSON") from None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+EXCEPTION_HANDLERS = {Refused: refused, HTTPException: no_such_place, ClientDisconnect: gone}

@@ -1,0 +1,155 @@
+"""The hub as a process: it opens everything, serves until it is told to stop, and closes it."""
+
+import argparse
+import socket
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from gpuvigil.clock import Clock, SystemClock
+from gpuvigil.command import parser, run_service
+from gpuvigil.config import Config, HubSettings
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.log import Log
+
+from .answers import EXCEPTION_HANDLERS
+from .changes import News
+from .committer import Committer
+from .counters import Counters
+from .embedded import Embedded
+from .ingest import Ingest
+from .records import Book, Desk
+from .records.tables import open_engine
+from .status import Status
+from .telemetry import Telemetry
+from .tokens import App, Gate, Tokens
+
+_LOG = Log("hub")
+
+# Requests under way have this long to end; with the last commit it stays under 10 s.
+_DRAIN_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What one hub is made of."""
+
+    store: Embedded
+    book: Book
+    committer: Committer
+    news: News
+    app: App
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the hub until it is told to stop; returns the exit code."""
+    options = parser("hub", "Keep telemetry and records, and answer for them.")
+    return run_service(options, arguments, run)
+
+
+def run(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> None:
+    """Serve until `stop` is set, then drain."""
+    settings = config.hub
+    tokens = Tokens(settings)
+    _make_directory(settings.data_directory)
+    with _listen(settings) as listener:
+        parts = build(settings, tokens, SystemClock())
+        parts.committer.start()
+        try:
+            _serve(parts, settings, listener, stop)
+        finally:
+            parts.committer.stop()
+            parts.book.close()
+            parts.store.close()
+    _LOG.info("stopped")
+
+
+def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
+    """The hub's parts, store and records opened; the committer waits to be started."""
+    store = Embedded(
+        settings.data_directory / "telemetry.duckdb",
+        settings.memory_limit_bytes,
+        settings.threads,
+    )
+    book = Book(open_engine(settings.data_directory / "records.sqlite"))
+    counters, news = Counters(), News()
+    committer = Committer(store, settings, clock, counters)
+    counters.watch_queue(committer.waiting)
+    ingest = Ingest(committer, settings, clock, counters)
+    routes = [
+        Route("/api/v2/write", ingest.write, methods=["POST"]),
+        *Telemetry(store, settings).routes(),
+        *Desk(book, news, settings, clock, counters).routes(),
+        *Status(store, book, committer, counters, clock).routes(),
+    ]
+    inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
+    return Parts(store=store, book=book, committer=committer, news=news, app=Gate(inner, tokens))
+
+
+def _serve(
+    parts: Parts, settings: HubSettings, listener: socket.socket, stop: threading.Event
+) -> None:
+    server = uvicorn.Server(
+        uvicorn.Config(
+            parts.app,
+            lifespan="off",
+            ws="none",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=_DRAIN_SECONDS,
+        )
+    )
+    # In a thread of its own, uvicorn leaves the signals to us.
+    thread = threading.Thread(target=server.run, args=([listener],), name="http")
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            stop.wait(0.01)
+        _announce(settings, listener)
+        while not stop.wait(0.5) and thread.is_alive():
+            pass
+    finally:
+        parts.news.close()
+        server.should_exit = True
+        thread.join()
+    if not stop.is_set():
+        raise GpuvigilError("hub: the HTTP server ended; its log says why")
+
+
+def _announce(settings: HubSettings, listener: socket.socket) -> None:
+    """Say where the hub listens: in the log, and in a file for whoever started it."""
+    port = listener.getsockname()[1]
+    host = f"[{settings.listen}]" if ":" in settings.listen else settings.listen
+    file = settings.data_directory / "hub.url"
+    draft = file.with_suffix(".new")
+    draft.write_text(f"http://{host}:{port}\n", encoding="utf-8")
+    draft.replace(file)
+    _LOG.info("listening", address=settings.listen, port=port)
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            (path / "hub.url").unlink()
+    except OSError as error:
+        raise ConfigError(f"hub.data_directory: cannot use {path}: {error.strerror}") from None
+
+
+def _listen(settings: HubSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.listen else socket.AF_INET
+    try:
+        return socket.create_server((settings.listen, settings.port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"hub.port: cannot listen on {settings.listen}:{settings.port}: {reason};"
+            " choose another port, or 0 for a free one"
+        ) from None

@@ -1,0 +1,30 @@
+"""A body of line protocol on its way, and what became of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.lineprotocol import Precision, Refusal
+
+from .seen import Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a body: an error means that nothing was kept."""
+
+    refused: Sequence[Refusal] = ()
+    lines: int = 0
+    duplicate: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """Line protocol as it arrived, and whom to tell what became of it."""
+
+    text: bytes
+    precision: Precision
+    received_at: datetime
+    identity: Identity | None
+    done: Callable[[Outcome], None]

@@ -1,0 +1,199 @@
+"""Bodies on their way into the store: a bounded queue, and the one thread that commits them."""
+
+import math
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import Clock, to_ns
+from gpuvigil.config import HubSettings
+from gpuvigil.errors import StoreError
+from gpuvigil.lineprotocol import parse_columns
+from gpuvigil.log import Log
+
+from .body import Body, Outcome
+from .counters import Counters
+from .embedded import Embedded
+from .rows import Assembly, fit
+from .seen import Arrival, Identity, Seen
+
+_LOG = Log("hub")
+
+# Text of one commit. Parsed, it takes about ten times as much memory.
+_COMMIT_BYTES = 16 * 1024 * 1024
+
+_HOUSEKEEPING = timedelta(minutes=10)
+
+# A collector keeps bodies in its spool for days, not for a month.
+_SEEN_KEPT = timedelta(days=30)
+
+
+class Committer:
+    """Takes bodies from any thread and commits them together, every `commit_seconds`."""
+
+    def __init__(
+        self, store: Embedded, settings: HubSettings, clock: Clock, counters: Counters
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._counters = counters
+        self._queue: deque[Body] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="committer")
+        self.seen = Seen()
+        self.seen.add(store.seen())
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Commit what waits, then end; bodies are no longer taken."""
+        with self._changed:
+            self._stopping.set()
+            self._changed.notify_all()
+        self._thread.join()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def has_room(self, size: int = 0) -> bool:
+        """Whether a body of `size` bytes would be taken now; one always is when none waits."""
+        return not self._bytes or self._bytes + size <= self._settings.queue_bytes
+
+    def put(self, body: Body) -> bool:
+        """Queue a body; false when the queue is full or the hub stops."""
+        with self._changed:
+            if self.stopping or not self.has_room(len(body.text)):
+                return False
+            self._queue.append(body)
+            self._bytes += len(body.text)
+            self._changed.notify_all()
+        return True
+
+    def waiting(self) -> tuple[int, int]:
+        """Bodies in the queue, and bytes in it or under way to the store."""
+        with self._changed:
+            return len(self._queue), self._bytes
+
+    def _run(self) -> None:
+        committed = kept_house = -math.inf
+        while True:
+            self._wait(committed + self._settings.commit_seconds)
+            committed = self._clock.monotonic()
+            bodies = self._take()
+            if bodies:
+                self._finish(bodies, self._commit(bodies))
+            elif self.stopping:
+                return
+            if self._clock.monotonic() - kept_house >= _HOUSEKEEPING.total_seconds():
+                kept_house = self._clock.monotonic()
+                self._keep_house()
+
+    def _wait(self, due: float) -> None:
+        """Until a body waits and the next commit is due, or it is time to look after the rest."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self.stopping, timeout=60.0)
+        if self._bytes < _COMMIT_BYTES:
+            self._clock.wait(self._stopping, due - self._clock.monotonic())
+
+    def _take(self) -> list[Body]:
+        bodies: list[Body] = []
+        size = 0
+        with self._changed:
+            while self._queue and (not bodies or size + len(self._queue[0].text) <= _COMMIT_BYTES):
+                bodies.append(self._queue.popleft())
+                size += len(bodies[-1].text)
+        return bodies
+
+    def _finish(self, bodies: Sequence[Body], outcomes: Sequence[Outcome]) -> None:
+        with self._changed:
+            self._bytes -= sum(len(body.text) for body in bodies)
+        for body, outcome in zip(bodies, outcomes, strict=True):
+            self._counters.body(outcome)
+            body.done(outcome)
+
+    def _commit(self, bodies: Sequence[Body]) -> list[Outcome]:
+        """What became of each body; no failure ends the thread."""
+        started = self._clock.monotonic()
+        try:
+            outcomes = commit(self._store, self.seen, bodies)
+        except StoreError as error:
+            return self._failed(bodies, error)
+        except Exception as error:  # noqa: BLE001 - the one committer outlives any batch
+            if len(bodies) > 1:
+                # Whatever is wrong with one body, its neighbours are kept.
+                return [outcome for body in bodies for outcome in self._commit([body])]
+            return self._failed(bodies, error)
+        self._counters.commit_seconds.observe(self._clock.monotonic() - started)
+        return outcomes
+
+    def _failed(self, bodies: Sequence[Body], error: Exception) -> list[Outcome]:
+        self._counters.failed_commits.inc()
+        _LOG.error("commit failed", bodies=len(bodies), error=f"{type(error).__name__}: {error}")
+        return [Outcome(error="the store could not commit; see the hub's log")] * len(bodies)
+
+    def _keep_house(self) -> None:
+        now = self._clock.now()
+        try:
+            self._store.forget(to_ns(now - timedelta(hours=self._settings.retention_hours)))
+            self._store.replace_seen(self.seen.compact(now - _SEEN_KEPT))
+        except StoreError as error:
+            _LOG.error("retention failed", error=str(error))
+
+
+def commit(store: Embedded, seen: Seen, bodies: Sequence[Body]) -> list[Outcome]:
+    """Commit the rows of all bodies not seen before, and that they were seen, together.
+
+    StoreError when the store cannot: then nothing was kept of any.
+    """
+    assembly = Assembly()
+    arrivals: list[Arrival] = []
+    outcomes: list[Outcome] = []
+    fresh: set[tuple[object, int]] = set()
+    for body in bodies:
+        who = body.identity
+        if who is not None:
+            if who in seen or (who.lane, who.sequence) in fresh:
+                outcomes.append(Outcome(duplicate=True))
+                continue
+            fresh.add((who.lane, who.sequence))
+            arrivals.append(_arrival(who, body.received_at))
+        parsed = parse_columns(body.text, body.precision)
+        blocks, refused = fit(parsed, to_ns(body.received_at))
+        lines = sum(len(block.numbers) for block in blocks)
+        outcomes.append(Outcome(refused=refused, lines=lines))
+        assembly.add(blocks)
+    if assembly.rows or arrivals:
+        joined = _joined(arrivals)
+        store.append(assembly.tables(), joined)
+        seen.add(joined)
+    return outcomes
+
+
+def _arrival(who: Identity, received_at: datetime) -> Arrival:
+    return Arrival(
+        lane=who.lane,
+        first=who.sequence,
+        last=who.sequence,
+        received_at=received_at,
+        sent_at=who.sent_at,
+        version=who.version,
+    )
+
+
+def _joined(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Neighbours of a lane as one."""
+    joined: list[Arrival] = []
+    for arrival in sorted(arrivals, key=lambda it: (it.lane, it.first)):
+        last = joined[-1] if joined else None
+        if last is not None and last.lane == arrival.lane and last.last + 1 == arrival.first:
+            joined[-1] = replace(arrival, first=last.first)
+        else:
+            joined.append(arrival)
+    return joined

@@ -1,0 +1,270 @@
+"""The records: kept, asked for, followed, claimed and finished."""
+
+import json
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.exc import DBAPIError
+
+from gpuvigil.clock import from_text, to_text
+from gpuvigil.errors import StoreError
+from gpuvigil.model import Record, RecordKind
+
+from .tables import counter, record, writing
+
+# Records of one answer of `changes`.
+MOST_CHANGES = 10_000
+
+# Keys of one IN list: SQLite takes 32,766 parameters.
+_KEYS_AT_ONCE = 5_000
+
+
+class LeaseLostError(Exception):
+    """The owner no longer holds a lease that it wants to finish."""
+
+
+class Book:
+    """Transactions on the records; StoreError when the database cannot do one."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        # SQLite lets a second writer sleep and try again; a lock of ours wakes it at once.
+        self._writing = threading.Lock()
+
+    def write(self, records: Iterable[Record]) -> tuple[int, int]:
+        """Keep records, all or none; the commit sequence, and how many were new or newer."""
+        with self._write() as connection:
+            kept = _keep(connection, records)
+            return _sequence(connection), kept
+
+    def find(self, wanted: Sequence[ColumnElement[bool]], limit: int) -> list[dict[str, Any]]:
+        """The newest `limit` records that fulfil all of `wanted`, oldest first."""
+        query = select(record).where(*wanted).order_by(record.c.sequence.desc()).limit(limit)
+        with self._read() as connection:
+            return [_json(row) for row in reversed(connection.execute(query).all())]
+
+    def changes(
+        self, after: int, kinds: Collection[RecordKind]
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Records of `kinds` committed after a sequence, oldest first, and where to go on."""
+        with self._read() as connection:
+            # Read first: whatever is committed meanwhile has a higher sequence, and its turn later.
+            current = _sequence(connection)
+            query = (
+                select(record)
+                .where(
+                    record.c.kind.in_([kind.value for kind in kinds]),
+                    record.c.sequence > after,
+                    record.c.sequence <= current,
+                )
+                .order_by(record.c.sequence)
+                .limit(MOST_CHANGES)
+            )
+            rows = connection.execute(query).all()
+        full = len(rows) == MOST_CHANGES
+        return [_json(row) for row in rows], rows[-1].sequence if full else current
+
+    def sequence(self) -> int:
+        """The sequence of the newest commit."""
+        with self._read() as connection:
+            return _sequence(connection)
+
+    def claim(
+        self, kind: RecordKind, owner: str, now: datetime, lease: timedelta, limit: int
+    ) -> list[dict[str, Any]]:
+        """Lease the records that are due to `owner`, earliest first."""
+        due = and_(
+            record.c.kind == kind.value,
+            record.c.due_at <= to_text(now),
+            or_(record.c.lease_until.is_(None), record.c.lease_until <= to_text(now)),
+        )
+        query = (
+            select(record).where(due).order_by(record.c.due_at, record.c.sequence).limit(limit)
+        ).with_for_update(skip_locked=True)
+        with self._write() as connection:
+            rows = connection.execute(query).all()
+            for ids in _parts([row.id for row in rows]):
+                connection.execute(
+                    update(record)
+                    .where(record.c.kind == kind.value, record.c.id.in_(ids))
+                    .values(owner=owner, lease_until=to_text(now + lease))
+                )
+            return [_json(row) for row in rows]
+
+    def next_due(self, kind: RecordKind) -> datetime | None:
+        """When the next record becomes due, or due again because its lease ends."""
+        lease = record.c.lease_until
+        when = case((lease > record.c.due_at, lease), else_=record.c.due_at)
+        query = select(func.min(when)).where(
+            record.c.kind == kind.value, record.c.due_at.is_not(None)
+        )
+        with self._read() as connection:
+            found = connection.execute(query).scalar()
+        return None if found is None else from_text(found)
+
+    def finish(
+        self,
+        kind: RecordKind,
+        owner: str,
+        ids: Collection[str],
+        records: Iterable[Record],
+        now: datetime,
+    ) -> tuple[int, int]:
+        """End `owner`'s leases and keep `records`, together; as `write` answers.
+
+        LeaseLostError when a lease is no longer held: nothing is kept. Finishing again what this
+        owner finished before changes nothing, since an answer may get lost.
+        """
+        with self._write() as connection:
+            leased = _held(connection, kind, owner, ids, now)
+            for part in _parts(leased):
+                connection.execute(
+                    update(record)
+                    .where(record.c.kind == kind.value, record.c.id.in_(part))
+                    .values(due_at=None, lease_until=None)
+                )
+            kept = _keep(connection, records)
+            return _sequence(connection), kept
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _read(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise StoreError(f"the records: {error.orig}") from error
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        try:
+            with self._writing, writing(self._engine).begin() as connection:
+                # Where the database lets several write at once, this row's lock puts them in order.
+                connection.execute(update(counter).values(sequence=counter.c.sequence))
+                yield connection
+        except DBAPIError as error:
+            raise StoreError(f"the records: {error.orig}") from error
+
+
+def under(subject: str) -> ColumnElement[bool]:
+    """Whether a record speaks of `subject` or of what lies below it."""
+    prefix = f"{subject}/"
+    below = func.substr(record.c.subject, 1, len(prefix)) == prefix
+    return or_(record.c.subject == subject, below)
+
+
+def _sequence(connection: Connection) -> int:
+    return int(connection.execute(select(counter.c.sequence)).scalar_one())
+
+
+def _keep(connection: Connection, records: Iterable[Record]) -> int:
+    """Write what is new or newer, each with a sequence of its own; how many there were."""
+    newest: dict[tuple[str, str], Record] = {}
+    for it in records:
+        known = newest.get((it.kind.value, it.id))
+        if known is None or known.version < it.version:
+            newest[it.kind.value, it.id] = it
+    versions = _versions(connection, list(newest))
+    wanted = [it for key, it in newest.items() if versions.get(key, 0) < it.version]
+    start = _sequence(connection)
+    added: list[dict[str, Any]] = []
+    replaced: list[dict[str, Any]] = []
+    for sequence, it in enumerate(wanted, start + 1):
+        known_before = (it.kind.value, it.id) in versions
+        (replaced if known_before else added).append(_values(it, sequence))
+    if added:
+        connection.execute(insert(record), added)
+    if replaced:
+        # A lease stays as it is: whoever works on the record goes on.
+        connection.execute(
+            update(record).where(
+                record.c.kind == bindparam("of_kind"), record.c.id == bindparam("of_id")
+            ),
+            [{**values, "of_kind": values["kind"], "of_id": values["id"]} for values in replaced],
+        )
+    if wanted:
+        connection.execute(update(counter).values(sequence=start + len(wanted)))
+    return len(wanted)
+
+
+def _versions(
+    connection: Connection, keys: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for part in _parts(keys):
+        query = select(record.c.kind, record.c.id, record.c.version).where(
+            tuple_(record.c.kind, record.c.id).in_(part)
+        )
+        for kind, name, version in connection.execute(query):
+            found[kind, name] = version
+    return found
+
+
+def _held(
+    connection: Connection, kind: RecordKind, owner: str, ids: Collection[str], now: datetime
+) -> list[str]:
+    """Those of `ids` whose lease `owner` holds; the others it has finished before."""
+    leased: list[str] = []
+    known = 0
+    for part in _parts(sorted(set(ids))):
+        query = select(record.c.id, record.c.owner, record.c.lease_until).where(
+            record.c.kind == kind.value, record.c.id.in_(part)
+        )
+        for row in connection.execute(query):
+            expired = row.lease_until is not None and row.lease_until <= to_text(now)
+            if row.owner != owner or expired:
+                raise LeaseLostError(row.id)
+            known += 1
+            if row.lease_until is not None:
+                leased.append(row.id)
+    if known < len(set(ids)):
+        raise LeaseLostError("one of the ids is not known")
+    return leased
+
+
+def _parts(keys: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        yield keys[start : start + _KEYS_AT_ONCE]
+
+
+def _values(it: Record, sequence: int) -> dict[str, Any]:
+    state = it.body.get("state")
+    return {
+        "kind": it.kind.value,
+        "id": it.id,
+        "sequence": sequence,
+        "version": it.version,
+        "at": to_text(it.at),
+        "subject": it.subject,
+        "parent": it.parent,
+        "state": state if isinstance(state, str) else None,
+        "body": json.dumps(it.body),
+        "due_at": None if it.due_at is None else to_text(it.due_at),
+    }
+
+
+def _json(row: Row[Any]) -> dict[str, Any]:
+    """The row as `Record.to_json` writes it."""
+    found = row._mapping
+    keys = ("kind", "id", "at", "subject", "parent", "due_at", "version", "sequence")
+    return {**{key: found[key] for key in keys}, "body": json.loads(found["body"])}

@@ -1,0 +1,186 @@
+"""Records over HTTP: what `docs/wire.md` says about them."""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gpuvigil.clock import Clock, from_text, to_text
+from gpuvigil.config import HubSettings
+from gpuvigil.errors import StoreError
+from gpuvigil.hub import LONGEST_WAIT_SECONDS
+from gpuvigil.model import COLLECTOR_KINDS, RecordKind
+
+from ..answers import Refused, body_of, json_of, question_of
+from ..changes import News
+from ..counters import Counters
+from ..tokens import Scope
+from .book import Book, LeaseLostError, under
+from .intake import record_of, storable
+from .tables import record
+
+_MOST_RECORDS = 100_000
+_T = TypeVar("_T")
+
+
+class Desk:
+    """Takes records in and hands them out; who waits is woken by each commit."""
+
+    def __init__(
+        self, book: Book, news: News, settings: HubSettings, clock: Clock, counters: Counters
+    ) -> None:
+        self._book = book
+        self._news = news
+        self._settings = settings
+        self._clock = clock
+        self._counters = counters
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/v1/records", self.write, methods=["POST"]),
+            Route("/api/v1/records", self.find, methods=["GET"]),
+            Route("/api/v1/changes", self.changes, methods=["GET"]),
+            Route("/api/v1/claim", self.claim, methods=["POST"]),
+            Route("/api/v1/finish", self.finish, methods=["POST"]),
+        ]
+
+    async def write(self, request: Request) -> Response:
+        body = await body_of(request, self._settings.body_bytes)
+        records = [
+            record_of(json_of(line, f"line {number}"), f"line {number}")
+            for number, line in enumerate(body.split(b"\n"), 1)
+            if line.strip()
+        ]
+        kinds = {it.kind for it in records}
+        if request.state.token is Scope.COLLECTOR and not kinds <= COLLECTOR_KINDS:
+            names = ", ".join(sorted(kind.value for kind in kinds - COLLECTOR_KINDS))
+            raise Refused(403, f"a collector's token may not write records of kind {names}")
+        return self._kept(await _asked(lambda: self._book.write(records)))
+
+    async def find(self, request: Request) -> Response:
+        asked = request.query_params
+        wanted = [record.c.kind == _kind(asked.get("kind")).value]
+        if "parent" in asked:
+            wanted.append(record.c.parent == asked["parent"])
+        if "subject" in asked:
+            wanted.append(under(asked["subject"]))
+        if "since" in asked:
+            wanted.append(record.c.at >= to_text(_time(asked["since"], "since")))
+        if asked.get("states"):
+            wanted.append(record.c.state.in_(asked["states"].split(",")))
+        limit = int(_number(asked.get("limit", "10000"), "limit", 1, _MOST_RECORDS))
+        found = await _asked(lambda: self._book.find(wanted, limit))
+        return JSONResponse({"records": found})
+
+    async def changes(self, request: Request) -> Response:
+        asked = request.query_params
+        after = int(_number(asked.get("after", ""), "after", -1, 2**53))
+        kinds = [_kind(name) for name in asked.get("kinds", "").split(",") if name]
+        wait = _number(asked.get("wait", "0"), "wait", 0, 3600)
+        if after == -1:
+            return JSONResponse({"records": [], "sequence": await _asked(self._book.sequence)})
+        end = self._clock.monotonic() + min(wait, LONGEST_WAIT_SECONDS)
+        while True:
+            ticket = self._news.ticket()
+            records, sequence = await _asked(partial(self._book.changes, after, kinds))
+            left = end - self._clock.monotonic()
+            if records or left <= 0 or self._news.closed:
+                return JSONResponse({"records": records, "sequence": sequence})
+            # What was committed so far is of other kinds.
+            after = sequence
+            await self._news.wait(ticket, left)
+
+    async def claim(self, request: Request) -> Response:
+        asked = await question_of(request, self._settings.body_bytes)
+        kind, owner = _kind(asked.get("kind")), _name(asked, "owner")
+        lease = timedelta(seconds=_number(asked.get("lease_seconds"), "lease_seconds", 0, 86_400))
+        limit = int(_number(asked.get("limit", 100), "limit", 1, 10_000))
+        wait = _number(asked.get("wait_seconds", 0), "wait_seconds", 0, 3600)
+        end = self._clock.monotonic() + min(wait, LONGEST_WAIT_SECONDS)
+        while True:
+            ticket = self._news.ticket()
+            take = partial(self._book.claim, kind, owner, self._clock.now(), lease, limit)
+            found = await _asked(take)
+            left = end - self._clock.monotonic()
+            if found or left <= 0 or self._news.closed:
+                return JSONResponse({"records": found})
+            due = await _asked(lambda: self._book.next_due(kind))
+            if due is not None:
+                left = min(left, max((due - self._clock.now()).total_seconds(), 0.001))
+            await self._news.wait(ticket, left)
+
+    async def finish(self, request: Request) -> Response:
+        asked = await question_of(request, self._settings.body_bytes)
+        kind, owner = _kind(asked.get("kind")), _name(asked, "owner")
+        ids = _texts(asked.get("ids"), "ids")
+        given = asked.get("records", [])
+        if not isinstance(given, list):
+            raise Refused(400, "records must be a list")
+        records = [record_of(value, f"record {n}") for n, value in enumerate(given, 1)]
+        now = self._clock.now()
+        try:
+            kept = await _asked(lambda: self._book.finish(kind, owner, ids, records, now))
+        except LeaseLostError as error:
+            raise Refused(409, f"{owner!r} no longer holds the lease: {error}") from None
+        return self._kept(kept)
+
+    def _kept(self, answer: tuple[int, int]) -> Response:
+        sequence, kept = answer
+        self._counters.records.inc(kept)
+        self._news.tell()
+        return JSONResponse({"sequence": sequence})
+
+
+async def _asked(work: Callable[[], _T]) -> _T:
+    """`work` in a thread; 503 when the database cannot do it."""
+    try:
+        return await run_in_threadpool(work)
+    except StoreError as error:
+        raise Refused(503, str(error), 5) from error
+
+
+def _kind(name: object) -> RecordKind:
+    try:
+        return RecordKind(name)
+    except ValueError:
+        known = ", ".join(kind.value for kind in RecordKind)
+        raise Refused(400, f"kind {name!r} is none of {known}") from None
+
+
+def _name(asked: Mapping[str, Any], key: str) -> str:
+    (name,) = _texts([asked.get(key)], key)
+    return name
+
+
+def _texts(values: object, key: str) -> Collection[str]:
+    """A list of texts that can be stored, none of them empty."""
+    texts = [it for it in values if isinstance(it, str) and it] if isinstance(values, list) else []
+    if not isinstance(values, list) or len(texts) < len(values):
+        raise Refused(400, f"{key} must be text that is not empty")
+    try:
+        storable(*texts)
+    except ValueError:
+        raise Refused(400, f"{key} cannot be stored") from None
+    return texts
+
+
+def _number(value: object, key: str, lowest: float, highest: float) -> float:
+    try:
+        number = float(value) if isinstance(value, str | int | float) else None
+    except (ValueError, OverflowError):
+        number = None
+    if number is None or not lowest <= number <= highest:
+        raise Refused(400, f"{key} must be a number from {lowest:g} to {highest:g}")
+    return number
+
+
+def _time(text: str, key: str) -> datetime:
+    try:
+        return from_text(text)
+    except ValueError:
+        raise Refused(400, f"{key} must be a time like 2026-01-31T12:00:00Z") from None

@@ -1,0 +1,63 @@
+"""A stranger's JSON to a record that can be stored, and handed out again."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from gpuvigil.model import Record
+
+from ..answers import Refused
+
+_LARGEST_VERSION = 2**63 - 1
+_DEEPEST = 32
+
+
+def record_of(value: object, where: str) -> Record:
+    """The record; Refused with 400 says what is wrong with it and `where` it stands."""
+    if not isinstance(value, Mapping):
+        raise Refused(400, f"{where}: a record must be a JSON object")
+    try:
+        found = Record.from_json(value)
+        _storable_version(found.version)
+        storable(found.id, found.subject, found.parent or "")
+        for at in (found.at, found.due_at):
+            _storable_time(at)
+        _storable_body(found.body)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Refused(400, f"{where}: {error}") from None
+    return found
+
+
+def _storable_version(version: int) -> None:
+    if not 1 <= version <= _LARGEST_VERSION:
+        raise ValueError("a record's version must be from 1 to 2^63 - 1")
+
+
+def storable(*texts: str) -> None:
+    """ValueError when a text cannot be stored."""
+    for text in texts:
+        # A lone surrogate fails here; PostgreSQL takes no NUL.
+        if b"\0" in text.encode():
+            raise ValueError("a record's names may not hold a NUL")
+
+
+def _storable_time(at: datetime | None) -> None:
+    # Years of less than four digits do not sort as text.
+    if at is not None and at.year < 1970:
+        raise ValueError("a record's times must be after 1970")
+
+
+def _storable_body(body: Mapping[str, Any]) -> None:
+    """What was taken in must go out again: no infinity, no lone surrogate, no endless nesting."""
+    level: list[Any] = [body]
+    for _ in range(_DEEPEST):
+        level = [
+            child
+            for value in level
+            if isinstance(value, dict | list)
+            for child in (value.values() if isinstance(value, dict) else value)
+        ]
+    if level:
+        raise ValueError(f"a record's body may nest {_DEEPEST} levels deep")
+    json.dumps(body, allow_nan=False, ensure_ascii=False).encode()

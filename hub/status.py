@@ -1,0 +1,116 @@
+"""The hub about itself: for people, for probes, for Prometheus."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gpuvigil import __version__
+from gpuvigil.clock import Clock, to_text
+from gpuvigil.errors import StoreError
+
+from .answers import failure
+from .committer import Committer
+from .counters import Counters
+from .embedded import Embedded
+from .records import Book
+from .seen import Arrival
+
+
+class Status:
+    """Answers from the parts of one hub."""
+
+    def __init__(
+        self,
+        store: Embedded,
+        book: Book,
+        committer: Committer,
+        counters: Counters,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._book = book
+        self._committer = committer
+        self._counters = counters
+        self._clock = clock
+        self._started_at = clock.now()
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/v1/status", self.status, methods=["GET"]),
+            Route("/ping", self.ping, methods=["GET"]),
+            Route("/health", self.health, methods=["GET"]),
+            Route("/healthz", self.alive, methods=["GET"]),
+            Route("/readyz", self.ready, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+        ]
+
+    async def status(self, _request: Request) -> Response:
+        return await _answered(self._describe)
+
+    async def ping(self, _request: Request) -> Response:
+        return Response(status_code=204)
+
+    async def health(self, _request: Request) -> Response:
+        return JSONResponse({"name": "gpuvigil", "status": "pass", "version": __version__})
+
+    async def alive(self, _request: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def ready(self, _request: Request) -> Response:
+        return await _answered(self._look)
+
+    async def metrics(self, _request: Request) -> Response:
+        text = generate_latest(self._counters.registry)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    def _look(self) -> dict[str, Any]:
+        self._store.ask("SELECT 1")
+        self._book.sequence()
+        return {"status": "ready"}
+
+    def _describe(self) -> dict[str, Any]:
+        tables, size = self._store.sizes()
+        bodies, waiting = self._committer.waiting()
+        return {
+            "version": __version__,
+            "now": to_text(self._clock.now()),
+            "sequence": self._book.sequence(),
+            "started_at": to_text(self._started_at),
+            "store": {"rows": sum(tables.values()), "bytes": size, "tables": tables},
+            "nodes": [_node(arrival) for arrival in self._committer.seen.nodes()],
+            "queue": {"bodies": bodies, "bytes": waiting},
+            "refused_lines": self._counters.refused_lines,
+        }
+
+
+async def _answered(work: Callable[[], dict[str, Any]]) -> Response:
+    try:
+        return JSONResponse(await run_in_threadpool(work))
+    except StoreError as error:
+        return failure(503, str(error), 5)
+
+
+def _node(arrival: Arrival) -> dict[str, Any]:
+    sent_at = arrival.sent_at
+    return {
+        "cluster": arrival.lane.cluster,
+        "node": arrival.lane.node,
+        "boot": arrival.lane.boot,
+        "lane": arrival.lane.lane,
+        "sequence": arrival.last,
+        "sent_at": None if sent_at is None else to_text(sent_at),
+        "received_at": to_text(arrival.received_at),
+        "offset_seconds": _offset_seconds(sent_at, arrival.received_at),
+        "version": arrival.version,
+    }
+
+
+def _offset_seconds(sent_at: datetime | None, received_at: datetime) -> float | None:
+    """How far the node's clock is ahead of ours, the time on the way taken off."""
+    return None if sent_at is None else (sent_at - received_at).total_seconds()

@@ -1,0 +1,145 @@
+"""Real servers for tests: each a process on a free port of the loopback, ended by its pid."""
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from gpuvigil.hub import Hub
+
+ROOT = Path(__file__).parent.parent
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+    """Poll until `condition` holds; AssertionError says `what` did not happen in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
+        time.sleep(0.01)
+
+
+class HubProcess:
+    """`python -m gpuvigil hub` with tokens, data and log in `directory`; a context manager.
+
+    `settings` are keys of the section [hub]. The port is chosen by the system at the first start
+    and kept at every `restart`.
+    """
+
+    def __init__(self, directory: Path, settings: Mapping[str, object] | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.data = directory / "hub-data"
+        self.config = directory / "hub.toml"
+        self.log = directory / "hub.log"
+        self.service_token_file = directory / "service-token"
+        self.collector_token_file = directory / "collector-token"
+        for file in (self.service_token_file, self.collector_token_file):
+            file.write_text(secrets.token_urlsafe(16) + "\n", encoding="utf-8")
+        self.settings: dict[str, object] = {"commit_seconds": 0.02, **(settings or {})}
+        self.url = ""
+        self.process: subprocess.Popen[bytes] | None = None
+        self._clients: list[Hub] = []
+
+    def __enter__(self) -> "HubProcess":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients:
+            client.close()
+        self.stop()
+
+    def start(self) -> None:
+        """Start and wait until the hub answers that it is ready."""
+        self._write_config()
+        address = self.data / "hub.url"
+        address.unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gpuvigil", "hub", "--config", str(self.config)],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(lambda: address.exists() or not self.running, "the hub says its address")
+        assert self.running, self.log.read_text(encoding="utf-8")
+        self.url = address.read_text(encoding="utf-8").strip()
+        wait_until(self._ready, "the hub is ready")
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self) -> int:
+        """Ask it to end as an operator does; returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Start again on the same port and data; stops a hub that runs."""
+        self.stop()
+        self.start()
+
+    def hub(self) -> Hub:
+        """A client with the service token, closed at the end."""
+        return self._client(self.service_token_file)
+
+    def collector_hub(self) -> Hub:
+        """A client with the collector token, closed at the end."""
+        return self._client(self.collector_token_file)
+
+    @property
+    def service_token(self) -> str:
+        return self.service_token_file.read_text(encoding="utf-8").strip()
+
+    @property
+    def collector_token(self) -> str:
+        return self.collector_token_file.read_text(encoding="utf-8").strip()
+
+    def _client(self, token_file: Path) -> Hub:
+        client = Hub(self.url, lambda: token_file.read_text(encoding="utf-8").strip())
+        self._clients.append(client)
+        return client
+
+    def _write_config(self) -> None:
+        given = {
+            "port": int(self.url.rpartition(":")[2]) if self.url else 0,
+            "data_directory": str(self.data),
+            "service_token_file": str(self.service_token_file),
+            "collector_token_file": str(self.collector_token_file),
+            **self.settings,
+        }
+        rows = [
+            f'{key} = "{value}"' if isinstance(value, str | Path) else f"{key} = {value}"
+            for key, value in given.items()
+        ]
+        self.config.write_text("\n".join(["[hub]", *rows, ""]), encoding="utf-8")
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        except OSError:
+            return False
+
+    def _end(self, number: int) -> int:
+        if self.process is None:
+            return 0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+        code = self.process.wait(timeout=20)
+        self.process = None
+        return code
