@@ -1,0 +1,189 @@
+"""The services as child processes: started, started again, and ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# A service that ran this long was well: its next end is a new one.
+HEALTHY_SECONDS = 60.0
+_FIRST_DELAY_SECONDS = 1.0
+_LONGEST_DELAY_SECONDS = 30.0
+_LOG_BYTES = 5 * 1024 * 1024
+_POLL_SECONDS = 0.02
+
+# A wrong configuration does not get better by itself.
+WRONG_CONFIGURATION = 2
+
+
+def delay_seconds(failures: int) -> float:
+    """How long to wait before the start that follows the n-th end in a row, n from 1."""
+    return min(_FIRST_DELAY_SECONDS * 2.0 ** min(failures - 1, 16), _LONGEST_DELAY_SECONDS)
+
+
+def failures_after(failures: int, alive_seconds: float) -> int:
+    """How many ends in a row it is now; a service that was well begins anew."""
+    return 1 if alive_seconds >= HEALTHY_SECONDS else failures + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A child that ended by itself: how, its last words, and when it comes back."""
+
+    name: str
+    code: int
+    last_words: str
+    delay_seconds: float
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        how = f"ended with exit code {self.code}"
+        if self.code < 0:
+            how = f"was ended by {signal.Signals(-self.code).name}"
+        words = f": {self.last_words}" if self.last_words else ""
+        return f"{self.name} {how}; it starts again in {self.delay_seconds:g} s{words}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    """One service and its process."""
+
+    name: str
+    command: Sequence[str]
+    log_path: Path
+    environment: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    failures: int = 0
+    start_at: float | None = None
+    _log_begins: int = field(default=0)
+
+    def start(self, now: float) -> None:
+        """Start the process; call this from the main thread only (`gpuvigil.lifeline`)."""
+        with self.log_path.open("ab") as log:
+            self._log_begins = log.tell()
+            # A session of its own: Ctrl-C in the terminal reaches `up` alone, which ends its
+            # children in order.
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=dict(self.environment),
+                start_new_session=True,
+            )
+        self.started_at, self.start_at = now, None
+
+    def look(self, now: float) -> Ended | None:
+        """Start the child again when its time has come; says when it has ended."""
+        if self.start_at is not None and now >= self.start_at:
+            self.start(now)
+        if self.process is None or (code := self.process.poll()) is None:
+            return None
+        # What the child left behind in its session goes with it, before another one starts.
+        self._signal_session(signal.SIGKILL)
+        self.process = None
+        self.failures = failures_after(self.failures, now - self.started_at)
+        delay = delay_seconds(self.failures)
+        self.start_at = now + delay
+        return Ended(name=self.name, code=code, last_words=self._last_words(), delay_seconds=delay)
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, and no further start."""
+        self.start_at = None
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+
+    def is_gone(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def kill(self) -> None:
+        """End the child and everything in its session at once."""
+        if self.process is None:
+            return
+        self._signal_session(signal.SIGKILL)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def _signal_session(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+    def _last_words(self) -> str:
+        """The last line that this process wrote, cut to what fits a line."""
+        with self.log_path.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_begins, end - 4096))
+            lines = log.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""
+
+
+class Family:
+    """All children, in the order of their start."""
+
+    def __init__(self, config: Path, logs: Path, environment: Mapping[str, str]) -> None:
+        self._config = config
+        self._logs = logs
+        self._environment = environment
+        self._children: list[Child] = []
+
+    def start(self, name: str, now: float) -> None:
+        """Start the service of that command."""
+        log_path = self._logs / f"{name}.log"
+        _rotate(log_path)
+        child = Child(
+            name=name,
+            # -P: a folder that is called gpuvigil where `up` was started is not the program.
+            command=[sys.executable, "-P", "-m", "gpuvigil", name, "--config", str(self._config)],
+            log_path=log_path,
+            environment=self._environment,
+        )
+        child.start(now)
+        self._children.append(child)
+
+    def look(self, now: float) -> list[Ended]:
+        """Start again whose time has come; says who ended since the last look."""
+        ended = [child.look(now) for child in self._children]
+        return [end for end in ended if end is not None]
+
+    def stop(self, seconds: float, hurry: "Hurry") -> None:
+        """End everybody, the hub last, since the others still have something to tell it.
+
+        Who is not gone after `seconds`, or when `hurry` is asked for, is killed.
+        """
+        last, others = self._children[:1], self._children[1:]
+        deadline = time.monotonic() + seconds
+        for group, share in ((others[::-1], 0.6), (last, 1.0)):
+            for child in group:
+                child.ask_to_stop()
+            until = deadline - seconds * (1.0 - share)
+            while not all(child.is_gone() for child in group):
+                if time.monotonic() >= until or hurry():
+                    break
+                time.sleep(_POLL_SECONDS)
+            for child in group:
+                child.kill()
+
+
+class Hurry:
+    """Whether the user has asked a second time."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+
+    def __call__(self) -> bool:
+        return self.requests > 1
+
+
+def _rotate(path: Path) -> None:
+    """Put a large log aside, in the place of the one put aside before."""
+    if path.exists() and path.stat().st_size > _LOG_BYTES:
+        path.replace(path.with_name(f"{path.name}.1"))

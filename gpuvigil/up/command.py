@@ -1,0 +1,282 @@
+"""Start everything, say where it is, keep it alive, end it in order."""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import lifeline
+from ..command import fail, parser
+from ..config import read_secret
+from ..door import new_link
+from ..errors import GpuvigilError
+from ..hub import Hub
+from ..statedir import CONFIG_NAME, state_directory
+from . import machine
+from .children import WRONG_CONFIGURATION, Family, Hurry
+from .directory import StateDirectory
+from .readiness import Startup, answers, has_beaten, has_sent
+from .settings import (
+    Given,
+    Ports,
+    address,
+    choices,
+    effective,
+    given,
+    to_toml,
+    without_settings,
+    write_private,
+)
+from .words import banner, say, where
+
+_NODES_WITHOUT_DRIVER = 16
+_LOOK_SECONDS = 0.05
+_CALM_LOOK_SECONDS = 0.2
+_STOP_SECONDS = 12.0
+_PATIENCE_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is started: settings, addresses, services in the order of their start."""
+
+    state: StateDirectory
+    config: Path
+    hub_url: str
+    dashboard_url: str
+    service_token: Path
+    secrets: Path
+    nodes: int
+    gpus_per_node: int
+    driver: machine.Driver | None
+    notes: tuple[str, ...]
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """After the hub: the slowest to start first."""
+        simulate = ("simulate",) if self.nodes else ()
+        return ("dashboard", "collect", *simulate, "analyze", "alert")
+
+    @property
+    def example(self) -> tuple[int, int] | None:
+        """A simulated node and one of its GPUs, to try a fault on."""
+        return (min(3, self.nodes - 1), min(5, self.gpus_per_node - 1)) if self.nodes else None
+
+
+class Stopped(Exception):
+    """The user asked to stop, or a child cannot run; carries the exit code."""
+
+    def __init__(self, code: int, reason: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 when another `up` runs here."""
+    began = time.monotonic()
+    commands = parser("up", "Run everything on this machine, with one Ctrl-C to end it.")
+    commands.add_argument(
+        "--simulate", type=_count, metavar="N", help="play N simulated nodes; 0 plays none"
+    )
+    commands.add_argument("--state", type=Path, metavar="DIR", help="where everything is kept")
+    chosen = commands.parse_args(arguments)
+    os.umask(0o077)
+    try:
+        state = StateDirectory(chosen.state or state_directory())
+        try:
+            return run(prepare(chosen, state), began)
+        finally:
+            state.release()
+    except GpuvigilError as error:
+        return fail(commands.prog, error)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return number
+
+
+def prepare(chosen: argparse.Namespace, state: StateDirectory) -> Plan:
+    """Decide ports, nodes and settings, and write the configuration that the children read."""
+    user = given(chosen.config)
+    driver = machine.driver(Path("/"), os.environ)
+    nodes = _nodes(chosen.simulate, user, driver)
+    wanted = user.config
+    hub_listen, dashboard_listen = wanted.hub.listen, wanted.dashboard.listen
+    hub = _port(wanted.hub.port, hub_listen, ())
+    dashboard = _port(wanted.dashboard.port, dashboard_listen, (hub,))
+    metrics = wanted.collector.metrics_port
+    if metrics >= 0:
+        metrics = _port(metrics, wanted.collector.metrics_listen, (hub, dashboard))
+    ports = Ports(hub=hub, dashboard=dashboard, metrics=metrics)
+    tree = effective(
+        user, choices(state.path, ports, nodes, (hub_listen, dashboard_listen)), ports, nodes
+    )
+    config = state.path / CONFIG_NAME
+    write_private(config, to_toml(tree))
+    return Plan(
+        state=state,
+        config=config,
+        hub_url=tree["hub"]["url"],
+        dashboard_url=address(dashboard_listen, dashboard),
+        service_token=Path(tree["hub"]["service_token_file"]),
+        secrets=Path(tree["dashboard"]["secrets_directory"]),
+        nodes=nodes,
+        gpus_per_node=wanted.simulator.gpus_per_node,
+        driver=driver,
+        notes=tuple(_moved(wanted.dashboard.port, dashboard) + _moved(wanted.hub.port, hub)),
+    )
+
+
+def _nodes(asked: int | None, user: Given, driver: machine.Driver | None) -> int:
+    if asked is not None:
+        return asked
+    if user.has("simulator", "nodes"):
+        return user.config.simulator.nodes
+    return 0 if driver else _NODES_WITHOUT_DRIVER
+
+
+def _port(wanted: int, listen: str, taken: tuple[int, ...]) -> int:
+    return machine.choose_port(
+        wanted, taken, lambda port: machine.is_free(listen, port), lambda: machine.any_free(listen)
+    )
+
+
+def _moved(wanted: int, used: int) -> list[str]:
+    return [f"Port {wanted} is taken: using {used}."] if wanted not in {0, used} else []
+
+
+def run(plan: Plan, began: float) -> int:
+    """Start, supervise, stop; returns the exit code."""
+    environment = without_settings(lifeline.environment())
+    family = Family(plan.config, plan.state.logs, environment)
+    stop, hurry = threading.Event(), Hurry()
+    with _signals(stop, hurry):
+        try:
+            return _Run(plan, family, stop, began).until_stopped()
+        finally:
+            say("stopping (Ctrl-C again ends it at once)" if not hurry() else "ending")
+            family.stop(_STOP_SECONDS, hurry)
+            say("stopped")
+
+
+@contextmanager
+def _signals(stop: threading.Event, hurry: Hurry) -> Iterator[None]:
+    """The first Ctrl-C, SIGTERM or hang-up asks to stop, the second to be quick."""
+
+    def ask(*_: object) -> None:
+        hurry.requests += 1
+        stop.set()
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup asks to ignore it
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, ask) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Run:
+    """One life of `up`, from the first child to the stop."""
+
+    def __init__(self, plan: Plan, family: Family, stop: threading.Event, began: float) -> None:
+        self._plan = plan
+        self._family = family
+        self._stop = stop
+        self._began = began
+        token = plan.service_token
+        hub = Hub(plan.hub_url, lambda: read_secret(token, "service token"), timeout_seconds=2.0)
+        probes: dict[str, Callable[[], bool]] = {
+            "hub": lambda: answers(f"{plan.hub_url}/readyz"),
+            "dashboard": lambda: answers(f"{plan.dashboard_url}/healthz"),
+            "collect": lambda: has_sent(hub, simulated=False),
+            "simulate": lambda: has_sent(hub, simulated=True),
+            "analyze": lambda: has_beaten(hub, "analyzer"),
+            "alert": lambda: has_beaten(hub, "alerts"),
+        }
+        wanted = {"hub", *plan.services}
+        self._startup = Startup({k: v for k, v in probes.items() if k in wanted}, began)
+        self._printed_seconds: float | None = None
+        self._complained = False
+
+    def until_stopped(self) -> int:
+        say(banner(self._plan.driver, self._plan.nodes, self._plan.gpus_per_node))
+        for note in self._plan.notes:
+            say(note)
+        self._start("hub")
+        # The pages take longest to start and need nobody for it.
+        self._start("dashboard")
+        while not self._stop.is_set():
+            code = self._supervise()
+            if code is not None:
+                return code
+            if not self._startup.is_complete:
+                self._follow_startup()
+            calm = self._startup.is_complete
+            self._stop.wait(_CALM_LOOK_SECONDS if calm else _LOOK_SECONDS)
+        return 0
+
+    def _start(self, name: str) -> None:
+        now = time.monotonic()
+        self._startup.note_start(name, now)
+        self._family.start(name, now)
+
+    def _supervise(self) -> int | None:
+        """Bring back who ended; an exit code when that is of no use."""
+        for ended in self._family.look(time.monotonic()):
+            if ended.code == WRONG_CONFIGURATION and self._printed_seconds is None:
+                say(ended.last_words or ended.text, sys.stderr)
+                return WRONG_CONFIGURATION
+            say(ended.text, sys.stderr)
+        return None
+
+    def _follow_startup(self) -> None:
+        fresh = self._startup.look(time.monotonic)
+        if "hub" in fresh:
+            for name in self._plan.services[1:]:
+                self._start(name)
+        elapsed_seconds = time.monotonic() - self._began
+        ready = self._startup.ready.keys()
+        if self._printed_seconds is None and {"hub", "dashboard"} <= ready:
+            self._welcome()
+        elif self._printed_seconds is None and elapsed_seconds > _PATIENCE_SECONDS:
+            self._complain(sorted({"hub", "dashboard"} - ready))
+        if fresh and self._printed_seconds is not None:
+            self._startup.write(self._plan.state.path / "startup.json", self._printed_seconds)
+
+    def _welcome(self) -> None:
+        plan = self._plan
+        link = new_link(plan.secrets, plan.dashboard_url)
+        self._printed_seconds = time.monotonic() - self._began
+        say(where(link, plan.state.path, _program(), plan.example))
+        say(f"Ready in {self._printed_seconds:.1f} s.")
+        plan.state.say(plan.dashboard_url)
+
+    def _complain(self, missing: list[str]) -> None:
+        if not self._complained:
+            self._complained = True
+            names = " and ".join(missing)
+            say(f"Still waiting for {names}; see {self._plan.state.logs}", sys.stderr)
+
+
+def _program() -> str:
+    """How the user can call gpuvigil from where they are."""
+    if shutil.which("gpuvigil"):
+        return "gpuvigil"
+    beside = Path(sys.executable).parent / "gpuvigil"
+    try:
+        return str(beside.relative_to(Path.cwd()))
+    except ValueError:
+        return str(beside)

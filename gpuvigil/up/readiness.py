@@ -1,0 +1,82 @@
+"""Which part of a starting gpuvigil is ready, and since when."""
+
+import http.client
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from .. import __version__
+from ..errors import GpuvigilError
+from ..hub import Hub
+from ..model import SIMULATED_CLUSTER, RecordKind
+from .settings import write_private
+
+_TIMEOUT_SECONDS = 1.0
+
+Probe = Callable[[], bool]
+
+
+def answers(url: str) -> bool:
+    """Whether a GET of the address is answered with 2xx."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(
+        parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS
+    )
+    try:
+        connection.request("GET", parts.path)
+        return 200 <= connection.getresponse().status < 300
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def has_sent(hub: Hub, *, simulated: bool) -> bool:
+    """Whether telemetry of a simulated node, or of a real one, has reached the hub."""
+    try:
+        nodes = hub.status()["nodes"]
+    except (GpuvigilError, KeyError):
+        return False
+    return any((node["cluster"] == SIMULATED_CLUSTER) is simulated for node in nodes)
+
+
+def has_beaten(hub: Hub, service: str) -> bool:
+    """Whether that service has left its first pulse."""
+    try:
+        return any(service in record.id for record in hub.records(RecordKind.PULSE))
+    except GpuvigilError:
+        return False
+
+
+class Startup:
+    """When each step was reached, in seconds since the start; asks only who is not ready yet."""
+
+    def __init__(self, probes: Mapping[str, Probe], began: float) -> None:
+        self._probes = dict(probes)
+        self._began = began
+        self.started: dict[str, float] = {}
+        self.ready: dict[str, float] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._probes
+
+    def note_start(self, name: str, now: float) -> None:
+        self.started[name] = round(now - self._began, 3)
+
+    def look(self, clock: Callable[[], float]) -> list[str]:
+        """Names that have become ready since the last look."""
+        fresh = []
+        for name in [name for name in self._probes if name in self.started]:
+            if self._probes[name]():
+                del self._probes[name]
+                self.ready[name] = round(clock() - self._began, 3)
+                fresh.append(name)
+        return fresh
+
+    def write(self, path: Path, printed_seconds: float) -> None:
+        """Leave the steps for whoever measures."""
+        steps = {"version": __version__, "url_printed": round(printed_seconds, 3)}
+        lines = {**steps, "started": self.started, "ready": self.ready}
+        write_private(path, json.dumps(lines, indent=1) + "\n")
