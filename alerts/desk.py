@@ -82,7 +82,7 @@ class Desk:
             try:
                 hub.write_records([notice.to_record() for notice in notices])
             except HubRefused as error:
-                self.log.error("notice refused", id=notices[0].id, error=str(error))
+                self.log.warning("notice refused", id=notices[0].id, error=str(error))
                 return False
             except HubUnavailable as error:
                 failures = self._failed("keep", error, failures)

@@ -16,6 +16,8 @@ from .notice import Kind, Notice, Verdict
 
 LISTED = 10
 LONGEST_LINE = 300
+# Answers that list things may be longer; all together stay far below what receivers take.
+LONGEST_LIST = 1000
 # How much the linked page shows around the incident.
 MARGIN = timedelta(minutes=30)
 
@@ -77,10 +79,10 @@ def message(notice: Notice, now: datetime, external_url: str) -> Message:
         starts_at=incident.since,
         ends_at=ends_at,
         summary=_summary(incident, notice, now, ends_at),
-        where=_where(incident),
+        where=clean(_where(incident), LONGEST_LIST),
         since=_since(incident.since, now, ends_at),
-        impact=_impact(incident.impact),
-        evidence=_evidence(incident),
+        impact=clean(_impact(incident.impact), LONGEST_LIST),
+        evidence=clean(_evidence(incident), LONGEST_LIST),
         action="Nothing: it is over." if over else clean(incident.action or "Open the link."),
         source=clean(incident.source),
         link=_link(incident, ends_at or now, external_url),
@@ -164,7 +166,7 @@ def _moment(at: datetime) -> str:
 
 def _impact(impact: Impact) -> str:
     if impact.text:
-        return clean(impact.text)
+        return impact.text
     if impact.gpus == 0:
         return "no GPU is blocked"
     blocked = f"{impact.gpus} GPU{'s' if impact.gpus > 1 else ''} blocked"

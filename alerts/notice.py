@@ -62,7 +62,7 @@ class Verdict(Enum):
     CHANNEL_GONE = "the channel is no longer configured"
     REFUSED = "the receiver refused it for good"
     GAVE_UP = "it could not be delivered for too long"
-    UNREADABLE = "the transition could not be read: it is from a newer version"
+    UNREADABLE = "written by a newer version, which this one cannot read"
 
 
 # These say nothing about the incident's state, so an older message stays worth telling.
@@ -200,10 +200,8 @@ def draft(transition: Transition, channel: str | None, now: datetime) -> Notice:
 
 
 def _verdict(name: str) -> Verdict:
-    try:
-        return Verdict[name.upper()]
-    except KeyError:
-        raise ValueError(f"{name!r} is not a verdict of this version") from None
+    """A newer version may know reasons that this one does not."""
+    return Verdict.__members__.get(name.upper(), Verdict.UNREADABLE)
 
 
 def _text(at: datetime | None) -> str | None:

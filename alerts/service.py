@@ -17,8 +17,9 @@ from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config, read_secret
 from gpuvigil.errors import ConfigError, HubError
 from gpuvigil.hub import Hub
+from gpuvigil.lifecycle import State
 from gpuvigil.log import Log
-from gpuvigil.model import Record, RecordKind, Transition
+from gpuvigil.model import Incident, Record, RecordKind, Transition
 
 from .channels import configured
 from .courier import Courier, hand_out
@@ -114,9 +115,10 @@ def _readable(
     for record in claimed:
         try:
             transition = Transition.from_record(record)
-            Record.from_json(transition.snapshot)
+            Incident.from_record(Record.from_json(transition.snapshot))
+            State(transition.to_state)
         except (ValueError, KeyError, TypeError) as error:
-            desk.log.error("transition cannot be read", id=record.id, error=repr(error))
+            desk.log.warning("transition cannot be read", id=record.id, error=repr(error))
             held = _unreadable(record, desk.clock.now())
             notices[held.id] = held
         else:

@@ -24,7 +24,7 @@ from gpuvigil.model import Severity
 
 from ..channel import Delivered, Outcome, Refused, Retry
 from ..decide import Route
-from ..message import Message
+from ..message import Message, clean
 
 CONNECT_SECONDS = 5.0
 # What Alertmanager writes for "not over yet": Go's zero time.
@@ -70,7 +70,8 @@ class Webhook:
         return self._settings.timeout_seconds
 
     def deliver(self, message: Message) -> Outcome:
-        body = json.dumps(payload(message, self._settings.name, self._external_url)).encode()
+        value = payload(message, self._settings.name, self._external_url)
+        body = json.dumps(value, ensure_ascii=False).encode()
         try:
             url = self._url()
             _check(url, self._settings.name)
@@ -232,7 +233,7 @@ def _labels(message: Message) -> dict[str, str]:
         "port": subject.port,
         "simulated": "true" if message.simulated else None,
     }
-    return {name: value for name, value in labels.items() if value}
+    return {name: clean(value) for name, value in labels.items() if value}
 
 
 def _check(url: str, channel: str) -> None:

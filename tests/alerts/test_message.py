@@ -1,0 +1,131 @@
+"""A message says what, where, since when, who is hit, on what evidence, and what to do now."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.channels.webhook import payload
+from alerts.decide import decide
+from alerts.message import Message, clean, duration, listed, message
+from alerts.notice import Kind, Notice, Verdict
+from gpuvigil.model import Evidence, Impact, Transition
+
+from .examples import CHAT, GPU, NOON, REAL, SETTINGS, changed, opened, resolved, seconds
+
+URL = "https://gpus.example.org/"
+FOUR_MINUTES = NOON + seconds(240)
+
+
+def noticed(transition: Transition, kind: Kind) -> Notice:
+    return replace(decide(transition, [CHAT], [], NOON, SETTINGS)[-1], kind=kind)
+
+
+def told(**changes: Any) -> Message:
+    return message(noticed(opened(**changes), Kind.FIRED), FOUR_MINUTES, URL)
+
+
+def test_somebody_who_is_woken_reads_what_matters_in_order() -> None:
+    assert told(subject=REAL, label="n1 GPU 5").text.split("\n") == [
+        "GPU fell off the bus: n1 GPU 5",
+        "Where: n1 GPU 5 (GPU-1), cluster lab",
+        "Since: 20 Nov 2026 12:00:00 UTC (4 min ago)",
+        "Impact: 1 GPU blocked; held by job 1234 (alice)",
+        "Evidence: Xid: 79 (limit none)",
+        "Do now: Drain the node and reboot it.",
+        "https://gpus.example.org/?incident=i-1"
+        "&from=2026-11-20T11%3A30%3A00Z&to=2026-11-20T12%3A34%3A00Z",
+    ]
+
+
+def test_a_simulated_incident_says_so_first() -> None:
+    assert told().summary == "[simulated] GPU fell off the bus: sim-003 GPU 5"
+
+
+def test_a_title_that_names_the_place_is_not_told_it_twice() -> None:
+    assert told(title="sim-003 GPU 5 is lost").summary == "[simulated] sim-003 GPU 5 is lost"
+
+
+def test_the_end_says_how_long_it_lasted_and_asks_for_nothing() -> None:
+    over = resolved(at=FOUR_MINUTES, subject=REAL, label="n1 GPU 5")
+    said = message(noticed(over, Kind.RESOLVED), FOUR_MINUTES + seconds(60), URL)
+    assert said.summary == "Resolved after 4 min: GPU fell off the bus: n1 GPU 5"
+    assert said.since == "20 Nov 2026 12:00:00 UTC until 20 Nov 2026 12:04:00 UTC (4 min)"
+    assert said.action == "Nothing: it is over."
+    assert said.ends_at == FOUR_MINUTES
+    assert "to=2026-11-20T12%3A34%3A00Z" in said.link
+
+
+def test_an_update_and_a_reminder_say_what_they_are() -> None:
+    update = noticed(changed(subject=REAL, label="n1 GPU 5"), Kind.UPDATED)
+    assert message(update, FOUR_MINUTES, URL).summary.startswith("Update: GPU fell off")
+    reminder = replace(update, verdict=Verdict.STILL_STANDING)
+    later = NOON + timedelta(hours=4)
+    assert message(reminder, later, URL).summary.startswith("Still there after 4 h: GPU fell off")
+
+
+def test_ten_members_are_listed_and_the_rest_counted() -> None:
+    members = tuple(f"lab/n{number}" for number in range(256))
+    where = told(subject=REAL, members=members).where
+    assert "n9" in where
+    assert "n10" not in where
+    assert where.endswith("and 246 more")
+
+
+def test_peers_and_hidden_symptoms_are_evidence() -> None:
+    evidence = (Evidence(name="rate", value="3 Gbit/s", limit="80", peers="91 Gbit/s"),)
+    said = told(evidence=evidence, covers=("8 GPUs unknown",)).evidence
+    assert said == "rate: 3 Gbit/s (limit 80, peers 91 Gbit/s); explains also: 8 GPUs unknown"
+
+
+@pytest.mark.parametrize(
+    ("impact", "text"),
+    [
+        (Impact(text="8 GPUs of job 7 wait"), "8 GPUs of job 7 wait"),
+        (Impact(), "no GPU is blocked"),
+        (Impact(gpus=8), "8 GPUs blocked; held by nobody"),
+    ],
+)
+def test_impact_is_said_in_words(impact: Impact, text: str) -> None:
+    assert told(impact=impact).impact == text
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3600, "1 h"), (11_400, "3 h 10 min")]
+    + [(86_400, "1 d"), (187_200, "2 d 4 h"), (-5, "0 s")],
+)
+def test_durations_are_short(span: float, text: str) -> None:
+    assert duration(seconds(span)) == text
+
+
+@given(text=st.text())
+def test_what_strangers_wrote_becomes_one_bounded_printable_line(text: str) -> None:
+    line = clean(text, 50)
+    assert len(line) <= 50
+    assert line.isprintable()
+
+
+def test_a_list_is_cut() -> None:
+    assert listed(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert listed(["a", "b"], 2) == "a, b"
+
+
+def test_a_huge_incident_makes_a_small_payload() -> None:
+    long = "é" * 5000
+    said = told(
+        title=long,
+        label=long,
+        action=long,
+        source=long,
+        members=tuple(f"{GPU.key}{long}{n}" for n in range(1000)),
+        covers=(long,) * 1000,
+        evidence=tuple(Evidence(name=long, value=long) for _ in range(1000)),
+        impact=Impact(gpus=1000, holders=(long,) * 1000, users=(long,) * 1000),
+    )
+    value = json.dumps(payload(said, "webhook", URL), ensure_ascii=False)
+    assert len(value.encode()) < 32_768

@@ -1,0 +1,231 @@
+"""Whatever happens in whatever order, a receiver ends up with the newest state, in order."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alerts.channel import Delivered, Outcome, Retry
+from alerts.decide import Case, Route, decide, judge, replaced, ruled
+from alerts.delivery import begun, settled
+from alerts.notice import Kind, Notice, NoticeState
+from gpuvigil.config import AlertsSettings
+from gpuvigil.lifecycle import STANDING, TRANSITIONS, Signal, State
+from gpuvigil.model import Severity, Transition
+
+from .examples import NOON, a_transition, seconds
+
+SETTINGS = AlertsSettings(update_seconds=300.0, repeat_seconds=14_400.0, give_up_seconds=1e9)
+PATIENCE_SECONDS = 15.0
+
+# What can become of an attempt: does the message arrive, and what does the sender get to know?
+ARRIVES = {"taken": True, "lost": False, "unclear, arrived": True, "unclear, lost": False}
+CRASHES = {"killed after it arrived": True, "killed before": False}
+ATTEMPTS = {**ARRIVES, **CRASHES}
+
+
+def outcome_of(attempt: str) -> Outcome:
+    if attempt == "taken":
+        return Delivered()
+    return Retry(reason=attempt, perhaps_received="unclear" in attempt)
+
+
+@dataclass
+class World:
+    """A hub, two senders and a receiver, as far as one incident and channel go.
+
+    Several attempts may be under way at once, as with two alerts processes; an attempt that is
+    killed is never recorded.
+    """
+
+    route: Route
+    now: datetime = NOON
+    claimed: list[Transition] = field(default_factory=list)
+    notices: dict[str, Notice] = field(default_factory=dict)
+    under_way: list[Notice] = field(default_factory=list)
+    received: list[Notice] = field(default_factory=list)
+    unclear: dict[str, int] = field(default_factory=dict)
+
+    def keep(self, notices: list[Notice]) -> None:
+        """As the hub does: a higher version replaces a lower, the same changes nothing."""
+        for notice in notices:
+            known = self.notices.get(notice.id)
+            if known is None or known.version < notice.version:
+                self.notices[notice.id] = notice
+
+    def decide(self, place: int) -> None:
+        """Decide about one of the claimed transitions; two processes may do so out of turn."""
+        if not self.claimed:
+            return
+        transition = self.claimed.pop(place % len(self.claimed))
+        earlier = list(self.notices.values())
+        self.keep(decide(transition, [self.route], earlier, self.now, SETTINGS))
+
+    def claim(self, place: int) -> bool:
+        """Judge one of the due notices, and begin to send it if nothing speaks against it."""
+        due = sorted(
+            (n for n in self.notices.values() if n.due_at is not None and n.due_at <= self.now),
+            key=lambda n: (n.due_at, n.order),
+        )
+        due = [n for n in due if n.state is NoticeState.DUE]
+        if not due:
+            return False
+        notice = due[place % len(due)]
+        siblings = tuple(one for one in self.notices.values() if one.id != notice.id)
+        ruling = judge(
+            Case(
+                notice=notice,
+                route=self.route,
+                siblings=siblings,
+                now=self.now,
+                settings=SETTINGS,
+            )
+        )
+        if not ruling.send_now:
+            self.keep([ruled(notice, ruling)])
+            return True
+        going = begun(ruled(notice, ruling), self.now, PATIENCE_SECONDS)
+        self.keep([going, *replaced(going, siblings, self.now)])
+        self.under_way.append(going)
+        return True
+
+    def end(self, attempt: str) -> None:
+        """The oldest attempt under way ends so."""
+        if not self.under_way:
+            return
+        notice = self.under_way.pop(0)
+        if ATTEMPTS[attempt]:
+            self.received.append(notice)
+        if attempt != "taken" and attempt != "lost":
+            self.unclear[notice.id] = self.unclear.get(notice.id, 0) + 1
+        if attempt not in CRASHES:
+            self.keep(settled(notice, outcome_of(attempt), self.now, 0.5, SETTINGS))
+
+    def wait(self, span: float, attempt: str) -> None:
+        """Time passes; no attempt outlives its patience."""
+        self.now += timedelta(seconds=span)
+        while self.under_way and (self.under_way[0].due_at or NOON) <= self.now:
+            self.end(attempt)
+
+    def settle(self) -> None:
+        """The receiver is well again: let everything go out that is due within the next hour."""
+        while self.claimed:
+            self.decide(0)
+        while self.under_way:
+            self.end("taken")
+        until = self.now + timedelta(hours=1)
+        while self.now < until:
+            while self.claim(0):
+                while self.under_way:
+                    self.end("taken")
+            self.wait(20.0, "taken")
+
+
+SPANS = st.sampled_from([0.001, 0.5, 3.0, 14.0, 20.0, 100.0, 301.0, 4000.0])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("hear"), st.integers(0, 9), st.sampled_from(Severity)),
+        st.tuples(st.just("decide"), st.integers(0, 3), st.none()),
+        st.tuples(st.just("claim"), st.integers(0, 3), st.none()),
+        st.tuples(st.just("end"), st.sampled_from(sorted(ATTEMPTS)), st.none()),
+        st.tuples(st.just("wait"), SPANS, st.sampled_from(sorted(ATTEMPTS))),
+    ),
+    max_size=40,
+)
+
+
+def story(world: World, steps: list[tuple[str, object, object]]) -> list[Transition]:
+    """Play the steps; the transitions that were heard."""
+    state, heard = State.SUSPECT, []
+    for step, first, second in steps:
+        if step == "hear":
+            signals = [signal for before, signal in TRANSITIONS if before is state]
+            if signals:
+                signal = signals[int(str(first)) % len(signals)]
+                heard.append(_next(state, signal, heard, second, world.now))
+                world.claimed.append(heard[-1])
+                state = State(heard[-1].to_state)
+        elif step == "decide":
+            world.decide(int(str(first)))
+        elif step == "claim":
+            world.claim(int(str(first)))
+        elif step == "end":
+            world.end(str(first))
+        else:
+            world.wait(float(str(first)), str(second))
+    return heard
+
+
+def _next(
+    state: State, signal: Signal, heard: list[Transition], severity: object, now: datetime
+) -> Transition:
+    if signal is Signal.ACKNOWLEDGED:  # a person takes it; the fault stays as it is
+        severity = heard[-1].snapshot["body"]["severity"]
+    to_state = TRANSITIONS[state, signal]
+    number = len(heard) + 1
+    level = Severity(severity)
+    return a_transition(number, signal, to_state, state, at=now, severity=level)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=STEPS)
+def test_the_last_thing_a_receiver_hears_is_the_newest_state(
+    steps: list[tuple[str, object, object]],
+) -> None:
+    world = World(route=Route(name="chat", minimum_severity=Severity.INFO))
+    heard = story(world, steps)
+    world.settle()
+    last = world.received[-1] if world.received else None
+    if heard and State(heard[-1].to_state) in STANDING:
+        telling = [one for one in heard if one.signal != Signal.ACKNOWLEDGED.value]
+        assert last is not None
+        assert last.kind is not Kind.RESOLVED
+        assert last.number == telling[-1].number
+    else:
+        assert last is None or last.kind is Kind.RESOLVED
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=STEPS)
+def test_nobody_is_left_with_an_incident_that_is_over_whatever_its_severity_was(
+    steps: list[tuple[str, object, object]],
+) -> None:
+    world = World(route=Route(name="chat", minimum_severity=Severity.CRITICAL))
+    heard = story(world, steps)
+    world.settle()
+    last = world.received[-1] if world.received else None
+    if not heard or State(heard[-1].to_state) not in STANDING:
+        assert last is None or last.kind is Kind.RESOLVED
+    elif Severity(heard[-1].snapshot["body"]["severity"]) is Severity.CRITICAL:
+        assert last is not None
+        assert last.kind is not Kind.RESOLVED
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=STEPS)
+def test_an_older_state_never_follows_a_newer_one_and_nothing_is_told_twice_without_need(
+    steps: list[tuple[str, object, object]],
+) -> None:
+    world = World(route=Route(name="chat", minimum_severity=Severity.INFO))
+    story(world, steps)
+    world.settle()
+    orders = [one.order for one in world.received]
+    assert orders == sorted(orders)
+    for id_ in {one.id for one in world.received}:
+        times = sum(one.id == id_ for one in world.received)
+        assert times <= 1 + world.unclear.get(id_, 0)
+
+
+@given(steps=STEPS)
+def test_every_transition_leaves_a_decision_and_nothing_stays_due_but_reminders(
+    steps: list[tuple[str, object, object]],
+) -> None:
+    world = World(route=Route(name="chat", minimum_severity=Severity.INFO))
+    heard = story(world, steps)
+    world.settle()
+    decided = {one.number for one in world.notices.values()}
+    assert decided == {one.number for one in heard}
+    due = [one for one in world.notices.values() if one.state is NoticeState.DUE]
+    assert all(one.repeat for one in due)
+    assert all(one.due_at is not None and one.due_at > NOON + seconds(0) for one in due)
