@@ -51,7 +51,9 @@ class Embedded:
         }
         # One writer at a time; readers never wait for it.
         self._writing = threading.Lock()
-        self._connection = self._open()
+        self._opening = threading.Lock()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._connected()
 
     def append(self, tables: Mapping[str, pa.Table], arrivals: Sequence[Arrival]) -> None:
         """Keep rows and the bodies they came in, in one commit: all or nothing."""
@@ -62,7 +64,7 @@ class Embedded:
     def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
         """All rows that a query gives."""
         try:
-            with self._connection.cursor() as cursor:
+            with self._connected().cursor() as cursor:
                 return cursor.sql(query, params=list(parameters)).to_arrow_table()
         except duckdb.Error as error:
             raise _store_error(self._path, error) from error
@@ -104,11 +106,11 @@ class Embedded:
     def close(self) -> None:
         """Write everything into the one file and let it go."""
         with self._writing:
-            self._connection.close()
+            self._disconnect()
 
     def _transaction(self, work: Any) -> None:
         try:
-            with self._connection.cursor() as cursor:
+            with self._connected().cursor() as cursor:
                 cursor.begin()
                 try:
                     work(cursor)
@@ -120,19 +122,29 @@ class Embedded:
                     raise
         except duckdb.FatalException as error:
             # After a failed commit DuckDB serves nobody until the file is opened again.
-            self._connection.close()
-            self._connection = self._open()
+            self._disconnect()
             raise _store_error(self._path, error) from error
         except duckdb.Error as error:
             raise _store_error(self._path, error) from error
 
-    def _open(self) -> duckdb.DuckDBPyConnection:
-        try:
-            connection = duckdb.connect(str(self._path), config=self._settings)
-            _prepare(connection, self._path)
-        except duckdb.Error as error:
-            raise _store_error(self._path, error) from error
-        return connection
+    def _connected(self) -> duckdb.DuckDBPyConnection:
+        with self._opening:
+            if self._connection is None:
+                try:
+                    self._connection = duckdb.connect(str(self._path), config=self._settings)
+                    _prepare(self._connection, self._path)
+                except duckdb.Error as error:
+                    self._disconnect()
+                    raise _store_error(self._path, error) from error
+                except StoreError:
+                    self._disconnect()
+                    raise
+            return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 def _store_error(path: Path, error: duckdb.Error) -> StoreError:
@@ -145,7 +157,6 @@ def _prepare(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER)")
     found = connection.execute("SELECT max(version) FROM schema_version").fetchall()[0][0]
     if found is not None and found > SCHEMA_VERSION:
-        connection.close()
         raise StoreError(
             f"the store in {path} was written by a newer gpuvigil (schema {found}, this one knows"
             f" {SCHEMA_VERSION}); start that version, or move the file away"

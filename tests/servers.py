@@ -42,7 +42,9 @@ class HubProcess:
         self.collector_token_file = directory / "collector-token"
         for file in (self.service_token_file, self.collector_token_file):
             file.write_text(secrets.token_urlsafe(16) + "\n", encoding="utf-8")
-        self.settings: dict[str, object] = {"commit_seconds": 0.02, **(settings or {})}
+        # Tests write of times long ago, which a hub forgets at its first look.
+        kept = {"commit_seconds": 0.02, "retention_hours": 1_000_000.0}
+        self.settings: dict[str, object] = {**kept, **(settings or {})}
         self.url = ""
         self.process: subprocess.Popen[bytes] | None = None
         self._clients: list[Hub] = []

@@ -13,7 +13,6 @@ from typing import Protocol
 
 import pyarrow as pa
 
-
 # Lines of other times are refused: they come from a clock that was never set.
 EARLIEST_NS = 0
 LATEST_NS = 7_258_118_400_000_000_000  # 2200-01-01
