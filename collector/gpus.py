@@ -1,0 +1,198 @@
+"""What is known of a node's GPUs, tick by tick: rows, and events where something changed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from gpuvigil.metrics import GPU, Kind
+from gpuvigil.model import Event, EventKind, GpuIdentity, Subject, Unmeasured
+
+from .events import EventMaker
+from .monotone import Monotone
+from .report import LOADED, NO_DRIVER, GpuTick, Tick, XidSeen
+from .rows import Number, Row
+
+_ABSENT = GpuTick(index=-1)
+_COUNTERS = tuple(metric.name for metric in GPU.metrics if metric.kind is Kind.COUNTER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuNews:
+    """What one tick says: a row per GPU that can be spoken for, events, and the driver's state."""
+
+    rows: tuple[Row, ...]
+    events: tuple[Event, ...]
+    answering: int
+    driver_answering: bool | None  # None without a driver
+    driver_silent_seconds: float | None
+    changed: bool  # the node has other GPUs than before
+
+
+class GpuBook:
+    """Keeps every GPU this node ever had in sight, also when the driver says nothing of it."""
+
+    def __init__(
+        self,
+        events: EventMaker,
+        known: dict[str, GpuIdentity],
+        counters: Monotone,
+        driver_timeout_seconds: float,
+    ) -> None:
+        """`known` and `counters` are kept up to date, for others to save."""
+        self._events = events
+        self._known = known
+        self._counters = counters
+        self._timeout_seconds = driver_timeout_seconds
+        self._lost: set[str] = set()
+        self._silent: set[str] = set()
+        self._silent_since: datetime | None = None
+
+    def xid(self, seen: XidSeen) -> Event:
+        """The event of an Xid: of its GPU, or of the node when the driver named none we know."""
+        subject = self._events.node if seen.uuid is None else self._subject(seen.uuid)
+        text = f"Xid {seen.xid}"
+        return self._events.make(EventKind.XID, subject, seen.at, text, xid=seen.xid)
+
+    def take(self, tick: Tick | None, now: datetime, outage_seconds: float | None) -> GpuNews:
+        """The news of a tick; `tick` is None when the reader had nothing to say.
+
+        `outage_seconds` is how long the reader itself has been silent, once that is too long.
+        """
+        changed = self._learn(tick)
+        node_event = self._judge_driver(tick, now, outage_seconds)
+        rows: list[Row] = []
+        events = [node_event] if node_event else []
+        by_uuid = {} if tick is None else self._by_uuid(tick.gpus)
+        for uuid, identity in self._known.items():
+            found = self._state(uuid, by_uuid, tick)
+            if found is None:
+                continue
+            events += self._note(uuid, found, now)
+            events += self._bridge(uuid, found, now)
+            rows.append(self._row(identity, found, now if tick is None else tick.at))
+        return GpuNews(
+            rows=tuple(rows),
+            events=tuple(events),
+            answering=sum(1 for row in rows if row.fields.get("up") == 1),
+            driver_answering=self._driver_answering(tick),
+            driver_silent_seconds=self._driver_silent_seconds(tick, now),
+            changed=changed,
+        )
+
+    def _learn(self, tick: Tick | None) -> bool:
+        """Take in identities; true when one is new or has changed."""
+        before = dict(self._known)
+        for gpu in () if tick is None else tick.gpus:
+            if gpu.identity is not None:
+                self._known[gpu.identity.uuid] = gpu.identity
+        return before != self._known
+
+    def _judge_driver(
+        self, tick: Tick | None, now: datetime, outage_seconds: float | None
+    ) -> Event | None:
+        """Whether the driver as a whole answers, and the event when that has changed."""
+        silent = outage_seconds if tick is None else tick.silent_seconds
+        node = self._events.node
+        if silent is not None and self._silent_since is None:
+            self._silent_since = now - timedelta(seconds=silent)
+            text = "no driver call comes back"
+            return self._events.make(EventKind.DRIVER_SILENT, node, now, text)
+        answers = tick is not None and silent is None and tick.state in {LOADED, NO_DRIVER}
+        if answers and self._silent_since is not None:
+            self._silent_since = None
+            return self._events.make(EventKind.DRIVER_BACK, node, now, "the driver answers again")
+        return None
+
+    def _by_uuid(self, gpus: Sequence[GpuTick]) -> dict[str, GpuTick]:
+        """GPUs by UUID; one that has not told its own yet goes by the index it had before."""
+        found = {gpu.identity.uuid: gpu for gpu in gpus if gpu.identity is not None}
+        nameless = {gpu.index: gpu for gpu in gpus if gpu.identity is None}
+        for uuid, identity in self._known.items():
+            if uuid not in found and identity.index in nameless:
+                found[uuid] = nameless.pop(identity.index)
+        return found
+
+    def _state(
+        self, uuid: str, by_uuid: Mapping[str, GpuTick], tick: Tick | None
+    ) -> GpuTick | None:
+        """What is to be said of a known GPU; None when nothing can be said in this tick."""
+        gpu = by_uuid.get(uuid)
+        if self._silent_since is not None:
+            gpu = replace(gpu or _ABSENT, values=None, reason=Unmeasured.DRIVER_NOT_ANSWERING)
+        elif gpu is None:
+            # It was there once; a driver that is loaded would list it.
+            reasons = {LOADED: Unmeasured.LOST, NO_DRIVER: Unmeasured.DRIVER_NOT_LOADED}
+            gpu = replace(_ABSENT, reason=None if tick is None else reasons.get(tick.state))
+        elif (gpu.silent_seconds or 0.0) >= self._timeout_seconds:
+            gpu = replace(gpu, reason=Unmeasured.DRIVER_NOT_ANSWERING)
+        return None if gpu.values is None and gpu.reason is None else gpu
+
+    def _note(self, uuid: str, gpu: GpuTick, now: datetime) -> list[Event]:
+        """Events for a GPU that was lost, came back, fell silent or answers again."""
+        subject, make = self._subject(uuid), self._events.make
+        events = []
+        if gpu.reason is Unmeasured.LOST and uuid not in self._lost:
+            self._lost.add(uuid)
+            events.append(make(EventKind.GPU_LOST, subject, now, "GPU is lost"))
+        elif gpu.values is not None and uuid in self._lost:
+            self._lost.discard(uuid)
+            events.append(make(EventKind.GPU_BACK, subject, now, "GPU is back"))
+        # When everything is silent the node's own event has said so.
+        alone = gpu.reason is Unmeasured.DRIVER_NOT_ANSWERING and self._silent_since is None
+        if alone and uuid not in self._silent:
+            self._silent.add(uuid)
+            text = "driver calls on this GPU do not come back"
+            events.append(make(EventKind.DRIVER_SILENT, subject, now, text))
+        elif gpu.reason is not Unmeasured.DRIVER_NOT_ANSWERING and uuid in self._silent:
+            self._silent.discard(uuid)
+            text = "driver calls on this GPU come back again"
+            events.append(make(EventKind.DRIVER_BACK, subject, now, text))
+        return events
+
+    def _bridge(self, uuid: str, gpu: GpuTick, now: datetime) -> list[Event]:
+        """Make the counters among the GPU's values monotone; an event when it was reset."""
+        was_reset = False
+        values = gpu.values or {}
+        for metric in _COUNTERS:
+            if metric in values:
+                energy = metric == "energy_joules"
+                values[metric], fell = self._counters.take(
+                    f"{uuid} {metric}", values[metric], from_zero=energy
+                )
+                values[metric] = round(values[metric], 3)
+                was_reset |= energy and fell
+        if not was_reset:
+            return []
+        text = "GPU was reset, or its driver loaded again"
+        return [self._events.make(EventKind.GPU_RESET, self._subject(uuid), now, text)]
+
+    def _row(self, identity: GpuIdentity, gpu: GpuTick, at: datetime) -> Row:
+        fields: dict[str, Number | None] = dict(gpu.values or {})
+        if gpu.values is not None:
+            fields["up"] = 1
+            fields["read_seconds"] = gpu.read_seconds and round(gpu.read_seconds, 6)
+        else:
+            fields["up"] = 0 if gpu.reason is Unmeasured.LOST else None
+            fields["unmeasured_reason"] = gpu.reason
+            fields["index"] = identity.index
+        node = self._events.node
+        tags = {
+            "cluster": node.cluster,
+            "node": node.node,
+            "uuid": identity.uuid,
+            "model": identity.model,
+        }
+        return Row(measurement=GPU, tags=tags, fields=fields, at=at)
+
+    def _driver_answering(self, tick: Tick | None) -> bool | None:
+        if self._silent_since is not None:
+            return False
+        return True if tick is not None and tick.state == LOADED else None
+
+    def _driver_silent_seconds(self, tick: Tick | None, now: datetime) -> float | None:
+        if self._silent_since is not None:
+            return max((now - self._silent_since).total_seconds(), 0.0)
+        return 0.0 if self._driver_answering(tick) else None
+
+    def _subject(self, uuid: str) -> Subject:
+        return replace(self._events.node, gpu=uuid)

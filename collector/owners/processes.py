@@ -1,0 +1,149 @@
+"""Who holds a GPU, by the processes that compute on it: user, command and start from procfs."""
+
+import os
+import pwd
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from gpuvigil.clock import EPOCH
+from gpuvigil.model import Allocation, Subject
+
+# The words after these are the program that people know it by.
+_INTERPRETERS = ("python", "bash", "sh", "perl", "java", "node", "julia", "Rscript")
+_LONGEST_COMMAND = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process; what cannot be read of it is None, and all of it in another PID namespace."""
+
+    pid: int
+    user: str | None = None
+    command: str | None = None
+    started_at: datetime | None = None
+
+
+class ProcessTable:
+    """Looks processes up under one procfs."""
+
+    def __init__(self, proc_root: Path) -> None:
+        self._proc = proc_root
+        self._users: dict[int, str] = {}
+        self._ticks_per_second = os.sysconf("SC_CLK_TCK")
+
+    def find(self, pid: int) -> Process:
+        """What can be told of a process now."""
+        folder = self._proc / str(pid)
+        return Process(
+            pid=pid,
+            user=self._user(folder),
+            command=_command(folder),
+            started_at=self._started_at(folder),
+        )
+
+    def _user(self, folder: Path) -> str | None:
+        words = [line.split() for line in _text(folder / "status").splitlines()]
+        uid = next((w[1] for w in words if len(w) > 1 and w[0] == "Uid:"), "")
+        if not uid.isdigit():
+            return None
+        if int(uid) not in self._users:
+            try:
+                self._users[int(uid)] = pwd.getpwuid(int(uid)).pw_name
+            except KeyError:
+                self._users[int(uid)] = f"uid {uid}"
+        return self._users[int(uid)]
+
+    def _started_at(self, folder: Path) -> datetime | None:
+        """proc(5): field 22 of stat in clock ticks since boot; `btime` of /proc/stat is the boot.
+
+        The name in field 2 may hold spaces and brackets; what follows the last bracket does not.
+        """
+        words = _text(folder / "stat").rpartition(")")[2].split()
+        boot = [line.split()[1] for line in _text(self._proc / "stat").splitlines() if _btime(line)]
+        if len(words) < 20 or not boot or not words[19].isdigit():
+            return None
+        ticks = timedelta(seconds=int(words[19]) / self._ticks_per_second)
+        return (EPOCH + timedelta(seconds=int(boot[0])) + ticks).astimezone(timezone.utc)
+
+
+def _btime(line: str) -> bool:
+    words = line.split()
+    return len(words) == 2 and words[0] == "btime" and words[1].isdigit()
+
+
+def _command(folder: Path) -> str | None:
+    """The program's name, for an interpreter with its script; options may hold secrets."""
+    words = [word for word in _text(folder / "cmdline").split("\0") if word]
+    if not words:
+        return _text(folder / "comm").strip() or None
+    name = Path(words[0]).name
+    if name.startswith(_INTERPRETERS):
+        script = next((word for word in words[1:] if not word.startswith("-")), None)
+        module = words[1:2] == ["-m"]
+        # What follows an option other than -m may be its value, or a program given as text.
+        if script is not None and (module or script == words[1]):
+            name += " -m " + script if module else " " + Path(script).name
+    return name[:_LONGEST_COMMAND]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+class Holders:
+    """Keeps the allocations of a node's GPUs by the processes on them."""
+
+    def __init__(self, node: Subject, table: ProcessTable, held: Iterable[Allocation] = ()) -> None:
+        """`held` are the allocations that were open when the collector last ran."""
+        self._node = node
+        self._table = table
+        self._held = {(a.subject.gpu or "", a.holder): a for a in held}
+
+    @property
+    def held(self) -> list[Allocation]:
+        """Allocations that are open now."""
+        return list(self._held.values())
+
+    def take(self, processes: Mapping[str, Iterable[int]], now: datetime) -> tuple[Allocation, ...]:
+        """Allocations that began or ended since the last look.
+
+        `processes` are the ids on each GPU, by UUID; a GPU that is not among them was not read,
+        and whoever held it still does.
+        """
+        changed = []
+        for uuid, pids in processes.items():
+            present = {f"pid {pid}": pid for pid in pids}
+            for key in [key for key in self._held if key[0] == uuid and key[1] not in present]:
+                changed.append(replace(self._held.pop(key), ended_at=now))
+            for holder, pid in present.items():
+                changed += self._see(uuid, holder, pid, now)
+        return tuple(changed)
+
+    def _see(self, uuid: str, holder: str, pid: int, now: datetime) -> list[Allocation]:
+        """A process on a GPU: nothing new, a new holder, or another under an old one's id."""
+        key, changed = (uuid, holder), []
+        old = self._held.get(key)
+        process = self._table.find(pid)
+        if old is not None:
+            if not _is_another(process.started_at, old.started_at):
+                return []
+            changed.append(replace(old, ended_at=process.started_at))
+        new = Allocation(
+            subject=replace(self._node, gpu=uuid),
+            holder=holder,
+            user=process.user,
+            command=process.command,
+            started_at=process.started_at or now,
+        )
+        self._held[key] = new
+        return [*changed, new]
+
+
+def _is_another(started_at: datetime | None, before: datetime) -> bool:
+    """Whether a process id names another process now; the kernel's boot time wavers by a second."""
+    return started_at is not None and abs(started_at - before) > timedelta(seconds=2)

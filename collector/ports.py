@@ -1,0 +1,87 @@
+"""What is known of a node's ports: rows with monotone counters, and events when one changes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from gpuvigil.metrics import PORT, Kind
+from gpuvigil.model import Event, EventKind, PortIdentity, Subject
+
+from .events import EventMaker
+from .monotone import Monotone
+from .rows import Number, Row
+from .sensors.ports import PortReading
+
+_COUNTERS = frozenset(metric.name for metric in PORT.metrics if metric.kind is Kind.COUNTER)
+_Key = tuple[str, str]
+
+
+class PortBook:
+    """Keeps every port that was ever up in sight, also when its device has gone from sysfs."""
+
+    def __init__(
+        self, events: EventMaker, known: dict[_Key, PortIdentity], counters: Monotone
+    ) -> None:
+        """`known` and `counters` are kept up to date, for others to save."""
+        self._events = events
+        self._known = known
+        self._counters = counters
+        self._down: set[_Key] = set()
+        self._readings: dict[_Key, PortReading] = {}
+
+    def take(self, readings: Sequence[PortReading], now: datetime) -> tuple[list[Event], bool]:
+        """The events since the last look, and whether the node has other ports than before."""
+        before = dict(self._known)
+        self._readings = {(r.identity.device, r.identity.port): r for r in readings}
+        for key, reading in self._readings.items():
+            # A port keeps its first role: a route that goes away must not make another port of it.
+            identity = self._known.get(key, reading.identity)
+            if identity.kind != reading.identity.kind:
+                identity = reading.identity
+            self._known[key] = replace(identity, was_up=identity.was_up or reading.up is True)
+        events = [e for key in self._known if (e := self._note(key, now)) is not None]
+        return events, before != self._known
+
+    def rows(self, at: datetime) -> list[Row]:
+        """A row per port: what was read of it last, or that it is not there any more."""
+        return [self._row(key, identity, at) for key, identity in self._known.items()]
+
+    def _note(self, key: _Key, now: datetime) -> Event | None:
+        """A port that never was up is unprovisioned, and no event."""
+        identity, up = self._known[key], self._up(key)
+        subject = self._subject(key)
+        if up is False and identity.was_up and key not in self._down:
+            self._down.add(key)
+            text = "link is down" if key in self._readings else "port has gone from the system"
+            return self._events.make(EventKind.PORT_DOWN, subject, now, text)
+        if up is True and key in self._down:
+            self._down.discard(key)
+            return self._events.make(EventKind.PORT_UP, subject, now, "link is up")
+        return None
+
+    def _up(self, key: _Key) -> bool | None:
+        reading = self._readings.get(key)
+        return False if reading is None else reading.up
+
+    def _row(self, key: _Key, identity: PortIdentity, at: datetime) -> Row:
+        fields: dict[str, Number | None] = {"up": 0}
+        reading = self._readings.get(key)
+        if reading is not None:
+            fields = dict(reading.values)
+        for metric in _COUNTERS & fields.keys():
+            raw = fields[metric]
+            if raw is not None:
+                fields[metric], _ = self._counters.take(f"{key[0]} {key[1]} {metric}", raw)
+        node = self._events.node
+        tags = {
+            "cluster": node.cluster,
+            "node": node.node,
+            "device": identity.device,
+            "port": identity.port,
+            "kind": identity.kind,
+            "role": identity.role,
+        }
+        return Row(measurement=PORT, tags=tags, fields=fields, at=at)
+
+    def _subject(self, key: _Key) -> Subject:
+        return replace(self._events.node, device=key[0], port=key[1])

@@ -1,0 +1,66 @@
+"""What a node knew before its collector started again: GPUs, ports, holders, counters.
+
+One small JSON file beside the spool, so that a GPU that was there stays visible when it is lost.
+Hardware that was taken out on purpose is forgotten by removing the file.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpuvigil.log import Log
+from gpuvigil.model import Allocation, GpuIdentity, PortIdentity, Record
+from gpuvigil.model.record import known, plain
+
+from .monotone import Monotone
+
+log = Log("collector")
+
+
+@dataclass(slots=True, kw_only=True)
+class Remembered:
+    """GPUs by UUID, ports by device and port, allocations that are held, counters."""
+
+    gpus: dict[str, GpuIdentity] = field(default_factory=dict)
+    ports: dict[tuple[str, str], PortIdentity] = field(default_factory=dict)
+    held: list[Allocation] = field(default_factory=list)
+    counters: Monotone = field(default_factory=Monotone)
+
+
+def load(path: Path) -> Remembered:
+    """What was saved; nothing, with a log line, when the file is not what `save` wrote."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        gpus = [GpuIdentity(**known(GpuIdentity, gpu)) for gpu in value["gpus"]]
+        ports = [PortIdentity(**known(PortIdentity, port)) for port in value["ports"]]
+        return Remembered(
+            gpus={gpu.uuid: gpu for gpu in gpus},
+            ports={(port.device, port.port): port for port in ports},
+            held=[Allocation.from_record(Record.from_json(held)) for held in value["held"]],
+            counters=Monotone.from_json(value["counters"]),
+        )
+    except FileNotFoundError:
+        return Remembered()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("what this node knew is lost", file=str(path), why=str(error))
+        return Remembered()
+
+
+def save(path: Path, remembered: Remembered) -> None:
+    """Replace the file in one step; a disk that is full costs a log line."""
+    value = {
+        "gpus": [plain(gpu) for gpu in remembered.gpus.values()],
+        "ports": [plain(port) for port in remembered.ports.values()],
+        "held": [allocation.to_record().to_json() for allocation in remembered.held],
+        "counters": remembered.counters.to_json(),
+    }
+    draft = path.with_suffix(".draft")
+    try:
+        with draft.open("w", encoding="utf-8") as stream:
+            json.dump(value, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(path)
+    except OSError as error:
+        log.warning("what this node knows cannot be saved", file=str(path), why=str(error))

@@ -1,0 +1,94 @@
+"""What the reader tells the supervisor: one JSON line per tick, and one per Xid at once."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gpuvigil.clock import from_text
+from gpuvigil.model import GpuIdentity, Unmeasured
+from gpuvigil.model.record import known, plain
+
+LOADED = "loaded"
+STARTING = "starting"
+NO_DRIVER = "no driver"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTick:
+    """One GPU in one tick: what it said, why it said nothing, or for how long it is silent.
+
+    `silent_seconds` counts from the start of a sweep that has not come back. A GPU that has
+    neither values nor a reason is being read; that is no fault until `silent_seconds` is too long.
+    """
+
+    index: int
+    identity: GpuIdentity | None = None
+    values: dict[str, float | int] | None = None
+    processes: tuple[int, ...] | None = None
+    reason: Unmeasured | None = None
+    silent_seconds: float | None = None
+    read_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """All GPUs at one moment; comes also when every driver call hangs.
+
+    `silent_seconds` is how long no call has come back, None while calls do.
+    """
+
+    at: datetime
+    state: str  # LOADED, STARTING, NO_DRIVER, or why the driver cannot be read
+    driver: str | None = None
+    gpus: tuple[GpuTick, ...] = ()
+    silent_seconds: float | None = None
+    sweep_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidSeen:
+    """The driver reported an Xid, for a GPU by UUID or for none that is known."""
+
+    at: datetime
+    uuid: str | None
+    xid: int
+
+
+def dump(message: Tick | XidSeen) -> bytes:
+    """The message as one line."""
+    if isinstance(message, XidSeen):
+        value: dict[str, Any] = {"kind": "xid", **plain(message)}
+    else:
+        value = {"kind": "tick", **plain(message), "gpus": [_gpu(gpu) for gpu in message.gpus]}
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def load(line: bytes) -> Tick | XidSeen:
+    """The message that `dump` wrote; ValueError for anything else."""
+    try:
+        value = json.loads(line)
+        at = from_text(value["at"])
+        if value["kind"] == "xid":
+            return XidSeen(at=at, uuid=value["uuid"], xid=int(value["xid"]))
+        gpus = tuple(_gpu_tick(gpu) for gpu in value["gpus"])
+        return Tick(**{**known(Tick, value), "at": at, "gpus": gpus})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a line of the reader: {error}") from error
+
+
+def _gpu(gpu: GpuTick) -> dict[str, Any]:
+    return {**plain(gpu), "identity": None if gpu.identity is None else plain(gpu.identity)}
+
+
+def _gpu_tick(value: dict[str, Any]) -> GpuTick:
+    identity, processes, reason = value["identity"], value["processes"], value["reason"]
+    return GpuTick(
+        index=value["index"],
+        identity=None if identity is None else GpuIdentity(**known(GpuIdentity, identity)),
+        values=value["values"],
+        processes=None if processes is None else tuple(processes),
+        reason=None if reason is None else Unmeasured(reason),
+        silent_seconds=value["silent_seconds"],
+        read_seconds=value["read_seconds"],
+    )

@@ -1,0 +1,182 @@
+"""Network ports from sysfs: InfiniBand, RoCE, EFA, and physical Ethernet interfaces.
+
+Files and units: Linux kernel, Documentation/ABI/stable/sysfs-class-infiniband and
+Documentation/ABI/testing/sysfs-class-net.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuvigil.model import PortIdentity
+
+_IB_WORD_BYTES = 4  # port_rcv_data and port_xmit_data count words of four bytes
+_IB_ACTIVE = 4
+_TYPE_INFINIBAND = "32"  # ARPHRD_INFINIBAND: IP over InfiniBand, the same port once more
+_KINDS = {"InfiniBand": "infiniband", "Ethernet": "roce"}
+_IB_COUNTERS = {
+    "receive_bytes": ("port_rcv_data", _IB_WORD_BYTES),
+    "transmit_bytes": ("port_xmit_data", _IB_WORD_BYTES),
+    "receive_errors": ("port_rcv_errors", 1),
+    "transmit_discards": ("port_xmit_discards", 1),
+    "link_downed": ("link_downed", 1),
+    "symbol_errors": ("symbol_error", 1),
+}
+_NET_COUNTERS = {
+    "receive_bytes": "statistics/rx_bytes",
+    "transmit_bytes": "statistics/tx_bytes",
+    "receive_errors": "statistics/rx_errors",
+    "transmit_discards": "statistics/tx_dropped",
+    "link_downed": "carrier_down_count",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortReading:
+    """One port at one moment; raw values by metric name, those that could be read."""
+
+    identity: PortIdentity
+    values: dict[str, int]
+
+    @property
+    def up(self) -> bool | None:
+        """None when its state cannot be read."""
+        up = self.values.get("up")
+        return None if up is None else up == 1
+
+
+class PortSensor:
+    """Reads the ports under one sysfs; half of the files may be missing.
+
+    A port's role: `management` for whatever carries the default route (also below a bond, a bridge
+    or a VLAN), `fabric` for every other port that does RDMA, `storage` for every other Ethernet.
+    """
+
+    def __init__(self, sysfs_root: Path, proc_root: Path) -> None:
+        self._infiniband = sysfs_root / "class/infiniband"
+        self._net = sysfs_root / "class/net"
+        self._routes = proc_root / "net/route"
+
+    def read(self) -> tuple[PortReading, ...]:
+        """Every port that there is now, ordered by device and port."""
+        management = self._management()
+        rdma = {self._hardware(device): device.name for device in _entries(self._infiniband)}
+        found = []
+        for device in _entries(self._infiniband):
+            carries = any(self._rdma_name(net, rdma) == device.name for net in management)
+            for port in _entries(device / "ports"):
+                found.append(_read_rdma(device.name, port, "management" if carries else "fabric"))
+        for interface in _entries(self._net):
+            if self._is_ethernet(interface, rdma):
+                role = "management" if interface.name in management else "storage"
+                found.append(_read_ethernet(interface, role))
+        return tuple(found)
+
+    def _is_ethernet(self, interface: Path, rdma: dict[str | None, str]) -> bool:
+        """Whether it is hardware of its own that no RDMA device stands for already."""
+        device = interface / "device"
+        return (
+            device.exists()
+            and not (device / "physfn").exists()  # a virtual function of another port
+            and _text(interface / "type") != _TYPE_INFINIBAND
+            and self._rdma_name(interface.name, rdma) is None
+        )
+
+    def _rdma_name(self, interface: str, rdma: dict[str | None, str]) -> str | None:
+        """The RDMA device on the same hardware as a network interface."""
+        hardware = self._hardware(self._net / interface)
+        return None if hardware is None else rdma.get(hardware)
+
+    def _hardware(self, entry: Path) -> str | None:
+        device = entry / "device"
+        return os.path.realpath(device) if device.exists() else None
+
+    def _management(self) -> set[str]:
+        """The interfaces that the default route goes through, and what they are made of."""
+        found: set[str] = set()
+        waiting = list(_default_interfaces(_text(self._routes)))
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                entries = _entries(self._net / name)
+                waiting += [e.name[len("lower_") :] for e in entries if e.name[:6] == "lower_"]
+        return found
+
+
+def _read_rdma(device: str, port: Path, role: str) -> PortReading:
+    layer = _text(port / "link_layer")
+    kind = "efa" if device.startswith("efa") else _KINDS.get(layer, "infiniband")
+    state = _leading_number(_text(port / "state"))
+    rate = re.match(r"([0-9.]+)\s*Gb/sec", _text(port / "rate"))
+    values = {
+        "up": None if state is None else int(state == _IB_ACTIVE),
+        "physical_state": _leading_number(_text(port / "phys_state")),
+        "speed_bits_per_second": None if rate is None else round(float(rate[1]) * 1e9),
+    }
+    for name, (file, unit) in _IB_COUNTERS.items():
+        count = _whole(port / "counters" / file)
+        values[name] = None if count is None else count * unit
+    identity = PortIdentity(device=device, port=port.name, kind=kind, role=role)
+    return PortReading(identity=identity, values=_measured(values))
+
+
+def _read_ethernet(interface: Path, role: str) -> PortReading:
+    speed = _whole(interface / "speed")  # -1, or no answer at all, while the link is down
+    values: dict[str, int | None] = {
+        "up": _ethernet_up(interface),
+        "speed_bits_per_second": None if speed is None else speed * 1_000_000,
+    }
+    for name, file in _NET_COUNTERS.items():
+        values[name] = _whole(interface / file)
+    identity = PortIdentity(device=interface.name, port="1", kind="ethernet", role=role)
+    return PortReading(identity=identity, values=_measured(values))
+
+
+def _ethernet_up(interface: Path) -> int | None:
+    """A driver that does not keep an operstate says `unknown`; then the carrier counts."""
+    state = _text(interface / "operstate")
+    if state in {"", "unknown"}:
+        return _whole(interface / "carrier")
+    return int(state == "up")
+
+
+def _measured(values: dict[str, int | None]) -> dict[str, int]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _default_interfaces(routes: str) -> Iterator[str]:
+    """Names of interfaces with a default route, from /proc/net/route."""
+    for line in routes.splitlines()[1:]:
+        words = line.split()
+        if len(words) > 7 and words[1] == "00000000" and words[7] == "00000000":
+            yield words[0]
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _text(file: Path) -> str:
+    """The file's text, or nothing when it cannot be read."""
+    try:
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _whole(file: Path) -> int | None:
+    """The file's number if it is one, and not negative."""
+    text = _text(file)
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _leading_number(text: str) -> int | None:
+    """4 of `4: ACTIVE`."""
+    head = text.partition(":")[0]
+    return int(head) if head.isascii() and head.isdigit() else None
