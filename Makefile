@@ -37,8 +37,9 @@ test-servers: ## install from Debian what the tests start; no package starts a s
 test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
 	$(BIN)/python -m pytest hardware_tests $(ARGUMENTS)
 
-bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md
-	$(BIN)/python scripts/bench.py $(ARGUMENTS)
+bench: $(VENV)/dev ## measure, write benchmarks/spine.json and docs/benchmarks.md
+	$(BIN)/python -m benchmarks.spine
+	$(BIN)/python scripts/docs.py
 
 docs: $(VENV)/dev ## write the tables in docs/ from the code
 	$(BIN)/python scripts/docs.py

@@ -3,10 +3,12 @@
 `python scripts/docs.py` writes them; `python scripts/docs.py --check` names those that differ.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -112,11 +114,71 @@ def lifecycle() -> Iterator[str]:
     yield "```"
 
 
+def benchmarks() -> Iterator[str]:
+    """The measured figures, from the committed result."""
+    result = json.loads((ROOT / "benchmarks/spine.json").read_text())
+    about, machine = result["about"], result["about"]["machine"]
+    yield "# Benchmarks"
+    yield ""
+    yield f"Written by `make docs` from `benchmarks/spine.json`, which `{about['command']}` measures."
+    yield f"Commit `{about['commit'][:12]}`, {about['measured_at']}, Python {about['python']}, {machine['cpus']} CPUs,"
+    yield f"{machine['memory_gib']} GiB memory, {machine['system']}, {'an' if machine['nvidia_gpu'] else 'no'} NVIDIA GPU."
+    yield f"A simulated cluster of 16 nodes with 8 GPUs (seed {about['simulator_seed']}), every service and Chromium on this one machine."
+    yield ""
+    yield "## From the sensor to people"
+    yield ""
+    yield "| what | runs | median s | best s | worst s | bar s |"
+    yield "|---|---|---|---|---|---|"
+    for key, (words, bar) in LATENCIES.items():
+        seconds = result[key]["seconds"]
+        cells = " | ".join(f"{seconds[name]:.2f}" for name in ("median", "best", "worst"))
+        yield f"| {words} | {result[key]['runs']} | {cells} | {bar} |"
+    yield ""
+    yield "The first two begin when `gpuvigil inject` is started, so they hold the start of that command too."
+    yield ""
+    yield from startup(result)
+    yield ""
+    yield "## Memory at rest"
+    yield ""
+    yield "Proportional set size (PSS) of every process 30 s after the page was opened, one page open; CPU time since its start."
+    yield ""
+    yield "| process | PSS MiB | CPU s |"
+    yield "|---|---|---|"
+    for process in result["processes"]:
+        yield f"| `{process['command']}` | {process['pss_mib']} | {process['cpu_seconds']:.1f} |"
+
+
+LATENCIES = {
+    "xid_to_webhook": ("Injected Xid 79 to webhook received", 5),
+    "port_down_to_webhook": ("Injected port down to webhook received", 5),
+    "webhook_to_page": ("Incident (its webhook received) to the text on the page", 3),
+}
+
+
+def startup(result: dict[str, Any]) -> Iterator[str]:
+    """What `make up` spends its time on."""
+    first, restart = result["first_start"], result["restart"]
+    seconds = restart["seconds_to_page"]
+    yield "## `make up`"
+    yield ""
+    yield f"From an empty clone to the first page in Chromium: {first['seconds_to_page']:.1f} s, of which the environment"
+    yield f"(packages from a near mirror) takes {first['seconds_to_url'] - first['steps']['url_printed']:.1f} s. A restart: median"
+    yield f"{seconds['median']:.2f} s, worst {seconds['worst']:.2f} s of {restart['runs']} (bar: 10 s)."
+    yield ""
+    yield "| part, at a restart | started after s | ready after s |"
+    yield "|---|---|---|"
+    steps = restart["steps"]
+    for part, ready in steps["ready"].items():
+        yield f"| {part} | {steps['started'][part]:.2f} | {ready:.2f} |"
+    yield f"| the URL is printed | | {steps['url_printed']:.2f} |"
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "metrics.md": metrics,
     "settings.md": settings,
     "faults.md": faults,
     "lifecycle.md": lifecycle,
+    "benchmarks.md": benchmarks,
 }
 
 

@@ -1,0 +1,1 @@
+"""What is measured, and how; the figures lie beside as JSON."""

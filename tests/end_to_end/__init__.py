@@ -1,0 +1,1 @@
+"""Whole processes: from a sensor to a message."""

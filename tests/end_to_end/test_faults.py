@@ -1,0 +1,138 @@
+"""A fault of the sensors becomes a message, in seconds, on real processes."""
+
+import os
+import signal
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from gpuvigil.model import Unmeasured
+from tests.end_to_end.conftest import Site, about
+from tests.polling import wait_until
+
+pytestmark = pytest.mark.server
+
+
+def test_an_xid_79_is_told_in_seconds_with_what_to_do(site: Site) -> None:
+    site.driver.xid(3, 79)
+    site.driver.lose(3)
+    message = site.told("gpu_lost")
+    alert = message.payload["alerts"][0]
+    assert alert["labels"]["severity"] == "critical"
+    assert alert["labels"]["node"] == "node-1"
+    assert "GPU 3" in alert["annotations"]["summary"]
+    assert "reboot" in alert["annotations"]["action"].lower()
+    assert "79" in alert["annotations"]["evidence"]
+
+
+def test_a_lost_gpu_is_one_incident_until_it_is_back(site: Site) -> None:
+    site.driver.lose(5)
+    fired = site.told("gpu_lost")
+    lost = wait_until(
+        "the row of the lost GPU", lambda: [row for row in site.gpus() if row["up"] == 0]
+    )
+    assert [(row["index"], row["unmeasured_reason"]) for row in lost] == [(5, Unmeasured.LOST)]
+    assert lost[0]["utilization_percent"] is None
+    site.driver.restore(5)
+    resolved = site.told("gpu_lost", "resolved")
+    assert resolved.payload["alerts"][0]["fingerprint"] == fired.payload["alerts"][0]["fingerprint"]
+    assert len(site.incidents()) == 1
+
+
+def test_a_port_that_goes_down_is_told_in_seconds_and_again_when_it_is_up(site: Site) -> None:
+    wait_until("both ports are seen", lambda: len(site.latest("port", ["up"])) == 2)
+    site.ports.down("mlx5_1")
+    fired = site.told("port_down")
+    assert "mlx5_1" in fired.payload["alerts"][0]["annotations"]["summary"]
+    site.ports.up("mlx5_1")
+    site.told("port_down", "resolved")
+
+
+def test_a_held_gpu_that_computes_nothing_is_named_with_its_holder(site: Site) -> None:
+    site.driver.set(2, utilization_percent=0, memory_utilization_percent=0)
+    site.driver.set_processes(2, {os.getpid(): 60_000_000_000})
+    message = site.told("gpu_idle_held", timeout_seconds=25)
+    alert = message.payload["alerts"][0]
+    assert alert["labels"]["severity"] == "info"
+    assert "GPU 2" in alert["annotations"]["summary"]
+    assert f"pid {os.getpid()}" in str(alert["annotations"])
+
+
+def all_but(site: Site, index: int) -> list[dict[str, object]] | None:
+    """The rows of all GPUs once all but one are up, None before."""
+    rows = site.gpus()
+    up = {row["index"] for row in rows if row["up"] == 1}
+    return rows if up == set(range(8)) - {index} else None
+
+
+def test_one_hung_gpu_costs_only_its_own_numbers(site: Site) -> None:
+    site.driver.hang(4)
+    site.told("gpu_silent")
+    rows = wait_until("seven GPUs answer and one does not", lambda: all_but(site, 4))
+    (hung,) = [row for row in rows if row["up"] != 1]
+    assert hung["up"] is None
+    assert hung["unmeasured_reason"] == Unmeasured.DRIVER_NOT_ANSWERING
+    site.driver.release()
+    site.told("gpu_silent", "resolved")
+
+
+def test_a_driver_that_hangs_whole_leaves_the_agent_shipping(site: Site) -> None:
+    site.driver.hang_all()
+    site.told("driver_silent")
+    rows = site.gpus()
+    assert len(rows) == 8
+    assert {row["unmeasured_reason"] for row in rows} == {Unmeasured.DRIVER_NOT_ANSWERING}
+    assert {row["up"] for row in rows} == {None}
+    assert not about(site.receiver.received(), "gpu_silent", "firing")
+    # Ports are watched meanwhile.
+    site.ports.down("mlx5_0")
+    site.told("port_down")
+    site.driver.release()
+    site.told("driver_silent", "resolved", timeout_seconds=25)
+
+
+def test_a_killed_hub_costs_no_alert_and_doubles_none(site: Site) -> None:
+    before = datetime.now(timezone.utc)
+    acknowledged = site.lines("gpu", before)
+    site.hub.kill()
+    site.driver.xid(1, 79)
+    site.driver.lose(1)
+    time.sleep(1.0)  # the outage itself: collectors spool, nobody answers
+    site.hub.start()
+    site.told("gpu_lost", timeout_seconds=30)
+    assert site.lines("gpu", before) >= acknowledged
+    site.driver.restore(1)
+    site.told("gpu_lost", "resolved", timeout_seconds=30)
+    fired = about(site.receiver.received(), "gpu_lost", "firing")
+    assert len({one.payload["alerts"][0]["startsAt"] for one in fired}) == 1
+    assert len(site.incidents()) == 1
+    site.stop()
+    site.hub.stop()
+    assert doubled_lines(site.hub.data) == 0
+
+
+def doubled_lines(data: Path) -> int:
+    """Lines of one GPU with the same time, read from the store's own file."""
+    (file,) = data.glob("*.duckdb")
+    with duckdb.connect(str(file), read_only=True) as store:
+        found = store.sql(
+            "select count(*) from (select 1 from gpu group by cluster, node, uuid, at"
+            " having count(*) > 1)"
+        ).fetchall()
+    return int(found[0][0])
+
+
+def test_a_silent_node_has_stopped_reporting_and_hides_its_gpus(site: Site) -> None:
+    site.processes["collect"].send_signal(signal.SIGSTOP)
+    try:
+        message = site.told("node_silent", timeout_seconds=45)
+    finally:
+        site.processes["collect"].send_signal(signal.SIGCONT)
+    assert "stopped reporting" in message.payload["alerts"][0]["annotations"]["summary"]
+    assert {
+        one.payload["alerts"][0]["labels"]["alertname"] for one in site.receiver.received()
+    } == {"node_silent"}
+    site.told("node_silent", "resolved")

@@ -1,0 +1,118 @@
+"""What a newcomer does, from an empty clone: two commands, one page, one fault, one message."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.end_to_end.conftest import about
+from tests.product import Product, clean_environment
+from tests.receiver import Receiver
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean clone of what is committed."""
+    folder = tmp_path_factory.mktemp("clone") / "gpuvigil"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(needs: Callable[[str, str], str]) -> Iterator[Browser]:
+    chromium = needs("chromium", "apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        yield browser
+        browser.close()
+
+
+def with_webhook(folder: Path, receiver: Receiver) -> Path:
+    path = folder / "my.toml"
+    path.write_text(f'[[alerts.webhooks]]\nname = "ops"\nurl = "{receiver.url}"\n')
+    return path
+
+
+def inject(folder: Path, product: Product, *arguments: str) -> None:
+    subprocess.run(
+        [str(folder / ".venv/bin/gpuvigil"), "inject", *arguments],
+        env={**clean_environment(), "XDG_STATE_HOME": str(product.state.parent)},
+        check=True,
+        timeout=30,
+    )
+
+
+def open_page(browser: Browser, url: str) -> Page:
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(url)
+    page.get_by_text("Needs attention").wait_for(timeout=30_000)
+    return page
+
+
+def test_make_up_from_an_empty_clone_shows_a_fault_appear_and_go(
+    clone: Path, tmp_path: Path, browser: Browser
+) -> None:
+    with Receiver() as receiver:
+        config = with_webhook(tmp_path, receiver)
+        command = ["make", "up", f"ARGUMENTS=--config {config}"]
+        with Product(command, clone, tmp_path) as product:
+            page = open_page(browser, product.url(timeout_seconds=600))
+            page.get_by_text(re.compile("simulated", re.IGNORECASE)).first.wait_for()
+            inject(clone, product, "xid79", "--node", "sim-003", "--gpu", "5")
+            got = receiver.wait(lambda all_: bool(about(all_, "gpu_lost", "firing")))
+            fired = about(got, "gpu_lost", "firing")[0].payload["alerts"][0]
+            assert fired["annotations"]["summary"].startswith("[simulated]")
+            assert "sim-003 GPU 5" in fired["annotations"]["summary"]
+            entry = page.get_by_text("sim-003 GPU 5").first
+            entry.wait_for(timeout=10_000)
+            inject(clone, product, "xid79", "--node", "sim-003", "--gpu", "5", "--clear")
+            got = receiver.wait(lambda all_: bool(about(all_, "gpu_lost", "resolved")))
+            resolved = about(got, "gpu_lost", "resolved")[0].payload["alerts"][0]
+            assert resolved["fingerprint"] == fired["fingerprint"]
+            entry.wait_for(state="hidden", timeout=10_000)
+            page.close()
+            assert product.stop() in {0, 2}, product.output
+        # A restart is quick: everything is made already.
+        with Product(command, clone, tmp_path) as product:
+            page = open_page(browser, product.url())
+            assert product.seconds_to_url < 10.0, product.output
+            page.close()
+
+
+def test_the_built_wheel_runs_in_an_empty_environment(
+    clone: Path, tmp_path: Path, browser: Browser
+) -> None:
+    python = [sys.executable, "-m"]
+    subprocess.run(
+        [*python, "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(clone)],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    subprocess.run([*python, "venv", str(tmp_path / "venv")], check=True)
+    program = tmp_path / "venv/bin/gpuvigil"
+    subprocess.run(
+        [
+            str(tmp_path / "venv/bin/pip"),
+            *("install", "--quiet", "--disable-pip-version-check"),
+            *("-c", str(clone / "constraints.txt"), f"{wheel}[all]"),
+        ],
+        check=True,
+    )
+    command = [str(program), "up", "--simulate", "2"]
+    with Product(command, tmp_path, tmp_path / "state") as product:
+        page = open_page(browser, product.url())
+        page.get_by_text(re.compile("simulated", re.IGNORECASE)).first.wait_for()
+        page.close()
+        assert product.stop() == 0, product.output
