@@ -130,7 +130,7 @@ def _unreadable(record: Record, now: datetime) -> Notice:
     return Notice(
         incident=record.parent or record.id,
         channel=None,
-        number=int(record.body.get("number", 0)),
+        number=0,  # its own number is one of the things that may be wrong
         subject=record.subject,
         at=now,
         from_state="",

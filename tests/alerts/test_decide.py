@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from alerts.channel import Delivered, Outcome, Refused, Retry
-from alerts.decide import RULES, Case, Route, decide, judge, ruled
+from alerts.decide import RULES, Case, Route, decide, judge
 from alerts.delivery import begun, settled
 from alerts.notice import Kind, Notice, NoticeState, Verdict
 from gpuvigil.lifecycle import Signal, State

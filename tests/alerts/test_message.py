@@ -96,8 +96,16 @@ def test_impact_is_said_in_words(impact: Impact, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("span", "text"),
-    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3600, "1 h"), (11_400, "3 h 10 min")]
-    + [(86_400, "1 d"), (187_200, "2 d 4 h"), (-5, "0 s")],
+    [
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (3600, "1 h"),
+        (11_400, "3 h 10 min"),
+        (86_400, "1 d"),
+        (187_200, "2 d 4 h"),
+        (-5, "0 s"),
+    ],
 )
 def test_durations_are_short(span: float, text: str) -> None:
     assert duration(seconds(span)) == text

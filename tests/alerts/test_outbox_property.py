@@ -97,7 +97,7 @@ class World:
         notice = self.under_way.pop(0)
         if ATTEMPTS[attempt]:
             self.received.append(notice)
-        if attempt != "taken" and attempt != "lost":
+        if attempt not in {"taken", "lost"}:
             self.unclear[notice.id] = self.unclear.get(notice.id, 0) + 1
         if attempt not in CRASHES:
             self.keep(settled(notice, outcome_of(attempt), self.now, 0.5, SETTINGS))
@@ -137,7 +137,8 @@ STEPS = st.lists(
 
 def story(world: World, steps: list[tuple[str, object, object]]) -> list[Transition]:
     """Play the steps; the transitions that were heard."""
-    state, heard = State.SUSPECT, []
+    state = State.SUSPECT
+    heard: list[Transition] = []
     for step, first, second in steps:
         if step == "hear":
             signals = [signal for before, signal in TRANSITIONS if before is state]
