@@ -113,6 +113,9 @@ class Desk:
             if due is not None:
                 left = min(left, max((due - self._clock.now()).total_seconds(), 0.001))
             await self._news.wait(ticket, left)
+            if await request.is_disconnected():
+                # Whoever asked was killed: a lease for it would hold up everybody else.
+                return JSONResponse({"records": []})
 
     async def finish(self, request: Request) -> Response:
         asked = await question_of(request, self._settings.body_bytes)
