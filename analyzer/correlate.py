@@ -40,6 +40,13 @@ class Sight:
     cured: Mapping[str, str] = field(default_factory=dict)  # by what, in words
     unknown: frozenset[str] = frozenset()  # absence of data says nothing about these
     fresh: bool = True  # rows were newly read: a second look confirms a suspect
+    only: Subject | None = None  # the one node that was looked at; None is the whole fleet
+    without: frozenset[Subject] = frozenset()  # nodes that were looked at again meanwhile
+
+    def speaks_of(self, subject: Subject) -> bool:
+        """Whether this look says anything about a subject, be it that nothing is wrong."""
+        node = subject.of_node()
+        return node not in self.without and self.only in {None, node}
 
 
 # A cause hides what follows from it. "here" is the cause's own subject, "below" what is on its node.

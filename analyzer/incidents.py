@@ -64,7 +64,11 @@ def advance(
         before, candidate = book.entries.get(print_), sight.candidates.get(print_)
         if before is not None and _is_over(before, now, patience):
             before = None
-        if candidate is not None:
+        if candidate is not None and not sight.speaks_of(candidate.finding.subject):
+            candidate = None
+        if before is not None and not sight.speaks_of(before.incident.subject):
+            entries[print_] = before
+        elif candidate is not None:
             after, made = _found(before, candidate, sight.fresh, now, patience)
         elif before is not None:
             after, made = _not_found(before, print_, sight, now, patience)

@@ -23,7 +23,12 @@ _FAULT = FAULTS["driver_silent"]
 
 def silent_drivers(window: Window) -> list[Finding]:
     """Nodes whose collector says, by event or by its newest line, that the driver hangs."""
-    events = {e.subject.of_node(): e for e in window.all_events(EventKind.DRIVER_SILENT)}
+    # About one GPU the same event says only that this GPU's calls hang.
+    events = {
+        event.subject: event
+        for event in window.all_events(EventKind.DRIVER_SILENT)
+        if event.subject.kind == "node"
+    }
     rows = window.get("node", Span.NOW)
     hung = dict(rows.where(pc.equal(rows["driver_answering"], 0))) if len(rows) else {}
     found = (

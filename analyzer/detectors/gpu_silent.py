@@ -3,7 +3,7 @@
 import pyarrow.compute as pc
 
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Evidence, Finding, Subject, Unmeasured
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
 from gpuvigil.store import Aggregate, Function
 
 from ..cures import cured_at
@@ -31,7 +31,11 @@ def silent_gpus(window: Window) -> list[Finding]:
         return []
     silent = pc.equal(rows["unmeasured_reason"], int(Unmeasured.DRIVER_NOT_ANSWERING))
     found = sorted(rows.where(silent), key=lambda pair: pair[0].key)
-    return [_finding(subject, row) for subject, row in found if _lasts(window, subject, row)]
+    return [
+        _finding(subject, row, _event(window, subject))
+        for subject, row in found
+        if _lasts(window, subject, row)
+    ]
 
 
 def _lasts(window: Window, subject: Subject, row: Row) -> bool:
@@ -44,12 +48,21 @@ def _lasts(window: Window, subject: Subject, row: Row) -> bool:
     )
 
 
-def _finding(subject: Subject, row: Row) -> Finding:
+def _event(window: Window, subject: Subject) -> Event | None:
+    """The collector's own word on when the GPU fell silent."""
+    back_at = cured_at(window, "gpu_silent", subject)
+    for event in window.node_events(subject.of_node(), EventKind.DRIVER_SILENT):
+        if event.subject == subject and (back_at is None or event.at >= back_at):
+            return event
+    return None
+
+
+def _finding(subject: Subject, row: Row, event: Event | None) -> Finding:
     return Finding(
         fault="gpu_silent",
         subject=subject,
         severity=_FAULT.severity,
-        since=row["at"],
+        since=row["at"] if event is None else event.at,
         evidence=(
             Evidence(
                 name="answers",

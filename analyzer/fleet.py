@@ -1,0 +1,128 @@
+"""What records say about the fleet: who is in it, who holds what, what happened lately."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from gpuvigil.faults import XID_FAULTS, Scope, xid
+from gpuvigil.model import Allocation, Event, EventKind, Inventory, Record, RecordKind, Subject
+
+from .cures import CURES
+
+# Events and ended allocations older than this say nothing about now, unless the fault still stands.
+MEMORY = timedelta(hours=24)
+# Of one sort of event on one subject: a storm must not fill the memory.
+_MOST_ALIKE = 500
+
+# What ends what, for the events that can stand longer than the memory.
+_STANDING: Mapping[EventKind, frozenset[EventKind]] = {
+    EventKind.GPU_LOST: CURES["gpu_lost"],
+    EventKind.XID: CURES["gpu_xid"],
+    EventKind.DRIVER_SILENT: CURES["driver_silent"],
+    EventKind.PORT_DOWN: CURES["port_down"],
+}
+
+
+class Fleet:
+    """The newest of every record, by what it is about. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, dict[str, Event]] = {}
+        self._sorted: dict[str, tuple[Event, ...]] = {}
+        self._allocations: dict[str, dict[str, Allocation]] = {}
+        self._held: dict[str, tuple[Allocation, ...]] = {}
+        self._inventories: dict[str, Inventory] = {}
+        self._late: set[str] = set()
+
+    def take(self, record: Record, late: bool = False) -> Subject | None:
+        """Remember a record; the node of an event that was not known yet, else None.
+
+        ValueError when the record is not what its kind promises. `late`: it came long after it
+        happened.
+        """
+        if record.kind is RecordKind.EVENT:
+            return self._take_event(Event.from_record(record), late)
+        if record.kind is RecordKind.ALLOCATION:
+            allocation = Allocation.from_record(record)
+            self._allocations.setdefault(record.subject, {})[record.id] = allocation
+            self._held[record.subject] = tuple(self._allocations[record.subject].values())
+        elif record.kind is RecordKind.INVENTORY:
+            self._inventories[record.subject] = Inventory.from_record(record)
+        return None
+
+    def _take_event(self, event: Event, late: bool) -> Subject | None:
+        node = event.subject.of_node()
+        known = self._events.setdefault(node.key, {})
+        if event.id in known:
+            return None
+        known[event.id] = event
+        if late:
+            self._late.add(event.id)
+        self._sort(node.key)
+        return node
+
+    def events(self) -> Mapping[str, tuple[Event, ...]]:
+        """By node, oldest first; a copy that later records do not change."""
+        return dict(self._sorted)
+
+    def allocations(self) -> Mapping[str, tuple[Allocation, ...]]:
+        """By GPU, held and lately ended; a copy."""
+        return dict(self._held)
+
+    def inventories(self) -> Mapping[str, Inventory]:
+        """By node; a copy."""
+        return dict(self._inventories)
+
+    def late(self) -> frozenset[str]:
+        """Ids of events that came late."""
+        return frozenset(self._late)
+
+    def forget(self, now: datetime) -> None:
+        """Drop what is over and older than the memory."""
+        before = now - MEMORY
+        for key, events in list(self._sorted.items()):
+            if events and (events[0].at < before or len(events) > _MOST_ALIKE):
+                kept = _worth_keeping(events, before)
+                self._events[key] = {event.id: event for event in kept}
+                self._sort(key)
+        for key, known in list(self._allocations.items()):
+            over = [i for i, a in known.items() if a.ended_at is not None and a.ended_at < before]
+            for identifier in over:
+                del known[identifier]
+            if over:
+                self._held[key] = tuple(known.values())
+        self._late &= {i for known in self._events.values() for i in known}
+
+    def _sort(self, key: str) -> None:
+        events = self._events[key].values()
+        self._sorted[key] = tuple(sorted(events, key=lambda event: (event.at, event.id)))
+
+
+def _worth_keeping(events: Iterable[Event], before: datetime) -> list[Event]:
+    """The young ones, and those whose fault nothing has ended; of each sort only so many."""
+    kept: list[Event] = []
+    alike: dict[tuple[Subject, EventKind, int | None], int] = {}
+    ended: dict[tuple[Subject, EventKind], datetime] = {}
+    for event in reversed(list(events)):
+        sort = (event.subject, event.kind, event.xid)
+        alike[sort] = alike.get(sort, 0) + 1
+        young = event.at >= before
+        if alike[sort] <= _MOST_ALIKE and (young or _stands(event, ended)):
+            kept.append(event)
+        ended.setdefault((event.subject, event.kind), event.at)
+    return kept
+
+
+def _stands(event: Event, later: Mapping[tuple[Subject, EventKind], datetime]) -> bool:
+    """Whether an old event speaks of a fault that no later event has ended."""
+    if event.kind not in _STANDING or _passes(event):
+        return False
+    places = (event.subject, event.subject.of_node())
+    return not any((place, cure) in later for place in places for cure in _STANDING[event.kind])
+
+
+def _passes(event: Event) -> bool:
+    return (
+        event.kind is EventKind.XID
+        and event.xid not in XID_FAULTS
+        and xid(event.xid or 0).scope is Scope.PASSING
+    )

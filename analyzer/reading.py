@@ -1,0 +1,159 @@
+"""Everything the analyzer asks the hub: numbers for a pass, records for a start."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow.compute as pc
+
+from gpuvigil.clock import from_text
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.hub import Hub
+from gpuvigil.lifecycle import STANDING, Patience, State
+from gpuvigil.model import Incident, Record, RecordKind, Subject, Transition
+from gpuvigil.store import Store
+
+from .analysis import Reading
+from .fleet import MEMORY
+from .incidents import Book, rebuild
+from .rows import Rows
+from .window import Key, Need, Span
+
+# What wakes the analyzer, or tells it about the fleet.
+KINDS = frozenset({RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY})
+# The most that the hub gives in one answer.
+_MOST_RECORDS = 100_000
+
+
+def rows(
+    store: Store, needs: Mapping[Key, Need], now: datetime, settings: AnalyzerSettings
+) -> dict[Key, Rows]:
+    """One answer per measurement and span, for all detectors."""
+    answers = {}
+    for (measurement, span), need in needs.items():
+        start = now - span_of(span, settings)
+        if span is Span.NOW:
+            table = store.latest(measurement, need.fields, start)
+        else:
+            table = store.window(measurement, need.aggregates, start, now)
+        answers[measurement, span] = Rows(table)
+    return answers
+
+
+def span_of(span: Span, settings: AnalyzerSettings) -> timedelta:
+    """How long a span is; the newest line may be as old as the recent span is long."""
+    return timedelta(
+        seconds={
+            Span.NOW: settings.window_seconds,
+            Span.RECENT: settings.window_seconds,
+            Span.IDLE: settings.idle_after_seconds,
+            Span.FLAP: settings.port_flap_window_seconds,
+        }[span]
+    )
+
+
+def newest_at(answers: Mapping[Key, Rows]) -> datetime | None:
+    """The time of the newest line of all."""
+    times = [
+        pc.max(answer["at"]).as_py()
+        for (_, span), answer in answers.items()
+        if span is Span.NOW and len(answer)
+    ]
+    return max(times, default=None)
+
+
+def subjects(answers: Mapping[Key, Rows]) -> int:
+    """How many subjects have a line."""
+    return sum(len(answer) for (_, span), answer in answers.items() if span is Span.NOW)
+
+
+class Ear:
+    """When the hub last heard each node, in our own clock, and since when it has listened."""
+
+    def __init__(self, patience: timedelta) -> None:
+        self._patience = patience
+        self._listened_at: datetime | None = None
+        self._since: datetime | None = None
+
+    def hear(self, status: Mapping[str, Any], now: datetime) -> Reading:
+        """What the hub's status says about who reports.
+
+        A hub or an analyzer that was away for longer than the patience starts to listen anew:
+        what it did not hear meanwhile is nobody's silence.
+        """
+        offset = now - from_text(status["now"])
+        started_at = from_text(status["started_at"]) + offset
+        if self._listened_at is not None and now - self._listened_at > self._patience:
+            self._since = now
+        self._listened_at = now
+        self._since = started_at if self._since is None else max(self._since, started_at)
+        heard: dict[str, datetime] = {}
+        for node in status["nodes"]:
+            key = _node(node).key
+            at = from_text(node["received_at"]) + offset
+            heard[key] = max(heard.get(key, at), at)
+        return Reading(now=now, heard=heard, listening_since=self._since)
+
+
+def offsets(status: Mapping[str, Any]) -> dict[str, timedelta]:
+    """How far each node's clock is ahead of the hub's, by node."""
+    return {
+        _node(node).key: timedelta(seconds=node["offset_seconds"])
+        for node in status["nodes"]
+        if node.get("offset_seconds") is not None
+    }
+
+
+def _node(node: Mapping[str, Any]) -> Subject:
+    return Subject(cluster=node["cluster"], node=node["node"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What the hub has at a start, and the sequence after which changes are news."""
+
+    sequence: int
+    records: tuple[Record, ...]
+    book: Book
+
+
+def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
+    """Everything to go on with after a start, as if there had been none."""
+    # The sequence comes first: what is committed meanwhile is read twice rather than never.
+    sequence = hub.changes(-1, KINDS, wait_seconds=0.0).sequence
+    standing = [state.value for state in STANDING]
+    over = hub.records(RecordKind.INCIDENT, states=[State.RESOLVED.value], limit=_MOST_RECORDS)
+    incidents = [
+        *_incidents(hub.records(RecordKind.INCIDENT, states=standing, limit=_MOST_RECORDS)),
+        *(i for i in _incidents(over) if _may_return(i, now, patience)),
+    ]
+    transitions = [
+        Transition.from_record(record)
+        for incident in incidents
+        for record in hub.records(RecordKind.TRANSITION, parent=incident.id)
+    ]
+    since = now - MEMORY
+    records = [
+        *hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS),
+        *hub.records(RecordKind.ALLOCATION, limit=_MOST_RECORDS),
+        *hub.records(RecordKind.EVENT, since=since, limit=_MOST_RECORDS),
+    ]
+    # A fault that stands for longer than a day still rests on its events.
+    for incident in incidents:
+        if incident.since < since:
+            node = incident.subject.of_node().key
+            records += hub.records(RecordKind.EVENT, subject=node, since=incident.since)
+    return Beginning(
+        sequence=sequence,
+        records=tuple(records),
+        book=rebuild(incidents, transitions, now, patience),
+    )
+
+
+def _incidents(records: Iterable[Record]) -> list[Incident]:
+    return [Incident.from_record(record) for record in records]
+
+
+def _may_return(incident: Incident, now: datetime, patience: Patience) -> bool:
+    return incident.resolved_at is not None and now - incident.resolved_at <= patience.flap_window

@@ -1,0 +1,230 @@
+"""`gpuvigil analyze`: a pass every tick, and a look at once when an event comes.
+
+Two threads, each with its own client of the hub. Whatever happens to the hub, both go on trying,
+and what was concluded is written until it is kept: every write names what it writes, so that
+writing twice changes nothing.
+"""
+
+import threading
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from gpuvigil import __version__
+from gpuvigil.clock import Clock, SystemClock, to_text
+from gpuvigil.command import parser, run_service
+from gpuvigil.config import Config, read_secret
+from gpuvigil.errors import ConfigError, GpuvigilError, HubError, HubRefused
+from gpuvigil.hub import Hub
+from gpuvigil.log import Log
+from gpuvigil.model import Record, RecordKind, Subject
+from gpuvigil.store.hub import HubStore
+
+from .analysis import Analysis, Unit, patience
+from .detector import DETECTORS, questions
+from .reading import KINDS, Ear, beginning, newest_at, offsets, rows, subjects
+
+# How long a wait for changes keeps a stop waiting.
+_POLL_SECONDS = 2.0
+_DRAIN_SECONDS = 4.0
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 2.0
+# Incidents of one write: far below the hub's largest body.
+_UNITS_AT_ONCE = 500
+# The token may be rotating: the same request may be right a little later.
+_TOKEN_REFUSED = frozenset({401, 403})
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`gpuvigil analyze`: run until SIGTERM or SIGINT."""
+    return run_service(parser("analyze", "Turn telemetry into incidents."), arguments, run)
+
+
+def run(config: Config, _: Namespace, stop: threading.Event) -> None:
+    """Run both threads until `stop`."""
+    service = Service(config, _connector(config), SystemClock(), stop)
+    threads = [
+        threading.Thread(target=service.loop, args=(name, step), name=name, daemon=True)
+        for name, step in (("pass", service.make_pass), ("changes", service.follow))
+    ]
+    for thread in threads:
+        thread.start()
+    service.log.info("started", detectors=len(DETECTORS), version=__version__)
+    stop.wait()
+    deadline = service.clock.monotonic() + _DRAIN_SECONDS
+    for thread in threads:
+        thread.join(max(deadline - service.clock.monotonic(), 0.0))
+    service.log.info("stopped")
+
+
+class Service:
+    """The loops. Decisions are made in `Analysis`, from what is read here."""
+
+    def __init__(
+        self, config: Config, connect: Callable[[], Hub], clock: Clock, stop: threading.Event
+    ) -> None:
+        settings = config.analyzer
+        self.settings = settings
+        self.clock = clock
+        self.stop = stop
+        self.log = Log("analyzer")
+        self.analysis = Analysis(settings)
+        self._pass_hub, self._changes_hub = connect(), connect()
+        self._store = HubStore(self._pass_hub)
+        self._needs = questions(DETECTORS)
+        gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
+        self._ear = Ear(timedelta(seconds=gap_seconds))
+        self._offsets: dict[str, timedelta] = {}
+        self._sequence: int | None = None
+        self._followed_at: datetime | None = None
+        self._begun = threading.Event()
+
+    def loop(self, name: str, step: Callable[[], None]) -> None:
+        """Call `step` until asked to stop; nothing that goes wrong in it ends the loop."""
+        failures = 0
+        while not self.stop.is_set():
+            try:
+                step()
+            except GpuvigilError as error:
+                failures = self._failed(name, error, failures)
+            except Exception as error:  # noqa: BLE001 - one bad value must not end the watch
+                failures = self._failed(name, error, failures)
+            else:
+                if failures:
+                    self.log.info("goes on", loop=name, failures=failures)
+                failures = 0
+
+    def make_pass(self) -> None:
+        """One look at the whole fleet, then wait for the next tick."""
+        if not self._begun.wait(_POLL_SECONDS):
+            return
+        began = self.clock.monotonic()
+        now = self.clock.now()
+        status = self._pass_hub.status()
+        self._offsets = offsets(status)
+        heard = self._ear.hear(status, now)
+        answers = rows(self._store, self._needs, now, self.settings)
+        self.analysis.look(replace(heard, rows=answers))
+        self._write(self._pass_hub)
+        seconds = self.clock.monotonic() - began
+        newest = newest_at(answers)
+        body = {
+            "state": "running",
+            "version": __version__,
+            "tick_seconds": self.settings.tick_seconds,
+            "pass_seconds": seconds,
+            "subjects": subjects(answers),
+            "newest_at": None if newest is None else to_text(newest),
+            "standing": len(self.analysis.book.standing()),
+        }
+        self._pass_hub.write_records([_pulse(now, body)])
+        self.clock.wait(self.stop, self.settings.tick_seconds - seconds)
+
+    def follow(self) -> None:
+        """Take in what changed, and look at each node of which an event came."""
+        if self._sequence is None:
+            self._begin()
+            return
+        answer = self._changes_hub.changes(self._sequence, KINDS, wait_seconds=_POLL_SECONDS)
+        now = self.clock.now()
+        if answer.sequence < self._sequence:
+            self.log.warning("the hub's records are older than ours, reading them again")
+            self._sequence = None
+            return
+        nodes = {node for record in answer.records if (node := self._take(record, now)) is not None}
+        for node in sorted(nodes):
+            self.analysis.look_at(node, now)
+        self._sequence, self._followed_at = answer.sequence, now
+        if nodes:
+            self._write(self._changes_hub)
+
+    def _begin(self) -> None:
+        """Read everything the hub has; until this succeeded once, no pass is made."""
+        now = self.clock.now()
+        start = beginning(self._changes_hub, now, patience(self.settings))
+        self.analysis.start(start.records, start.book)
+        self._sequence, self._followed_at = start.sequence, now
+        self._begun.set()
+
+    def _take(self, record: Record, now: datetime) -> Subject | None:
+        try:
+            return self.analysis.take(record, late=self._is_late(record, now))
+        except (ValueError, KeyError, TypeError) as error:
+            self.log.warning("record cannot be read", id=record.id, error=repr(error))
+            return None
+
+    def _is_late(self, record: Record, now: datetime) -> bool:
+        """Whether an event came late from a spool, its node's clock put right.
+
+        What came while we were not listening may have been in time: that is not called late.
+        """
+        limit = timedelta(seconds=self.settings.late_after_seconds)
+        if self._followed_at is None or now - self._followed_at > limit:
+            return False
+        node = Subject.parse(record.subject).of_node().key
+        happened_at = record.at - self._offsets.get(node, timedelta())
+        return record.kind is RecordKind.EVENT and now - happened_at > limit
+
+    def _write(self, hub: Hub) -> None:
+        """Write what was concluded; what cannot be written now waits for the next time."""
+        units = self.analysis.to_write()
+        while units:
+            batch = units[:_UNITS_AT_ONCE]
+            try:
+                hub.write_records([record for unit in batch for record in unit])
+            except HubRefused as error:
+                if error.status in _TOKEN_REFUSED:
+                    self.analysis.give_back(units)
+                    raise
+                self.log.warning("the hub refuses incidents", count=len(batch), error=str(error))
+            except HubError:
+                self.analysis.give_back(units)
+                raise
+            else:
+                self._say(batch)
+            units = units[_UNITS_AT_ONCE:]
+
+    def _say(self, units: Sequence[Unit]) -> None:
+        for record in (record for unit in units for record in unit):
+            if record.kind is RecordKind.TRANSITION:
+                self.log.info(
+                    "transition",
+                    id=record.id,
+                    subject=record.subject,
+                    to=str(record.body["to_state"]),
+                    reason=str(record.body["reason"]),
+                )
+
+    def _failed(self, name: str, error: Exception, failures: int) -> int:
+        """Wait a little, longer every time; only the first failure in a row is worth a line."""
+        if failures == 0:
+            kind = type(error).__name__
+            self.log.warning("cannot go on, tries again", loop=name, kind=kind, error=str(error))
+        asked = getattr(error, "retry_after_seconds", None)
+        wait = min(_FIRST_WAIT_SECONDS * 2.0 ** min(failures, 10), _LONGEST_WAIT_SECONDS)
+        self.clock.wait(self.stop, min(asked or wait, _LONGEST_WAIT_SECONDS))
+        return failures + 1
+
+
+def _pulse(now: datetime, body: dict[str, object]) -> Record:
+    return Record(
+        kind=RecordKind.PULSE,
+        id="analyzer",
+        at=now,
+        subject="analyzer",
+        version=int(now.timestamp() * 1_000_000),
+        body=body,
+    )
+
+
+def _connector(config: Config) -> Callable[[], Hub]:
+    """Makes hub clients; the token is read again for each request, since it may be rotated."""
+    file = config.hub.service_token_file
+    if file is None:
+        raise ConfigError("hub.service_token_file is not set: the analyzer cannot speak to the hub")
+
+    def token() -> str:
+        return read_secret(file, "service token")
+
+    token()
+    return lambda: Hub(config.hub.url, token)

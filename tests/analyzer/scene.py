@@ -1,0 +1,285 @@
+"""A small fleet of samples, and the window that a pass would see of it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+
+from analyzer.detector import DETECTORS, questions
+from analyzer.reading import span_of
+from analyzer.rows import Rows
+from analyzer.window import Need, Span, Window
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.metrics import MEASUREMENTS
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    EventKind,
+    GpuIdentity,
+    Inventory,
+    PortIdentity,
+    Subject,
+)
+from gpuvigil.store import Aggregate, Function
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+TICK = 10.0
+SETTINGS = AnalyzerSettings(idle_after_seconds=300.0, port_flap_window_seconds=200.0)
+
+GPU_FIELDS: Mapping[str, Any] = {
+    "up": 1,
+    "index": 0,
+    "utilization_percent": 93,
+    "memory_utilization_percent": 40,
+    "memory_used_bytes": 8 * 1024**3,
+    "compute_processes": 1,
+    "clock_event_reasons": 0,
+}
+PORT_FIELDS: Mapping[str, Any] = {
+    "up": 1,
+    "physical_state": 5,
+    "speed_bits_per_second": 400_000_000_000,
+    "link_downed": 3,
+}
+NODE_FIELDS: Mapping[str, Any] = {
+    "driver_answering": 1,
+    "driver_silent_seconds": 0.0,
+    "gpus_answering": 2,
+    "gpus_expected": 2,
+}
+
+
+def node(number: int = 1, cluster: str = "c") -> Subject:
+    return Subject(cluster=cluster, node=f"node-{number}")
+
+
+def gpu(number: int = 1, index: int = 0, cluster: str = "c") -> Subject:
+    return Subject(cluster=cluster, node=f"node-{number}", gpu=f"GPU-{number}-{index}")
+
+
+def port(number: int = 1, cluster: str = "c") -> Subject:
+    return Subject(cluster=cluster, node=f"node-{number}", device="mlx5_0", port="1")
+
+
+def event(kind: EventKind, subject: Subject, at: datetime, xid: int | None = None) -> Event:
+    identifier = f"{kind.value} {subject.key} {at.isoformat()} {xid}"
+    message = "" if xid is None else f"NVRM: Xid: {xid}"
+    return Event(kind=kind, subject=subject, at=at, id=identifier, xid=xid, message=message)
+
+
+def allocation(
+    subject: Subject,
+    holder: str = "pid 4711",
+    user: str | None = "alice",
+    started_at: datetime = NOON - timedelta(hours=2),
+    ended_at: datetime | None = None,
+) -> Allocation:
+    return Allocation(
+        subject=subject,
+        holder=holder,
+        user=user,
+        command="train.py",
+        started_at=started_at,
+        ended_at=ended_at,
+    )
+
+
+def inventory(subject: Subject) -> Inventory:
+    number = int(subject.node.rpartition("-")[2])
+    return Inventory(
+        subject=subject,
+        at=NOON - timedelta(days=1),
+        boot="b",
+        tick_seconds=TICK,
+        version="1",
+        gpus=tuple(
+            GpuIdentity(uuid=f"GPU-{number}-{i}", index=i, pci_address=None, model="H100")
+            for i in range(2)
+        ),
+        ports=(
+            PortIdentity(device="mlx5_0", port="1", kind="infiniband", role="fabric", was_up=True),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    subject: Subject
+    at: datetime
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    now: datetime = NOON
+    samples: tuple[Sample, ...] = ()
+    events: tuple[Event, ...] = ()
+    late: frozenset[str] = frozenset()
+    inventories: tuple[Inventory, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    heard: Mapping[str, datetime] = field(default_factory=dict)
+    listening_since: datetime | None = NOON - timedelta(hours=1)
+    settings: AnalyzerSettings = SETTINGS
+
+    def with_events(self, *events: Event) -> "Scene":
+        return replace(self, events=(*self.events, *events))
+
+    def changed(self, subject: Subject, fields: Mapping[str, Any], seconds: float = 1e9) -> "Scene":
+        """The samples of a subject in the last `seconds` with other fields; None takes one out."""
+        since = self.now - timedelta(seconds=seconds)
+
+        def change(sample: Sample) -> Sample:
+            if sample.subject != subject or sample.at < since:
+                return sample
+            return replace(sample, fields={**sample.fields, **fields})
+
+        return replace(self, samples=tuple(map(change, self.samples)))
+
+    def without(self, out: Callable[[Sample], bool]) -> "Scene":
+        return replace(self, samples=tuple(s for s in self.samples if not out(s)))
+
+    def shifted(self, by: timedelta) -> "Scene":
+        return replace(
+            self,
+            now=self.now + by,
+            samples=tuple(replace(s, at=s.at + by) for s in self.samples),
+            events=tuple(replace(e, at=e.at + by) for e in self.events),
+            allocations=tuple(
+                replace(
+                    a,
+                    started_at=a.started_at + by,
+                    ended_at=None if a.ended_at is None else a.ended_at + by,
+                )
+                for a in self.allocations
+            ),
+            heard={key: at + by for key, at in self.heard.items()},
+            listening_since=None if self.listening_since is None else self.listening_since + by,
+        )
+
+    def window(self) -> Window:
+        return Window(
+            now=self.now,
+            settings=self.settings,
+            rows={key: self._rows(need) for key, need in questions(DETECTORS).items()},
+            events=_grouped(sorted(self.events, key=lambda e: e.at)),
+            late=self.late,
+            inventories={i.subject.key: i for i in self.inventories},
+            allocations=_held(self.allocations),
+            heard=self.heard,
+            listening_since=self.listening_since,
+        )
+
+    def _rows(self, need: Need) -> Rows:
+        start = self.now - span_of(need.span, self.settings)
+        subjects: dict[Subject, list[Sample]] = {}
+        for sample in self.samples:
+            if sample.subject.kind == need.measurement and start <= sample.at < self.now:
+                subjects.setdefault(sample.subject, []).append(sample)
+        rows = [
+            {
+                **_tags(subject),
+                **_row(need, sorted(samples, key=lambda sample: sample.at)),
+            }
+            for subject, samples in subjects.items()
+        ]
+        return Rows(pa.Table.from_pylist(rows, schema=_schema(need)))
+
+
+def healthy(
+    nodes: int = 2, seconds: float = 400.0, now: datetime = NOON, cluster: str = "c"
+) -> Scene:
+    """Busy GPUs, ports that are up, drivers that answer; a sample every tick."""
+    samples = []
+    for step in range(1, int(seconds / TICK) + 1):
+        at = now - timedelta(seconds=step * TICK)
+        for number in range(1, nodes + 1):
+            samples.append(Sample(subject=node(number, cluster), at=at, fields=NODE_FIELDS))
+            samples.append(Sample(subject=port(number, cluster), at=at, fields=PORT_FIELDS))
+            for index in range(2):
+                fields = {**GPU_FIELDS, "index": index}
+                samples.append(Sample(subject=gpu(number, index, cluster), at=at, fields=fields))
+    names = [node(number, cluster) for number in range(1, nodes + 1)]
+    return Scene(
+        now=now,
+        samples=tuple(samples),
+        inventories=tuple(map(inventory, names)),
+        heard={name.key: now - timedelta(seconds=4) for name in names},
+    )
+
+
+def _tags(subject: Subject) -> dict[str, Any]:
+    tags: dict[str, Any] = {"cluster": subject.cluster, "node": subject.node}
+    if subject.kind == "gpu":
+        return {**tags, "uuid": subject.gpu, "model": "H100"}
+    if subject.kind == "port":
+        return {
+            **tags,
+            "device": subject.device,
+            "port": subject.port,
+            "kind": "infiniband",
+            "role": "fabric",
+        }
+    return tags
+
+
+def _row(need: Need, samples: Sequence[Sample]) -> dict[str, Any]:
+    if need.span is Span.NOW:
+        newest = samples[-1]
+        return {"at": newest.at, **{name: newest.fields.get(name) for name in need.fields}}
+    return {
+        "samples": len(samples),
+        "first_at": samples[0].at,
+        "last_at": samples[-1].at,
+        **{a.column: _aggregate(a, samples) for a in need.aggregates},
+    }
+
+
+def _aggregate(aggregate: Aggregate, samples: Iterable[Sample]) -> Any:
+    values = [s.fields.get(aggregate.field) for s in samples]
+    seen = [value for value in values if value is not None]
+    if aggregate.function is Function.COUNT:
+        return len(seen)
+    functions: dict[Function, Callable[[list[Any]], Any]] = {
+        Function.MIN: min,
+        Function.MAX: max,
+        Function.FIRST: lambda them: them[0],
+        Function.LAST: lambda them: them[-1],
+        Function.INCREASE: lambda them: max(them) - min(them),
+        Function.MEAN: lambda them: sum(them) / len(them),
+    }
+    return functions[aggregate.function](seen) if seen else None
+
+
+def _schema(need: Need) -> pa.Schema:
+    measurement = MEASUREMENTS[need.measurement]
+    time = pa.timestamp("us", "UTC")
+    columns = [(tag, pa.string()) for tag in measurement.tags]
+
+    def kind(name: str) -> pa.DataType:
+        return pa.int64() if measurement.metric(name).integer else pa.float64()
+
+    if need.span is Span.NOW:
+        columns += [("at", time), *((name, kind(name)) for name in need.fields)]
+    else:
+        columns += [("samples", pa.int64()), ("first_at", time), ("last_at", time)]
+        columns += [
+            (a.column, pa.int64() if a.function is Function.COUNT else kind(a.field))
+            for a in need.aggregates
+        ]
+    return pa.schema(columns)
+
+
+def _grouped(events: Iterable[Event]) -> dict[str, tuple[Event, ...]]:
+    nodes: dict[str, list[Event]] = {}
+    for one in events:
+        nodes.setdefault(one.subject.of_node().key, []).append(one)
+    return {key: tuple(them) for key, them in nodes.items()}
+
+
+def _held(allocations: Iterable[Allocation]) -> dict[str, tuple[Allocation, ...]]:
+    gpus: dict[str, list[Allocation]] = {}
+    for one in allocations:
+        gpus.setdefault(one.subject.key, []).append(one)
+    return {key: tuple(them) for key, them in gpus.items()}

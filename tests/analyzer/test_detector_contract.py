@@ -1,0 +1,181 @@
+"""What every detector owes."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.detector import DETECTORS, Detector, questions
+from analyzer.window import Window
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import EventKind, Finding, Subject
+
+from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
+
+SECOND = timedelta(seconds=1)
+IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
+SILENT = dict.fromkeys(("up", "utilization_percent", "compute_processes"))
+
+# For each fault: a scene in which it is there, and its subject.
+FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
+    "gpu_lost": (
+        lambda scene: scene.changed(gpu(), {"up": 0, "unmeasured_reason": 3}, 15),
+        gpu(),
+    ),
+    "gpu_xid": (
+        lambda scene: scene.with_events(event(EventKind.XID, gpu(), NOON - 5 * SECOND, 48)),
+        gpu(),
+    ),
+    "gpu_idle_held": (
+        lambda scene: replace(scene.changed(gpu(), IDLE), allocations=(allocation(gpu()),)),
+        gpu(),
+    ),
+    "port_down": (lambda scene: scene.changed(port(), {"up": 0, "physical_state": 2}, 15), port()),
+    "port_flapping": (
+        lambda scene: scene.with_events(
+            *(event(EventKind.PORT_DOWN, port(), NOON - n * 20 * SECOND) for n in (3, 2, 1)),
+            *(event(EventKind.PORT_UP, port(), NOON - (n * 20 - 5) * SECOND) for n in (3, 2, 1)),
+        ),
+        port(),
+    ),
+    "driver_silent": (
+        lambda scene: scene.with_events(event(EventKind.DRIVER_SILENT, node(), NOON - 5 * SECOND)),
+        node(),
+    ),
+    "gpu_silent": (
+        lambda scene: scene.changed(gpu(), {**SILENT, "unmeasured_reason": 4}, 25),
+        gpu(),
+    ),
+    "node_silent": (
+        lambda scene: replace(scene, heard={**scene.heard, node().key: NOON - 31 * SECOND}),
+        node(),
+    ),
+}
+BY_FAULT = {fault: detector for detector in DETECTORS for fault in detector.faults}
+CASES = sorted(FAULTY)
+
+
+def faulty(fault: str) -> Scene:
+    return FAULTY[fault][0](healthy())
+
+
+def find(fault: str, scene: Scene) -> list[Finding]:
+    return BY_FAULT[fault].find(scene.window())
+
+
+def test_every_fault_is_found_by_one_detector() -> None:
+    assert set(BY_FAULT) == set(FAULTS) == set(FAULTY)
+    assert sum(len(detector.faults) for detector in DETECTORS) == len(FAULTS)
+
+
+@pytest.mark.parametrize("detector", DETECTORS, ids=lambda d: d.name)
+def test_a_healthy_fleet_is_silent(detector: Detector) -> None:
+    assert detector.find(healthy().window()) == []
+    assert detector.sentence.endswith(".")
+    assert detector.source
+
+
+@pytest.mark.parametrize("detector", DETECTORS, ids=lambda d: d.name)
+def test_nothing_known_is_nothing_found(detector: Detector) -> None:
+    assert detector.find(Window(now=NOON, settings=AnalyzerSettings())) == []
+    assert detector.find(Scene().window()) == []
+
+
+@pytest.mark.parametrize("fault", CASES)
+def test_the_fault_is_found_on_its_subject_alone(fault: str) -> None:
+    (finding,) = find(fault, faulty(fault))
+    assert (finding.fault, finding.subject) == (fault, FAULTY[fault][1])
+    assert finding.detector == BY_FAULT[fault].name
+    assert finding.since <= NOON
+    assert finding.evidence
+    assert finding.action
+    assert finding.source
+
+
+@pytest.mark.parametrize("fault", CASES)
+def test_the_same_window_gives_the_same_findings(fault: str) -> None:
+    window = faulty(fault).window()
+    assert BY_FAULT[fault].find(window) == BY_FAULT[fault].find(window)
+
+
+@pytest.mark.parametrize("fault", CASES)
+def test_the_order_of_subjects_does_not_matter(fault: str) -> None:
+    scene = faulty(fault)
+    samples, events = list(scene.samples), list(scene.events)
+    random.Random(7).shuffle(samples)
+    random.Random(8).shuffle(events)
+    mixed = replace(
+        scene,
+        samples=tuple(samples),
+        events=tuple(events),
+        inventories=scene.inventories[::-1],
+        heard=dict(sorted(scene.heard.items(), reverse=True)),
+    )
+    assert find(fault, mixed) == find(fault, scene)
+
+
+@pytest.mark.parametrize("fault", CASES)
+def test_a_scene_at_another_time_gives_the_same_findings_at_that_time(fault: str) -> None:
+    by = timedelta(days=3, seconds=17, microseconds=5)
+    before, after = find(fault, faulty(fault)), find(fault, faulty(fault).shifted(by))
+
+    def facts(finding: Finding, shift: timedelta) -> object:
+        return (finding.fault, finding.subject, finding.severity, finding.since + shift)
+
+    assert [facts(finding, by) for finding in before] == [
+        facts(finding, timedelta()) for finding in after
+    ]
+
+
+@pytest.mark.parametrize("fault", CASES)
+def test_looking_at_one_node_finds_what_looking_at_all_finds_there(fault: str) -> None:
+    window = faulty(fault).window()
+    everywhere = BY_FAULT[fault].find(window)
+    there = [BY_FAULT[fault].find(window.of_node(node(number))) for number in (1, 2)]
+    assert [finding for found in there for finding in found] == everywhere
+
+
+@pytest.mark.parametrize("fault", CASES)
+@pytest.mark.parametrize("seconds", [5, 10, 20])
+def test_few_samples_or_none_do_no_harm(fault: str, seconds: int) -> None:
+    scene = faulty(fault).without(lambda sample: sample.at < NOON - timedelta(seconds=seconds))
+    assert {finding.fault for finding in find(fault, scene)} <= {fault}
+
+
+@pytest.mark.parametrize("detector", DETECTORS, ids=lambda d: d.name)
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_gaps_and_values_that_were_not_measured_never_make_a_fault(
+    detector: Detector, data: st.DataObject
+) -> None:
+    chance = random.Random(data.draw(st.integers(0, 2**32)))
+    share = data.draw(st.sampled_from([0.1, 0.5, 0.9, 1.0]))
+    scene = healthy(nodes=1).without(lambda _: chance.random() < share / 2)
+    scene = replace(
+        scene,
+        samples=tuple(
+            replace(
+                sample,
+                fields={
+                    key: None if chance.random() < share else value
+                    for key, value in sample.fields.items()
+                },
+            )
+            for sample in scene.samples
+        ),
+    )
+    assert detector.find(scene.window()) == []
+
+
+def test_one_question_per_measurement_and_span_serves_all() -> None:
+    asked = questions(DETECTORS)
+    for detector in DETECTORS:
+        for need in detector.needs:
+            answer = asked[need.measurement, need.span]
+            assert set(need.fields) <= set(answer.fields)
+            assert set(need.aggregates) <= set(answer.aggregates)

@@ -1,0 +1,312 @@
+"""What each detector says about the cases that are easy to get wrong."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from analyzer.detectors.driver_silent import silent_drivers
+from analyzer.detectors.gpu_idle_held import idle_held_gpus
+from analyzer.detectors.gpu_lost import lost_gpus
+from analyzer.detectors.gpu_silent import silent_gpus
+from analyzer.detectors.gpu_xid import xid_faults
+from analyzer.detectors.node_silent import silent_nodes
+from analyzer.detectors.port_down import broken_ports
+from gpuvigil.model import EventKind, Severity, Subject
+
+from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
+
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
+LOST = {"up": 0, "unmeasured_reason": 3, "utilization_percent": None, "compute_processes": None}
+
+
+def said(evidence: object) -> str:
+    return str(evidence)
+
+
+# --- lost -----------------------------------------------------------------------------------------
+
+
+def test_xid_79_the_lost_event_and_the_row_are_one_finding() -> None:
+    scene = healthy().with_events(
+        event(EventKind.XID, gpu(), NOON - 20 * SECOND, 79),
+        event(EventKind.XID, gpu(), NOON - 19 * SECOND, 79),
+        event(EventKind.GPU_LOST, gpu(), NOON - 18 * SECOND),
+    )
+    (finding,) = lost_gpus(scene.changed(gpu(), LOST, 15).window())
+    evidence = {item.name: item.value for item in finding.evidence}
+    assert evidence["Xid"].startswith("79 (")
+    assert evidence["message"] == "NVRM: Xid: 79"
+    assert evidence["seen"].startswith("2 times")
+    assert evidence["answers"] == "no: lost"
+    assert finding.since == NOON - 20 * SECOND
+    assert finding.certain
+    assert finding.severity is Severity.CRITICAL
+
+
+def test_a_lost_gpu_that_answers_again_is_not_lost_even_without_an_event() -> None:
+    scene = healthy().with_events(event(EventKind.GPU_LOST, gpu(), NOON - 60 * SECOND))
+    assert lost_gpus(scene.window()) == []
+
+
+def test_xid_79_stands_until_it_is_cured_although_the_gpu_answers() -> None:
+    scene = healthy().with_events(event(EventKind.XID, gpu(), NOON - 60 * SECOND, 79))
+    assert lost_gpus(scene.window())
+    for cure in (EventKind.GPU_BACK, EventKind.GPU_RESET):
+        cured = scene.with_events(event(cure, gpu(), NOON - 30 * SECOND))
+        assert lost_gpus(cured.window()) == []
+
+
+def test_the_cure_of_another_gpu_cures_nothing() -> None:
+    scene = healthy().with_events(
+        event(EventKind.XID, gpu(), NOON - 60 * SECOND, 79),
+        event(EventKind.GPU_BACK, gpu(1, 1), NOON - 30 * SECOND),
+    )
+    assert [finding.subject for finding in lost_gpus(scene.window())] == [gpu()]
+
+
+def test_a_boot_cures_only_once_the_gpu_answers_after_it() -> None:
+    scene = healthy().with_events(
+        event(EventKind.XID, gpu(), NOON - 60 * SECOND, 79),
+        event(EventKind.BOOT, node(), NOON - 15 * SECOND),
+    )
+    assert lost_gpus(scene.window()) == []
+    assert lost_gpus(scene.without(lambda s: s.at > NOON - 15 * SECOND).window())
+    assert lost_gpus(scene.changed(gpu(), LOST, 15).window())
+
+
+def test_rows_from_before_the_return_no_longer_count() -> None:
+    scene = healthy().changed(gpu(), LOST, 60)
+    back = scene.with_events(event(EventKind.GPU_BACK, gpu(), NOON - SECOND))
+    assert lost_gpus(scene.window())
+    assert lost_gpus(back.window()) == []
+
+
+def test_only_a_fault_that_rests_on_late_events_alone_is_late() -> None:
+    xid = event(EventKind.XID, gpu(), NOON - HOUR, 79)
+    scene = replace(healthy().with_events(xid), late=frozenset({xid.id}))
+    assert [finding.late for finding in lost_gpus(scene.window())] == [True]
+    seen = scene.changed(gpu(), LOST, 15)
+    assert [finding.late for finding in lost_gpus(seen.window())] == [False]
+
+
+# --- Xid ------------------------------------------------------------------------------------------
+
+
+def test_a_sticky_xid_stands_for_hours_and_a_passing_one_for_minutes() -> None:
+    def codes(minutes: int) -> set[str]:
+        events = [
+            event(EventKind.XID, gpu(1, i), NOON - minutes * MINUTE, x)
+            for i, x in enumerate([48, 13])
+        ]
+        found = xid_faults(healthy().with_events(*events).window())
+        return {finding.evidence[0].value.partition(" ")[0] for finding in found}
+
+    assert codes(minutes=9) == {"48", "13"}
+    assert codes(minutes=11) == {"48"}
+    assert codes(minutes=600) == {"48"}
+
+
+def test_a_burst_is_one_finding_with_its_count_and_the_worst_code_speaks() -> None:
+    burst = [event(EventKind.XID, gpu(), NOON - n * SECOND, 13) for n in range(1, 8)]
+    worse = event(EventKind.XID, gpu(), NOON - 30 * SECOND, 95)
+    (finding,) = xid_faults(healthy().with_events(*burst).window())
+    assert any(item.value.startswith("7 times") for item in finding.evidence)
+    (finding,) = xid_faults(healthy().with_events(*burst, worse).window())
+    evidence = {item.name: item.value for item in finding.evidence}
+    assert evidence["Xid"].startswith("95 ")
+    assert evidence["other Xids"] == "13 x7"
+    assert finding.severity is Severity.CRITICAL
+
+
+def test_a_code_that_the_table_does_not_know_is_a_warning() -> None:
+    scene = healthy().with_events(event(EventKind.XID, gpu(), NOON - SECOND, 9999))
+    assert [finding.severity for finding in xid_faults(scene.window())] == [Severity.WARNING]
+
+
+def test_a_reset_ends_a_sticky_xid_and_a_new_one_after_it_stands() -> None:
+    scene = healthy().with_events(
+        event(EventKind.XID, gpu(), NOON - 60 * SECOND, 48),
+        event(EventKind.GPU_RESET, gpu(), NOON - 40 * SECOND),
+    )
+    assert xid_faults(scene.window()) == []
+    again = scene.with_events(event(EventKind.XID, gpu(), NOON - 20 * SECOND, 48))
+    (finding,) = xid_faults(again.window())
+    assert finding.since == NOON - 20 * SECOND
+
+
+# --- idle -----------------------------------------------------------------------------------------
+
+
+def idle(scene: Scene) -> Scene:
+    return scene.changed(gpu(), IDLE)
+
+
+def test_the_holder_is_named_and_asked() -> None:
+    scene = replace(idle(healthy()), allocations=(allocation(gpu(), "job 1042", "alice"),))
+    (finding,) = idle_held_gpus(scene.window())
+    assert "Ask alice" in finding.action
+    assert "job 1042 of alice" in finding.action
+    assert any(item.name == "memory held" and item.value == "8.0 GiB" for item in finding.evidence)
+
+
+def test_processes_over_the_whole_span_hold_a_gpu_as_well() -> None:
+    assert len(idle_held_gpus(idle(healthy()).window())) == 1
+
+
+def test_a_gpu_that_was_held_for_part_of_the_span_is_not_idle() -> None:
+    free = idle(healthy()).changed(gpu(), {"compute_processes": 0}, 1000)
+    held = free.changed(gpu(), {"compute_processes": 1}, 100)
+    late = replace(held, allocations=(allocation(gpu(), started_at=NOON - 100 * SECOND),))
+    ended = replace(held, allocations=(allocation(gpu(), ended_at=NOON - 100 * SECOND),))
+    for scene in (free, held, late, ended):
+        assert idle_held_gpus(scene.window()) == []
+
+
+@pytest.mark.parametrize("field", ["utilization_percent", "memory_utilization_percent"])
+def test_one_sample_with_work_is_enough_not_to_be_idle(field: str) -> None:
+    at = NOON - 200 * SECOND
+    scene = idle(healthy())
+    samples = tuple(
+        replace(s, fields={**s.fields, field: 3}) if (s.subject, s.at) == (gpu(), at) else s
+        for s in scene.samples
+    )
+    assert idle_held_gpus(replace(scene, samples=samples).window()) == []
+
+
+def test_a_gpu_is_not_idle_before_the_whole_span_was_measured() -> None:
+    assert idle_held_gpus(idle(healthy(seconds=150)).window()) == []
+    half_measured = idle(healthy())
+    unmeasured = replace(
+        half_measured,
+        samples=tuple(
+            replace(s, fields={"up": 1, "compute_processes": 1})
+            if s.subject == gpu() and s.at.second % 20
+            else s
+            for s in half_measured.samples
+        ),
+    )
+    assert idle_held_gpus(unmeasured.window()) == []
+
+
+def test_a_lost_gpu_is_not_idle() -> None:
+    assert idle_held_gpus(idle(healthy()).changed(gpu(), LOST, 15).window()) == []
+    silent = {**LOST, "up": None, "unmeasured_reason": 4}
+    assert idle_held_gpus(idle(healthy()).changed(gpu(), silent, 15).window()) == []
+
+
+def test_a_short_span_by_configuration_works_as_well() -> None:
+    scene = idle(healthy(seconds=60))
+    short = replace(scene, settings=replace(scene.settings, idle_after_seconds=40.0))
+    assert len(idle_held_gpus(short.window())) == 1
+
+
+# --- ports ----------------------------------------------------------------------------------------
+
+
+def test_a_port_that_was_never_up_is_unprovisioned_and_silent() -> None:
+    scene = healthy().changed(port(), {"up": 0})
+    never = tuple(
+        replace(i, ports=tuple(replace(p, was_up=False) for p in i.ports))
+        for i in scene.inventories
+    )
+    assert broken_ports(replace(scene, inventories=never).window()) == []
+    assert len(broken_ports(scene.window())) == 1
+
+
+def test_a_port_is_down_from_its_event_until_it_is_up_again() -> None:
+    down = event(EventKind.PORT_DOWN, port(), NOON - SECOND)
+    scene = healthy().with_events(down)
+    (finding,) = broken_ports(scene.window())
+    assert finding.certain
+    assert finding.since == down.at
+    assert ("speed before", "400 Gb/s") in {(e.name, e.value) for e in finding.evidence}
+    up = scene.with_events(event(EventKind.PORT_UP, port(), NOON - SECOND / 2))
+    assert broken_ports(up.window()) == []
+
+
+def test_a_port_that_a_younger_row_shows_up_is_not_down() -> None:
+    scene = healthy().with_events(event(EventKind.PORT_DOWN, port(), NOON - 60 * SECOND))
+    assert broken_ports(scene.window()) == []
+
+
+def test_a_down_port_may_be_given_time() -> None:
+    scene = healthy().with_events(event(EventKind.PORT_DOWN, port(), NOON - 5 * SECOND))
+    patient = replace(scene.settings, port_down_seconds=6.0)
+    assert broken_ports(replace(scene, settings=patient).window()) == []
+
+
+def test_flapping_replaces_down_and_is_counted_in_events_or_by_the_counter() -> None:
+    downs = [event(EventKind.PORT_DOWN, port(), NOON - n * 30 * SECOND) for n in (3, 2, 1)]
+    scene = healthy().with_events(*downs).changed(port(), {"up": 0}, 15)
+    assert [finding.fault for finding in broken_ports(scene.window())] == ["port_flapping"]
+    counter = healthy().changed(port(), {"link_downed": 6}, 50)
+    assert [finding.fault for finding in broken_ports(counter.window())] == ["port_flapping"]
+    old = [replace(one, at=one.at - HOUR) for one in downs]
+    assert broken_ports(healthy().with_events(*old).window()) == []
+
+
+# --- silence --------------------------------------------------------------------------------------
+
+
+def test_the_driver_is_silent_by_event_or_by_row_and_back_by_either() -> None:
+    hung = {"driver_answering": 0, "driver_silent_seconds": 12.0, "gpus_answering": 0}
+    by_row = healthy().changed(node(), hung, 15)
+    by_event = healthy().with_events(event(EventKind.DRIVER_SILENT, node(), NOON - SECOND))
+    for scene in (by_row, by_event):
+        assert [finding.subject for finding in silent_drivers(scene.window())] == [node()]
+        back = scene.with_events(event(EventKind.DRIVER_BACK, node(), NOON - SECOND / 2))
+        assert silent_drivers(back.window()) == []
+    old = healthy().with_events(event(EventKind.DRIVER_SILENT, node(), NOON - 60 * SECOND))
+    assert silent_drivers(old.window()) == []
+
+
+def test_one_silent_gpu_is_not_a_silent_driver_and_takes_two_ticks() -> None:
+    silent = {**LOST, "up": None, "unmeasured_reason": 4}
+    word = event(EventKind.DRIVER_SILENT, gpu(), NOON - 22 * SECOND)
+    scene = healthy().with_events(word)
+    assert silent_drivers(scene.window()) == []
+    assert silent_gpus(scene.changed(gpu(), silent, 10).window()) == []
+    (finding,) = silent_gpus(scene.changed(gpu(), silent, 20).window())
+    assert (finding.subject, finding.since) == (gpu(), word.at)
+    healed = scene.changed(gpu(), silent, 40).changed(
+        gpu(), {"up": 1, "unmeasured_reason": None}, 10
+    )
+    assert silent_gpus(healed.window()) == []
+
+
+def test_a_node_is_silent_by_when_it_was_heard_not_by_its_clock() -> None:
+    scene = healthy()
+    wrong_clock = scene.without(lambda sample: sample.subject.node == "node-1")
+    assert silent_nodes(wrong_clock.window()) == []
+    quiet = replace(scene, heard={**scene.heard, node().key: NOON - 31 * SECOND})
+    assert [finding.subject for finding in silent_nodes(quiet.window())] == [node()]
+
+
+def test_three_slow_ticks_are_waited_for() -> None:
+    scene = healthy()
+    quiet = replace(
+        scene,
+        heard={**scene.heard, node().key: NOON - 100 * SECOND},
+        inventories=tuple(replace(i, tick_seconds=60.0) for i in scene.inventories),
+    )
+    assert silent_nodes(quiet.window()) == []
+
+
+def test_silence_of_the_hub_itself_is_nobody_s_silence() -> None:
+    scene = replace(healthy(), heard={node(1).key: NOON - HOUR})
+    assert silent_nodes(replace(scene, listening_since=NOON - 20 * SECOND).window()) == []
+    assert silent_nodes(replace(scene, listening_since=None).window()) == []
+    found = silent_nodes(replace(scene, listening_since=NOON - 40 * SECOND).window())
+    assert [finding.subject for finding in found] == [node(1), node(2)]
+
+
+def test_a_simulated_node_counts_only_if_this_simulation_plays_it() -> None:
+    scene = healthy(cluster="simulated")
+    name = Subject(cluster="simulated", node="node-1")
+    since = NOON - HOUR
+    gone = replace(scene, heard={name.key: since - SECOND}, listening_since=since)
+    assert silent_nodes(gone.window()) == []
+    played = replace(scene, heard={name.key: since + SECOND}, listening_since=since)
+    assert [finding.subject for finding in silent_nodes(played.window())] == [name]
