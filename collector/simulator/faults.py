@@ -6,6 +6,7 @@ away still tells how they ended, and counters keep what they missed.
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -164,7 +165,7 @@ def change(path: Path) -> Iterator[list[InjectedFault]]:
     Others who change it wait. Of the cleared faults only the last ones are kept.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f"{path.name}.lock").open("w") as lock:
+    with open(f"{path}.lock", "w", opener=_private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         faults = list(read(path))
         yield faults
@@ -172,9 +173,14 @@ def change(path: Path) -> Iterator[list[InjectedFault]]:
         cleared = [fault for fault in faults if fault.cleared_at is not None]
         forgotten = {fault.id for fault in cleared[:-_CLEARED_FAULTS_KEPT]}
         kept = [_to_json(fault) for fault in faults if fault.id not in forgotten]
-        draft = path.with_name(f"{path.name}.new")
-        draft.write_text(json.dumps({"faults": kept}, indent=1), encoding="utf-8")
-        draft.replace(path)
+        with open(f"{path}.new", "w", encoding="utf-8", opener=_private) as draft:
+            json.dump({"faults": kept}, draft, indent=1)
+        os.replace(draft.name, path)
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a file that its owner alone may read when it is new."""
+    return os.open(path, flags, 0o600)
 
 
 def _to_json(fault: InjectedFault) -> dict[str, object]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import lifeline
+from ..clock import SystemClock
 from ..command import fail, parser
 from ..config import read_secret
 from ..door import new_link
@@ -196,15 +197,15 @@ class _Run:
         self._family = family
         self._stop = stop
         self._began = began
-        token = plan.service_token
+        token, since = plan.service_token, SystemClock().now()
         hub = Hub(plan.hub_url, lambda: read_secret(token, "service token"), timeout_seconds=2.0)
         probes: dict[str, Callable[[], bool]] = {
             "hub": lambda: answers(f"{plan.hub_url}/readyz"),
             "dashboard": lambda: answers(f"{plan.dashboard_url}/healthz"),
-            "collect": lambda: has_sent(hub, simulated=False),
-            "simulate": lambda: has_sent(hub, simulated=True),
-            "analyze": lambda: has_beaten(hub, "analyzer"),
-            "alert": lambda: has_beaten(hub, "alerts"),
+            "collect": lambda: has_sent(hub, since, simulated=False),
+            "simulate": lambda: has_sent(hub, since, simulated=True),
+            "analyze": lambda: has_beaten(hub, since, "analyzer"),
+            "alert": lambda: has_beaten(hub, since, "alerts"),
         }
         wanted = {"hub", *plan.services}
         self._startup = Startup({k: v for k, v in probes.items() if k in wanted}, began)

@@ -3,10 +3,12 @@
 import http.client
 import json
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from .. import __version__
+from ..clock import from_text
 from ..errors import GpuvigilError
 from ..hub import Hub
 from ..model import SIMULATED_CLUSTER, RecordKind
@@ -32,21 +34,26 @@ def answers(url: str) -> bool:
         connection.close()
 
 
-def has_sent(hub: Hub, *, simulated: bool) -> bool:
-    """Whether telemetry of a simulated node, or of a real one, has reached the hub."""
+def has_sent(hub: Hub, since: datetime, *, simulated: bool) -> bool:
+    """Whether telemetry of a simulated node, or of a real one, has reached the hub since then."""
     try:
         nodes = hub.status()["nodes"]
     except (GpuvigilError, KeyError):
         return False
-    return any((node["cluster"] == SIMULATED_CLUSTER) is simulated for node in nodes)
+    return any(
+        (node["cluster"] == SIMULATED_CLUSTER) is simulated
+        and from_text(node["received_at"]) >= since
+        for node in nodes
+    )
 
 
-def has_beaten(hub: Hub, service: str) -> bool:
-    """Whether that service has left its first pulse."""
+def has_beaten(hub: Hub, since: datetime, service: str) -> bool:
+    """Whether that service has left a pulse since then."""
     try:
-        return any(service in record.id for record in hub.records(RecordKind.PULSE))
+        pulses = hub.records(RecordKind.PULSE, since=since)
     except GpuvigilError:
         return False
+    return any(pulse.id.startswith(service) for pulse in pulses)
 
 
 class Startup:

@@ -32,7 +32,7 @@ port = 0
 [collector]
 metrics_port = 0
 """
-UP = [sys.executable, "-m", "gpuvigil", "up"]
+UP = [sys.executable, "-P", "-m", "gpuvigil", "up"]
 
 
 def config_in(folder: Path, text: str = FREE_PORTS) -> Path:
