@@ -1,7 +1,9 @@
 """Every yes and every no has its named reason."""
 
+import re
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -251,3 +253,9 @@ def test_a_verdict_of_a_newer_version_is_read_as_unreadable() -> None:
     record = the_notice(opened()).to_record()
     newer = replace(record, body={**record.body, "verdict": "moon_is_full"})
     assert Notice.from_record(newer).verdict is Verdict.UNREADABLE
+
+
+def test_every_reason_is_documented_in_its_words_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs/alerts.md").read_text(encoding="utf-8")
+    documented = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]+) \|", page, re.MULTILINE))
+    assert documented == {one.name.lower(): one.value for one in Verdict}

@@ -246,7 +246,7 @@ def test_alerts_that_is_killed_in_the_middle_delivers_after_its_restart(
 ) -> None:
     receiver.answer(SILENT, OK)
     story = Story(hub)
-    with AlertsProcess(server, tmp_path, **{name(): to(receiver, timeout_seconds=1.0)}) as alerts:
+    with AlertsProcess(server, tmp_path, **{name(): to(receiver, timeout_seconds=0.3)}) as alerts:
         story.tell(Signal.CONFIRMED)
         receiver.wait_for(1)
         alerts.kill()
@@ -269,12 +269,25 @@ def test_alerts_that_is_killed_while_it_waits_takes_no_work_with_it(
     assert time.monotonic() - began < 5.0
 
 
+def test_what_another_process_claimed_and_never_finished_is_done_after_its_lease(
+    server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path
+) -> None:
+    story = Story(hub)
+    story.tell(Signal.CONFIRMED)
+    began = time.monotonic()
+    assert hub.claim(RecordKind.TRANSITION, "killed", lease_seconds=1.5)
+    with AlertsProcess(server, tmp_path, **{name(): to(receiver)}):
+        (got,) = receiver.wait_for(1)
+        story.wait_for("sent")
+    assert 1.5 <= got.monotonic - began < 5.0
+
+
 def test_the_end_is_told_although_the_sender_of_the_beginning_was_killed(
     server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path
 ) -> None:
     receiver.answer(SILENT, OK)
     story = Story(hub)
-    with AlertsProcess(server, tmp_path, **{name(): to(receiver, timeout_seconds=1.0)}) as alerts:
+    with AlertsProcess(server, tmp_path, **{name(): to(receiver, timeout_seconds=0.3)}) as alerts:
         story.tell(Signal.CONFIRMED)
         receiver.wait_for(1)
         alerts.kill()
