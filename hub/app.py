@@ -60,11 +60,9 @@ def run(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> N
     _make_directory(settings.data_directory)
     with _listen(settings) as listener:
         parts = build(settings, tokens, SystemClock())
-        parts.committer.start()
         try:
             _serve(parts, settings, listener, stop)
         finally:
-            parts.committer.stop()
             parts.book.close()
             parts.store.close()
     _LOG.info("stopped")
@@ -108,15 +106,19 @@ def _serve(
     )
     # In a thread of its own, uvicorn leaves the signals to us.
     thread = threading.Thread(target=server.run, args=([listener],), name="http")
+    parts.committer.start()
     thread.start()
     try:
         while not server.started and thread.is_alive():
             stop.wait(0.01)
-        _announce(settings, listener)
+        if server.started:
+            _announce(settings, listener)
         while not stop.wait(0.5) and thread.is_alive():
             pass
     finally:
+        # Everybody who waits is answered first: for news, or for a commit.
         parts.news.close()
+        parts.committer.stop()
         server.should_exit = True
         thread.join()
     if not stop.is_set():

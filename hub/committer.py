@@ -26,6 +26,9 @@ _COMMIT_BYTES = 16 * 1024 * 1024
 
 _HOUSEKEEPING = timedelta(minutes=10)
 
+# More than a century; Python's times end where more would lead.
+_LONGEST_RETENTION_HOURS = 1_000_000.0
+
 # A collector keeps bodies in its spool for days, not for a month.
 _SEEN_KEPT = timedelta(days=30)
 
@@ -141,7 +144,8 @@ class Committer:
     def _keep_house(self) -> None:
         now = self._clock.now()
         try:
-            self._store.forget(to_ns(now - timedelta(hours=self._settings.retention_hours)))
+            hours = min(self._settings.retention_hours, _LONGEST_RETENTION_HOURS)
+            self._store.forget(to_ns(now - timedelta(hours=hours)))
             self._store.replace_seen(self.seen.compact(now - _SEEN_KEPT))
         except StoreError as error:
             _LOG.error("retention failed", error=str(error))

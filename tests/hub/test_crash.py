@@ -1,0 +1,162 @@
+"""What the hub acknowledged is there once, whatever happens to it."""
+
+import random
+import resource
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from gpuvigil.errors import HubUnavailable
+from gpuvigil.hub import Hub
+from gpuvigil.model import Record, RecordKind
+from gpuvigil.store.hub import HubStore
+from tests.hub.talk import ask, identity
+from tests.servers import HubProcess, wait_until
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+NOON_SECONDS = int(NOON.timestamp())
+LINES_PER_BODY = 20
+
+
+@dataclass
+class Writer:
+    """A collector in small: each body has an identity and is sent until it is acknowledged."""
+
+    hub: Hub
+    name: str
+    stop: threading.Event
+    bodies: int = 0
+    sent_again: int = 0
+    records: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            start = NOON_SECONDS + self.bodies * LINES_PER_BODY
+            head = f"node,cluster=test,node={self.name} load_average=1"
+            lines = "\n".join(f"{head} {start + n}" for n in range(LINES_PER_BODY)).encode()
+            headers = identity(self.bodies + 1, node=self.name)
+            place = "/api/v2/write?precision=s"
+            self._until_done(partial(self.hub.request, "POST", place, lines, headers))
+            name = f"{self.name}-{self.bodies}"
+            record = Record(kind=RecordKind.EVENT, id=name, at=NOON, subject=f"test/{self.name}")
+            self._until_done(partial(self.hub.write_records, [record]))
+            self.records.append(name)
+            self.bodies += 1
+
+    def _until_done(self, send: Callable[[], object]) -> None:
+        while True:
+            try:
+                send()
+            except HubUnavailable:
+                self.sent_again += 1
+                self.stop.wait(0.01)
+            else:
+                return
+
+
+def test_every_acknowledged_line_and_record_outlives_kill_9_and_is_there_once(
+    tmp_path: Path,
+) -> None:
+    chance = random.Random(1)
+    with HubProcess(tmp_path) as process:
+        stop = threading.Event()
+        writers = [Writer(hub=process.hub(), name=f"n{n}", stop=stop) for n in range(3)]
+        threads = [threading.Thread(target=writer.run) for writer in writers]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(4):
+                done = sum(writer.bodies for writer in writers) + chance.randrange(10, 40)
+                wait_until(
+                    lambda done=done: sum(it.bodies for it in writers) > done,  # type: ignore[misc]
+                    "bodies are acknowledged",
+                )
+                process.kill()
+                process.restart()
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert all(writer.sent_again for writer in writers)
+        process.restart()
+        assert_there_once(process.hub(), writers)
+
+
+def assert_there_once(client: Hub, writers: list[Writer]) -> None:
+    most = max(writer.bodies for writer in writers) * LINES_PER_BODY
+    span = (NOON, NOON + timedelta(seconds=most))
+    store = HubStore(client)
+    lines = {row["node"]: row["samples"] for row in store.window("node", [], *span).to_pylist()}
+    assert lines == {writer.name: writer.bodies * LINES_PER_BODY for writer in writers}
+    for writer in writers:
+        # As many different times as lines, so none is there twice in place of another.
+        seconds = store.series("node", [], {"node": writer.name}, span, timedelta(seconds=1))
+        assert seconds.num_rows == writer.bodies * LINES_PER_BODY
+    kept = {it.id for it in client.changes(0, [RecordKind.EVENT]).records}
+    assert kept == {name for writer in writers for name in writer.records}
+
+
+def test_a_body_committed_before_a_kill_is_a_duplicate_after_it(tmp_path: Path) -> None:
+    with HubProcess(tmp_path) as process:
+        headers = identity(5, "backlog")
+        body = b"node,node=n1 load_average=1"
+        url = f"{process.url}/api/v2/write"
+        assert ask(url, body, token=process.collector_token, headers=headers).status == 204
+        process.kill()
+        process.restart()
+        again = ask(url, body, token=process.collector_token, headers=headers)
+        assert (again.status, again.headers.get("gpuvigil-duplicate")) == (204, "1")
+        (node,) = process.hub().status()["nodes"]
+        assert (node["node"], node["lane"], node["sequence"]) == ("n1", "backlog", 5)
+
+
+def test_a_disk_that_is_full_is_503_and_the_hub_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: writing fails in the same places."""
+    with HubProcess(tmp_path) as process:
+        client = process.hub()
+        url = f"{process.url}/api/v2/write?precision=s"
+        lines = "\n".join(
+            f"node,cluster=test,node=n{n} load_average={n}.5 {NOON_SECONDS}" for n in range(5000)
+        ).encode()
+        assert ask(url, lines, token=process.service_token, headers=identity(1)).status == 204
+        assert process.process is not None
+        pid = process.process.pid
+        store_bytes = client.status()["store"]["bytes"]
+        before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (store_bytes // 4, before[1]))
+        for _ in range(2):
+            full = ask(url, lines, token=process.service_token, headers=identity(2))
+            assert full.status == 503
+            assert int(full.headers["retry-after"]) > 0
+        assert ask(f"{process.url}/healthz").status == 200
+        assert process.log.read_text(encoding="utf-8").count("commit failed") == 2
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+        assert ask(f"{process.url}/readyz").status == 200
+        answer = ask(url, lines, token=process.service_token, headers=identity(2))
+        assert (answer.status, answer.headers.get("gpuvigil-duplicate")) == (204, None)
+        window = HubStore(client).window("node", [], NOON, NOON + timedelta(seconds=1))
+        assert set(window["samples"].to_pylist()) == {2}
+        assert window.num_rows == 5000
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_a_write_ahead_log_with_a_torn_end_opens_with_what_was_committed(
+    tmp_path: Path, size: int
+) -> None:
+    with HubProcess(tmp_path) as process:
+        url = f"{process.url}/api/v2/write?precision=s"
+        for n in range(3):
+            body = f"node,node=n{n} load_average=1 {NOON_SECONDS}".encode()
+            assert ask(url, body, token=process.service_token).status == 204
+        process.kill()
+        log = process.data / "telemetry.duckdb.wal"
+        with log.open("ab") as file:
+            file.write(b"\x00" * size)
+        process.restart()
+        rows = HubStore(process.hub()).latest("node", [], NOON).num_rows
+        assert rows == 3

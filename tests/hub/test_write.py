@@ -1,0 +1,226 @@
+"""The write path, with the official InfluxDB client and with bare requests."""
+
+import gzip
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from influxdb_client.client.influxdb_client import InfluxDBClient
+from influxdb_client.client.write_api import SYNCHRONOUS
+from influxdb_client.domain.write_precision import WritePrecision
+from influxdb_client.rest import ApiException
+
+from gpuvigil.store import Store
+from gpuvigil.store.hub import HubStore
+from tests.hub.talk import Reply, ask, identity
+from tests.servers import HubProcess, wait_until
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+NOON_SECONDS = int(NOON.timestamp())
+
+
+def line(node: str, value: float = 1.0, second: int = 0) -> str:
+    return f"node,cluster=test,node={node} load_average={value} {NOON_SECONDS + second}"
+
+
+def loads(store: Store, node: str) -> list[tuple[datetime, float]]:
+    span = (NOON, NOON + timedelta(hours=1))
+    found = store.series("node", ["load_average"], {"node": node}, span, timedelta(seconds=1))
+    return [(row["at"], row["load_average"]) for row in found.to_pylist()]
+
+
+@pytest.fixture
+def store(hub: HubProcess) -> Store:
+    return HubStore(hub.hub())
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "gzip"])
+def influx(hub: HubProcess, request: pytest.FixtureRequest) -> Iterator[InfluxDBClient]:
+    with InfluxDBClient(
+        hub.url, hub.collector_token, org="any", enable_gzip=request.param
+    ) as client:
+        yield client
+
+
+def send(influx: InfluxDBClient, lines: list[str], bucket: str = "gpuvigil") -> None:
+    with influx.write_api(write_options=SYNCHRONOUS) as api:
+        api.write(bucket=bucket, record=lines, write_precision=WritePrecision.S)
+
+
+def put(hub: HubProcess, body: bytes, **more: Any) -> Reply:
+    return ask(f"{hub.url}/api/v2/write?precision=s", body, token=hub.collector_token, **more)
+
+
+def test_the_official_client_writes_and_pings(influx: InfluxDBClient, store: Store) -> None:
+    node = f"official-{influx.api_client.configuration.enable_gzip}"
+    assert influx.ping()
+    send(influx, [line(node, 1.5), line(node, 2.5, second=1)])
+    assert loads(store, node) == [(NOON, 1.5), (NOON + timedelta(seconds=1), 2.5)]
+
+
+def test_a_bad_body_keeps_its_good_lines_and_names_the_bad(
+    influx: InfluxDBClient, store: Store
+) -> None:
+    node = f"bad-{influx.api_client.configuration.enable_gzip}"
+    wrong_type = f'node,cluster=test,node={node} load_average="x" {NOON_SECONDS}'
+    with pytest.raises(ApiException) as caught:
+        send(influx, [line(node), "no line", wrong_type, line(node, 3.0, second=2)])
+    assert caught.value.status == 400
+    assert "2 of 4 lines refused" in caught.value.message
+    assert '"number":2' in caught.value.body
+    assert '"number":3' in caught.value.body
+    assert len(loads(store, node)) == 2
+
+
+def test_a_wrong_token_is_401_and_an_unknown_bucket_404(
+    hub: HubProcess, influx: InfluxDBClient
+) -> None:
+    with pytest.raises(ApiException) as caught:
+        send(influx, [line("nobody")], bucket="elsewhere")
+    assert caught.value.status == 404
+    assert "elsewhere" in caught.value.message
+    with (
+        InfluxDBClient(hub.url, "wrong", org="any") as stranger,
+        pytest.raises(ApiException) as caught,
+    ):
+        send(stranger, [line("nobody")])
+    assert caught.value.status == 401
+
+
+@pytest.mark.parametrize(
+    ("precision", "time"),
+    [("ns", "000000000"), ("us", "000000"), ("ms", "000"), ("s", "")],
+)
+def test_times_are_read_in_the_precision_that_was_named(
+    hub: HubProcess, store: Store, precision: str, time: str
+) -> None:
+    url = f"{hub.url}/api/v2/write?precision={precision}"
+    body = line(f"precise-{precision}") + time
+    assert ask(url, body.encode(), token=hub.service_token).status == 204
+    assert loads(store, f"precise-{precision}") == [(NOON, 1.0)]
+
+
+def test_an_unknown_precision_is_400(hub: HubProcess) -> None:
+    url = f"{hub.url}/api/v2/write?precision=h"
+    assert ask(url, line("n").encode(), token=hub.collector_token).status == 400
+
+
+def test_a_body_that_is_sent_again_is_acknowledged_and_stored_once(
+    hub: HubProcess, store: Store
+) -> None:
+    body = line("again").encode()
+    first = put(hub, body, headers=identity(1, node="again"))
+    again = put(hub, body, headers=identity(1, node="again"))
+    assert (first.status, "gpuvigil-duplicate" in first.headers) == (204, False)
+    assert (again.status, again.headers["gpuvigil-duplicate"]) == (204, "1")
+    rows = store.window("node", [], NOON, NOON + timedelta(hours=1)).to_pylist()
+    assert [row["samples"] for row in rows if row["node"] == "again"] == [1]
+
+
+def test_lanes_and_bodies_out_of_order_are_told_apart(hub: HubProcess, store: Store) -> None:
+    for second, (sequence, lane) in enumerate([(3, "live"), (1, "live"), (1, "backlog")]):
+        body = line("lanes", second=second).encode()
+        answer = put(hub, body, headers=identity(sequence, lane, node="lanes"))
+        assert "gpuvigil-duplicate" not in answer.headers
+    assert len(loads(store, "lanes")) == 3
+
+
+def test_a_body_in_part_at_fault_is_also_known_when_it_comes_again(hub: HubProcess) -> None:
+    body = (line("part") + "\nno line").encode()
+    assert put(hub, body, headers=identity(1, node="part")).status == 400
+    again = put(hub, body, headers=identity(1, node="part"))
+    assert (again.status, again.headers["gpuvigil-duplicate"]) == (204, "1")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"Gpuvigil-Sequence": "0"},
+        {"Gpuvigil-Sequence": "one"},
+        {"Gpuvigil-Sequence": str(2**63)},
+        {"Gpuvigil-Lane": "fast"},
+        {"Gpuvigil-Boot": ""},
+    ],
+)
+def test_headers_that_name_no_body_are_400(hub: HubProcess, wrong: dict[str, str]) -> None:
+    answer = put(hub, line("n").encode(), headers={**identity(1), **wrong})
+    assert answer.status == 400
+    assert "Gpuvigil-" in answer.json["message"]
+
+
+def test_the_status_names_every_node_and_its_last_body(hub: HubProcess) -> None:
+    put(hub, line("known").encode(), headers=identity(7, node="known"))
+    status = hub.hub().status()
+    (node,) = (it for it in status["nodes"] if it["node"] == "known")
+    assert (node["cluster"], node["boot"], node["lane"], node["sequence"]) == (
+        "test",
+        "b1",
+        "live",
+        7,
+    )
+    assert node["sent_at"] == "2026-01-31T12:00:00.000000Z"
+    assert node["offset_seconds"] < 0
+    assert status["store"]["tables"]["node"] > 0
+
+
+def test_a_body_that_inflates_beyond_all_bounds_is_413(hub: HubProcess) -> None:
+    bomb = gzip.compress(b"\n" * 100_000_000)
+    assert len(bomb) < 1_000_000
+    answer = put(hub, bomb, headers={"Content-Encoding": "gzip"})
+    assert answer.status == 413
+    assert put(hub, b"\n" * 1_000_001).status == 413
+    assert put(hub, b"\n" * 1_000_000).status == 204
+
+
+def test_a_gzip_body_of_several_members_is_read_whole(hub: HubProcess, store: Store) -> None:
+    packed = gzip.compress(line("members").encode() + b"\n")
+    packed += gzip.compress(line("members", second=1).encode())
+    assert put(hub, packed, headers={"Content-Encoding": "gzip"}).status == 204
+    assert len(loads(store, "members")) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (b"not gzip", "gzip"),
+        (gzip.compress(line("cut").encode())[:-9], "gzip"),
+        (b"", "br"),
+    ],
+    ids=["not gzip", "cut off", "unknown"],
+)
+def test_a_body_that_is_not_what_its_header_says_is_400(
+    hub: HubProcess, body: bytes, encoding: str
+) -> None:
+    assert put(hub, body, headers={"Content-Encoding": encoding}).status == 400
+
+
+def test_bytes_that_are_no_text_are_refused_line_by_line(hub: HubProcess, store: Store) -> None:
+    answer = put(hub, line("bytes").encode() + b'\nnode,node=x l="\x80"\n\x00\xff\n')
+    assert answer.status == 400
+    assert [it["number"] for it in answer.json["lines"]] == [2, 3]
+    assert len(loads(store, "bytes")) == 1
+
+
+def test_an_empty_body_is_committed_as_nothing(hub: HubProcess) -> None:
+    assert put(hub, b"").status == 204
+
+
+def test_a_full_queue_is_429_and_a_stop_commits_what_waits(tmp_path: Path) -> None:
+    with HubProcess(tmp_path, {"commit_seconds": 3600.0, "queue_bytes": 100}) as hub:
+        assert put(hub, line("first").encode()).status == 204
+        answers: list[Reply] = []
+        waiting = threading.Thread(target=lambda: answers.append(put(hub, line("second").encode())))
+        waiting.start()
+        client = hub.hub()
+        wait_until(lambda: client.status()["queue"]["bodies"] == 1, "the second body waits")
+        full = put(hub, line("third" * 10).encode())
+        assert full.status == 429
+        assert int(full.headers["retry-after"]) > 0
+        assert hub.stop() == 0
+        waiting.join(timeout=10)
+        assert [answer.status for answer in answers] == [204]
+        hub.start()
+        assert hub.hub().status()["store"]["tables"]["node"] == 2
