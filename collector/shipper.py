@@ -137,6 +137,7 @@ class Shipper:
         for thread in threads:
             thread.start()
         stop.wait()
+        self._spool.interrupt()
         deadline = self._clock.monotonic() + _STOP_SECONDS
         for thread in threads:
             thread.join(max(deadline - self._clock.monotonic(), 0.0))

@@ -93,6 +93,7 @@ class Spool:
         self._bytes = 0
         self._dropped = 0
         self._disk_fails = False
+        self._interrupted = False
         self._writing = threading.Lock()
         self._lock = _lock(directory)
         self._recover()
@@ -141,12 +142,16 @@ class Spool:
         return None
 
     def wait(self, lanes: Collection[Lane], seconds: float) -> bool:
-        """Wait until one of `lanes` has a body; false when `seconds` passed without one."""
+        """Wait until one of `lanes` has a body; false when `seconds` passed, or at `interrupt`."""
         with self._changed:
-            return self._changed.wait_for(
-                lambda: any(not i.taken for lane in lanes for i in self._items[lane].values()),
-                seconds,
-            )
+            self._changed.wait_for(lambda: self._interrupted or self._has(lanes), seconds)
+            return not self._interrupted and self._has(lanes)
+
+    def interrupt(self) -> None:
+        """Let nobody wait any more: the end is near."""
+        with self._changed:
+            self._interrupted = True
+            self._changed.notify_all()
 
     def done(self, body: Body) -> None:
         """The hub has committed the body: forget it."""
@@ -175,6 +180,9 @@ class Spool:
                 self._identify(item, Lane.BACKLOG)
                 self._store(item)
         os.close(self._lock)
+
+    def _has(self, lanes: Collection[Lane]) -> bool:
+        return any(not item.taken for lane in lanes for item in self._items[lane].values())
 
     def _take(self, lane: Lane) -> _Item | None:
         with self._changed:

@@ -1,0 +1,37 @@
+"""A fake driver, a hub-like receiver, and agents as real processes."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.collector.agent import Agent
+from tests.collector.receiver import Receiver
+from tests.nvml_fake import FakeDriver, build
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str, str], str]) -> Path:
+    needs("gcc", "apt-get install gcc")
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def driver(tmp_path: Path, library: Path) -> FakeDriver:
+    return FakeDriver(tmp_path / "driver", library, gpus=4)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def agent(tmp_path: Path, receiver: Receiver) -> Iterator[Agent]:
+    """An agent that is not started yet, on a node without a driver and without ports."""
+    agent = Agent(tmp_path / "agent", receiver.url)
+    try:
+        yield agent
+    finally:
+        agent.end()

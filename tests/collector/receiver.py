@@ -1,0 +1,150 @@
+"""A hub-like HTTP server on a free port that keeps what it gets and answers as a test tells it."""
+
+import gzip
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+from gpuvigil.lineprotocol import Line, parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    path: str
+    headers: Mapping[str, str]
+    content: bytes
+    at: float  # monotonic
+
+    @property
+    def is_records(self) -> bool:
+        return self.path == "/api/v1/records"
+
+    @property
+    def identity(self) -> tuple[str | None, ...]:
+        names = ("Node", "Boot", "Lane", "Sequence")
+        return tuple(self.headers.get(f"Gpuvigil-{name}") for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] | None = None
+
+
+Behaviour = Callable[[Request], Reply | None]
+
+
+def as_a_hub(request: Request) -> Reply:
+    """Commit everything."""
+    return Reply(status=200, body=b'{"sequence": 1}') if request.is_records else Reply(status=204)
+
+
+def refusing(status: int, message: str = "no", **headers: str) -> Behaviour:
+    body = json.dumps({"code": "x", "message": message}).encode()
+    return lambda _: Reply(status=status, body=body, headers=headers)
+
+
+class Receiver:
+    """`behave` decides each answer (None: no answer, the connection ends); a context manager."""
+
+    def __init__(self) -> None:
+        self.behave: Behaviour = as_a_hub
+        self.attempts: list[Request] = []
+        self.accepted: list[Request] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> "Receiver":
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def lines(self, measurement: str) -> list[Line]:
+        """Every line that was accepted, in the order of arrival."""
+        found = [
+            line
+            for request in list(self.accepted)
+            if not request.is_records
+            for line in parse(request.content).lines
+        ]
+        return [line for line in found if line.measurement == measurement]
+
+    def records(self, kind: str) -> list[dict[str, Any]]:
+        found = [
+            json.loads(line)
+            for request in list(self.accepted)
+            if request.is_records
+            for line in request.content.splitlines()
+        ]
+        return [record for record in found if record["kind"] == kind]
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        return [r for r in self.records("event") if r["body"]["event"] in kinds]
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            # Without it a small answer waits for the sender's delayed acknowledgement.
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                content = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers.get("Content-Encoding") == "gzip":
+                    content = gzip.decompress(content)
+                request = Request(
+                    path=self.path,
+                    headers=dict(self.headers),
+                    content=content,
+                    at=time.monotonic(),
+                )
+                receiver.attempts.append(request)
+                reply = receiver.behave(request)
+                if reply is None:
+                    self.close_connection = True
+                    return
+                if reply.status in {200, 204} and reply == as_a_hub(request):
+                    receiver.accepted.append(request)
+                self.send_response(reply.status)
+                for name, value in (reply.headers or {}).items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.send_header("Content-Length", str(len(reply.body)))
+                self.end_headers()
+                self.wfile.write(reply.body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        return Handler
+
+
+def field(line: Line, name: str) -> Any:
+    return dict(line.fields).get(name)
+
+
+def tag(line: Line, name: str) -> str | None:
+    return dict(line.tags).get(name)
+
+
+def newest(lines: Iterable[Line], name: str, value: str) -> Line | None:
+    """The line with the latest time among those with a tag."""
+    found = [line for line in lines if tag(line, name) == value]
+    return max(found, key=lambda line: line.at_ns or 0, default=None)
