@@ -17,6 +17,9 @@ from .incidents import Book, advance
 from .rows import Rows
 from .window import Key, Window
 
+# What reading a record raises that another version or a stranger wrote.
+UNREADABLE = (ValueError, KeyError, TypeError)
+
 # An incident and its transitions, or more of them: kept together or not at all.
 Unit = tuple[Record, ...]
 
@@ -57,13 +60,20 @@ class Analysis:
         """The incidents as they stand."""
         return self._book
 
-    def start(self, records: Iterable[Record], book: Book) -> None:
-        """Begin with what the hub has; anything known before is forgotten."""
-        fleet = Fleet()
+    def start(self, records: Iterable[Record], book: Book) -> list[str]:
+        """Begin with what the hub has; anything known before is forgotten.
+
+        Returns the ids of records that this version cannot read.
+        """
+        fleet, unreadable = Fleet(), []
         for record in records:
-            fleet.take(record)
+            try:
+                fleet.take(record)
+            except UNREADABLE:
+                unreadable.append(record.id)
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
+        return unreadable
 
     def take(self, record: Record, late: bool = False) -> Subject | None:
         """Remember a record; the node to look at when it is an event that was not known yet."""

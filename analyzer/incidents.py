@@ -61,23 +61,28 @@ def advance(
     entries: dict[str, Entry] = {}
     transitions: list[Transition] = []
     for print_ in sorted({*book.entries, *sight.candidates}):
-        before, candidate = book.entries.get(print_), sight.candidates.get(print_)
-        if before is not None and _is_over(before, now, patience):
-            before = None
-        if candidate is not None and not sight.speaks_of(candidate.finding.subject):
-            candidate = None
-        if before is not None and not sight.speaks_of(before.incident.subject):
-            entries[print_] = before
-        elif candidate is not None:
-            after, made = _found(before, candidate, sight.fresh, now, patience)
-        elif before is not None:
-            after, made = _not_found(before, print_, sight, now, patience)
-        else:
-            continue
+        after, made = _next(book.entries.get(print_), print_, sight, now, patience)
         transitions += made
         if after is not None:
             entries[print_] = after
     return Book(entries=entries), tuple(transitions)
+
+
+Step = tuple[Entry | None, list[Transition]]
+
+
+def _next(
+    before: Entry | None, print_: str, sight: Sight, now: datetime, patience: Patience
+) -> Step:
+    """What becomes of one fingerprint."""
+    candidate = sight.candidates.get(print_)
+    if before is not None and _is_over(before, now, patience):
+        before = None
+    if candidate is not None and sight.speaks_of(candidate.finding.subject):
+        return _found(before, candidate, sight.fresh, now, patience)
+    if before is not None and sight.speaks_of(before.incident.subject):
+        return _not_found(before, print_, sight, now, patience)
+    return before, []
 
 
 def rebuild(
@@ -120,9 +125,6 @@ def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:
         and resolved_at is not None
         and now - resolved_at > patience.flap_window
     )
-
-
-Step = tuple[Entry | None, list[Transition]]
 
 
 def _found(

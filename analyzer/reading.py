@@ -1,9 +1,9 @@
 """Everything the analyzer asks the hub: numbers for a pass, records for a start."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow.compute as pc
 
@@ -14,11 +14,13 @@ from gpuvigil.lifecycle import STANDING, Patience, State
 from gpuvigil.model import Incident, Record, RecordKind, Subject, Transition
 from gpuvigil.store import Store
 
-from .analysis import Reading
+from .analysis import UNREADABLE, Reading
 from .fleet import MEMORY
 from .incidents import Book, rebuild
 from .rows import Rows
 from .window import Key, Need, Span
+
+Value = TypeVar("Value")
 
 # What wakes the analyzer, or tells it about the fleet.
 KINDS = frozenset({RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY})
@@ -116,6 +118,7 @@ class Beginning:
     sequence: int
     records: tuple[Record, ...]
     book: Book
+    unreadable: tuple[str, ...]  # ids of incidents and transitions that another version wrote
 
 
 def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
@@ -123,15 +126,22 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
     # The sequence comes first: what is committed meanwhile is read twice rather than never.
     sequence = hub.changes(-1, KINDS, wait_seconds=0.0).sequence
     standing = [state.value for state in STANDING]
+    unreadable: list[str] = []
+    kept = hub.records(RecordKind.INCIDENT, states=standing, limit=_MOST_RECORDS)
     over = hub.records(RecordKind.INCIDENT, states=[State.RESOLVED.value], limit=_MOST_RECORDS)
     incidents = [
-        *_incidents(hub.records(RecordKind.INCIDENT, states=standing, limit=_MOST_RECORDS)),
-        *(i for i in _incidents(over) if _may_return(i, now, patience)),
+        incident
+        for incident in _read(Incident.from_record, (*kept, *over), unreadable)
+        if State(incident.state) in STANDING or _may_return(incident, now, patience)
     ]
     transitions = [
-        Transition.from_record(record)
+        transition
         for incident in incidents
-        for record in hub.records(RecordKind.TRANSITION, parent=incident.id)
+        for transition in _read(
+            Transition.from_record,
+            hub.records(RecordKind.TRANSITION, parent=incident.id),
+            unreadable,
+        )
     ]
     since = now - MEMORY
     records = [
@@ -148,11 +158,21 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
         sequence=sequence,
         records=tuple(records),
         book=rebuild(incidents, transitions, now, patience),
+        unreadable=tuple(unreadable),
     )
 
 
-def _incidents(records: Iterable[Record]) -> list[Incident]:
-    return [Incident.from_record(record) for record in records]
+def _read(
+    from_record: Callable[[Record], Value], records: Iterable[Record], unreadable: list[str]
+) -> list[Value]:
+    """Those that can be read; the ids of the others go to `unreadable`."""
+    values = []
+    for record in records:
+        try:
+            values.append(from_record(record))
+        except UNREADABLE:
+            unreadable.append(record.id)
+    return values
 
 
 def _may_return(incident: Incident, now: datetime, patience: Patience) -> bool:

@@ -21,7 +21,7 @@ from gpuvigil.log import Log
 from gpuvigil.model import Record, RecordKind, Subject
 from gpuvigil.store.hub import HubStore
 
-from .analysis import Analysis, Unit, patience
+from .analysis import UNREADABLE, Analysis, Unit, patience
 from .detector import DETECTORS, questions
 from .reading import KINDS, Ear, beginning, newest_at, offsets, rows, subjects
 
@@ -142,14 +142,16 @@ class Service:
         """Read everything the hub has; until this succeeded once, no pass is made."""
         now = self.clock.now()
         start = beginning(self._changes_hub, now, patience(self.settings))
-        self.analysis.start(start.records, start.book)
+        unreadable = [*start.unreadable, *self.analysis.start(start.records, start.book)]
+        if unreadable:
+            self.log.warning("records cannot be read", count=len(unreadable), first=unreadable[0])
         self._sequence, self._followed_at = start.sequence, now
         self._begun.set()
 
     def _take(self, record: Record, now: datetime) -> Subject | None:
         try:
             return self.analysis.take(record, late=self._is_late(record, now))
-        except (ValueError, KeyError, TypeError) as error:
+        except UNREADABLE as error:
             self.log.warning("record cannot be read", id=record.id, error=repr(error))
             return None
 

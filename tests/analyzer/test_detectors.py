@@ -21,10 +21,6 @@ IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
 LOST = {"up": 0, "unmeasured_reason": 3, "utilization_percent": None, "compute_processes": None}
 
 
-def said(evidence: object) -> str:
-    return str(evidence)
-
-
 # --- lost -----------------------------------------------------------------------------------------
 
 

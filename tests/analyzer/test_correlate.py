@@ -1,0 +1,186 @@
+"""One cause is one incident, and says who waits for it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from analyzer.correlate import Sight, sight
+from analyzer.detector import DETECTORS
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import EventKind, Finding, Incident, Severity, Subject, fingerprint
+
+from .scene import NOON, Scene, allocation, event, gpu, healthy, inventory, node, port
+
+SECOND = timedelta(seconds=1)
+LOST = {"up": 0, "unmeasured_reason": 3}
+SILENT = {"up": None, "utilization_percent": None, "unmeasured_reason": 4}
+
+
+def seen(scene: Scene, standing: Sequence[Incident] = ()) -> Sight:
+    window = scene.window()
+    findings: list[Finding] = [found for d in DETECTORS for found in d.find(window)]
+    return sight(window, findings, standing)
+
+
+def incident(fault: str, subject: Subject, since: timedelta = -60 * SECOND) -> Incident:
+    return Incident(
+        id=f"{fault}-1",
+        fingerprint=fingerprint(fault, subject),
+        fault=fault,
+        subject=subject,
+        severity=FAULTS[fault].severity,
+        state="open",
+        title=FAULTS[fault].title,
+        since=NOON + since,
+        updated_at=NOON,
+        label="node-1 GPU 0",
+    )
+
+
+def lost(scene: Scene) -> Scene:
+    return scene.changed(gpu(), LOST, 15)
+
+
+# --- impact ---------------------------------------------------------------------------------------
+
+
+def test_all_gpus_of_a_job_wait_for_the_broken_one() -> None:
+    held = [allocation(gpu(n, i), "job 1042") for n in (1, 2) for i in (0, 1)]
+    (found,) = seen(replace(lost(healthy()), allocations=tuple(held))).candidates.values()
+    assert found.impact.gpus == 4
+    assert found.impact.holders == ("job 1042",)
+    assert found.impact.users == ("alice",)
+    assert found.impact.text == "job 1042 of alice: 4 GPUs on 2 nodes wait for this one"
+    assert found.label == "node-1 GPU 0"
+
+
+def test_a_process_is_another_one_on_another_node() -> None:
+    held = [allocation(gpu(n, i), "pid 7") for n in (1, 2) for i in (0, 1)]
+    (found,) = seen(replace(lost(healthy()), allocations=tuple(held))).candidates.values()
+    assert found.impact.text == "pid 7 of alice: 2 GPUs on 1 node wait for this one"
+
+
+def test_a_gpu_that_nobody_holds_blocks_itself() -> None:
+    (found,) = seen(lost(healthy())).candidates.values()
+    assert (found.impact.gpus, found.impact.text) == (1, "not held by anybody")
+
+
+def test_the_holder_that_ended_with_the_fault_is_still_named() -> None:
+    ended = allocation(gpu(), "job 7", ended_at=NOON - 5 * SECOND)
+    before = allocation(gpu(), "job 6", user="bob", ended_at=NOON - 500 * SECOND)
+    (found,) = seen(replace(lost(healthy()), allocations=(ended, before))).candidates.values()
+    assert found.impact.holders == ("job 7",)
+    assert found.impact.text == "was held by job 7 of alice, which ended since"
+    assert found.impact.gpus == 1
+
+
+def test_simulated_and_real_holders_are_never_counted_together() -> None:
+    other = [allocation(gpu(2, i, "simulated"), "job 1042", user="sim") for i in (0, 1)]
+    real = allocation(gpu(), "job 1042")
+    (found,) = seen(replace(lost(healthy()), allocations=(real, *other))).candidates.values()
+    assert (found.impact.gpus, found.impact.users) == (1, ("alice",))
+
+
+def test_a_port_that_is_down_touches_the_jobs_of_its_node() -> None:
+    scene = healthy().with_events(event(EventKind.PORT_DOWN, port(), NOON - SECOND))
+    (free,) = seen(scene).candidates.values()
+    assert (free.impact.gpus, free.label) == (0, "node-1 port mlx5_0/1")
+    held = (allocation(gpu(), "job 9"), allocation(gpu(2), "job 9"))
+    (found,) = seen(replace(scene, allocations=held)).candidates.values()
+    assert found.impact.text == "job 9 of alice: 2 GPUs on 2 nodes may suffer from this port"
+
+
+# --- root causes ----------------------------------------------------------------------------------
+
+
+def test_a_silent_node_hides_everything_below_it_and_is_as_urgent_as_what_it_hides() -> None:
+    scene = lost(healthy()).with_events(event(EventKind.PORT_DOWN, port(), NOON - SECOND))
+    scene = replace(scene, heard={**scene.heard, node().key: NOON - 60 * SECOND})
+    found = seen(scene)
+    (candidate,) = found.candidates.values()
+    assert candidate.finding.fault == "node_silent"
+    assert candidate.severity is Severity.CRITICAL
+    assert candidate.covers == (
+        "node-1 GPU 0: GPU fell off the bus",
+        "node-1 port mlx5_0/1: Network port is down",
+    )
+    assert set(candidate.members) == {s.key for s in (node(), gpu(), gpu(1, 1), port())}
+    assert found.covered == {
+        fingerprint("gpu_lost", gpu()): "covered by node-1: Node stopped reporting",
+        fingerprint("port_down", port()): "covered by node-1: Node stopped reporting",
+    }
+
+
+def test_what_stands_is_hidden_also_when_it_can_no_longer_be_seen() -> None:
+    scene = healthy().without(lambda sample: sample.subject.node == "node-1")
+    scene = replace(scene, heard={**scene.heard, node().key: NOON - 60 * SECOND})
+    old = incident("gpu_silent", gpu())
+    found = seen(scene, [old])
+    assert set(found.covered) == {old.fingerprint}
+    (candidate,) = found.candidates.values()
+    assert candidate.covers == ("node-1 GPU 0: GPU does not answer",)
+    assert candidate.severity is Severity.CRITICAL
+
+
+def test_a_silent_driver_hides_its_silent_gpus_and_no_port() -> None:
+    scene = healthy().changed(node(), {"driver_answering": 0}, 15)
+    scene = scene.changed(gpu(), SILENT, 25).changed(gpu(1, 1), SILENT, 25)
+    scene = scene.with_events(event(EventKind.PORT_DOWN, port(), NOON - SECOND))
+    faults = sorted(c.finding.fault for c in seen(scene).candidates.values())
+    assert faults == ["driver_silent", "port_down"]
+
+
+def test_a_lost_gpu_hides_its_other_faults_only() -> None:
+    xids = [event(EventKind.XID, gpu(1, i), NOON - 5 * SECOND, 48) for i in (0, 1)]
+    found = seen(lost(healthy()).with_events(*xids))
+    candidates = {c.label: c for c in found.candidates.values()}
+    assert candidates["node-1 GPU 0"].finding.fault == "gpu_lost"
+    assert candidates["node-1 GPU 0"].covers[0].startswith("node-1 GPU 0: GPU reported Xid 48")
+    assert candidates["node-1 GPU 1"].finding.fault == "gpu_xid"
+
+
+def test_a_critical_xid_explains_why_its_gpu_is_silent() -> None:
+    scene = healthy().changed(gpu(), SILENT, 25)
+    assert [c.finding.fault for c in seen(scene).candidates.values()] == ["gpu_silent"]
+    xid = event(EventKind.XID, gpu(), NOON - 30 * SECOND, 119)
+    faults = [c.finding.fault for c in seen(scene.with_events(xid)).candidates.values()]
+    assert faults == ["gpu_xid"]
+
+
+def test_a_chain_of_causes_ends_at_the_first() -> None:
+    scene = healthy().changed(node(), {"driver_answering": 0}, 15).changed(gpu(), SILENT, 25)
+    scene = replace(scene, heard={**scene.heard, node().key: NOON - 60 * SECOND})
+    found = seen(scene)
+    (candidate,) = found.candidates.values()
+    assert candidate.finding.fault == "node_silent"
+    assert len(candidate.covers) == 2
+    assert all("Node stopped reporting" in cause for cause in found.covered.values())
+
+
+# --- what is not there ----------------------------------------------------------------------------
+
+
+def test_without_data_nothing_can_be_said() -> None:
+    old = incident("gpu_silent", gpu())
+    assert seen(healthy(), [old]).unknown == frozenset()
+    rowless = healthy().without(lambda sample: sample.subject == gpu())
+    assert seen(rowless, [old]).unknown == {old.fingerprint}
+    unheard = replace(healthy(), heard={}, listening_since=NOON - SECOND)
+    assert seen(unheard, [old]).unknown == {old.fingerprint}
+
+
+def test_a_gpu_that_was_taken_out_is_no_longer_waited_for() -> None:
+    old = incident("gpu_silent", gpu())
+    rowless = healthy().without(lambda sample: sample.subject == gpu())
+    other = replace(inventory(node()), gpus=inventory(node()).gpus[1:])
+    assert seen(replace(rowless, inventories=(other,)), [old]).unknown == frozenset()
+
+
+def test_a_cure_is_named() -> None:
+    old = incident("gpu_lost", gpu())
+    scene = healthy().with_events(event(EventKind.GPU_BACK, gpu(), NOON - SECOND))
+    assert seen(scene, [old]).cured == {
+        old.fingerprint: "cured: gpu back at 2026-01-31T11:59:59.000000Z"
+    }
+    earlier = healthy().with_events(event(EventKind.GPU_BACK, gpu(), NOON - 90 * SECOND))
+    assert seen(earlier, [old]).cured == {}

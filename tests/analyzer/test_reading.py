@@ -1,0 +1,51 @@
+"""Who was heard when, in our own clock."""
+
+from datetime import timedelta
+from typing import Any
+
+from analyzer.reading import Ear, offsets
+from gpuvigil.clock import to_text
+
+from .scene import NOON, node
+
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+
+
+def status(now: timedelta, received: timedelta, started: timedelta = -HOUR) -> dict[str, Any]:
+    one = {
+        "cluster": "c",
+        "node": "node-1",
+        "received_at": to_text(NOON + received),
+        "offset_seconds": -600.0,
+    }
+    return {
+        "now": to_text(NOON + now),
+        "started_at": to_text(NOON + started),
+        "nodes": [{**one, "received_at": to_text(NOON - 2 * HOUR)}, one],
+    }
+
+
+def test_the_hub_s_clock_is_turned_into_ours() -> None:
+    reading = Ear(30 * SECOND).hear(status(100 * SECOND, 96 * SECOND), NOON)
+    assert reading.heard == {node().key: NOON - 4 * SECOND}
+    assert reading.listening_since == NOON - HOUR - 100 * SECOND
+
+
+def test_a_hub_that_started_anew_has_listened_only_since_then() -> None:
+    ear = Ear(30 * SECOND)
+    ear.hear(status(0 * SECOND, -SECOND), NOON)
+    reading = ear.hear(status(10 * SECOND, -SECOND, started=5 * SECOND), NOON + 10 * SECOND)
+    assert reading.listening_since == NOON + 5 * SECOND
+
+
+def test_what_was_not_heard_while_we_were_away_is_nobody_s_silence() -> None:
+    ear = Ear(30 * SECOND)
+    ear.hear(status(0 * SECOND, -SECOND), NOON)
+    reading = ear.hear(status(100 * SECOND, -SECOND), NOON + 100 * SECOND)
+    assert reading.listening_since == NOON + 100 * SECOND
+    reading = ear.hear(status(110 * SECOND, -SECOND), NOON + 110 * SECOND)
+    assert reading.listening_since == NOON + 100 * SECOND
+
+
+def test_offsets_are_by_node() -> None:
+    assert offsets(status(0 * SECOND, 0 * SECOND)) == {node().key: -600 * SECOND}

@@ -1,0 +1,56 @@
+"""The tables of faults and Xids are whole, and say what they mean."""
+
+import pytest
+
+from gpuvigil.faults import FAULTS, XID_FAULTS, Scope, Xid, xid, xids
+from gpuvigil.model import Severity
+
+
+@pytest.mark.parametrize("key", FAULTS)
+def test_every_fault_says_what_it_is_what_to_do_and_where_that_comes_from(key: str) -> None:
+    fault = FAULTS[key]
+    assert fault.key == key
+    assert fault.title[0].isupper()
+    assert fault.action.endswith(".")
+    assert fault.source
+
+
+@pytest.mark.parametrize("row", xids().values(), ids=lambda row: str(row.code))
+def test_every_xid_has_a_meaning_an_action_and_a_source(row: Xid) -> None:
+    assert row.mnemonic
+    assert row.summary
+    assert row.action.endswith(".")
+    assert row.source.startswith("Xid table, ")
+
+
+def test_codes_are_one_row_each() -> None:
+    assert all(code == row.code for code, row in xids().items())
+    assert len(xids()) == 176
+
+
+@pytest.mark.parametrize(
+    ("code", "severity", "scope"),
+    [
+        (79, Severity.CRITICAL, Scope.STICKY),
+        (48, Severity.CRITICAL, Scope.STICKY),
+        (95, Severity.CRITICAL, Scope.STICKY),
+        (119, Severity.CRITICAL, Scope.STICKY),
+        (13, Severity.INFO, Scope.PASSING),
+        (31, Severity.INFO, Scope.PASSING),
+        (43, Severity.INFO, Scope.PASSING),
+        (94, Severity.WARNING, Scope.PASSING),
+    ],
+)
+def test_well_known_codes_have_their_weight(code: int, severity: Severity, scope: Scope) -> None:
+    assert (xid(code).severity, xid(code).scope) == (severity, scope)
+
+
+def test_an_unknown_code_is_worth_a_look() -> None:
+    row = xid(100_000)
+    assert (row.severity, row.scope) == (Severity.WARNING, Scope.STICKY)
+    assert row.source == "not in the Xid table"
+
+
+def test_codes_with_a_fault_of_their_own_name_one_that_exists() -> None:
+    assert set(XID_FAULTS.values()) <= set(FAULTS)
+    assert XID_FAULTS[79] == "gpu_lost"
