@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 
-from . import __version__
+from . import __version__, lifeline
 
 # What each command does, in the order in which people meet them.
 COMMANDS: dict[str, str] = {
@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS and name not in INTERNAL:
         print(f"gpuvigil: {name!r} is not a command; see 'gpuvigil --help'", file=sys.stderr)
         return 2
+    # Before the command's modules are loaded, which takes long enough for a parent to be killed.
+    lifeline.hold()
     (found,) = entry_points(group="gpuvigil.commands", name=name)
     try:
         command = found.load()
