@@ -1,0 +1,383 @@
+"""From facts to what the overview shows of every cluster: pure functions and frozen values.
+
+A GPU is on the map because its node's inventory names it or because it sent a row. Without a row
+that is young enough it is unknown, never idle, free or 0. Clusters are never summed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+from gpuvigil.model import GpuIdentity, GpuState, Inventory, Severity, Subject
+from gpuvigil.states import gpu_state
+
+from .facts import Facts, Row
+
+# A row arrives a commit and a hop after its tick.
+ARRIVAL = timedelta(seconds=2)
+TICKS_BEFORE_STALE = 3
+DEFAULT_TICK_SECONDS = 10.0
+# A node that left is named for a day; a simulated one was played by a process that has ended.
+LEFT_AFTER = timedelta(hours=24)
+SIMULATED_LEFT_AFTER = timedelta(minutes=10)
+# More nodes than this get no block of their own on the map.
+BLOCKS = 64
+NODES_PER_BLOCK = 16
+
+
+class Look(IntEnum):
+    """How a cell is drawn; the number is the byte that the map gets."""
+
+    FREE = 0
+    ACTIVE = 1
+    IDLE = 2
+    DEGRADED = 3
+    FAILED = 4
+    UNKNOWN = 5
+
+
+_LOOKS = {
+    GpuState.ACTIVE: Look.ACTIVE,
+    GpuState.IDLE: Look.IDLE,
+    GpuState.FREE: Look.FREE,
+    GpuState.UNAVAILABLE: Look.FAILED,
+    GpuState.UNKNOWN: Look.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One GPU on the map; numbers are None where nothing trustworthy was measured."""
+
+    subject: Subject
+    index: int | None
+    look: Look
+    state: GpuState
+    reason: str
+    held: bool | None  # None: nobody can say
+    holder: str = ""
+    utilization_percent: float | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The GPU as people call it on its node."""
+        return f"GPU {self.index}" if self.index is not None else self.subject.gpu or ""
+
+    @property
+    def address(self) -> str:
+        """What stands for it in a link: its index, or its UUID when it has none now."""
+        return str(self.index) if self.index is not None else self.subject.gpu or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """One node: its GPUs in order, and since when it is silent."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    heard_at: datetime | None
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Nodes that are drawn together: a rack, one node, or a run of nodes."""
+
+    label: str
+    nodes: tuple[NodeView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """The numbers over the map. Shares are of GPUs whose state is known; None: there are none."""
+
+    gpus: int
+    looks: Mapping[Look, int]
+    known: int
+    held: int
+    held_percent: float | None
+    used_percent: float | None  # mean utilisation of the held GPUs that were measured
+    power_watts: float | None
+    power_limit_watts: float | None
+    power_measured: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortView:
+    """One network port; `up` is None when nothing trustworthy was measured."""
+
+    subject: Subject
+    kind: str
+    role: str
+    up: bool | None
+    was_up: bool
+    speed_bits_per_second: float | None
+
+    @property
+    def word(self) -> str:
+        """Its state as people say it."""
+        if self.up is None:
+            return "unknown"
+        if self.up:
+            return "up"
+        return "down" if self.was_up else "never connected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """One cluster, summed with no other."""
+
+    name: str
+    simulated: bool
+    nodes: tuple[NodeView, ...]
+    blocks: tuple[Block, ...]  # of the nodes that have GPUs
+    strip: Strip
+    ports: tuple[PortView, ...]
+    drivers: tuple[str, ...]  # why nodes show no GPUs, in words
+    rows_at: datetime | None  # of the newest row
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """In the order of the map."""
+        return tuple(c for block in self.blocks for node in block.nodes for c in node.cells)
+
+    @property
+    def silent_nodes(self) -> tuple[NodeView, ...]:
+        return tuple(node for node in self.nodes if node.silent)
+
+    def find(self, node: str, gpu: str) -> Cell | None:
+        """The GPU that a link names by index or UUID."""
+        cells = [cell for view in self.nodes if view.name == node for cell in view.cells]
+        exact = [cell for cell in cells if gpu in {cell.address, cell.subject.gpu}]
+        return exact[0] if exact else None
+
+
+def clusters(facts: Facts) -> tuple[ClusterView, ...]:
+    """Every cluster that was heard of, real ones first."""
+    fleet = _Fleet(facts)
+    names = sorted({node.cluster for node in fleet.nodes})
+    views = [fleet.cluster(name) for name in names]
+    return tuple(sorted(views, key=lambda view: (view.simulated, view.name)))
+
+
+class _Fleet:
+    """The facts, indexed by node and GPU once for all clusters."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.now = facts.now
+        self.inventories = {inventory.subject: inventory for inventory in facts.inventories}
+        self.gpus = _by_node(facts.gpus)
+        self.ports = _by_node(facts.ports)
+        self.heard = _heard(facts)
+        self.nodes = {
+            node
+            for node in {*self.inventories, *self.gpus, *self.ports, *self.heard}
+            if not self._left(node)
+        }
+        self.holders: dict[str, list[str]] = {}
+        for allocation in facts.allocations:
+            user = f" ({allocation.user})" if allocation.user else ""
+            self.holders.setdefault(allocation.subject.key, []).append(allocation.holder + user)
+        self.faults: dict[str, dict[str, Severity]] = {}
+        for incident in facts.incidents:
+            for key in {incident.subject.key, *incident.members}:
+                self.faults.setdefault(key, {})[incident.fault] = incident.severity
+
+    def cluster(self, name: str) -> ClusterView:
+        subjects = sorted(node for node in self.nodes if node.cluster == name)
+        views = {node: self._node(node) for node in subjects}
+        cells = [cell for view in views.values() for cell in view.cells]
+        reported = [self.inventories[node] for node in subjects if node in self.inventories]
+        rows = [
+            row
+            for node in subjects
+            for row in (*self.gpus.get(node, ()), *self.ports.get(node, ()))
+        ]
+        return ClusterView(
+            name=name,
+            simulated=subjects[0].simulated,
+            nodes=tuple(views.values()),
+            blocks=_blocks({n: v for n, v in views.items() if v.cells}, self.inventories),
+            strip=strip(cells),
+            ports=tuple(port for node in subjects for port in self._ports(node)),
+            drivers=tuple(
+                sorted({one.driver_state for one in reported if one.driver_state != "loaded"})
+            ),
+            rows_at=max((row["at"] for row in rows), default=None),
+        )
+
+    def _node(self, node: Subject) -> NodeView:
+        silent = self._silent(node)
+        rows = {row["uuid"]: row for row in self.gpus.get(node, ())}
+        inventory = self.inventories.get(node)
+        known = {gpu.uuid: gpu for gpu in inventory.gpus} if inventory else {}
+        cells = [
+            self._cell(node, uuid, known.get(uuid), rows.get(uuid), silent)
+            for uuid in sorted({*known, *rows})
+        ]
+        cells.sort(key=lambda cell: (cell.index is None, cell.index, cell.subject))
+        return NodeView(
+            name=node.node, cells=tuple(cells), heard_at=self.heard.get(node), silent=silent
+        )
+
+    def _cell(
+        self, node: Subject, uuid: str, gpu: GpuIdentity | None, row: Row | None, silent: bool
+    ) -> Cell:
+        subject = Subject(cluster=node.cluster, node=node.node, gpu=uuid)
+        holders = self.holders.get(subject.key, [])
+        faults = {**self.faults.get(node.key, {}), **self.faults.get(subject.key, {})}
+        young = None if row is None or silent or self._old(node, row) else row
+        state, reason = gpu_state(young, held=bool(holders), faults=faults)
+        if young is None and state is GpuState.UNKNOWN:
+            reason = _since(reason, self.heard.get(node) if row is None else row["at"])
+        trusted = young if young is not None and state is not GpuState.UNKNOWN else {}
+        index = trusted.get("index")
+        return Cell(
+            subject=subject,
+            index=index if index is not None else gpu.index if gpu else None,
+            look=_look(state, self.faults.get(subject.key, {})),
+            state=state,
+            reason=reason,
+            held=_held(state, holders, trusted),
+            holder=_named(holders),
+            utilization_percent=trusted.get("utilization_percent"),
+            temperature_celsius=trusted.get("temperature_celsius"),
+            power_watts=trusted.get("power_watts"),
+            power_limit_watts=trusted.get("power_limit_watts"),
+        )
+
+    def _ports(self, node: Subject) -> Iterable[PortView]:
+        silent = self._silent(node)
+        rows = {(row["device"], row["port"]): row for row in self.ports.get(node, ())}
+        inventory = self.inventories.get(node)
+        known = {(p.device, p.port): p for p in inventory.ports} if inventory else {}
+        for key in sorted({*known, *rows}):
+            row, port = rows.get(key, {}), known.get(key)
+            young = {} if silent or not row or self._old(node, row) else row
+            up = young.get("up")
+            yield PortView(
+                subject=Subject(cluster=node.cluster, node=node.node, device=key[0], port=key[1]),
+                kind=row.get("kind") or (port.kind if port else ""),
+                role=row.get("role") or (port.role if port else ""),
+                up=None if up is None else bool(up),
+                was_up=port.was_up if port else True,
+                speed_bits_per_second=young.get("speed_bits_per_second") if up else None,
+            )
+
+    def _patience(self, node: Subject) -> timedelta:
+        inventory = self.inventories.get(node)
+        tick = inventory.tick_seconds if inventory else DEFAULT_TICK_SECONDS
+        return TICKS_BEFORE_STALE * timedelta(seconds=tick) + ARRIVAL
+
+    def _silent(self, node: Subject) -> bool:
+        heard = self.heard.get(node)
+        return heard is None or self.now - heard > self._patience(node)
+
+    def _old(self, node: Subject, row: Row) -> bool:
+        """Whether the row lags behind its node's newest: both times are of the node's clock."""
+        newest = max(r["at"] for r in (*self.gpus.get(node, ()), *self.ports.get(node, ())))
+        return bool(newest - row["at"] > self._patience(node))
+
+    def _left(self, node: Subject) -> bool:
+        inventory = self.inventories.get(node)
+        seen = self.heard.get(node) or (inventory.at if inventory else None)
+        limit = SIMULATED_LEFT_AFTER if node.simulated else LEFT_AFTER
+        return seen is None or self.now - seen > limit
+
+
+def strip(cells: Iterable[Cell]) -> Strip:
+    """The numbers over the map, of GPUs of one cluster."""
+    all_cells = tuple(cells)
+    looks = dict.fromkeys(Look, 0)
+    for cell in all_cells:
+        looks[cell.look] += 1
+    held = [cell for cell in all_cells if cell.held]
+    known = sum(cell.held is not None for cell in all_cells)
+    used = [c.utilization_percent for c in held if c.utilization_percent is not None]
+    power = [
+        (cell.power_watts, cell.power_limit_watts)
+        for cell in all_cells
+        if cell.power_watts is not None and cell.power_limit_watts is not None
+    ]
+    return Strip(
+        gpus=len(all_cells),
+        looks=looks,
+        known=known,
+        held=len(held),
+        held_percent=100 * len(held) / known if known else None,
+        used_percent=sum(used) / len(used) if used else None,
+        power_watts=sum(watts for watts, _ in power) if power else None,
+        power_limit_watts=sum(limit for _, limit in power) if power else None,
+        power_measured=len(power),
+    )
+
+
+def _by_node(rows: Iterable[Row]) -> dict[Subject, list[Row]]:
+    found: dict[Subject, list[Row]] = {}
+    last: tuple[str, str] | None = None
+    for row in rows:
+        name = (row["cluster"], row["node"])
+        if name != last:
+            # Rows come ordered by their tags, so a node is looked up once and not per GPU.
+            here, last = found.setdefault(Subject(cluster=name[0], node=name[1]), []), name
+        here.append(row)
+    return found
+
+
+def _heard(facts: Facts) -> dict[Subject, datetime]:
+    """When the hub last got something from each node; from rows alone where it cannot say."""
+    heard = {Subject(cluster=c, node=n): at for (c, n), at in facts.heard.items()}
+    for row in (*facts.gpus, *facts.ports, *facts.nodes):
+        if (row["cluster"], row["node"]) not in facts.heard:
+            node = Subject(cluster=row["cluster"], node=row["node"])
+            heard[node] = max(heard.get(node, row["at"]), row["at"])
+    return heard
+
+
+def _held(state: GpuState, holders: list[str], row: Row) -> bool | None:
+    if state is GpuState.UNKNOWN:
+        return None
+    return bool(holders) or (row.get("compute_processes") or 0) > 0
+
+
+def _look(state: GpuState, faults: Mapping[str, Severity]) -> Look:
+    """A GPU that works although a fault of its own stands is degraded; info is for the digest."""
+    look = _LOOKS[state]
+    working = look in {Look.ACTIVE, Look.IDLE, Look.FREE}
+    if working and any(severity is not Severity.INFO for severity in faults.values()):
+        return Look.DEGRADED
+    return look
+
+
+def _named(holders: list[str]) -> str:
+    return "" if not holders else holders[0] + (f" +{len(holders) - 1}" if holders[1:] else "")
+
+
+def _since(reason: str, at: datetime | None) -> str:
+    return reason if at is None else f"{reason} since {at:%H:%M:%S} UTC"
+
+
+def _blocks(
+    views: Mapping[Subject, NodeView], inventories: Mapping[Subject, Inventory]
+) -> tuple[Block, ...]:
+    """Racks where nodes name them, else a block per node, or per run of nodes in a large fleet."""
+    racks: dict[str, list[NodeView]] = {}
+    for node, view in views.items():
+        inventory = inventories.get(node)
+        racks.setdefault((inventory.rack if inventory else None) or "", []).append(view)
+    if set(racks) - {""}:
+        return tuple(
+            Block(label=rack or "no rack", nodes=tuple(nodes))
+            for rack, nodes in sorted(racks.items())
+        )
+    nodes = tuple(views.values())
+    size = 1 if len(nodes) <= BLOCKS else NODES_PER_BLOCK
+    runs = [nodes[start : start + size] for start in range(0, len(nodes), size)]
+    return tuple(
+        Block(label=run[0].name if size == 1 else f"{run[0].name} … {run[-1].name}", nodes=run)
+        for run in runs
+    )

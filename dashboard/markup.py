@@ -1,0 +1,27 @@
+"""HTML whose every text is escaped: job, user and node names come from strangers."""
+
+from html import escape
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def tag(name: str, *children: str, **attributes: str | None) -> Html:
+    """An element; children are escaped unless they are `Html`, attributes always.
+
+    `class_` and `aria_label` stand for `class` and `aria-label`; an attribute of None is left out.
+    """
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Html(f"<{name}{given}>{joined(*children)}</{name}>")
+
+
+def joined(*children: str) -> Html:
+    """Children one after the other, escaped unless they are `Html`."""
+    return Html("".join(c if isinstance(c, Html) else escape(c) for c in children))

@@ -1,0 +1,5 @@
+"""The overview."""
+
+from dashboard.overview import draw
+
+draw()

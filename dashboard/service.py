@@ -1,0 +1,156 @@
+"""Serves the pages: Streamlit on uvicorn, behind the door."""
+
+import argparse
+import contextlib
+import re
+import socket
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import streamlit as st
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from streamlit import config as streamlit_config
+from streamlit import file_util
+
+from gpuvigil.clock import SystemClock
+from gpuvigil.command import parser, run_service
+from gpuvigil.config import Config, read_secret
+from gpuvigil.door import Door
+from gpuvigil.errors import ConfigError
+from gpuvigil.hub import Hub
+from gpuvigil.keys import Keys
+from gpuvigil.log import Log
+from gpuvigil.signin import source_hash
+
+from . import live
+from .snapshot import Snapshot
+
+SCRIPT = Path(__file__).parent / "app.py"
+DRAIN_SECONDS = 3
+
+OPTIONS: dict[str, object] = {
+    "browser.gatherUsageStats": False,
+    "client.showErrorDetails": "none",
+    "client.showErrorLinks": False,
+    "client.showSidebarNavigation": False,
+    "client.toolbarMode": "minimal",
+    "global.developmentMode": False,
+    "logger.level": "error",
+    "runner.magicEnabled": False,
+    "server.enableCORS": True,
+    "server.enableXsrfProtection": True,
+    "server.fileWatcherType": "none",
+    "server.headless": True,
+    "server.maxUploadSize": 1,
+    "ui.hideTopBar": True,
+    "theme.base": "dark",
+    "theme.backgroundColor": "#0d1117",
+    "theme.secondaryBackgroundColor": "#161b22",
+    "theme.textColor": "#e6edf3",
+    "theme.primaryColor": "#3fb8a8",
+    "theme.borderColor": "#2b3440",
+    "theme.baseFontSize": 15,
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve the pages until asked to stop."""
+    return run_service(parser("dashboard", "Serve the pages."), arguments, serve)
+
+
+def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> None:
+    """Start everything, say the port, and wait for `stop`."""
+    log = Log("dashboard")
+    snapshot = Snapshot(
+        lambda: _hub(config), SystemClock(), config.analyzer, config.dashboard.refresh_seconds
+    )
+    keys = Keys(config.dashboard.secrets_directory, timedelta(hours=config.dashboard.session_hours))
+    _hub(config)  # a wrong address or a missing token is said before anything is served
+    live.install(snapshot)
+    with contextlib.closing(_listening(config)) as listener:
+        server = _server(config, keys)
+        snapshot.start()
+        runner = threading.Thread(target=server.run, args=([listener],), name="server")
+        runner.start()
+        port = listener.getsockname()[1]
+        log.info("listening", address=config.dashboard.listen, port=port)
+        while runner.is_alive() and not stop.wait(0.5):
+            pass
+        server.should_exit = True
+        runner.join(DRAIN_SECONDS + 2)
+        snapshot.stop()
+    log.info("stopped")
+
+
+def _hub(config: Config) -> Hub:
+    token_file = config.hub.service_token_file
+    if token_file is None:
+        raise ConfigError("hub.service_token_file is not set: the dashboard reads with this token")
+    read_secret(token_file, "service token")
+    return Hub(config.hub.url, lambda: read_secret(token_file, "service token"))
+
+
+def _listening(config: Config) -> socket.socket:
+    settings = config.dashboard
+    family = socket.AF_INET6 if ":" in settings.listen else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.listen, settings.port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"dashboard.port: cannot listen on {settings.listen} port {settings.port}:"
+            f" {error.strerror}; choose another port, or 0 for a free one"
+        ) from None
+    return listener
+
+
+def _server(config: Config, keys: Keys) -> uvicorn.Server:
+    for option, value in OPTIONS.items():
+        streamlit_config.set_option(option, value)
+    streamlit_config.set_option("server.allowedHosts", _allowed_hosts(config))
+    app = st.App(SCRIPT, routes=[Route("/healthz", _alive)])
+    door = Door(app, keys=keys, clock=SystemClock(), policy=_policy())
+    return uvicorn.Server(
+        uvicorn.Config(
+            door,
+            access_log=False,
+            log_config=None,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+        )
+    )
+
+
+async def _alive(_request: Request) -> JSONResponse:
+    return JSONResponse({"status": "alive"})
+
+
+def _allowed_hosts(config: Config) -> list[str]:
+    """Names under which the pages may be asked for; any other is a rebound DNS name."""
+    public = urlsplit(config.alerts.external_url).hostname
+    own = {"127.0.0.1", "localhost", "::1", socket.gethostname().lower(), socket.getfqdn().lower()}
+    if config.dashboard.listen not in {"", "0.0.0.0", "::"}:
+        own.add(config.dashboard.listen)
+    return sorted(own | ({public} if public else set()))
+
+
+def _policy() -> str:
+    """The content security policy; Streamlit's inline bootstrap script is allowed by its hash."""
+    index = Path(file_util.get_static_dir()) / "index.html"
+    inline = re.findall(r"<script>(.*?)</script>", index.read_text(encoding="utf-8"), re.DOTALL)
+    hashes = " ".join(source_hash(script) for script in inline)
+    return (
+        f"default-src 'self'; script-src 'self' blob: {hashes}; style-src 'self' 'unsafe-inline';"
+        " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self';"
+        " worker-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self';"
+        " frame-ancestors 'none'"
+    )

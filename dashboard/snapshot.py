@@ -1,0 +1,292 @@
+"""One view of the fleet per process, shared by all open pages and kept fresh by two threads.
+
+One thread follows the hub's changes, so that a record shows at once; the other asks for the numbers
+every refresh, draws the view, and sleeps while nobody looks.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from gpuvigil.clock import Clock, from_text
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.errors import HubError, StoreError
+from gpuvigil.hub import Hub
+from gpuvigil.log import Log
+from gpuvigil.metrics import GPU, NODE, PORT
+from gpuvigil.model import GpuIdentity, RecordKind, Subject
+from gpuvigil.store.hub import HubStore
+
+from .facts import FOLLOWED, STANDING_STATES, Book, Facts, Row
+from .fleet import ARRIVAL, TICKS_BEFORE_STALE
+from .views import FleetView, fleet_view
+
+# What the map and the strip need of every GPU; all other metrics are asked for when one is opened.
+CELL_FIELDS = (
+    "up",
+    "unmeasured_reason",
+    "index",
+    "utilization_percent",
+    "compute_processes",
+    "power_watts",
+    "power_limit_watts",
+    "temperature_celsius",
+)
+PORT_FIELDS = ("up", "speed_bits_per_second")
+ALL_FIELDS = tuple(metric.name for metric in GPU.metrics)
+NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)[:1]
+
+# Nobody looks any more when no page asked for this long.
+UNWATCHED_AFTER_SECONDS = 30.0
+RETRY_SECONDS = 1.0
+FIRST_VIEW_SECONDS = 5.0
+DETAILS_SECONDS = 2.0
+assert set(PORT_FIELDS) <= {metric.name for metric in PORT.metrics}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """A view, the rows of the GPUs behind it, and when it was drawn (monotonic)."""
+
+    view: FleetView
+    gpus: pa.Table | None
+    complete: bool  # whether the rows hold every metric
+    at: float
+
+
+class Snapshot:
+    """Shared by all sessions of a process; `start` it once, `stop` ends its threads."""
+
+    def __init__(
+        self,
+        hub: Callable[[], Hub],
+        clock: Clock,
+        settings: AnalyzerSettings,
+        refresh_seconds: float,
+    ) -> None:
+        self._hub = hub
+        self._clock = clock
+        self._settings = settings
+        self.refresh_seconds = refresh_seconds
+        self._log = Log("dashboard")
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._book = Book()
+        self._facts: Facts | None = None
+        self._gpus: pa.Table | None = None
+        self._trouble: tuple[str, datetime] | None = None
+        self._drawn: Drawn | None = None
+        self._fresh = threading.Condition()
+        self._loaded = threading.Event()
+        self._asked_at = clock.monotonic()
+        self._details_at = -DETAILS_SECONDS * 10
+        self._numbers_at = -refresh_seconds
+
+    def start(self) -> None:
+        """Start following the hub; it need not be there yet."""
+        for run in (self._follow, self._renew):
+            threading.Thread(target=run, name=run.__name__.strip("_"), daemon=True).start()
+
+    def stop(self) -> None:
+        """Let both threads end; one that waits for the hub is left to the process's end."""
+        self._stop.set()
+        self._wake.set()
+
+    def view(self) -> FleetView:
+        """The newest view; waits a moment for the first, or when nobody looked for long."""
+        return self._ask(complete=False).view
+
+    def details(self, subject: Subject) -> Mapping[str, Any] | None:
+        """The newest row of a GPU with every metric; None when there is none."""
+        drawn = self._ask(complete=True)
+        if drawn.gpus is None or not drawn.complete:
+            return None
+        table = drawn.gpus
+        for number, uuid in enumerate(table.column("uuid").to_pylist()):
+            if uuid == subject.gpu:
+                row: Mapping[str, Any] = table.slice(number, 1).to_pylist()[0]
+                if (row["cluster"], row["node"]) == (subject.cluster, subject.node):
+                    return row
+        return None
+
+    def identity(self, subject: Subject) -> GpuIdentity | None:
+        """What the inventory of its node says of a GPU."""
+        with self._lock:
+            inventories = self._book.onto(Facts(now=self._clock.now())).inventories
+        gpus = [gpu for one in inventories if one.subject == subject.of_node() for gpu in one.gpus]
+        return next((gpu for gpu in gpus if gpu.uuid == subject.gpu), None)
+
+    def _ask(self, complete: bool) -> Drawn:
+        now = self._clock.monotonic()
+        self._asked_at = now
+        if complete:
+            self._details_at = now
+        if not self._serves(self._drawn, now, complete):
+            self._wake.set()
+            with self._fresh:
+                self._fresh.wait_for(
+                    lambda: self._serves(self._drawn, now, complete), FIRST_VIEW_SECONDS
+                )
+        return self._drawn or self._nothing()
+
+    def _serves(self, drawn: Drawn | None, now: float, complete: bool) -> bool:
+        if drawn is None:
+            return False
+        young = drawn.at >= now - 2 * self.refresh_seconds - 1.0
+        return young and (drawn.complete or not complete or self._trouble is not None)
+
+    def _nothing(self) -> Drawn:
+        now = self._clock.now()
+        why, since = self._trouble or ("It has not answered yet.", now)
+        facts = Facts(now=now, trouble=why, trouble_since=since)
+        view = fleet_view(facts, self._settings, now)
+        return Drawn(view=view, gpus=None, complete=False, at=self._clock.monotonic())
+
+    def _follow(self) -> None:
+        """Keep the book by what the hub says has changed."""
+        sequence: int | None = None
+        while not self._stop.is_set():
+            try:
+                hub = self._hub()
+                while not self._stop.is_set():
+                    sequence = self._advance(hub, sequence)
+            except HubError as error:
+                # The records may be other ones when the hub is back.
+                sequence = None
+                self._lost(str(error))
+                self._clock.wait(self._stop, RETRY_SECONDS)
+
+    def _advance(self, hub: Hub, sequence: int | None) -> int:
+        if sequence is None:
+            sequence = hub.changes(-1, FOLLOWED, 0.0).sequence
+            book = load(hub)
+            with self._lock:
+                self._book = book
+            self._loaded.set()
+        else:
+            changes = hub.changes(sequence, FOLLOWED)
+            sequence = changes.sequence
+            if not changes.records:
+                return sequence
+            with self._lock:
+                self._book.apply(changes.records)
+        self._wake.set()
+        return sequence
+
+    def _renew(self) -> None:
+        """Ask for the numbers, and draw."""
+        hub = self._hub()
+        while not self._stop.is_set():
+            try:
+                self._read(hub)
+            except (HubError, StoreError) as error:
+                self._lost(str(error))
+            self._draw()
+            self._pause()
+
+    def _pause(self) -> None:
+        """Until something changed, or the next refresh; asleep while nobody looks."""
+        self._wake.wait(self.refresh_seconds)
+        while self._clock.monotonic() - self._asked_at > UNWATCHED_AFTER_SECONDS:
+            if self._stop.is_set():
+                return
+            self._wake.clear()
+            self._wake.wait()
+        self._wake.clear()
+
+    def _read(self, hub: Hub) -> None:
+        started = self._clock.monotonic()
+        complete = started - self._details_at < 5 * self.refresh_seconds
+        has_all = self._gpus is not None and len(self._gpus.column_names) > len(ALL_FIELDS)
+        young = started - self._numbers_at < self.refresh_seconds - 0.1
+        if young and self._trouble is None and (has_all or not complete):
+            return
+        if not self._loaded.wait(RETRY_SECONDS):
+            return
+        with self._lock:
+            facts = self._book.onto(Facts(now=self._clock.now()))
+        facts, self._gpus = numbers(hub, facts, ALL_FIELDS if complete else CELL_FIELDS)
+        self._numbers_at = started
+        self._facts = facts
+        if self._trouble is not None:
+            self._log.info("hub answers again")
+        self._trouble = None
+
+    def _draw(self) -> None:
+        if self._facts is None:
+            return
+        with self._lock:
+            facts = self._book.onto(self._facts)
+        elapsed = timedelta(seconds=self._clock.monotonic() - self._numbers_at)
+        now = facts.now + elapsed
+        if self._trouble is not None:
+            why, since = self._trouble
+            facts = replace(facts, trouble=why, trouble_since=since)
+        drawn = Drawn(
+            view=fleet_view(facts, self._settings, now),
+            gpus=self._gpus,
+            complete=self._gpus is not None and len(self._gpus.column_names) > len(ALL_FIELDS),
+            at=self._clock.monotonic(),
+        )
+        with self._fresh:
+            self._drawn = drawn
+            self._fresh.notify_all()
+
+    def _lost(self, why: str) -> None:
+        if self._trouble is None:
+            self._trouble = (why, self._clock.now())
+            self._log.warning("hub lost", reason=why)
+            self._wake.set()
+
+
+def load(hub: Hub) -> Book:
+    """The records that stand now."""
+    book = Book()
+    for kind in (RecordKind.INVENTORY, RecordKind.ALLOCATION, RecordKind.PULSE):
+        book.apply(hub.records(kind))
+    incidents = hub.records(RecordKind.INCIDENT, states=STANDING_STATES)
+    book.apply(incidents)
+    for incident in incidents:
+        book.apply(hub.records(RecordKind.NOTICE, parent=incident.id))
+    return book
+
+
+def numbers(hub: Hub, facts: Facts, fields: Collection[str]) -> tuple[Facts, pa.Table]:
+    """`facts` with the newest rows and the hub's time, and the GPUs' rows with `fields`."""
+    status = hub.status()
+    now = from_text(status["now"])
+    slowest = max((one.tick_seconds for one in facts.inventories), default=10.0)
+    since = now - TICKS_BEFORE_STALE * timedelta(seconds=slowest) - 5 * ARRIVAL
+    store = HubStore(hub)
+    gpus = store.latest(GPU.name, fields, since)
+    found = replace(
+        facts,
+        now=now,
+        gpus=_rows(gpus, (*GPU.tags, "at", *CELL_FIELDS)),
+        ports=_rows(store.latest(PORT.name, PORT_FIELDS, since)),
+        nodes=_rows(store.latest(NODE.name, NODE_FIELDS, since)),
+        heard=_heard(status),
+    )
+    return found, gpus
+
+
+def _rows(table: pa.Table, columns: Collection[str] = ()) -> tuple[Row, ...]:
+    """The rows as mappings, with times in Python's form."""
+    if columns:
+        table = table.select(list(columns))
+    return tuple(table.to_pylist())
+
+
+def _heard(status: Mapping[str, Any]) -> dict[tuple[str, str], datetime]:
+    heard: dict[tuple[str, str], datetime] = {}
+    for node in status["nodes"]:
+        if node.get("lane", "live") == "live":
+            key = (node["cluster"], node["node"])
+            at = from_text(node["received_at"])
+            heard[key] = max(heard.get(key, at), at)
+    return heard

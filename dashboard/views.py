@@ -1,0 +1,92 @@
+"""The whole overview as one frozen value, made from facts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.config import AnalyzerSettings
+
+from .attention import Attention, attention
+from .facts import Facts
+from .fleet import ClusterView, clusters
+from .fleet_map import encoded
+from .words import age
+
+PASSES_BEFORE_STALE = 3
+NAMED_NODES = 8
+# Three of its pulses, one every 10 s.
+ALERTS_PATIENCE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """What every open overview shows now."""
+
+    now: datetime
+    clusters: tuple[ClusterView, ...]
+    attention: tuple[Attention, ...]
+    rows_at: datetime | None  # the newest row of all
+    warnings: tuple[str, ...]  # why what is shown may not be true
+    maps: Mapping[str, bytes]  # per cluster, as the map component reads it
+
+    def cluster(self, name: str | None) -> ClusterView | None:
+        """The cluster of that name; without one the first that has GPUs."""
+        named = [view for view in self.clusters if view.name == name]
+        with_gpus = [view for view in self.clusters if view.strip.gpus]
+        found = named or with_gpus or list(self.clusters)
+        return found[0] if found else None
+
+
+def fleet_view(facts: Facts, settings: AnalyzerSettings, now: datetime) -> FleetView:
+    """The view of `facts` at `now`; while the hub is away they are of an earlier moment."""
+    views = clusters(facts)
+    return FleetView(
+        now=now,
+        clusters=views,
+        attention=attention(facts.incidents, facts.notices, now),
+        rows_at=max((view.rows_at for view in views if view.rows_at), default=None),
+        warnings=tuple(_warnings(facts, views, settings, now)),
+        maps={view.name: encoded(view) for view in views},
+    )
+
+
+def _warnings(
+    facts: Facts, views: tuple[ClusterView, ...], settings: AnalyzerSettings, now: datetime
+) -> list[str]:
+    if facts.trouble is not None:
+        since = facts.trouble_since or now
+        return [
+            f"No connection to the hub for {age(now - since)}, since {since:%H:%M:%S} UTC:"
+            f" everything below is as it was then. {facts.trouble}"
+        ]
+    said = [_silence(view, now) for view in views if view.silent_nodes]
+    passes = timedelta(seconds=max(PASSES_BEFORE_STALE * settings.tick_seconds, 15.0))
+    said += _pulse(facts, "analyzer", "faults are not being looked for", passes, now)
+    return said + _pulse(facts, "alerts", "nobody is told of incidents", ALERTS_PATIENCE, now)
+
+
+def _silence(view: ClusterView, now: datetime) -> str:
+    silent = view.silent_nodes
+    named = ", ".join(
+        node.name + (f" ({age(now - node.heard_at)} ago)" if node.heard_at else " (not heard yet)")
+        for node in silent[:NAMED_NODES]
+    )
+    rest = f" and {len(silent) - NAMED_NODES} more" if silent[NAMED_NODES:] else ""
+    gpus = sum(len(node.cells) for node in silent)
+    one = len(silent) == 1
+    return (
+        f"{len(silent)} node{' has' if one else 's have'} stopped reporting in cluster {view.name}:"
+        f" {named}{rest}. {gpus} GPU{' is' if gpus == 1 else 's are'} unknown."
+    )
+
+
+def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: datetime) -> list[str]:
+    """Said when a service is silent: without it an empty list of incidents means nothing."""
+    pulses = [pulse.at for pulse in facts.pulses if pulse.id.partition(":")[0] == service]
+    if not pulses:
+        return [f"No {service} service has reported: {lost}."]
+    silent = now - max(pulses)
+    if silent <= patience:
+        return []
+    since = f"{max(pulses):%H:%M:%S} UTC"
+    return [f"The {service} service is silent for {age(silent)}, since {since}: {lost}."]

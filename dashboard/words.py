@@ -1,0 +1,82 @@
+"""How numbers, times and spans are written for people."""
+
+from datetime import timedelta
+
+from gpuvigil.metrics import Kind, Metric
+
+NOT_MEASURED = "not measured"
+
+
+def age(span: timedelta) -> str:
+    """A span in its largest useful unit: `4 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    seconds = max(int(span.total_seconds()), 0)
+    if seconds < 120:
+        return f"{seconds} s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 60:
+        return f"{minutes} min"
+    if hours < 24:
+        return f"{hours} h {minutes % 60} min"
+    return f"{days} d {hours % 24} h"
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 node`, `16 nodes`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def percent(value: float | None) -> str:
+    """A share; an absent one is said, not drawn as 0."""
+    return "–" if value is None else f"{value:.0f} %"
+
+
+def watts(value: float) -> str:
+    """Watts below 1 kW, kilowatts above."""
+    if value < 1000:
+        return f"{value:.0f} W"
+    return f"{value / 1000:,.1f} kW" if value < 100_000 else f"{value / 1000:,.0f} kW"
+
+
+def speed(bits_per_second: float | None) -> str:
+    """A link's speed as it is printed on its box."""
+    if bits_per_second is None:
+        return "–"
+    if bits_per_second >= 1e9:
+        return f"{bits_per_second / 1e9:g} Gb/s"
+    return f"{bits_per_second / 1e6:g} Mb/s"
+
+
+# The unit is the end of a metric's name; factor and sign are how people read it.
+_UNITS: dict[str, tuple[float, str, str]] = {
+    "_percent": (1, "%", ".0f"),
+    "_bytes": (1 / 2**30, "GiB", ",.2f"),
+    "_watts": (1, "W", ",.0f"),
+    "_joules": (1e-6, "MJ", ",.2f"),
+    "_celsius": (1, "°C", ".0f"),
+    "_hertz": (1e-6, "MHz", ",.0f"),
+    "_seconds": (1e3, "ms", ",.1f"),
+}
+
+
+def title(metric: Metric) -> str:
+    """The metric's name without its unit, in words."""
+    name = metric.name
+    for ending in _UNITS:
+        name = name.removesuffix(ending)
+    words = name.replace("_", " ")
+    for word in ("ecc", "pcie", "sm", "gpu"):
+        words = " ".join(w.upper() if w == word else w for w in words.split(" "))
+    words = words.replace("PCIE", "PCIe").replace("nvlink", "NVLink")
+    return words[:1].upper() + words[1:]
+
+
+def measured(metric: Metric, value: float | None) -> str:
+    """A value with its unit, or that it was not measured."""
+    if value is None:
+        return NOT_MEASURED
+    if metric.name == "clock_event_reasons":
+        return f"0x{int(value):x}"
+    for ending, (factor, unit, form) in _UNITS.items():
+        if metric.name.endswith(ending):
+            return f"{value * factor:{form}} {unit}"
+    return f"{value:,.0f}" if metric.integer or metric.kind is Kind.COUNTER else f"{value:,.2f}"
