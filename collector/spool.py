@@ -128,7 +128,8 @@ class Spool:
             overdue = self._overdue(body.at)
             self._changed.notify_all()
         for each in overdue:
-            self._spill(each)
+            if not self._spill(each):
+                break
         self._make_room()
 
     def next(self, lanes: Collection[Lane]) -> Body | None:
@@ -222,25 +223,32 @@ class Spool:
 
     def _overdue(self, now: datetime) -> list[_Item]:
         """Items that have been in memory only for too long, or are too many, oldest first."""
-        unsaved = [i for i in self._items[Lane.LIVE].values() if i.file is None]
         room = self._memory_bytes
         overdue = []
-        for item in reversed(unsaved):
-            room -= len(item.body.content) if item.body else 0
+        for item in reversed(self._in_memory()):
+            room -= _length(item)
             if room < 0 or now - item.at >= self._memory:
                 overdue.append(item)
         return overdue[::-1]
 
-    def _spill(self, item: _Item) -> None:
-        """Move an item from memory to disk; one that is being sent keeps its place."""
+    def _in_memory(self) -> list[_Item]:
+        """Items without a file, the oldest of each lane first."""
+        lanes = (Lane.BACKLOG, Lane.LIVE, Lane.RECORDS)
+        return [i for lane in lanes for i in self._items[lane].values() if i.file is None]
+
+    def _spill(self, item: _Item) -> bool:
+        """Move an item from memory to disk; one that is being sent keeps its place.
+
+        False when the disk does not take it: then it stays in memory while there is room.
+        """
         with self._changed:
             in_flight, item.taken = item.taken, True
-        if not in_flight:
-            self._identify(item, Lane.BACKLOG)
-        if not self._store(item) and not in_flight:
-            self._remove(item, counted=True)
-        elif not in_flight:
-            self._move(item, Lane.BACKLOG)
+        if in_flight:
+            return self._store(item)
+        self._identify(item, Lane.BACKLOG)
+        stored = self._store(item)
+        self._move(item, Lane.RECORDS if item.lane is Lane.RECORDS else Lane.BACKLOG)
+        return stored
 
     def _move(self, item: _Item, lane: Lane) -> None:
         """Put an item that was taken back into a queue, for others to take."""
@@ -284,21 +292,23 @@ class Spool:
         return True
 
     def _make_room(self) -> None:
-        """Drop the oldest until the bytes on disk are within the limit."""
-        while self._bytes > self._limit_bytes:
-            with self._changed:
-                candidates = [
-                    item
-                    for lane in (Lane.BACKLOG, Lane.RECORDS)
-                    for item in self._items[lane].values()
-                    if not item.taken
-                ]
-                if not candidates:
-                    return
-                oldest = candidates[0]
-                oldest.taken = True
+        """Drop the oldest until disk and memory are within their limits."""
+        while (oldest := self._surplus()) is not None:
             log.warning("spool is full, oldest body dropped", at=to_text(oldest.at))
             self._remove(oldest, counted=True)
+
+    def _surplus(self) -> _Item | None:
+        """The body to drop next, now taken: telemetry first, records when nothing else is left."""
+        with self._changed:
+            on_disk = self._bytes > self._limit_bytes
+            if not on_disk and sum(map(_length, self._in_memory())) <= self._memory_bytes:
+                return None
+            for lane in (Lane.BACKLOG, Lane.LIVE, Lane.RECORDS):
+                for item in self._items[lane].values():
+                    if not item.taken and (item.file is not None) == on_disk:
+                        item.taken = True
+                        return item
+        return None
 
     def _settle(self, body: Body, *, counted: bool) -> None:
         item = self._find(body.number)
@@ -371,6 +381,10 @@ def _lock(directory: Path) -> int:
             " stop it or set collector.spool_directory"
         ) from None
     return descriptor
+
+
+def _length(item: _Item) -> int:
+    return 0 if item.body is None else len(item.body.content)
 
 
 def _on_disk(size: int) -> int:
