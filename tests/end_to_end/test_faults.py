@@ -52,7 +52,7 @@ def test_a_port_that_goes_down_is_told_in_seconds_and_again_when_it_is_up(site: 
 
 
 def test_a_held_gpu_that_computes_nothing_is_named_with_its_holder(site: Site) -> None:
-    site.driver.set(2, utilization_percent=0, memory_utilization_percent=0)
+    site.driver.set(2, utilization_gpu_percent=0, utilization_memory_percent=0)
     site.driver.set_processes(2, {os.getpid(): 60_000_000_000})
     message = site.told("gpu_idle_held", timeout_seconds=25)
     alert = message.payload["alerts"][0]
@@ -119,8 +119,7 @@ def doubled_lines(data: Path) -> int:
     (file,) = data.glob("*.duckdb")
     with duckdb.connect(str(file), read_only=True) as store:
         found = store.sql(
-            "select count(*) from (select 1 from gpu group by cluster, node, uuid, at"
-            " having count(*) > 1)"
+            'select count(*) - count(distinct (cluster, node, uuid, "at")) from gpu'
         ).fetchall()
     return int(found[0][0])
 
