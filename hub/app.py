@@ -1,6 +1,7 @@
 """The hub as a process: it opens everything, serves until it is told to stop, and closes it."""
 
 import argparse
+import resource
 import socket
 import threading
 from collections.abc import Sequence
@@ -35,6 +36,9 @@ _LOG = Log("hub")
 # Requests under way have this long to end; with the last commit it stays under 10 s.
 _DRAIN_SECONDS = 5
 
+# Longer than a collector's tick, so that each keeps its connection.
+_KEEP_ALIVE_SECONDS = 75
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -58,6 +62,7 @@ def run(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> N
     settings = config.hub
     tokens = Tokens(settings)
     _make_directory(settings.data_directory)
+    _allow_connections()
     with _listen(settings) as listener:
         parts = build(settings, tokens, SystemClock())
         try:
@@ -101,6 +106,7 @@ def _serve(
             access_log=False,
             log_config=None,
             server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_DRAIN_SECONDS,
         )
     )
@@ -143,6 +149,13 @@ def _make_directory(path: Path) -> None:
             (path / "hub.url").unlink()
     except OSError as error:
         raise ConfigError(f"hub.data_directory: cannot use {path}: {error.strerror}") from None
+
+
+def _allow_connections() -> None:
+    """Take as many open files as the system grants: every collector keeps a connection."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _listen(settings: HubSettings) -> socket.socket:

@@ -171,7 +171,7 @@ def commit(store: Embedded, seen: Seen, bodies: Sequence[Body]) -> list[Outcome]
         parsed = parse_columns(body.text, body.precision)
         blocks, refused = fit(parsed, to_ns(body.received_at))
         lines = sum(len(block.numbers) for block in blocks)
-        outcomes.append(Outcome(refused=refused, lines=lines))
+        outcomes.append(Outcome(refused=tuple(refused), lines=lines))
         assembly.add(blocks)
     if assembly.rows or arrivals:
         joined = _joined(arrivals)

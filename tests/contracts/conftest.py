@@ -13,7 +13,9 @@ from tests.servers import HubProcess
 AFTER_ALL = datetime(2300, 1, 1, tzinfo=timezone.utc)
 
 
-@pytest.fixture(scope="module", params=["memory", "embedded"])
+@pytest.fixture(
+    scope="module", params=["memory", pytest.param("embedded", marks=pytest.mark.server)]
+)
 def backend(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Store]:

@@ -20,6 +20,8 @@ from gpuvigil.store.hub import HubStore
 from tests.hub.talk import ask
 from tests.servers import ROOT, HubProcess, wait_until
 
+pytestmark = pytest.mark.server
+
 
 def start(config: Path) -> tuple[int, str]:
     """The exit code of a hub that does not start, and what it said."""

@@ -17,6 +17,8 @@ from gpuvigil.model import Record, RecordKind
 from tests.hub.talk import ask
 from tests.servers import HubProcess
 
+pytestmark = pytest.mark.server
+
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 EVENT, NOTICE, TRANSITION = RecordKind.EVENT, RecordKind.NOTICE, RecordKind.TRANSITION
 INCIDENT = RecordKind.INCIDENT

@@ -7,6 +7,8 @@ import pytest
 from tests.hub.talk import ask
 from tests.servers import HubProcess
 
+pytestmark = pytest.mark.server
+
 OPEN = ["/ping", "/health", "/healthz", "/readyz", "/metrics"]
 
 

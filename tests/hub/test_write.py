@@ -18,6 +18,8 @@ from gpuvigil.store.hub import HubStore
 from tests.hub.talk import Reply, ask, identity
 from tests.servers import HubProcess, wait_until
 
+pytestmark = pytest.mark.server
+
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 NOON_SECONDS = int(NOON.timestamp())
 

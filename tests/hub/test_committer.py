@@ -1,0 +1,102 @@
+"""Bodies together in a commit, and what each gets told."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import HubSettings
+from hub.body import Body, Outcome
+from hub.committer import Committer, commit
+from hub.counters import Counters
+from hub.embedded import Embedded
+from hub.seen import Arrival, Identity, Lane, Seen
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+
+
+class Fussy(Embedded):
+    """A store that breaks, in a way nobody thought of, on rows of the node `poison`."""
+
+    def append(self, tables: Mapping[str, pa.Table], arrivals: Sequence[Arrival]) -> None:
+        if any("poison" in table["node"].to_pylist() for table in tables.values()):
+            raise ZeroDivisionError
+        super().append(tables, arrivals)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Fussy]:
+    opened = Fussy(tmp_path / "t.duckdb", 256 * 1024 * 1024, 1)
+    yield opened
+    opened.close()
+
+
+def a_body(node: str, sequence: int | None = None, told: list[Outcome] | None = None) -> Body:
+    lane = Lane(cluster="c", node=node, boot="b", lane="live")
+    return Body(
+        text=f"node,cluster=c,node={node} load_average=1 5".encode(),
+        precision="s",
+        received_at=NOON,
+        identity=None if sequence is None else Identity(lane=lane, sequence=sequence),
+        done=(lambda _: None) if told is None else told.append,
+    )
+
+
+def rows(store: Embedded) -> list[str]:
+    found: list[str] = store.ask('SELECT node FROM "node" ORDER BY node')["node"].to_pylist()
+    return found
+
+
+def test_a_body_that_is_there_twice_in_one_commit_is_stored_once(store: Fussy) -> None:
+    outcomes = commit(store, Seen(), [a_body("a", 1), a_body("a", 1), a_body("a", 2)])
+    assert [it.duplicate for it in outcomes] == [False, True, False]
+    assert rows(store) == ["a", "a"]
+
+
+def test_bodies_without_an_identity_are_stored_as_often_as_they_come(store: Fussy) -> None:
+    commit(store, Seen(), [a_body("a"), a_body("a")])
+    assert rows(store) == ["a", "a"]
+
+
+def test_what_was_seen_is_known_after_opening_again_also_when_compacted(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    first = Embedded(path, 256 * 1024 * 1024, 1)
+    seen = Seen()
+    commit(first, seen, [a_body("a", n) for n in (1, 2, 4)])
+    commit(first, seen, [a_body("a", 3)])
+    assert len(first.seen()) == 3
+    first.replace_seen(seen.compact(NOON))
+    first.close()
+    again = Embedded(path, 256 * 1024 * 1024, 1)
+    assert [(it.first, it.last) for it in again.seen()] == [(1, 4)]
+    known = Seen()
+    known.add(again.seen())
+    assert commit(again, known, [a_body("a", 3)]) == [Outcome(duplicate=True)]
+    again.close()
+
+
+def test_a_body_that_breaks_the_store_does_not_take_its_neighbours_down(store: Fussy) -> None:
+    settings = HubSettings(commit_seconds=0.2)
+    committer = Committer(store, settings, SystemClock(), Counters())
+    told: dict[str, list[Outcome]] = {name: [] for name in ("a", "poison", "b")}
+    for name, outcomes in told.items():
+        assert committer.put(a_body(name, 1, outcomes))
+    committer.start()
+    committer.stop()
+    assert told["a"] == told["b"] == [Outcome(lines=1)]
+    assert told["poison"][0].error is not None
+    assert rows(store) == ["a", "b"]
+
+
+def test_a_queue_takes_one_body_of_any_size_and_then_no_more_than_its_bytes(store: Fussy) -> None:
+    settings = HubSettings(queue_bytes=60)
+    committer = Committer(store, settings, SystemClock(), Counters())
+    assert committer.put(a_body("n" * 100))
+    assert not committer.put(a_body("b"))
+    committer.start()
+    committer.stop()
+    assert committer.waiting() == (0, 0)
+    assert not committer.put(a_body("after the end"))
