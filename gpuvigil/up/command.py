@@ -209,6 +209,8 @@ class _Run:
         }
         wanted = {"hub", *plan.services}
         self._startup = Startup({k: v for k, v in probes.items() if k in wanted}, began)
+        self._steps_file = plan.state.path / "startup.json"
+        self._steps_file.unlink(missing_ok=True)
         self._printed_seconds: float | None = None
         self._complained = False
 
@@ -255,7 +257,7 @@ class _Run:
         elif self._printed_seconds is None and elapsed_seconds > _PATIENCE_SECONDS:
             self._complain(sorted({"hub", "dashboard"} - ready))
         if fresh and self._printed_seconds is not None:
-            self._startup.write(self._plan.state.path / "startup.json", self._printed_seconds)
+            self._startup.write(self._steps_file, self._printed_seconds)
 
     def _welcome(self) -> None:
         plan = self._plan

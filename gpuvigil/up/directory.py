@@ -63,10 +63,11 @@ class StateDirectory:
         except ValueError:
             note = {}
         os.close(self._lock)
-        pid, url = note.get("pid", "unknown"), note.get("url") or "starting"
+        pid, url = note.get("pid", "unknown"), note.get("url")
+        pages = f"pages at {url}, 'gpuvigil url' prints an address that signs in"
         return (
-            f"already running here as process {pid}, pages at {url};"
-            f" 'gpuvigil url' prints an address that signs in (state: {self.path})"
+            f"already running here as process {pid} ({pages if url else 'still starting'});"
+            f" end it first, or choose another directory than {self.path} with --state"
         )
 
     def _make_token(self, path: Path) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import ConfigError
+
 _LIBRARY = "libnvidia-ml.so.1"
 _PORTS_TO_TRY = 50
 
@@ -83,9 +85,12 @@ def is_free(host: str, port: int) -> bool:
 
 
 def any_free(host: str) -> int:
-    """A port that is free now."""
+    """A port that is free now; ConfigError when nothing can listen at that address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        probe.bind((host, 0))
+        try:
+            probe.bind((host, 0))
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host!r}: {error.strerror}") from None
         port: int = probe.getsockname()[1]
     return port

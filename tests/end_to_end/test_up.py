@@ -18,7 +18,8 @@ import pytest
 from gpuvigil.config import load, read_secret
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub import Hub
-from gpuvigil.model import Allocation, RecordKind
+from gpuvigil.model import Allocation, GpuIdentity, Inventory, RecordKind
+from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.product import Product, clean_environment
 
@@ -234,6 +235,27 @@ def test_it_starts_again_after_it_was_killed_and_goes_on_with_the_same_cluster(
         wait_until("simulated nodes", lambda: len(simulated_nodes(again.state)) == 2, 30.0)
     after = json.loads((again.state / "simulator/spool/story.json").read_text())
     assert after["origin"] == story["origin"]
+
+
+def test_with_a_driver_it_shows_this_machines_gpus_and_simulates_nothing(
+    tmp_path: Path, library: Path
+) -> None:
+    driver = FakeDriver(tmp_path / "driver", library)
+    command = [*UP, "--config", str(config_in(tmp_path))]
+    with Product(command, tmp_path, tmp_path, driver.environment()) as up:
+        gpus = wait_until("its GPUs", lambda: inventoried_gpus(up.state), 30.0)
+        assert len(gpus) == 8
+        assert "simulated" not in up.output
+        assert service(up.state, "simulate") is None
+
+
+def inventoried_gpus(state: Path) -> tuple[GpuIdentity, ...]:
+    try:
+        with hub_of(state) as hub:
+            nodes = [Inventory.from_record(one) for one in hub.records(RecordKind.INVENTORY)]
+    except (GpuvigilError, OSError):
+        return ()
+    return tuple(gpu for node in nodes for gpu in node.gpus)
 
 
 def test_taken_ports_give_way_and_it_says_so(tmp_path: Path) -> None:

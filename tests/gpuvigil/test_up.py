@@ -139,6 +139,11 @@ def test_a_port_with_a_listener_is_not_free() -> None:
         assert not machine.is_free("127.0.0.1", port)
 
 
+def test_an_address_that_is_not_this_machines_is_a_wrong_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"cannot listen on '192\.0\.2\.1'"):
+        machine.any_free("192.0.2.1")  # set aside for documentation, RFC 5737
+
+
 def test_no_driver_is_found_where_there_is_none(tmp_path: Path) -> None:
     assert machine.driver(tmp_path, {}) is None
     assert machine.driver(tmp_path, {"LD_LIBRARY_PATH": f"{tmp_path}:"}) is None
@@ -214,8 +219,10 @@ def test_tokens_are_made_once(tmp_path: Path) -> None:
 
 def test_a_second_one_is_told_who_has_the_directory(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
+    with pytest.raises(AlreadyRunning, match="still starting"):
+        StateDirectory(tmp_path)
     state.say("http://127.0.0.1:8501")
-    with pytest.raises(AlreadyRunning, match=rf"process {os.getpid()}, pages at http://127"):
+    with pytest.raises(AlreadyRunning, match=rf"process {os.getpid()} \(pages at http://127"):
         StateDirectory(tmp_path)
     state.release()
     StateDirectory(tmp_path).release()
