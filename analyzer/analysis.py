@@ -86,9 +86,10 @@ class Analysis:
             self._fleet.forget(reading.now)
             window = self._window(reading)
             self._woken = set()
-            standing = self._book.standing()
+            book = self._book
         found = {d.name: d.find(window) for d in self._detectors}
-        seen = sight(window, [f for findings in found.values() for f in findings], standing)
+        findings = [finding for them in found.values() for finding in them]
+        seen = sight(window, findings, book.standing(), book.believed(fresh=True))
         slow = [f for d in self._detectors if not d.reads_events for f in found[d.name]]
         with self._lock:
             self._reading = reading
@@ -103,7 +104,8 @@ class Analysis:
             found = [f for d in self._detectors if d.reads_events for f in d.find(window)]
             found += self._slow.get(node, ())
             standing = [i for i in self._book.standing() if i.subject.of_node() == node]
-            seen = replace(sight(window, found, standing), only=node, fresh=False)
+            seen = sight(window, found, standing, self._book.believed(fresh=False))
+            seen = replace(seen, only=node, fresh=False)
             self._woken.add(node)
             self._conclude(seen, now)
 

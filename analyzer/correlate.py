@@ -1,7 +1,7 @@
 """Findings become candidates for incidents: one per cause, with who is hit."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpuvigil.clock import to_text
@@ -49,6 +49,9 @@ class Sight:
         return node not in self.without and self.only in {None, node}
 
 
+# A node that is later than this may be silent: what it no longer says is not over.
+_TICKS = 3
+
 # A cause hides what follows from it. "here" is the cause's own subject, "below" what is on its node.
 _ALL = frozenset(FAULTS)
 _HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
@@ -72,8 +75,17 @@ def hides(cause: Finding, fault: str, subject: Subject) -> bool:
     return fault in faults and place == cause.subject
 
 
-def sight(window: Window, findings: Iterable[Finding], standing: Iterable[Incident]) -> Sight:
-    """What this window says about the fleet and about the incidents that are not over."""
+def sight(
+    window: Window,
+    findings: Iterable[Finding],
+    standing: Iterable[Incident],
+    believed: Collection[str] = frozenset(),
+) -> Sight:
+    """What this window says about the fleet and about the incidents that are not over.
+
+    `believed`: fingerprints for which one look is enough. A cause that is seen for the first time
+    and is not certain hides nothing yet.
+    """
     by_node: dict[Subject, list[Finding]] = defaultdict(list)
     for finding in _distinct(findings):
         by_node[finding.subject.of_node()].append(finding)
@@ -84,15 +96,16 @@ def sight(window: Window, findings: Iterable[Finding], standing: Iterable[Incide
     candidates: dict[str, Candidate] = {}
     covered: dict[str, str] = {}
     for node, found in by_node.items():
+        causes = [f for f in found if f.certain or f.fingerprint in believed]
         for cause in found:
-            root = _root(cause.fault, cause.subject, found)
+            root = _root(cause.fault, cause.subject, causes)
             if root is not None:
                 covered[cause.fingerprint] = _covered_by(window, root)
                 continue
             hidden = [
-                f for f in found if f is not cause and _root(f.fault, f.subject, found) is cause
+                f for f in found if f is not cause and _root(f.fault, f.subject, causes) is cause
             ]
-            followers = [i for i in incidents[node] if _root(i.fault, i.subject, found) is cause]
+            followers = [i for i in incidents[node] if _root(i.fault, i.subject, causes) is cause]
             covered.update({i.fingerprint: _covered_by(window, cause) for i in followers})
             who = impact(window, cause, held)
             candidates[cause.fingerprint] = _candidate(window, cause, hidden, followers, who)
@@ -119,9 +132,15 @@ def is_visible(window: Window, incident: Incident) -> bool:
     heard = hearing(window, node)
     if incident.fault == "node_silent" or heard is Hearing.NOT_PLAYED:
         return heard is not Hearing.UNSURE
-    if heard is not Hearing.HEARD:
+    if heard is not Hearing.HEARD or not _is_punctual(window, node):
         return False
     return window.newest(subject) is not None or not _is_part(window, subject)
+
+
+def _is_punctual(window: Window, node: Subject) -> bool:
+    """Whether the node's numbers go on to come: it may have fallen silent only now."""
+    missing = window.now - window.heard[node.key]
+    return missing.total_seconds() <= _TICKS * window.tick_seconds(node)
 
 
 def _is_part(window: Window, subject: Subject) -> bool:

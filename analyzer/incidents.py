@@ -47,6 +47,12 @@ class Book:
         """Incidents whose fault is believed to be there now."""
         return tuple(e.incident for e in self.entries.values() if e.state in STANDING)
 
+    def believed(self, fresh: bool) -> frozenset[str]:
+        """Fingerprints that one more look opens, or that are open: of suspects only a fresh one."""
+        return frozenset(
+            key for key, e in self.entries.items() if fresh or e.state is not State.SUSPECT
+        )
+
     def written(self) -> dict[str, Incident]:
         """The incidents that the hub must have, by id."""
         return {

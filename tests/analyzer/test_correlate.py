@@ -9,17 +9,20 @@ from analyzer.detector import DETECTORS
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import EventKind, Finding, Incident, Severity, Subject, fingerprint
 
-from .scene import NOON, Scene, allocation, event, gpu, healthy, inventory, node, port
+from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, inventory, node, port
 
 SECOND = timedelta(seconds=1)
+PATIENT = replace(SETTINGS, silent_after_seconds=60.0)
 LOST = {"up": 0, "unmeasured_reason": 3}
 SILENT = {"up": None, "utilization_percent": None, "unmeasured_reason": 4}
 
 
-def seen(scene: Scene, standing: Sequence[Incident] = ()) -> Sight:
+def seen(scene: Scene, standing: Sequence[Incident] = (), *, again: bool = True) -> Sight:
+    """What a look says; `again`: all that is found had been seen before."""
     window = scene.window()
     findings: list[Finding] = [found for d in DETECTORS for found in d.find(window)]
-    return sight(window, findings, standing)
+    believed = {finding.fingerprint for finding in findings} if again else set()
+    return sight(window, findings, standing, believed)
 
 
 def incident(fault: str, subject: Subject, since: timedelta = -60 * SECOND) -> Incident:
@@ -122,6 +125,14 @@ def test_what_stands_is_hidden_also_when_it_can_no_longer_be_seen() -> None:
     assert candidate.severity is Severity.CRITICAL
 
 
+def test_a_cause_hides_nothing_before_it_is_believed() -> None:
+    scene = lost(healthy())
+    scene = replace(scene, heard={**scene.heard, node().key: NOON - 60 * SECOND})
+    first = seen(scene, [incident("gpu_lost", gpu())], again=False)
+    assert sorted(c.finding.fault for c in first.candidates.values()) == ["gpu_lost", "node_silent"]
+    assert first.covered == {}
+
+
 def test_a_silent_driver_hides_its_silent_gpus_and_no_port() -> None:
     scene = healthy().changed(node(), {"driver_answering": 0}, 15)
     scene = scene.changed(gpu(), SILENT, 25).changed(gpu(1, 1), SILENT, 25)
@@ -165,6 +176,8 @@ def test_without_data_nothing_can_be_said() -> None:
     assert seen(healthy(), [old]).unknown == frozenset()
     rowless = healthy().without(lambda sample: sample.subject == gpu())
     assert seen(rowless, [old]).unknown == {old.fingerprint}
+    slow = replace(healthy(), heard={node().key: NOON - 31 * SECOND}, settings=PATIENT)
+    assert seen(slow, [old]).unknown == {old.fingerprint}
     unheard = replace(healthy(), heard={}, listening_since=NOON - SECOND)
     assert seen(unheard, [old]).unknown == {old.fingerprint}
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import pytest
 
 from gpuvigil.clock import to_ns, to_text
 from gpuvigil.hub import Hub
-from gpuvigil.lineprotocol import encode
-from gpuvigil.model import EventKind, Incident, RecordKind, Subject, Transition
+from gpuvigil.lineprotocol import Value, encode
+from gpuvigil.model import EventKind, Incident, Record, RecordKind, Subject, Transition
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
@@ -88,17 +89,213 @@ def incidents(hub: Hub) -> list[Incident]:
     return [Incident.from_record(record) for record in hub.records(RecordKind.INCIDENT)]
 
 
-def send(hub: Hub, number: int, lines: Mapping[Subject, Mapping[str, object]], sequence: int) -> None:
-    """One body of a node, as its collector sends it."""
-    at = to_ns(now())
-    body = b"".join(line(subject, fields, at) for subject, fields in lines.items())
+def send(
+    hub: Hub,
+    sequence: int,
+    rows: Mapping[Subject, Mapping[str, Value | None]],
+    cluster: str = "c",
+) -> None:
+    """One body of node-1, as its collector sends it."""
+    at = now()
+    lines = [encode(s.kind, _tags(s), fields, to_ns(at)) for s, fields in rows.items()]
     headers = {
-        "Gpuvigil-Cluster": "c",
-        "Gpuvigil-Node": f"node-{number}",
+        "Gpuvigil-Cluster": cluster,
+        "Gpuvigil-Node": "node-1",
         "Gpuvigil-Boot": "b",
         "Gpuvigil-Lane": "live",
         "Gpuvigil-Sequence": str(sequence),
-        "Gpuvigil-Sent-At": to_text(now()),
+        "Gpuvigil-Sent-At": to_text(at),
         "Gpuvigil-Version": "1",
     }
+    body = "\n".join(line for line in lines if line).encode()
     hub.request("POST", "/api/v2/write?precision=ns", body, headers)
+
+
+def healthy_rows() -> dict[Subject, Mapping[str, Value | None]]:
+    return {node(): NODE_FIELDS, gpu(1, 0): GPU_FIELDS, gpu(1, 1): {**GPU_FIELDS, "index": 1}}
+
+
+def xid_now(code: int, subject: Subject | None = None) -> Record:
+    return event(EventKind.XID, subject or gpu(), now(), code).to_record()
+
+
+# --- from an event to a transition ----------------------------------------------------------------
+
+
+def test_an_event_becomes_a_transition_at_once(hub: HubProcess, analyzer: Analyzer) -> None:
+    client = hub.hub()
+    collector = hub.collector_hub()
+    collector.write_records([inventory(node()).to_record(), allocation(gpu()).to_record()])
+    seconds: list[float] = []
+    for code in (48, 95, 140):
+        sent = time.monotonic()
+        collector.write_records([xid_now(code, gpu(1, code))])
+        wait_until("a transition", lambda: len(transitions(client)) > len(seconds))
+        seconds.append(time.monotonic() - sent)
+    assert max(seconds) < 1.0
+    made = transitions(client)
+    assert {(t.from_state, t.to_state, t.number) for t in made} == {("suspect", "open", 1)}
+    assert {record.id for record in client.records(RecordKind.INCIDENT)} == {
+        t.incident for t in made
+    }
+
+
+def test_a_cure_resolves_the_same_incident_at_once(hub: HubProcess, analyzer: Analyzer) -> None:
+    client = hub.hub()
+    send(client, 1, healthy_rows())
+    client.write_records([inventory(node()).to_record(), xid_now(48)])
+    wait_until("it opens", lambda: len(transitions(client)) == 1)
+    client.write_records([event(EventKind.GPU_RESET, gpu(), now()).to_record()])
+    wait_until("it ends", lambda: len(transitions(client)) == 2, 5)
+    opened, ended = transitions(client)
+    assert (ended.incident, ended.number) == (opened.incident, 2)
+    assert ended.reason.startswith("cured: gpu reset")
+    (incident,) = incidents(client)
+    assert (incident.state, incident.version) == ("resolved", 2)
+
+
+def test_the_transition_shows_the_impact(hub: HubProcess, analyzer: Analyzer) -> None:
+    client = hub.hub()
+    held = [allocation(gpu(1, index), "job 1042").to_record() for index in (0, 1)]
+    client.write_records([inventory(node()).to_record(), *held])
+    client.write_records([xid_now(79)])
+    wait_until("it opens", lambda: incidents(client))
+    (incident,) = incidents(client)
+    assert incident.title == "GPU fell off the bus"
+    assert incident.label == "node-1 GPU 0"
+    assert incident.impact.text == "job 1042 of alice: 2 GPUs on 1 node wait for this one"
+
+
+# --- from numbers to a transition -----------------------------------------------------------------
+
+
+def test_numbers_become_incidents_and_a_silent_node_covers_them(
+    hub: HubProcess, analyzer: Analyzer
+) -> None:
+    client = hub.hub()
+    own = replace(inventory(node()), tick_seconds=0.2)
+    client.write_records([own.to_record(), allocation(gpu(1, 1)).to_record()])
+    idle = {**GPU_FIELDS, "utilization_percent": 0, "memory_utilization_percent": 0}
+    lost = {"up": 0, "unmeasured_reason": 3, "index": 0}
+    sequence = 0
+
+    def two_incidents() -> bool:
+        nonlocal sequence
+        sequence += 1
+        send(client, sequence, {node(): NODE_FIELDS, gpu(): lost, gpu(1, 1): idle})
+        time.sleep(0.1)
+        return {i.fault for i in incidents(client)} == {"gpu_lost", "gpu_idle_held"}
+
+    wait_until("lost and idle", two_incidents)
+
+    def covered() -> bool:
+        return {i.state for i in incidents(client) if i.fault != "node_silent"} == {"resolved"}
+
+    wait_until("the node is silent and covers both", covered)
+    (silent,) = (i for i in incidents(client) if i.fault == "node_silent")
+    assert silent.severity.value == "critical"
+    assert "node-1 GPU 0: GPU fell off the bus" in silent.covers
+    ended = [t.reason for t in transitions(client) if t.to_state == "resolved"]
+    assert set(ended) == {"covered by node-1: Node stopped reporting"}
+
+
+def test_the_pulse_says_how_the_analyzer_does(hub: HubProcess, analyzer: Analyzer) -> None:
+    client = hub.hub()
+    send(client, 1, healthy_rows())
+
+    def beats() -> bool:
+        (pulse,) = client.records(RecordKind.PULSE)
+        return pulse.id == "analyzer" and pulse.body["subjects"] == 3
+
+    wait_until("the pulse counts three subjects", beats)
+    (pulse,) = client.records(RecordKind.PULSE)
+    assert pulse.body["newest_at"] is not None
+    assert 0.0 < pulse.body["pass_seconds"] < 5.0
+    later = wait_until("the next beat", lambda: client.records(RecordKind.PULSE))
+    assert later[0].version >= pulse.version
+
+
+# --- when something is killed ---------------------------------------------------------------------
+
+
+def test_a_killed_hub_delays_a_transition_and_doubles_none(
+    hub: HubProcess, analyzer: Analyzer
+) -> None:
+    client = hub.hub()
+    client.write_records([inventory(node()).to_record(), xid_now(48)])
+    wait_until("the first opens", lambda: len(transitions(client)) == 1)
+    client.write_records([xid_now(48, gpu(1, 1))])
+    hub.kill()
+    wait_until("the analyzer says so", lambda: "cannot go on" in analyzer.log.read_text())
+    time.sleep(0.5)
+    hub.start()
+    client = hub.hub()
+    wait_until("the second opens", lambda: len(transitions(client)) == 2)
+    client.write_records([xid_now(95, gpu(1, 2))])
+    wait_until("a third opens", lambda: len(transitions(client)) == 3)
+    time.sleep(1.0)
+    assert len(incidents(client)) == len(transitions(client)) == 3
+    complaints = analyzer.log.read_text().count("cannot go on")
+    assert complaints <= 2 * 2, "one line per thread and outage"
+    assert analyzer.end() == 0
+
+
+def test_an_analyzer_that_starts_again_goes_on_where_it_was(
+    hub: HubProcess, analyzer: Analyzer
+) -> None:
+    client = hub.hub()
+    client.write_records([inventory(node()).to_record(), xid_now(48)])
+    wait_until("it opens", lambda: len(transitions(client)) == 1)
+    analyzer.end(signal.SIGKILL)
+    client.write_records([xid_now(95, gpu(1, 1))])
+    analyzer.start()
+    wait_until("what came meanwhile opens", lambda: len(transitions(client)) == 2)
+    client.write_records([event(EventKind.GPU_RESET, gpu(), now()).to_record()])
+    wait_until("the old one ends", lambda: len(transitions(client)) == 3)
+    numbers = sorted((t.incident, t.number) for t in transitions(client))
+    assert len(set(numbers)) == 3
+    assert len(incidents(client)) == 2
+
+
+def test_a_record_that_cannot_be_read_stops_nothing(hub: HubProcess, analyzer: Analyzer) -> None:
+    client = hub.hub()
+    strange = replace(xid_now(48), id="strange", body={"event": "of a newer version"})
+    client.write_records([strange])
+    client.write_records([xid_now(48)])
+    wait_until("the good one opens", lambda: len(transitions(client)) == 1)
+    assert "strange" in analyzer.log.read_text()
+    analyzer.end(signal.SIGKILL)
+    analyzer.start()
+    client.write_records([xid_now(95, gpu(1, 1))])
+    wait_until("it opens after a restart too", lambda: len(transitions(client)) == 2)
+
+
+def test_without_its_token_the_analyzer_says_so_in_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuvigil", "analyze", "--config", str(config)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert done.returncode == 2
+    assert "service_token_file" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_event_that_comes_late_from_a_spool_is_marked(
+    hub: HubProcess, analyzer: Analyzer
+) -> None:
+    client = hub.hub()
+    client.write_records([inventory(node()).to_record()])
+    old = event(EventKind.XID, gpu(), now() - timedelta(minutes=10), 48)
+    client.write_records([old.to_record(), xid_now(48, gpu(1, 1))])
+    wait_until("both open", lambda: len(incidents(client)) == 2)
+    assert {i.subject: i.late for i in incidents(client)} == {gpu(): True, gpu(1, 1): False}
+
+
+def _tags(subject: Subject) -> dict[str, str]:
+    tags = {"cluster": subject.cluster, "node": subject.node}
+    return {**tags, "uuid": subject.gpu, "model": "H100"} if subject.gpu else tags
