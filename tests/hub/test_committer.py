@@ -79,7 +79,7 @@ def test_what_was_seen_is_known_after_opening_again_also_when_compacted(tmp_path
 
 
 def test_a_body_that_breaks_the_store_does_not_take_its_neighbours_down(store: Fussy) -> None:
-    settings = HubSettings(commit_seconds=0.2)
+    settings = HubSettings(retention_hours=1_000_000.0)
     committer = Committer(store, settings, SystemClock(), Counters())
     told: dict[str, list[Outcome]] = {name: [] for name in ("a", "poison", "b")}
     for name, outcomes in told.items():
