@@ -1,0 +1,299 @@
+"""The shipper against a real HTTP server that answers well, badly, late or not at all."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from collector.envelope import Sender
+from collector.shipper import Gate, Shipper
+from collector.spool import Body, Spool
+from gpuvigil.clock import ManualClock, SystemClock, from_text
+from gpuvigil.errors import ConfigError
+from gpuvigil.hub import Hub
+from gpuvigil.model import Event, EventKind, RecordKind, Subject
+from tests.collector.receiver import Receiver, Reply, Request, as_a_hub, refusing
+from tests.polling import wait_until
+from tests.servers import HubProcess
+
+NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
+SENDER = Sender(cluster="c", node="n1", boot="b1")
+NODE = Subject(cluster="c", node="n1")
+MIB = 1024 * 1024
+
+
+class Shipping:
+    """A spool with a shipper in its thread; a context manager."""
+
+    def __init__(self, directory: Path, url: str, connections: int = 4) -> None:
+        self.spool = Spool(directory, MIB)
+        self.token = "first"
+        self.shipper = Shipper(
+            self.spool,
+            url,
+            lambda: self.token,
+            SystemClock(),
+            connections=connections,
+            chance=lambda: 0.0,
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.shipper.run, args=(self._stop,))
+
+    def __enter__(self) -> "Shipping":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.fixture
+def shipping(tmp_path: Path, receiver: Receiver) -> Iterator[Shipping]:
+    with Shipping(tmp_path / "spool", receiver.url) as shipping:
+        yield shipping
+
+
+def telemetry(number: int, seconds: float = 0.0) -> Body:
+    return SENDER.telemetry([f"x a={number}"], NOW + timedelta(seconds=seconds))
+
+
+def events(*codes: int) -> Body:
+    made = [
+        Event(kind=EventKind.XID, subject=NODE, at=NOW, id=f"xid {code}", xid=code)
+        for code in codes
+    ]
+    return SENDER.records([event.to_record() for event in made], NOW)
+
+
+def contents(requests: list[Request]) -> list[bytes]:
+    return [request.content for request in requests if not request.is_records]
+
+
+def only_telemetry(behave: Callable[[Request], Reply | None]) -> Callable[[Request], Reply | None]:
+    return lambda request: as_a_hub(request) if request.is_records else behave(request)
+
+
+def test_a_body_carries_who_sent_it_when(shipping: Shipping, receiver: Receiver) -> None:
+    shipping.spool.put(telemetry(1))
+    wait_until("the body", lambda: receiver.accepted)
+    (request,) = receiver.accepted
+    assert request.path == "/api/v2/write?precision=ns"
+    assert request.identity == ("n1", "b1", "live", "1")
+    assert request.headers["Gpuvigil-Cluster"] == "c"
+    assert request.headers["Gpuvigil-Version"]
+    assert request.headers["Authorization"] == "Token first"
+    sent_at = from_text(request.headers["Gpuvigil-Sent-At"])
+    assert abs((datetime.now(timezone.utc) - sent_at).total_seconds()) < 5
+
+
+def test_an_event_does_not_wait_for_telemetry_that_waits_for_its_commit(
+    shipping: Shipping, receiver: Receiver
+) -> None:
+    commit = threading.Event()
+
+    def slow(request: Request) -> Reply:
+        commit.wait(10)
+        return as_a_hub(request)
+
+    receiver.behave = only_telemetry(slow)
+    for number in range(8):
+        shipping.spool.put(telemetry(number))
+    wait_until("telemetry under way", lambda: len(receiver.attempts) == 4)
+    put_at = time.monotonic()
+    shipping.spool.put(events(79))
+    wait_until("the event", lambda: receiver.records("event"))
+    took = next(r.at for r in receiver.accepted if r.is_records) - put_at
+    commit.set()
+    assert took < 0.05
+    wait_until("all telemetry", lambda: len(contents(receiver.accepted)) == 8)
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        refusing(401, "wrong token"),
+        refusing(403, "not allowed"),
+        refusing(404, "no such bucket"),
+        refusing(429, "queue is full", Retry_After="0"),
+        refusing(500),
+        refusing(503, "stopping"),
+        lambda _: Reply(status=200, body=b"<html>please sign in</html>"),
+        lambda _: Reply(status=302, headers={"Location": "http://127.0.0.1:1/"}),
+        lambda _: None,
+    ],
+    ids=["401", "403", "404", "429", "500", "503", "html", "redirect", "nothing"],
+)
+def test_nothing_is_lost_while_the_hub_takes_nothing(
+    shipping: Shipping, receiver: Receiver, behave: Callable[[Request], Reply | None]
+) -> None:
+    receiver.behave = behave
+    for number in range(3):
+        shipping.spool.put(telemetry(number))
+    shipping.spool.put(events(48))
+    wait_until("attempts in vain", lambda: len(receiver.attempts) >= 3)
+    wait_until("it to be seen", lambda: not shipping.shipper.reachable)
+    receiver.behave = as_a_hub
+    wait_until("all bodies", lambda: len(receiver.accepted) == 4)
+    assert sorted(contents(receiver.accepted)) == [b"x a=0", b"x a=1", b"x a=2"]
+    assert len(receiver.records("event")) == 1
+    wait_until("an empty spool", lambda: shipping.spool.bytes == 0)
+    assert shipping.spool.dropped == 0
+    wait_until("it to be seen", lambda: shipping.shipper.reachable)
+    # What was tried before kept its name, so that the hub can tell a duplicate.
+    first = {r.content: r.identity for r in reversed(receiver.attempts)}
+    assert all(first[r.content] == r.identity for r in receiver.accepted)
+
+
+def test_a_new_token_is_used_at_once(shipping: Shipping, receiver: Receiver) -> None:
+    receiver.behave = lambda request: (
+        as_a_hub(request)
+        if request.headers["Authorization"] == "Token second"
+        else Reply(status=401)
+    )
+    shipping.spool.put(telemetry(1))
+    wait_until("a refusal", lambda: receiver.attempts)
+    shipping.token = "second"
+    wait_until("the body", lambda: receiver.accepted)
+
+
+def test_a_hub_that_is_not_there_is_met_when_it_comes(tmp_path: Path, receiver: Receiver) -> None:
+    spare = Receiver()
+    spare.behave = as_a_hub
+    url = spare.url
+    spare._server.server_close()
+    with Shipping(tmp_path / "spool", url) as shipping:
+        shipping.spool.put(telemetry(1))
+        wait_until("the body on disk", lambda: shipping.spool.bytes > 0)
+    # The port was only lent: what waits goes elsewhere after a restart.
+    with Shipping(tmp_path / "spool", receiver.url):
+        wait_until("the body", lambda: contents(receiver.accepted) == [b"x a=1"])
+
+
+def test_lines_refused_with_400_are_counted_and_the_body_is_not_sent_again(
+    shipping: Shipping, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = b'{"code": "invalid", "message": "partial write", "lines": [{"number": 2, "reason": "no measurement"}]}'
+    receiver.behave = lambda _: Reply(status=400, body=body)
+    with caplog.at_level(logging.WARNING, "gpuvigil"):
+        shipping.spool.put(telemetry(1))
+        wait_until("the count", lambda: shipping.shipper.refused_lines)
+    assert shipping.shipper.refused_lines == 1
+    assert 'count=1 first="no measurement"' in caplog.text
+    receiver.behave = as_a_hub
+    shipping.spool.put(telemetry(2))
+    wait_until("the next body", lambda: receiver.accepted)
+    assert len(receiver.attempts) == 2
+
+
+def test_a_body_too_large_is_dropped_and_counted(
+    shipping: Shipping, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.behave = refusing(413, "larger than 10 bytes")
+    with caplog.at_level(logging.ERROR, "gpuvigil"):
+        shipping.spool.put(telemetry(1))
+        wait_until("the drop", lambda: shipping.spool.dropped == 1)
+        wait_until("the line", lambda: "larger than 10 bytes" in caplog.text)
+    receiver.behave = as_a_hub
+    shipping.spool.put(telemetry(2))
+    wait_until("the next body", lambda: contents(receiver.accepted) == [b"x a=2"])
+
+
+def test_one_bad_record_does_not_cost_its_neighbours(
+    shipping: Shipping, receiver: Receiver
+) -> None:
+    receiver.behave = lambda request: (
+        Reply(status=400) if b'"xid 13"' in request.content else as_a_hub(request)
+    )
+    shipping.spool.put(events(79, 13, 48))
+    wait_until("the good ones", lambda: len(receiver.records("event")) == 2)
+    wait_until("the bad one counted", lambda: shipping.spool.dropped == 1)
+    assert {event["id"] for event in receiver.records("event")} == {"xid 79", "xid 48"}
+
+
+def test_live_bodies_stay_fresh_while_the_backlog_drains(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    spool = Spool(tmp_path / "spool", MIB, memory_bytes=0)
+    for number in range(20):
+        spool.put(telemetry(number, number))
+    spool.close()
+
+    def slow(request: Request) -> Reply:
+        time.sleep(0.05)
+        return as_a_hub(request)
+
+    receiver.behave = slow
+    with Shipping(tmp_path / "spool", receiver.url, connections=2) as shipping:
+        wait_until("the drain's begin", lambda: len(receiver.accepted) > 2)
+        shipping.spool.put(telemetry(100, 100))
+        wait_until("everything", lambda: len(receiver.accepted) == 21)
+    assert contents(receiver.accepted).index(b"x a=100") < 8
+
+
+def test_what_is_not_acknowledged_at_the_end_is_on_disk(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.behave = refusing(503)
+    with Shipping(tmp_path / "spool", receiver.url) as shipping:
+        for number in range(3):
+            shipping.spool.put(telemetry(number))
+    assert len(list((tmp_path / "spool").glob("*.body"))) == 3
+    receiver.behave = as_a_hub
+    with Shipping(tmp_path / "spool", receiver.url):
+        wait_until("all bodies", lambda: len(receiver.accepted) == 3)
+
+
+def test_an_address_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"hub\.url"):
+        Shipping(tmp_path / "spool", "hub:8428")
+
+
+def test_the_gate_spreads_attempts_and_lets_one_at_a_time_try() -> None:
+    clock = ManualClock(NOW)
+    gate = Gate(clock, lambda: 1.0)
+    assert gate.enter()
+    assert gate.failed(None)
+    clock.advance(0.37)
+    assert not gate.enter()
+    clock.advance(0.01)
+    assert gate.enter()
+    # Until this attempt's answer is in, nobody else tries.
+    assert not gate.enter()
+    assert not gate.failed(retry_after_seconds=20.0)
+    clock.advance(29.9)
+    assert not gate.enter()
+    clock.advance(0.2)
+    assert gate.enter()
+    assert gate.succeeded()
+    assert gate.enter()
+    assert gate.enter()
+
+
+@pytest.mark.server
+def test_the_real_hub_takes_everything_once_also_when_killed_in_the_middle(tmp_path: Path) -> None:
+    with HubProcess(tmp_path / "hub") as hub:
+        token = hub.collector_token
+        with Shipping(tmp_path / "spool", hub.url) as shipping:
+            shipping.token = token
+            for number in range(10):
+                shipping.spool.put(_row(number))
+            hub.kill()
+            for number in range(10, 20):
+                shipping.spool.put(_row(number))
+            shipping.spool.put(events(79))
+            hub.start()
+            client: Hub = hub.hub()
+            wait_until("the event", lambda: client.records(RecordKind.EVENT))
+            wait_until("an empty spool", lambda: shipping.spool.oldest_seconds(NOW) == 0.0)
+            wait_until("all rows", lambda: client.status()["store"]["rows"] == 20)
+        assert shipping.shipper.refused_lines == 0
+        assert shipping.spool.dropped == 0
+
+
+def _row(number: int) -> Body:
+    at = NOW + timedelta(seconds=number)
+    line = f"node,cluster=c,node=n1 load_average={number}.5 {int(at.timestamp()) * 10**9}"
+    return SENDER.telemetry([line], at)
