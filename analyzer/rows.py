@@ -18,7 +18,7 @@ class Rows:
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
-        self._numbers: dict[Subject, int] | None = None
+        self._numbers: dict[tuple[str, ...], int] | None = None
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -35,8 +35,12 @@ class Rows:
     def get(self, subject: Subject) -> Row | None:
         """The row of one subject, None when it has none."""
         if self._numbers is None:
-            self._numbers = {key: number for number, key in enumerate(self._subjects())}
-        number = self._numbers.get(subject)
+            columns = [
+                self.table[tag].to_pylist() for tag in _TAGS if tag in self.table.column_names
+            ]
+            self._numbers = {tags: n for n, tags in enumerate(zip(*columns, strict=True))}
+        named = (subject.cluster, subject.node, subject.gpu, subject.device, subject.port)
+        number = self._numbers.get(tuple(part for part in named if part is not None))
         return None if number is None else self.table.slice(number, 1).to_pylist()[0]
 
     def of_node(self, node: Subject) -> "Rows":
@@ -47,12 +51,6 @@ class Rows:
             pc.equal(self.table["node"], node.node), pc.equal(self.table["cluster"], node.cluster)
         )
         return Rows(self.table.filter(same))
-
-    def _subjects(self) -> Iterator[Subject]:
-        tags = [name for name in _TAGS if name in self.table.column_names]
-        columns = [self.table[name].to_pylist() for name in tags]
-        for values in zip(*columns, strict=True):
-            yield subject_of(dict(zip(tags, values, strict=True)))
 
 
 _TAGS = ("cluster", "node", "uuid", "device", "port")
