@@ -30,6 +30,10 @@ def _setting(default: Any, text: str) -> Any:
     return field(default_factory=lambda: default, metadata={"text": text})
 
 
+# Where a service keeps its state unless told otherwise; `gpuvigil up` tells it otherwise.
+STATE = Path("/var/lib/gpuvigil")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSettings:
     """The hub, and how everybody reaches it."""
@@ -37,7 +41,7 @@ class HubSettings:
     url: str = _setting("http://127.0.0.1:8428", "where collectors and services reach the hub")
     listen: str = _setting("127.0.0.1", "address the hub listens on")
     port: int = _setting(8428, "port the hub listens on; 0 takes a free one")
-    data_directory: Path = _setting(Path("data"), "where the store and the records live")
+    data_directory: Path = _setting(STATE / "hub", "where the store and the records live")
     bucket: str = _setting("gpuvigil", "the one bucket of the InfluxDB-compatible write path")
     collector_token_file: Path | None = _setting(
         None, "token that may write telemetry, events, allocations, inventory"
@@ -73,7 +77,7 @@ class CollectorSettings:
     gpus: bool = _setting(True, "read NVIDIA GPUs")
     sysfs_root: Path = _setting(Path("/sys"), "where sysfs is mounted")
     proc_root: Path = _setting(Path("/proc"), "where procfs is mounted")
-    spool_directory: Path = _setting(Path("spool"), "where bodies wait while the hub is away")
+    spool_directory: Path = _setting(STATE / "spool", "where bodies wait while the hub is away")
     spool_bytes: int = _setting(
         256 * 1024 * 1024, "most bytes that may wait; the oldest are dropped and counted"
     )
@@ -90,10 +94,11 @@ class SimulatorSettings:
     tick_seconds: float = _setting(1.0, "simulated numbers are read and sent this often")
     seed: int = _setting(1, "the same seed gives the same cluster")
     faults_file: Path = _setting(
-        Path("faults.json"), "what `gpuvigil inject` writes and the simulated sensors read"
+        STATE / "simulator" / "faults.json",
+        "what `gpuvigil inject` writes and the simulated sensors read",
     )
     spool_directory: Path = _setting(
-        Path("simulator-spool"), "where simulated bodies wait while the hub is away"
+        STATE / "simulator" / "spool", "where simulated bodies wait while the hub is away"
     )
 
 
@@ -170,7 +175,7 @@ class DashboardSettings:
     port: int = _setting(8501, "port the pages are served on; 0 takes a free one")
     refresh_seconds: float = _setting(2.0, "an open page renews itself this often")
     secrets_directory: Path = _setting(
-        Path("secrets"), "where the sign-in secret and the one-time tokens live"
+        STATE / "secrets", "where the sign-in secret and the one-time tokens live"
     )
     session_hours: float = _setting(168.0, "a sign-in lasts this long")
 

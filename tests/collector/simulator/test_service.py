@@ -35,7 +35,9 @@ class ShortClock(ManualClock):
 
 def config_in(folder: Path, nodes: int = 2) -> Config:
     path = folder / "gpuvigil.toml"
-    path.write_text(f"[simulator]\nnodes = {nodes}\n")
+    path.write_text(
+        f"[simulator]\nnodes = {nodes}\nfaults_file = 'faults.json'\nspool_directory = 'spool'\n"
+    )
     return load(path, {})
 
 
