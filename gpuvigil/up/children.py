@@ -174,13 +174,26 @@ class Family:
 
 
 class Hurry:
-    """Whether the user has asked a second time."""
+    """Whether the user has asked to stop a second time.
+
+    A terminal, a shell and make may each pass on one Ctrl-C: what comes at once is one request.
+    """
+
+    SECONDS = 0.5
 
     def __init__(self) -> None:
-        self.requests = 0
+        self._first: float | None = None
+        self._asked_again = False
+
+    def ask(self, now: float) -> None:
+        """A request, at monotonic `now`."""
+        if self._first is None:
+            self._first = now
+        elif now - self._first >= self.SECONDS:
+            self._asked_again = True
 
     def __call__(self) -> bool:
-        return self.requests > 1
+        return self._asked_again
 
 
 def _rotate(path: Path) -> None:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from .. import lifeline
@@ -19,64 +18,18 @@ from ..config import read_secret
 from ..door import new_link
 from ..errors import GpuvigilError
 from ..hub import Hub
-from ..statedir import CONFIG_NAME, state_directory
-from . import machine
+from ..statedir import state_directory
 from .children import WRONG_CONFIGURATION, Family, Hurry
 from .directory import StateDirectory
+from .plan import Plan, prepare
 from .readiness import Startup, answers, has_beaten, has_sent
-from .settings import (
-    Given,
-    Ports,
-    address,
-    choices,
-    effective,
-    given,
-    to_toml,
-    without_settings,
-    write_private,
-)
+from .settings import without_settings
 from .words import banner, say, where
 
-_NODES_WITHOUT_DRIVER = 16
 _LOOK_SECONDS = 0.05
 _CALM_LOOK_SECONDS = 0.2
 _STOP_SECONDS = 12.0
 _PATIENCE_SECONDS = 20.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is started: settings, addresses, services in the order of their start."""
-
-    state: StateDirectory
-    config: Path
-    hub_url: str
-    dashboard_url: str
-    service_token: Path
-    secrets: Path
-    nodes: int
-    gpus_per_node: int
-    driver: machine.Driver | None
-    notes: tuple[str, ...]
-
-    @property
-    def services(self) -> tuple[str, ...]:
-        """After the hub: the slowest to start first."""
-        simulate = ("simulate",) if self.nodes else ()
-        return ("dashboard", "collect", *simulate, "analyze", "alert")
-
-    @property
-    def example(self) -> tuple[int, int] | None:
-        """A simulated node and one of its GPUs, to try a fault on."""
-        return (min(3, self.nodes - 1), min(5, self.gpus_per_node - 1)) if self.nodes else None
-
-
-class Stopped(Exception):
-    """The user asked to stop, or a child cannot run; carries the exit code."""
-
-    def __init__(self, code: int, reason: str = "") -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -92,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         state = StateDirectory(chosen.state or state_directory())
         try:
-            return run(prepare(chosen, state), began)
+            return run(prepare(chosen.config, chosen.simulate, state), began)
         finally:
             state.release()
     except GpuvigilError as error:
@@ -106,62 +59,12 @@ def _count(text: str) -> int:
     return number
 
 
-def prepare(chosen: argparse.Namespace, state: StateDirectory) -> Plan:
-    """Decide ports, nodes and settings, and write the configuration that the children read."""
-    user = given(chosen.config)
-    driver = machine.driver(Path("/"), os.environ)
-    nodes = _nodes(chosen.simulate, user, driver)
-    wanted = user.config
-    hub_listen, dashboard_listen = wanted.hub.listen, wanted.dashboard.listen
-    hub = _port(wanted.hub.port, hub_listen, ())
-    dashboard = _port(wanted.dashboard.port, dashboard_listen, (hub,))
-    metrics = wanted.collector.metrics_port
-    if metrics >= 0:
-        metrics = _port(metrics, wanted.collector.metrics_listen, (hub, dashboard))
-    ports = Ports(hub=hub, dashboard=dashboard, metrics=metrics)
-    tree = effective(
-        user, choices(state.path, ports, nodes, (hub_listen, dashboard_listen)), ports, nodes
-    )
-    config = state.path / CONFIG_NAME
-    write_private(config, to_toml(tree))
-    return Plan(
-        state=state,
-        config=config,
-        hub_url=tree["hub"]["url"],
-        dashboard_url=address(dashboard_listen, dashboard),
-        service_token=Path(tree["hub"]["service_token_file"]),
-        secrets=Path(tree["dashboard"]["secrets_directory"]),
-        nodes=nodes,
-        gpus_per_node=wanted.simulator.gpus_per_node,
-        driver=driver,
-        notes=tuple(_moved(wanted.dashboard.port, dashboard) + _moved(wanted.hub.port, hub)),
-    )
-
-
-def _nodes(asked: int | None, user: Given, driver: machine.Driver | None) -> int:
-    if asked is not None:
-        return asked
-    if user.has("simulator", "nodes"):
-        return user.config.simulator.nodes
-    return 0 if driver else _NODES_WITHOUT_DRIVER
-
-
-def _port(wanted: int, listen: str, taken: tuple[int, ...]) -> int:
-    return machine.choose_port(
-        wanted, taken, lambda port: machine.is_free(listen, port), lambda: machine.any_free(listen)
-    )
-
-
-def _moved(wanted: int, used: int) -> list[str]:
-    return [f"Port {wanted} is taken: using {used}."] if wanted not in {0, used} else []
-
-
 def run(plan: Plan, began: float) -> int:
     """Start, supervise, stop; returns the exit code."""
     environment = without_settings(lifeline.environment())
     family = Family(plan.config, plan.state.logs, environment)
     stop, hurry = threading.Event(), Hurry()
-    with _signals(stop, hurry):
+    with _signals(hurry, stop):
         try:
             return _Run(plan, family, stop, began).until_stopped()
         finally:
@@ -171,22 +74,24 @@ def run(plan: Plan, began: float) -> int:
 
 
 @contextmanager
-def _signals(stop: threading.Event, hurry: Hurry) -> Iterator[None]:
+def _signals(hurry: Hurry, stop: threading.Event) -> Iterator[None]:
     """The first Ctrl-C, SIGTERM or hang-up asks to stop, the second to be quick."""
 
     def ask(*_: object) -> None:
-        hurry.requests += 1
+        hurry.ask(time.monotonic())
         stop.set()
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup asks to ignore it
         numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, ask) for number in numbers}
+    for number in numbers:
+        signal.signal(number, ask)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        # Everything has ended: one more Ctrl-C could only spoil the exit code.
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
 
 
 class _Run:

@@ -306,9 +306,10 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def test_the_second_request_is_to_hurry() -> None:
+def test_a_second_request_is_to_hurry_and_an_echo_of_the_first_is_not() -> None:
     hurry = Hurry()
-    hurry.requests = 1
-    assert not hurry()
-    hurry.requests = 2
+    for now in (10.0, 10.01, 10.4):
+        hurry.ask(now)
+        assert not hurry()
+    hurry.ask(10.6)
     assert hurry()

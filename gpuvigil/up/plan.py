@@ -1,0 +1,98 @@
+"""What `up` is about to start: settings, ports, services."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..statedir import CONFIG_NAME
+from . import machine
+from .directory import StateDirectory
+from .settings import (
+    Given,
+    Ports,
+    address,
+    choices,
+    effective,
+    given,
+    to_toml,
+    write_private,
+)
+
+_NODES_WITHOUT_DRIVER = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is started: settings, addresses, services in the order of their start."""
+
+    state: StateDirectory
+    config: Path
+    hub_url: str
+    dashboard_url: str
+    service_token: Path
+    secrets: Path
+    nodes: int
+    gpus_per_node: int
+    driver: machine.Driver | None
+    notes: tuple[str, ...]
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """After the hub: the slowest to start first."""
+        simulate = ("simulate",) if self.nodes else ()
+        return ("dashboard", "collect", *simulate, "analyze", "alert")
+
+    @property
+    def example(self) -> tuple[int, int] | None:
+        """A simulated node and one of its GPUs, to try a fault on."""
+        return (min(3, self.nodes - 1), min(5, self.gpus_per_node - 1)) if self.nodes else None
+
+
+def prepare(config: Path | None, simulate: int | None, state: StateDirectory) -> Plan:
+    """Decide ports, nodes and settings, and write the configuration that the children read."""
+    user = given(config)
+    driver = machine.driver(Path("/"), os.environ)
+    nodes = _nodes(simulate, user, driver)
+    wanted = user.config
+    hub_listen, dashboard_listen = wanted.hub.listen, wanted.dashboard.listen
+    hub = _port(wanted.hub.port, hub_listen, ())
+    dashboard = _port(wanted.dashboard.port, dashboard_listen, (hub,))
+    metrics = wanted.collector.metrics_port
+    if metrics >= 0:
+        metrics = _port(metrics, wanted.collector.metrics_listen, (hub, dashboard))
+    ports = Ports(hub=hub, dashboard=dashboard, metrics=metrics)
+    tree = effective(
+        user, choices(state.path, ports, nodes, (hub_listen, dashboard_listen)), ports, nodes
+    )
+    written = state.path / CONFIG_NAME
+    write_private(written, to_toml(tree))
+    return Plan(
+        state=state,
+        config=written,
+        hub_url=tree["hub"]["url"],
+        dashboard_url=address(dashboard_listen, dashboard),
+        service_token=Path(tree["hub"]["service_token_file"]),
+        secrets=Path(tree["dashboard"]["secrets_directory"]),
+        nodes=nodes,
+        gpus_per_node=wanted.simulator.gpus_per_node,
+        driver=driver,
+        notes=tuple(_moved(wanted.dashboard.port, dashboard) + _moved(wanted.hub.port, hub)),
+    )
+
+
+def _nodes(asked: int | None, user: Given, driver: machine.Driver | None) -> int:
+    if asked is not None:
+        return asked
+    if user.has("simulator", "nodes"):
+        return user.config.simulator.nodes
+    return 0 if driver else _NODES_WITHOUT_DRIVER
+
+
+def _port(wanted: int, listen: str, taken: tuple[int, ...]) -> int:
+    return machine.choose_port(
+        wanted, taken, lambda port: machine.is_free(listen, port), lambda: machine.any_free(listen)
+    )
+
+
+def _moved(wanted: int, used: int) -> list[str]:
+    return [f"Port {wanted} is taken: using {used}."] if wanted not in {0, used} else []
