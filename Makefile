@@ -39,10 +39,10 @@ test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
 
 bench: $(VENV)/dev ## measure, write benchmarks/spine.json and docs/benchmarks.md
 	$(BIN)/python -m benchmarks.spine
-	$(BIN)/python scripts/docs.py
+	$(BIN)/python -m scripts.docs
 
 docs: $(VENV)/dev ## write the tables in docs/ from the code
-	$(BIN)/python scripts/docs.py
+	$(BIN)/python -m scripts.docs
 
 wheel: $(VENV)/dev ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation

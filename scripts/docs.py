@@ -1,6 +1,6 @@
 """Write the tables in `docs/` from the code: metrics, settings, faults, the life of an incident.
 
-`python scripts/docs.py` writes them; `python scripts/docs.py --check` names those that differ.
+`python -m scripts.docs` writes them; `python -m scripts.docs --check` names those that differ.
 """
 
 import json
@@ -10,13 +10,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+from gpuvigil.config import Config, WebhookSettings
+from gpuvigil.faults import FAULTS, xids
+from gpuvigil.lifecycle import diagram
+from gpuvigil.metrics import MEASUREMENTS
 
-from gpuvigil.config import Config, WebhookSettings  # noqa: E402 - after the path is set
-from gpuvigil.faults import FAULTS, xids  # noqa: E402
-from gpuvigil.lifecycle import diagram  # noqa: E402
-from gpuvigil.metrics import MEASUREMENTS  # noqa: E402
+ROOT = Path(__file__).parent.parent
 
 
 def metrics() -> Iterator[str]:

@@ -1,7 +1,6 @@
 """What the documentation says is what the code does."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,9 @@ import tomllib
 
 from gpuvigil.cli import COMMANDS
 from gpuvigil.faults import FAULTS
+from scripts.docs import written
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from docs import written  # noqa: E402 - a script, found once its folder is on the path
 
 
 @pytest.mark.parametrize("path", sorted(written()), ids=lambda path: path.name)
