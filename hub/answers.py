@@ -1,5 +1,6 @@
 """What goes over the wire either way: whole bodies in, JSON and errors out."""
 
+import asyncio
 import json
 import zlib
 from collections.abc import Mapping
@@ -26,6 +27,9 @@ _CODES = {
 
 # Smaller bodies are inflated on the spot: a thread would cost more.
 _THREAD_FROM_BYTES = 64 * 1024
+
+# A sender that takes longer is asked to come again, so that it does not hold memory for ever.
+_BODY_SECONDS = 60
 
 
 class Refused(Exception):
@@ -75,16 +79,28 @@ async def body_of(request: Request, largest_bytes: int) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > largest_bytes:
         raise too_large(largest_bytes)
-    pieces = bytearray()
-    async for piece in request.stream():
-        pieces += piece
-        if len(pieces) > largest_bytes:
-            raise too_large(largest_bytes)
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            pieces = await _read(request, largest_bytes)
+    except TimeoutError:
+        raise Refused(503, f"the body took longer than {_BODY_SECONDS} s", 1) from None
+    except asyncio.CancelledError:
+        # Nobody but the end of the hub cancels a request.
+        raise Refused(503, "the hub stops", 1) from None
     if encoding != "gzip":
         return bytes(pieces)
     if len(pieces) < _THREAD_FROM_BYTES:
         return inflate(pieces, largest_bytes)
     return await run_in_threadpool(inflate, pieces, largest_bytes)
+
+
+async def _read(request: Request, largest_bytes: int) -> bytearray:
+    pieces = bytearray()
+    async for piece in request.stream():
+        pieces += piece
+        if len(pieces) > largest_bytes:
+            raise too_large(largest_bytes)
+    return pieces
 
 
 def inflate(packed: bytes | bytearray, largest_bytes: int) -> bytes:

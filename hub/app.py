@@ -33,8 +33,8 @@ from .tokens import App, Gate, Tokens
 
 _LOG = Log("hub")
 
-# Requests under way have this long to end; with the last commit it stays under 10 s.
-_DRAIN_SECONDS = 5
+# Requests under way have this long to end, after the last commit; all of it stays under 10 s.
+_DRAIN_SECONDS = 3
 
 # Longer than a collector's tick, so that each keeps its connection.
 _KEEP_ALIVE_SECONDS = 75
@@ -98,18 +98,7 @@ def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
 def _serve(
     parts: Parts, settings: HubSettings, listener: socket.socket, stop: threading.Event
 ) -> None:
-    server = uvicorn.Server(
-        uvicorn.Config(
-            parts.app,
-            lifespan="off",
-            ws="none",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=_DRAIN_SECONDS,
-        )
-    )
+    server = _server(parts.app)
     # In a thread of its own, uvicorn leaves the signals to us.
     thread = threading.Thread(target=server.run, args=([listener],), name="http")
     parts.committer.start()
@@ -129,6 +118,22 @@ def _serve(
         thread.join()
     if not stop.is_set():
         raise GpuvigilError("hub: the HTTP server ended; its log says why")
+
+
+def _server(app: App) -> uvicorn.Server:
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            lifespan="off",
+            ws="none",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_DRAIN_SECONDS,
+        )
+    )
 
 
 def _announce(settings: HubSettings, listener: socket.socket) -> None:

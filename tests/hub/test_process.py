@@ -143,3 +143,19 @@ def test_it_listens_where_it_was_told_and_keeps_its_data_to_its_owner(tmp_path: 
             socket.create_connection(("127.0.0.1", port), timeout=5)
         assert f"port={port}" in process.log.read_text(encoding="utf-8")
         assert stat.S_IMODE(process.data.stat().st_mode) == 0o700
+
+
+def test_a_client_in_the_middle_of_a_body_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
+    with HubProcess(tmp_path) as process:
+        port = int(process.url.rpartition(":")[2])
+        head = (
+            "POST /api/v2/write HTTP/1.1\r\nHost: hub\r\nContent-Length: 1000\r\n"
+            f"Authorization: Token {process.collector_token}\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
+            slow.sendall(head.encode() + b"node,node=n load")
+            assert ask(f"{process.url}/ping").status == 204
+            started = time.monotonic()
+            assert process.stop() == 0
+            assert time.monotonic() - started < 10
+        assert "Traceback" not in process.log.read_text(encoding="utf-8")
