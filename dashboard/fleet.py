@@ -13,6 +13,7 @@ from gpuvigil.model import GpuIdentity, GpuState, Inventory, Severity, Subject
 from gpuvigil.states import gpu_state
 
 from .facts import Facts, Row
+from .words import natural
 
 # A row arrives a commit and a hop after its tick.
 ARRIVAL = timedelta(seconds=2)
@@ -188,7 +189,10 @@ class _Fleet:
                 self.faults.setdefault(key, {})[incident.fault] = incident.severity
 
     def cluster(self, name: str) -> ClusterView:
-        subjects = sorted(node for node in self.nodes if node.cluster == name)
+        subjects = sorted(
+            (node for node in self.nodes if node.cluster == name),
+            key=lambda node: natural(node.node),
+        )
         views = {node: self._node(node) for node in subjects}
         cells = [cell for view in views.values() for cell in view.cells]
         reported = [self.inventories[node] for node in subjects if node in self.inventories]
@@ -372,7 +376,7 @@ def _blocks(
     if set(racks) - {""}:
         return tuple(
             Block(label=rack or "no rack", nodes=tuple(nodes))
-            for rack, nodes in sorted(racks.items())
+            for rack, nodes in sorted(racks.items(), key=lambda item: natural(item[0]))
         )
     nodes = tuple(views.values())
     size = 1 if len(nodes) <= BLOCKS else NODES_PER_BLOCK

@@ -32,7 +32,7 @@ def draw() -> None:
 
 
 def _live(snapshot: Snapshot) -> None:
-    view = snapshot.view()
+    view = snapshot.view(complete="gpu" in st.query_params)
     cluster = view.cluster(st.query_params.get("cluster"))
     selected = _selected(cluster)
     st.html(joined(panels.header(view, cluster), panels.banners(view.warnings)))

@@ -59,25 +59,27 @@ def strip(numbers: Strip) -> Html:
     """Six numbers; what nobody could measure is a dash with the reason."""
     looks = numbers.looks
     unknown = looks[Look.UNKNOWN]
-    asked = f"{numbers.held} of {numbers.known} known" + (f", {unknown} unknown" if unknown else "")
+    asked = f"{numbers.held:,} of {numbers.known:,} known" + (
+        f", {unknown:,} unknown" if unknown else ""
+    )
     tiles = (
         (
             "Failing GPUs",
-            str(looks[Look.FAILED]),
-            f"of {numbers.gpus}",
+            f"{looks[Look.FAILED]:,}",
+            f"of {numbers.gpus:,}",
             "failed",
             looks[Look.FAILED],
         ),
         (
             "Degraded",
-            str(looks[Look.DEGRADED]),
+            f"{looks[Look.DEGRADED]:,}",
             "work, with a fault",
             "degraded",
             looks[Look.DEGRADED],
         ),
         ("GPUs held", percent(numbers.held_percent), asked, "", 0),
         ("Used of held", percent(numbers.used_percent), "mean utilisation now", "", 0),
-        ("Held, idle now", str(looks[Look.IDLE]), "at 0 % this moment", "idle", looks[Look.IDLE]),
+        ("Held, idle now", f"{looks[Look.IDLE]:,}", "at 0 % this moment", "idle", looks[Look.IDLE]),
         ("Power", _power(numbers), _limit(numbers), "", 0),
     )
     return tag("section", *(_tile(*tile) for tile in tiles), class_="gv-strip", aria_label="Status")
@@ -102,7 +104,7 @@ def _limit(numbers: Strip) -> str:
         return "not measured"
     share = 100 * numbers.power_watts / numbers.power_limit_watts
     missing = numbers.gpus - numbers.power_measured
-    rest = f", {missing} not measured" if missing else ""
+    rest = f", {missing:,} not measured" if missing else ""
     return f"{share:.0f} % of {watts(numbers.power_limit_watts)}{rest}"
 
 
@@ -113,7 +115,7 @@ def legend(numbers: Strip) -> Html:
             "li",
             tag("i", class_=f"swatch {look.name.lower()}", aria_hidden="true"),
             f"{text} ",
-            tag("b", str(numbers.looks[look])),
+            tag("b", f"{numbers.looks[look]:,}"),
         )
         for look, text in LEGEND
     )

@@ -97,9 +97,12 @@ class Snapshot:
         self._stop.set()
         self._wake.set()
 
-    def view(self) -> FleetView:
-        """The newest view; waits a moment for the first, or when nobody looked for long."""
-        return self._ask(complete=False).view
+    def view(self, *, complete: bool = False) -> FleetView:
+        """The newest view; waits a moment for the first, or when nobody looked for long.
+
+        `complete`: `details` of one of its GPUs will be asked for, so both come from one moment.
+        """
+        return self._ask(complete).view
 
     def details(self, subject: Subject) -> Mapping[str, Any] | None:
         """The newest row of a GPU with every metric; None when there is none."""

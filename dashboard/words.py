@@ -1,5 +1,6 @@
 """How numbers, times and spans are written for people."""
 
+import re
 from datetime import timedelta
 
 from gpuvigil.metrics import Kind, Metric
@@ -20,9 +21,15 @@ def age(span: timedelta) -> str:
     return f"{days} d {hours % 24} h"
 
 
+def natural(text: str) -> list[tuple[int, str]]:
+    """A key that sorts `rack 2` before `rack 10`."""
+    parts = re.split(r"(\d+)", text)
+    return [(int(part) if part.isdecimal() else -1, part) for part in parts]
+
+
 def counted(number: int, thing: str) -> str:
     """`1 node`, `16 nodes`."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def percent(value: float | None) -> str:
