@@ -1,0 +1,272 @@
+import math
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.facts import Facts
+from dashboard.fleet import Cell, ClusterView, Look, clusters
+from dashboard.words import percent, watts
+from gpuvigil.model import GpuState, Severity, Subject, Unmeasured
+
+from .scene import (
+    LONG_AGO,
+    NOON,
+    allocation,
+    busy_fleet,
+    gpu,
+    heard,
+    incident,
+    inventory,
+    node,
+    port,
+    port_row,
+    row,
+)
+
+
+def only(facts: Facts) -> ClusterView:
+    (view,) = clusters(facts)
+    return view
+
+
+def cell(facts: Facts, index: int = 0) -> Cell:
+    return only(facts).cells[index]
+
+
+def one_gpu(**values: object) -> Facts:
+    facts = busy_fleet([node()], gpus=1)
+    return replace(facts, gpus=(row(gpu(0), 0, **values),))  # type: ignore[arg-type]
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Facts:
+    """Fleets of two clusters in which anything may be missing, late, lost or held."""
+    nodes = [node(f"n{i}", cluster) for cluster in ("simulated", "real") for i in range(3)]
+    rows, holders, told = [], [], {}
+    for one in nodes:
+        if draw(st.booleans()):
+            told[one.cluster, one.node] = draw(st.sampled_from([NOON, LONG_AGO]))
+        for index in range(draw(st.integers(0, 3))):
+            subject = gpu(index, one)
+            if draw(st.booleans()):
+                holders.append(allocation(subject))
+            values = {
+                "up": draw(st.sampled_from([1, 1, 0, None])),
+                "unmeasured_reason": draw(st.sampled_from([None, 1, 3, 4])),
+                "utilization_percent": draw(st.sampled_from([None, 0, 55])),
+                "compute_processes": draw(st.sampled_from([None, 0, 1])),
+                "power_watts": draw(st.sampled_from([None, 100.0])),
+            }
+            rows.append(row(subject, index, draw(st.sampled_from([NOON, LONG_AGO])), **values))
+    kept = [inventory(one, draw(st.integers(0, 3))) for one in nodes if draw(st.booleans())]
+    return Facts(
+        now=NOON,
+        gpus=tuple(rows),
+        heard=told,
+        inventories=tuple(kept),
+        allocations=tuple(holders),
+    )
+
+
+@given(fleets())
+def test_counts_add_up_to_the_number_of_gpus(facts: Facts) -> None:
+    for view in clusters(facts):
+        cells, numbers = view.cells, view.strip
+        assert sum(numbers.looks.values()) == numbers.gpus == len(cells)
+        assert len({one.subject for one in cells}) == len(cells)
+        assert numbers.held <= numbers.known <= numbers.gpus
+        assert numbers.known == numbers.gpus - numbers.looks[Look.UNKNOWN]
+
+
+@given(fleets())
+def test_simulated_and_real_are_never_summed(facts: Facts) -> None:
+    views = clusters(facts)
+    assert len({view.name for view in views}) == len(views)
+    for view in views:
+        assert {one.subject.cluster for one in view.cells} <= {view.name}
+        assert {one.subject.cluster for one in view.ports} <= {view.name}
+        alone = clusters(
+            replace(
+                facts,
+                gpus=tuple(r for r in facts.gpus if r["cluster"] == view.name),
+                heard={k: v for k, v in facts.heard.items() if k[0] == view.name},
+                inventories=tuple(i for i in facts.inventories if i.subject.cluster == view.name),
+            )
+        )
+        assert alone == (view,)
+
+
+@given(fleets())
+def test_what_is_unknown_is_never_free_idle_or_zero(facts: Facts) -> None:
+    for view in clusters(facts):
+        for one in view.cells:
+            assert (one.state is GpuState.UNKNOWN) == (one.look is Look.UNKNOWN)
+            if one.state is GpuState.UNKNOWN:
+                assert one.held is None
+                assert one.reason
+                assert one.utilization_percent is one.power_watts is one.temperature_celsius is None
+
+
+@given(fleets())
+def test_the_power_is_of_those_that_were_measured(facts: Facts) -> None:
+    for view in clusters(facts):
+        measured = [c.power_watts for c in view.cells if c.power_watts is not None]
+        assert view.strip.power_measured == len(measured)
+        assert (view.strip.power_watts is None) == (not measured)
+        assert math.isclose(view.strip.power_watts or 0, sum(measured))
+
+
+def test_nothing_measured_is_a_dash_and_not_0() -> None:
+    numbers = only(Facts(now=NOON, inventories=(inventory(node()),))).strip
+    assert numbers.held_percent is None
+    assert numbers.used_percent is None
+    assert numbers.power_watts is None
+    assert percent(numbers.held_percent) == "–"
+
+
+def test_shares_are_of_the_gpus_whose_state_is_known() -> None:
+    facts = busy_fleet([node("a"), node("b")])
+    numbers = only(replace(facts, heard={**facts.heard, ("simulated", "b"): LONG_AGO})).strip
+    assert (numbers.gpus, numbers.known, numbers.held_percent) == (16, 8, 100.0)
+    assert numbers.looks[Look.UNKNOWN] == 8
+
+
+def test_a_gpu_of_the_inventory_without_a_row_is_unknown() -> None:
+    view = only(replace(busy_fleet([node()]), gpus=()))
+    assert view.strip.looks[Look.UNKNOWN] == 8
+    assert view.cells[0].reason == "no data since 12:00:00 UTC"
+
+
+def test_a_row_that_lags_behind_its_node_is_no_data() -> None:
+    facts = busy_fleet([node()], gpus=2)
+    late = row(gpu(1), 1, LONG_AGO)
+    view = only(replace(facts, gpus=(facts.gpus[0], late)))
+    assert [one.look for one in view.cells] == [Look.ACTIVE, Look.UNKNOWN]
+    assert view.cells[1].reason == "no data since 11:59:00 UTC"
+
+
+def test_a_node_with_a_wrong_clock_is_not_silent() -> None:
+    facts = busy_fleet([node()], gpus=1)
+    view = only(replace(facts, gpus=(row(gpu(0), 0, NOON + timedelta(hours=3)),)))
+    assert view.cells[0].look is Look.ACTIVE
+    assert not view.silent_nodes
+
+
+def test_a_node_is_silent_after_three_of_its_ticks() -> None:
+    facts = busy_fleet([node()])
+    slow = replace(facts, inventories=(inventory(node(), tick_seconds=30.0),))
+    ago = {("simulated", "sim-001"): NOON - timedelta(seconds=60)}
+    assert only(replace(facts, heard=ago)).silent_nodes
+    assert not only(replace(slow, heard=ago)).silent_nodes
+
+
+def test_a_node_that_left_long_ago_is_no_longer_shown() -> None:
+    facts = busy_fleet([node(), node("n", "real")])
+    gone = heard([node(), node("n", "real")], NOON - timedelta(hours=1))
+    assert [view.name for view in clusters(replace(facts, gpus=(), heard=gone))] == ["real"]
+
+
+def test_a_lost_gpu_is_failed_and_keeps_its_index_and_holder() -> None:
+    lost = row(
+        gpu(0),
+        up=0,
+        unmeasured_reason=Unmeasured.LOST,
+        utilization_percent=None,
+        compute_processes=None,
+        power_watts=None,
+    )
+    facts = replace(
+        busy_fleet([node()], 1),
+        gpus=({**lost, "index": None},),
+        allocations=(allocation(gpu(0)),),
+    )
+    one = cell(facts)
+    assert (one.look, one.index, one.holder, one.held) == (Look.FAILED, 0, "pid 7 (ann)", True)
+    assert one.power_watts is None
+
+
+def test_a_gpu_that_works_with_a_fault_of_its_own_is_degraded() -> None:
+    facts = replace(one_gpu(), incidents=(incident("gpu_xid", gpu(0), Severity.WARNING),))
+    assert (cell(facts).look, cell(facts).state) == (Look.DEGRADED, GpuState.ACTIVE)
+
+
+def test_a_critical_xid_makes_a_gpu_fail() -> None:
+    facts = replace(one_gpu(), incidents=(incident("gpu_xid", gpu(0), Severity.CRITICAL),))
+    assert cell(facts).look is Look.FAILED
+
+
+def test_an_idle_incident_is_no_defect() -> None:
+    found = incident("gpu_idle_held", gpu(0), Severity.INFO)
+    facts = replace(one_gpu(utilization_percent=0), incidents=(found,))
+    assert cell(facts).look is Look.IDLE
+
+
+def test_a_silent_driver_makes_the_gpus_of_its_node_unknown() -> None:
+    found = incident("driver_silent", node(), Severity.CRITICAL)
+    view = only(replace(busy_fleet([node()]), incidents=(found,)))
+    assert view.strip.looks[Look.UNKNOWN] == 8
+    assert view.cells[0].reason == "NVIDIA driver does not answer"
+
+
+def test_a_gpu_that_many_hold_names_the_first_and_how_many_more() -> None:
+    holders = (allocation(gpu(0)), allocation(gpu(0), "pid 8", None))
+    assert cell(replace(one_gpu(), allocations=holders)).holder == "pid 7 (ann) +1"
+
+
+def test_held_and_free_are_told_apart_without_allocations() -> None:
+    held = one_gpu(utilization_percent=0, compute_processes=1)
+    free = one_gpu(utilization_percent=0, compute_processes=0)
+    assert (cell(held).look, cell(free).look) == (Look.IDLE, Look.FREE)
+
+
+def test_a_link_finds_a_gpu_by_index_and_by_uuid() -> None:
+    view = only(busy_fleet([node()]))
+    by_index, by_uuid = view.find("sim-001", "5"), view.find("sim-001", gpu(5).gpu or "")
+    assert by_index is not None
+    assert by_index == by_uuid
+    assert by_index.subject == gpu(5)
+    assert view.find("sim-001", "99") is None
+
+
+def test_nodes_are_drawn_by_rack_or_alone_or_in_runs() -> None:
+    few = [node(f"n{i}") for i in (1, 2, 10)]
+    assert [block.label for block in only(busy_fleet(few)).blocks] == ["n1", "n2", "n10"]
+    racked = tuple(inventory(one, rack=f"rack {i}") for i, one in zip((10, 2, 2), few, strict=True))
+    view = only(replace(busy_fleet(few), inventories=racked))
+    assert [(b.label, len(b.nodes)) for b in view.blocks] == [("rack 2", 2), ("rack 10", 1)]
+    many = only(busy_fleet([node(f"n{i}") for i in range(100)], gpus=1))
+    assert many.blocks[0].label == "n0 … n15"
+    assert sum(len(block.nodes) for block in many.blocks) == 100
+
+
+def test_a_machine_without_gpus_has_no_map_and_says_why() -> None:
+    here = Subject(cluster="local", node="bench")
+    facts = Facts(
+        now=NOON,
+        inventories=(inventory(here, gpus=0, driver_state="no driver"),),
+        heard=heard([here]),
+    )
+    view = only(facts)
+    assert (view.strip.gpus, view.blocks, view.drivers) == (0, (), ("no driver",))
+    assert [one.name for one in view.nodes] == ["bench"]
+
+
+def test_a_port_is_up_down_never_connected_or_unknown() -> None:
+    ports = (port("eth0", True), port("eth1", True), port("eth2", False), port("eth3", True))
+    rows = (port_row(node(), "eth0", 1), port_row(node(), "eth1", 0), port_row(node(), "eth2", 0))
+    facts = Facts(
+        now=NOON,
+        ports=rows,
+        heard=heard([node()]),
+        inventories=(inventory(node(), gpus=0, ports=ports),),
+    )
+    assert [p.word for p in only(facts).ports] == ["up", "down", "never connected", "unknown"]
+    assert only(facts).ports[1].speed_bits_per_second is None
+    silent = replace(facts, heard=heard([node()], LONG_AGO))
+    assert {p.word for p in only(silent).ports} == {"unknown"}
+
+
+def test_power_is_written_in_the_unit_that_reads_best() -> None:
+    assert [watts(w) for w in (42.0, 36_900.0, 4_055_000.0)] == ["42 W", "36.9 kW", "4,055 kW"]

@@ -1,0 +1,238 @@
+import json
+import struct
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.attention import attention, told_of
+from dashboard.facts import Book, Facts
+from dashboard.fleet import Look, clusters
+from dashboard.fleet_map import NO_CELL, encoded, with_selection
+from dashboard.markup import Html, joined, tag
+from dashboard.panels import attention_items, banners, gpu_details, header, legend, ports, strip
+from dashboard.views import FleetView, fleet_view
+from dashboard.words import NOT_MEASURED, age, measured, title
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.metrics import GPU
+from gpuvigil.model import Record, RecordKind, Severity
+
+from .scene import (
+    LONG_AGO,
+    NOON,
+    allocation,
+    busy_fleet,
+    gpu,
+    incident,
+    inventory,
+    node,
+    notice,
+    pulses,
+    row,
+)
+from .scene import port as make_port
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'&"
+
+
+def view_of(facts: Facts) -> FleetView:
+    return fleet_view(facts, AnalyzerSettings(), NOON)
+
+
+def test_the_worst_comes_first_and_real_before_simulated() -> None:
+    real = incident("port_down", node("n", "real"), Severity.INFO)
+    small = incident("gpu_lost", gpu(1), Severity.CRITICAL, gpus=1)
+    wide = incident("node_silent", node(), Severity.WARNING, gpus=8)
+    vast = incident("port_flapping", node("leaf"), Severity.WARNING, gpus=512)
+    found = attention((wide, small, vast, real), (), NOON)
+    assert [one.id for one in found] == [real.id, vast.id, small.id, wide.id]
+
+
+def test_an_incident_says_what_where_impact_and_what_to_do() -> None:
+    one = incident("gpu_lost", gpu(5), Severity.CRITICAL, label="sim-001 GPU 5", action="Drain.")
+    (item,) = attention_items(view_of(replace(busy_fleet([node()]), incidents=(one,))))
+    assert item["title"] == "gpu_lost"
+    assert item["label"] == "sim-001 GPU 5"
+    assert item["impact"] == "1 GPU blocked · for 60 s"
+    assert item["action"] == "Drain."
+    assert item["simulated"] is True
+    assert item["told"] == ["no decision yet about telling anybody"]
+    assert item["gpu"] == {"cluster": "simulated", "node": "sim-001", "gpu": gpu(5).gpu}
+
+
+def test_it_is_said_whom_we_told_and_why_not() -> None:
+    one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
+    before = NOON - timedelta(seconds=4)
+    notices = (
+        notice(one, before),
+        notice(one, NOON, state="held", reason="told less than the update interval ago"),
+        notice(one, NOON, channel="pager", state="held", reason="simulated"),
+        notice(one, NOON, channel="slow", state="due", reason="the receiver failed", attempts=2),
+        notice(one, NOON, channel="gone", state="dead", reason="refused for good"),
+    )
+    assert [f"{told.channel}: {told.text}" for told in told_of(notices, NOON)] == [
+        "gone: could not be sent: refused for good",
+        "ops: sent 4 s ago",
+        "pager: held: simulated",
+        "slow: not sent yet: the receiver failed, 2 tries",
+    ]
+
+
+def test_all_is_quiet_when_everybody_reports() -> None:
+    assert view_of(busy_fleet([node()])).warnings == ()
+
+
+def test_a_node_that_stopped_reporting_is_named_with_its_gpus() -> None:
+    facts = busy_fleet([node("a"), node("b")])
+    (warning,) = view_of(
+        replace(facts, heard={**facts.heard, ("simulated", "b"): LONG_AGO})
+    ).warnings
+    assert warning == (
+        "1 node has stopped reporting in cluster simulated: b (60 s ago). 8 GPUs are unknown."
+    )
+
+
+def test_a_silent_analyzer_is_said() -> None:
+    facts = busy_fleet([node()])
+    (old, *_) = view_of(replace(facts, pulses=pulses(NOON - timedelta(minutes=5)))).warnings
+    assert old.startswith("The analyzer service is silent for 5 min, since 11:55:00 UTC")
+    (never, *_) = view_of(replace(facts, pulses=())).warnings
+    assert never.startswith("No analyzer service has reported")
+
+
+def test_while_the_hub_is_away_the_last_picture_stays_and_its_age_is_said() -> None:
+    facts = replace(busy_fleet([node()]), trouble="connection refused", trouble_since=NOON)
+    view = fleet_view(facts, AnalyzerSettings(), NOON + timedelta(minutes=3))
+    assert view.warnings == (
+        "No connection to the hub for 3 min, since 12:00:00 UTC:"
+        " everything below is as it was then. connection refused",
+    )
+    assert view.clusters[0].strip.looks[Look.ACTIVE] == 8
+
+
+def test_the_first_cluster_with_gpus_is_shown_unless_another_is_asked_for() -> None:
+    facts = busy_fleet([node()])
+    local = inventory(node("bench", "local"), gpus=0)
+    view = view_of(replace(facts, inventories=(*facts.inventories, local)))
+    assert [one.name for one in view.clusters] == ["local", "simulated"]
+    shown = view.cluster(None)
+    assert shown is not None
+    assert shown.name == "simulated"
+    asked = view.cluster("local")
+    assert asked is not None
+    assert asked.name == "local"
+
+
+def test_the_map_holds_every_cell_and_unmeasured_is_no_number() -> None:
+    facts = busy_fleet([node("a"), node("b")], gpus=2)
+    unmeasured = row(gpu(0, node("a")), 0, power_watts=None, temperature_celsius=None)
+    (cluster,) = clusters(replace(facts, gpus=(unmeasured, *facts.gpus[1:])))
+    data = with_selection(encoded(cluster), cluster.cells, cluster.cells[3])
+    selected, length = struct.unpack_from("<II", data)
+    told = json.loads(data[8 : 8 + length])
+    assert selected == 3
+    assert told["blocks"] == [["a", [["a", 2]]], ["b", [["b", 2]]]]
+    rest = data[8 + length :]
+    assert len(rest) == 4 * (4 + 6)
+    assert list(rest[:4]) == [Look.ACTIVE] * 4
+    assert list(rest[4:8]) == [90] * 4
+    assert list(rest[8:12]) == [0, 1, 0, 1]
+    assert list(rest[12:16]) == [255, 60, 60, 60]
+    powers = struct.unpack_from("<4H", rest, 16 + 16)
+    assert powers == (65535, 500, 500, 500)
+    assert struct.unpack_from("<I", with_selection(encoded(cluster), (), None))[0] == NO_CELL
+
+
+def test_a_gpu_without_an_index_is_named_by_its_uuid_on_the_map() -> None:
+    facts = replace(busy_fleet([node()], 1), inventories=(), gpus=(row(gpu(0), index=None),))  # type: ignore[arg-type]
+    (cluster,) = clusters(facts)
+    data = encoded(cluster)
+    (length,) = struct.unpack_from("<I", data)
+    assert json.loads(data[4 : 4 + length])["unnumbered"] == {"0": gpu(0).gpu}
+
+
+@given(st.text())
+def test_text_never_becomes_html(text: str) -> None:
+    assert tag("p", text, title=text).count("<") == 2
+    assert "<" not in joined(text)
+    assert joined(Html("<b>"), "<b>") == "<b>&lt;b&gt;"
+
+
+def test_hostile_names_are_escaped_everywhere_on_the_page() -> None:
+    here = node(HOSTILE, HOSTILE)
+    facts = busy_fleet([here], gpus=1)
+    facts = replace(
+        facts,
+        allocations=(allocation(gpu(0, here), HOSTILE, HOSTILE),),
+        incidents=(incident("gpu_xid", gpu(0, here), Severity.WARNING, action=HOSTILE),),
+        inventories=(inventory(here, 1, driver_state=HOSTILE, ports=(make_port(HOSTILE, True),)),),
+        heard={(HOSTILE, HOSTILE): LONG_AGO},
+    )
+    view = view_of(facts)
+    (cluster,) = view.clusters
+    drawn = joined(
+        header(view, cluster),
+        banners(view.warnings),
+        strip(cluster.strip),
+        legend(cluster.strip),
+        gpu_details(cluster.cells[0], None, None, view.attention),
+        ports(cluster),
+    )
+    assert "<img" not in drawn
+    assert "&lt;img" in drawn
+
+
+def test_details_show_every_metric_with_its_unit_or_that_it_was_not_measured() -> None:
+    (cluster,) = clusters(busy_fleet([node()], 1))
+    full = {metric.name: 1 for metric in GPU.metrics}
+    shown = gpu_details(cluster.cells[0], {**full, "at": NOON}, None, ())
+    nothing = gpu_details(cluster.cells[0], None, None, ())
+    for metric in GPU.metrics:
+        if metric.name not in {"up", "index", "unmeasured_reason"}:
+            assert f">{title(metric)}</dt>" in shown
+    assert NOT_MEASURED not in shown
+    assert nothing.count(NOT_MEASURED) == len(GPU.metrics) - 3
+
+
+def test_a_value_is_written_with_the_unit_of_its_name() -> None:
+    said = {
+        "memory_used_bytes": "60.00 GiB",
+        "sm_clock_hertz": "1,980 MHz",
+        "power_watts": "500 W",
+        "clock_event_reasons": "0x4",
+        "compute_processes": "2",
+    }
+    values = {
+        "memory_used_bytes": 60 * 2**30,
+        "sm_clock_hertz": 1_980_000_000,
+        "power_watts": 500.2,
+        "clock_event_reasons": 4,
+        "compute_processes": 2,
+    }
+    assert {name: measured(GPU.metric(name), value) for name, value in values.items()} == said
+
+
+def test_ages_are_written_in_their_largest_unit() -> None:
+    spans = [timedelta(seconds=s) for s in (-5, 4, 119, 120, 3900, 90000)]
+    assert [age(span) for span in spans] == ["0 s", "4 s", "119 s", "2 min", "1 h 5 min", "1 d 1 h"]
+
+
+def test_a_book_keeps_what_stands_and_drops_what_ended() -> None:
+    one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
+    book = Book()
+    book.apply([one.to_record(), notice(one), allocation(gpu(1)).to_record()])
+    kept = book.onto(Facts(now=NOON))
+    assert (len(kept.incidents), len(kept.notices), len(kept.allocations)) == (1, 1, 1)
+    ended = replace(allocation(gpu(1)), ended_at=NOON)
+    book.apply([replace(one, state="resolved", version=2).to_record(), ended.to_record()])
+    kept = book.onto(Facts(now=NOON))
+    assert (kept.incidents, kept.notices, kept.allocations) == ((), (), ())
+
+
+def test_a_record_that_cannot_be_read_takes_no_other_down() -> None:
+    strange = Record(kind=RecordKind.INVENTORY, id="x", at=NOON, subject="a/b", body={"new": 1})
+    book = Book()
+    book.apply([strange, inventory(node()).to_record()])
+    assert len(book.onto(Facts(now=NOON)).inventories) == 1
+    assert book.unreadable == 1
