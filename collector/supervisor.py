@@ -30,7 +30,7 @@ from .owners.processes import Holders, ProcessTable
 from .ports import PortBook
 from .report import NO_DRIVER, Tick, XidSeen
 from .rows import Row
-from .sensors.host import read_host
+from .sensors.host import booted_at, read_host
 from .sensors.ports import PortSensor
 from .shipper import Shipper
 from .spool import Spool
@@ -72,8 +72,7 @@ class Agent:
 
     def run(self, stop: threading.Event) -> None:
         """Watch the node until `stop`."""
-        boot = self._events.make(EventKind.BOOT, self._node, self._clock.now(), "collector started")
-        self._record([boot.to_record()])
+        self._tell_boot()
         began = self._clock.monotonic()
         try:
             while not stop.is_set():
@@ -85,6 +84,13 @@ class Agent:
         finally:
             self._keeper.stop()
             self._remember()
+
+    def _tell_boot(self) -> None:
+        """Say when the machine was booted: that cures what a mere restart of this agent does not."""
+        at = booted_at(self._settings.proc_root)
+        if at is not None:
+            boot = self._events.make(EventKind.BOOT, self._node, at, "the node was booted")
+            self._record([boot.to_record()])
 
     def _hear(self, message: Tick | XidSeen | None) -> None:
         if isinstance(message, XidSeen):

@@ -1,9 +1,21 @@
-"""The machine itself: load and memory, from procfs."""
+"""The machine itself: load, memory and when it was booted, from procfs."""
 
 from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
+from gpuvigil.clock import EPOCH
+
 _KIB = 1024
+
+
+def booted_at(proc_root: Path) -> datetime | None:
+    """When the kernel was booted (proc(5): `btime` of /proc/stat); None when it does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in (proc_root / "stat").read_text().splitlines():
+            if line.startswith("btime "):
+                return EPOCH + timedelta(seconds=int(line.split()[1]))
+    return None
 
 
 def read_host(proc_root: Path) -> dict[str, float | int]:

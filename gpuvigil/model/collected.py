@@ -21,7 +21,7 @@ class EventKind(str, Enum):
     PORT_UP = "port_up"
     DRIVER_SILENT = "driver_silent"
     DRIVER_BACK = "driver_back"
-    BOOT = "boot"
+    BOOT = "boot"  # its time is when the machine started, not when the collector did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
