@@ -198,6 +198,8 @@ class Gpu:
             if (value := found.values.get((number, 0))) is not None:
                 values[metric] = value * scale
         self._links.sum_up(found.values, values)
+        if self._links.count and "nvlink_links_up" not in values:
+            self._calls.links_up(self._links.count, values)
 
     def _plan(self, first: FieldValues) -> FieldValues:
         """Keep the fields that this GPU has, and learn how it counts its links."""
@@ -327,6 +329,16 @@ class _Calls:
             ctypes.byref(self._number),
         ):
             values["temperature_celsius"] = self._number.value
+
+    def links_up(self, count: int, values: Values) -> None:
+        """For drivers that have no field for it, link by link; all or none are counted."""
+        states = []
+        for link in range(count):
+            reference = ctypes.byref(self._number)
+            if not self.call("link state", "nvmlDeviceGetNvLinkState", link, reference):
+                return
+            states.append(self._number.value)
+        values["nvlink_links_up"] = sum(1 for state in states if state)
 
     def fields(self, fields: _Fields) -> FieldValues | None:
         """The values of the fields, or None when the call as a whole failed."""

@@ -1,0 +1,73 @@
+"""`/metrics` as Prometheus reads it."""
+
+import socket
+import urllib.request
+from datetime import datetime, timezone
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from collector.exporter import Exporter
+from collector.rows import Row
+from gpuvigil.errors import ConfigError
+from gpuvigil.metrics import GPU, MEASUREMENTS, NODE
+
+NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
+TAGS = {"cluster": "c", "node": "n1", "uuid": "GPU-1", "model": 'H100 "80GB"'}
+
+
+def scrape(exporter: Exporter) -> dict[str, list[tuple[dict[str, str], float]]]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    return {
+        sample.name: [(dict(s.labels), s.value) for s in family.samples if s.name == sample.name]
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def exporter() -> Exporter:
+    exporter = Exporter()
+    exporter.serve("127.0.0.1", 0)
+    return exporter
+
+
+def test_rows_are_shown_and_what_was_not_measured_is_absent(exporter: Exporter) -> None:
+    fields = {"up": 1, "power_watts": 71.5, "energy_joules": 9.0, "temperature_celsius": None}
+    exporter.show([Row(measurement=GPU, tags=TAGS, fields=fields, at=NOW)])
+    assert scrape(exporter) == {
+        "gpuvigil_gpu_up": [(TAGS, 1.0)],
+        "gpuvigil_gpu_power_watts": [(TAGS, 71.5)],
+        "gpuvigil_gpu_energy_joules_total": [(TAGS, 9.0)],
+    }
+
+
+def test_every_metric_of_the_catalogue_has_its_name(exporter: Exporter) -> None:
+    rows = [
+        Row(
+            measurement=measurement,
+            tags=dict.fromkeys(measurement.tags, "x"),
+            fields={metric.name: 1 for metric in measurement.metrics},
+            at=NOW,
+        )
+        for measurement in MEASUREMENTS.values()
+    ]
+    exporter.show(rows)
+    names = {m.prometheus for each in MEASUREMENTS.values() for m in each.metrics}
+    assert scrape(exporter).keys() == names
+
+
+def test_a_port_in_use_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"/metrics on 127\.0\.0\.1:{port}: Address already"):
+            Exporter().serve("127.0.0.1", port)
+
+
+def test_a_row_is_written_in_the_types_of_its_columns() -> None:
+    fields = {"gpus_expected": 8.0, "load_average": 1, "sweep_seconds": None}
+    row = Row(measurement=NODE, tags={"cluster": "c", "node": "n"}, fields=fields, at=NOW)
+    line = row.line()
+    assert line == "node,cluster=c,node=n gpus_expected=8i,load_average=1.0 1769817600000000000"
+    assert Row(measurement=NODE, tags={}, fields={"up": 1}, at=NOW).line() is None

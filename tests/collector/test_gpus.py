@@ -1,0 +1,138 @@
+"""What is said of GPUs from what the reader says, without any process."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+from collector.events import EventMaker
+from collector.gpus import GpuBook, GpuNews
+from collector.monotone import Monotone
+from collector.report import LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen
+from gpuvigil.model import EventKind, GpuIdentity, Subject, Unmeasured
+
+NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
+TIMEOUT_SECONDS = 2.0
+
+
+def identity(index: int) -> GpuIdentity:
+    return GpuIdentity(uuid=f"GPU-{index}", index=index, pci_address=None, model="H100")
+
+
+def answers(index: int) -> GpuTick:
+    return GpuTick(index=index, identity=identity(index), values={"power_watts": 70.0})
+
+
+def tick(*gpus: GpuTick, state: str = LOADED, silent: float | None = None) -> Tick:
+    return Tick(at=NOW, state=state, gpus=gpus, silent_seconds=silent)
+
+
+def book(*known: int) -> GpuBook:
+    events = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
+    identities = {identity(index).uuid: identity(index) for index in known}
+    return GpuBook(events, identities, Monotone(), TIMEOUT_SECONDS)
+
+
+def said(news: GpuNews) -> dict[str, tuple[float | None, float | None]]:
+    """`up` and the reason by UUID."""
+    return {
+        row.tags["uuid"]: (row.fields.get("up"), row.fields.get("unmeasured_reason"))
+        for row in news.rows
+    }
+
+
+def events(news: GpuNews) -> list[tuple[EventKind, str]]:
+    return [(event.kind, event.subject.key) for event in news.events]
+
+
+LOST = (0, Unmeasured.LOST)
+SILENT = (None, Unmeasured.DRIVER_NOT_ANSWERING)
+UP = (1, None)
+
+
+def test_a_gpu_that_is_still_being_read_is_not_spoken_for() -> None:
+    gpus = book(0, 1)
+    pending = replace(answers(1), values=None, silent_seconds=1.0)
+    news = gpus.take(tick(answers(0), pending), NOW, None)
+    assert said(news) == {"GPU-0": UP}
+    assert not news.events
+    late = replace(pending, silent_seconds=2.0)
+    news = gpus.take(tick(answers(0), late), NOW, None)
+    assert said(news) == {"GPU-0": UP, "GPU-1": SILENT}
+    assert events(news) == [(EventKind.DRIVER_SILENT, "c/n1/gpu/GPU-1")]
+    assert not gpus.take(tick(answers(0), late), NOW, None).events
+
+
+def test_a_known_gpu_that_the_driver_does_not_list_is_lost() -> None:
+    gpus = book(0, 1)
+    news = gpus.take(tick(answers(0)), NOW, None)
+    assert said(news) == {"GPU-0": UP, "GPU-1": LOST}
+    assert events(news) == [(EventKind.GPU_LOST, "c/n1/gpu/GPU-1")]
+    back = gpus.take(tick(answers(0), answers(1)), NOW, None)
+    assert events(back) == [(EventKind.GPU_BACK, "c/n1/gpu/GPU-1")]
+
+
+def test_a_gpu_that_hangs_before_it_told_its_name_goes_by_its_index() -> None:
+    nameless = GpuTick(index=1, silent_seconds=3.0)
+    news = book(0, 1).take(tick(answers(0), nameless), NOW, None)
+    assert said(news) == {"GPU-0": UP, "GPU-1": SILENT}
+
+
+def test_a_gpu_that_is_lost_before_it_told_its_name_goes_by_its_index() -> None:
+    nameless = GpuTick(index=1, reason=Unmeasured.LOST)
+    assert said(book(0, 1).take(tick(answers(0), nameless), NOW, None))["GPU-1"] == LOST
+
+
+def test_a_node_whose_driver_is_gone_says_so_of_its_gpus() -> None:
+    news = book(0).take(tick(state=NO_DRIVER), NOW, None)
+    assert said(news) == {"GPU-0": (None, Unmeasured.DRIVER_NOT_LOADED)}
+    assert news.driver_answering is None
+    assert news.driver_silent_seconds is None
+
+
+def test_a_driver_that_starts_is_not_spoken_for() -> None:
+    assert not book(0).take(tick(state=STARTING), NOW, None).rows
+
+
+def test_silence_lasts_until_a_driver_answers_also_over_a_new_reader() -> None:
+    gpus = book(0)
+    news = gpus.take(tick(state=LOADED, silent=5.0), NOW, None)
+    assert said(news) == {"GPU-0": SILENT}
+    assert events(news) == [(EventKind.DRIVER_SILENT, "c/n1")]
+    assert (news.driver_answering, news.driver_silent_seconds) == (False, 5.0)
+    later = NOW + timedelta(seconds=10)
+    starting = gpus.take(tick(state=STARTING), later, None)
+    assert said(starting) == {"GPU-0": SILENT}
+    assert not starting.events
+    assert starting.driver_silent_seconds == 15.0
+    back = gpus.take(tick(answers(0)), later, None)
+    assert said(back) == {"GPU-0": UP}
+    assert events(back) == [(EventKind.DRIVER_BACK, "c/n1")]
+    assert (back.driver_answering, back.driver_silent_seconds) == (True, 0.0)
+
+
+def test_a_reader_that_says_nothing_is_a_silent_driver_once_that_is_too_long() -> None:
+    gpus = book(0)
+    assert not gpus.take(None, NOW, None).rows
+    news = gpus.take(None, NOW, outage_seconds=30.0)
+    assert said(news) == {"GPU-0": SILENT}
+    assert news.driver_answering is False
+
+
+def test_an_xid_is_of_its_gpu_or_of_the_node() -> None:
+    gpus = book(0)
+    event = gpus.xid(XidSeen(at=NOW, uuid="GPU-0", xid=79))
+    assert (event.subject.key, event.xid, event.message) == ("c/n1/gpu/GPU-0", 79, "Xid 79")
+    again = gpus.xid(XidSeen(at=NOW, uuid="GPU-0", xid=79))
+    assert event.id != again.id
+    assert gpus.xid(XidSeen(at=NOW, uuid=None, xid=62)).subject.key == "c/n1"
+
+
+def test_energy_counts_from_the_first_sight_and_a_fall_is_a_reset() -> None:
+    gpus = book()
+    told = []
+    for joules in (5000.0, 5010.0, 3.0, 4.0):
+        gpu = replace(answers(0), values={"energy_joules": joules})
+        news = gpus.take(tick(gpu), NOW, None)
+        told.append(news.rows[0].fields["energy_joules"])
+        resets = [event.kind for event in news.events]
+        assert resets == ([EventKind.GPU_RESET] if joules == 3.0 else [])
+    assert told == [0.0, 10.0, 13.0, 14.0]

@@ -1,0 +1,55 @@
+"""What a node knew is known again, whatever became of the file."""
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector import remembered
+from collector.monotone import Monotone
+from gpuvigil.model import Allocation, GpuIdentity, PortIdentity, Subject
+
+NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
+GPU = GpuIdentity(uuid="GPU-1", index=0, pci_address="0000:1B:00.0", model="H100")
+PORT = PortIdentity(device="mlx5_0", port="1", kind="infiniband", role="fabric", was_up=True)
+HELD = Allocation(
+    subject=Subject(cluster="c", node="n1", gpu="GPU-1"),
+    holder="pid 7",
+    user="ada",
+    command="python train.py",
+    started_at=NOW,
+)
+
+
+def everything() -> remembered.Remembered:
+    counters = Monotone()
+    counters.take("GPU-1 energy_joules", 5.5, from_zero=True)
+    return remembered.Remembered(
+        gpus={"GPU-1": GPU}, ports={("mlx5_0", "1"): PORT}, held=[HELD], counters=counters
+    )
+
+
+def test_everything_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    remembered.save(tmp_path / "node.json", everything())
+    assert remembered.load(tmp_path / "node.json") == everything()
+
+
+def test_a_first_start_knows_nothing(tmp_path: Path) -> None:
+    assert remembered.load(tmp_path / "node.json") == remembered.Remembered()
+
+
+@given(data=st.data())
+def test_a_file_that_was_cut_is_nothing_known(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "cut.json"
+    remembered.save(path, everything())
+    content = path.read_bytes()
+    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+    assert remembered.load(path) == remembered.Remembered()
+
+
+def test_a_place_that_cannot_be_written_is_no_end(tmp_path: Path) -> None:
+    remembered.save(tmp_path / "no/node.json", everything())
