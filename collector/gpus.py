@@ -9,7 +9,7 @@ from gpuvigil.model import Event, EventKind, GpuIdentity, Subject, Unmeasured
 
 from .events import EventMaker
 from .monotone import Monotone
-from .report import LOADED, NO_DRIVER, GpuTick, Tick, XidSeen
+from .report import LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen
 from .rows import Number, Row
 
 _ABSENT = GpuTick(index=-1)
@@ -97,7 +97,7 @@ class GpuBook:
             self._silent_since = now - timedelta(seconds=silent)
             text = "no driver call comes back"
             return self._events.make(EventKind.DRIVER_SILENT, node, now, text)
-        answers = tick is not None and silent is None and tick.state in {LOADED, NO_DRIVER}
+        answers = tick is not None and silent is None and tick.state != STARTING
         if answers and self._silent_since is not None:
             self._silent_since = None
             return self._events.make(EventKind.DRIVER_BACK, node, now, "the driver answers again")
@@ -121,8 +121,7 @@ class GpuBook:
             gpu = replace(gpu or _ABSENT, values=None, reason=Unmeasured.DRIVER_NOT_ANSWERING)
         elif gpu is None:
             # It was there once; a driver that is loaded would list it.
-            reasons = {LOADED: Unmeasured.LOST, NO_DRIVER: Unmeasured.DRIVER_NOT_LOADED}
-            gpu = replace(_ABSENT, reason=None if tick is None else reasons.get(tick.state))
+            gpu = replace(_ABSENT, reason=None if tick is None else _why_absent(tick.state))
         elif (gpu.silent_seconds or 0.0) >= self._timeout_seconds:
             gpu = replace(gpu, reason=Unmeasured.DRIVER_NOT_ANSWERING)
         return None if gpu.values is None and gpu.reason is None else gpu
@@ -196,3 +195,13 @@ class GpuBook:
 
     def _subject(self, uuid: str) -> Subject:
         return replace(self._events.node, gpu=uuid)
+
+
+def _why_absent(state: str) -> Unmeasured | None:
+    """Why a GPU that was there once is not listed by a driver in this state; None: not known yet."""
+    reasons = {
+        LOADED: Unmeasured.LOST,
+        NO_DRIVER: Unmeasured.DRIVER_NOT_LOADED,
+        STARTING: None,
+    }
+    return reasons.get(state, Unmeasured.READ_ERROR)

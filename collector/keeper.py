@@ -121,10 +121,13 @@ class ReaderKeeper:
 
     def _start(self, now: float) -> None:
         settings = self._settings
+        # A start that takes too long is told before the reader is replaced for it.
+        start_seconds = max(settings.driver_timeout_seconds, settings.reader_patience_seconds / 2)
         command = [
             *(sys.executable, "-m", "collector.reader"),
             *("--tick-seconds", str(settings.tick_seconds)),
             *("--driver-timeout-seconds", str(settings.driver_timeout_seconds)),
+            *("--start-timeout-seconds", str(start_seconds)),
         ]
         self._child = subprocess.Popen(
             command,

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from gpuvigil import lifeline
@@ -23,11 +24,25 @@ _EVENT_WAIT_MILLISECONDS = 1000
 _SHARE_OF_TICK = 0.8  # a sweep is waited for no longer, so that ticks stay on time
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a driver call may take before it counts as not answering.
+
+    The first calls may wake a driver that is not kept loaded, which takes it many seconds.
+    """
+
+    seconds: float
+    start_seconds: float
+
+
 class GpuThread:
     """Reads one GPU whenever it is asked to, in a thread of its own."""
 
-    def __init__(self, driver: Driver, events: Events | None, index: int, clock: Clock) -> None:
+    def __init__(
+        self, driver: Driver, events: Events | None, index: int, patience: Patience, clock: Clock
+    ) -> None:
         self.index = index
+        self._patience = patience
         self._driver = driver
         self._events = events
         self._clock = clock
@@ -66,6 +81,8 @@ class GpuThread:
         with self._changed:
             if silent is None:
                 return self._last
+            if self._answered == 0 and silent < self._patience.start_seconds:
+                return GpuTick(index=self.index)
             return GpuTick(index=self.index, identity=self._identity, silent_seconds=silent)
 
     def _run(self) -> None:
@@ -117,12 +134,12 @@ class Reader:
         write: Callable[[bytes], None],
         clock: Clock,
         tick_seconds: float,
-        driver_timeout_seconds: float,
+        patience: Patience,
     ) -> None:
         self._write = write
         self._clock = clock
         self._tick_seconds = tick_seconds
-        self._timeout_seconds = driver_timeout_seconds
+        self._patience = patience
         self._began = clock.monotonic()
         self._ready = threading.Event()
         self._state = STARTING
@@ -132,7 +149,7 @@ class Reader:
     def run(self) -> None:
         """Report until the driver turns out to be absent or gone; then the process may end."""
         threading.Thread(target=self._start, name="init", daemon=True).start()
-        self._ready.wait(self._timeout_seconds)
+        self._ready.wait(self._patience.seconds)
         due = self._clock.monotonic()
         while True:
             tick = self._sweep()
@@ -162,7 +179,8 @@ class Reader:
             events = None
         self._driver = driver
         self._threads = tuple(
-            GpuThread(driver, events, index, self._clock) for index in range(driver.count)
+            GpuThread(driver, events, index, self._patience, self._clock)
+            for index in range(driver.count)
         )
         self._state = LOADED
         self._ready.set()
@@ -184,7 +202,7 @@ class Reader:
     def _sweep(self) -> Tick:
         at, start = self._clock.now(), self._clock.monotonic()
         threads = self._threads if self._ready.is_set() else ()
-        patience = min(self._timeout_seconds, _SHARE_OF_TICK * self._tick_seconds)
+        patience = min(self._patience.seconds, _SHARE_OF_TICK * self._tick_seconds)
         stuck = {thread for thread in threads if thread.silent_seconds() is not None}
         for thread in threads:
             thread.ask()
@@ -210,14 +228,13 @@ class Reader:
 
     def _silent_seconds(self, gpus: Sequence[GpuTick]) -> float | None:
         """How long no call has come back, once that is longer than a driver may take."""
-        now = self._clock.monotonic()
         if not self._ready.is_set():
-            silent = now - self._began
-        elif gpus and all(gpu.silent_seconds is not None for gpu in gpus):
-            silent = min(gpu.silent_seconds or 0.0 for gpu in gpus)
-        else:
+            silent = self._clock.monotonic() - self._began
+            return silent if silent >= self._patience.start_seconds else None
+        silences = [gpu.silent_seconds for gpu in gpus if gpu.silent_seconds is not None]
+        if not gpus or len(silences) < len(gpus) or min(silences) < self._patience.seconds:
             return None
-        return silent if silent >= self._timeout_seconds else None
+        return min(silences)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -226,6 +243,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="gpuvigil read")
     parser.add_argument("--tick-seconds", type=float, default=10.0)
     parser.add_argument("--driver-timeout-seconds", type=float, default=2.0)
+    parser.add_argument("--start-timeout-seconds", type=float, default=15.0)
     chosen = parser.parse_args(arguments)
     # Ctrl-C is the supervisor's affair, who ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -237,7 +255,10 @@ def main(arguments: Sequence[str]) -> int:
             while line:
                 line = line[os.write(output, line) :]
 
-    Reader(write, SystemClock(), chosen.tick_seconds, chosen.driver_timeout_seconds).run()
+    patience = Patience(
+        seconds=chosen.driver_timeout_seconds, start_seconds=chosen.start_timeout_seconds
+    )
+    Reader(write, SystemClock(), chosen.tick_seconds, patience).run()
     # Threads may be stuck in the driver, and nothing is left to save.
     os._exit(0)
 

@@ -88,6 +88,14 @@ def test_a_node_whose_driver_is_gone_says_so_of_its_gpus() -> None:
     assert news.driver_silent_seconds is None
 
 
+def test_a_driver_that_cannot_be_used_is_a_read_error_and_answers() -> None:
+    gpus = book(0)
+    gpus.take(tick(silent=5.0), NOW, None)
+    news = gpus.take(tick(state="nvmlInit: read error (NVML code 18)"), NOW, None)
+    assert said(news) == {"GPU-0": (None, Unmeasured.READ_ERROR)}
+    assert events(news) == [(EventKind.DRIVER_BACK, "c/n1")]
+
+
 def test_a_driver_that_starts_is_not_spoken_for() -> None:
     assert not book(0).take(tick(state=STARTING), NOW, None).rows
 

@@ -26,12 +26,13 @@ NOT_SUPPORTED, NO_PERMISSION, TIMEOUT, UNKNOWN = 3, 4, 10, 999
 class Reader:
     """A reader with a tick of 0.2 s; a driver call may take 0.3 s."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], start_timeout_seconds: float = 0.5) -> None:
         self._messages: queue.SimpleQueue[Tick | XidSeen] = queue.SimpleQueue()
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "gpuvigil", "read"),
                 *("--tick-seconds", "0.2", "--driver-timeout-seconds", "0.3"),
+                *("--start-timeout-seconds", str(start_timeout_seconds)),
             ],
             cwd=ROOT,
             env={**lifeline.environment(), **environment},
@@ -278,6 +279,21 @@ def test_the_reader_speaks_also_when_the_driver_hangs_at_its_start(
     assert (tick.state, tick.gpus) == (STARTING, ())
     driver.release()
     reader.gpu_with(0, lambda gpu: gpu.values is not None)
+
+
+def test_a_driver_that_is_slow_to_wake_is_not_silent(driver: FakeDriver) -> None:
+    driver.delay("nvmlDeviceGetUUID", 1.0)
+    reader = Reader(driver.environment(), start_timeout_seconds=15.0)
+    try:
+        ticks = [reader.next()]
+        while not isinstance(ticks[-1], Tick) or not ticks[-1].gpus or not ticks[-1].gpus[0].values:
+            ticks.append(reader.next())
+    finally:
+        reader.end()
+    early = [tick for tick in ticks if isinstance(tick, Tick)]
+    assert len(early) > 3
+    assert all(tick.silent_seconds is None for tick in early)
+    assert all(gpu.silent_seconds is None for tick in early for gpu in tick.gpus)
 
 
 def test_a_lost_gpu_is_told_and_found_again(driver: FakeDriver, start: Start) -> None:
