@@ -6,23 +6,15 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpuvigil.hub import Hub
+from tests.polling import wait_until
 
 ROOT = Path(__file__).parent.parent
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    """Poll until `condition` holds; AssertionError says `what` did not happen in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
-        time.sleep(0.01)
 
 
 class HubProcess:
@@ -70,10 +62,10 @@ class HubProcess:
                 stdout=log,
                 stderr=log,
             )
-        wait_until(lambda: address.exists() or not self.running, "the hub says its address")
+        wait_until("the hub says its address", lambda: address.exists() or not self.running)
         assert self.running, self.log.read_text(encoding="utf-8")
         self.url = address.read_text(encoding="utf-8").strip()
-        wait_until(self._ready, "the hub is ready")
+        wait_until("the hub is ready", self._ready)
 
     @property
     def running(self) -> bool:

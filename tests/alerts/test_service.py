@@ -16,8 +16,9 @@ import pytest
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Record, RecordKind, Severity, Transition
+from tests.polling import wait_until
 from tests.receiver import OK, SILENT, Answer, Receiver, too_many
-from tests.servers import ROOT, HubProcess, wait_until
+from tests.servers import ROOT, HubProcess
 
 from .examples import a_transition
 
@@ -59,7 +60,7 @@ class AlertsProcess:
                 stdout=log,
                 stderr=log,
             )
-        wait_until(lambda: " started " in self.said or self.ended, "alerts has started")
+        wait_until("alerts has started", lambda: " started " in self.said or self.ended)
         assert not self.ended, self.said
 
     @property
@@ -135,8 +136,8 @@ class Story:
     def wait_for(self, *states: str) -> list[Record]:
         """The incident's notices once they are in these states, in order."""
         wait_until(
-            lambda: [one.body["state"] for one in self._sorted()] == list(states),
             f"notices that are {states}, not {[one.body for one in self._sorted()]}",
+            lambda: [one.body["state"] for one in self._sorted()] == list(states),
         )
         return self._sorted()
 
@@ -393,7 +394,7 @@ def test_the_pulse_says_how_the_channels_do(
             pulses = hub.records(RecordKind.PULSE, subject="alerts")
             return [one["name"] for pulse in pulses for one in pulse.body["channels"]]
 
-        wait_until(lambda: channels() == [channel], "a pulse")
+        wait_until("a pulse", lambda: channels() == [channel])
 
 
 def test_the_url_of_a_receiver_is_not_in_the_log(

@@ -16,7 +16,8 @@ from gpuvigil.hub import Hub
 from gpuvigil.model import Record, RecordKind
 from gpuvigil.store.hub import HubStore
 from tests.hub.talk import ask, identity
-from tests.servers import HubProcess, wait_until
+from tests.polling import wait_until
+from tests.servers import HubProcess
 
 pytestmark = pytest.mark.server
 
@@ -61,6 +62,10 @@ class Writer:
                 return
 
 
+def more_than(bodies: int, writers: list[Writer]) -> bool:
+    return sum(writer.bodies for writer in writers) > bodies
+
+
 def test_every_acknowledged_line_and_record_outlives_kill_9_and_is_there_once(
     tmp_path: Path,
 ) -> None:
@@ -74,10 +79,7 @@ def test_every_acknowledged_line_and_record_outlives_kill_9_and_is_there_once(
         try:
             for _ in range(4):
                 done = sum(writer.bodies for writer in writers) + chance.randrange(10, 40)
-                wait_until(
-                    lambda done=done: sum(it.bodies for it in writers) > done,  # type: ignore[misc]
-                    "bodies are acknowledged",
-                )
+                wait_until("bodies are acknowledged", partial(more_than, done, writers))
                 process.kill()
                 process.restart()
         finally:

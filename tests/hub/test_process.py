@@ -18,7 +18,8 @@ from gpuvigil.model import RecordKind
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.hub import HubStore
 from tests.hub.talk import ask
-from tests.servers import ROOT, HubProcess, wait_until
+from tests.polling import wait_until
+from tests.servers import ROOT, HubProcess
 
 pytestmark = pytest.mark.server
 
@@ -122,7 +123,7 @@ def test_it_stops_soon_and_cleanly_with_a_long_poll_open(
             target=lambda: answers.append(client.changes(0, [RecordKind.EVENT]).sequence)
         )
         waiting.start()
-        wait_until(lambda: client._connection is not None, "the poll is sent")
+        wait_until("the poll is sent", lambda: client._connection is not None)
         time.sleep(0.1)
         started = time.monotonic()
         assert process._end(number) == 0

@@ -16,7 +16,8 @@ from influxdb_client.rest import ApiException
 from gpuvigil.store import Store
 from gpuvigil.store.hub import HubStore
 from tests.hub.talk import Reply, ask, identity
-from tests.servers import HubProcess, wait_until
+from tests.polling import wait_until
+from tests.servers import HubProcess
 
 pytestmark = pytest.mark.server
 
@@ -217,7 +218,7 @@ def test_a_full_queue_is_429_and_a_stop_commits_what_waits(tmp_path: Path) -> No
         waiting = threading.Thread(target=lambda: answers.append(put(hub, line("second").encode())))
         waiting.start()
         client = hub.hub()
-        wait_until(lambda: client.status()["queue"]["bodies"] == 1, "the second body waits")
+        wait_until("the second body waits", lambda: client.status()["queue"]["bodies"] == 1)
         full = put(hub, line("third" * 10).encode())
         assert full.status == 429
         assert int(full.headers["retry-after"]) > 0
