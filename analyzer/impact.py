@@ -1,6 +1,6 @@
 """Who is hit by a fault: which GPUs wait, and whose they are."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -19,11 +19,6 @@ class Holding:
 
     name: str  # "job 1042 of alice"
     gpus: frozenset[Subject] = field(default_factory=frozenset)
-
-    @property
-    def text(self) -> str:
-        nodes = len({gpu.of_node() for gpu in self.gpus})
-        return f"{self.name}: {_count(len(self.gpus), 'GPU')} on {_count(nodes, 'node')}"
 
 
 def holdings(window: Window) -> Mapping[str, Holding]:
@@ -103,25 +98,34 @@ def _text(
     held: Mapping[str, Holding],
 ) -> str:
     standing = sorted({held[holder_key(a)] for a in now if holder_key(a) in held}, key=_largest)
-    if standing:
-        more = f", and {_count(len(standing) - 1, 'more holder')}" if len(standing) > 1 else ""
-        return f"{standing[0].text}{more} {_verb(finding)}"
-    names = sorted({_name(a) for a in ended})
+    names = _names([holding.name for holding in standing])
+    if names and finding.fault == _HELD_FOR_NOTHING:
+        return f"held by {names}"
     if names:
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        return f"was held by {names[0]}{more}, which ended since"
-    return "not held by anybody"
+        return f"{names}: {_loss(finding, set().union(*(h.gpus for h in standing)))}"
+    was = _names(sorted({_name(a) for a in ended}))
+    return f"was held by {was}, ended since" if was else "not held by anybody"
 
 
 def _largest(holding: Holding) -> tuple[int, str]:
     return (-len(holding.gpus), holding.name)
 
 
-def _verb(finding: Finding) -> str:
-    if finding.fault == _HELD_FOR_NOTHING:
-        return "held, and this one computes nothing"
+def _names(names: Sequence[str]) -> str:
+    """`job 1042 of alice`, `job 1042 of alice and 4 more`."""
+    return " and ".join([*names[:1], *([f"{len(names) - 1} more"] if len(names) > 1 else [])])
+
+
+def _loss(finding: Finding, gpus: Collection[Subject]) -> str:
+    """`64 GPUs on 8 nodes wait for this one`."""
+    nodes = len({gpu.of_node() for gpu in gpus})
     place = "this one" if finding.subject.kind == "gpu" else f"this {finding.subject.kind}"
-    return f"wait for {place}" if finding.fault in _STOPPING else f"may suffer from {place}"
+    if set(gpus) == {finding.subject}:
+        return "waits for this GPU" if finding.fault in _STOPPING else "may suffer from it"
+    verb = "may suffer from"
+    if finding.fault in _STOPPING:
+        verb = "waits for" if len(gpus) == 1 else "wait for"
+    return f"{_count(len(gpus), 'GPU')} on {_count(nodes, 'node')} {verb} {place}"
 
 
 def _name(allocation: Allocation) -> str:

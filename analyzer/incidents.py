@@ -206,7 +206,7 @@ def _not_found(before: Entry, print_: str, sight: Sight, now: datetime, patience
     wait = patience.flap_window if flapping else patience.clear
     since = before.absent_since or now
     if before.state is State.SUSPECT or now - since >= wait:
-        return _clear(before, now, f"not seen for {(now - since).total_seconds():g} s")
+        return _clear(before, now, f"not seen for {(now - since).total_seconds():.0f} s")
     return replace(before, absent_since=since), []
 
 

@@ -63,6 +63,22 @@ def test_a_process_is_another_one_on_another_node() -> None:
     assert found.impact.text == "pid 7 of alice: 2 GPUs on 1 node wait for this one"
 
 
+def test_the_sentence_fits_the_number_of_holders_and_gpus() -> None:
+    one = replace(lost(healthy()), allocations=(allocation(gpu(), "job 1"),))
+    (found,) = seen(one).candidates.values()
+    assert found.impact.text == "job 1 of alice: waits for this GPU"
+    hung = healthy().with_events(event(EventKind.DRIVER_SILENT, node(), NOON - SECOND))
+    held = (allocation(gpu(), "job 1"), allocation(gpu(1, 1), "job 2", user=None))
+    (found,) = seen(replace(hung, allocations=held)).candidates.values()
+    assert found.impact.text == "job 1 of alice and 1 more: 2 GPUs on 1 node wait for this node"
+    idle = {"utilization_percent": 0, "memory_utilization_percent": 0}
+    both = [allocation(gpu(1, i), "job 1") for i in (0, 1)]
+    (found,) = seen(
+        replace(healthy().changed(gpu(), idle), allocations=tuple(both))
+    ).candidates.values()
+    assert (found.impact.gpus, found.impact.text) == (1, "held by job 1 of alice")
+
+
 def test_a_gpu_that_nobody_holds_blocks_itself() -> None:
     (found,) = seen(lost(healthy())).candidates.values()
     assert (found.impact.gpus, found.impact.text) == (1, "not held by anybody")
@@ -73,7 +89,7 @@ def test_the_holder_that_ended_with_the_fault_is_still_named() -> None:
     before = allocation(gpu(), "job 6", user="bob", ended_at=NOON - 500 * SECOND)
     (found,) = seen(replace(lost(healthy()), allocations=(ended, before))).candidates.values()
     assert found.impact.holders == ("job 7",)
-    assert found.impact.text == "was held by job 7 of alice, which ended since"
+    assert found.impact.text == "was held by job 7 of alice, ended since"
     assert found.impact.gpus == 1
 
 
