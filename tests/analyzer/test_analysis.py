@@ -1,0 +1,122 @@
+"""Passes and events share one book and never spoil each other's conclusions."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from analyzer.analysis import Analysis, Reading
+from analyzer.detector import DETECTORS, Detector
+from analyzer.incidents import Book
+from analyzer.window import Window
+from gpuvigil.model import EventKind, Finding, Record, RecordKind
+
+from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node
+
+SECOND = timedelta(seconds=1)
+IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
+
+
+def reading(scene: Scene) -> Reading:
+    window = scene.window()
+    return Reading(
+        now=scene.now,
+        rows=window.rows,
+        heard=window.heard,
+        listening_since=window.listening_since,
+    )
+
+
+def begun(*detectors: Detector) -> Analysis:
+    analysis = Analysis(SETTINGS, detectors or DETECTORS)
+    records = [inventory.to_record() for inventory in healthy().inventories]
+    assert analysis.start([*records, allocation(gpu()).to_record()], Book()) == []
+    return analysis
+
+
+def steps(analysis: Analysis) -> list[str]:
+    """What was concluded since the last time, and forget it."""
+    records = [record for unit in analysis.to_write() for record in unit]
+    return [
+        f"{record.body['from_state']} {record.body['to_state']}"
+        for record in records
+        if record.kind is RecordKind.TRANSITION
+    ]
+
+
+def xid(code: int, at: timedelta = -SECOND) -> Record:
+    return event(EventKind.XID, gpu(), NOON + at, code).to_record()
+
+
+def test_an_incident_and_its_transition_are_written_together() -> None:
+    analysis = begun()
+    analysis.look(reading(healthy()))
+    assert analysis.to_write() == []
+    assert analysis.take(xid(48)) == node()
+    analysis.look_at(node(), NOON)
+    ((incident, transition),) = analysis.to_write()
+    assert (incident.kind, transition.kind) == (RecordKind.INCIDENT, RecordKind.TRANSITION)
+    assert transition.parent == incident.id
+    assert analysis.to_write() == []
+
+
+def test_what_could_not_be_written_goes_first_next_time() -> None:
+    analysis = begun()
+    analysis.take(xid(48))
+    analysis.look_at(node(), NOON)
+    first = analysis.to_write()
+    analysis.take(
+        event(EventKind.PORT_DOWN, replace(node(2), device="d", port="1"), NOON).to_record()
+    )
+    analysis.look_at(node(2), NOON)
+    analysis.give_back(first)
+    assert analysis.to_write()[: len(first)] == first
+
+
+def test_an_event_does_not_end_what_only_a_pass_can_see() -> None:
+    analysis = begun()
+    idle = healthy().changed(gpu(), IDLE)
+    analysis.look(reading(idle))
+    analysis.look(reading(idle.shifted(SECOND)))
+    assert steps(analysis) == ["suspect open"]
+    for seconds in (1, 60, 600):
+        analysis.take(event(EventKind.XID, gpu(1, 1), NOON + seconds * SECOND, 13).to_record())
+        analysis.look_at(node(), NOON + seconds * SECOND)
+    assert [incident.fault for incident in analysis.book.standing()].count("gpu_idle_held") == 1
+
+
+def test_an_event_at_one_node_leaves_the_others_as_they_are() -> None:
+    analysis = begun()
+    lost = healthy().changed(gpu(), {"up": 0, "unmeasured_reason": 3})
+    analysis.look(reading(lost))
+    assert steps(analysis) == ["suspect open"]
+    analysis.take(event(EventKind.XID, gpu(2), NOON, 48).to_record())
+    for _ in range(3):
+        analysis.look_at(node(2), NOON + timedelta(hours=1))
+    assert {incident.subject for incident in analysis.book.standing()} == {gpu(), gpu(2)}
+
+
+def test_an_event_during_a_pass_has_the_last_word_on_its_node() -> None:
+    calls: list[Analysis] = []
+
+    def interrupted(window: Window) -> list[Finding]:
+        """While the pass looks at what it read, the cure comes and is looked at."""
+        for analysis in calls:
+            calls.clear()
+            analysis.take(event(EventKind.GPU_RESET, gpu(), NOON).to_record())
+            analysis.look_at(node(), NOON)
+        return []
+
+    slow = replace(DETECTORS[0], name="slow", find=interrupted, reads_events=False)
+    analysis = begun(*DETECTORS, slow)
+    analysis.take(xid(48))
+    analysis.look(reading(healthy()))
+    assert steps(analysis) == ["suspect open"]
+    calls.append(analysis)
+    analysis.look(reading(healthy()))
+    assert steps(analysis) == ["open resolved"]
+    analysis.look(reading(healthy().shifted(SECOND)))
+    assert steps(analysis) == []
+
+
+def test_records_of_another_version_are_named_and_left_out() -> None:
+    strange = replace(xid(48), id="strange", body={"event": "of a newer version"})
+    assert Analysis(SETTINGS).start([strange], Book()) == ["strange"]
