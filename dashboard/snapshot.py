@@ -4,6 +4,7 @@ One thread follows the hub's changes, so that a record shows at once; the other 
 every refresh, draws the view, and sleeps while nobody looks.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -44,6 +45,9 @@ NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)[:1]
 UNWATCHED_AFTER_SECONDS = 30.0
 RETRY_SECONDS = 1.0
 FIRST_VIEW_SECONDS = 5.0
+STOP_SECONDS = 2.0
+# A long poll is ended this often, so that a stop is noticed.
+POLL_SECONDS = 1.0
 DETAILS_SECONDS = 2.0
 assert set(PORT_FIELDS) <= {metric.name for metric in PORT.metrics}
 
@@ -75,6 +79,7 @@ class Snapshot:
         self._log = Log("dashboard")
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
         self._wake = threading.Event()
         self._book = Book()
         self._facts: Facts | None = None
@@ -90,12 +95,16 @@ class Snapshot:
     def start(self) -> None:
         """Start following the hub; it need not be there yet."""
         for run in (self._follow, self._renew):
-            threading.Thread(target=run, name=run.__name__.strip("_"), daemon=True).start()
+            thread = threading.Thread(target=run, name=run.__name__.strip("_"), daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def stop(self) -> None:
-        """Let both threads end; one that waits for the hub is left to the process's end."""
+        """Let both threads end; one that waits for the hub longer is left to the process's end."""
         self._stop.set()
         self._wake.set()
+        for thread in self._threads:
+            thread.join(STOP_SECONDS)
 
     def view(self, *, complete: bool = False) -> FleetView:
         """The newest view; waits a moment for the first, or when nobody looked for long.
@@ -138,8 +147,9 @@ class Snapshot:
         return self._drawn or self._nothing()
 
     def _serves(self, drawn: Drawn | None, now: float, complete: bool) -> bool:
+        """Whether waiting for another view would bring nothing better."""
         if drawn is None:
-            return False
+            return self._trouble is not None
         young = drawn.at >= now - 2 * self.refresh_seconds - 1.0
         return young and (drawn.complete or not complete or self._trouble is not None)
 
@@ -153,16 +163,15 @@ class Snapshot:
     def _follow(self) -> None:
         """Keep the book by what the hub says has changed."""
         sequence: int | None = None
-        while not self._stop.is_set():
-            try:
-                hub = self._hub()
-                while not self._stop.is_set():
+        with contextlib.closing(self._hub()) as hub:
+            while not self._stop.is_set():
+                try:
                     sequence = self._advance(hub, sequence)
-            except HubError as error:
-                # The records may be other ones when the hub is back.
-                sequence = None
-                self._lost(str(error))
-                self._clock.wait(self._stop, RETRY_SECONDS)
+                except HubError as error:
+                    # The records may be other ones when the hub is back.
+                    sequence = None
+                    self._lost(str(error))
+                    self._clock.wait(self._stop, RETRY_SECONDS)
 
     def _advance(self, hub: Hub, sequence: int | None) -> int:
         if sequence is None:
@@ -172,7 +181,9 @@ class Snapshot:
                 self._book = book
             self._loaded.set()
         else:
-            changes = hub.changes(sequence, FOLLOWED)
+            changes = hub.changes(sequence, FOLLOWED, POLL_SECONDS)
+            if changes.sequence < sequence:
+                raise HubError("the hub's records are older than ours")
             sequence = changes.sequence
             if not changes.records:
                 return sequence
@@ -183,14 +194,14 @@ class Snapshot:
 
     def _renew(self) -> None:
         """Ask for the numbers, and draw."""
-        hub = self._hub()
-        while not self._stop.is_set():
-            try:
-                self._read(hub)
-            except (HubError, StoreError) as error:
-                self._lost(str(error))
-            self._draw()
-            self._pause()
+        with contextlib.closing(self._hub()) as hub:
+            while not self._stop.is_set():
+                try:
+                    self._read(hub)
+                except (HubError, StoreError) as error:
+                    self._lost(str(error))
+                self._draw()
+                self._pause()
 
     def _pause(self) -> None:
         """Until something changed, or the next refresh; asleep while nobody looks."""
