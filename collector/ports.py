@@ -34,11 +34,7 @@ class PortBook:
         before = dict(self._known)
         self._readings = {(r.identity.device, r.identity.port): r for r in readings}
         for key, reading in self._readings.items():
-            # A port keeps its first role: a route that goes away must not make another port of it.
-            identity = self._known.get(key, reading.identity)
-            if identity.kind != reading.identity.kind:
-                identity = reading.identity
-            self._known[key] = replace(identity, was_up=identity.was_up or reading.up is True)
+            self._known[key] = _merged(self._known.get(key), reading)
         events = [e for key in self._known if (e := self._note(key, now)) is not None]
         return events, before != self._known
 
@@ -85,3 +81,16 @@ class PortBook:
 
     def _subject(self, key: _Key) -> Subject:
         return replace(self._events.node, device=key[0], port=key[1])
+
+
+def _merged(known: PortIdentity | None, reading: PortReading) -> PortIdentity:
+    """What is known of a port now.
+
+    It keeps the role of management once it had it: a route that goes away, as it does when the
+    link is down, must not make another port of it.
+    """
+    identity = reading.identity
+    if known is None or known.kind != identity.kind:
+        return replace(identity, was_up=reading.up is True)
+    role = "management" if known.role == "management" else identity.role
+    return replace(identity, role=role, was_up=known.was_up or reading.up is True)

@@ -102,8 +102,8 @@ utilization_percent         | integer | nvmlDeviceGetUtilizationRates         | 
 memory_utilization_percent  | integer | nvmlDeviceGetUtilizationRates         | idle detector, details           | DCGM_FI_DEV_MEM_COPY_UTIL         | Share of the last sample period in which device memory was read or written.
 memory_used_bytes           | integer | nvmlDeviceGetMemoryInfo v2            | idle detector, details           | DCGM_FI_DEV_FB_USED               | Device memory in use, without what the driver reserves.
 memory_total_bytes          | integer | nvmlDeviceGetMemoryInfo v2            | details                          | -                                 | Device memory in all.
-power_watts                 | gauge   | field 186 POWER_INSTANT               | status strip, details            | DCGM_FI_DEV_POWER_USAGE           | Power drawn now by the board, in W.
-power_limit_watts           | gauge   | field 190 enforced power limit        | status strip, details            | DCGM_FI_DEV_ENFORCED_POWER_LIMIT  | The limit that the driver enforces now.
+power_watts                 | gauge   | field 186, or nvmlDeviceGetPowerUsage | status strip, details            | DCGM_FI_DEV_POWER_USAGE           | Power drawn now by the board, in W.
+power_limit_watts           | gauge   | field 190, or nvmlDeviceGetEnforcedPowerLimit | status strip, details            | DCGM_FI_DEV_ENFORCED_POWER_LIMIT  | The limit that the driver enforces now.
 energy_joules               | float counter | nvmlDeviceGetTotalEnergyConsumption | GPU reset event, details      | DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION | Energy since the collector first saw the GPU; resets of the driver's own counter are bridged.
 temperature_celsius         | integer | nvmlDeviceGetTemperatureV             | map, details                     | DCGM_FI_DEV_GPU_TEMP              | Core temperature.
 memory_temperature_celsius  | integer | field 82 MEMORY_TEMP                  | details                          | DCGM_FI_DEV_MEMORY_TEMP           | Hottest memory (HBM) sensor.
@@ -118,7 +118,7 @@ pcie_generation_max         | state   | nvmlDeviceGetMaxPcieLinkGeneration    | 
 pcie_width                  | state   | nvmlDeviceGetCurrPcieLinkWidth        | details                          | -                                 | PCIe lanes in use.
 pcie_width_max              | state   | nvmlDeviceGetMaxPcieLinkWidth         | details                          | -                                 | PCIe lanes that GPU and slot can do.
 pcie_replays                | counter | nvmlDeviceGetPcieReplayCounter        | details                          | DCGM_FI_DEV_PCIE_REPLAY_COUNTER   | PCIe packets that had to be sent again.
-nvlink_links_up             | state   | nvmlDeviceGetNvLinkState              | details                          | -                                 | NVLinks that are active.
+nvlink_links_up             | state   | field 165, or nvmlDeviceGetNvLinkState | details                          | -                                 | NVLinks that are active.
 nvlink_links_expected       | state   | field 91 NVLINK_LINK_COUNT            | details                          | -                                 | NVLinks that the GPU has.
 nvlink_receive_bytes        | counter | field 139, all links                  | details                          | -                                 | Data received over all NVLinks.
 nvlink_transmit_bytes       | counter | field 138, all links                  | details                          | -                                 | Data sent over all NVLinks.

@@ -113,9 +113,10 @@ class Holders:
         """Allocations that began or ended since the last look.
 
         `processes` are the ids on each GPU, by UUID; a GPU that is not among them was not read,
-        and whoever held it still does.
+        and whoever held it still does while the process lives.
         """
-        changed = []
+        unread = [key for key in self._held if key[0] not in processes and self._has_died(key)]
+        changed = [replace(self._held.pop(key), ended_at=now) for key in unread]
         for uuid, pids in processes.items():
             present = {f"pid {pid}": pid for pid in pids}
             for key in [key for key in self._held if key[0] == uuid and key[1] not in present]:
@@ -123,6 +124,14 @@ class Holders:
             for holder, pid in present.items():
                 changed += self._see(uuid, holder, pid, now)
         return tuple(changed)
+
+    def _has_died(self, key: tuple[str, str]) -> bool:
+        """A process of another PID namespace cannot be seen to die: it has no user."""
+        held = self._held[key]
+        if held.user is None:
+            return False
+        started_at = self._table.find(int(held.holder.removeprefix("pid "))).started_at
+        return started_at is None or _is_another(started_at, held.started_at)
 
     def _see(self, uuid: str, holder: str, pid: int, now: datetime) -> list[Allocation]:
         """A process on a GPU: nothing new, a new holder, or another under an old one's id."""

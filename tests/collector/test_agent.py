@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from gpuvigil.lineprotocol import Line
 from gpuvigil.model import Unmeasured
-from tests.collector.agent import Agent
+from tests.collector.agent import ROOT, Agent
 from tests.collector.receiver import Receiver, field, newest, tag
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
@@ -301,6 +303,29 @@ def test_a_hub_that_was_away_gets_everything_once(
     assert len(identities) == len(set(identities))
     live = sorted(int(i[3] or 0) for i in identities if i[2] == "live")
     assert live == list(range(1, len(live) + 1))
+
+
+def test_an_event_survives_kill_9_of_the_agent(
+    watching: Agent, driver: FakeDriver, receiver: Receiver
+) -> None:
+    good = receiver.behave
+    receiver.behave = lambda _: None
+    driver.xid(2, 48)
+    wait_until("the event on disk", lambda: list(watching.directory.glob("spool/*-records.body")))
+    watching.kill()
+    receiver.behave = good
+    watching.start()
+    (event,) = wait_until("the event", lambda: receiver.events("xid"))
+    assert event["body"]["xid"] == 48
+
+
+def test_the_reader_carries_nothing_that_it_does_not_need() -> None:
+    script = "import collector.reader, sys; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    costly = {"prometheus_client", "http.client", "ssl", "logging", "tomllib", "asyncio"}
+    assert not costly & set(loaded.stdout.split())
 
 
 def test_a_missing_token_is_one_line_and_exit_code_2(agent: Agent) -> None:

@@ -1,7 +1,6 @@
 """Ports from a sysfs tree, and what becomes of them over time."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -213,19 +212,28 @@ def test_a_device_that_goes_takes_its_port_down() -> None:
     assert row.fields == {"up": 0}
 
 
-def test_a_port_is_remembered_as_it_was_first_seen() -> None:
+def test_a_port_that_was_up_is_remembered_so(machine: Machine) -> None:
     known: dict[tuple[str, str], PortIdentity] = {}
-    first = reading(1)
-    _, changed = book(known).take([first], NOW)
+    _, changed = book(known).take([reading(1)], NOW)
     assert changed
     assert known["mlx5_0", "1"].was_up
-    # After a restart it is down, and its route has moved.
     ports = book(known)
-    moved = replace(first.identity, role="management")
-    events, changed = ports.take([PortReading(identity=moved, values={"up": 0})], NOW)
+    events, changed = ports.take([reading(0)], NOW)
     assert [event.kind for event in events] == [EventKind.PORT_DOWN]
     assert not changed
-    assert known["mlx5_0", "1"].role == "fabric"
+
+
+def test_a_port_stays_management_when_its_route_goes(machine: Machine) -> None:
+    known: dict[tuple[str, str], PortIdentity] = {}
+    ports = book(known)
+    machine.ethernet("eno1", "0000:01:00.0")
+    roles = []
+    # The route comes after the collector, and goes with the link.
+    for interface in ("eno9", "eno1", "eno9"):
+        machine.route(interface)
+        ports.take(list(machine.read().values()), NOW)
+        roles.append(known["eno1", "1"].role)
+    assert roles == ["storage", "management", "management"]
 
 
 def test_events_of_one_run_have_names_of_their_own() -> None:

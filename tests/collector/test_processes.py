@@ -108,6 +108,18 @@ def test_holders_come_and_go(proc: Proc, table: ProcessTable) -> None:
     assert ids(holders, {"A": [1], "B": [2]}) == [("B", "pid 1", True)]
 
 
+def test_a_holder_that_dies_on_a_gpu_that_is_not_read_is_ended(
+    proc: Proc, table: ProcessTable
+) -> None:
+    proc.process(1, 10)
+    holders = Holders(NODE, table)
+    holders.take({"A": [1, 99]}, NOW)
+    assert ids(holders, {}) == []
+    (proc.root / "1/stat").unlink()
+    # Of pid 99 nothing could ever be seen.
+    assert ids(holders, {}) == [("A", "pid 1", True)]
+
+
 def test_a_process_id_used_again_is_another_holder(proc: Proc, table: ProcessTable) -> None:
     proc.process(1, 10)
     holders = Holders(NODE, table)
