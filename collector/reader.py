@@ -89,7 +89,11 @@ class GpuThread:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._asked > self._answered)
+            start = self._clock.monotonic()
             result = self._sweep()
+            if self._clock.monotonic() - start > self._patience.seconds:
+                # Half of these numbers are from before the call that hung.
+                result = GpuTick(index=self.index, identity=result.identity, reason=result.reason)
             with self._changed:
                 self._last = result
                 self._identity = result.identity

@@ -311,7 +311,8 @@ def test_an_event_survives_kill_9_of_the_agent(
     good = receiver.behave
     receiver.behave = lambda _: None
     driver.xid(2, 48)
-    wait_until("the event on disk", lambda: list(watching.directory.glob("spool/*-records.body")))
+    # What is being sent is on disk before that.
+    wait_until("an attempt", lambda: any(b'"xid"' in r.content for r in list(receiver.attempts)))
     watching.kill()
     receiver.behave = good
     watching.start()

@@ -19,6 +19,8 @@ from gpuvigil.model import Unmeasured
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 
+pytestmark = pytest.mark.server
+
 ROOT = Path(__file__).parent.parent.parent
 NOT_SUPPORTED, NO_PERMISSION, TIMEOUT, UNKNOWN = 3, 4, 10, 999
 
@@ -279,6 +281,17 @@ def test_the_reader_speaks_also_when_the_driver_hangs_at_its_start(
     assert (tick.state, tick.gpus) == (STARTING, ())
     driver.release()
     reader.gpu_with(0, lambda gpu: gpu.values is not None)
+
+
+def test_numbers_from_before_a_hang_are_not_told_after_it(driver: FakeDriver, start: Start) -> None:
+    reader = start(driver.environment())
+    reader.values(0)
+    driver.hang(2)
+    reader.gpu_with(2, lambda gpu: (gpu.silent_seconds or 0) > 0.5)
+    driver.release()
+    gpu = reader.gpu_with(2, lambda gpu: gpu.values is not None)
+    assert gpu.read_seconds is not None
+    assert gpu.read_seconds < 0.3
 
 
 def test_a_driver_that_is_slow_to_wake_is_not_silent(driver: FakeDriver) -> None:
