@@ -105,8 +105,9 @@ def _told(channel: str, notice: Record, now: datetime) -> Told:
     elif body.get("state") == "dead":
         text = f"could not be sent: {reason}"
     else:
-        text = f"held: {reason}"
-    return Told(channel=channel, text=text, sent=_is_sent(notice))
+        # Without a channel there is nothing that could have been held back.
+        text = f"held: {reason}" if channel else reason
+    return Told(channel=channel or "nobody was told", text=text, sent=_is_sent(notice))
 
 
 def _is_sent(notice: Record) -> bool:

@@ -255,7 +255,7 @@ def _item(item: Attention, view: FleetView) -> dict[str, Any]:
         "label": item.label,
         "impact": f"{item.impact} · for {age(view.now - item.since)}{state}",
         "action": item.action,
-        "told": [f"{told.channel or 'Nobody'}: {told.text}" for told in item.told]
+        "told": [f"{told.channel}: {told.text}" for told in item.told]
         or ["no decision yet about telling anybody"],
         "details": [entry for entry in details if len(entry) > 1 and entry[1]],
         "gpu": _gpu_link(item),

@@ -22,13 +22,14 @@ from gpuvigil.clock import SystemClock
 from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config, read_secret
 from gpuvigil.door import Door
-from gpuvigil.errors import ConfigError
+from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub import Hub
 from gpuvigil.keys import Keys
 from gpuvigil.log import Log
 from gpuvigil.signin import source_hash
 
 from . import live
+from . import overview as _overview  # noqa: F401 - loaded now: the first visitor does not wait for it
 from .snapshot import Snapshot
 
 SCRIPT = Path(__file__).parent / "app.py"
@@ -78,6 +79,7 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
         snapshot.start()
         runner = threading.Thread(target=server.run, args=([listener],), name="server")
         runner.start()
+        _wait_for_start(server, runner)
         port = listener.getsockname()[1]
         log.info("listening", address=config.dashboard.listen, port=port)
         while runner.is_alive() and not stop.wait(0.5):
@@ -86,6 +88,13 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
         runner.join(DRAIN_SECONDS + 2)
         snapshot.stop()
     log.info("stopped")
+
+
+def _wait_for_start(server: uvicorn.Server, runner: threading.Thread) -> None:
+    while not server.started:
+        runner.join(0.01)
+        if not runner.is_alive() and not server.started:
+            raise GpuvigilError("the web server did not start; its log lines say why")
 
 
 def _hub(config: Config) -> Hub:

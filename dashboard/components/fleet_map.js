@@ -7,7 +7,7 @@ const MARKS = { [IDLE]: "0", [DEGRADED]: "!", [FAILED]: "✕", [UNKNOWN]: "?" };
 const FILLS = { [FREE]: "#242c37", [IDLE]: "#b07cf0", [DEGRADED]: "#f0a048", [FAILED]: "#e5484d" };
 const NO_BYTE = 0xff, NO_SHORT = 0xffff, NO_CELL = 0xffffffff;
 const FONT = '"Source Sans", system-ui, sans-serif';
-const LABEL = 17, LARGEST_CELL = 58, DOT_BELOW = 6;
+const LABEL = 17, SIDE = 64, LARGEST_CELL = 72, DOT_BELOW = 6;
 
 // Busy is calm: dark to muted teal, so that only what needs a person is bright.
 const RAMP = Array.from({ length: 101 }, (_, p) => {
@@ -43,32 +43,33 @@ function folded(blocks, fold) {
   let start = 0;
   const shaped = blocks.map(([label, nodes]) => {
     const rows = [];
-    for (const [, gpus] of nodes) {
+    for (const [name, gpus] of nodes) {
       const wide = nodes.length === 1 ? Math.ceil(gpus / fold) : Math.min(gpus, 16);
-      for (let i = 0; i < gpus; i += wide) rows.push([start + i, Math.min(wide, gpus - i)]);
+      for (let i = 0; i < gpus; i += wide) rows.push([start + i, Math.min(wide, gpus - i), i ? "" : name]);
       start += gpus;
     }
-    return { label, rows };
+    return { label, rows, several: nodes.length > 1 };
   });
   const most = (size) => shaped.reduce((max, block) => Math.max(max, size(block)), 1);
-  return { shaped, wide: most((b) => Math.max(...b.rows.map(([, n]) => n))), high: most((b) => b.rows.length) };
+  return { shaped, several: shaped.some((b) => b.several), wide: most((b) => Math.max(...b.rows.map(([, n]) => n))), high: most((b) => b.rows.length) };
 }
 
 // The largest cells with which everything fits into the height; wider than high where there is room.
 function layout(blocks, width, height) {
   let best = null;
   for (const fold of [1, 2]) {
-    const { shaped, wide, high } = folded(blocks, fold);
+    const { shaped, several, wide, high } = folded(blocks, fold);
     for (let cell = LARGEST_CELL; cell >= 1; cell -= cell > 8 ? 1 : 0.5) {
       const label = wide * cell >= 40 ? LABEL : 0;
       const gap = cell >= DOT_BELOW ? 10 : 2;
-      const columns = Math.min(Math.floor((width + gap) / (wide * cell + gap)), shaped.length);
+      const side = several && cell >= 14 ? SIDE : 0;
+      const columns = Math.min(Math.floor((width + gap) / (side + wide * cell + gap)), shaped.length);
       const lines = Math.ceil(shaped.length / Math.max(columns, 1));
       const total = lines * (high * cell + label + gap) - gap;
       if (columns < 1 || (total > height && cell > 1)) continue;
-      const stretched = Math.min(((width + gap) / columns - gap) / wide, cell * 1.7);
+      const stretched = Math.min(((width + gap) / columns - gap - side) / wide, cell * 1.7);
       if (!best || cell * stretched > best.cell * best.broad)
-        best = { shaped, wide, high, cell, broad: stretched, label, gap, columns, total };
+        best = { shaped, wide, high, cell, broad: stretched, label, side, gap, columns, total };
       break;
     }
   }
@@ -122,7 +123,7 @@ class FleetMap {
   }
 
   place(plan, pen) {
-    const { shaped, wide, high, cell, broad, label, gap, columns } = plan;
+    const { shaped, wide, high, cell, broad, label, side, gap, columns } = plan;
     const many = this.fleet.count;
     [this.x, this.y] = [new Float32Array(many), new Float32Array(many)];
     this.size = [broad, cell];
@@ -130,13 +131,14 @@ class FleetMap {
     pen.font = `12px ${FONT}`;
     pen.textBaseline = "alphabetic";
     shaped.forEach((block, number) => {
-      const left = (number % columns) * (wide * broad + gap);
+      const left = (number % columns) * (side + wide * broad + gap) + side;
       const top = Math.floor(number / columns) * (high * cell + label + gap) + label;
       if (label) {
         pen.fillStyle = "#93a1b0";
         pen.fillText(block.label, left, top - 5, wide * broad);
       }
-      block.rows.forEach(([start, count], row) => {
+      block.rows.forEach(([start, count, name], row) => {
+        if (side) this.name(pen, name, left, top + (row + 0.5) * cell);
         this.rows.push([left, top + row * cell, start, count]);
         for (let i = 0; i < count; i++) {
           this.x[start + i] = left + i * broad;
@@ -144,6 +146,15 @@ class FleetMap {
         }
       });
     });
+  }
+
+  name(pen, text, right, middle) {
+    pen.fillStyle = "#93a1b0";
+    pen.textAlign = "right";
+    pen.textBaseline = "middle";
+    pen.fillText(text, right - 6, middle, SIDE - 6);
+    pen.textAlign = "start";
+    pen.textBaseline = "alphabetic";
   }
 
   paint(plan, pen) {

@@ -16,7 +16,7 @@ from gpuvigil.model import Severity
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
-from .scene import gpu, incident
+from .scene import gpu, incident, inventory, node
 from .servers import GPUS, NODES, Feed
 
 SCRIPT = ROOT / "dashboard" / "app.py"
@@ -74,6 +74,23 @@ def test_the_page_shows_the_fleet_marked_as_simulated_and_this_machine_beside_it
     assert "10 Gb/s" in text
     assert "gv-banner" not in text
     assert set(components(test)) == {"gpuvigil.fleet_map"}
+
+
+@pytest.mark.server
+def test_clusters_are_shown_one_at_a_time_and_never_summed(
+    hub: HubProcess, snapshot: Snapshot
+) -> None:
+    with Feed(hub) as feed:
+        record = inventory(node("r1", "real"), gpus=3, at=SystemClock().now()).to_record()
+        feed.hub.write_records([record])
+        wait_until("both clusters", lambda: len(snapshot.view().clusters) == 3)
+        real, simulated = page(), page(cluster="simulated")
+    assert "cluster real" in html(real)
+    assert "1 node · 3 GPUs" in html(real)
+    assert "SIMULATED" not in html(real)
+    assert list(real.segmented_control[0].options) == ["real", "simulated"]
+    assert f"{NODES} nodes · {NODES * GPUS} GPUs" in html(simulated)
+    assert simulated.segmented_control[0].value == "simulated"
 
 
 @pytest.mark.server
