@@ -1,6 +1,7 @@
 """What a page is drawn from: the newest numbers and the standing records, as the hub gave them."""
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -45,42 +46,44 @@ class Book:
     """The records that pages need, kept up to date by what changed; for one thread at a time."""
 
     def __init__(self) -> None:
-        self._kept: dict[RecordKind, dict[str, Record]] = {kind: {} for kind in FOLLOWED}
-        self.unreadable = 0
+        self._kept: dict[RecordKind, dict[str, tuple[int, Any]]] = {kind: {} for kind in FOLLOWED}
 
     def apply(self, records: Iterable[Record]) -> None:
-        """Take new versions; forget what ended."""
+        """Take new versions; forget what ended, and leave out what a newer version wrote."""
         for record in records:
             kept = self._kept[record.kind]
             if _is_over(record):
                 kept.pop(record.id, None)
-            elif record.id not in kept or kept[record.id].version <= record.version:
-                kept[record.id] = record
-        incidents = self._kept[RecordKind.INCIDENT]
-        notices = self._kept[RecordKind.NOTICE]
-        for gone in [n for n, notice in notices.items() if notice.parent not in incidents]:
+            elif record.id not in kept or kept[record.id][0] <= record.version:
+                # What cannot be read takes no other record down; the hub keeps it all the same.
+                with contextlib.suppress(KeyError, TypeError, ValueError):
+                    kept[record.id] = record.version, _READERS[record.kind](record)
+        notices, incidents = self._kept[RecordKind.NOTICE], self._kept[RecordKind.INCIDENT]
+        for gone in [id_ for id_, (_, notice) in notices.items() if notice.parent not in incidents]:
             del notices[gone]
 
     def onto(self, facts: Facts) -> Facts:
-        """`facts` with these records; a record that a newer version wrote is left out, counted."""
-        self.unreadable = 0
+        """`facts` with these records."""
         return replace(
             facts,
-            inventories=self._read(RecordKind.INVENTORY, Inventory.from_record),
-            allocations=self._read(RecordKind.ALLOCATION, Allocation.from_record),
-            incidents=self._read(RecordKind.INCIDENT, Incident.from_record),
-            notices=tuple(self._kept[RecordKind.NOTICE].values()),
-            pulses=tuple(self._kept[RecordKind.PULSE].values()),
+            inventories=self._all(RecordKind.INVENTORY),
+            allocations=self._all(RecordKind.ALLOCATION),
+            incidents=self._all(RecordKind.INCIDENT),
+            notices=self._all(RecordKind.NOTICE),
+            pulses=self._all(RecordKind.PULSE),
         )
 
-    def _read(self, kind: RecordKind, read: Any) -> tuple[Any, ...]:
-        values = []
-        for record in self._kept[kind].values():
-            try:
-                values.append(read(record))
-            except (KeyError, TypeError, ValueError):
-                self.unreadable += 1
-        return tuple(values)
+    def _all(self, kind: RecordKind) -> tuple[Any, ...]:
+        return tuple(value for _, value in self._kept[kind].values())
+
+
+_READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
+    RecordKind.INVENTORY: Inventory.from_record,
+    RecordKind.ALLOCATION: Allocation.from_record,
+    RecordKind.INCIDENT: Incident.from_record,
+    RecordKind.NOTICE: lambda record: record,
+    RecordKind.PULSE: lambda record: record,
+}
 
 
 def _is_over(record: Record) -> bool:

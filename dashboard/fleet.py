@@ -1,17 +1,17 @@
-"""From facts to what the overview shows of every cluster: pure functions and frozen values.
+"""From facts to what the overview shows of every cluster: pure functions.
 
 A GPU is on the map because its node's inventory names it or because it sent a row. Without a row
 that is young enough it is unknown, never idle, free or 0. Clusters are never summed.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import IntEnum
 
-from gpuvigil.model import GpuIdentity, GpuState, Inventory, Severity, Subject
+from gpuvigil.model import GpuIdentity, GpuState, Incident, Inventory, Severity, Subject
 from gpuvigil.states import gpu_state
 
+from .cluster import Block, Cell, ClusterView, Look, NodeView, PortView, Strip
 from .facts import Facts, Row
 from .words import natural
 
@@ -27,17 +27,6 @@ BLOCKS = 64
 NODES_PER_BLOCK = 16
 
 
-class Look(IntEnum):
-    """How a cell is drawn; the number is the byte that the map gets."""
-
-    FREE = 0
-    ACTIVE = 1
-    IDLE = 2
-    DEGRADED = 3
-    FAILED = 4
-    UNKNOWN = 5
-
-
 _LOOKS = {
     GpuState.ACTIVE: Look.ACTIVE,
     GpuState.IDLE: Look.IDLE,
@@ -45,116 +34,6 @@ _LOOKS = {
     GpuState.UNAVAILABLE: Look.FAILED,
     GpuState.UNKNOWN: Look.UNKNOWN,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """One GPU on the map; numbers are None where nothing trustworthy was measured."""
-
-    subject: Subject
-    index: int | None
-    look: Look
-    state: GpuState
-    reason: str
-    held: bool | None  # None: nobody can say
-    holder: str = ""
-    utilization_percent: float | None = None
-    temperature_celsius: float | None = None
-    power_watts: float | None = None
-    power_limit_watts: float | None = None
-
-    @property
-    def label(self) -> str:
-        """The GPU as people call it on its node."""
-        return f"GPU {self.index}" if self.index is not None else self.subject.gpu or ""
-
-    @property
-    def address(self) -> str:
-        """What stands for it in a link: its index, or its UUID when it has none now."""
-        return str(self.index) if self.index is not None else self.subject.gpu or ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
-    """One node: its GPUs in order, and since when it is silent."""
-
-    name: str
-    cells: tuple[Cell, ...]
-    heard_at: datetime | None
-    silent: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Nodes that are drawn together: a rack, one node, or a run of nodes."""
-
-    label: str
-    nodes: tuple[NodeView, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strip:
-    """The numbers over the map. Shares are of GPUs whose state is known; None: there are none."""
-
-    gpus: int
-    looks: Mapping[Look, int]
-    known: int
-    held: int
-    held_percent: float | None
-    used_percent: float | None  # mean utilisation of the held GPUs that were measured
-    power_watts: float | None
-    power_limit_watts: float | None
-    power_measured: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortView:
-    """One network port; `up` is None when nothing trustworthy was measured."""
-
-    subject: Subject
-    kind: str
-    role: str
-    up: bool | None
-    was_up: bool
-    speed_bits_per_second: float | None
-
-    @property
-    def word(self) -> str:
-        """Its state as people say it."""
-        if self.up is None:
-            return "unknown"
-        if self.up:
-            return "up"
-        return "down" if self.was_up else "never connected"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
-    """One cluster, summed with no other."""
-
-    name: str
-    simulated: bool
-    nodes: tuple[NodeView, ...]
-    blocks: tuple[Block, ...]  # of the nodes that have GPUs
-    strip: Strip
-    ports: tuple[PortView, ...]
-    drivers: tuple[str, ...]  # why nodes show no GPUs, in words
-    rows_at: datetime | None  # of the newest row
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        """In the order of the map."""
-        return tuple(c for block in self.blocks for node in block.nodes for c in node.cells)
-
-    @property
-    def silent_nodes(self) -> tuple[NodeView, ...]:
-        return tuple(node for node in self.nodes if node.silent)
-
-    def find(self, node: str, gpu: str) -> Cell | None:
-        """The GPU that a link names by index or UUID."""
-        cells = [cell for view in self.nodes if view.name == node for cell in view.cells]
-        exact = [cell for cell in cells if gpu in {cell.address, cell.subject.gpu}]
-        return exact[0] if exact else None
 
 
 def clusters(facts: Facts) -> tuple[ClusterView, ...]:
@@ -173,20 +52,20 @@ class _Fleet:
         self.inventories = {inventory.subject: inventory for inventory in facts.inventories}
         self.gpus = _by_node(facts.gpus)
         self.ports = _by_node(facts.ports)
-        self.heard = _heard(facts)
+        self.heard = _heard(facts, self.gpus, self.ports)
         self.nodes = {
             node
             for node in {*self.inventories, *self.gpus, *self.ports, *self.heard}
             if not self._left(node)
         }
-        self.holders: dict[str, list[str]] = {}
+        self.holders: dict[Subject, list[str]] = {}
         for allocation in facts.allocations:
             user = f" ({allocation.user})" if allocation.user else ""
-            self.holders.setdefault(allocation.subject.key, []).append(allocation.holder + user)
-        self.faults: dict[str, dict[str, Severity]] = {}
+            self.holders.setdefault(allocation.subject, []).append(allocation.holder + user)
+        self.faults: dict[Subject, dict[str, Severity]] = {}
         for incident in facts.incidents:
-            for key in {incident.subject.key, *incident.members}:
-                self.faults.setdefault(key, {})[incident.fault] = incident.severity
+            for subject in _covered(incident):
+                self.faults.setdefault(subject, {})[incident.fault] = incident.severity
 
     def cluster(self, name: str) -> ClusterView:
         subjects = sorted(
@@ -215,26 +94,31 @@ class _Fleet:
         )
 
     def _node(self, node: Subject) -> NodeView:
-        silent = self._silent(node)
+        since = self._trusted_since(node)
         rows = {row["uuid"]: row for row in self.gpus.get(node, ())}
         inventory = self.inventories.get(node)
         known = {gpu.uuid: gpu for gpu in inventory.gpus} if inventory else {}
         cells = [
-            self._cell(node, uuid, known.get(uuid), rows.get(uuid), silent)
+            self._cell(node, uuid, known.get(uuid), rows.get(uuid), since)
             for uuid in sorted({*known, *rows})
         ]
         cells.sort(key=lambda cell: (cell.index is None, cell.index, cell.subject))
         return NodeView(
-            name=node.node, cells=tuple(cells), heard_at=self.heard.get(node), silent=silent
+            name=node.node, cells=tuple(cells), heard_at=self.heard.get(node), silent=since is None
         )
 
     def _cell(
-        self, node: Subject, uuid: str, gpu: GpuIdentity | None, row: Row | None, silent: bool
+        self,
+        node: Subject,
+        uuid: str,
+        gpu: GpuIdentity | None,
+        row: Row | None,
+        since: datetime | None,
     ) -> Cell:
         subject = Subject(cluster=node.cluster, node=node.node, gpu=uuid)
-        holders = self.holders.get(subject.key, [])
-        faults = {**self.faults.get(node.key, {}), **self.faults.get(subject.key, {})}
-        young = None if row is None or silent or self._old(node, row) else row
+        holders, own = self.holders.get(subject, []), self.faults.get(subject, {})
+        young = None if row is None or since is None or row["at"] < since else row
+        faults = {**self.faults.get(node, {}), **own}
         state, reason = gpu_state(young, held=bool(holders), faults=faults)
         if young is None and state is GpuState.UNKNOWN:
             reason = _since(reason, self.heard.get(node) if row is None else row["at"])
@@ -243,7 +127,7 @@ class _Fleet:
         return Cell(
             subject=subject,
             index=index if index is not None else gpu.index if gpu else None,
-            look=_look(state, self.faults.get(subject.key, {})),
+            look=_look(state, own),
             state=state,
             reason=reason,
             held=_held(state, holders, trusted),
@@ -255,13 +139,13 @@ class _Fleet:
         )
 
     def _ports(self, node: Subject) -> Iterable[PortView]:
-        silent = self._silent(node)
+        since = self._trusted_since(node)
         rows = {(row["device"], row["port"]): row for row in self.ports.get(node, ())}
         inventory = self.inventories.get(node)
         known = {(p.device, p.port): p for p in inventory.ports} if inventory else {}
         for key in sorted({*known, *rows}):
             row, port = rows.get(key, {}), known.get(key)
-            young = {} if silent or not row or self._old(node, row) else row
+            young = row if row and since is not None and row["at"] >= since else {}
             up = young.get("up")
             yield PortView(
                 subject=Subject(cluster=node.cluster, node=node.node, device=key[0], port=key[1]),
@@ -277,14 +161,16 @@ class _Fleet:
         tick = inventory.tick_seconds if inventory else DEFAULT_TICK_SECONDS
         return TICKS_BEFORE_STALE * timedelta(seconds=tick) + ARRIVAL
 
-    def _silent(self, node: Subject) -> bool:
-        heard = self.heard.get(node)
-        return heard is None or self.now - heard > self._patience(node)
+    def _trusted_since(self, node: Subject) -> datetime | None:
+        """Rows older than this lag behind their node's newest; None: the node is silent.
 
-    def _old(self, node: Subject, row: Row) -> bool:
-        """Whether the row lags behind its node's newest: both times are of the node's clock."""
-        newest = max(r["at"] for r in (*self.gpus.get(node, ()), *self.ports.get(node, ())))
-        return bool(newest - row["at"] > self._patience(node))
+        Silence is judged by the hub's clock, the lag of a row by its node's own.
+        """
+        heard, patience = self.heard.get(node), self._patience(node)
+        if heard is None or self.now - heard > patience:
+            return None
+        rows = (*self.gpus.get(node, ()), *self.ports.get(node, ()))
+        return max((row["at"] for row in rows), default=heard) - patience
 
     def _left(self, node: Subject) -> bool:
         inventory = self.inventories.get(node)
@@ -332,14 +218,25 @@ def _by_node(rows: Iterable[Row]) -> dict[Subject, list[Row]]:
     return found
 
 
-def _heard(facts: Facts) -> dict[Subject, datetime]:
+def _heard(facts: Facts, *tables: Mapping[Subject, list[Row]]) -> dict[Subject, datetime]:
     """When the hub last got something from each node; from rows alone where it cannot say."""
     heard = {Subject(cluster=c, node=n): at for (c, n), at in facts.heard.items()}
-    for row in (*facts.gpus, *facts.ports, *facts.nodes):
-        if (row["cluster"], row["node"]) not in facts.heard:
-            node = Subject(cluster=row["cluster"], node=row["node"])
-            heard[node] = max(heard.get(node, row["at"]), row["at"])
+    told = set(heard)
+    for table in (*tables, _by_node(facts.nodes)):
+        for node, rows in table.items():
+            if node not in told:
+                newest = max(row["at"] for row in rows)
+                heard[node] = max(heard.get(node, newest), newest)
     return heard
+
+
+def _covered(incident: Incident) -> set[Subject]:
+    """What the incident is about; a member whose name this version cannot read is left out."""
+    covered = {incident.subject}
+    for member in incident.members:
+        with contextlib.suppress(ValueError):
+            covered.add(Subject.parse(member))
+    return covered
 
 
 def _held(state: GpuState, holders: list[str], row: Row) -> bool | None:

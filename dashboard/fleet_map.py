@@ -4,7 +4,7 @@ import json
 import struct
 from collections.abc import Iterable
 
-from .fleet import Cell, ClusterView
+from .cluster import Cell, ClusterView
 
 # "Not measured", the largest number of each width.
 NO_BYTE = 0xFF

@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.components.v2.types import ComponentRenderer
 
 from . import live, panels
-from .fleet import Cell, ClusterView
+from .cluster import Cell, ClusterView
 from .fleet_map import with_selection
 from .markup import joined, tag
 from .snapshot import Snapshot

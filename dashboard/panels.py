@@ -9,7 +9,7 @@ from gpuvigil.metrics import GPU
 from gpuvigil.model import GpuIdentity, Unmeasured
 
 from .attention import Attention
-from .fleet import Cell, ClusterView, Look, PortView, Strip
+from .cluster import Cell, ClusterView, Look, PortView, Strip
 from .markup import Html, joined, tag
 from .views import FleetView
 from .words import age, counted, measured, percent, speed, title, watts

@@ -6,40 +6,23 @@ every refresh, draws the view, and sleeps while nobody looks.
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
-from gpuvigil.clock import Clock, from_text
+from gpuvigil.clock import Clock
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.errors import HubError, StoreError
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
-from gpuvigil.metrics import GPU, NODE, PORT
-from gpuvigil.model import GpuIdentity, RecordKind, Subject
-from gpuvigil.store.hub import HubStore
+from gpuvigil.model import GpuIdentity, Subject
 
-from .facts import FOLLOWED, STANDING_STATES, Book, Facts, Row
-from .fleet import ARRIVAL, TICKS_BEFORE_STALE
+from .facts import FOLLOWED, Book, Facts
+from .reading import ALL_FIELDS, CELL_FIELDS, load, numbers
 from .views import FleetView, fleet_view
-
-# What the map and the strip need of every GPU; all other metrics are asked for when one is opened.
-CELL_FIELDS = (
-    "up",
-    "unmeasured_reason",
-    "index",
-    "utilization_percent",
-    "compute_processes",
-    "power_watts",
-    "power_limit_watts",
-    "temperature_celsius",
-)
-PORT_FIELDS = ("up", "speed_bits_per_second")
-ALL_FIELDS = tuple(metric.name for metric in GPU.metrics)
-NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)[:1]
 
 # Nobody looks any more when no page asked for this long.
 UNWATCHED_AFTER_SECONDS = 30.0
@@ -49,7 +32,6 @@ STOP_SECONDS = 2.0
 # A long poll is ended this often, so that a stop is noticed.
 POLL_SECONDS = 1.0
 DETAILS_SECONDS = 2.0
-assert set(PORT_FIELDS) <= {metric.name for metric in PORT.metrics}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +179,24 @@ class Snapshot:
         with contextlib.closing(self._hub()) as hub:
             while not self._stop.is_set():
                 try:
-                    self._read(hub)
-                except (HubError, StoreError) as error:
-                    self._lost(str(error))
-                self._draw()
+                    self._refresh(hub)
+                except Exception as error:  # noqa: BLE001 - the loop outlives what it cannot draw
+                    self._log.error("view not drawn", error=repr(error))
+                    self._keep_old(f"The page could not be drawn: {type(error).__name__}.")
                 self._pause()
+
+    def _refresh(self, hub: Hub) -> None:
+        try:
+            self._read(hub)
+        except (HubError, StoreError) as error:
+            self._lost(str(error))
+        self._draw()
+
+    def _keep_old(self, why: str) -> None:
+        """The last view once more, with the reason why it is old."""
+        old = self._drawn or self._nothing()
+        view = replace(old.view, warnings=(why,))
+        self._publish(replace(old, view=view, at=self._clock.monotonic()))
 
     def _pause(self) -> None:
         """Until something changed, or the next refresh; asleep while nobody looks."""
@@ -247,6 +242,9 @@ class Snapshot:
             complete=self._gpus is not None and len(self._gpus.column_names) > len(ALL_FIELDS),
             at=self._clock.monotonic(),
         )
+        self._publish(drawn)
+
+    def _publish(self, drawn: Drawn) -> None:
         with self._fresh:
             self._drawn = drawn
             self._fresh.notify_all()
@@ -256,51 +254,3 @@ class Snapshot:
             self._trouble = (why, self._clock.now())
             self._log.warning("hub lost", reason=why)
             self._wake.set()
-
-
-def load(hub: Hub) -> Book:
-    """The records that stand now."""
-    book = Book()
-    for kind in (RecordKind.INVENTORY, RecordKind.ALLOCATION, RecordKind.PULSE):
-        book.apply(hub.records(kind))
-    incidents = hub.records(RecordKind.INCIDENT, states=STANDING_STATES)
-    book.apply(incidents)
-    for incident in incidents:
-        book.apply(hub.records(RecordKind.NOTICE, parent=incident.id))
-    return book
-
-
-def numbers(hub: Hub, facts: Facts, fields: Collection[str]) -> tuple[Facts, pa.Table]:
-    """`facts` with the newest rows and the hub's time, and the GPUs' rows with `fields`."""
-    status = hub.status()
-    now = from_text(status["now"])
-    slowest = max((one.tick_seconds for one in facts.inventories), default=10.0)
-    since = now - TICKS_BEFORE_STALE * timedelta(seconds=slowest) - 5 * ARRIVAL
-    store = HubStore(hub)
-    gpus = store.latest(GPU.name, fields, since)
-    found = replace(
-        facts,
-        now=now,
-        gpus=_rows(gpus, (*GPU.tags, "at", *CELL_FIELDS)),
-        ports=_rows(store.latest(PORT.name, PORT_FIELDS, since)),
-        nodes=_rows(store.latest(NODE.name, NODE_FIELDS, since)),
-        heard=_heard(status),
-    )
-    return found, gpus
-
-
-def _rows(table: pa.Table, columns: Collection[str] = ()) -> tuple[Row, ...]:
-    """The rows as mappings, with times in Python's form."""
-    if columns:
-        table = table.select(list(columns))
-    return tuple(table.to_pylist())
-
-
-def _heard(status: Mapping[str, Any]) -> dict[tuple[str, str], datetime]:
-    heard: dict[tuple[str, str], datetime] = {}
-    for node in status["nodes"]:
-        if node.get("lane", "live") == "live":
-            key = (node["cluster"], node["node"])
-            at = from_text(node["received_at"])
-            heard[key] = max(heard.get(key, at), at)
-    return heard

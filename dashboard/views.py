@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from gpuvigil.config import AnalyzerSettings
 
 from .attention import Attention, attention
+from .cluster import ClusterView
 from .facts import Facts
-from .fleet import ClusterView, clusters
+from .fleet import clusters
 from .fleet_map import encoded
 from .words import age
 

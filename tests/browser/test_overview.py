@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.fleet import Look
+from dashboard.cluster import Look
 from gpuvigil.model import Severity
 from tests.dashboard.scene import gpu, incident, node
 from tests.dashboard.servers import GPUS, LOOKS, NODES, DashboardProcess, Feed

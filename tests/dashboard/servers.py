@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from dashboard.fleet import Look
+from dashboard.cluster import Look
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.door import new_link
 from gpuvigil.errors import HubError

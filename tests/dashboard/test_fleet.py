@@ -5,8 +5,9 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboard.cluster import Cell, ClusterView, Look
 from dashboard.facts import Facts
-from dashboard.fleet import Cell, ClusterView, Look, clusters
+from dashboard.fleet import clusters
 from dashboard.words import percent, watts
 from gpuvigil.model import GpuState, Severity, Subject, Unmeasured
 
@@ -208,6 +209,11 @@ def test_a_silent_driver_makes_the_gpus_of_its_node_unknown() -> None:
     view = only(replace(busy_fleet([node()]), incidents=(found,)))
     assert view.strip.looks[Look.UNKNOWN] == 8
     assert view.cells[0].reason == "NVIDIA driver does not answer"
+
+
+def test_a_member_that_cannot_be_read_hides_nothing_else() -> None:
+    found = replace(incident("gpu_lost", gpu(0), Severity.CRITICAL), members=("a/b/c", ""))
+    assert cell(replace(one_gpu(), incidents=(found,))).look is Look.FAILED
 
 
 def test_a_gpu_that_many_hold_names_the_first_and_how_many_more() -> None:
