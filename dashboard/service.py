@@ -20,10 +20,10 @@ from streamlit import file_util
 
 from gpuvigil.clock import SystemClock
 from gpuvigil.command import parser, run_service
-from gpuvigil.config import Config, read_secret
+from gpuvigil.config import Config
 from gpuvigil.door import Door
 from gpuvigil.errors import ConfigError, GpuvigilError
-from gpuvigil.hub import Hub
+from gpuvigil.hub import service_hubs
 from gpuvigil.keys import Keys
 from gpuvigil.log import Log
 from gpuvigil.signin import source_hash
@@ -68,11 +68,9 @@ def main(arguments: Sequence[str]) -> int:
 def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Start everything, say the port, and wait for `stop`."""
     log = Log("dashboard")
-    snapshot = Snapshot(
-        lambda: _hub(config), SystemClock(), config.analyzer, config.dashboard.refresh_seconds
-    )
+    connect = service_hubs(config.hub)
+    snapshot = Snapshot(connect, SystemClock(), config.analyzer, config.dashboard.refresh_seconds)
     keys = Keys(config.dashboard.secrets_directory, timedelta(hours=config.dashboard.session_hours))
-    _hub(config)  # a wrong address or a missing token is said before anything is served
     live.install(snapshot)
     with contextlib.closing(_listening(config)) as listener:
         server = _server(config, keys)
@@ -81,7 +79,8 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
         runner.start()
         _wait_for_start(server, runner)
         port = listener.getsockname()[1]
-        log.info("listening", address=config.dashboard.listen, port=port)
+        hosts = " ".join(_allowed_hosts(config))
+        log.info("listening", address=config.dashboard.listen, port=port, hosts=hosts)
         while runner.is_alive() and not stop.wait(0.5):
             pass
         server.should_exit = True
@@ -95,14 +94,6 @@ def _wait_for_start(server: uvicorn.Server, runner: threading.Thread) -> None:
         runner.join(0.01)
         if not runner.is_alive() and not server.started:
             raise GpuvigilError("the web server did not start; its log lines say why")
-
-
-def _hub(config: Config) -> Hub:
-    token_file = config.hub.service_token_file
-    if token_file is None:
-        raise ConfigError("hub.service_token_file is not set: the dashboard reads with this token")
-    read_secret(token_file, "service token")
-    return Hub(config.hub.url, lambda: read_secret(token_file, "service token"))
 
 
 def _listening(config: Config) -> socket.socket:

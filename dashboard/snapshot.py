@@ -252,5 +252,8 @@ class Snapshot:
     def _lost(self, why: str) -> None:
         if self._trouble is None:
             self._trouble = (why, self._clock.now())
-            self._log.warning("hub lost", reason=why)
+            if self._drawn is None:
+                self._log.info("waiting for the hub", reason=why)
+            else:
+                self._log.warning("hub lost", reason=why)
             self._wake.set()
