@@ -8,15 +8,15 @@ import secrets
 import socket
 import threading
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from gpuvigil import __version__
 from gpuvigil.clock import Clock, SystemClock, to_text
 from gpuvigil.command import parser, run_service
-from gpuvigil.config import Config, read_secret
-from gpuvigil.errors import ConfigError, HubError
-from gpuvigil.hub import Hub
+from gpuvigil.config import Config
+from gpuvigil.errors import HubError
+from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import State
 from gpuvigil.log import Log
 from gpuvigil.model import Incident, Record, RecordKind, Transition
@@ -41,7 +41,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     """Start a thread per loop and a worker per channel, and keep the pulse until `stop`."""
     clock: Clock = SystemClock()
     desk = Desk(
-        connect=_connector(config),
+        connect=service_hubs(config.hub),
         owner=f"alerts-{socket.gethostname()}-{secrets.token_hex(4)}",
         settings=config.alerts,
         clock=clock,
@@ -168,16 +168,3 @@ def _keep_pulse(desk: Desk, couriers: Sequence[Courier]) -> None:
         except HubError as error:
             desk.log.debug("no pulse", error=str(error))
         desk.clock.wait(desk.stop, PULSE_SECONDS)
-
-
-def _connector(config: Config) -> Callable[[], Hub]:
-    """Makes hub clients; the token is read again for each request, since it may be rotated."""
-    file = config.hub.service_token_file
-    if file is None:
-        raise ConfigError("hub.service_token_file is not set: alerts cannot speak to the hub")
-
-    def token() -> str:
-        return read_secret(file, "service token")
-
-    token()
-    return lambda: Hub(config.hub.url, token)

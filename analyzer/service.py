@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from gpuvigil import __version__
 from gpuvigil.clock import Clock, SystemClock, to_text
 from gpuvigil.command import parser, run_service
-from gpuvigil.config import Config, read_secret
-from gpuvigil.errors import ConfigError, GpuvigilError, HubError, HubRefused
-from gpuvigil.hub import Hub
+from gpuvigil.config import Config
+from gpuvigil.errors import GpuvigilError, HubError, HubRefused
+from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.log import Log
 from gpuvigil.model import Record, RecordKind, Subject
 from gpuvigil.store.hub import HubStore
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     """Run both threads until `stop`."""
-    service = Service(config, _connector(config), SystemClock(), stop)
+    service = Service(config, service_hubs(config.hub), SystemClock(), stop)
     threads = [
         threading.Thread(target=service.loop, args=(name, step), name=name, daemon=True)
         for name, step in (("pass", service.make_pass), ("changes", service.follow))
@@ -217,16 +217,3 @@ def _pulse(now: datetime, body: dict[str, object]) -> Record:
         version=int(now.timestamp() * 1_000_000),
         body=body,
     )
-
-
-def _connector(config: Config) -> Callable[[], Hub]:
-    """Makes hub clients; the token is read again for each request, since it may be rotated."""
-    file = config.hub.service_token_file
-    if file is None:
-        raise ConfigError("hub.service_token_file is not set: the analyzer cannot speak to the hub")
-
-    def token() -> str:
-        return read_secret(file, "service token")
-
-    token()
-    return lambda: Hub(config.hub.url, token)

@@ -8,14 +8,12 @@ import os
 import socket
 import threading
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from pathlib import Path
 
 from gpuvigil import __version__, command
 from gpuvigil.clock import Clock, SystemClock
-from gpuvigil.config import CollectorSettings, Config, read_secret
-from gpuvigil.errors import ConfigError
+from gpuvigil.config import CollectorSettings, Config, secret_source
 from gpuvigil.log import Log
 from gpuvigil.metrics import NODE
 from gpuvigil.model import EventKind, Inventory, Record, Subject
@@ -221,17 +219,11 @@ class Agent:
             self._spool.put(self._sender.records(found, self._clock.now()))
 
 
-def _token(path: Path | None) -> Callable[[], str]:
-    """Reads the token for each request, so that a rotated one is used at once."""
-    if path is None:
-        raise ConfigError("hub.collector_token_file is not set: the hub takes nothing without it")
-    read_secret(path, "collector's token")
-    return lambda: read_secret(path, "collector's token")
-
-
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     settings, clock = config.collector, SystemClock()
-    token = _token(config.hub.collector_token_file)
+    token = secret_source(
+        config.hub.collector_token_file, "hub.collector_token_file", "collector token"
+    )
     spool = Spool(settings.spool_directory, settings.spool_bytes)
     shipper = Shipper(spool, config.hub.url, token, clock)
     node = settings.node or socket.gethostname()

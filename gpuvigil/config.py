@@ -9,7 +9,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -236,6 +236,17 @@ def read_secret(path: Path, what: str) -> str:
     if not secret or "\n" in secret:
         raise ConfigError(f"the {what} in {path} must be exactly one line")
     return secret
+
+
+def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
+    """Reads a secret anew each time, since it may be rotated.
+
+    ConfigError at once when `key` names no file, or one that cannot be read.
+    """
+    if path is None:
+        raise ConfigError(f"{key} is not set: name the file that holds the {what}")
+    read_secret(path, what)
+    return lambda: read_secret(path, what)
 
 
 @dataclass(frozen=True, slots=True)

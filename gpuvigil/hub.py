@@ -14,6 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 from . import __version__
 from .clock import to_text
+from .config import HubSettings, secret_source
 from .errors import ConfigError, HubRefused, HubUnavailable
 from .model import Record, RecordKind
 
@@ -254,6 +255,12 @@ class Hub:
 
     def _place(self) -> str:
         return f"hub at {self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}"
+
+
+def service_hubs(settings: HubSettings) -> Callable[[], Hub]:
+    """Makes clients with the service token; ConfigError at once when there is no such token."""
+    token = secret_source(settings.service_token_file, "hub.service_token_file", "service token")
+    return lambda: Hub(settings.url, token)
 
 
 def _records(values: Iterable[Mapping[str, Any]]) -> tuple[Record, ...]:

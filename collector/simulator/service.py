@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.command import parser, run_service
-from gpuvigil.config import Config, read_secret
+from gpuvigil.config import Config, secret_source
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
@@ -37,11 +37,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Ship what the simulated nodes send until `stop`."""
-    settings, token_file = config.simulator, config.hub.collector_token_file
+    settings = config.simulator
     if settings.nodes < 1:
         raise ConfigError("simulator.nodes is 0, so there is nothing to simulate")
-    if token_file is None:
-        raise ConfigError("hub.collector_token_file is not set; the hub takes nothing without it")
+    token = secret_source(
+        config.hub.collector_token_file, "hub.collector_token_file", "collector token"
+    )
     clock = SystemClock()
     spool = Spool(settings.spool_directory, _SPOOL_BYTES)
     # The hub acknowledges telemetry with its next commit, so a connection carries one body a second.
@@ -49,7 +50,7 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
     shipper = Shipper(
         spool,
         config.hub.url,
-        lambda: read_secret(token_file, "collector token"),
+        token,
         clock,
         connections=min(max(math.ceil(per_second * 1.5), 4), _MOST_CONNECTIONS),
     )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from gpuvigil.hub import Hub
 from gpuvigil.model import Incident, RecordKind
@@ -164,3 +165,15 @@ def site(tmp_path: Path, library: Path) -> Iterator[Site]:
             finally:
                 driver.release()
                 site.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(needs: Callable[[str, str], str]) -> Iterator[Browser]:
+    chromium = needs("chromium", "apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        yield browser
+        browser.close()

@@ -3,11 +3,10 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from tests.end_to_end.conftest import about
 from tests.product import Product, clean_environment
@@ -24,18 +23,6 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clone") / "gpuvigil"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser(needs: Callable[[str, str], str]) -> Iterator[Browser]:
-    chromium = needs("chromium", "apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield browser
-        browser.close()
 
 
 def with_webhook(folder: Path, receiver: Receiver) -> Path:
