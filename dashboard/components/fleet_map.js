@@ -98,10 +98,13 @@ class FleetMap {
   }
 
   update(data) {
+    const before = this.fleet?.look[this.current];
     this.fleet = read(data);
     if (this.current >= this.fleet.count) this.current = -1;
     this.draw();
-    if (this.current >= 0) this.show(this.current, false);
+    // Who listens hears of a change of state, not of every number that moves.
+    if (this.current >= 0)
+      this.show(this.current, this.focused && before !== this.fleet.look[this.current]);
   }
 
   draw() {
