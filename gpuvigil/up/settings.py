@@ -14,7 +14,7 @@ from ..errors import ConfigError
 
 Tree = dict[str, dict[str, Any]]
 
-# On one machine numbers are read, sent and judged every second.
+# On one machine numbers are read, sent, judged and shown every second.
 TICK_SECONDS = 1.0
 
 
@@ -82,7 +82,7 @@ def choices(state: Path, ports: Ports, nodes: int, listen: tuple[str, str]) -> T
         },
         "analyzer": {"tick_seconds": TICK_SECONDS},
         "alerts": {"external_url": address(listen[1], ports.dashboard)},
-        "dashboard": {"secrets_directory": secrets},
+        "dashboard": {"secrets_directory": secrets, "refresh_seconds": TICK_SECONDS},
     }
 
 

@@ -70,6 +70,7 @@ def test_on_one_machine_everything_ticks_every_second(tmp_path: Path) -> None:
     config = written(tmp_path)
     ticks = (config.collector, config.analyzer, config.simulator)
     assert [section.tick_seconds for section in ticks] == [1.0, 1.0, 1.0]
+    assert config.dashboard.refresh_seconds == 1.0
 
 
 def test_what_the_user_sets_is_kept(tmp_path: Path) -> None:
