@@ -1,6 +1,7 @@
 """The services as child processes: started, started again, and ended."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 HEALTHY_SECONDS = 60.0
 _FIRST_DELAY_SECONDS = 1.0
 _LONGEST_DELAY_SECONDS = 30.0
-_LOG_BYTES = 5 * 1024 * 1024
+LOG_BYTES = 5 * 1024 * 1024
 _POLL_SECONDS = 0.02
 
 # A wrong configuration does not get better by itself.
@@ -82,6 +83,7 @@ class Child:
 
     def look(self, now: float) -> Ended | None:
         """Start the child again when its time has come; says when it has ended."""
+        self._bound_log()
         if self.start_at is not None and now >= self.start_at:
             self.start(now)
         if self.process is None or (code := self.process.poll()) is None:
@@ -93,6 +95,18 @@ class Child:
         delay = delay_seconds(self.failures)
         self.start_at = now + delay
         return Ended(name=self.name, code=code, last_words=self._last_words(), delay_seconds=delay)
+
+    def _bound_log(self) -> None:
+        """Put a large log aside, in the place of the one put aside before.
+
+        The child goes on at the start of the emptied file, since it appends.
+        """
+        if not self.log_path.exists() or self.log_path.stat().st_size <= LOG_BYTES:
+            return
+        with suppress(OSError):  # a full disk keeps no copy
+            shutil.copyfile(self.log_path, self.log_path.with_name(f"{self.log_path.name}.1"))
+        os.truncate(self.log_path, 0)
+        self._log_begins = 0
 
     def ask_to_stop(self) -> None:
         """SIGTERM, and no further start."""
@@ -137,13 +151,11 @@ class Family:
 
     def start(self, name: str, now: float) -> None:
         """Start the service of that command."""
-        log_path = self._logs / f"{name}.log"
-        _rotate(log_path)
         child = Child(
             name=name,
             # -P: a folder that is called gpuvigil where `up` was started is not the program.
             command=[sys.executable, "-P", "-m", "gpuvigil", name, "--config", str(self._config)],
-            log_path=log_path,
+            log_path=self._logs / f"{name}.log",
             environment=self._environment,
         )
         child.start(now)
@@ -194,9 +206,3 @@ class Hurry:
 
     def __call__(self) -> bool:
         return self._asked_again
-
-
-def _rotate(path: Path) -> None:
-    """Put a large log aside, in the place of the one put aside before."""
-    if path.exists() and path.stat().st_size > _LOG_BYTES:
-        path.replace(path.with_name(f"{path.name}.1"))

@@ -15,7 +15,7 @@ from gpuvigil.config import Config, load
 from gpuvigil.errors import ConfigError
 from gpuvigil.statedir import config_of_up, state_directory
 from gpuvigil.up import machine
-from gpuvigil.up.children import Child, Hurry, delay_seconds, failures_after
+from gpuvigil.up.children import LOG_BYTES, Child, Hurry, delay_seconds, failures_after
 from gpuvigil.up.directory import AlreadyRunning, StateDirectory
 from gpuvigil.up.readiness import Startup
 from gpuvigil.up.settings import (
@@ -275,6 +275,15 @@ def test_a_child_that_ends_says_its_last_words_and_comes_back(child: Child) -> N
     assert child.process is None
     child.look(6.0)
     assert child.process is not None
+
+
+def test_a_log_that_grows_large_is_put_aside_and_its_child_goes_on(child: Child) -> None:
+    child.command = ["sh", "-c", f"head -c {LOG_BYTES + 1} /dev/zero; exec sleep 60"]
+    child.start(0.0)
+    aside = child.log_path.with_name("log.1")
+    wait_until("the log put aside", lambda: child.look(1.0) or aside.exists())
+    assert aside.stat().st_size > LOG_BYTES
+    assert child.log_path.stat().st_size == 0
 
 
 def test_a_killed_child_is_named_by_its_signal(child: Child) -> None:
