@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from gpuvigil.clock import moment
 from gpuvigil.config import AlertsSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Severity, Transition
@@ -199,7 +200,7 @@ def _told_recently(case: Case) -> Ruling | None:
         verdict=Verdict.TOLD_RECENTLY,
         kind=Kind.UPDATED,
         due_at=due_at,
-        reason=f"told {seconds:.0f} s ago; the newest state follows at {due_at:%H:%M:%S} UTC",
+        reason=f"told {seconds:.0f} s ago; the newest state follows at {moment(due_at)}",
     )
 
 

@@ -8,6 +8,7 @@ claims it knows that the receiver may have it already.
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from gpuvigil.clock import moment
 from gpuvigil.config import AlertsSettings
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Severity
@@ -114,7 +115,7 @@ def _again(
     return tried.next(
         in_flight=False,
         verdict=Verdict.BACKING_OFF,
-        reason=f"{outcome.reason}; tried {notice.attempts} times, next at {due_at:%H:%M:%S} UTC",
+        reason=f"{outcome.reason}; tried {notice.attempts} times, next at {moment(due_at)}",
         last_error=outcome.reason,
         due_at=due_at,
     )

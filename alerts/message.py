@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
+from gpuvigil.clock import duration, moment
 from gpuvigil.model import Evidence, Impact, Incident, Severity, Subject
 
 from .notice import Kind, Notice, Verdict
@@ -102,19 +103,6 @@ def listed(items: Sequence[str], most: int = LISTED) -> str:
     return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
 
 
-def duration(span: timedelta) -> str:
-    """`42 s`, `4 min`, `3 h 10 min`, `2 d 4 h`."""
-    seconds = max(int(span.total_seconds()), 0)
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    if hours == 0:
-        return f"{minutes} min"
-    big, small = (days, hours % 24) if days else (hours, minutes % 60)
-    units = ("d", "h") if days else ("h", "min")
-    return f"{big} {units[0]} {small} {units[1]}" if small else f"{big} {units[0]}"
-
-
 def _summary(incident: Incident, notice: Notice, now: datetime, ends_at: datetime | None) -> str:
     what = clean(incident.title, 150)
     label = clean(_label(incident), 100)
@@ -156,12 +144,8 @@ def _short(key: str) -> str:
 
 def _since(since: datetime, now: datetime, ends_at: datetime | None) -> str:
     if ends_at is None:
-        return f"{_moment(since)} ({duration(now - since)} ago)"
-    return f"{_moment(since)} until {_moment(ends_at)} ({duration(ends_at - since)})"
-
-
-def _moment(at: datetime) -> str:
-    return f"{at.day} {at:%b %Y %H:%M:%S} UTC"
+        return f"{moment(since)} ({duration(now - since)} ago)"
+    return f"{moment(since)} until {moment(ends_at)} ({duration(ends_at - since)})"
 
 
 def _impact(impact: Impact) -> str:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gpuvigil.clock import to_text
+from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
 
@@ -214,5 +214,5 @@ def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
         cure = last_cure(window, incident.fault, incident.subject)
         if cure is not None and cure.at >= incident.since:
             what = cure.kind.value.replace("_", " ")
-            cured[incident.fingerprint] = f"cured: {what} at {to_text(cure.at)}"
+            cured[incident.fingerprint] = f"cured: {what} at {moment(cure.at)}"
     return cured

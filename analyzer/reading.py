@@ -146,7 +146,8 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
     since = now - MEMORY
     records = [
         *hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS),
-        *hub.records(RecordKind.ALLOCATION, limit=_MOST_RECORDS),
+        *hub.records(RecordKind.ALLOCATION, held=False),  # the last ended, who may have been hit
+        *hub.records(RecordKind.ALLOCATION, held=True, limit=_MOST_RECORDS),
         *hub.records(RecordKind.EVENT, since=since, limit=_MOST_RECORDS),
     ]
     # A fault that stands for longer than a day still rests on its events.

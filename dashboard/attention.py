@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from gpuvigil.clock import from_text
+from gpuvigil.clock import duration, from_text
 from gpuvigil.model import Evidence, Incident, Record, Severity, Subject
 
-from .words import age, counted
+from .words import counted
 
 # An incident of severity one step lower must block more than this many times the GPUs to come first.
 STEP = 32
@@ -119,4 +119,4 @@ def _ago(text: object, otherwise: datetime, now: datetime) -> str:
         at = from_text(str(text))
     except ValueError:
         at = otherwise
-    return f"{age(max(now - at, timedelta()))} ago"
+    return f"{duration(now - at)} ago"

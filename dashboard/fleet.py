@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from gpuvigil.clock import moment
 from gpuvigil.model import GpuIdentity, GpuState, Incident, Inventory, Severity, Subject
 from gpuvigil.states import gpu_state
 
@@ -259,7 +260,7 @@ def _named(holders: list[str]) -> str:
 
 
 def _since(reason: str, at: datetime | None) -> str:
-    return reason if at is None else f"{reason} since {at:%H:%M:%S} UTC"
+    return reason if at is None else f"{reason} since {moment(at)}"
 
 
 def _blocks(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from gpuvigil.clock import to_text
+from gpuvigil.clock import duration, moment, to_text
 from gpuvigil.metrics import GPU
 from gpuvigil.model import GpuIdentity, Unmeasured
 
@@ -12,7 +12,7 @@ from .attention import Attention
 from .cluster import Cell, ClusterView, Look, PortView, Strip
 from .markup import Html, joined, tag
 from .views import FleetView
-from .words import age, counted, measured, percent, speed, title, watts
+from .words import counted, measured, percent, speed, title, watts
 
 MOST_PORTS = 12
 
@@ -46,7 +46,7 @@ def header(view: FleetView, cluster: ClusterView | None) -> Html:
 
 def _data_of(at: datetime | None) -> Html:
     """Always visible: from when the numbers are."""
-    text = "no data yet" if at is None else f"data of {at:%H:%M:%S} UTC"
+    text = "no data yet" if at is None else f"data of {moment(at)}"
     return tag("time", text, datetime=None if at is None else to_text(at))
 
 
@@ -158,7 +158,7 @@ def _as_of(row: Mapping[str, Any] | None) -> list[Html]:
         return [tag("small", "no data younger than three ticks")]
     reason = row.get("unmeasured_reason")
     why = f", {Unmeasured(reason).text}" if reason in set(Unmeasured) else ""
-    return [tag("small", f"data of {row['at']:%H:%M:%S} UTC{why}")]
+    return [tag("small", f"data of {moment(row['at'])}{why}")]
 
 
 def _identity(identity: GpuIdentity | None) -> list[tuple[str, str]]:
@@ -241,7 +241,7 @@ def _item(item: Attention, view: FleetView) -> dict[str, Any]:
     state = "" if item.state == "open" else f" · {item.state}"
     details = [
         ["Evidence", *(_evidence(e.name, e.value, e.limit, e.peers) for e in item.evidence)],
-        ["Since", f"{item.since:%Y-%m-%d %H:%M:%S} UTC"],
+        ["Since", moment(item.since)],
         ["Hides", *item.covers],
         ["Rule from", item.source],
         ["Subject", item.subject.key],
@@ -253,7 +253,7 @@ def _item(item: Attention, view: FleetView) -> dict[str, Any]:
         "severity": item.severity.value,
         "simulated": item.simulated,
         "label": item.label,
-        "impact": f"{item.impact} · for {age(view.now - item.since)}{state}",
+        "impact": f"{item.impact} · for {duration(view.now - item.since)}{state}",
         "action": item.action,
         "told": [f"{told.channel}: {told.text}" for told in item.told]
         or ["no decision yet about telling anybody"],

@@ -29,14 +29,17 @@ CELL_FIELDS = (
 )
 PORT_FIELDS = ("up", "speed_bits_per_second")
 ALL_FIELDS = tuple(metric.name for metric in GPU.metrics)
+# The most that the hub gives in one answer.
+_MOST_RECORDS = 100_000
 NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)[:1]
 
 
 def load(hub: Hub) -> Book:
     """The records that stand now."""
     book = Book()
-    for kind in (RecordKind.INVENTORY, RecordKind.ALLOCATION, RecordKind.PULSE):
-        book.apply(hub.records(kind))
+    book.apply(hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS))
+    book.apply(hub.records(RecordKind.ALLOCATION, held=True, limit=_MOST_RECORDS))
+    book.apply(hub.records(RecordKind.PULSE))
     incidents = hub.records(RecordKind.INCIDENT, states=STANDING_STATES)
     book.apply(incidents)
     for incident in incidents:

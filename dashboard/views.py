@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpuvigil.clock import duration, moment
 from gpuvigil.config import AnalyzerSettings
 
 from .attention import Attention, attention
@@ -11,7 +12,6 @@ from .cluster import ClusterView
 from .facts import Facts
 from .fleet import clusters
 from .fleet_map import encoded
-from .words import age
 
 PASSES_BEFORE_STALE = 3
 NAMED_NODES = 8
@@ -57,7 +57,7 @@ def _warnings(
     if facts.trouble is not None:
         since = facts.trouble_since or now
         return [
-            f"No connection to the hub for {age(now - since)}, since {since:%H:%M:%S} UTC:"
+            f"No connection to the hub for {duration(now - since)}, since {moment(since)}:"
             f" everything below is as it was then. {facts.trouble}"
         ]
     said = [_silence(view, now) for view in views if view.silent_nodes]
@@ -69,7 +69,8 @@ def _warnings(
 def _silence(view: ClusterView, now: datetime) -> str:
     silent = view.silent_nodes
     named = ", ".join(
-        node.name + (f" ({age(now - node.heard_at)} ago)" if node.heard_at else " (not heard yet)")
+        node.name
+        + (f" ({duration(now - node.heard_at)} ago)" if node.heard_at else " (not heard yet)")
         for node in silent[:NAMED_NODES]
     )
     rest = f" and {len(silent) - NAMED_NODES} more" if silent[NAMED_NODES:] else ""
@@ -89,5 +90,5 @@ def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: date
     silent = now - max(pulses)
     if silent <= patience:
         return []
-    since = f"{max(pulses):%H:%M:%S} UTC"
-    return [f"The {service} service is silent for {age(silent)}, since {since}: {lost}."]
+    since = moment(max(pulses))
+    return [f"The {service} service is silent for {duration(silent)}, since {since}: {lost}."]

@@ -1,24 +1,10 @@
-"""How numbers, times and spans are written for people."""
+"""How numbers are written for people."""
 
 import re
-from datetime import timedelta
 
 from gpuvigil.metrics import Kind, Metric
 
 NOT_MEASURED = "not measured"
-
-
-def age(span: timedelta) -> str:
-    """A span in its largest useful unit: `4 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
-    seconds = max(int(span.total_seconds()), 0)
-    if seconds < 120:
-        return f"{seconds} s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if minutes < 60:
-        return f"{minutes} min"
-    if hours < 24:
-        return f"{hours} h {minutes % 60} min"
-    return f"{days} d {hours % 24} h"
 
 
 def natural(text: str) -> list[tuple[int, str]]:

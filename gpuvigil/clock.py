@@ -77,3 +77,22 @@ def from_text(text: str) -> datetime:
     """The time that `to_text` wrote; also without a fraction. Raises ValueError otherwise."""
     form = "%Y-%m-%dT%H:%M:%S.%fZ" if "." in text else "%Y-%m-%dT%H:%M:%SZ"
     return datetime.strptime(text, form).replace(tzinfo=timezone.utc)
+
+
+def moment(at: datetime) -> str:
+    """A time as people read it: `07:15:15 UTC on 21 Nov`."""
+    utc = at.astimezone(timezone.utc)
+    return f"{utc:%H:%M:%S} UTC on {utc.day} {utc:%b}"
+
+
+def duration(span: timedelta) -> str:
+    """A span as people read it: `42 s`, `4 min`, `3 h 10 min`, `2 d 4 h`; `0 s` below zero."""
+    seconds = max(int(span.total_seconds()), 0)
+    if seconds < 120:
+        return f"{seconds} s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if hours == 0:
+        return f"{minutes} min"
+    big, small = (days, hours % 24) if days else (hours, minutes % 60)
+    units = ("d", "h") if days else ("h", "min")
+    return f"{big} {units[0]} {small} {units[1]}" if small else f"{big} {units[0]}"

@@ -2,7 +2,7 @@
 
 import pyarrow.compute as pc
 
-from gpuvigil.clock import to_text
+from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 
@@ -72,7 +72,7 @@ def _stands(window: Window, event: Event) -> bool:
 def _evidence(event: Event | None, row: Row | None) -> tuple[Evidence, ...]:
     evidence = []
     if event is not None:
-        evidence.append(Evidence(name="silent since", value=to_text(event.at)))
+        evidence.append(Evidence(name="silent since", value=moment(event.at)))
         if event.message:
             evidence.append(Evidence(name="message", value=event.message))
     if row is not None:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pyarrow.compute as pc
 
-from gpuvigil.clock import to_text
+from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Allocation, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
@@ -103,7 +103,7 @@ def _evidence(
     if (row["clock_event_reasons_last"] or 0) & _CLOCKS_IDLE:
         evidence.append(Evidence(name="clocks", value="idle, as the driver says"))
     for allocation in held:
-        since = f"{_who(allocation)}, since {to_text(allocation.started_at)}"
+        since = f"{_who(allocation)}, since {moment(allocation.started_at)}"
         evidence.append(Evidence(name="held by", value=since))
     return tuple(evidence)
 

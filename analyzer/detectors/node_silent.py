@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from enum import Enum
 
-from gpuvigil.clock import to_text
+from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Evidence, Finding, Subject
 
@@ -45,7 +45,7 @@ def silent_nodes(window: Window) -> list[Finding]:
 def _finding(window: Window, node: Subject) -> Finding:
     heard = window.heard.get(node.key)
     since: datetime = heard or window.listening_since or window.now
-    last = "none since the hub started" if heard is None else to_text(heard)
+    last = "none since the hub started" if heard is None else moment(heard)
     return Finding(
         fault="node_silent",
         subject=node,

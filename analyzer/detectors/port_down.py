@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pyarrow.compute as pc
 
-from gpuvigil.clock import to_text
+from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
@@ -124,7 +124,7 @@ def _evidence(
 ) -> tuple[Evidence, ...]:
     evidence = []
     if event is not None:
-        evidence.append(Evidence(name="down since", value=to_text(event.at)))
+        evidence.append(Evidence(name="down since", value=moment(event.at)))
         if event.message:
             evidence.append(Evidence(name="message", value=event.message))
     if row is not None and row.get("physical_state") is not None:

@@ -137,7 +137,7 @@ def test_shares_are_of_the_gpus_whose_state_is_known() -> None:
 def test_a_gpu_of_the_inventory_without_a_row_is_unknown() -> None:
     view = only(replace(busy_fleet([node()]), gpus=()))
     assert view.strip.looks[Look.UNKNOWN] == 8
-    assert view.cells[0].reason == "no data since 12:00:00 UTC"
+    assert view.cells[0].reason == "no data since 12:00:00 UTC on 31 Jan"
 
 
 def test_a_row_that_lags_behind_its_node_is_no_data() -> None:
@@ -145,7 +145,7 @@ def test_a_row_that_lags_behind_its_node_is_no_data() -> None:
     late = row(gpu(1), 1, LONG_AGO)
     view = only(replace(facts, gpus=(facts.gpus[0], late)))
     assert [one.look for one in view.cells] == [Look.ACTIVE, Look.UNKNOWN]
-    assert view.cells[1].reason == "no data since 11:59:00 UTC"
+    assert view.cells[1].reason == "no data since 11:59:00 UTC on 31 Jan"
 
 
 def test_a_node_with_a_wrong_clock_is_not_silent() -> None:
