@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from gpuvigil.clock import duration, moment
-from gpuvigil.model import Evidence, Impact, Incident, Severity, Subject
+from gpuvigil.model import Impact, Incident, Severity, Subject
 
 from .notice import Kind, Notice, Verdict
 
@@ -160,20 +160,14 @@ def _impact(impact: Impact) -> str:
 
 
 def _evidence(incident: Incident) -> str:
-    said = [_fact(item) for item in incident.evidence[:LISTED]]
-    left_out = len(incident.evidence) - len(said)
+    facts = [item for item in incident.evidence if not item.detail]
+    said = [clean(item.text) for item in facts[:LISTED]]
+    left_out = len(facts) - len(said)
     if left_out:
         said.append(f"and {left_out} more")
     if incident.covers:
         said.append(f"explains also: {listed(incident.covers)}")
     return "; ".join(said) or "see the link"
-
-
-def _fact(item: Evidence) -> str:
-    held_against = [f"limit {item.limit}"] if item.limit else []
-    held_against += [f"peers {item.peers}"] if item.peers else []
-    tail = f" ({', '.join(held_against)})" if held_against else ""
-    return clean(f"{item.name}: {item.value}{tail}")
 
 
 def _link(incident: Incident, until: datetime, external_url: str) -> str:

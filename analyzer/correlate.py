@@ -199,9 +199,7 @@ def _candidate(
 
 def title(finding: Finding) -> str:
     """The fault in a few words; an Xid is called by its code."""
-    if finding.fault == "gpu_xid":
-        return f"GPU reported Xid {finding.evidence[0].value.partition(' ')[0]}"
-    return FAULTS[finding.fault].title
+    return finding.title or FAULTS[finding.fault].title
 
 
 def _covered_by(window: Window, root: Finding) -> str:

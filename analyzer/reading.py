@@ -11,7 +11,7 @@ from gpuvigil.clock import from_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING, Patience, State
-from gpuvigil.model import Incident, Record, RecordKind, Subject, Transition
+from gpuvigil.model import AllocationState, Incident, Record, RecordKind, Subject, Transition
 from gpuvigil.store import Store
 
 from .analysis import UNREADABLE, Reading
@@ -146,8 +146,9 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
     since = now - MEMORY
     records = [
         *hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS),
-        *hub.records(RecordKind.ALLOCATION, held=False),  # the last ended, who may have been hit
-        *hub.records(RecordKind.ALLOCATION, held=True, limit=_MOST_RECORDS),
+        # Those that ended last may have been hit.
+        *hub.records(RecordKind.ALLOCATION, states=[AllocationState.ENDED]),
+        *hub.records(RecordKind.ALLOCATION, states=[AllocationState.HELD], limit=_MOST_RECORDS),
         *hub.records(RecordKind.EVENT, since=since, limit=_MOST_RECORDS),
     ]
     # A fault that stands for longer than a day still rests on its events.

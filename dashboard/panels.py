@@ -240,7 +240,7 @@ def attention_items(view: FleetView) -> list[dict[str, Any]]:
 def _item(item: Attention, view: FleetView) -> dict[str, Any]:
     state = "" if item.state == "open" else f" · {item.state}"
     details = [
-        ["Evidence", *(_evidence(e.name, e.value, e.limit, e.peers) for e in item.evidence)],
+        ["Evidence", *(evidence.text for evidence in item.evidence)],
         ["Since", moment(item.since)],
         ["Hides", *item.covers],
         ["Rule from", item.source],
@@ -260,12 +260,6 @@ def _item(item: Attention, view: FleetView) -> dict[str, Any]:
         "details": [entry for entry in details if len(entry) > 1 and entry[1]],
         "gpu": _gpu_link(item),
     }
-
-
-def _evidence(name: str, value: str, limit: str | None, peers: str | None) -> str:
-    held_against = [f"limit {limit}" if limit else "", f"peers {peers}" if peers else ""]
-    rest = ", ".join(text for text in held_against if text)
-    return f"{name}: {value}" + (f" ({rest})" if rest else "")
 
 
 def _gpu_link(item: Attention) -> dict[str, str] | None:

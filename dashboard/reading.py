@@ -10,7 +10,7 @@ import pyarrow as pa
 from gpuvigil.clock import from_text
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import GPU, NODE, PORT
-from gpuvigil.model import RecordKind
+from gpuvigil.model import AllocationState, RecordKind
 from gpuvigil.store.hub import HubStore
 
 from .facts import STANDING_STATES, Book, Facts, Row
@@ -38,7 +38,8 @@ def load(hub: Hub) -> Book:
     """The records that stand now."""
     book = Book()
     book.apply(hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS))
-    book.apply(hub.records(RecordKind.ALLOCATION, held=True, limit=_MOST_RECORDS))
+    held = [AllocationState.HELD]
+    book.apply(hub.records(RecordKind.ALLOCATION, states=held, limit=_MOST_RECORDS))
     book.apply(hub.records(RecordKind.PULSE))
     incidents = hub.records(RecordKind.INCIDENT, states=STANDING_STATES)
     book.apply(incidents)

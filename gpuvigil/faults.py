@@ -1,6 +1,7 @@
 """What can be wrong, in plain words, and the Xid table with a source for every row."""
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -83,7 +84,7 @@ FAULTS: dict[str, Fault] = dict(
             "node_silent",
             Severity.WARNING,
             "Node stopped reporting",
-            "Check that the node is up and that its collector runs: systemctl status gpuvigil-collect.",
+            "Check that the node is up and that `gpuvigil collect` runs on it.",
             "three ticks without data from a node that reported before",
         ),
     ]
@@ -114,6 +115,20 @@ class Xid:
     action: str
     source: str
 
+    @property
+    def title(self) -> str:
+        """What it is in a few words: the code, and the summary's first clause."""
+        words = _CLAUSE_END.split(_ASIDE.sub("", self.summary), maxsplit=1)[0].rstrip(".")
+        if not words[1:2].isupper():
+            words = words[:1].lower() + words[1:]
+        if len(words) > _LONGEST_TITLE:
+            words = words[:_LONGEST_TITLE].rpartition(" ")[0] + "…"
+        return f"Xid {self.code}: {words}"
+
+
+_ASIDE = re.compile(r" \(.*\)")
+_CLAUSE_END = re.compile(r"[;:,.] | such as ")
+_LONGEST_TITLE = 70
 
 # The table's words for severity, as people: fatal and critical rows need hands now.
 _SEVERITIES: Mapping[str, Severity] = {

@@ -74,7 +74,7 @@ def _evidence(event: Event | None, row: Row | None) -> tuple[Evidence, ...]:
     if event is not None:
         evidence.append(Evidence(name="silent since", value=moment(event.at)))
         if event.message:
-            evidence.append(Evidence(name="message", value=event.message))
+            evidence.append(Evidence(name="message", value=event.message, detail=True))
     if row is not None:
         seconds = row.get("driver_silent_seconds")
         if seconds is not None:

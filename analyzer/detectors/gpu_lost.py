@@ -1,11 +1,12 @@
 """A GPU that is gone: the driver says that it is lost, or an Xid says so."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 
 import pyarrow.compute as pc
 
-from gpuvigil.clock import to_text
+from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, XID_FAULTS, xid
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
 
@@ -68,31 +69,27 @@ def _stands(window: Window, event: Event, cured: datetime | None) -> bool:
 
 
 def _evidence(events: list[Event], row: Row | None) -> tuple[Evidence, ...]:
-    evidence = []
     codes = [event for event in events if event.xid is not None]
-    lost = [event for event in events if event.xid is None]
-    if codes:
-        evidence += xid_evidence(codes[-1])
-    if len(codes) > 1:
-        seen = f"{len(codes)} times since {to_text(codes[0].at)}"
-        evidence.append(Evidence(name="seen", value=seen))
-    if lost:
-        evidence.append(Evidence(name="driver", value=f"lost since {to_text(lost[0].at)}"))
-    if row is not None:
-        reason = row.get("unmeasured_reason")
+    evidence = xid_evidence(codes) if codes else []
+    reason = None if row is None else row.get("unmeasured_reason")
+    if reason == Unmeasured.LOST or len(codes) < len(events):
+        evidence.append(Evidence(name="driver", value="the GPU is lost"))
+    elif row is not None:
         text = Unmeasured(reason).text if reason in set(Unmeasured) else "no reason given"
-        evidence.append(Evidence(name="answers", value=f"no: {text}", limit="every tick"))
+        evidence.append(Evidence(name="answers", value=f"no: {text}"))
     return tuple(evidence)
 
 
-def xid_evidence(event: Event) -> list[Evidence]:
-    """What one Xid says: code and name, meaning, the driver's own words, when."""
-    row = xid(event.xid or 0)
+def xid_evidence(events: Sequence[Event]) -> list[Evidence]:
+    """What one code says, oldest event first: when, how often, and all that is known of it."""
+    newest = events[-1]
+    row, at = xid(newest.xid or 0), moment(newest.at)
+    times = f"{len(events)} times, last at" if len(events) > 1 else "reported at"
     evidence = [
-        Evidence(name="Xid", value=f"{row.code} ({row.mnemonic})"),
-        Evidence(name="meaning", value=row.summary),
-        Evidence(name="time", value=to_text(event.at)),
+        Evidence(name=f"Xid {row.code}", value=f"{times} {at}"),
+        Evidence(name="meaning", value=row.summary.rstrip("."), detail=True),
+        Evidence(name="called by the driver", value=row.mnemonic, detail=True),
     ]
-    if event.message:
-        evidence.append(Evidence(name="message", value=event.message))
+    if newest.message:
+        evidence.append(Evidence(name="message", value=newest.message, detail=True))
     return evidence

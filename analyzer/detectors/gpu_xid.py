@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from datetime import timedelta
 
-from gpuvigil.clock import to_text
 from gpuvigil.faults import XID_FAULTS, Scope, Xid, xid
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 
@@ -46,10 +45,7 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding:
     row = _row(worst)
     counts = Counter(event.xid for event in events)
     same = [event for event in events if event.xid == worst.xid]
-    evidence = xid_evidence(worst)
-    if len(same) > 1:
-        seen = f"{len(same)} times since {to_text(same[0].at)}"
-        evidence.append(Evidence(name="seen", value=seen))
+    evidence = xid_evidence(same)
     others = ", ".join(f"{code} x{n}" for code, n in sorted(counts.items()) if code != worst.xid)
     if others:
         evidence.append(Evidence(name="other Xids", value=others))
@@ -64,6 +60,7 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding:
         source=row.source,
         certain=True,
         late=window.came_late(events),
+        title=row.title,
     )
 
 

@@ -5,6 +5,7 @@ Times are aware and in UTC. `None` means "not measured" or "not known", and neve
 
 from .collected import (
     Allocation,
+    AllocationState,
     Event,
     EventKind,
     GpuIdentity,
@@ -36,6 +37,7 @@ __all__ = [
     "COLLECTOR_KINDS",
     "SIMULATED_CLUSTER",
     "Allocation",
+    "AllocationState",
     "Event",
     "EventKind",
     "Evidence",

@@ -57,6 +57,13 @@ class Event:
         )
 
 
+class AllocationState(str, Enum):
+    """What the hub can be asked for, by `Allocation.ended_at`."""
+
+    HELD = "held"
+    ENDED = "ended"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
     """Who holds one GPU, from when to when; `ended_at` is None while it is held."""

@@ -19,6 +19,16 @@ class Evidence:
     value: str  # with its unit, as people read it
     limit: str | None = None
     peers: str | None = None
+    detail: bool = False  # for who looks closely: on the page, not in messages
+
+    @property
+    def text(self) -> str:
+        """The whole in one line: `rate: 3 Gbit/s (limit 80, peers 91 Gbit/s)`."""
+        held_against = [f"limit {self.limit}"] if self.limit else []
+        held_against += [f"peers {self.peers}"] if self.peers else []
+        return f"{self.name}: {self.value}" + (
+            f" ({', '.join(held_against)})" if held_against else ""
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +45,7 @@ class Finding:
     source: str  # where the rule comes from
     certain: bool = False  # true at first sight: no second look is needed
     late: bool = False  # rests only on events that came late from a spool
+    title: str = ""  # where the fault's own title says too little
 
     @property
     def fingerprint(self) -> str:

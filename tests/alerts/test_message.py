@@ -82,6 +82,13 @@ def test_peers_and_hidden_symptoms_are_evidence() -> None:
     assert said == "rate: 3 Gbit/s (limit 80, peers 91 Gbit/s); explains also: 8 GPUs unknown"
 
 
+def test_details_are_for_the_page() -> None:
+    short = Evidence(name="Xid 79", value="reported at noon")
+    long = Evidence(name="called by the driver", value="ROBUST_CHANNEL", detail=True)
+    assert told(evidence=(short, long)).evidence == "Xid 79: reported at noon"
+    assert told(evidence=(long,)).evidence == "see the link"
+
+
 @pytest.mark.parametrize(
     ("impact", "text"),
     [

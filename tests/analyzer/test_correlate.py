@@ -162,8 +162,9 @@ def test_a_lost_gpu_hides_its_other_faults_only() -> None:
     found = seen(lost(healthy()).with_events(*xids))
     candidates = {c.label: c for c in found.candidates.values()}
     assert candidates["node-1 GPU 0"].finding.fault == "gpu_lost"
-    assert candidates["node-1 GPU 0"].covers[0].startswith("node-1 GPU 0: GPU reported Xid 48")
-    assert candidates["node-1 GPU 1"].finding.fault == "gpu_xid"
+    what = "Xid 48: uncorrectable double-bit ECC error"
+    assert candidates["node-1 GPU 0"].covers == (f"node-1 GPU 0: {what}",)
+    assert candidates["node-1 GPU 1"].title == what
 
 
 def test_a_critical_xid_explains_why_its_gpu_is_silent() -> None:

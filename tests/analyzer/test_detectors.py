@@ -12,6 +12,7 @@ from analyzer.detectors.gpu_silent import silent_gpus
 from analyzer.detectors.gpu_xid import xid_faults
 from analyzer.detectors.node_silent import silent_nodes
 from analyzer.detectors.port_down import broken_ports
+from gpuvigil.faults import xid
 from gpuvigil.model import EventKind, Severity, Subject
 
 from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
@@ -31,11 +32,13 @@ def test_xid_79_the_lost_event_and_the_row_are_one_finding() -> None:
         event(EventKind.GPU_LOST, gpu(), NOON - 18 * SECOND),
     )
     (finding,) = lost_gpus(scene.changed(gpu(), LOST, 15).window())
-    evidence = {item.name: item.value for item in finding.evidence}
-    assert evidence["Xid"].startswith("79 (")
-    assert evidence["message"] == "NVRM: Xid: 79"
-    assert evidence["seen"].startswith("2 times")
-    assert evidence["answers"] == "no: lost"
+    assert [(item.text, item.detail) for item in finding.evidence] == [
+        ("Xid 79: 2 times, last at 11:59:41 UTC on 31 Jan", False),
+        (f"meaning: {xid(79).summary.rstrip('.')}", True),
+        ("called by the driver: ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS", True),
+        ("message: NVRM: Xid: 79", True),
+        ("driver: the GPU is lost", False),
+    ]
     assert finding.since == NOON - 20 * SECOND
     assert finding.certain
     assert finding.severity is Severity.CRITICAL
@@ -80,8 +83,8 @@ def test_rows_from_before_the_return_no_longer_count() -> None:
 
 
 def test_only_a_fault_that_rests_on_late_events_alone_is_late() -> None:
-    xid = event(EventKind.XID, gpu(), NOON - HOUR, 79)
-    scene = replace(healthy().with_events(xid), late=frozenset({xid.id}))
+    came = event(EventKind.XID, gpu(), NOON - HOUR, 79)
+    scene = replace(healthy().with_events(came), late=frozenset({came.id}))
     assert [finding.late for finding in lost_gpus(scene.window())] == [True]
     seen = scene.changed(gpu(), LOST, 15)
     assert [finding.late for finding in lost_gpus(seen.window())] == [False]
@@ -97,11 +100,11 @@ def test_a_sticky_xid_stands_for_hours_and_a_passing_one_for_minutes() -> None:
             for i, x in enumerate([48, 13])
         ]
         found = xid_faults(healthy().with_events(*events).window())
-        return {finding.evidence[0].value.partition(" ")[0] for finding in found}
+        return {finding.evidence[0].name for finding in found}
 
-    assert codes(minutes=9) == {"48", "13"}
-    assert codes(minutes=11) == {"48"}
-    assert codes(minutes=600) == {"48"}
+    assert codes(minutes=9) == {"Xid 48", "Xid 13"}
+    assert codes(minutes=11) == {"Xid 48"}
+    assert codes(minutes=600) == {"Xid 48"}
 
 
 def test_a_burst_is_one_finding_with_its_count_and_the_worst_code_speaks() -> None:
@@ -111,7 +114,8 @@ def test_a_burst_is_one_finding_with_its_count_and_the_worst_code_speaks() -> No
     assert any(item.value.startswith("7 times") for item in finding.evidence)
     (finding,) = xid_faults(healthy().with_events(*burst, worse).window())
     evidence = {item.name: item.value for item in finding.evidence}
-    assert evidence["Xid"].startswith("95 ")
+    assert evidence["Xid 95"] == "reported at 11:59:30 UTC on 31 Jan"
+    assert finding.title == "Xid 95: uncorrectable memory error that may touch several processes"
     assert evidence["other Xids"] == "13 x7"
     assert finding.severity is Severity.CRITICAL
 

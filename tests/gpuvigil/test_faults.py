@@ -23,6 +23,28 @@ def test_every_xid_has_a_meaning_an_action_and_a_source(row: Xid) -> None:
     assert row.source.startswith("Xid table, ")
 
 
+@pytest.mark.parametrize("row", xids().values(), ids=lambda row: str(row.code))
+def test_the_title_of_an_xid_fits_into_one_line(row: Xid) -> None:
+    code, words = row.title.split(": ", 1)
+    assert code == f"Xid {row.code}"
+    assert 10 < len(words) <= 70
+    assert not set(words) & set(";()")
+
+
+@pytest.mark.parametrize(
+    ("code", "title"),
+    [
+        (13, "Xid 13: compute/graphics engine exception"),
+        (31, "Xid 31: GPU MMU fault on an illegal virtual address"),
+        (93, "Xid 93: write budget configured for the InfoROM was exceeded"),
+        (95, "Xid 95: uncorrectable memory error that may touch several processes"),
+        (100_000, "Xid 100000: this Xid is not in the table"),
+    ],
+)
+def test_an_xid_is_called_by_its_code_and_what_it_means(code: int, title: str) -> None:
+    assert xid(code).title == title
+
+
 def test_codes_are_one_row_each() -> None:
     assert all(code == row.code for code, row in xids().items())
     assert len(xids()) == 176
