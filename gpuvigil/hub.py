@@ -72,7 +72,7 @@ class Hub:
         """The newest `limit` records of a kind, oldest first by commit sequence.
 
         `states` filters on `body.state`; `subject` matches the subject and what lies below it;
-        `since` is a bound on `at`.
+        `since` is a bound on `at`. The state of an allocation is an `AllocationState`.
         """
         query = {
             "kind": kind.value,

@@ -26,7 +26,7 @@ from sqlalchemy.exc import DBAPIError
 
 from gpuvigil.clock import from_text, to_text
 from gpuvigil.errors import StoreError
-from gpuvigil.model import Record, RecordKind
+from gpuvigil.model import AllocationState, Record, RecordKind
 
 from .tables import counter, record, writing
 
@@ -248,7 +248,6 @@ def _parts(keys: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _values(it: Record, sequence: int) -> dict[str, Any]:
-    state = it.body.get("state")
     return {
         "kind": it.kind.value,
         "id": it.id,
@@ -257,10 +256,19 @@ def _values(it: Record, sequence: int) -> dict[str, Any]:
         "at": to_text(it.at),
         "subject": it.subject,
         "parent": it.parent,
-        "state": state if isinstance(state, str) else None,
+        "state": _state(it),
         "body": json.dumps(it.body),
         "due_at": None if it.due_at is None else to_text(it.due_at),
     }
+
+
+def _state(it: Record) -> str | None:
+    if it.kind is RecordKind.ALLOCATION:
+        if it.body.get("ended_at") is None:
+            return AllocationState.HELD.value
+        return AllocationState.ENDED.value
+    state = it.body.get("state")
+    return state if isinstance(state, str) else None
 
 
 def _json(row: Row[Any]) -> dict[str, Any]:

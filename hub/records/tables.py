@@ -38,13 +38,14 @@ record = Table(
     Column("at", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("parent", Text),
-    Column("state", Text),  # `body.state`, to be asked for
+    Column("state", Text),  # to be asked for: `body.state`, of an allocation an `AllocationState`
     Column("body", Text, nullable=False),
     Column("due_at", Text),
     Column("owner", Text),  # who claimed it last
     Column("lease_until", Text),  # no lease, or a finished one, without it
 )
 Index("record_by_kind", record.c.kind, record.c.sequence)
+Index("record_by_state", record.c.kind, record.c.state, record.c.sequence)
 Index("record_by_parent", record.c.kind, record.c.parent)
 Index("record_due", record.c.kind, record.c.due_at)
 

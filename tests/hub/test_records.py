@@ -13,7 +13,7 @@ import pytest
 
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub import Hub
-from gpuvigil.model import Record, RecordKind
+from gpuvigil.model import AllocationState, Record, RecordKind
 from tests.hub.talk import ask
 from tests.servers import HubProcess
 
@@ -197,6 +197,25 @@ def test_many_changes_come_in_parts(client: Hub) -> None:
     rest = client.changes(first.sequence, [RecordKind.PULSE])
     assert (len(first.records), len(rest.records)) == (10_000, 50)
     assert now_of(client) == rest.sequence
+
+
+def test_allocations_that_are_held_are_told_from_those_that_have_ended(client: Hub) -> None:
+    held, ended = {"ended_at": None, "state": "ended"}, {"ended_at": "2026-01-31T12:00:00Z"}
+    client.write_records(
+        a_record(name, RecordKind.ALLOCATION, parent="held-or-not", body=held)
+        for name in ("stays", "ends")
+    )
+    client.write_records(
+        [a_record("ends", RecordKind.ALLOCATION, parent="held-or-not", version=2, body=ended)]
+    )
+
+    def asked(*states: AllocationState) -> list[str]:
+        found = client.records(RecordKind.ALLOCATION, parent="held-or-not", states=states)
+        return names(found)
+
+    assert asked(AllocationState.HELD) == ["stays"]
+    assert asked(AllocationState.ENDED) == ["ends"]
+    assert asked() == ["stays", "ends"]
 
 
 def test_only_what_is_due_is_claimed_earliest_first(client: Hub) -> None:
