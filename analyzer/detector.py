@@ -86,7 +86,7 @@ DETECTORS: tuple[Detector, ...] = (
         faults=("gpu_silent",),
         needs=gpu_silent.NEEDS,
         reads_events=True,
-        sentence="One GPU whose driver calls do not come back, for more than one tick.",
+        sentence="One GPU whose driver calls do not come back, by event and line or for two ticks.",
         source="NVIDIA Xid catalogue, Xid 119",
     ),
     Detector(

@@ -1,5 +1,7 @@
 """One GPU whose driver calls do not come back, while the driver answers for others."""
 
+from datetime import datetime
+
 import pyarrow.compute as pc
 
 from gpuvigil.faults import FAULTS
@@ -25,52 +27,49 @@ _TICKS = 2
 
 
 def silent_gpus(window: Window) -> list[Finding]:
-    """GPUs that do not answer now and did not in at least one tick before."""
+    """GPUs that do not answer now, and of which the collector said so before, or a tick before.
+
+    The event alone is not enough: a driver that begins to hang may show its GPUs one by one. With
+    a line from after it the finding is certain, for then the driver's own silence has been told.
+    """
     rows = window.get("gpu", Span.NOW)
     if not len(rows):
         return []
     silent = pc.equal(rows["unmeasured_reason"], int(Unmeasured.DRIVER_NOT_ANSWERING))
-    found = sorted(rows.where(silent), key=lambda pair: pair[0].key)
-    return [
-        _finding(subject, row, _event(window, subject))
-        for subject, row in found
-        if _lasts(window, subject, row)
-    ]
+    pairs = sorted(rows.where(silent), key=lambda pair: pair[0].key)
+    found = (_finding(window, subject, row) for subject, row in pairs)
+    return [finding for finding in found if finding is not None]
 
 
-def _lasts(window: Window, subject: Subject, row: Row) -> bool:
-    recent = window.get("gpu", Span.RECENT).get(subject)
+def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
     back_at = cured_at(window, "gpu_silent", subject)
-    return (
-        recent is not None
-        and recent["unmeasured_reason_count"] >= _TICKS
-        and (back_at is None or row["at"] > back_at)
+    if back_at is not None and row["at"] <= back_at:
+        return None
+    event = _event(window, subject, back_at)
+    certain = event is not None and row["at"] > event.at
+    if not certain and not _lasts(window, subject):
+        return None
+    return Finding(
+        fault="gpu_silent",
+        subject=subject,
+        severity=_FAULT.severity,
+        since=row["at"] if event is None else event.at,
+        evidence=(Evidence(name="answers", value=f"no: {Unmeasured.DRIVER_NOT_ANSWERING.text}"),),
+        detector="gpu_silent",
+        action=_FAULT.action,
+        source=_FAULT.source,
+        certain=certain,
     )
 
 
-def _event(window: Window, subject: Subject) -> Event | None:
+def _event(window: Window, subject: Subject, back_at: datetime | None) -> Event | None:
     """The collector's own word on when the GPU fell silent."""
-    back_at = cured_at(window, "gpu_silent", subject)
     for event in window.node_events(subject.of_node(), EventKind.DRIVER_SILENT):
         if event.subject == subject and (back_at is None or event.at >= back_at):
             return event
     return None
 
 
-def _finding(subject: Subject, row: Row, event: Event | None) -> Finding:
-    return Finding(
-        fault="gpu_silent",
-        subject=subject,
-        severity=_FAULT.severity,
-        since=row["at"] if event is None else event.at,
-        evidence=(
-            Evidence(
-                name="answers",
-                value=f"no: {Unmeasured.DRIVER_NOT_ANSWERING.text}",
-                limit=f"{_TICKS} ticks",
-            ),
-        ),
-        detector="gpu_silent",
-        action=_FAULT.action,
-        source=_FAULT.source,
-    )
+def _lasts(window: Window, subject: Subject) -> bool:
+    recent = window.get("gpu", Span.RECENT).get(subject)
+    return recent is not None and recent["unmeasured_reason_count"] >= _TICKS

@@ -21,6 +21,8 @@ SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hou
 IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
 LOST = {"up": 0, "unmeasured_reason": 3, "utilization_percent": None, "compute_processes": None}
 
+SILENT = {**LOST, "up": None, "unmeasured_reason": 4}
+
 
 # --- lost -----------------------------------------------------------------------------------------
 
@@ -192,8 +194,7 @@ def test_a_gpu_is_not_idle_before_the_whole_span_was_measured() -> None:
 
 def test_a_lost_gpu_is_not_idle() -> None:
     assert idle_held_gpus(idle(healthy()).changed(gpu(), LOST, 15).window()) == []
-    silent = {**LOST, "up": None, "unmeasured_reason": 4}
-    assert idle_held_gpus(idle(healthy()).changed(gpu(), silent, 15).window()) == []
+    assert idle_held_gpus(idle(healthy()).changed(gpu(), SILENT, 15).window()) == []
 
 
 def test_a_short_span_by_configuration_works_as_well() -> None:
@@ -263,17 +264,29 @@ def test_the_driver_is_silent_by_event_or_by_row_and_back_by_either() -> None:
 
 
 def test_one_silent_gpu_is_not_a_silent_driver_and_takes_two_ticks() -> None:
-    silent = {**LOST, "up": None, "unmeasured_reason": 4}
-    word = event(EventKind.DRIVER_SILENT, gpu(), NOON - 22 * SECOND)
-    scene = healthy().with_events(word)
-    assert silent_drivers(scene.window()) == []
-    assert silent_gpus(scene.changed(gpu(), silent, 10).window()) == []
-    (finding,) = silent_gpus(scene.changed(gpu(), silent, 20).window())
-    assert (finding.subject, finding.since) == (gpu(), word.at)
-    healed = scene.changed(gpu(), silent, 40).changed(
+    scene = healthy()
+    assert silent_gpus(scene.changed(gpu(), SILENT, 10).window()) == []
+    silent = scene.changed(gpu(), SILENT, 20)
+    assert silent_drivers(silent.window()) == []
+    (finding,) = silent_gpus(silent.window())
+    assert (finding.subject, finding.certain) == (gpu(), False)
+    healed = scene.changed(gpu(), SILENT, 40).changed(
         gpu(), {"up": 1, "unmeasured_reason": None}, 10
     )
     assert silent_gpus(healed.window()) == []
+
+
+def test_a_gpu_whose_silence_was_told_is_certainly_silent_with_one_line_after_it() -> None:
+    def told(at: timedelta) -> Scene:
+        word = event(EventKind.DRIVER_SILENT, gpu(), NOON + at)
+        return healthy().with_events(word).changed(gpu(), SILENT, 10)
+
+    assert silent_drivers(told(-12 * SECOND).window()) == []
+    (finding,) = silent_gpus(told(-12 * SECOND).window())
+    assert (finding.certain, finding.since) == (True, NOON - 12 * SECOND)
+    assert silent_gpus(told(-2 * SECOND).window()) == []
+    back = event(EventKind.DRIVER_BACK, gpu(), NOON - 11 * SECOND)
+    assert silent_gpus(told(-12 * SECOND).with_events(back).window()) == []
 
 
 def test_a_node_is_silent_by_when_it_was_heard_not_by_its_clock() -> None:
