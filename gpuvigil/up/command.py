@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import lifeline
@@ -21,8 +22,9 @@ from ..hub import Hub
 from ..statedir import state_directory
 from .children import WRONG_CONFIGURATION, Family, Hurry
 from .directory import StateDirectory
+from .machine import turn
 from .plan import Plan, prepare
-from .readiness import Startup, answers, has_beaten, has_sent
+from .readiness import Startup, answers, has_beaten, has_sent, is_ours
 from .settings import without_settings
 from .words import banner, say, where
 
@@ -30,6 +32,8 @@ _LOOK_SECONDS = 0.05
 _CALM_LOOK_SECONDS = 0.2
 _STOP_SECONDS = 12.0
 _PATIENCE_SECONDS = 20.0
+_PORT_TRIES = 5
+_TURN_SECONDS = 10.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,11 +49,15 @@ def main(arguments: Sequence[str]) -> int:
     try:
         state = StateDirectory(chosen.state or state_directory())
         try:
-            return run(prepare(chosen.config, chosen.simulate, state), began)
+            return run(lambda: prepare(chosen.config, chosen.simulate, state), began)
         finally:
             state.release()
     except GpuvigilError as error:
         return fail(commands.prog, error)
+
+
+class _PortLostError(Exception):
+    """A port that was free was taken before the child could listen there."""
 
 
 def _count(text: str) -> int:
@@ -59,17 +67,45 @@ def _count(text: str) -> int:
     return number
 
 
-def run(plan: Plan, began: float) -> int:
-    """Start, supervise, stop; returns the exit code."""
-    environment = without_settings(lifeline.environment())
-    family = Family(plan.config, plan.state.logs, environment)
+def run(planned: Callable[[], Plan], began: float) -> int:
+    """Start, supervise, stop; returns the exit code.
+
+    Plans again while another program is quicker to take a port that was free.
+    """
     stop, hurry = threading.Event(), Hurry()
     with _signals(hurry, stop):
-        try:
-            return _Run(plan, family, stop, began).until_stopped()
-        finally:
+        for attempt in range(_PORT_TRIES):
+            with suppress(_PortLostError), turn(_TURN_SECONDS) as end_turn:
+                plan = planned()
+                if attempt == 0:
+                    say(banner(plan.driver, plan.nodes, plan.gpus_per_node))
+                return _live(plan, stop, hurry, _Beginning(at=began, settled=end_turn))
+    raise GpuvigilError(f"ports that were free were taken {_PORT_TRIES} times: start it again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beginning:
+    """When `up` began (monotonic), and what to call once every port is really ours."""
+
+    at: float
+    settled: Callable[[], None]
+
+
+def _live(plan: Plan, stop: threading.Event, hurry: Hurry, began: _Beginning) -> int:
+    """One life with one set of ports."""
+    environment = without_settings(lifeline.environment())
+    family = Family(plan.config, plan.state.logs, environment)
+    words = True
+    try:
+        return _Run(plan, family, stop, began).until_stopped()
+    except _PortLostError:
+        words = False
+        raise
+    finally:
+        if words:
             say("stopping (Ctrl-C again ends it at once)" if not hurry() else "ending")
-            family.stop(_STOP_SECONDS, hurry)
+        family.stop(_STOP_SECONDS, hurry)
+        if words:
             say("stopped")
 
 
@@ -97,15 +133,18 @@ def _signals(hurry: Hurry, stop: threading.Event) -> Iterator[None]:
 class _Run:
     """One life of `up`, from the first child to the stop."""
 
-    def __init__(self, plan: Plan, family: Family, stop: threading.Event, began: float) -> None:
+    def __init__(
+        self, plan: Plan, family: Family, stop: threading.Event, began: _Beginning
+    ) -> None:
         self._plan = plan
         self._family = family
         self._stop = stop
-        self._began = began
+        self._began = began.at
+        self._settled = began.settled
         token, since = plan.service_token, SystemClock().now()
         hub = Hub(plan.hub_url, lambda: read_secret(token, "service token"), timeout_seconds=2.0)
         probes: dict[str, Callable[[], bool]] = {
-            "hub": lambda: answers(f"{plan.hub_url}/readyz"),
+            "hub": lambda: is_ours(hub),
             "dashboard": lambda: answers(f"{plan.dashboard_url}/healthz"),
             "collect": lambda: has_sent(hub, since, simulated=False),
             "simulate": lambda: has_sent(hub, since, simulated=True),
@@ -113,14 +152,13 @@ class _Run:
             "alert": lambda: has_beaten(hub, since, "alerts"),
         }
         wanted = {"hub", *plan.services}
-        self._startup = Startup({k: v for k, v in probes.items() if k in wanted}, began)
+        self._startup = Startup({k: v for k, v in probes.items() if k in wanted}, began.at)
         self._steps_file = plan.state.path / "startup.json"
         self._steps_file.unlink(missing_ok=True)
         self._printed_seconds: float | None = None
         self._complained = False
 
     def until_stopped(self) -> int:
-        say(banner(self._plan.driver, self._plan.nodes, self._plan.gpus_per_node))
         for note in self._plan.notes:
             say(note)
         self._start("hub")
@@ -145,6 +183,8 @@ class _Run:
         """Bring back who ended; an exit code when that is of no use."""
         for ended in self._family.look(time.monotonic()):
             if ended.code == WRONG_CONFIGURATION and self._printed_seconds is None:
+                if self._plan.has_lost_port(ended.name):
+                    raise _PortLostError(ended.name)
                 say(ended.last_words or ended.text, sys.stderr)
                 return WRONG_CONFIGURATION
             say(ended.text, sys.stderr)
@@ -152,6 +192,8 @@ class _Run:
 
     def _follow_startup(self) -> None:
         fresh = self._startup.look(time.monotonic)
+        if self._startup.is_complete:
+            self._settled()
         if "hub" in fresh:
             for name in self._plan.services[1:]:
                 self._start(name)

@@ -2,7 +2,9 @@
 
 import re
 import socket
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from ..errors import ConfigError
 
 _LIBRARY = "libnvidia-ml.so.1"
 _PORTS_TO_TRY = 50
+_TURN_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,28 @@ def choose_port(
             if port not in taken and is_free(port):
                 return port
     return any_free()
+
+
+@contextmanager
+def turn(seconds: float) -> Iterator[Callable[[], None]]:
+    """One `up` after the other chooses ports; gives what ends the turn before the block ends.
+
+    The name is bound in the same network namespace as the ports, and freed by the kernel. Somebody
+    who keeps it for longer than `seconds` is not waited for.
+    """
+    with socket.socket(socket.AF_UNIX) as name:
+        end = time.monotonic() + seconds
+        while not _bound(name) and time.monotonic() < end:
+            time.sleep(_TURN_POLL_SECONDS)
+        yield name.close
+
+
+def _bound(name: socket.socket) -> bool:
+    try:
+        name.bind("\0gpuvigil-up-chooses-ports")
+    except OSError:
+        return False
+    return True
 
 
 def is_free(host: str, port: int) -> bool:

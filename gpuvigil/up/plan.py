@@ -1,6 +1,7 @@
 """What `up` is about to start: settings, ports, services."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,12 @@ class Plan:
     gpus_per_node: int
     driver: machine.Driver | None
     notes: tuple[str, ...]
+    listening: Mapping[str, tuple[str, int]]  # address and port, by service
+
+    def has_lost_port(self, name: str) -> bool:
+        """Whether somebody else listens where that service, which has ended, should."""
+        host, port = self.listening.get(name, ("", -1))
+        return port > 0 and not machine.is_free(host, port)
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -77,6 +84,11 @@ def prepare(config: Path | None, simulate: int | None, state: StateDirectory) ->
         gpus_per_node=wanted.simulator.gpus_per_node,
         driver=driver,
         notes=tuple(_moved(wanted.dashboard.port, dashboard) + _moved(wanted.hub.port, hub)),
+        listening={
+            "hub": (hub_listen, hub),
+            "dashboard": (dashboard_listen, dashboard),
+            "collect": (wanted.collector.metrics_listen, metrics),
+        },
     )
 
 

