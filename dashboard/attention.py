@@ -87,9 +87,15 @@ def _impact(incident: Incident) -> str:
 
 
 def told_of(notices: Iterable[Record], now: datetime) -> tuple[Told, ...]:
-    """The last word of each channel; what was sent counts more than a later repetition held back."""
+    """The last word of each channel; what was sent counts more than a later repetition held back.
+
+    An incident that came back is told anew: what was said until it was over no longer counts.
+    """
+    everything = list(notices)
+    ends = [_number(one) for one in everything if one.body.get("kind") == "resolved"]
+    spell = [one for one in everything if _number(one) > max(ends, default=-1)]
     last: dict[str, Record] = {}
-    for notice in sorted(notices, key=lambda one: (_is_sent(one), one.at)):
+    for notice in sorted(spell, key=lambda one: (_is_sent(one), one.at)):
         last[str(notice.body.get("channel") or "")] = notice
     return tuple(_told(channel, last[channel], now) for channel in sorted(last))
 
@@ -108,6 +114,11 @@ def _told(channel: str, notice: Record, now: datetime) -> Told:
         # Without a channel there is nothing that could have been held back.
         text = f"held: {reason}" if channel else reason
     return Told(channel=channel or "nobody was told", text=text, sent=_is_sent(notice))
+
+
+def _number(notice: Record) -> int:
+    """Of the transition that the notice is about."""
+    return int(notice.body.get("number") or 0)
 
 
 def _is_sent(notice: Record) -> bool:
