@@ -10,7 +10,7 @@ from streamlit.components.v2.types import ComponentRenderer
 from . import live, panels
 from .cluster import Cell, ClusterView
 from .fleet_map import with_selection
-from .markup import joined, tag
+from .markup import joined
 from .snapshot import Snapshot
 from .views import FleetView
 
@@ -89,8 +89,7 @@ def _picked(cluster: str) -> None:
 
 
 def _attention(view: FleetView) -> None:
-    count = len(view.attention)
-    st.html(tag("h2", "Needs attention", tag("small", str(count or "nothing")), class_="gv-title"))
+    st.html(panels.attention_title(view))
     if not view.attention:
         return
     show = _component("attention", "<ol></ol>")

@@ -131,7 +131,7 @@ def gpu_details(
     """One GPU: who it is, who holds it, what stands against it, and every metric with its unit."""
     facts = [
         ("State", f"{cell.state.value}: {cell.reason}"),
-        ("Held by", cell.holder or "nobody"),
+        ("Held by", cell.holder or ("nobody" if cell.held is False else "not known")),
         ("UUID", cell.subject.gpu or ""),
         *_identity(identity),
         *((item.severity.value, f"{item.title}: {item.action}") for item in items),
@@ -230,6 +230,16 @@ def other_cluster(cluster: ClusterView) -> Html:
         tag("p", f"{said} · ", _data_of(cluster.rows_at)),
         class_="gv-other",
     )
+
+
+def attention_title(view: FleetView) -> Html:
+    """How many incidents stand; simulated ones are counted by themselves."""
+    simulated = sum(item.simulated for item in view.attention)
+    real = len(view.attention) - simulated
+    said = [f"{real}"] if real else []
+    said += [f"{simulated} simulated"] if simulated else []
+    count = tag("small", " + ".join(said) or "nothing")
+    return tag("h2", "Needs attention", count, class_="gv-title")
 
 
 def attention_items(view: FleetView) -> list[dict[str, Any]]:

@@ -12,7 +12,16 @@ from dashboard.facts import Book, Facts
 from dashboard.fleet import clusters
 from dashboard.fleet_map import NO_CELL, encoded, with_selection
 from dashboard.markup import Html, joined, tag
-from dashboard.panels import attention_items, banners, gpu_details, header, legend, ports, strip
+from dashboard.panels import (
+    attention_items,
+    attention_title,
+    banners,
+    gpu_details,
+    header,
+    legend,
+    ports,
+    strip,
+)
 from dashboard.views import FleetView, fleet_view
 from dashboard.words import NOT_MEASURED, measured, title
 from gpuvigil.config import AnalyzerSettings
@@ -78,6 +87,41 @@ def test_it_is_said_whom_we_told_and_why_not() -> None:
         "pager: held: simulated",
         "slow: not sent yet: the receiver failed, 2 tries",
     ]
+
+
+def test_what_was_told_before_it_came_back_does_not_count() -> None:
+    one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
+    before = (
+        notice(one, LONG_AGO, number=1, kind="fired"),
+        notice(one, LONG_AGO, number=2, kind="resolved"),
+    )
+    assert told_of(before, NOON) == ()
+    again = notice(one, NOON, number=3, kind="fired", state="due", reason="the receiver failed")
+    assert [told.text for told in told_of((*before, again), NOON)] == [
+        "not sent yet: the receiver failed"
+    ]
+
+
+def test_simulated_incidents_are_counted_by_themselves() -> None:
+    simulated = incident("gpu_lost", gpu(5), Severity.CRITICAL)
+    real = incident("port_down", node("n", "real"), Severity.WARNING)
+    facts = busy_fleet([node()])
+    for incidents, said in (
+        ((), "nothing"),
+        ((simulated,), "1 simulated"),
+        ((simulated, real), "1 + 1 simulated"),
+    ):
+        view = view_of(replace(facts, incidents=incidents))
+        assert f"<small>{said}</small>" in attention_title(view)
+
+
+def test_a_gpu_is_held_by_nobody_only_if_that_is_known() -> None:
+    facts = busy_fleet([node()], 1)
+    free = row(gpu(0), utilization_percent=0, compute_processes=0)
+    rows = ((free, "nobody"), (row(gpu(0), up=None), "not known"), (row(gpu(0)), "not known"))
+    for one, who in rows:
+        (cluster,) = clusters(replace(facts, gpus=(one,)))
+        assert f"<dt>Held by</dt><dd>{who}</dd>" in gpu_details(cluster.cells[0], one, None, ())
 
 
 def test_all_is_quiet_when_everybody_reports() -> None:
