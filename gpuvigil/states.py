@@ -23,7 +23,8 @@ def gpu_state(
     The first rule that holds decides:
     unknown      its node, its driver or the GPU itself is silent
     unavailable  it is lost, or a critical Xid stands
-    unknown      there is no row, it did not answer, or its utilisation was not measured
+    unknown      there is no row, it did not answer, or its utilisation was not measured; or it is
+                 at 0 %, no allocation is open, and its processes were not measured
     active       its utilisation is over 0 now, whoever holds it
     idle         held by an allocation or a compute process, and 0 % now (an instant: that it
                  wastes something is for the idle detector to say, over its span)
@@ -53,8 +54,15 @@ def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:
         return GpuState.UNKNOWN, "utilisation not measured"
     if utilization > 0:
         return GpuState.ACTIVE, f"{utilization:.0f} %"
-    if held or (row.get("compute_processes") or 0) > 0:
+    return _still(row.get("compute_processes"), held)
+
+
+def _still(processes: int | None, held: bool) -> tuple[GpuState, str]:
+    """What a GPU at 0 % is."""
+    if held or (processes or 0) > 0:
         return GpuState.IDLE, "held, 0 % now"
+    if processes is None:
+        return GpuState.UNKNOWN, "processes not measured"
     return GpuState.FREE, "held by nobody"
 
 
