@@ -53,6 +53,9 @@ class HubSettings:
     )
     body_bytes: int = _setting(16 * 1024 * 1024, "largest body, inflated")
     retention_hours: float = _setting(48.0, "telemetry older than this is forgotten")
+    records_days: float = _setting(
+        400.0, "events, ended allocations and resolved incidents older than this are forgotten"
+    )
     memory_limit_bytes: int = _setting(1024 * 1024 * 1024, "memory that the embedded store may use")
     threads: int = _setting(2, "threads of the embedded store")
 

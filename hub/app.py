@@ -82,7 +82,7 @@ def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
     )
     book = Book(open_engine(settings.data_directory / "records.sqlite"))
     counters, news = Counters(), News()
-    committer = Committer(store, settings, clock, counters)
+    committer = Committer(store, settings, clock, counters, book.forget)
     counters.watch_queue(committer.waiting)
     ingest = Ingest(committer, settings, clock, counters)
     routes = [

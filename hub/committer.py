@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -37,9 +37,16 @@ class Committer:
     """Takes bodies from any thread and commits them together, every `commit_seconds`."""
 
     def __init__(
-        self, store: Embedded, settings: HubSettings, clock: Clock, counters: Counters
+        self,
+        store: Embedded,
+        settings: HubSettings,
+        clock: Clock,
+        counters: Counters,
+        forget_records: Callable[[datetime], object],
     ) -> None:
+        """`forget_records` drops the records that were over before a time, StoreError if not."""
         self._store = store
+        self._forget_records = forget_records
         self._settings = settings
         self._clock = clock
         self._counters = counters
@@ -142,13 +149,17 @@ class Committer:
         return [Outcome(error="the store could not commit; see the hub's log")] * len(bodies)
 
     def _keep_house(self) -> None:
-        now = self._clock.now()
+        now, settings = self._clock.now(), self._settings
         try:
-            hours = min(self._settings.retention_hours, _LONGEST_RETENTION_HOURS)
-            self._store.forget(to_ns(now - timedelta(hours=hours)))
+            self._store.forget(to_ns(_back(now, hours=settings.retention_hours)))
+            self._forget_records(_back(now, hours=24 * settings.records_days))
             self._store.replace_seen(self.seen.compact(now - _SEEN_KEPT))
         except StoreError as error:
             _LOG.error("retention failed", error=str(error))
+
+
+def _back(now: datetime, hours: float) -> datetime:
+    return now - timedelta(hours=min(hours, _LONGEST_RETENTION_HOURS))
 
 
 def commit(store: Embedded, seen: Seen, bodies: Sequence[Body]) -> list[Outcome]:

@@ -28,6 +28,7 @@ from gpuvigil.clock import from_text, to_text
 from gpuvigil.errors import StoreError
 from gpuvigil.model import AllocationState, Record, RecordKind
 
+from . import aging
 from .tables import counter, record, writing
 
 # Records of one answer of `changes`.
@@ -143,6 +144,20 @@ class Book:
                 )
             kept = _keep(connection, records)
             return _sequence(connection), kept
+
+    def forget(self, before: datetime) -> int:
+        """Drop what was over before that time, see `aging`; how many records that were."""
+        gone, seen, limit = 0, 0, to_text(before)
+        while True:
+            with self._read() as connection:
+                rows = aging.look(connection, limit, seen)
+            if not rows:
+                return gone
+            seen = rows[-1].sequence
+            old = [row for row in rows if aging.old(row, limit)]
+            if old:
+                with self._write() as connection:
+                    gone += aging.drop(connection, old)
 
     def close(self) -> None:
         self._engine.dispose()

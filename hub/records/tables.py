@@ -47,6 +47,7 @@ record = Table(
 Index("record_by_kind", record.c.kind, record.c.sequence)
 Index("record_by_state", record.c.kind, record.c.state, record.c.sequence)
 Index("record_by_parent", record.c.kind, record.c.parent)
+Index("record_by_age", record.c.kind, record.c.at)
 Index("record_due", record.c.kind, record.c.due_at)
 
 # One row. Its lock makes the order of sequences the order of commits.

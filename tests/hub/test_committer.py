@@ -78,9 +78,13 @@ def test_what_was_seen_is_known_after_opening_again_also_when_compacted(tmp_path
     again.close()
 
 
+def forget_nothing(_before: datetime) -> None:
+    """A hub without records."""
+
+
 def test_a_body_that_breaks_the_store_does_not_take_its_neighbours_down(store: Fussy) -> None:
     settings = HubSettings(retention_hours=1_000_000.0)
-    committer = Committer(store, settings, SystemClock(), Counters())
+    committer = Committer(store, settings, SystemClock(), Counters(), forget_nothing)
     told: dict[str, list[Outcome]] = {name: [] for name in ("a", "poison", "b")}
     for name, outcomes in told.items():
         assert committer.put(a_body(name, 1, outcomes))
@@ -93,7 +97,7 @@ def test_a_body_that_breaks_the_store_does_not_take_its_neighbours_down(store: F
 
 def test_a_queue_takes_one_body_of_any_size_and_then_no_more_than_its_bytes(store: Fussy) -> None:
     settings = HubSettings(queue_bytes=60)
-    committer = Committer(store, settings, SystemClock(), Counters())
+    committer = Committer(store, settings, SystemClock(), Counters(), forget_nothing)
     assert committer.put(a_body("n" * 100))
     assert not committer.put(a_body("b"))
     committer.start()

@@ -1,0 +1,76 @@
+"""Which records are over for so long that they are forgotten.
+
+Events, allocations that have ended, incidents that were resolved with their transitions and
+notices. What stands is never forgotten, nor an event that a standing incident may rest on.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, or_, select
+
+from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.model import AllocationState, RecordKind
+
+from .tables import record
+
+# Records of one look; each look is a transaction of its own, so that others get their turn.
+LOOK = 5_000
+
+_COLUMNS = (record.c.kind, record.c.id, record.c.sequence, record.c.at, record.c.body)
+_OVER = (State.RESOLVED.value, State.DISMISSED.value)
+_ENDS = {RecordKind.ALLOCATION.value: "ended_at", RecordKind.INCIDENT.value: "resolved_at"}
+
+
+def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
+    """The next records from before that time that are over, in the order of their sequence."""
+    over = or_(
+        and_(record.c.kind == RecordKind.EVENT.value, ~_carries_an_incident()),
+        and_(
+            record.c.kind == RecordKind.ALLOCATION.value,
+            record.c.state == AllocationState.ENDED.value,
+        ),
+        and_(record.c.kind == RecordKind.INCIDENT.value, record.c.state.in_(_OVER)),
+    )
+    query = (
+        select(*_COLUMNS)
+        .where(over, record.c.at < before, record.c.sequence > after)
+        .order_by(record.c.sequence)
+        .limit(LOOK)
+    )
+    return connection.execute(query).all()
+
+
+def old(row: Row[Any], before: str) -> bool:
+    """Whether it was over before that time already; it may have begun long before it ended."""
+    ended = json.loads(row.body).get(_ENDS.get(row.kind))
+    return bool((ended if isinstance(ended, str) else row.at) < before)
+
+
+def drop(connection: Connection, rows: Sequence[Row[Any]]) -> int:
+    """Delete the records, and what belongs to the incidents among them; how many there were."""
+    gone = 0
+    for kind in {row.kind for row in rows}:
+        ids = [row.id for row in rows if row.kind == kind]
+        of_kind = and_(record.c.kind == kind, record.c.id.in_(ids))
+        gone += connection.execute(delete(record).where(of_kind)).rowcount
+        if kind == RecordKind.INCIDENT.value:
+            belonging = (RecordKind.TRANSITION.value, RecordKind.NOTICE.value)
+            below = and_(record.c.kind.in_(belonging), record.c.parent.in_(ids))
+            gone += connection.execute(delete(record).where(below)).rowcount
+    return gone
+
+
+def _carries_an_incident() -> ColumnElement[bool]:
+    """Whether a standing incident speaks of the record's subject, or of what it lies below."""
+    incident = record.alias("incident")
+    above = incident.c.subject + "/"
+    return exists().where(
+        incident.c.kind == RecordKind.INCIDENT.value,
+        incident.c.state.in_([state.value for state in STANDING]),
+        or_(
+            record.c.subject == incident.c.subject,
+            func.substr(record.c.subject, 1, func.length(above)) == above,
+        ),
+    )

@@ -1,0 +1,123 @@
+"""Records grow old, and only what is over is forgotten."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuvigil.clock import SystemClock, to_text
+from gpuvigil.config import HubSettings
+from gpuvigil.model import Record, RecordKind
+from hub.body import Body
+from hub.committer import Committer
+from hub.counters import Counters
+from hub.embedded import Embedded
+from hub.records import Book
+from hub.records.aging import LOOK
+from hub.records.tables import open_engine
+from tests.polling import wait_until
+
+LIMIT = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+BEFORE, AFTER = LIMIT - timedelta(days=1), LIMIT + timedelta(days=1)
+EVERY = tuple(RecordKind)
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[Book]:
+    made = Book(open_engine(tmp_path / "records.sqlite"))
+    yield made
+    made.close()
+
+
+def a_record(kind: RecordKind, name: str, at: datetime = BEFORE, **more: Any) -> Record:
+    return Record(**{"kind": kind, "id": name, "at": at, "subject": "c/n1", **more})
+
+
+def left(book: Book) -> set[str]:
+    return {it["id"] for it in book.changes(0, EVERY)[0]}
+
+
+def incident(name: str, state: str, resolved_at: datetime | None = None, **more: Any) -> Record:
+    body = {"state": state, "resolved_at": None if resolved_at is None else to_text(resolved_at)}
+    return a_record(RecordKind.INCIDENT, name, body=body, **more)
+
+
+def test_events_and_ended_allocations_are_forgotten_and_held_ones_never(book: Book) -> None:
+    allocation, event = RecordKind.ALLOCATION, RecordKind.EVENT
+    book.write(
+        [
+            a_record(event, "old event"),
+            a_record(event, "young event", AFTER),
+            a_record(allocation, "held", body={"ended_at": None}),
+            a_record(allocation, "ended long ago", body={"ended_at": to_text(BEFORE)}),
+            a_record(allocation, "ended lately", body={"ended_at": to_text(AFTER)}),
+            a_record(RecordKind.INVENTORY, "inventory"),
+            a_record(RecordKind.PULSE, "pulse"),
+        ]
+    )
+    assert book.forget(LIMIT) == 2
+    assert left(book) == {"young event", "held", "ended lately", "inventory", "pulse"}
+
+
+def test_a_resolved_incident_goes_with_its_steps_and_notices(book: Book) -> None:
+    book.write([incident("over", "resolved", BEFORE), incident("lately", "resolved", AFTER)])
+    for parent in ("over", "lately"):
+        for kind in (RecordKind.TRANSITION, RecordKind.NOTICE):
+            book.write([a_record(kind, f"{kind.value} of {parent}", parent=parent)])
+    assert book.forget(LIMIT) == 3
+    assert left(book) == {"lately", "transition of lately", "notice of lately"}
+
+
+@pytest.mark.parametrize("state", ["open", "acknowledged", "flapping"])
+def test_a_standing_incident_keeps_the_events_it_rests_on(book: Book, state: str) -> None:
+    below = "c/n1/gpu/GPU-1"
+    book.write(
+        [
+            incident("stands", state, subject=below),
+            a_record(RecordKind.TRANSITION, "its first step", parent="stands"),
+            a_record(RecordKind.EVENT, "its event", subject=below),
+            a_record(RecordKind.EVENT, "another's event", subject="c/n1/gpu/GPU-10"),
+        ]
+    )
+    assert book.forget(LIMIT) == 1
+    assert left(book) == {"stands", "its first step", "its event"}
+
+
+def test_any_number_is_forgotten(book: Book) -> None:
+    lately = {"ended_at": to_text(AFTER)}
+    book.write(a_record(RecordKind.ALLOCATION, f"a{n}", body=lately) for n in range(LOOK))
+    book.write(a_record(RecordKind.EVENT, f"e{n}") for n in range(LOOK + 1))
+    assert book.forget(LIMIT) == LOOK + 1
+    assert len(left(book)) == LOOK
+
+
+def test_records_are_forgotten_in_the_pass_that_forgets_telemetry(
+    book: Book, tmp_path: Path
+) -> None:
+    now = SystemClock().now()
+    two_days_ago = now - timedelta(days=2)
+    book.write([a_record(RecordKind.EVENT, "old", two_days_ago)])
+    book.write([a_record(RecordKind.EVENT, "young", now)])
+    store = Embedded(tmp_path / "t.duckdb", 256 * 1024 * 1024, 1)
+    settings = HubSettings(records_days=1.0)
+    committer = Committer(store, settings, SystemClock(), Counters(), book.forget)
+    committer.start()
+    try:
+        # The first look comes with the first body, or after a minute.
+        assert committer.put(a_body())
+        wait_until("the old record's end", lambda: left(book) == {"young"})
+    finally:
+        committer.stop()
+        store.close()
+
+
+def a_body() -> Body:
+    return Body(
+        text=b"node,node=n1 load_average=1",
+        precision="ns",
+        received_at=LIMIT,
+        identity=None,
+        done=lambda _: None,
+    )
