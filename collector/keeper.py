@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from datetime import datetime
 from enum import Enum
 
 from gpuvigil import lifeline
@@ -106,6 +107,12 @@ class ReaderKeeper:
     def resting(self) -> bool:
         """Whether there is no reader because there is no driver to read."""
         return self._child is None and self._last is not None and _has_no_driver(self._last)
+
+    def absence(self, now: datetime) -> Tick | None:
+        """What a reader would say now, while there is none because there is no driver to read."""
+        if self._last is None or not self.resting:
+            return None
+        return Tick(at=now, state=self._last.state)
 
     @property
     def last(self) -> Tick | None:

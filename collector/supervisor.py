@@ -115,7 +115,7 @@ class Agent:
             late = not alone and self._keeper.outage_seconds() is None
             due = self._ticked + tick_seconds * (1.5 if late else 1.0)
         if self._clock.monotonic() >= due:
-            self._tick(self._keeper.last if self._keeper.resting else None)
+            self._tick(self._keeper.absence(self._clock.now()))
 
     def _look_at_ports(self) -> None:
         now = self._clock.monotonic()

@@ -81,13 +81,14 @@ def test_a_driver_that_is_not_there_is_looked_for_every_minute(
     kept.keeper.keep()
     assert kept.tick().state == NO_DRIVER
     wait_until("its end", kept.is_over)
-    assert kept.keeper.resting
+    assert kept.keeper.absence(NOW) == Tick(at=NOW, state=NO_DRIVER)
     kept.clock.advance(59)
     assert kept.is_over()
     assert kept.keeper.outage_seconds() is None
     kept.clock.advance(2)
     kept.keeper.keep()
     assert len(kept.children()) == 1
+    assert kept.keeper.absence(NOW) is None
     assert kept.tick().state == NO_DRIVER
     # Looking for a driver replaces nobody.
     assert kept.keeper.restarts == 0
