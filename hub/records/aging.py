@@ -18,7 +18,9 @@ from .tables import record
 # Records of one look; each look is a transaction of its own, so that others get their turn.
 LOOK = 5_000
 
-_COLUMNS = (record.c.kind, record.c.id, record.c.sequence, record.c.at, record.c.body)
+_COLUMNS: Sequence[ColumnElement[Any]] = [
+    record.c[k] for k in ("kind", "id", "sequence", "at", "body")
+]
 _OVER = (State.RESOLVED.value, State.DISMISSED.value)
 _ENDS = {RecordKind.ALLOCATION.value: "ended_at", RecordKind.INCIDENT.value: "resolved_at"}
 
