@@ -35,7 +35,10 @@ test-servers: ## install from Debian what the tests start; no package starts a s
 	scripts/install-test-servers
 
 test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
-	$(BIN)/python -m pytest hardware_tests $(ARGUMENTS)
+	$(BIN)/python -m pytest -s hardware $(ARGUMENTS)
+
+soak: $(VENV)/dev ## the long fault runs; SOAK_SEED=n repeats one
+	$(BIN)/python -m pytest -s soak $(ARGUMENTS)
 
 bench: $(VENV)/dev ## measure, write benchmarks/spine.json and docs/benchmarks.md
 	$(BIN)/python -m benchmarks.spine

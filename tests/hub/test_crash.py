@@ -69,15 +69,19 @@ def more_than(bodies: int, writers: list[Writer]) -> bool:
 def test_every_acknowledged_line_and_record_outlives_kill_9_and_is_there_once(
     tmp_path: Path,
 ) -> None:
-    chance = random.Random(1)
-    with HubProcess(tmp_path) as process:
+    kill_under_load(tmp_path, random.Random(1), kills=4)
+
+
+def kill_under_load(directory: Path, chance: random.Random, kills: int) -> None:
+    """Kill a hub at random moments while three collectors write, and compare with what it said."""
+    with HubProcess(directory) as process:
         stop = threading.Event()
         writers = [Writer(hub=process.hub(), name=f"n{n}", stop=stop) for n in range(3)]
         threads = [threading.Thread(target=writer.run) for writer in writers]
         for thread in threads:
             thread.start()
         try:
-            for _ in range(4):
+            for _ in range(kills):
                 done = sum(writer.bodies for writer in writers) + chance.randrange(10, 40)
                 wait_until("bodies are acknowledged", partial(more_than, done, writers))
                 process.kill()

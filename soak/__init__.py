@@ -1,0 +1,1 @@
+"""Long fault runs with printed seeds; what fails here becomes a test in `tests/`."""
