@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from gpuvigil.clock import duration, moment
+from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Impact, Incident, Severity, Subject
 
 from .notice import Kind, Notice, Verdict
@@ -84,7 +85,7 @@ def message(notice: Notice, now: datetime, external_url: str) -> Message:
         since=_since(incident.since, now, ends_at),
         impact=clean(_impact(incident.impact), LONGEST_LIST),
         evidence=clean(_evidence(incident), LONGEST_LIST),
-        action="Nothing: it is over." if over else clean(incident.action or "Open the link."),
+        action=clean(_action(incident, notice)),
         source=clean(incident.source),
         link=_link(incident, ends_at or now, external_url),
     )
@@ -108,12 +109,26 @@ def _summary(incident: Incident, notice: Notice, now: datetime, ends_at: datetim
     label = clean(_label(incident), 100)
     named = what if label in what else f"{what}: {label}"
     if ends_at is not None:
-        named = f"Resolved after {duration(ends_at - incident.since)}: {named}"
+        ended = "Covered by another fault" if _is_covered(notice) else "Resolved"
+        named = f"{ended} after {duration(ends_at - incident.since)}: {named}"
     elif notice.verdict is Verdict.STILL_STANDING:
         named = f"Still there after {duration(now - incident.since)}: {named}"
     elif notice.kind is Kind.UPDATED:
         named = f"Update: {named}"
     return f"[simulated] {named}" if incident.simulated else named
+
+
+def _is_covered(notice: Notice) -> bool:
+    """Whether it ended only because another incident explains it."""
+    return notice.kind is Kind.RESOLVED and notice.cause.startswith(COVERED)
+
+
+def _action(incident: Incident, notice: Notice) -> str:
+    if notice.kind is not Kind.RESOLVED:
+        return incident.action or "Open the link."
+    if _is_covered(notice):
+        return f"Go on with what covers it: {notice.cause.removeprefix(COVERED)}."
+    return "Nothing: it is over."
 
 
 def _label(incident: Incident) -> str:

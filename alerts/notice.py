@@ -82,6 +82,7 @@ class Notice:
     from_state: str
     to_state: str
     signal: str
+    cause: str = ""  # the transition's own reason
     snapshot: Mapping[str, Any]  # the incident's record, as the transition carries it
     kind: Kind = Kind.FIRED
     state: NoticeState = NoticeState.DUE
@@ -131,6 +132,7 @@ class Notice:
             "from_state": self.from_state,
             "to_state": self.to_state,
             "signal": self.signal,
+            "cause": self.cause,
             "attempts": self.attempts,
             "in_flight": self.in_flight,
             "perhaps_told": self.perhaps_told,
@@ -164,6 +166,7 @@ class Notice:
             from_state=str(body["from_state"]),
             to_state=str(body["to_state"]),
             signal=str(body["signal"]),
+            cause=str(body.get("cause", "")),
             snapshot=body["snapshot"],
             kind=Kind(body["kind"]),
             state=NoticeState(body["state"]),
@@ -193,6 +196,7 @@ def draft(transition: Transition, channel: str | None, now: datetime) -> Notice:
         from_state=transition.from_state,
         to_state=transition.to_state,
         signal=transition.signal,
+        cause=transition.reason,
         snapshot=transition.snapshot,
         due_at=now,
         first_due_at=now,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
+from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
 
 from .cures import last_cure
@@ -203,7 +204,7 @@ def title(finding: Finding) -> str:
 
 
 def _covered_by(window: Window, root: Finding) -> str:
-    return f"covered by {label(window, root.subject)}: {title(root)}"
+    return f"{COVERED}{label(window, root.subject)}: {title(root)}"
 
 
 def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:

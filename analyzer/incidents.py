@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
+from gpuvigil.lifecycle import COVERED, STANDING, Patience, Signal, State, step
 from gpuvigil.model import Incident, Severity, Transition
 
 from .correlate import Candidate, Sight
@@ -14,7 +14,6 @@ from .correlate import Candidate, Sight
 _REFRESH = timedelta(seconds=60)
 # More would make a record of a large outage unreadable.
 _MOST_COVERS = 100
-_COVERED = "covered by "
 _UNCOVERED = "no longer covered"
 
 
@@ -154,7 +153,7 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
     fresh = replace(before.incident, severity=Severity.INFO, covers=(), resolved_at=None)
     said = replace(_say(fresh, candidate), since=candidate.finding.since)
     said = replace(said, late=candidate.finding.late)
-    if before.reason.startswith(_COVERED):
+    if before.reason.startswith(COVERED):
         return _signal(before, said, Signal.RETURNED, now, _UNCOVERED)
     returned = (*before.returned, now)[-patience.flap_returns :]
     entry = replace(before, returned=returned)

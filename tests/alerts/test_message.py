@@ -60,6 +60,15 @@ def test_the_end_says_how_long_it_lasted_and_asks_for_nothing() -> None:
     assert "to=2026-11-20T12%3A34%3A00Z" in said.link
 
 
+def test_an_end_that_only_a_larger_fault_covers_is_not_called_over() -> None:
+    covered = "covered by n1: Node stopped reporting"
+    over = replace(resolved(at=FOUR_MINUTES, subject=REAL, label="n1 GPU 5"), reason=covered)
+    said = message(noticed(over, Kind.RESOLVED), FOUR_MINUTES, URL)
+    assert said.summary == "Covered by another fault after 4 min: GPU fell off the bus: n1 GPU 5"
+    assert said.action == "Go on with what covers it: n1: Node stopped reporting."
+    assert not said.firing
+
+
 def test_an_update_and_a_reminder_say_what_they_are() -> None:
     update = noticed(changed(subject=REAL, label="n1 GPU 5"), Kind.UPDATED)
     assert message(update, FOUR_MINUTES, URL).summary.startswith("Update: GPU fell off")
