@@ -49,6 +49,7 @@ class GpuThread:
         self._changed = threading.Condition()
         self._asked = 0
         self._answered = 0
+        self._told = 0
         self._started: float | None = None
         self._gpu: Gpu | None = None
         self._identity: GpuIdentity | None = None
@@ -76,10 +77,12 @@ class GpuThread:
             return self._changed.wait_for(lambda: self._asked == self._answered, seconds)
 
     def tick(self) -> GpuTick:
-        """What this sweep gave, or that it has not come back."""
+        """What this sweep gave, or the last one while it is untold, or that none has come back."""
         silent = self.silent_seconds()
         with self._changed:
-            if silent is None:
+            untold = self._told < self._answered
+            if silent is None or (untold and silent < self._patience.seconds):
+                self._told = self._answered
                 return self._last
             if self._answered == 0 and silent < self._patience.start_seconds:
                 return GpuTick(index=self.index)

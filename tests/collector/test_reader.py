@@ -309,6 +309,14 @@ def test_a_driver_that_is_slow_to_wake_is_not_silent(driver: FakeDriver) -> None
     assert all(gpu.silent_seconds is None for tick in early for gpu in tick.gpus)
 
 
+def test_a_gpu_that_answers_late_but_in_time_is_told_of(driver: FakeDriver, start: Start) -> None:
+    # Longer than a tick, shorter than what counts as not answering.
+    driver.delay("nvmlDeviceGetUtilizationRates", 0.22)
+    gpu = start(driver.environment()).gpu_with(0, lambda gpu: gpu.values is not None)
+    assert gpu.read_seconds is not None
+    assert gpu.read_seconds >= 0.22
+
+
 def test_a_lost_gpu_is_told_and_found_again(driver: FakeDriver, start: Start) -> None:
     reader = start(driver.environment())
     reader.values(0)
