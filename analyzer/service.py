@@ -168,23 +168,30 @@ class Service:
         return record.kind is RecordKind.EVENT and now - happened_at > limit
 
     def _write(self, hub: Hub) -> None:
-        """Write what was concluded; what cannot be written now waits for the next time."""
-        units = self.analysis.to_write()
+        """Write what was concluded; what cannot be written now waits for the next time.
+
+        What the hub refuses for good is left out, and takes nothing else with it.
+        """
+        units, most = self.analysis.to_write(), _UNITS_AT_ONCE
         while units:
-            batch = units[:_UNITS_AT_ONCE]
+            batch = units[:most]
             try:
                 hub.write_records([record for unit in batch for record in unit])
             except HubRefused as error:
                 if error.status in _TOKEN_REFUSED:
                     self.analysis.give_back(units)
                     raise
-                self.log.warning("the hub refuses incidents", count=len(batch), error=str(error))
+                if len(batch) > 1:
+                    most = len(batch) // 2
+                    continue
+                refused = batch[0][0].id
+                self.log.warning("the hub refuses an incident", id=refused, error=str(error))
             except HubError:
                 self.analysis.give_back(units)
                 raise
             else:
                 self._say(batch)
-            units = units[_UNITS_AT_ONCE:]
+            units = units[len(batch) :]
 
     def _say(self, units: Sequence[Unit]) -> None:
         for record in (record for unit in units for record in unit):
