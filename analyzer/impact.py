@@ -9,8 +9,10 @@ from gpuvigil.model import Allocation, Finding, Impact, Subject
 from .window import Window
 
 # These stop whoever holds the GPU; the others slow them down, or waste.
-_STOPPING = frozenset({"gpu_lost", "gpu_silent", "driver_silent", "node_silent"})
+_STOPPING = frozenset({"gpu_lost", "gpu_silent", "driver_silent"})
 _HELD_FOR_NOTHING = "gpu_idle_held"
+# Its jobs may run on: only what was there when it was last heard can be said.
+_UNHEARD = "node_silent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,8 @@ def _text(
 ) -> str:
     standing = sorted({held[holder_key(a)] for a in now if holder_key(a) in held}, key=_largest)
     names = _names([holding.name for holding in standing])
+    if finding.fault == _UNHEARD:
+        return f"held by {names} when last heard" if names else "held by nobody when last heard"
     if names and finding.fault == _HELD_FOR_NOTHING:
         return f"held by {names}"
     if names:

@@ -100,6 +100,15 @@ def test_simulated_and_real_holders_are_never_counted_together() -> None:
     assert (found.impact.gpus, found.impact.users) == (1, ("alice",))
 
 
+def test_of_a_silent_node_only_what_it_said_last_is_known() -> None:
+    scene = replace(healthy(), heard={**healthy().heard, node().key: NOON - 60 * SECOND})
+    (free,) = seen(scene).candidates.values()
+    assert free.impact.text == "held by nobody when last heard"
+    held = (allocation(gpu(), "job 9"), allocation(gpu(2), "job 9"))
+    (found,) = seen(replace(scene, allocations=held)).candidates.values()
+    assert found.impact.text == "held by job 9 of alice when last heard"
+
+
 def test_a_port_that_is_down_touches_the_jobs_of_its_node() -> None:
     scene = healthy().with_events(event(EventKind.PORT_DOWN, port(), NOON - SECOND))
     (free,) = seen(scene).candidates.values()
