@@ -28,10 +28,10 @@ SETTINGS = """
 url = "{url}"
 service_token_file = "{token}"
 [analyzer]
-tick_seconds = 0.2
+tick_seconds = {tick_seconds}
 clear_seconds = 0.6
 silent_after_seconds = 1
-idle_after_seconds = 2
+idle_after_seconds = 3
 """
 
 
@@ -42,10 +42,13 @@ def now() -> datetime:
 class Analyzer:
     """`gpuvigil analyze` against one hub; ended by its pid."""
 
-    def __init__(self, hub: HubProcess) -> None:
+    def __init__(self, hub: HubProcess, tick_seconds: float = 0.2) -> None:
+        self.hub = hub
         self.log = hub.directory / "analyze.log"
         self.config = hub.directory / "analyze.toml"
-        self.config.write_text(SETTINGS.format(url=hub.url, token=hub.service_token_file))
+        token = hub.service_token_file
+        text = SETTINGS.format(url=hub.url, token=token, tick_seconds=tick_seconds)
+        self.config.write_text(text)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -71,10 +74,21 @@ def hub(tmp_path: Path) -> Iterator[HubProcess]:
 
 @pytest.fixture
 def analyzer(hub: HubProcess) -> Iterator[Analyzer]:
-    process = Analyzer(hub)
+    yield from running(Analyzer(hub))
+
+
+@pytest.fixture
+def slow_analyzer(hub: HubProcess) -> Iterator[Analyzer]:
+    """One that makes a single pass: whatever it finds later, an event made it look."""
+    yield from running(Analyzer(hub, tick_seconds=600))
+
+
+def running(process: Analyzer) -> Iterator[Analyzer]:
+    """The process from its first pass on, ended at last."""
     process.start()
     try:
-        wait_until("the first pulse", lambda: hub.hub().records(RecordKind.PULSE))
+        client = process.hub.hub()
+        wait_until("the first pulse", lambda: client.records(RecordKind.PULSE))
         yield process
     finally:
         if process.process is not None and process.process.poll() is None:
@@ -122,17 +136,15 @@ def xid_now(code: int, subject: Subject | None = None) -> Record:
 # --- from an event to a transition ----------------------------------------------------------------
 
 
-def test_an_event_becomes_a_transition_at_once(hub: HubProcess, analyzer: Analyzer) -> None:
+def test_an_event_becomes_a_transition_without_a_pass(
+    hub: HubProcess, slow_analyzer: Analyzer
+) -> None:
     client = hub.hub()
     collector = hub.collector_hub()
     collector.write_records([inventory(node()).to_record(), allocation(gpu()).to_record()])
-    seconds: list[float] = []
     for code in (48, 95, 140):
-        sent = time.monotonic()
         collector.write_records([xid_now(code, gpu(1, code))])
-        wait_until("a transition", lambda: len(transitions(client)) > len(seconds))
-        seconds.append(time.monotonic() - sent)
-    assert max(seconds) < 1.0
+    wait_until("a transition for each", lambda: len(transitions(client)) == 3)
     made = transitions(client)
     assert {(t.from_state, t.to_state, t.number) for t in made} == {("suspect", "open", 1)}
     assert {record.id for record in client.records(RecordKind.INCIDENT)} == {
@@ -146,7 +158,7 @@ def test_a_cure_resolves_the_same_incident_at_once(hub: HubProcess, analyzer: An
     client.write_records([inventory(node()).to_record(), xid_now(48)])
     wait_until("it opens", lambda: len(transitions(client)) == 1)
     client.write_records([event(EventKind.GPU_RESET, gpu(), now()).to_record()])
-    wait_until("it ends", lambda: len(transitions(client)) == 2, 5)
+    wait_until("it ends", lambda: len(transitions(client)) == 2)
     opened, ended = transitions(client)
     assert (ended.incident, ended.number) == (opened.incident, 2)
     assert ended.reason.startswith("cured: gpu reset")
@@ -173,7 +185,7 @@ def test_numbers_become_incidents_and_a_silent_node_covers_them(
     hub: HubProcess, analyzer: Analyzer
 ) -> None:
     client = hub.hub()
-    own = replace(inventory(node()), tick_seconds=0.2)
+    own = replace(inventory(node()), tick_seconds=1.0)
     client.write_records([own.to_record(), allocation(gpu(1, 1)).to_record()])
     idle = {**GPU_FIELDS, "utilization_percent": 0, "memory_utilization_percent": 0}
     lost = {"up": 0, "unmeasured_reason": 3, "index": 0}
