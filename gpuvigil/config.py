@@ -348,12 +348,18 @@ def _check(config: Config, where: _Where) -> None:
             f"{where.of(('collector', 'cluster'))}: {SIMULATED_CLUSTER!r} is the name of simulated"
             " data; choose another"
         )
+    for key in ("cluster", "node"):
+        name = getattr(config.collector, key)
+        if not _NAME.fullmatch(name) and (name or key == "cluster"):
+            raise ConfigError(
+                f"{where.of(('collector', key))}: {name!r} is not a name; use ASCII letters,"
+                " digits and signs"
+            )
     _check_one_of(where, ("log", "level"), config.log.level, _LEVELS)
     for section in fields(Config):
-        settings = getattr(config, section.name)
-        for name in _POSITIVE & {setting.name for setting in fields(settings)}:
-            if getattr(settings, name) <= 0:
-                raise ConfigError(f"{where.of((section.name, name))}: must be more than 0")
+        _check_numbers(where, (section.name,), getattr(config, section.name))
+    for webhook in config.alerts.webhooks:
+        _check_numbers(where, ("alerts", "webhooks"), webhook)
     for webhook in config.alerts.webhooks:
         if not webhook.url and webhook.url_file is None:
             raise ConfigError(
@@ -363,8 +369,43 @@ def _check(config: Config, where: _Where) -> None:
         _check_one_of(where, keys, webhook.minimum_severity, [s.value for s in Severity])
 
 
-_POSITIVE = frozenset({"tick_seconds", "commit_seconds", "refresh_seconds"})
+# It travels in headers and tags, whatever stands in it.
+_NAME = re.compile(r"[!-~]+( [!-~]+)*(?<!\\)")
+# Of numbers, by the last word of their names; Python's times end where more would lead.
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "seconds": (0, 1e9),
+    "hours": (0, 1e6),
+    "days": (0, 4e4),
+    "percent": (0, 100),
+    "bytes": (1, 2**62),
+    "port": (0, 65535),
+    "nodes": (0, 1e6),
+    "node": (1, 256),
+    "threads": (1, 1024),
+    "count": (1, 1e6),
+}
+_POSITIVE = frozenset(
+    {
+        *("tick_seconds", "commit_seconds", "refresh_seconds", "port_poll_seconds"),
+        *("window_seconds", "timeout_seconds", "driver_timeout_seconds"),
+        *("reader_patience_seconds", "session_hours"),
+    }
+)
 _LEVELS = ("debug", "info", "warning", "error")
+
+
+def _check_numbers(where: _Where, keys: tuple[str, ...], settings: Any) -> None:
+    for setting in fields(settings):
+        value = getattr(settings, setting.name)
+        bounds = _BOUNDS.get(setting.name.rpartition("_")[2])
+        if bounds is None or not isinstance(value, int | float):
+            continue
+        lowest, highest = bounds if setting.name != "metrics_port" else (-1, bounds[1])
+        place = where.of((*keys, setting.name))
+        if setting.name in _POSITIVE and value <= 0:
+            raise ConfigError(f"{place}: must be more than 0")
+        if not lowest <= value <= highest:
+            raise ConfigError(f"{place}: must be from {lowest:g} to {highest:g}")
 
 
 def _check_one_of(where: _Where, keys: tuple[str, ...], value: str, allowed: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from . import __version__
 from .clock import to_text
@@ -46,10 +46,7 @@ class Hub:
     """
 
     def __init__(self, url: str, token: Callable[[], str], timeout_seconds: float = 10.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError(f"hub.url: {url!r} is not an http or https address")
-        self._parts = parts
+        self._parts = _address(url)
         self._token = token
         self._timeout_seconds = timeout_seconds
         self._connection: http.client.HTTPConnection | None = None
@@ -255,6 +252,17 @@ class Hub:
 
     def _place(self) -> str:
         return f"hub at {self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}"
+
+
+def _address(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        right = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none, an open bracket
+        right = False
+    if not right:
+        raise ConfigError(f"hub.url: {url!r} is not an http or https address")
+    return parts
 
 
 def service_hubs(settings: HubSettings) -> Callable[[], Hub]:

@@ -26,9 +26,6 @@ _COMMIT_BYTES = 16 * 1024 * 1024
 
 _HOUSEKEEPING = timedelta(minutes=10)
 
-# More than a century; Python's times end where more would lead.
-_LONGEST_RETENTION_HOURS = 1_000_000.0
-
 # A collector keeps bodies in its spool for days, not for a month.
 _SEEN_KEPT = timedelta(days=30)
 
@@ -151,15 +148,11 @@ class Committer:
     def _keep_house(self) -> None:
         now, settings = self._clock.now(), self._settings
         try:
-            self._store.forget(to_ns(_back(now, hours=settings.retention_hours)))
-            self._forget_records(_back(now, hours=24 * settings.records_days))
+            self._store.forget(to_ns(now - timedelta(hours=settings.retention_hours)))
+            self._forget_records(now - timedelta(days=settings.records_days))
             self._store.replace_seen(self.seen.compact(now - _SEEN_KEPT))
         except StoreError as error:
             _LOG.error("retention failed", error=str(error))
-
-
-def _back(now: datetime, hours: float) -> datetime:
-    return now - timedelta(hours=min(hours, _LONGEST_RETENTION_HOURS))
 
 
 def commit(store: Embedded, seen: Seen, bodies: Sequence[Body]) -> list[Outcome]:

@@ -8,6 +8,7 @@ import pytest
 
 from gpuvigil.config import Config, load, read_secret
 from gpuvigil.errors import ConfigError
+from gpuvigil.hub import Hub
 
 
 def refusal(tmp_path: Path, text: str, environment: dict[str, str] | None = None) -> str:
@@ -36,6 +37,21 @@ def test_a_file_is_laid_over_the_defaults(tmp_path: Path) -> None:
     assert [webhook.name for webhook in config.alerts.webhooks] == ["ops"]
 
 
+def test_names_may_hold_spaces_and_a_metrics_port_may_be_none(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[collector]\ncluster = 'gpu lab/2'\nmetrics_port = -1\n")
+    collector = load(path, {}).collector
+    assert (collector.cluster, collector.node, collector.metrics_port) == ("gpu lab/2", "", -1)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1", "ftp://a", "http://a:x", "http://a:0", "http://["]
+)
+def test_an_address_of_the_hub_that_is_none_is_a_wrong_configuration(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"hub\.url: .* is not an http or https address"):
+        Hub(url, lambda: "token")
+
+
 def test_a_variable_wins_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text("[hub]\nport = 9\n[collector]\ngpus = true\n")
@@ -54,6 +70,21 @@ def test_a_variable_wins_over_the_file(tmp_path: Path) -> None:
         ("[hub]\nport = 'x'\n", ["line 2", "hub.port", "not a whole number"]),
         ("[hub]\nport = true\n", ["hub.port", "not a whole number"]),
         ("[collector]\ntick_seconds = 0\n", ["collector.tick_seconds", "more than 0"]),
+        ("[collector]\nport_poll_seconds = 0\n", ["collector.port_poll_seconds", "more than 0"]),
+        ("[hub]\nretention_hours = nan\n", ["line 2", "hub.retention_hours", "from 0 to"]),
+        ("[hub]\nrecords_days = 1e9\n", ["hub.records_days", "to 40000"]),
+        ("[hub]\nport = 70000\n", ["hub.port", "from 0 to 65535"]),
+        ("[collector]\nmetrics_port = -2\n", ["collector.metrics_port", "from -1 to"]),
+        ("[hub]\nbody_bytes = 0\n", ["hub.body_bytes", "from 1 to"]),
+        ("[simulator]\ngpus_per_node = 0\n", ["simulator.gpus_per_node", "from 1 to 256"]),
+        ("[analyzer]\nclear_seconds = -1\n", ["analyzer.clear_seconds", "from 0 to"]),
+        (
+            "[[alerts.webhooks]]\nurl = 'x'\ntimeout_seconds = inf\n",
+            ["line 3", "alerts.webhooks.timeout_seconds", "from 0 to"],
+        ),
+        ("[collector]\ncluster = ''\n", ["line 2", "collector.cluster", "is not a name"]),
+        ("[collector]\nnode = 'n東'\n", ["collector.node", "is not a name"]),
+        ("[collector]\nnode = 'n\\\\'\n", ["collector.node", "is not a name"]),
         ("[collector]\ncluster = 'simulated'\n", ["collector.cluster", "simulated data"]),
         ("hub = 3\n", ["hub", "must be a table"]),
         ("[hub\n", ["gpuvigil.toml"]),
