@@ -3,6 +3,7 @@
 At least once, newest state last. A receiver that hangs holds up its own worker only.
 """
 
+import contextlib
 import queue
 import threading
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from .decide import Case, judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, settled
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .message import message
-from .notice import Notice
+from .notice import UNREADABLE, Notice
 
 # How long after a channel's time-out an attempt's outcome may still be on its way to the hub.
 RECORDING_SECONDS = 5.0
@@ -67,11 +68,15 @@ class Courier:
 
     def _deal(self, record: Record) -> None:
         notice = Notice.from_record(record)
-        everything = notices_of(self._hub, notice.incident, notice.channel)
+        everything = notices_of(self._hub, notice.incident)
         current = everything.get(notice.id)
         if current is None or current.version != notice.version:
             return  # it went on without this claim
-        siblings = tuple(one for one in everything.values() if one.id != notice.id)
+        siblings = tuple(
+            one
+            for one in everything.values()
+            if one.channel == notice.channel and one.id != notice.id
+        )
         now = self._desk.clock.now()
         case = Case(
             notice=notice,
@@ -123,13 +128,19 @@ def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Courier]) -> None:
     )
     for record in claimed:
         courier = couriers.get(str(record.body.get("channel")))
-        if courier is None:
-            desk.finish(hub, orphaned(Notice.from_record(record)))
-        else:
+        if courier is not None:
             courier.take(record)
+            continue
+        try:
+            desk.finish(hub, orphaned(Notice.from_record(record)))
+        except UNREADABLE as error:
+            desk.log.warning("notice cannot be read", id=record.id, error=repr(error))
 
 
-def notices_of(hub: Hub, incident: str, channel: str | None) -> dict[str, Notice]:
-    """The incident's notices to one channel, by id."""
-    records = hub.records(RecordKind.NOTICE, parent=incident)
-    return {r.id: Notice.from_record(r) for r in records if r.body.get("channel") == channel}
+def notices_of(hub: Hub, incident: str) -> dict[str, Notice]:
+    """The incident's notices by id; one that another version wrote is left out."""
+    found = {}
+    for record in hub.records(RecordKind.NOTICE, parent=incident):
+        with contextlib.suppress(*UNREADABLE):
+            found[record.id] = Notice.from_record(record)
+    return found

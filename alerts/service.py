@@ -22,10 +22,10 @@ from gpuvigil.log import Log
 from gpuvigil.model import Incident, Record, RecordKind, Transition
 
 from .channels import configured
-from .courier import Courier, hand_out
+from .courier import Courier, hand_out, notices_of
 from .decide import Route, decide
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
-from .notice import Notice, NoticeState, Verdict
+from .notice import UNREADABLE, Notice, NoticeState, Verdict
 
 PULSE_SECONDS = 10.0
 # A stop waits this long for what is on its way; the rest is durable and goes out later.
@@ -83,9 +83,11 @@ def tell(hub: Hub, desk: Desk, routes: Sequence[Route]) -> None:
         return
     notices: dict[str, Notice] = {}
     for transition in sorted(_readable(claimed, notices, desk), key=lambda t: t.number):
-        earlier = _earlier(hub, transition.incident, notices)
+        incident = transition.incident
+        fresh = {id_: notice for id_, notice in notices.items() if notice.incident == incident}
+        earlier = {**notices_of(hub, incident), **fresh}.values()
         now = desk.clock.now()
-        for notice in decide(transition, routes, earlier, now, desk.settings):
+        for notice in decide(transition, routes, list(earlier), now, desk.settings):
             notices[notice.id] = notice
     records = [notice.to_record() for notice in notices.values()]
     hub.finish(RecordKind.TRANSITION, desk.owner, [record.id for record in claimed], records)
@@ -99,14 +101,6 @@ def tell(hub: Hub, desk: Desk, routes: Sequence[Route]) -> None:
         )
 
 
-def _earlier(hub: Hub, incident: str, decided: dict[str, Notice]) -> list[Notice]:
-    """The incident's notices: those the hub has, under those decided a moment ago."""
-    records = hub.records(RecordKind.NOTICE, parent=incident)
-    kept = {record.id: Notice.from_record(record) for record in records}
-    fresh = {id_: notice for id_, notice in decided.items() if notice.incident == incident}
-    return list({**kept, **fresh}.values())
-
-
 def _readable(
     claimed: Sequence[Record], notices: dict[str, Notice], desk: Desk
 ) -> list[Transition]:
@@ -117,7 +111,7 @@ def _readable(
             transition = Transition.from_record(record)
             Incident.from_record(Record.from_json(transition.snapshot))
             State(transition.to_state)
-        except (ValueError, KeyError, TypeError) as error:
+        except UNREADABLE as error:
             desk.log.warning("transition cannot be read", id=record.id, error=repr(error))
             held = _unreadable(record, desk.clock.now())
             notices[held.id] = held

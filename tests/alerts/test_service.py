@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from alerts.desk import LEASE_SECONDS
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Record, RecordKind, Severity, Transition
@@ -181,8 +182,8 @@ def test_a_transition_is_posted_at_once(
             Story(hub).tell(Signal.CONFIRMED)
             began = time.monotonic()
             delays.append(receiver.wait_for(count)[-1].monotonic - began)
-    # The target is 0.3 s; a busy machine gets some room.
-    assert sorted(delays)[3] < 0.6, delays
+    # The target is 0.3 s; a busy machine gets room, but not as much as a poll would take.
+    assert sorted(delays)[3] < 1.0, delays
 
 
 def test_a_receiver_that_asks_for_time_gets_it(
@@ -194,7 +195,7 @@ def test_a_receiver_that_asks_for_time_gets_it(
         story.tell(Signal.CONFIRMED)
         first, second = receiver.wait_for(2)
         (notice,) = story.wait_for("sent")
-    assert 2.0 <= second.monotonic - first.monotonic < 5.0
+    assert second.monotonic - first.monotonic >= 2.0
     assert first.payload["alerts"][0]["fingerprint"] == second.payload["alerts"][0]["fingerprint"]
     assert first.headers["Idempotency-Key"] == second.headers["Idempotency-Key"]
     assert notice.body["attempts"] == 2
@@ -233,13 +234,12 @@ def test_a_hanging_receiver_does_not_delay_another(
         with AlertsProcess(server, tmp_path, **channels) as alerts:
             for count in range(1, 4):
                 Story(hub).tell(Signal.CONFIRMED)
-                began = time.monotonic()
-                receiver.wait_for(count, timeout_seconds=3.0)
-                assert time.monotonic() - began < 3.0
+                # Less than the other receiver's time-out.
+                receiver.wait_for(count, timeout_seconds=8.0)
             hanging.wait_for(1)
             began = time.monotonic()
             assert alerts.stop() == 0
-            assert time.monotonic() - began < 5.0
+            assert time.monotonic() - began < 8.0
 
 
 def test_alerts_that_is_killed_in_the_middle_delivers_after_its_restart(
@@ -264,10 +264,8 @@ def test_alerts_that_is_killed_while_it_waits_takes_no_work_with_it(
     with AlertsProcess(server, tmp_path, **{name(): to(receiver)}) as alerts:
         alerts.kill()
         Story(hub).tell(Signal.CONFIRMED)
-        began = time.monotonic()
         alerts.start()
-        receiver.wait_for(1)
-    assert time.monotonic() - began < 5.0
+        receiver.wait_for(1, timeout_seconds=LEASE_SECONDS - 3.0)
 
 
 def test_what_another_process_claimed_and_never_finished_is_done_after_its_lease(
@@ -280,7 +278,7 @@ def test_what_another_process_claimed_and_never_finished_is_done_after_its_lease
     with AlertsProcess(server, tmp_path, **{name(): to(receiver)}):
         (got,) = receiver.wait_for(1)
         story.wait_for("sent")
-    assert 1.5 <= got.monotonic - began < 5.0
+    assert got.monotonic - began >= 1.5
 
 
 def test_the_end_is_told_although_the_sender_of_the_beginning_was_killed(
@@ -382,6 +380,24 @@ def test_a_transition_that_cannot_be_read_holds_up_nobody(
         receiver.wait_for(1)
         (notice,) = broken.wait_for("held")
     assert notice.body["verdict"] == "unreadable"
+
+
+def test_a_notice_of_another_version_holds_up_nobody(
+    server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path
+) -> None:
+    story, now = Story(hub), datetime.now(timezone.utc)
+    odd: dict[str, Any] = {
+        "kind": RecordKind.NOTICE,
+        "at": now,
+        "subject": "lab/n1",
+        "parent": story.id,
+    }
+    told = Record(id=f"{story.id}:other:0", body={"channel": "other", "state": "new"}, **odd)
+    due = Record(id=f"{story.id}:gone:0", body={"channel": "gone"}, due_at=now, **odd)
+    hub.write_records([told, due])
+    story.tell(Signal.CONFIRMED)
+    with AlertsProcess(server, tmp_path, **{name(): to(receiver)}):
+        receiver.wait_for(1)
 
 
 def test_the_pulse_says_how_the_channels_do(
