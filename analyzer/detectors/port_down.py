@@ -22,6 +22,7 @@ NEEDS = (
         aggregates=(
             Aggregate(function=Function.INCREASE, field="link_downed"),
             Aggregate(function=Function.MAX, field="speed_bits_per_second"),
+            Aggregate(function=Function.MAX, field="up"),
         ),
     ),
 )
@@ -83,7 +84,8 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         row = None
     if event is None and (row is None or not _was_up(window, port, downs)):
         return None
-    since: datetime = event.at if event is not None else row["at"] if row else window.now
+    since = window.now if row is None else _down_since(window, port, row)
+    since = since if event is None else event.at
     if window.now - since < timedelta(seconds=window.settings.port_down_seconds):
         return None
     fault = FAULTS["port_down"]
@@ -99,6 +101,13 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         certain=event is not None,
         late=row is None and window.came_late([event] if event else []),
     )
+
+
+def _down_since(window: Window, port: Subject, row: Row) -> datetime:
+    """Since when the lines alone say that it is down: surely, not from when on."""
+    span = window.get("port", Span.FLAP).get(port)
+    since: datetime = row["at"] if span is None or span["up_max"] != 0 else span["first_at"]
+    return since
 
 
 def _stands(window: Window, event: Event, up_at: datetime | None) -> bool:

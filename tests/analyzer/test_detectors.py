@@ -238,6 +238,14 @@ def test_a_down_port_may_be_given_time() -> None:
     assert broken_ports(replace(scene, settings=patient).window()) == []
 
 
+def test_a_port_that_only_its_lines_show_down_is_found_after_that_time_as_well() -> None:
+    patient = replace(healthy().settings, port_down_seconds=100.0)
+    scene = replace(healthy(), settings=patient)
+    assert broken_ports(scene.changed(port(), {"up": 0}, 90).window()) == []
+    (finding,) = broken_ports(scene.changed(port(), {"up": 0}).window())
+    assert finding.since == NOON - timedelta(seconds=scene.settings.port_flap_window_seconds)
+
+
 def test_flapping_replaces_down_and_is_counted_in_events_or_by_the_counter() -> None:
     downs = [event(EventKind.PORT_DOWN, port(), NOON - n * 30 * SECOND) for n in (3, 2, 1)]
     scene = healthy().with_events(*downs).changed(port(), {"up": 0}, 15)
