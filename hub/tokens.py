@@ -39,8 +39,12 @@ class Secret:
     def __init__(self, path: Path, what: str) -> None:
         self._path = path
         self._what = what
-        self._token = read_secret(path, what)
+        # First: a file that is replaced while it is read is read again.
         self._stamp = self._state()
+        self._token = read_secret(path, what)
+
+    def is_same(self, other: "Secret") -> bool:
+        return self._token == other._token
 
     def matches(self, given: bytes) -> bool:
         """Whether `given` is the token, in a time that says nothing about it."""
@@ -63,7 +67,7 @@ class Secret:
 
 
 class Tokens:
-    """The tokens of the configuration; ConfigError when one is missing."""
+    """The tokens of the configuration; ConfigError when one is missing, or both are the same."""
 
     def __init__(self, settings: HubSettings) -> None:
         self._secrets = [
@@ -73,6 +77,13 @@ class Tokens:
                 (Scope.COLLECTOR, settings.collector_token_file),
             )
         ]
+
+        (_, service), (_, collector) = self._secrets
+        if service.is_same(collector):
+            raise ConfigError(
+                "hub.service_token_file and hub.collector_token_file hold the same token, with"
+                " which every collector may do everything; put another one into either"
+            )
 
     def scope(self, authorization: str) -> Scope | None:
         """What the bearer of an `Authorization` header may do; None for a stranger."""

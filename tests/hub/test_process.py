@@ -56,6 +56,14 @@ def test_without_a_token_file_it_says_what_to_do(tmp_path: Path) -> None:
     assert "GPUVIGIL_HUB_SERVICE_TOKEN_FILE" in said
 
 
+def test_one_token_for_both_is_refused_and_not_shown(stopped: HubProcess) -> None:
+    stopped.collector_token_file.write_text(stopped.service_token, encoding="utf-8")
+    code, said = start(stopped.config)
+    assert code == 2
+    assert "hold the same token" in said
+    assert stopped.service_token not in said
+
+
 def test_a_port_that_is_taken_is_one_line(stopped: HubProcess) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         stopped.settings["port"] = taken.getsockname()[1]
