@@ -32,6 +32,9 @@ _THREAD_FROM_BYTES = 64 * 1024
 # cut off in the middle sees a broken connection instead of the answer, and would only try again.
 _DRAINED = 4
 
+# Each member of a gzip body costs a copy of all that follow it.
+_MOST_MEMBERS = 100
+
 # A sender that takes longer is asked to come again, so that it does not hold memory for ever.
 _BODY_SECONDS = 60
 
@@ -113,8 +116,12 @@ def inflate(packed: bytes | bytearray, largest_bytes: int) -> bytes:
     """The content of a gzip body, of one member or several; never more than is allowed."""
     content = bytearray()
     rest = bytes(packed)
+    members = 0
     try:
         while rest:
+            members += 1
+            if members > _MOST_MEMBERS:
+                raise Refused(400, f"the gzip body has more than {_MOST_MEMBERS} members")
             member = zlib.decompressobj(wbits=31)
             content += member.decompress(rest, largest_bytes - len(content) + 1)
             if len(content) > largest_bytes:

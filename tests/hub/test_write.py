@@ -178,6 +178,12 @@ def test_a_body_that_inflates_beyond_all_bounds_is_413(hub: HubProcess) -> None:
     assert put(hub, b"\n" * 1_000_000).status == 204
 
 
+def test_a_gzip_body_of_endless_members_is_refused_at_once(hub: HubProcess) -> None:
+    answer = put(hub, gzip.compress(b"") * 1000, headers={"Content-Encoding": "gzip"})
+    assert answer.status == 400
+    assert "100 members" in answer.json["message"]
+
+
 def test_a_gzip_body_of_several_members_is_read_whole(hub: HubProcess, store: Store) -> None:
     packed = gzip.compress(line("members").encode() + b"\n")
     packed += gzip.compress(line("members", second=1).encode())
