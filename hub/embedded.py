@@ -51,7 +51,7 @@ class Embedded:
         }
         # One writer at a time; readers never wait for it.
         self._writing = threading.Lock()
-        self._opening = threading.Lock()
+        self._opening = threading.RLock()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._connected()
 
@@ -142,9 +142,10 @@ class Embedded:
             return self._connection
 
     def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        with self._opening:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
 
 def _store_error(path: Path, error: duckdb.Error) -> StoreError:

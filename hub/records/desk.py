@@ -14,7 +14,7 @@ from gpuvigil.clock import Clock, from_text, to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import LONGEST_WAIT_SECONDS
-from gpuvigil.model import COLLECTOR_KINDS, RecordKind
+from gpuvigil.model import COLLECTOR_KINDS, Record, RecordKind
 
 from ..answers import Refused, body_of, json_of, question_of
 from ..changes import News
@@ -51,11 +51,7 @@ class Desk:
 
     async def write(self, request: Request) -> Response:
         body = await body_of(request, self._settings.body_bytes)
-        records = [
-            record_of(json_of(line, f"line {number}"), f"line {number}")
-            for number, line in enumerate(body.split(b"\n"), 1)
-            if line.strip()
-        ]
+        records = await run_in_threadpool(_records, body)
         kinds = {it.kind for it in records}
         if request.state.token is Scope.COLLECTOR and not kinds <= COLLECTOR_KINDS:
             names = ", ".join(sorted(kind.value for kind in kinds - COLLECTOR_KINDS))
@@ -74,8 +70,7 @@ class Desk:
         if asked.get("states"):
             wanted.append(record.c.state.in_(asked["states"].split(",")))
         limit = int(_number(asked.get("limit", "10000"), "limit", 1, _MOST_RECORDS))
-        found = await _asked(lambda: self._book.find(wanted, limit))
-        return JSONResponse({"records": found})
+        return await _asked(lambda: JSONResponse({"records": self._book.find(wanted, limit)}))
 
     async def changes(self, request: Request) -> Response:
         asked = request.query_params
@@ -145,6 +140,15 @@ async def _asked(work: Callable[[], _T]) -> _T:
         return await run_in_threadpool(work)
     except StoreError as error:
         raise Refused(503, str(error), 5) from error
+
+
+def _records(body: bytes) -> list[Record]:
+    """A record per line that is not blank; Refused says in which line one is wrong."""
+    return [
+        record_of(json_of(line, f"line {number}"), f"line {number}")
+        for number, line in enumerate(body.split(b"\n"), 1)
+        if line.strip()
+    ]
 
 
 def _kind(name: object) -> RecordKind:
