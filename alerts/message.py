@@ -143,7 +143,11 @@ def _where(incident: Incident) -> str:
     exact = subject.gpu or (f"{subject.device} port {subject.port}" if subject.device else None)
     label = _label(incident)
     place = f"{label} ({exact})" if exact and exact not in label else label
-    others = [_short(key) for key in incident.members if key != subject.key]
+    # What lies below the subject goes without saying.
+    below = f"{subject.key}/"
+    others = [
+        _short(key) for key in incident.members if key != subject.key and not key.startswith(below)
+    ]
     more = f"; also {listed(others)}" if others else ""
     return f"{clean(place)}, cluster {clean(subject.cluster, 100)}{more}"
 

@@ -85,6 +85,11 @@ def test_ten_members_are_listed_and_the_rest_counted() -> None:
     assert where.endswith("and 246 more")
 
 
+def test_the_gpus_of_a_node_are_not_listed_beside_it() -> None:
+    node = REAL.of_node()
+    assert told(subject=node, members=(node.key, REAL.key), label="n1").where == "n1, cluster lab"
+
+
 def test_peers_and_hidden_symptoms_are_evidence() -> None:
     evidence = (Evidence(name="rate", value="3 Gbit/s", limit="80", peers="91 Gbit/s"),)
     said = told(evidence=evidence, covers=("8 GPUs unknown",)).evidence
