@@ -27,7 +27,7 @@ from .keeper import ReaderKeeper
 from .owners.processes import Holders, ProcessTable
 from .ports import PortBook
 from .report import NO_DRIVER, Tick, XidSeen
-from .rows import Row
+from .rows import Number, Row
 from .sensors.host import booted_at, read_host
 from .sensors.ports import PortSensor
 from .shipper import Shipper
@@ -52,6 +52,8 @@ class Agent:
         self._clock = clock
         self._file = settings.spool_directory / "node.json"
         self._known = known = remembered.load(self._file)
+        for metric in ("reader_restarts", "dropped_bodies"):
+            self._count(metric, 0)  # what follows is counted from here on
         self._node = Subject(cluster=sender.cluster, node=sender.node)
         self._events = EventMaker(node=self._node, boot=sender.boot)
         self._gpus = GpuBook(
@@ -166,15 +168,20 @@ class Agent:
             "gpus_answering": news.answering,
             "driver_answering": None if answering is None else int(answering),
             "driver_silent_seconds": news.driver_silent_seconds,
-            "reader_restarts": self._keeper.restarts,
+            "reader_restarts": self._count("reader_restarts", self._keeper.restarts),
             "sweep_seconds": None if tick is None else tick.sweep_seconds,
             "spool_bytes": spool.bytes,
             "spool_oldest_seconds": spool.oldest_seconds(now),
-            "dropped_bodies": spool.dropped,
+            "dropped_bodies": self._count("dropped_bodies", spool.dropped),
             **read_host(self._settings.proc_root),
         }
         tags = {"cluster": self._node.cluster, "node": self._node.node}
         return Row(measurement=NODE, tags=tags, fields=fields, at=now)
+
+    def _count(self, metric: str, since_start: int) -> Number:
+        """The count over all runs of the collector."""
+        count, _ = self._known.counters.take(f"node {metric}", since_start)
+        return count
 
     def _note_holders(self, tick: Tick | None, now: datetime) -> None:
         processes = {

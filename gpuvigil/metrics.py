@@ -164,7 +164,7 @@ reader_restarts        | counter | the supervisor                          | col
 sweep_seconds          | gauge   | the collector's clock                   | collector health          | - | Time from the start of a sweep over all GPUs to its last answer.
 spool_bytes            | integer | the spool                               | collector health          | - | Bytes that wait on disk to be sent.
 spool_oldest_seconds   | gauge   | the spool                               | collector health          | - | Age of the oldest body that waits.
-dropped_bodies         | counter | the spool                               | collector health          | - | Bodies dropped because the spool was full.
+dropped_bodies         | counter | the spool                               | collector health          | - | Bodies given up: no room in the spool, a torn file, or refused by the hub.
 load_average           | gauge   | /proc/loadavg, 1 minute                 | details                   | - | Runnable and uninterruptible tasks, 1-minute average.
 memory_available_bytes | integer | /proc/meminfo MemAvailable              | details                   | - | Host memory that can be had without swapping.
 memory_total_bytes     | integer | /proc/meminfo MemTotal                  | details                   | - | Host memory in all.
