@@ -93,6 +93,7 @@ class Spool:
         self._bytes = 0
         self._dropped = 0
         self._disk_fails = False
+        self._full = False
         self._interrupted = False
         self._writing = threading.Lock()
         self._lock = _lock(directory)
@@ -156,6 +157,7 @@ class Spool:
 
     def done(self, body: Body) -> None:
         """The hub has committed the body: forget it."""
+        self._full = False
         self._settle(body, counted=False)
 
     def drop(self, body: Body) -> None:
@@ -292,9 +294,11 @@ class Spool:
         return True
 
     def _make_room(self) -> None:
-        """Drop the oldest until disk and memory are within their limits."""
+        """Drop the oldest until disk and memory are within their limits; told once an outage."""
         while (oldest := self._surplus()) is not None:
-            log.warning("spool is full, oldest body dropped", at=to_text(oldest.at))
+            if not self._full:
+                log.warning("spool is full, oldest bodies are dropped", since=to_text(oldest.at))
+            self._full = True
             self._remove(oldest, counted=True)
 
     def _surplus(self) -> _Item | None:

@@ -56,6 +56,18 @@ def test_records_are_on_disk_before_put_returns(tmp_path: Path) -> None:
     assert len(bodies(tmp_path)) == 1
 
 
+def test_a_full_spool_is_told_once_an_outage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = Spool(tmp_path, 2 * 4096)
+    for outage in (1, 2):
+        for second in range(10):
+            spool.put(telemetry(seconds=100.0 * outage + 6.0 * second))
+        assert caplog.text.count("spool is full") == outage
+        assert len(list(drain(spool))) == 3
+    assert spool.dropped == 14
+
+
 def test_a_body_keeps_its_identity_in_every_attempt(tmp_path: Path) -> None:
     spool = Spool(tmp_path, MIB)
     spool.put(telemetry())
