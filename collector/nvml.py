@@ -190,6 +190,8 @@ class Gpu:
 
     def _read_fields(self, values: Values) -> None:
         found = self._calls.fields(self._fields)
+        if found is None and self._calls.lacks("fields"):
+            found = FieldValues(unsupported={(number, 0) for number in FIELDS})
         if found is None:
             return
         if not self._planned:
@@ -280,6 +282,10 @@ class _Calls:
             return True
         self._note(key, name, code)
         return False
+
+    def lacks(self, key: str) -> bool:
+        """Whether the driver has said that it does not know this call."""
+        return key in self._useless
 
     def scalar(self, scalar: _Scalar) -> Callable[[Values], None]:
         """A function that reads one number into a sweep's values."""

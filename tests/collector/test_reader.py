@@ -203,6 +203,14 @@ def test_what_a_gpu_lacks_is_absent_and_costs_nothing_else(
     assert "utilization_percent" not in reader.values(0)
 
 
+def test_power_is_read_also_where_the_driver_has_no_field_values(
+    driver: FakeDriver, start: Start
+) -> None:
+    driver.fail(0, "nvmlDeviceGetFieldValues", NOT_SUPPORTED)
+    values = start(driver.environment()).values(0)
+    assert {"power_watts", "power_limit_watts"} <= values.keys()
+
+
 def test_numbers_that_stand_for_no_value_are_absent(driver: FakeDriver, start: Start) -> None:
     none = 2**32 - 1
     driver.set(
