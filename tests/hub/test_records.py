@@ -157,7 +157,7 @@ def test_changes_wait_for_their_kind_and_come_at_once(records_hub: HubProcess, c
     waiting.join(timeout=15)
     ((at, found),) = woken
     assert found == ["it"]
-    assert at - sent < 0.5
+    assert at - sent < 5.0  # of the ten that it would have waited
 
 
 def test_a_wait_for_nothing_ends_in_time_and_says_where_to_go_on(client: Hub) -> None:
