@@ -76,7 +76,7 @@ def _evidence(events: list[Event], row: Row | None) -> tuple[Evidence, ...]:
         evidence.append(Evidence(name="driver", value="the GPU is lost"))
     elif row is not None:
         text = Unmeasured(reason).text if reason in set(Unmeasured) else "no reason given"
-        evidence.append(Evidence(name="answers", value=f"no: {text}"))
+        evidence.append(Evidence(name="answers", value=f"no, {text}"))
     return tuple(evidence)
 
 

@@ -54,7 +54,7 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
         subject=subject,
         severity=_FAULT.severity,
         since=row["at"] if event is None else event.at,
-        evidence=(Evidence(name="answers", value=f"no: {Unmeasured.DRIVER_NOT_ANSWERING.text}"),),
+        evidence=(Evidence(name="driver calls", value="do not come back"),),
         detector="gpu_silent",
         action=_FAULT.action,
         source=_FAULT.source,
