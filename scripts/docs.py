@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from collector.simulator.faults import KINDS
 from gpuvigil.config import Config, WebhookSettings
 from gpuvigil.faults import FAULTS, xids
 from gpuvigil.lifecycle import diagram
@@ -147,6 +148,19 @@ def benchmarks() -> Iterator[str]:
         yield f"| `{process['command']}` | {process['pss_mib']} | {process['cpu_seconds']:.1f} |"
 
 
+def simulated_faults() -> Iterator[str]:
+    """What `gpuvigil inject` can do."""
+    yield "# Simulated faults"
+    yield ""
+    yield "What `gpuvigil inject` can make happen, written from `collector/simulator/faults.py` by `make docs`. Each changes only"
+    yield "what the simulated sensors read; everything after them is the product. `--clear` ends one, `--clear all` every one."
+    yield ""
+    yield "| fault | place | what the sensors read |"
+    yield "|---|---|---|"
+    for name, kind in KINDS.items():
+        yield f"| `{name}` | {kind.target.value} | {kind.sentence} |"
+
+
 LATENCIES = {
     "xid_to_webhook": ("Injected Xid 79 to webhook received", 5),
     "port_down_to_webhook": ("Injected port down to webhook received", 5),
@@ -177,6 +191,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "settings.md": settings,
     "faults.md": faults,
     "lifecycle.md": lifecycle,
+    "simulated-faults.md": simulated_faults,
     "benchmarks.md": benchmarks,
 }
 

@@ -28,11 +28,15 @@ def main(arguments: Sequence[str]) -> int:
     commands = _parser()
     chosen = commands.parse_args(arguments)
     try:
-        settings = load(config_of_up(chosen.config)).simulator
+        config = load(config_of_up(chosen.config))
+        settings = config.simulator
         if chosen.list:
             print(listing(settings))
             return 0
         print(inject(chosen, settings, SystemClock().now()))
+        if chosen.fault in KINDS and KINDS[chosen.fault].effect is Effect.IDLE and not chosen.clear:
+            minutes = config.analyzer.idle_after_seconds / 60
+            print(f"it is an incident once it has lasted {minutes:g} min (idle_after_seconds)")
     except GpuvigilError as error:
         return fail(commands.prog, error)
     return 0
@@ -89,6 +93,7 @@ def wanted(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetim
         raise ConfigError("name a fault; 'gpuvigil inject --list' names all")
     if name not in KINDS:
         raise ConfigError(f"{name!r} is not a fault; known are {', '.join(KINDS)}")
+    _refuse_other_places(chosen, name)
     node = _node(chosen.node, settings)
     fault = InjectedFault(name=name, node=node.subject.node, at=now)
     if fault.kind.target is Target.GPU:
@@ -97,6 +102,16 @@ def wanted(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetim
         port = _port(chosen.device, chosen.port, node)
         return replace(fault, device=port.device, port=port.port)
     return fault
+
+
+def _refuse_other_places(chosen: argparse.Namespace, name: str) -> None:
+    """A place that the fault does not have is a mistake, and never passed over."""
+    target = KINDS[name].target
+    given = {"--gpu": chosen.gpu, "--device": chosen.device, "--port": chosen.port}
+    allowed = {Target.GPU: {"--gpu"}, Target.PORT: {"--device", "--port"}}.get(target, set())
+    for option, value in given.items():
+        if value is not None and option not in allowed:
+            raise ConfigError(f"{name} is a fault of a {target.value}: leave out {option}")
 
 
 def _node(name: str | None, settings: SimulatorSettings) -> Node:

@@ -43,12 +43,12 @@ class Ended:
 
     @property
     def text(self) -> str:
-        """One line for people."""
-        how = f"ended with exit code {self.code}"
+        """One line for people; what a killed child said last is no reason for its end."""
+        again = f"it starts again in {self.delay_seconds:g} s"
         if self.code < 0:
-            how = f"was ended by {signal.Signals(-self.code).name}"
+            return f"{self.name} was ended by {signal.Signals(-self.code).name}; {again}"
         words = f": {self.last_words}" if self.last_words else ""
-        return f"{self.name} {how}; it starts again in {self.delay_seconds:g} s{words}"
+        return f"{self.name} ended with exit code {self.code}; {again}{words}"
 
 
 @dataclass(slots=True, kw_only=True)

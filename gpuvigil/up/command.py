@@ -182,7 +182,7 @@ class _Run:
     def _supervise(self) -> int | None:
         """Bring back who ended; an exit code when that is of no use."""
         for ended in self._family.look(time.monotonic()):
-            if ended.code == WRONG_CONFIGURATION and self._printed_seconds is None:
+            if ended.code == WRONG_CONFIGURATION and ended.name not in self._startup.ready:
                 if self._plan.has_lost_port(ended.name):
                     raise _PortLostError(ended.name)
                 say(ended.last_words or ended.text, sys.stderr)

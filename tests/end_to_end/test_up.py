@@ -297,6 +297,24 @@ def test_a_wrong_configuration_is_one_line_and_nothing_starts(tmp_path: Path) ->
     assert processes_of(up.state) == {}
 
 
+@pytest.mark.parametrize(
+    ("channels", "words"),
+    [
+        ('[[alerts.webhooks]]\nname = "ops"\nurl_file = "/nowhere"\n', "/nowhere"),
+        (2 * '[[alerts.webhooks]]\nname = "ops"\nurl = "http://127.0.0.1:9/"\n', "ops"),
+    ],
+    ids=["unreadable secret", "same name twice"],
+)
+def test_a_channel_that_cannot_work_is_one_line_and_ends_it(
+    tmp_path: Path, channels: str, words: str
+) -> None:
+    with product(tmp_path, FREE_PORTS + channels) as up:
+        assert up.process.wait(30) == 2, up.output
+    assert [line for line in up.lines if "gpuvigil alert:" in line and words in line], up.output
+    assert not [line for line in up.lines if "starts again" in line]
+    assert processes_of(up.state) == {}
+
+
 def test_the_address_is_printed_once_the_pages_answer_and_a_restart_takes_under_ten_seconds(
     tmp_path: Path,
 ) -> None:
@@ -306,8 +324,9 @@ def test_the_address_is_printed_once_the_pages_answer_and_a_restart_takes_under_
             place = urlsplit(url)
             with socket.create_connection((place.hostname, place.port), timeout=2):
                 pass
-            wait_until("its time", lambda up=up: "Ready in " in up.output)  # type: ignore[misc]
+            wait_until("its steps", (up.state / "startup.json").exists)
             steps = json.loads((up.state / "startup.json").read_text())
+            assert "Ready in " in up.output
             assert {"hub", "dashboard"} <= set(steps["ready"])
             if attempt == "restart":
                 assert up.seconds_to_url < 10

@@ -87,6 +87,8 @@ def test_clear_all_ends_every_fault(config: Path, capsys: pytest.CaptureFixture[
         (["coffee", "--node", "sim-003"], "'coffee' is not a fault"),
         (["port-down", "--node", "sim-003", "--device", "mlx5_9"], "no such port"),
         (["idle", "--node", "sim-003", "--gpu", "0", "--clear"], "to clear"),
+        (["driver-hang", "--node", "sim-003", "--gpu", "3"], "a fault of a node: leave out --gpu"),
+        (["xid79", "--node", "sim-003", "--gpu", "3", "--port", "1"], "leave out --port"),
         ([], "--list"),
     ],
 )
