@@ -27,6 +27,7 @@ class PortBook:
         self._known = known
         self._counters = counters
         self._down: set[_Key] = set()
+        self._looked = False
         self._readings: dict[_Key, PortReading] = {}
 
     def take(self, readings: Sequence[PortReading], now: datetime) -> tuple[list[Event], bool]:
@@ -36,6 +37,7 @@ class PortBook:
         for key, reading in self._readings.items():
             self._known[key] = _merged(self._known.get(key), reading)
         events = [e for key in self._known if (e := self._note(key, now)) is not None]
+        self._looked = True
         return events, before != self._known
 
     def rows(self, at: datetime) -> list[Row]:
@@ -43,11 +45,17 @@ class PortBook:
         return [self._row(key, identity, at) for key, identity in self._known.items()]
 
     def _note(self, key: _Key, now: datetime) -> Event | None:
-        """A port that never was up is unprovisioned, and no event."""
+        """A port that never was up is unprovisioned, and no event.
+
+        Nor is one that is down at the first look: that it goes down would be told anew by every
+        start of this process, and be taken for flapping. Its row says that it is down.
+        """
         identity, up = self._known[key], self._up(key)
         subject = self._subject(key)
         if up is False and identity.was_up and key not in self._down:
             self._down.add(key)
+            if not self._looked:
+                return None
             text = "link is down" if key in self._readings else "port has gone from the system"
             return self._events.make(EventKind.PORT_DOWN, subject, now, text)
         if up is True and key in self._down:

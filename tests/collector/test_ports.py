@@ -217,10 +217,21 @@ def test_a_port_that_was_up_is_remembered_so(machine: Machine) -> None:
     _, changed = book(known).take([reading(1)], NOW)
     assert changed
     assert known["mlx5_0", "1"].was_up
-    ports = book(known)
-    events, changed = ports.take([reading(0)], NOW)
-    assert [event.kind for event in events] == [EventKind.PORT_DOWN]
+    _, changed = book(known).take([reading(0)], NOW)
     assert not changed
+
+
+def test_a_port_that_stays_down_goes_down_once_however_often_its_collector_starts() -> None:
+    known: dict[tuple[str, str], PortIdentity] = {}
+    ports = book(known)
+    assert kinds(ports, reading(1)) == []
+    assert kinds(ports, reading(0)) == [EventKind.PORT_DOWN]
+    for _ in range(3):
+        ports = book(known)
+        assert kinds(ports, reading(0)) == []
+        assert ports.rows(NOW)[0].fields["up"] == 0
+    assert kinds(ports, reading(1)) == [EventKind.PORT_UP]
+    assert kinds(ports, reading(0)) == [EventKind.PORT_DOWN]
 
 
 def test_a_port_stays_management_when_its_route_goes(machine: Machine) -> None:
