@@ -21,6 +21,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
+from tests.nvml_fake import FakeDriver, build
 from tests.product import Product, clean_environment
 from tests.receiver import Received, Receiver
 
@@ -88,7 +89,7 @@ def measure(clone: Path, folder: Path, receiver: Receiver) -> dict[str, Any]:
             time.sleep(30)  # at rest: start-up is over, a refresh every 2 s, one page open
             memory = processes(product)
             bench = Injections(clone, product, receiver)
-            return {
+            result = {
                 "first_start": first,
                 "restart": {
                     "runs": len(starts),
@@ -100,6 +101,16 @@ def measure(clone: Path, folder: Path, receiver: Receiver) -> dict[str, Any]:
                 "webhook_to_page": bench.shown(page),
                 "processes": memory,
             }
+    return {**result, "processes_with_gpus": with_gpus(clone, folder)}
+
+
+def with_gpus(clone: Path, folder: Path) -> list[dict[str, Any]]:
+    """Every process of `up` on a machine with eight GPUs: the fake NVML library of the tests."""
+    driver = FakeDriver(folder / "driver", build(folder / "nvml"))
+    with Product(["make", "up"], clone, folder / "gpus", driver.environment()) as product:
+        product.url()
+        time.sleep(30)
+        return processes(product)
 
 
 def started(product: Product, page: Page, timeout_seconds: float = 60) -> dict[str, Any]:
@@ -179,16 +190,13 @@ def processes(product: Product) -> list[dict[str, Any]]:
     ticks = os.sysconf("SC_CLK_TCK")
     found = []
     for pid in descendants(product.process.pid):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        words = [word.decode() for word in command]
-        if "gpuvigil" not in words and not any(word.endswith("/gpuvigil") for word in words):
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        name = command_of(words)
+        if name is None:
             continue
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         pss = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        name = next(
-            (words[at + 1] for at, word in enumerate(words) if word.endswith("gpuvigil")), "?"
-        )
         found.append(
             {
                 "command": name,
@@ -197,6 +205,14 @@ def processes(product: Product) -> list[dict[str, Any]]:
             }
         )
     return sorted(found, key=lambda one: str(one["command"]))
+
+
+def command_of(words: list[str]) -> str | None:
+    """Which of our commands a process is, None for make and shells."""
+    if "collector.reader" in words:
+        return "read"
+    at = next((n for n, word in enumerate(words) if Path(word).name == "gpuvigil"), None)
+    return None if at is None or at + 1 >= len(words) else words[at + 1]
 
 
 def descendants(pid: int) -> Iterator[int]:

@@ -117,14 +117,28 @@ def lifecycle() -> Iterator[str]:
 def benchmarks() -> Iterator[str]:
     """The measured figures, from the committed result."""
     result = json.loads((ROOT / "benchmarks/spine.json").read_text())
-    about, machine = result["about"], result["about"]["machine"]
+    yield from measured_where(result["about"])
+    yield ""
+    yield from latencies(result)
+    yield ""
+    yield from startup(result)
+    yield ""
+    yield from memory(result)
+
+
+def measured_where(about: dict[str, Any]) -> Iterator[str]:
+    """What the figures belong to."""
+    machine = about["machine"]
     yield "# Benchmarks"
     yield ""
     yield f"Written by `make docs` from `benchmarks/spine.json`, which `{about['command']}` measures."
     yield f"Commit `{about['commit'][:12]}`, {about['measured_at']}, Python {about['python']}, {machine['cpus']} CPUs,"
     yield f"{machine['memory_gib']} GiB memory, {machine['system']}, {'an' if machine['nvidia_gpu'] else 'no'} NVIDIA GPU."
     yield f"A simulated cluster of 16 nodes with 8 GPUs (seed {about['simulator_seed']}), every service and Chromium on this one machine."
-    yield ""
+
+
+def latencies(result: dict[str, Any]) -> Iterator[str]:
+    """How long until people are told."""
     yield "## From the sensor to people"
     yield ""
     yield "| what | runs | median s | best s | worst s | bar s |"
@@ -135,16 +149,27 @@ def benchmarks() -> Iterator[str]:
         yield f"| {words} | {result[key]['runs']} | {cells} | {bar} |"
     yield ""
     yield "The first two begin when `gpuvigil inject` is started, so they hold the start of that command too."
-    yield ""
-    yield from startup(result)
-    yield ""
+
+
+def memory(result: dict[str, Any]) -> Iterator[str]:
+    """What every process takes."""
     yield "## Memory at rest"
     yield ""
     yield "Proportional set size (PSS) of every process 30 s after the page was opened, one page open; CPU time since its start."
     yield ""
+    yield from processes(result["processes"])
+    yield ""
+    yield "And on a machine with eight GPUs (the fake NVML library of the tests) and no simulation, 30 s after the start, no page open."
+    yield "`collect` and `read`, its reader, are what a node runs."
+    yield ""
+    yield from processes(result["processes_with_gpus"])
+
+
+def processes(found: list[dict[str, Any]]) -> Iterator[str]:
+    """A row per process."""
     yield "| process | PSS MiB | CPU s |"
     yield "|---|---|---|"
-    for process in result["processes"]:
+    for process in found:
         yield f"| `{process['command']}` | {process['pss_mib']} | {process['cpu_seconds']:.1f} |"
 
 
