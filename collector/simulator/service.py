@@ -85,17 +85,20 @@ def play(config: Config, spool: Spool, clock: Clock, stop: threading.Event) -> N
 
 
 class _Faults:
-    """The file's faults; when it cannot be read, those it had before."""
+    """The file's faults; when it cannot be read, those it had before, and one line why."""
 
     def __init__(self, file: FaultsFile) -> None:
         self._file = file
         self._last: tuple[InjectedFault, ...] = ()
+        self._told = ""
 
     def faults(self) -> tuple[InjectedFault, ...]:
         try:
             self._last = self._file.faults()
         except (OSError, ValueError) as error:
-            log.warning("faults file cannot be read", why=str(error))
+            if str(error) != self._told:
+                log.warning("faults file cannot be read", why=str(error))
+            self._told = str(error)
         return self._last
 
 

@@ -103,6 +103,15 @@ def test_a_broken_faults_file_does_not_stop_the_cluster(tmp_path: Path) -> None:
     assert sum("write" in body.path for body in bodies) >= 4
 
 
+def test_a_faults_file_that_cannot_be_reached_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_in(tmp_path)
+    (tmp_path / "faults.json").symlink_to("faults.json")
+    assert len(played(config, 21)) > 4
+    assert caplog.text.count("faults file cannot be read") == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [("", "simulator.nodes is 0"), ("[simulator]\nnodes = 1\n", "hub.collector_token_file")],
