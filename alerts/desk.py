@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from gpuvigil.clock import Clock
 from gpuvigil.config import AlertsSettings
-from gpuvigil.errors import GpuvigilError, HubRefused, HubUnavailable
+from gpuvigil.errors import HubRefused, HubUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
+from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import RecordKind
 
 from .notice import Notice
@@ -19,8 +20,6 @@ from .notice import Notice
 LEASE_SECONDS = 15.0
 # Longest wait for work; short, so that a stop leaves no claim behind that nobody works on.
 POLL_SECONDS = 2.0
-# While the hub is away.
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 2.0
 
 
 class Tally:
@@ -58,26 +57,19 @@ class Desk:
 
     def loop(self, name: str, step: Callable[[], None]) -> None:
         """Call `step` until asked to stop; nothing that goes wrong in it ends the loop."""
-        failures = 0
-        while not self.stop.is_set():
+
+        def unless_taken() -> None:
             try:
                 step()
             except HubRefused as error:
-                if error.status == 409:
-                    continue  # the lease went to somebody else, who does the work
-                failures = self._failed(name, error, failures)
-            except GpuvigilError as error:
-                failures = self._failed(name, error, failures)
-            except Exception as error:  # noqa: BLE001 - one bad record must not silence all alerts
-                failures = self._failed(name, error, failures)
-            else:
-                if failures:
-                    self.log.info("goes on", loop=name, failures=failures)
-                failures = 0
+                if error.status != 409:  # else the lease went to somebody else, who does the work
+                    raise
+
+        run_steps(self._persistence(name), unless_taken)
 
     def keep(self, hub: Hub, notices: Sequence[Notice]) -> bool:
         """Write notices, insisting while the hub is away; false when stopped or refused."""
-        failures = 0
+        persistence = self._persistence("keep")
         while True:
             try:
                 hub.write_records([notice.to_record() for notice in notices])
@@ -85,7 +77,7 @@ class Desk:
                 self.log.warning("notice refused", id=notices[0].id, error=str(error))
                 return False
             except HubUnavailable as error:
-                failures = self._failed("keep", error, failures)
+                persistence.failed(error)
             else:
                 self.tally.add(notices)
                 return True
@@ -98,12 +90,5 @@ class Desk:
         hub.finish(RecordKind.NOTICE, self.owner, [notice.id], records)
         self.tally.add((notice, *others))
 
-    def _failed(self, name: str, error: Exception, failures: int) -> int:
-        """Wait a little, longer every time; only the first failure in a row is worth a line."""
-        if failures == 0:
-            kind = type(error).__name__
-            self.log.warning("cannot go on, tries again", loop=name, kind=kind, error=str(error))
-        asked = getattr(error, "retry_after_seconds", None)
-        wait = min(FIRST_WAIT_SECONDS * 2.0 ** min(failures, 10), LONGEST_WAIT_SECONDS)
-        self.clock.wait(self.stop, min(asked or wait, LONGEST_WAIT_SECONDS))
-        return failures + 1
+    def _persistence(self, name: str) -> Persistence:
+        return Persistence(name=name, clock=self.clock, stop=self.stop, log=self.log)

@@ -15,9 +15,10 @@ from gpuvigil import __version__
 from gpuvigil.clock import Clock, SystemClock, to_text
 from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config
-from gpuvigil.errors import GpuvigilError, HubError, HubRefused
+from gpuvigil.errors import HubError, HubRefused
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.log import Log
+from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import Record, RecordKind, Subject
 from gpuvigil.store.hub import HubStore
 
@@ -28,7 +29,6 @@ from .reading import KINDS, Ear, beginning, newest_at, offsets, rows, subjects
 # How long a wait for changes keeps a stop waiting.
 _POLL_SECONDS = 2.0
 _DRAIN_SECONDS = 4.0
-_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 2.0
 # Incidents of one write: far below the hub's largest body.
 _UNITS_AT_ONCE = 500
 # The token may be rotating: the same request may be right a little later.
@@ -81,18 +81,8 @@ class Service:
 
     def loop(self, name: str, step: Callable[[], None]) -> None:
         """Call `step` until asked to stop; nothing that goes wrong in it ends the loop."""
-        failures = 0
-        while not self.stop.is_set():
-            try:
-                step()
-            except GpuvigilError as error:
-                failures = self._failed(name, error, failures)
-            except Exception as error:  # noqa: BLE001 - one bad value must not end the watch
-                failures = self._failed(name, error, failures)
-            else:
-                if failures:
-                    self.log.info("goes on", loop=name, failures=failures)
-                failures = 0
+        persistence = Persistence(name=name, clock=self.clock, stop=self.stop, log=self.log)
+        run_steps(persistence, step)
 
     def make_pass(self) -> None:
         """One look at the whole fleet, then wait for the next tick."""
@@ -203,16 +193,6 @@ class Service:
                     to=str(record.body["to_state"]),
                     reason=str(record.body["reason"]),
                 )
-
-    def _failed(self, name: str, error: Exception, failures: int) -> int:
-        """Wait a little, longer every time; only the first failure in a row is worth a line."""
-        if failures == 0:
-            kind = type(error).__name__
-            self.log.warning("cannot go on, tries again", loop=name, kind=kind, error=str(error))
-        asked = getattr(error, "retry_after_seconds", None)
-        wait = min(_FIRST_WAIT_SECONDS * 2.0 ** min(failures, 10), _LONGEST_WAIT_SECONDS)
-        self.clock.wait(self.stop, min(asked or wait, _LONGEST_WAIT_SECONDS))
-        return failures + 1
 
 
 def _pulse(now: datetime, body: dict[str, object]) -> Record:

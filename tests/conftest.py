@@ -2,9 +2,16 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.nvml_fake import build
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -25,6 +32,28 @@ def needs() -> Callable[[str, str], str]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str, str], str]) -> Path:
+    """The fake NVML library, compiled."""
+    needs("gcc", "apt-get install gcc")
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture(scope="module")
+def browser(needs: Callable[[str, str], str]) -> Iterator["Browser"]:
+    """Chromium, headless."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - most tests need no browser
+
+    chromium = needs("chromium", "apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        yield browser
+        browser.close()
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,12 +1,12 @@
 """A real Chromium on a real dashboard, hub and feed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, WebSocket, sync_playwright
+from playwright.sync_api import Browser, Page, WebSocket
 
 from tests.dashboard.servers import DashboardProcess, Feed
 from tests.servers import HubProcess
@@ -68,18 +68,6 @@ def dashboard(
     assert feed.nodes
     with DashboardProcess(tmp_path_factory.mktemp("dashboard"), hub) as process:
         yield process
-
-
-@pytest.fixture(scope="module")
-def browser(needs: Callable[[str, str], str]) -> Iterator[Browser]:
-    chromium = needs("chromium", "apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

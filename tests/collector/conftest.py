@@ -1,19 +1,13 @@
 """A fake driver, a hub-like receiver, and agents as real processes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.collector.agent import Agent
 from tests.collector.receiver import Receiver
-from tests.nvml_fake import FakeDriver, build
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str, str], str]) -> Path:
-    needs("gcc", "apt-get install gcc")
-    return build(tmp_path_factory.mktemp("nvml"))
+from tests.nvml_fake import FakeDriver
 
 
 @pytest.fixture

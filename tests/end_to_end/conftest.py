@@ -3,17 +3,16 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
 
 from gpuvigil.hub import Hub
 from gpuvigil.model import Incident, RecordKind
 from gpuvigil.store.hub import HubStore
-from tests.nvml_fake import FakeDriver, build
+from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.receiver import Received, Receiver
 from tests.servers import HubProcess
@@ -143,12 +142,6 @@ def about(received: list[Received], fault: str, status: str) -> list[Received]:
     ]
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str, str], str]) -> Path:
-    needs("gcc", "apt-get install gcc")
-    return build(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.fixture
 def site(tmp_path: Path, library: Path) -> Iterator[Site]:
     """A site that runs: eight GPUs, two InfiniBand ports, hub, collector, analyzer, alerts."""
@@ -165,15 +158,3 @@ def site(tmp_path: Path, library: Path) -> Iterator[Site]:
             finally:
                 driver.release()
                 site.stop()
-
-
-@pytest.fixture(scope="module")
-def browser(needs: Callable[[str, str], str]) -> Iterator[Browser]:
-    chromium = needs("chromium", "apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield browser
-        browser.close()

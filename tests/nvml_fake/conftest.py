@@ -1,18 +1,12 @@
 """A fake driver, and a client process that has initialised it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.nvml_fake import FakeDriver, build
+from tests.nvml_fake import FakeDriver
 from tests.nvml_fake.pynvml_client import Client
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str, str], str]) -> Path:
-    needs("gcc", "apt-get install gcc")
-    return build(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
