@@ -210,6 +210,11 @@ def _covered_by(window: Window, root: Finding) -> str:
 def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
     cured = {}
     for incident in missing:
+        if incident.fault == "node_silent":
+            if hearing(window, incident.subject) is Hearing.HEARD:
+                at = moment(window.heard[incident.subject.key])
+                cured[incident.fingerprint] = f"reports again since {at}"
+            continue
         cure = last_cure(window, incident.fault, incident.subject)
         if cure is not None and cure.at >= incident.since:
             what = cure.kind.value.replace("_", " ")

@@ -21,7 +21,8 @@ def gpu_state(
     allocation is open on it. `faults`: the standing faults of the GPU and of its node, by key.
 
     The first rule that holds decides:
-    unknown      its node, its driver or the GPU itself is silent
+    unknown      its driver or the GPU itself is silent, or its node is and there is no row: a row
+                 that is young enough is newer than the silence
     unavailable  it is lost, or a critical Xid stands
     unknown      there is no row, it did not answer, or its utilisation was not measured; or it is
                  at 0 %, no allocation is open, and its processes were not measured
@@ -31,7 +32,7 @@ def gpu_state(
     free         nobody holds it
     """
     for fault in _BLINDING:
-        if fault in faults:
+        if fault in faults and not (fault == "node_silent" and row is not None):
             return GpuState.UNKNOWN, FAULTS[fault].title
     if "gpu_lost" in faults:
         return GpuState.UNAVAILABLE, FAULTS["gpu_lost"].title

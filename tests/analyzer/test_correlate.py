@@ -223,3 +223,12 @@ def test_a_cure_is_named() -> None:
     }
     earlier = healthy().with_events(event(EventKind.GPU_BACK, gpu(), NOON - 90 * SECOND))
     assert seen(earlier, [old]).cured == {}
+
+
+def test_a_node_that_is_heard_again_has_a_cure() -> None:
+    old = incident("node_silent", node())
+    assert seen(healthy(), [old]).cured == {
+        old.fingerprint: "reports again since 11:59:56 UTC on 31 Jan"
+    }
+    silent = replace(healthy(), heard={node().key: NOON - 60 * SECOND})
+    assert seen(silent, [old]).cured == {}
