@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from .decide import Route
+from .case import Route
 from .message import Message
 
 

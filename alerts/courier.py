@@ -13,8 +13,9 @@ from gpuvigil.clock import to_text
 from gpuvigil.hub import Hub
 from gpuvigil.model import Record, RecordKind
 
+from .case import Case
 from .channel import Channel
-from .decide import Case, judge, replaced, ruled
+from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, settled
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .message import message

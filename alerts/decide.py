@@ -10,7 +10,7 @@ counts as told where the end of an incident is concerned: a "resolved" too many 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
@@ -18,6 +18,7 @@ from gpuvigil.config import AlertsSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Severity, Transition
 
+from .case import Case, Route, Ruling
 from .notice import NEUTRAL, Kind, Notice, NoticeState, Verdict, draft
 
 # The clocks of two alerts processes may differ by this much: a notice that is due later than that
@@ -29,83 +30,22 @@ WAIT_FOR_EARLIER = timedelta(seconds=1)
 JUST_AFTER = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """What a channel wants to hear."""
-
-    name: str
-    minimum_severity: Severity
-    send_resolved: bool = True
-    pager: bool = False  # wakes people: never for simulated incidents
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """What becomes of a notice now; `due_at` is set when it is to be looked at again then."""
-
-    verdict: Verdict
-    state: NoticeState = NoticeState.DUE
-    kind: Kind | None = None  # None: as it was
-    reason: str = ""
-    due_at: datetime | None = None
-
-    @property
-    def send_now(self) -> bool:
-        return self.state is NoticeState.DUE and self.due_at is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A notice, with the notices of the same incident and channel beside it."""
-
-    notice: Notice
-    route: Route
-    siblings: tuple[Notice, ...]
-    now: datetime
-    settings: AlertsSettings
-
-    @property
-    def to_state(self) -> State:
-        return State(self.notice.to_state)
-
-    @property
-    def older(self) -> tuple[Notice, ...]:
-        """Oldest first."""
-        before = (one for one in self.siblings if one.order < self.notice.order)
-        return tuple(sorted(before, key=lambda one: one.order))
-
-    @property
-    def newer(self) -> tuple[Notice, ...]:
-        return tuple(one for one in self.siblings if one.order > self.notice.order)
-
-    @property
-    def believed_firing(self) -> bool:
-        """The receiver may believe that the incident stands, from what it was told before."""
-        firing = False
-        for one in self.older:
-            if one.kind is not Kind.RESOLVED:
-                reached = one.perhaps_told or one.in_flight
-                firing = firing or reached or one.state is NoticeState.SENT
-            elif one.state is NoticeState.SENT or one.verdict is Verdict.RESOLVED_OFF:
-                firing = False
-        return firing
-
-    @property
-    def last_told(self) -> Notice | None:
-        """What was surely told last of this spell: since the incident was last over."""
-        told = None
-        for one in self.older:
-            if one.kind is Kind.RESOLVED:
-                told = None
-            elif one.state is NoticeState.SENT:
-                told = one
-        return told
-
-
 def _superseded(case: Case) -> Ruling | None:
     if all(one.verdict in NEUTRAL for one in case.newer):
         return None
-    return Ruling(verdict=Verdict.SUPERSEDED, state=NoticeState.SUPERSEDED)
+    return _superseded_by(case.notice, max(case.newer, key=lambda one: one.order))
+
+
+def _superseded_by(notice: Notice, newest: Notice) -> Ruling:
+    """An end that nobody is told of replaces what nobody was told of."""
+    unsaid = newest.kind is Kind.RESOLVED and notice.kind is not Kind.RESOLVED
+    unsaid = unsaid and not (notice.perhaps_told or notice.in_flight)
+    error = f"; {notice.last_error}" if notice.last_error else ""
+    return Ruling(
+        verdict=Verdict.SUPERSEDED,
+        state=NoticeState.SUPERSEDED,
+        reason=f"it was over before this could be told{error}" if unsaid else "",
+    )
 
 
 def _unconfirmed(case: Case) -> Ruling | None:
@@ -144,13 +84,24 @@ def _waits(case: Case) -> Ruling | None:
 def _over(case: Case) -> Ruling | None:
     if case.to_state is not State.RESOLVED:
         return None
-    verdict = Verdict.OVER
     if not case.believed_firing:
-        verdict = Verdict.NEVER_TOLD
-    elif not case.route.send_resolved:
-        verdict = Verdict.RESOLVED_OFF
-    state = NoticeState.DUE if verdict is Verdict.OVER else NoticeState.HELD
-    return Ruling(verdict=verdict, state=state)
+        return Ruling(
+            verdict=Verdict.NEVER_TOLD, state=NoticeState.HELD, reason=_why_never_told(case)
+        )
+    if not case.route.send_resolved:
+        return Ruling(verdict=Verdict.RESOLVED_OFF, state=NoticeState.HELD)
+    return Ruling(verdict=Verdict.OVER)
+
+
+def _why_never_told(case: Case) -> str:
+    """What kept the beginning from being told; nothing when it was meant to be so."""
+    if case.last_said is not None:
+        return "it came back and was over again before that was told"
+    tried = [one for one in case.older if one.attempts]
+    if not tried:
+        return ""
+    error = f": {tried[-1].last_error}" if tried[-1].last_error else ""
+    return f"it began and ended while {case.route.name} could not be reached{error}"
 
 
 def _late(case: Case) -> Ruling | None:
@@ -168,6 +119,17 @@ def _below_minimum(case: Case) -> Ruling | None:
         state=NoticeState.HELD,
         reason=f"{severity.value}: {case.route.name} is told from {minimum.value} on",
     )
+
+
+def _told_over_recently(case: Case) -> Ruling | None:
+    """What comes and goes is not told each time; what needs hands now, or flaps, is."""
+    said, notice = case.last_said, case.notice
+    urgent = notice.severity is Severity.CRITICAL or notice.signal == Signal.FLAPPED.value
+    if said is None or urgent or notice.from_state != State.RESOLVED.value:
+        return None
+    if said.severity.rank > notice.severity.rank:
+        return None
+    return _recently(case, said, Kind.FIRED)
 
 
 def _first(case: Case) -> Ruling | None:
@@ -189,8 +151,12 @@ def _worse(case: Case) -> Ruling | None:
 
 
 def _told_recently(case: Case) -> Ruling | None:
-    told = case.last_told
-    if told is None or told.sent_at is None:
+    return None if case.last_told is None else _recently(case, case.last_told, Kind.UPDATED)
+
+
+def _recently(case: Case, told: Notice, kind: Kind) -> Ruling | None:
+    """Wait until the update interval since `told` is over."""
+    if told.sent_at is None:
         return None
     due_at = told.sent_at + timedelta(seconds=case.settings.update_seconds)
     if due_at <= case.now:
@@ -198,7 +164,7 @@ def _told_recently(case: Case) -> Ruling | None:
     seconds = max((case.now - told.sent_at).total_seconds(), 0.0)
     return Ruling(
         verdict=Verdict.TOLD_RECENTLY,
-        kind=Kind.UPDATED,
+        kind=kind,
         due_at=due_at,
         reason=f"told {seconds:.0f} s ago; the newest state follows at {moment(due_at)}",
     )
@@ -218,6 +184,7 @@ RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     _over,
     _late,
     _below_minimum,
+    _told_over_recently,
     _first,
     _reminder,
     _worse,
@@ -276,12 +243,11 @@ def replaceable(notice: Notice, now: datetime) -> bool:
 def replaced(newest: Notice, siblings: Sequence[Notice], now: datetime) -> list[Notice]:
     """The next versions of waiting notices that need not go out, since `newest` says more."""
     waiting = [o for o in siblings if o.order < newest.order and replaceable(o, now)]
-    ruling = Ruling(verdict=Verdict.SUPERSEDED, state=NoticeState.SUPERSEDED)
-    if newest.verdict in NEUTRAL:
-        # A person who took the incident needs no reminder; what was never said is still said.
-        waiting = [o for o in waiting if o.repeat and newest.verdict is Verdict.TAKEN]
-        ruling = Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
-    return [ruled(one, ruling) for one in waiting]
+    if newest.verdict not in NEUTRAL:
+        return [ruled(one, _superseded_by(one, newest)) for one in waiting]
+    # A person who took the incident needs no reminder; what was never said is still said.
+    taken = Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
+    return [ruled(o, taken) for o in waiting if o.repeat and newest.verdict is Verdict.TAKEN]
 
 
 def _ruled(notice: Notice, ruling: Ruling) -> Notice:

@@ -21,9 +21,10 @@ from gpuvigil.lifecycle import State
 from gpuvigil.log import Log
 from gpuvigil.model import Incident, Record, RecordKind, Transition
 
+from .case import Route
 from .channels import configured
 from .courier import Courier, hand_out, notices_of
-from .decide import Route, decide
+from .decide import decide
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .notice import UNREADABLE, Notice, NoticeState, Verdict
 

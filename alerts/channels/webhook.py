@@ -22,8 +22,8 @@ from gpuvigil.config import WebhookSettings, read_secret
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Severity
 
+from ..case import Route
 from ..channel import Delivered, Outcome, Refused, Retry
-from ..decide import Route
 from ..message import Message, clean
 
 CONNECT_SECONDS = 5.0

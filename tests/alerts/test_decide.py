@@ -4,11 +4,13 @@ import re
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from alerts.case import Case, Route
 from alerts.channel import Delivered, Outcome, Refused, Retry
-from alerts.decide import RULES, Case, Route, decide, judge
+from alerts.decide import RULES, decide, judge
 from alerts.delivery import begun, settled
 from alerts.notice import Kind, Notice, NoticeState, Verdict
 from gpuvigil.lifecycle import Signal, State
@@ -27,6 +29,11 @@ from .examples import (
     seconds,
     taken,
 )
+
+
+def flapped(**changes: Any) -> Transition:
+    return a_transition(3, Signal.FLAPPED, State.FLAPPING, State.RESOLVED, **changes)
+
 
 PAGER = Route(name="chat", minimum_severity=Severity.WARNING, pager=True)
 QUIET = Route(name="chat", minimum_severity=Severity.WARNING, send_resolved=False)
@@ -117,6 +124,33 @@ MUCH_LATER = NOON + seconds(301)
         (resolved(), [dropped(opened(), UNREACHED)], LATER, CHAT, "NEVER_TOLD", "resolved", "held"),
         (resolved(), [dropped(opened(), UNCLEAR)], LATER, CHAT, "OVER", "resolved", "due"),
         (returned(), [sent(opened()), sent(resolved())], LATER, CHAT, "RETURNED", "fired", "due"),
+        (
+            returned(severity=WARNING),
+            [sent(opened(severity=WARNING)), sent(resolved(severity=WARNING), LATER)],
+            LATER,
+            CHAT,
+            "TOLD_RECENTLY",
+            "fired",
+            "due",
+        ),
+        (
+            returned(severity=WARNING),
+            [sent(opened(severity=WARNING)), sent(resolved(severity=WARNING))],
+            MUCH_LATER,
+            CHAT,
+            "RETURNED",
+            "fired",
+            "due",
+        ),
+        (
+            flapped(severity=WARNING),
+            [sent(opened(severity=WARNING)), sent(resolved(severity=WARNING), LATER)],
+            LATER,
+            CHAT,
+            "RETURNED",
+            "fired",
+            "due",
+        ),
         (resolved(), [the_notice(opened())], NOON, CHAT, "WAITS", "resolved", "due"),
         (opened(), [the_notice(resolved())], NOON, CHAT, "SUPERSEDED", "fired", "superseded"),
     ],
@@ -177,6 +211,42 @@ def test_the_end_waits_as_long_as_the_receiver_asked() -> None:
     assert asked.due_at is not None
     assert new.due_at is not None
     assert new.due_at > asked.due_at
+
+
+def test_what_comes_back_and_goes_inside_the_interval_is_not_told() -> None:
+    told = [sent(opened(severity=WARNING)), sent(resolved(severity=WARNING), LATER)]
+    back = the_notice(returned(severity=WARNING), told, LATER + seconds(2))
+    assert back.due_at == LATER + seconds(300)
+    old, new = decide(
+        resolved(4, severity=WARNING), [CHAT], [*told, back], LATER + seconds(4), SETTINGS
+    )
+    assert (old.id, old.state) == (back.id, NoticeState.SUPERSEDED)
+    assert old.reason == "it was over before this could be told"
+    assert (new.verdict, new.state) == (Verdict.NEVER_TOLD, NoticeState.HELD)
+    assert new.reason == "it came back and was over again before that was told"
+
+
+def test_what_came_back_and_stays_is_told_when_the_interval_ends() -> None:
+    told = (sent(opened(severity=WARNING)), sent(resolved(severity=WARNING), LATER))
+    back = the_notice(returned(severity=WARNING), list(told), LATER)
+    assert back.due_at is not None
+    case = Case(notice=back, route=CHAT, siblings=told, now=back.due_at, settings=SETTINGS)
+    ruling = judge(case)
+    assert (ruling.verdict, ruling.kind, ruling.send_now) == (Verdict.RETURNED, Kind.FIRED, True)
+
+
+def test_what_began_and_ended_while_the_receiver_was_away_says_so() -> None:
+    tried = after(opened(), UNREACHED)
+    assert tried.due_at is not None
+    waiting = replace(tried, due_at=LATER + seconds(60))
+    old, end = decide(resolved(), [CHAT], [waiting], LATER, SETTINGS)
+    assert old.reason == "it was over before this could be told; refused the connection"
+    case = Case(notice=end, route=CHAT, siblings=(old,), now=LATER + seconds(61), settings=SETTINGS)
+    ruling = judge(case)
+    assert ruling.verdict is Verdict.NEVER_TOLD
+    assert ruling.reason == (
+        "it began and ended while chat could not be reached: refused the connection"
+    )
 
 
 def reminder_of(transition: Transition) -> tuple[Notice, Notice]:

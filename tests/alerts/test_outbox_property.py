@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from alerts.case import Case, Route
 from alerts.channel import Delivered, Outcome, Retry
-from alerts.decide import Case, Route, decide, judge, replaced, ruled
+from alerts.decide import decide, judge, replaced, ruled
 from alerts.delivery import begun, settled
 from alerts.notice import Kind, Notice, NoticeState
 from gpuvigil.config import AlertsSettings

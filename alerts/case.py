@@ -1,0 +1,89 @@
+"""What a rule of `decide` looks at, and what it says."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.config import AlertsSettings
+from gpuvigil.lifecycle import State
+from gpuvigil.model import Severity
+
+from .notice import Kind, Notice, NoticeState, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """What a channel wants to hear."""
+
+    name: str
+    minimum_severity: Severity
+    send_resolved: bool = True
+    pager: bool = False  # wakes people: never for simulated incidents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What becomes of a notice now; `due_at` is set when it is to be looked at again then."""
+
+    verdict: Verdict
+    state: NoticeState = NoticeState.DUE
+    kind: Kind | None = None  # None: as it was
+    reason: str = ""
+    due_at: datetime | None = None
+
+    @property
+    def send_now(self) -> bool:
+        return self.state is NoticeState.DUE and self.due_at is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A notice, with the notices of the same incident and channel beside it."""
+
+    notice: Notice
+    route: Route
+    siblings: tuple[Notice, ...]
+    now: datetime
+    settings: AlertsSettings
+
+    @property
+    def to_state(self) -> State:
+        return State(self.notice.to_state)
+
+    @property
+    def older(self) -> tuple[Notice, ...]:
+        """Oldest first."""
+        before = (one for one in self.siblings if one.order < self.notice.order)
+        return tuple(sorted(before, key=lambda one: one.order))
+
+    @property
+    def newer(self) -> tuple[Notice, ...]:
+        return tuple(one for one in self.siblings if one.order > self.notice.order)
+
+    @property
+    def believed_firing(self) -> bool:
+        """The receiver may believe that the incident stands, from what it was told before."""
+        firing = False
+        for one in self.older:
+            if one.kind is not Kind.RESOLVED:
+                reached = one.perhaps_told or one.in_flight
+                firing = firing or reached or one.state is NoticeState.SENT
+            elif one.state is NoticeState.SENT or one.verdict is Verdict.RESOLVED_OFF:
+                firing = False
+        return firing
+
+    @property
+    def last_said(self) -> Notice | None:
+        """What was surely told last, be it that it was over."""
+        said = [one for one in self.older if one.sent_at is not None]
+        return said[-1] if said else None
+
+    @property
+    def last_told(self) -> Notice | None:
+        """What was surely told last of this spell: since the incident was last over."""
+        told = None
+        for one in self.older:
+            if one.kind is Kind.RESOLVED:
+                told = None
+            elif one.state is NoticeState.SENT:
+                told = one
+        return told
