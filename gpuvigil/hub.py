@@ -82,6 +82,12 @@ class Hub:
         given = urlencode({key: value for key, value in query.items() if value is not None})
         return _records(self._json("GET", f"/api/v1/records?{given}")["records"])
 
+    def record(self, kind: RecordKind, id_: str) -> Record | None:
+        """The record that is named so; None when the hub has none."""
+        query = urlencode({"kind": kind.value, "id": id_})
+        found = _records(self._json("GET", f"/api/v1/records?{query}")["records"])
+        return found[0] if found else None
+
     def changes(
         self, after: int, kinds: Collection[RecordKind], wait_seconds: float = LONGEST_WAIT_SECONDS
     ) -> Changes:

@@ -61,6 +61,8 @@ class Desk:
     async def find(self, request: Request) -> Response:
         asked = request.query_params
         wanted = [record.c.kind == _kind(asked.get("kind")).value]
+        if "id" in asked:
+            wanted.append(record.c.id == asked["id"])
         if "parent" in asked:
             wanted.append(record.c.parent == asked["parent"])
         if "subject" in asked:

@@ -94,6 +94,15 @@ def test_records_are_found_by_subject_state_and_time(client: Hub) -> None:
     assert names(client.records(INCIDENT, subject="Find", limit=2)) == ["other", "wild"]
 
 
+def test_a_record_is_found_by_its_name(client: Hub) -> None:
+    client.write_records([a_record("named", INCIDENT), a_record("named", NOTICE)])
+    found = client.record(INCIDENT, "named")
+    assert found is not None
+    assert (found.kind, found.id) == (INCIDENT, "named")
+    assert client.record(INCIDENT, "nam") is None
+    assert client.record(INCIDENT, "") is None
+
+
 def test_one_bad_record_keeps_the_whole_body_out(records_hub: HubProcess, client: Hub) -> None:
     start = now_of(client)
     good = json.dumps(a_record("with-bad").to_json())
