@@ -140,15 +140,15 @@ def _label(incident: Incident) -> str:
 
 def _where(incident: Incident) -> str:
     subject = incident.subject
-    exact = subject.gpu or (f"{subject.device} port {subject.port}" if subject.device else None)
     label = _label(incident)
-    place = f"{label} ({exact})" if exact and exact not in label else label
-    # What lies below the subject goes without saying.
+    place = f"{label} ({subject.gpu})" if subject.gpu and subject.gpu not in label else label
+    # What lies below a node is counted, not listed.
     below = f"{subject.key}/"
     others = [
         _short(key) for key in incident.members if key != subject.key and not key.startswith(below)
     ]
-    more = f"; also {listed(others)}" if others else ""
+    more = f": {clean(incident.gpus)}" if incident.gpus else ""
+    more += f"; also {listed(others)}" if others else ""
     return f"{clean(place)}, cluster {clean(subject.cluster, 100)}{more}"
 
 

@@ -10,9 +10,10 @@ from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
 
 from .cures import last_cure
+from .detectors.gpu_idle_held import says_whether_idle
 from .detectors.node_silent import Hearing, hearing
 from .impact import holdings, impact, touched
-from .names import label
+from .names import gpus, label
 from .window import Window
 
 
@@ -27,6 +28,7 @@ class Candidate:
     impact: Impact
     members: tuple[str, ...]
     covers: tuple[str, ...]
+    gpus: str = ""  # of a node, which of its GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +69,11 @@ _HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
 def hides(cause: Finding, fault: str, subject: Subject) -> bool:
     """Whether `fault` on `subject` follows from `cause`.
 
-    A critical Xid explains why its GPU is silent or idle; a lesser one does not.
+    A critical Xid explains why its GPU is silent or idle; a lesser one does not. What is about
+    several GPUs at once says what there is to say of each.
     """
+    if fault == cause.fault and subject in cause.members:
+        return True
     if cause.fault == "gpu_xid" and cause.severity is Severity.CRITICAL:
         return cause.subject == subject and fault in {"gpu_silent", "gpu_idle_held"}
     where, faults = _HIDES.get(cause.fault, ("here", frozenset[str]()))
@@ -135,6 +140,10 @@ def is_visible(window: Window, incident: Incident) -> bool:
         return heard is not Hearing.UNSURE
     if heard is not Hearing.HEARD or not _is_punctual(window, node):
         return False
+    if incident.fault == "gpu_idle_held":
+        members = map(Subject.parse, incident.members or (subject.key,))
+        held = [member for member in members if member.kind == "gpu" and _is_part(window, member)]
+        return all(says_whether_idle(window, gpu) for gpu in held)
     return window.newest(subject) is not None or not _is_part(window, subject)
 
 
@@ -180,11 +189,14 @@ def _candidate(
     followers: list[Incident],
     who: Impact,
 ) -> Candidate:
-    covers = {f"{label(window, f.subject)}: {title(f)}" for f in hidden}
-    covers |= {f"{i.label}: {i.title}" for i in followers}
+    # What a finding about several GPUs says of each of them is no news.
+    covers = {
+        f"{label(window, f.subject)}: {title(f)}" for f in hidden if f.subject not in cause.members
+    }
+    covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in cause.members}
     members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
-    if cause.subject.kind == "node":
-        members |= set(touched(window, cause.subject))
+    about = touched(window, cause) if cause.subject.kind == "node" else ()
+    members |= set(about)
     # What is hidden stays as urgent as it was.
     severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]
     return Candidate(
@@ -192,6 +204,7 @@ def _candidate(
         severity=min(severities, key=lambda severity: severity.rank),
         title=title(cause),
         label=label(window, cause.subject),
+        gpus=gpus(window, about),
         impact=who,
         members=tuple(sorted(subject.key for subject in members)),
         covers=tuple(sorted(covers)),

@@ -47,7 +47,7 @@ def holder_key(allocation: Allocation) -> str:
 
 def impact(window: Window, finding: Finding, held: Mapping[str, Holding]) -> Impact:
     """The impact of one finding; GPUs are those that wait now, holders also those that ended."""
-    gpus = touched(window, finding.subject)
+    gpus = touched(window, finding)
     hit = [a for gpu in gpus for a in window.allocations.get(gpu.key, ())]
     now = [a for a in hit if a.ended_at is None]
     ended = [a for a in hit if _ended_with_it(a, finding.since)]
@@ -61,8 +61,11 @@ def impact(window: Window, finding: Finding, held: Mapping[str, Holding]) -> Imp
     )
 
 
-def touched(window: Window, subject: Subject) -> tuple[Subject, ...]:
-    """The GPU itself, or the GPUs of the node that the subject is or belongs to."""
+def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
+    """The GPU itself, those that the finding names, or those of the node it is on."""
+    subject = finding.subject
+    if finding.members:
+        return finding.members
     if subject.kind == "gpu":
         return (subject,)
     node = subject.of_node()
@@ -79,7 +82,7 @@ def _waiting(
     held: Mapping[str, Holding],
 ) -> set[Subject]:
     """A broken GPU blocks itself and all GPUs of its holder; a port only GPUs that are held."""
-    if finding.fault == _HELD_FOR_NOTHING:
+    if finding.fault == _HELD_FOR_NOTHING or finding.confined:
         return set(gpus)
     own = set() if finding.subject.kind == "port" else set(gpus)
     return own.union(*(held[holder_key(a)].gpus for a in now if holder_key(a) in held))
@@ -105,6 +108,8 @@ def _text(
         return f"held by {names} when last heard" if names else "held by nobody when last heard"
     if names and finding.fault == _HELD_FOR_NOTHING:
         return f"held by {names}"
+    if names and finding.confined:
+        return f"{names}: the one program that ran on this GPU"
     if names:
         return f"{names}: {_loss(finding, set().union(*(h.gpus for h in standing)))}"
     was = _names(sorted({_name(a) for a in ended}))

@@ -276,5 +276,6 @@ def _say(incident: Incident, candidate: Candidate) -> Incident:
         members=tuple(sorted({*incident.members, *candidate.members})),
         covers=covers,
         label=candidate.label,
+        gpus=candidate.gpus,
         late=incident.late and finding.late,
     )

@@ -1,5 +1,7 @@
 """What people call a subject."""
 
+from collections.abc import Iterable
+
 from gpuvigil.model import Subject
 
 from .window import Window
@@ -13,6 +15,28 @@ def label(window: Window, subject: Subject) -> str:
         return f"{subject.node} port {subject.device}/{subject.port}"
     index = _index(window, subject)
     return f"{subject.node} GPU {subject.gpu if index is None else index}"
+
+
+def gpus(window: Window, subjects: Iterable[Subject]) -> str:
+    """`8 GPUs (GPU 0-7)` or `1 GPU (GPU 3)`; without the indices when one is not known."""
+    those = {subject for subject in subjects if subject.kind == "gpu"}
+    if not those:
+        return ""
+    count = f"{len(those)} GPU{'s' if len(those) > 1 else ''}"
+    known = [_index(window, gpu) for gpu in those]
+    indices = sorted(index for index in known if index is not None)
+    return f"{count} (GPU {_ranges(indices)})" if len(indices) == len(those) else count
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 6` for 0, 1, 2, 3, 6; ascending."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _index(window: Window, gpu: Subject) -> int | None:

@@ -114,6 +114,7 @@ class Xid:
     summary: str
     action: str
     source: str
+    confined: bool = False  # to the program that ran on the GPU
 
     @property
     def title(self) -> str:
@@ -158,6 +159,23 @@ _ACTIONS: Mapping[str, str] = {
     "reset_gpu_if_uvm_or_vgpu_else_ignore": "With unified memory or vGPU: reset the GPU; else nothing.",
 }
 
+# What the follow-up adds to an action that is meant to cure, and the summary to any.
+_CURING_ACTIONS = frozenset({"reset_gpu", "reboot"})
+_FOLLOW_UPS: Mapping[str, str] = {
+    "contact_support": "; if it comes back, ask support.",
+    "investigate_software": "; if it comes back, look at the versions of driver and firmware.",
+}
+_OWN_ACTIONS: Mapping[int, str] = {
+    63: "Reset the GPU at the next convenient moment: the repair takes effect then.",
+    74: "Drain the node, check the link's seating, then reset the GPU; if it comes back, ask support.",
+    94: "Restart the program, and reset the GPU at the next convenient moment.",
+    95: "Drain the node, then reset the GPU before any program starts again.",
+    121: "Reset the GPU at the next convenient moment: the link trains again then.",
+}
+
+# These end one program and leave the others alone.
+_CONFINED_ACTIONS = frozenset({"restart_app", "check_app"})
+
 # A cure is a reset, a reboot or a replacement: what asks for none passes by itself.
 _PASSING_ACTIONS = frozenset({"ignore", "restart_app", "check_app", "follow_message"})
 
@@ -177,9 +195,18 @@ def _row(row: Mapping[str, str]) -> Xid:
         severity=_SEVERITIES[row["severity"]],
         scope=Scope.PASSING if row["action"] in _PASSING_ACTIONS else Scope.STICKY,
         summary=row["summary"],
-        action=_ACTIONS[row["action"]],
+        action=_action(row),
+        confined=row["action"] in _CONFINED_ACTIONS or row["layer"].startswith("application"),
         source=f"Xid table, {row['source']}",
     )
+
+
+def _action(row: Mapping[str, str]) -> str:
+    own = _OWN_ACTIONS.get(int(row["xid"]))
+    if own is not None:
+        return own
+    action, more = _ACTIONS[row["action"]], _FOLLOW_UPS.get(row["followup"])
+    return action.rstrip(".") + more if more and row["action"] in _CURING_ACTIONS else action
 
 
 def xid(code: int) -> Xid:

@@ -61,6 +61,7 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding:
         certain=True,
         late=window.came_late(events),
         title=row.title,
+        confined=all(_row(event).confined for event in events),
     )
 
 

@@ -55,7 +55,7 @@ def _finding(window: Window, node: Subject) -> Finding:
             Evidence(
                 name="last data",
                 value=last,
-                limit=f"every {_limit_seconds(window, node):g} s",
+                limit=f"every {window.tick_seconds(node):g} s",
             ),
         ),
         detector="node_silent",

@@ -66,7 +66,7 @@ def _flapping(window: Window, port: Subject, downs: list[Event], row: Row | None
             Evidence(
                 name="went down",
                 value=f"{times} times in {span / 60.0:g} min",
-                limit=f"under {limit}",
+                limit=f"fewer than {limit}",
             ),
         ),
         detector="port_down",
@@ -138,7 +138,7 @@ def _evidence(
             evidence.append(Evidence(name="message", value=event.message))
     if row is not None and row.get("physical_state") is not None:
         evidence.append(
-            Evidence(name="physical state", value=str(row["physical_state"]), limit="5 (link up)")
+            Evidence(name="physical state", value=str(row["physical_state"]), limit="5, link up")
         )
     before = window.get("port", Span.FLAP).get(port)
     if before is not None and before["speed_bits_per_second_max"]:

@@ -7,10 +7,10 @@ on real hardware.
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from gpuvigil.clock import SystemClock
+from gpuvigil.clock import SystemClock, duration
 from gpuvigil.command import fail, parser
 from gpuvigil.config import SimulatorSettings, load
 from gpuvigil.errors import ConfigError, GpuvigilError
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         print(inject(chosen, settings, SystemClock().now()))
         if chosen.fault in KINDS and KINDS[chosen.fault].effect is Effect.IDLE and not chosen.clear:
-            minutes = config.analyzer.idle_after_seconds / 60
-            print(f"it is an incident once it has lasted {minutes:g} min (idle_after_seconds)")
+            span = duration(timedelta(seconds=config.analyzer.idle_after_seconds))
+            print(f"it is an incident once it has lasted {span} (idle_after_seconds)")
     except GpuvigilError as error:
         return fail(commands.prog, error)
     return 0

@@ -17,14 +17,14 @@ class Evidence:
 
     name: str
     value: str  # with its unit, as people read it
-    limit: str | None = None
+    limit: str | None = None  # what would be normal: "8", "fewer than 3"
     peers: str | None = None
     detail: bool = False  # for who looks closely: on the page, not in messages
 
     @property
     def text(self) -> str:
-        """The whole in one line: `rate: 3 Gbit/s (limit 80, peers 91 Gbit/s)`."""
-        held_against = [f"limit {self.limit}"] if self.limit else []
+        """The whole in one line: `rate: 3 Gbit/s (normal: 80, peers 91 Gbit/s)`."""
+        held_against = [f"normal: {self.limit}"] if self.limit else []
         held_against += [f"peers {self.peers}"] if self.peers else []
         return f"{self.name}: {self.value}" + (
             f" ({', '.join(held_against)})" if held_against else ""
@@ -46,16 +46,20 @@ class Finding:
     certain: bool = False  # true at first sight: no second look is needed
     late: bool = False  # rests only on events that came late from a spool
     title: str = ""  # where the fault's own title says too little
+    members: tuple[Subject, ...] = ()  # the GPUs that it is about, when it is about several
+    holder: str = ""  # whose GPUs those are: each holder's are a matter of their own
+    confined: bool = False  # to one program: whatever else its holder has goes on
 
     @property
     def fingerprint(self) -> str:
         """The same fault on the same subject always has the same 16 hex digits."""
-        return fingerprint(self.fault, self.subject)
+        return fingerprint(self.fault, self.subject, self.holder)
 
 
-def fingerprint(fault: str, subject: Subject) -> str:
-    """16 hex digits that name a fault on a subject, for ever."""
-    return hashlib.sha256(f"{fault}|{subject.key}".encode()).hexdigest()[:16]
+def fingerprint(fault: str, subject: Subject, holder: str = "") -> str:
+    """16 hex digits that name a fault on a subject, or of a holder there, for ever."""
+    named = f"{fault}|{subject.key}" + (f"|{holder}" if holder else "")
+    return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,7 @@ class Incident:
     members: tuple[str, ...] = ()  # keys of the subjects it covers, itself included
     covers: tuple[str, ...] = ()  # findings hidden behind this cause, in words
     label: str = ""  # the subject as people call it: "sim-003 GPU 5"
+    gpus: str = ""  # of a node's incident, which of its GPUs: "8 GPUs (GPU 0-7)"
     version: int = 1
     late: bool = False  # rests only on data that came late from a spool: pages nobody
 

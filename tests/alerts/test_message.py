@@ -13,7 +13,7 @@ from alerts.channels.webhook import payload
 from alerts.decide import decide
 from alerts.message import Message, clean, listed, message
 from alerts.notice import Kind, Notice, Verdict
-from gpuvigil.model import Evidence, Impact, Transition
+from gpuvigil.model import Evidence, Impact, Subject, Transition
 
 from .examples import CHAT, GPU, NOON, REAL, SETTINGS, changed, opened, resolved, seconds
 
@@ -35,7 +35,7 @@ def test_somebody_who_is_woken_reads_what_matters_in_order() -> None:
         "Where: n1 GPU 5 (GPU-1), cluster lab",
         "Since: 12:00:00 UTC on 20 Nov (4 min ago)",
         "Impact: 1 GPU blocked; held by job 1234 (alice)",
-        "Evidence: Xid: 79 (limit none)",
+        "Evidence: Xid: 79 (normal: none)",
         "Do now: Drain the node and reboot it.",
         "https://gpus.example.org/?incident=i-1"
         "&from=2026-11-20T11%3A30%3A00Z&to=2026-11-20T12%3A34%3A00Z",
@@ -87,13 +87,21 @@ def test_ten_members_are_listed_and_the_rest_counted() -> None:
 
 def test_the_gpus_of_a_node_are_not_listed_beside_it() -> None:
     node = REAL.of_node()
-    assert told(subject=node, members=(node.key, REAL.key), label="n1").where == "n1, cluster lab"
+    members = (node.key, REAL.key)
+    assert told(subject=node, members=members, label="n1").where == "n1, cluster lab"
+    said = told(subject=node, members=members, label="n1", gpus="8 GPUs (GPU 0-7)").where
+    assert said == "n1, cluster lab: 8 GPUs (GPU 0-7)"
+
+
+def test_a_port_is_named_once() -> None:
+    port = Subject(cluster="lab", node="n1", device="mlx5_1", port="1")
+    assert told(subject=port, label="n1 port mlx5_1/1").where == "n1 port mlx5_1/1, cluster lab"
 
 
 def test_peers_and_hidden_symptoms_are_evidence() -> None:
     evidence = (Evidence(name="rate", value="3 Gbit/s", limit="80", peers="91 Gbit/s"),)
     said = told(evidence=evidence, covers=("8 GPUs unknown",)).evidence
-    assert said == "rate: 3 Gbit/s (limit 80, peers 91 Gbit/s); explains also: 8 GPUs unknown"
+    assert said == "rate: 3 Gbit/s (normal: 80, peers 91 Gbit/s); explains also: 8 GPUs unknown"
 
 
 def test_details_are_for_the_page() -> None:

@@ -14,6 +14,7 @@ from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, inven
 SECOND = timedelta(seconds=1)
 PATIENT = replace(SETTINGS, silent_after_seconds=60.0)
 LOST = {"up": 0, "unmeasured_reason": 3}
+IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
 SILENT = {"up": None, "utilization_percent": None, "unmeasured_reason": 4}
 
 
@@ -232,3 +233,60 @@ def test_a_node_that_is_heard_again_has_a_cure() -> None:
     }
     silent = replace(healthy(), heard={node().key: NOON - 60 * SECOND})
     assert seen(silent, [old]).cured == {}
+
+
+# --- several GPUs of one holder -------------------------------------------------------------------
+
+
+def idle(scene: Scene, *gpus: Subject) -> Scene:
+    for subject in gpus:
+        scene = scene.changed(subject, IDLE)
+    return scene
+
+
+def test_idle_gpus_of_one_holder_are_one_incident_that_names_them() -> None:
+    held = (allocation(gpu(), "job 9", "judy"), allocation(gpu(1, 1), "job 9", "judy"))
+    scene = replace(idle(healthy(), gpu(), gpu(1, 1)), allocations=held)
+    found = seen(scene, [incident("gpu_idle_held", gpu())])
+    (candidate,) = found.candidates.values()
+    assert candidate.title == "2 GPUs held by job 9 of judy and idle"
+    assert (candidate.finding.subject, candidate.label) == (node(), "node-1")
+    assert (candidate.gpus, candidate.covers) == ("2 GPUs (GPU 0-1)", ())
+    assert (candidate.impact.gpus, candidate.impact.text) == (2, "held by job 9 of judy")
+    assert candidate.members == (node().key, gpu().key, gpu(1, 1).key)
+    assert candidate.finding.fingerprint == fingerprint("gpu_idle_held", node(), "job 9")
+    assert set(found.covered) == {fingerprint("gpu_idle_held", gpu(1, i)) for i in (0, 1)}
+
+
+def test_idle_gpus_of_different_holders_are_different_incidents() -> None:
+    held = (allocation(gpu(), "job 8"), allocation(gpu(1, 1), "job 9"))
+    scene = replace(idle(healthy(), gpu(), gpu(1, 1)), allocations=held)
+    assert sorted(c.label for c in seen(scene).candidates.values()) == [
+        "node-1 GPU 0",
+        "node-1 GPU 1",
+    ]
+
+
+def test_a_gap_in_the_numbers_does_not_end_that_a_gpu_idles_and_work_does() -> None:
+    old = incident("gpu_idle_held", gpu())
+    held = (allocation(gpu(), "job 9"),)
+    gap = replace(idle(healthy(seconds=60), gpu()), allocations=held)
+    assert seen(gap, [old]).unknown == {old.fingerprint}
+    assert seen(replace(healthy(), allocations=held), [old]).unknown == frozenset()
+    left = healthy(seconds=60).changed(gpu(), {**IDLE, "compute_processes": 0})
+    assert seen(left, [old]).unknown == frozenset()
+
+
+def test_a_programs_error_says_that_it_is_the_programs_alone() -> None:
+    held = (allocation(gpu(), "job 9"), allocation(gpu(2), "job 9"))
+    scene = replace(healthy(), allocations=held)
+    error = event(EventKind.XID, gpu(), NOON - SECOND, 31)
+    (found,) = seen(scene.with_events(error)).candidates.values()
+    assert found.impact.gpus == 1
+    assert found.impact.text == "job 9 of alice: the one program that ran on this GPU"
+
+
+def test_the_gpus_of_a_silent_node_are_counted_and_numbered() -> None:
+    scene = replace(healthy(), heard={**healthy().heard, node().key: NOON - 60 * SECOND})
+    (found,) = seen(scene).candidates.values()
+    assert found.gpus == "2 GPUs (GPU 0-1)"

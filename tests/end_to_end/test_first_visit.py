@@ -40,6 +40,12 @@ def inject(folder: Path, product: Product, *arguments: str) -> None:
     )
 
 
+def timeless(message: str) -> str:
+    """A message without what differs from one time to the next."""
+    without_times = re.sub(r"\d\d:\d\d:\d\d UTC on \d+ \w+", "TIME", message.strip())
+    return re.sub(r"\nhttp://127.0.0.1:\d+/\?.*", "", re.sub(r"\d+ s ago", "AGO", without_times))
+
+
 def open_page(browser: Browser, url: str) -> Page:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto(url)
@@ -61,6 +67,8 @@ def test_make_up_from_an_empty_clone_shows_a_fault_appear_and_go(
             fired = about(got, "gpu_lost", "firing")[0].payload["alerts"][0]
             assert fired["annotations"]["summary"].startswith("[simulated]")
             assert "sim-003 GPU 5" in fired["annotations"]["summary"]
+            sample = (clone / "README.md").read_text().split("```\n[simulated]")[1].split("```")[0]
+            assert timeless(fired["annotations"]["description"]) == timeless(f"[simulated]{sample}")
             entry = page.get_by_text("sim-003 GPU 5").first
             entry.wait_for(timeout=10_000)
             inject(clone, product, "xid79", "--node", "sim-003", "--gpu", "5", "--clear")

@@ -67,6 +67,16 @@ def test_well_known_codes_have_their_weight(code: int, severity: Severity, scope
     assert (xid(code).severity, xid(code).scope) == (severity, scope)
 
 
+def test_the_action_says_all_that_the_table_asks_for() -> None:
+    assert xid(94).action == "Restart the program, and reset the GPU at the next convenient moment."
+    assert xid(46).action == "Drain the node, then reset the GPU; if it comes back, ask support."
+    assert xid(31).action.startswith("Restart the program")
+
+
+def test_errors_of_a_program_are_confined_to_it() -> None:
+    assert [code for code in (13, 31, 43, 48, 79, 94, 95) if xid(code).confined] == [13, 31, 43, 94]
+
+
 def test_an_unknown_code_is_worth_a_look() -> None:
     row = xid(100_000)
     assert (row.severity, row.scope) == (Severity.WARNING, Scope.STICKY)
