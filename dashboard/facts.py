@@ -37,9 +37,8 @@ class Facts:
     incidents: tuple[Incident, ...] = ()  # those that stand
     notices: tuple[Record, ...] = ()
     pulses: tuple[Record, ...] = ()
-    # Why and since when the hub does not answer; everything else is then as it was before.
-    trouble: str | None = None
-    trouble_since: datetime | None = None
+    # Nodes that have not sent again since the hub was away; the numbers are from before it was.
+    not_back: int = 0
 
 
 class Book:

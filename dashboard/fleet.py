@@ -45,6 +45,12 @@ def clusters(facts: Facts) -> tuple[ClusterView, ...]:
     return tuple(sorted(views, key=lambda view: (view.simulated, view.name)))
 
 
+def silent_nodes(facts: Facts) -> frozenset[Subject]:
+    """Nodes that are on the page and have not sent for longer than they may."""
+    fleet = _Fleet(facts)
+    return frozenset(node for node in fleet.nodes if fleet.is_silent(node))
+
+
 class _Fleet:
     """The facts, indexed by node and GPU once for all clusters."""
 
@@ -172,6 +178,9 @@ class _Fleet:
             return None
         rows = (*self.gpus.get(node, ()), *self.ports.get(node, ()))
         return max((row["at"] for row in rows), default=heard) - patience
+
+    def is_silent(self, node: Subject) -> bool:
+        return self._trusted_since(node) is None
 
     def _left(self, node: Subject) -> bool:
         inventory = self.inventories.get(node)

@@ -8,7 +8,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,10 @@ from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import GpuIdentity, Subject
 
+from .contact import Line, Trouble, trouble
 from .facts import FOLLOWED, Book, Facts
+from .fleet import silent_nodes
+from .past import Lookups, Past
 from .reading import ALL_FIELDS, CELL_FIELDS, load, numbers
 from .views import FleetView, fleet_view
 
@@ -32,6 +35,11 @@ STOP_SECONDS = 2.0
 # A long poll is ended this often, so that a stop is noticed.
 POLL_SECONDS = 1.0
 DETAILS_SECONDS = 2.0
+# The hub may be this much late with an answer before pages say so.
+REFRESHES_BEFORE_LATE = 3
+LEAST_PATIENCE_SECONDS = 3.0
+# How long after the hub was away its nodes may take to send again: a collector tries every 5 s.
+GRACE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +74,18 @@ class Snapshot:
         self._book = Book()
         self._facts: Facts | None = None
         self._gpus: pa.Table | None = None
-        self._trouble: tuple[str, datetime] | None = None
         self._drawn: Drawn | None = None
         self._fresh = threading.Condition()
         self._loaded = threading.Event()
-        self._asked_at = clock.monotonic()
+        self._asked_at = now = clock.monotonic()
         self._details_at = -DETAILS_SECONDS * 10
-        self._numbers_at = -refresh_seconds
+        self._numbers_at = -refresh_seconds  # when the hub last gave numbers
+        self._facts_at = 0.0  # when it gave those that are shown
+        self._back_at: float | None = None  # since when it answers again, while data catch up
+        self._patience = max(REFRESHES_BEFORE_LATE * refresh_seconds, LEAST_PATIENCE_SECONDS)
+        self._numbers_line = Line(now, self._patience)
+        self._records_line = Line(now, self._patience + POLL_SECONDS)
+        self._lookups = Lookups(clock, self._wake.set)
 
     def start(self) -> None:
         """Start following the hub; it need not be there yet."""
@@ -93,7 +106,18 @@ class Snapshot:
 
         `complete`: `details` of one of its GPUs will be asked for, so both come from one moment.
         """
-        return self._ask(complete).view
+        drawn = self._ask(complete)
+        now = self._clock.monotonic()
+        silence = self._silence(self._drawn, now)
+        if silence is None:
+            return drawn.view
+        text = silence.text(drawn.view.now + timedelta(seconds=now - drawn.at))
+        return replace(drawn.view, warnings=(text,))
+
+    def past(self, incident: str) -> Past | None:
+        """What the hub knows of an incident that may be over; None while it does not answer."""
+        silent = self._silence(self._drawn, self._clock.monotonic()) is not None
+        return self._lookups.ask(incident, 0.0 if silent else DETAILS_SECONDS)
 
     def details(self, subject: Subject) -> Mapping[str, Any] | None:
         """The newest row of a GPU with every metric; None when there is none."""
@@ -117,6 +141,8 @@ class Snapshot:
 
     def _ask(self, complete: bool) -> Drawn:
         now = self._clock.monotonic()
+        if now - self._asked_at > UNWATCHED_AFTER_SECONDS:
+            self._numbers_line.asked_anew(now)
         self._asked_at = now
         if complete:
             self._details_at = now
@@ -130,16 +156,27 @@ class Snapshot:
 
     def _serves(self, drawn: Drawn | None, now: float, complete: bool) -> bool:
         """Whether waiting for another view would bring nothing better."""
+        if trouble(self._lines, now) is not None:
+            return True
         if drawn is None:
-            return self._trouble is not None
-        young = drawn.at >= now - 2 * self.refresh_seconds - 1.0
-        return young and (drawn.complete or not complete or self._trouble is not None)
+            return False
+        return now - drawn.at <= self._patience and (drawn.complete or not complete)
+
+    @property
+    def _lines(self) -> tuple[Line, Line]:
+        return self._numbers_line, self._records_line
+
+    def _silence(self, drawn: Drawn | None, now: float) -> Trouble | None:
+        """What keeps `drawn` from being as fresh as it looks."""
+        found = trouble(self._lines, now)
+        if found is None and (drawn is None or now - drawn.at > self._patience):
+            line = self._numbers_line
+            return Trouble(why="", seconds=now - line.since, answered_before=line.answers)
+        return found
 
     def _nothing(self) -> Drawn:
         now = self._clock.now()
-        why, since = self._trouble or ("It has not answered yet.", now)
-        facts = Facts(now=now, trouble=why, trouble_since=since)
-        view = fleet_view(facts, self._settings, now)
+        view = fleet_view(Facts(now=now), self._settings, now)
         return Drawn(view=view, gpus=None, complete=False, at=self._clock.monotonic())
 
     def _follow(self) -> None:
@@ -149,10 +186,11 @@ class Snapshot:
             while not self._stop.is_set():
                 try:
                     sequence = self._advance(hub, sequence)
+                    self._records_line.answered(self._clock.monotonic())
                 except HubError as error:
                     # The records may be other ones when the hub is back.
                     sequence = None
-                    self._lost(str(error))
+                    self._lost(self._records_line, str(error))
                     self._clock.wait(self._stop, RETRY_SECONDS)
 
     def _advance(self, hub: Hub, sequence: int | None) -> int:
@@ -187,10 +225,17 @@ class Snapshot:
 
     def _refresh(self, hub: Hub) -> None:
         try:
-            self._read(hub)
+            fresh = self._read(hub)
+            self._lookups.answer(hub)
         except (HubError, StoreError) as error:
-            self._lost(str(error))
+            fresh = False
+            self._lost(self._numbers_line, str(error))
         self._draw()
+        if fresh:
+            if self._numbers_line.error is not None:
+                self._log.info("hub answers again")
+            # Only now: until it was drawn, pages show what was before.
+            self._numbers_line.answered(self._clock.monotonic())
 
     def _keep_old(self, why: str) -> None:
         """The last view once more, with the reason why it is old."""
@@ -208,34 +253,45 @@ class Snapshot:
             self._wake.wait()
         self._wake.clear()
 
-    def _read(self, hub: Hub) -> None:
+    def _read(self, hub: Hub) -> bool:
+        """Whether the hub gave newer numbers."""
         started = self._clock.monotonic()
         complete = started - self._details_at < 5 * self.refresh_seconds
         has_all = self._gpus is not None and len(self._gpus.column_names) > len(ALL_FIELDS)
         young = started - self._numbers_at < self.refresh_seconds - 0.1
-        if young and self._trouble is None and (has_all or not complete):
-            return
+        if young and self._numbers_line.error is None and (has_all or not complete):
+            return False
         if not self._loaded.wait(RETRY_SECONDS):
-            return
+            return False
         with self._lock:
             facts = self._book.onto(Facts(now=self._clock.now()))
-        facts, self._gpus = numbers(hub, facts, ALL_FIELDS if complete else CELL_FIELDS)
-        self._numbers_at = started
-        self._facts = facts
-        if self._trouble is not None:
-            self._log.info("hub answers again")
-        self._trouble = None
+        facts, gpus = numbers(hub, facts, ALL_FIELDS if complete else CELL_FIELDS)
+        self._numbers_at = self._clock.monotonic()
+        if not self._catches_up(facts, self._numbers_at):
+            self._facts, self._gpus, self._facts_at = facts, gpus, self._numbers_at
+        return True
+
+    def _catches_up(self, facts: Facts, now: float) -> bool:
+        """Whether nodes are silent only because the hub was away: what was before stays then."""
+        if self._facts is None:
+            return False
+        if self._numbers_line.is_late(now):
+            self._back_at = now
+        if self._back_at is None:
+            return False
+        missing = silent_nodes(facts) - silent_nodes(self._facts)
+        if not missing or now - self._back_at > GRACE_SECONDS:
+            self._back_at = None
+            return False
+        self._facts = replace(self._facts, not_back=len(missing))
+        return True
 
     def _draw(self) -> None:
         if self._facts is None:
             return
         with self._lock:
             facts = self._book.onto(self._facts)
-        elapsed = timedelta(seconds=self._clock.monotonic() - self._numbers_at)
-        now = facts.now + elapsed
-        if self._trouble is not None:
-            why, since = self._trouble
-            facts = replace(facts, trouble=why, trouble_since=since)
+        now = facts.now + timedelta(seconds=self._clock.monotonic() - self._facts_at)
         drawn = Drawn(
             view=fleet_view(facts, self._settings, now),
             gpus=self._gpus,
@@ -249,11 +305,13 @@ class Snapshot:
             self._drawn = drawn
             self._fresh.notify_all()
 
-    def _lost(self, why: str) -> None:
-        if self._trouble is None:
-            self._trouble = (why, self._clock.now())
+    def _lost(self, line: Line, why: str) -> None:
+        if all(one.error is None for one in self._lines):
             if self._drawn is None:
                 self._log.info("waiting for the hub", reason=why)
             else:
                 self._log.warning("hub lost", reason=why)
             self._wake.set()
+        line.failed(why)
+        with self._fresh:
+            self._fresh.notify_all()

@@ -12,6 +12,7 @@ from .cluster import ClusterView
 from .facts import Facts
 from .fleet import clusters
 from .fleet_map import encoded
+from .words import counted
 
 PASSES_BEFORE_STALE = 3
 NAMED_NODES = 8
@@ -54,11 +55,11 @@ def fleet_view(facts: Facts, settings: AnalyzerSettings, now: datetime) -> Fleet
 def _warnings(
     facts: Facts, views: tuple[ClusterView, ...], settings: AnalyzerSettings, now: datetime
 ) -> list[str]:
-    if facts.trouble is not None:
-        since = facts.trouble_since or now
+    if facts.not_back:
         return [
-            f"No connection to the hub for {duration(now - since)}, since {moment(since)}:"
-            f" everything below is as it was then. {facts.trouble}"
+            f"The hub was away and answers again; data is catching up:"
+            f" {counted(facts.not_back, 'node')} still to be heard."
+            f" The numbers below are of {moment(facts.now)}."
         ]
     said = [_silence(view, now) for view in views if view.silent_nodes]
     passes = timedelta(seconds=max(PASSES_BEFORE_STALE * settings.tick_seconds, 15.0))

@@ -189,7 +189,7 @@ def test_the_page_fits_its_width(opened: Visit, picture: Path, width: int, heigh
 def test_a_page_tells_that_the_hub_went_away_and_recovers(opened: Visit, feed: Feed) -> None:
     page, hub = opened.page, feed.process
     hub.stop()
-    expect(page.get_by_text("No connection to the hub")).to_be_visible(timeout=8000)
+    expect(page.get_by_text("No answer from the hub")).to_be_visible(timeout=8000)
     expect(canvas(page)).to_have_attribute("data-cells", str(NODES * GPUS))
     hub.start()
-    expect(page.get_by_text("No connection to the hub")).to_be_hidden(timeout=10_000)
+    expect(page.get_by_text("No answer from the hub")).to_be_hidden(timeout=10_000)

@@ -1,5 +1,9 @@
 """The page as Streamlit runs it, on a real hub."""
 
+import os
+import re
+import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import live
+from dashboard.cluster import Look
 from dashboard.snapshot import Snapshot
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings
@@ -20,6 +25,7 @@ from .scene import gpu, incident, inventory, node
 from .servers import GPUS, NODES, Feed
 
 SCRIPT = ROOT / "dashboard" / "app.py"
+NO_ANSWER = "No answer from the hub"
 
 
 @pytest.fixture
@@ -55,6 +61,11 @@ def components(test: AppTest) -> dict[str, Any]:
     return {one.proto.component_name: one.proto for one in test.get("bidi_component")}
 
 
+def all_known(snapshot: Snapshot) -> bool:
+    """Whether every fed GPU is on the page with a state."""
+    return any(one.strip.known == NODES * GPUS for one in snapshot.view().clusters)
+
+
 def said(snapshot: Snapshot) -> str:
     return " ".join(snapshot.view().warnings)
 
@@ -64,7 +75,7 @@ def test_the_page_shows_the_fleet_marked_as_simulated_and_this_machine_beside_it
     hub: HubProcess, snapshot: Snapshot
 ) -> None:
     with Feed(hub):
-        wait_until("data", lambda: snapshot.view().rows_at)
+        wait_until("data", lambda: all_known(snapshot))
         test = page()
     text = html(test)
     assert "SIMULATED: no real hardware" in text
@@ -96,7 +107,7 @@ def test_clusters_are_shown_one_at_a_time_and_never_summed(
 @pytest.mark.server
 def test_a_link_opens_a_gpu_with_every_number(hub: HubProcess, snapshot: Snapshot) -> None:
     with Feed(hub):
-        wait_until("data", lambda: snapshot.view().rows_at)
+        wait_until("data", lambda: all_known(snapshot))
         text = html(page(node="sim-002", gpu="3"))
         unknown = html(page(node="sim-002", gpu="99"))
     assert "sim-002 · GPU 3" in text
@@ -109,7 +120,7 @@ def test_a_link_opens_a_gpu_with_every_number(hub: HubProcess, snapshot: Snapsho
 def test_an_incident_comes_and_goes(hub: HubProcess, snapshot: Snapshot) -> None:
     one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
     with Feed(hub) as feed:
-        wait_until("data", lambda: snapshot.view().rows_at)
+        wait_until("data", lambda: all_known(snapshot))
         feed.hub.write_records([one.to_record()])
         wait_until("the incident", lambda: snapshot.view().attention, 3)
         shown = components(page(incident=one.id))["gpuvigil.attention"].json
@@ -124,14 +135,60 @@ def test_a_hub_that_goes_away_is_said_and_the_last_picture_stays(
     hub: HubProcess, snapshot: Snapshot
 ) -> None:
     with Feed(hub):
-        wait_until("data", lambda: snapshot.view().rows_at)
+        wait_until("data", lambda: all_known(snapshot))
     hub.stop()
-    wait_until("the trouble", lambda: "No connection" in said(snapshot), 5)
+    wait_until("the trouble", lambda: NO_ANSWER in said(snapshot), 5)
     text = html(page())
-    assert "No connection to the hub" in text
+    assert NO_ANSWER in text
     assert f"{NODES * GPUS} GPUs" in text
     hub.start()
-    wait_until("the hub again", lambda: "No connection" not in said(snapshot), 10)
+    wait_until("the hub again", lambda: NO_ANSWER not in said(snapshot), 10)
+
+
+@pytest.mark.server
+def test_a_hub_that_hangs_is_said_while_its_answer_is_awaited_and_holds_up_no_page(
+    hub: HubProcess, snapshot: Snapshot
+) -> None:
+    with Feed(hub):
+        wait_until("data", lambda: all_known(snapshot))
+    assert hub.process is not None
+    os.kill(hub.process.pid, signal.SIGSTOP)
+    stopped = time.monotonic()
+    try:
+        wait_until("the trouble", lambda: NO_ANSWER in said(snapshot), 8)
+        assert re.search(rf"{NO_ANSWER} for [3-9] s, since \d\d:\d\d:\d\d UTC", said(snapshot))
+        began = time.monotonic()
+        assert f"{NODES * GPUS} GPUs" in html(page(incident="abc"))
+        assert time.monotonic() - began < 2
+        wait_until("the count to go on", lambda: " for 9 s" in said(snapshot), 8)
+        assert time.monotonic() - stopped < 11
+    finally:
+        os.kill(hub.process.pid, signal.SIGCONT)
+    wait_until("the hub again", lambda: NO_ANSWER not in said(snapshot), 15)
+
+
+@pytest.mark.server
+def test_after_the_hub_was_away_the_old_picture_stays_until_its_nodes_are_heard_again(
+    hub: HubProcess, snapshot: Snapshot
+) -> None:
+    def seen() -> tuple[bool, int]:
+        """Whether data catch up, and how many GPUs are unknown; from one view."""
+        view = snapshot.view()
+        (cluster,) = [one for one in view.clusters if one.name == "simulated"]
+        return "catching up" in " ".join(view.warnings), cluster.strip.looks[Look.UNKNOWN]
+
+    with Feed(hub):
+        wait_until("data", lambda: all_known(snapshot))
+    wait_until("all is known", lambda: seen() == (False, 0))
+    hub.stop()
+    wait_until("the trouble", lambda: NO_ANSWER in said(snapshot), 5)
+    time.sleep(6)  # longer than nodes with a tick of 1 s may be silent
+    hub.start()
+    wait_until("catching up", lambda: seen()[0], 10)
+    assert seen() == (True, 0)
+    with Feed(hub):
+        wait_until("the end of it", lambda: not seen()[0], 10)
+        assert seen() == (False, 0)
 
 
 def test_before_the_hub_ever_answered_the_page_says_so(tmp_path: Path) -> None:
@@ -142,5 +199,5 @@ def test_before_the_hub_ever_answered_the_page_says_so(tmp_path: Path) -> None:
     shared.start()
     text = html(page())
     shared.stop()
-    assert "No connection to the hub" in text
+    assert NO_ANSWER in text
     assert "no data yet" in text

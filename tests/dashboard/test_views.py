@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dashboard.attention import attention, told_of
 from dashboard.cluster import Look
 from dashboard.facts import Book, Facts
-from dashboard.fleet import clusters
+from dashboard.fleet import clusters, silent_nodes
 from dashboard.fleet_map import NO_CELL, encoded, with_selection
 from dashboard.markup import Html, joined, tag
 from dashboard.panels import (
@@ -34,6 +34,7 @@ from .scene import (
     allocation,
     busy_fleet,
     gpu,
+    heard,
     incident,
     inventory,
     node,
@@ -146,14 +147,21 @@ def test_a_silent_analyzer_is_said() -> None:
     assert never.startswith("No analyzer service has reported")
 
 
-def test_while_the_hub_is_away_the_last_picture_stays_and_its_age_is_said() -> None:
-    facts = replace(busy_fleet([node()]), trouble="connection refused", trouble_since=NOON)
+def test_while_data_catch_up_the_last_picture_stays_and_its_time_is_said() -> None:
+    facts = replace(busy_fleet([node()]), not_back=1)
     view = fleet_view(facts, AnalyzerSettings(), NOON + timedelta(minutes=3))
     assert view.warnings == (
-        "No connection to the hub for 3 min, since 12:00:00 UTC on 31 Jan:"
-        " everything below is as it was then. connection refused",
+        "The hub was away and answers again; data is catching up: 1 node still to be heard."
+        " The numbers below are of 12:00:00 UTC on 31 Jan.",
     )
     assert view.clusters[0].strip.looks[Look.ACTIVE] == 8
+    assert view.rows_at == NOON
+
+
+def test_nodes_are_silent_only_by_what_the_facts_say() -> None:
+    facts = busy_fleet([node("a"), node("b")])
+    assert silent_nodes(facts) == set()
+    assert silent_nodes(replace(facts, heard=heard([node("a")], LONG_AGO))) == {node("a")}
 
 
 def test_the_first_cluster_with_gpus_is_shown_unless_another_is_asked_for() -> None:

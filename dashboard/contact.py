@@ -1,0 +1,60 @@
+"""How long the hub has owed an answer: a page is stale while a request is pending, not only after."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import duration, moment
+
+
+class Line:
+    """One thread's requests to the hub; times are monotonic seconds."""
+
+    def __init__(self, now: float, patience_seconds: float) -> None:
+        self.since = now  # of the last good answer, or when one began to be owed
+        self.answers = False  # whether there ever was one
+        self.error: str | None = None
+        self._patience_seconds = patience_seconds
+
+    def answered(self, now: float) -> None:
+        self.since, self.answers, self.error = now, True, None
+
+    def failed(self, why: str) -> None:
+        self.error = why
+
+    def asked_anew(self, now: float) -> None:
+        """Nothing was asked for a while, so nothing was owed."""
+        if self.error is None:
+            self.since = now
+
+    def is_late(self, now: float) -> bool:
+        return self.error is not None or now - self.since > self._patience_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """The hub does not answer."""
+
+    why: str
+    seconds: float
+    answered_before: bool
+
+    def text(self, now: datetime) -> str:
+        """For people; `now` is the hub's clock as far as it is known."""
+        span = timedelta(seconds=self.seconds)
+        if not self.answered_before:
+            return f"No answer from the hub yet, for {duration(span)}. {self.why}".rstrip()
+        return (
+            f"No answer from the hub for {duration(span)}, since {moment(now - span)}:"
+            f" everything below is as it was then. {self.why}"
+        ).rstrip()
+
+
+def trouble(lines: Iterable[Line], now: float) -> Trouble | None:
+    """That of the line that waits longest; None while every line is answered in time."""
+    late = [line for line in lines if line.is_late(now)]
+    if not late:
+        return None
+    longest = min(late, key=lambda line: line.since)
+    why = next((line.error for line in late if line.error), "")
+    return Trouble(why=why, seconds=now - longest.since, answered_before=longest.answers)
