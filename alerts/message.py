@@ -185,8 +185,16 @@ def _evidence(incident: Incident) -> str:
     if left_out:
         said.append(f"and {left_out} more")
     if incident.covers:
-        said.append(f"explains also: {listed(incident.covers)}")
+        said.append(f"explains also: {listed(_counted(incident.covers))}")
     return "; ".join(said) or "see the link"
+
+
+def _counted(covers: Sequence[str]) -> list[str]:
+    """Each `place: what`; what is so in several places is said once, with their number."""
+    places: dict[str, list[str]] = {}
+    for cover in covers:
+        places.setdefault(cover.partition(": ")[2], []).append(cover)
+    return [them[0] if len(them) == 1 else f"{len(them)} x {what}" for what, them in places.items()]
 
 
 def _link(incident: Incident, until: datetime, external_url: str) -> str:

@@ -104,6 +104,16 @@ def test_peers_and_hidden_symptoms_are_evidence() -> None:
     assert said == "rate: 3 Gbit/s (normal: 80, peers 91 Gbit/s); explains also: 8 GPUs unknown"
 
 
+def test_what_is_hidden_in_several_places_is_said_once() -> None:
+    covers = (
+        "n1 GPU 0: GPU does not answer",
+        "n1 GPU 1: GPU does not answer",
+        "n1 GPU 2: Xid 48: x",
+    )
+    said = told(evidence=(), covers=covers).evidence
+    assert said == "explains also: 2 x GPU does not answer, n1 GPU 2: Xid 48: x"
+
+
 def test_details_are_for_the_page() -> None:
     short = Evidence(name="Xid 79", value="reported at noon")
     long = Evidence(name="called by the driver", value="ROBUST_CHANNEL", detail=True)
