@@ -1,25 +1,20 @@
 """What needs a person, first things first, and whether anybody was told."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpuvigil.clock import duration, from_text
+from gpuvigil.clock import duration, moment
+from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Evidence, Incident, Record, Severity, Subject
+from gpuvigil.states import STOPPING
 
+from .past import Past
+from .telling import Told, told_of
 from .words import counted
 
-# An incident of severity one step lower must block more than this many times the GPUs to come first.
-STEP = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What became of telling people through one channel."""
-
-    channel: str
-    text: str  # "sent 4 s ago", "held: less severe than the channel's minimum"
-    sent: bool
+# An incident that blocks more GPUs than this is ranked as if it were one step more severe.
+WIDE = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,27 +35,57 @@ class Attention:
     evidence: tuple[Evidence, ...]
     covers: tuple[str, ...]
     told: tuple[Told, ...]
+    now: str = ""  # how it goes, where that changes by the minute
+    over: str = ""  # when and how it ended; empty while it stands
 
 
 def attention(
-    incidents: Iterable[Incident], notices: Iterable[Record], now: datetime
+    incidents: Iterable[Incident],
+    notices: Iterable[Record],
+    now: datetime,
+    states: Mapping[str, str] | None = None,
 ) -> tuple[Attention, ...]:
-    """Real before simulated, then by severity times GPUs blocked, then the newest first."""
+    """What stands, in the order in which people should go about it; `states` say how each goes.
+
+    Real before simulated. Then by severity, one step higher for what blocks more than 32 GPUs.
+    Within a severity GPUs that cannot work come before those that only may suffer, then more GPUs
+    before fewer. Of equals the oldest is first: it has waited longest, the first of a burst is most
+    often its cause, and no entry moves away under the pointer because a new one came.
+    """
     told: dict[str, list[Record]] = {}
     for notice in notices:
         told.setdefault(notice.parent or "", []).append(notice)
-    ranked = sorted(
-        incidents, key=lambda one: (one.simulated, -_weight(one), -one.since.timestamp())
+    return tuple(
+        _attention(one, told_of(told.get(one.id, []), now), (states or {}).get(one.id, ""))
+        for one in sorted(incidents, key=_rank)
     )
-    return tuple(_attention(one, told.get(one.id, []), now) for one in ranked)
 
 
-def _weight(incident: Incident) -> float:
-    worst = len(Severity) - 1 - incident.severity.rank
-    return float(STEP**worst * max(incident.impact.gpus, 1))
+def _rank(incident: Incident) -> tuple[bool, int, bool, int, datetime, str]:
+    gpus = incident.impact.gpus
+    severity = max(incident.severity.rank - (1 if gpus > WIDE else 0), 0)
+    may_work = incident.fault not in STOPPING
+    return incident.simulated, severity, may_work, -gpus, incident.since, incident.id
 
 
-def _attention(incident: Incident, notices: list[Record], now: datetime) -> Attention:
+def from_past(past: Past, now: datetime) -> Attention | None:
+    """An incident that a link leads to, with when and how it ended; None when there is none."""
+    incident = past.incident
+    if incident is None:
+        return None
+    ended_at = incident.resolved_at
+    told = told_of(past.notices, now, over=ended_at is not None)
+    if ended_at is None:
+        return _attention(incident, told, "")
+    covered = past.reason.startswith(COVERED)
+    what = "told with another incident since" if covered else "resolved at"
+    over = f"{what} {moment(ended_at)}, lasted {duration(ended_at - incident.since)}"
+    return _attention(incident, told, over=over + (f": {past.reason}" if past.reason else ""))
+
+
+def _attention(
+    incident: Incident, told: tuple[Told, ...], now: str = "", over: str = ""
+) -> Attention:
     return Attention(
         id=incident.id,
         title=incident.title,
@@ -75,7 +100,9 @@ def _attention(incident: Incident, notices: list[Record], now: datetime) -> Atte
         since=incident.since,
         evidence=incident.evidence,
         covers=incident.covers,
-        told=told_of(notices, now),
+        told=told,
+        now=now,
+        over=over,
     )
 
 
@@ -84,50 +111,3 @@ def _impact(incident: Incident) -> str:
     if gpus == 0:
         return "no GPU is blocked"
     return f"{counted(gpus, 'GPU')} blocked"
-
-
-def told_of(notices: Iterable[Record], now: datetime) -> tuple[Told, ...]:
-    """The last word of each channel; what was sent counts more than a later repetition held back.
-
-    An incident that came back is told anew: what was said until it was over no longer counts.
-    """
-    everything = list(notices)
-    ends = [_number(one) for one in everything if one.body.get("kind") == "resolved"]
-    spell = [one for one in everything if _number(one) > max(ends, default=-1)]
-    last: dict[str, Record] = {}
-    for notice in sorted(spell, key=lambda one: (_is_sent(one), one.at)):
-        last[str(notice.body.get("channel") or "")] = notice
-    return tuple(_told(channel, last[channel], now) for channel in sorted(last))
-
-
-def _told(channel: str, notice: Record, now: datetime) -> Told:
-    body = notice.body
-    reason = str(body.get("reason") or "")
-    if _is_sent(notice):
-        text = f"sent {_ago(body.get('sent_at'), notice.at, now)}"
-    elif body.get("state") == "due":
-        tries = int(body.get("attempts") or 0)
-        text = f"not sent yet: {reason}" + (f", {tries} tries" if tries else "")
-    elif body.get("state") == "dead":
-        text = f"could not be sent: {reason}"
-    else:
-        # Without a channel there is nothing that could have been held back.
-        text = f"held: {reason}" if channel else reason
-    return Told(channel=channel or "nobody was told", text=text, sent=_is_sent(notice))
-
-
-def _number(notice: Record) -> int:
-    """Of the transition that the notice is about."""
-    return int(notice.body.get("number") or 0)
-
-
-def _is_sent(notice: Record) -> bool:
-    return notice.body.get("state") == "sent"
-
-
-def _ago(text: object, otherwise: datetime, now: datetime) -> str:
-    try:
-        at = from_text(str(text))
-    except ValueError:
-        at = otherwise
-    return f"{duration(now - at)} ago"

@@ -1,11 +1,12 @@
 """What the overview shows of one cluster, as frozen values; a number that is None was not measured."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
 from gpuvigil.model import GpuState, Subject
+from gpuvigil.states import HUNG
 
 
 class Look(IntEnum):
@@ -34,6 +35,7 @@ class Cell:
     temperature_celsius: float | None = None
     power_watts: float | None = None
     power_limit_watts: float | None = None
+    hung: str = ""  # the key of the fault that keeps the GPU or its driver from answering
 
     @property
     def label(self) -> str:
@@ -70,6 +72,7 @@ class Strip:
 
     gpus: int
     looks: Mapping[Look, int]
+    hung: Mapping[str, int]  # of those that are unknown, how many by each fault that hides them
     known: int
     held: int
     held_percent: float | None
@@ -127,3 +130,31 @@ class ClusterView:
         cells = [cell for view in self.nodes if view.name == node for cell in view.cells]
         exact = [cell for cell in cells if gpu in {cell.address, cell.subject.gpu}]
         return exact[0] if exact else None
+
+
+def summed(cells: Iterable[Cell]) -> Strip:
+    """The numbers over the map, of GPUs of one cluster."""
+    all_cells = tuple(cells)
+    looks = dict.fromkeys(Look, 0)
+    for cell in all_cells:
+        looks[cell.look] += 1
+    held = [cell for cell in all_cells if cell.held]
+    known = sum(cell.held is not None for cell in all_cells)
+    used = [c.utilization_percent for c in held if c.utilization_percent is not None]
+    power = [
+        (cell.power_watts, cell.power_limit_watts)
+        for cell in all_cells
+        if cell.power_watts is not None and cell.power_limit_watts is not None
+    ]
+    return Strip(
+        gpus=len(all_cells),
+        looks=looks,
+        hung={fault: sum(cell.hung == fault for cell in all_cells) for fault in HUNG},
+        known=known,
+        held=len(held),
+        held_percent=100 * len(held) / known if known else None,
+        used_percent=sum(used) / len(used) if used else None,
+        power_watts=sum(watts for watts, _ in power) if power else None,
+        power_limit_watts=sum(limit for _, limit in power) if power else None,
+        power_measured=len(power),
+    )

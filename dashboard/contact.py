@@ -6,6 +6,12 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, moment
 
+from .facts import Facts
+from .fleet import silent_nodes
+
+# How long after the hub was away its nodes may take to send again: a collector tries every 5 s.
+GRACE_SECONDS = 20.0
+
 
 class Line:
     """One thread's requests to the hub; times are monotonic seconds."""
@@ -58,3 +64,25 @@ def trouble(lines: Iterable[Line], now: float) -> Trouble | None:
     longest = min(late, key=lambda line: line.since)
     why = next((line.error for line in late if line.error), "")
     return Trouble(why=why, seconds=now - longest.since, answered_before=longest.answers)
+
+
+class CatchUp:
+    """The time after the hub was away, until its nodes have sent again; monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._back_at: float | None = None
+
+    def missing(self, before: Facts, after: Facts, now: float, was_away: bool) -> int:
+        """How many nodes are silent in `after` only because the hub was away.
+
+        0 when it was not, when none is, and once they have had their time.
+        """
+        if was_away:
+            self._back_at = now
+        if self._back_at is None:
+            return 0
+        missing = silent_nodes(after) - silent_nodes(before)
+        if not missing or now - self._back_at > GRACE_SECONDS:
+            self._back_at = None
+            return 0
+        return len(missing)

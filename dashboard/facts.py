@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from gpuvigil.lifecycle import STANDING
-from gpuvigil.model import Allocation, Incident, Inventory, Record, RecordKind
+from gpuvigil.model import Allocation, Event, EventKind, Incident, Inventory, Record, RecordKind
+
+from .telling import is_failing
 
 Row = Mapping[str, Any]
 
@@ -16,6 +18,7 @@ FOLLOWED = frozenset(
     {
         RecordKind.INVENTORY,
         RecordKind.ALLOCATION,
+        RecordKind.EVENT,
         RecordKind.INCIDENT,
         RecordKind.NOTICE,
         RecordKind.PULSE,
@@ -35,7 +38,8 @@ class Facts:
     inventories: tuple[Inventory, ...] = ()
     allocations: tuple[Allocation, ...] = ()  # those that are open
     incidents: tuple[Incident, ...] = ()  # those that stand
-    notices: tuple[Record, ...] = ()
+    notices: tuple[Record, ...] = ()  # of what stands, and those that wait for their receiver
+    port_events: Mapping[str, Event] = field(default_factory=dict)  # the last of each, by key
     pulses: tuple[Record, ...] = ()
     # Nodes that have not sent again since the hub was away; the numbers are from before it was.
     not_back: int = 0
@@ -45,21 +49,24 @@ class Book:
     """The records that pages need, kept up to date by what changed; for one thread at a time."""
 
     def __init__(self) -> None:
-        self._kept: dict[RecordKind, dict[str, tuple[int, Any]]] = {kind: {} for kind in FOLLOWED}
+        self._kept: dict[RecordKind, dict[str, tuple[float, Any]]] = {kind: {} for kind in FOLLOWED}
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take new versions; forget what ended, and leave out what a newer version wrote."""
         for record in records:
-            kept = self._kept[record.kind]
+            if record.kind is RecordKind.EVENT and record.body.get("event") not in _PORT_EVENTS:
+                continue
+            kept, (name, version) = self._kept[record.kind], _name(record)
             if _is_over(record):
-                kept.pop(record.id, None)
-            elif record.id not in kept or kept[record.id][0] <= record.version:
+                kept.pop(name, None)
+            elif name not in kept or kept[name][0] <= version:
                 # What cannot be read takes no other record down; the hub keeps it all the same.
                 with contextlib.suppress(KeyError, TypeError, ValueError):
-                    kept[record.id] = record.version, _READERS[record.kind](record)
+                    kept[name] = version, _READERS[record.kind](record)
         notices, incidents = self._kept[RecordKind.NOTICE], self._kept[RecordKind.INCIDENT]
-        for gone in [id_ for id_, (_, notice) in notices.items() if notice.parent not in incidents]:
-            del notices[gone]
+        for name, (_, notice) in tuple(notices.items()):
+            if notice.parent not in incidents and not is_failing(notice):
+                del notices[name]
 
     def onto(self, facts: Facts) -> Facts:
         """`facts` with these records."""
@@ -69,6 +76,7 @@ class Book:
             allocations=self._all(RecordKind.ALLOCATION),
             incidents=self._all(RecordKind.INCIDENT),
             notices=self._all(RecordKind.NOTICE),
+            port_events={key: event for key, (_, event) in self._kept[RecordKind.EVENT].items()},
             pulses=self._all(RecordKind.PULSE),
         )
 
@@ -79,10 +87,21 @@ class Book:
 _READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
     RecordKind.INVENTORY: Inventory.from_record,
     RecordKind.ALLOCATION: Allocation.from_record,
+    RecordKind.EVENT: Event.from_record,
     RecordKind.INCIDENT: Incident.from_record,
     RecordKind.NOTICE: lambda record: record,
     RecordKind.PULSE: lambda record: record,
 }
+
+
+_PORT_EVENTS = frozenset({EventKind.PORT_UP.value, EventKind.PORT_DOWN.value})
+
+
+def _name(record: Record) -> tuple[str, float]:
+    """Under which name it is kept, and what makes it newer: of a port only the last event is."""
+    if record.kind is RecordKind.EVENT:
+        return record.subject, record.at.timestamp()
+    return record.id, record.version
 
 
 def _is_over(record: Record) -> bool:

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.model import GpuIdentity, GpuState, Incident, Inventory, Severity, Subject
-from gpuvigil.states import gpu_state
+from gpuvigil.states import HUNG, gpu_state
 
-from .cluster import Block, Cell, ClusterView, Look, NodeView, PortView, Strip
+from .cluster import Block, Cell, ClusterView, Look, NodeView, PortView, summed
 from .facts import Facts, Row
 from .words import natural
 
@@ -92,7 +92,7 @@ class _Fleet:
             simulated=subjects[0].simulated,
             nodes=tuple(views.values()),
             blocks=_blocks({n: v for n, v in views.items() if v.cells}, self.inventories),
-            strip=strip(cells),
+            strip=summed(cells),
             ports=tuple(port for node in subjects for port in self._ports(node)),
             drivers=tuple(
                 sorted({one.driver_state for one in reported if one.driver_state != "loaded"})
@@ -137,6 +137,7 @@ class _Fleet:
             look=_look(state, own),
             state=state,
             reason=reason,
+            hung=_hung(state, faults),
             held=_held(state, holders, trusted),
             holder=_named(holders),
             utilization_percent=trusted.get("utilization_percent"),
@@ -189,33 +190,6 @@ class _Fleet:
         return seen is None or self.now - seen > limit
 
 
-def strip(cells: Iterable[Cell]) -> Strip:
-    """The numbers over the map, of GPUs of one cluster."""
-    all_cells = tuple(cells)
-    looks = dict.fromkeys(Look, 0)
-    for cell in all_cells:
-        looks[cell.look] += 1
-    held = [cell for cell in all_cells if cell.held]
-    known = sum(cell.held is not None for cell in all_cells)
-    used = [c.utilization_percent for c in held if c.utilization_percent is not None]
-    power = [
-        (cell.power_watts, cell.power_limit_watts)
-        for cell in all_cells
-        if cell.power_watts is not None and cell.power_limit_watts is not None
-    ]
-    return Strip(
-        gpus=len(all_cells),
-        looks=looks,
-        known=known,
-        held=len(held),
-        held_percent=100 * len(held) / known if known else None,
-        used_percent=sum(used) / len(used) if used else None,
-        power_watts=sum(watts for watts, _ in power) if power else None,
-        power_limit_watts=sum(limit for _, limit in power) if power else None,
-        power_measured=len(power),
-    )
-
-
 def _by_node(rows: Iterable[Row]) -> dict[Subject, list[Row]]:
     found: dict[Subject, list[Row]] = {}
     last: tuple[str, str] | None = None
@@ -253,6 +227,12 @@ def _held(state: GpuState, holders: list[str], row: Row) -> bool | None:
     if state is GpuState.UNKNOWN:
         return None
     return bool(holders) or (row.get("compute_processes") or 0) > 0
+
+
+def _hung(state: GpuState, faults: Mapping[str, Severity]) -> str:
+    if state is not GpuState.UNKNOWN:
+        return ""
+    return next((fault for fault in HUNG if fault in faults), "")
 
 
 def _look(state: GpuState, faults: Mapping[str, Severity]) -> Look:

@@ -8,9 +8,12 @@ import streamlit as st
 from streamlit.components.v2.types import ComponentRenderer
 
 from . import live, panels
+from .attention import Attention, from_past
 from .cluster import Cell, ClusterView
+from .details import gpu_details
 from .fleet_map import with_selection
 from .markup import joined
+from .place import place
 from .snapshot import Snapshot
 from .views import FleetView
 
@@ -33,9 +36,11 @@ def draw() -> None:
 
 def _live(snapshot: Snapshot) -> None:
     view = snapshot.view(complete="gpu" in st.query_params)
-    cluster = view.cluster(st.query_params.get("cluster"))
-    selected = _selected(cluster)
-    st.html(joined(panels.header(view, cluster), panels.banners(view.warnings)))
+    found = place(view, st.query_params.to_dict())
+    cluster, selected = found.cluster, found.gpu
+    linked, missing = _linked(snapshot, view)
+    said = panels.notes([*found.unknown, *missing])
+    st.html(joined(panels.header(view, cluster), panels.banners(view.warnings), said))
     if cluster is None:
         return
     _choose_cluster(view, cluster)
@@ -50,7 +55,7 @@ def _live(snapshot: Snapshot) -> None:
         if cluster.ports:
             st.html(panels.ports(cluster))
     with right:
-        _attention(view)
+        _attention(view, linked)
         for other in view.clusters:
             if other is not cluster:
                 st.html(joined(panels.other_cluster(other), panels.ports(other)))
@@ -88,15 +93,27 @@ def _picked(cluster: str) -> None:
     _select({**pick, "cluster": cluster})
 
 
-def _attention(view: FleetView) -> None:
-    st.html(panels.attention_title(view))
-    if not view.attention:
+def _linked(snapshot: Snapshot, view: FleetView) -> tuple[Attention | None, list[str]]:
+    """The incident of the address when it is not among those that stand, or why there is none."""
+    wanted = st.query_params.get("incident", "")
+    if not wanted or any(item.id == wanted for item in view.attention):
+        return None, []
+    past = snapshot.past(wanted)
+    if past is None:
+        return None, ["The hub has not said yet what became of the link's incident."]
+    item = from_past(past, view.now)
+    return item, [] if item else [f"The link's incident {wanted[:80]!r} is not known to the hub."]
+
+
+def _attention(view: FleetView, linked: Attention | None) -> None:
+    st.html(joined(panels.attention_title(view), panels.notes(view.failing_channels)))
+    if not view.attention and linked is None:
         return
     show = _component("attention", "<ol></ol>")
     show(
         key="attention",
         data={
-            "items": panels.attention_items(view),
+            "items": panels.attention_items(view, linked),
             "opened": st.query_params.get("incident", ""),
         },
         on_incident_change=_incident_opened,
@@ -128,15 +145,8 @@ def _select(pick: dict[str, Any]) -> None:
         st.query_params.update(wanted)
 
 
-def _selected(cluster: ClusterView | None) -> Cell | None:
-    node, gpu = st.query_params.get("node"), st.query_params.get("gpu")
-    if cluster is None or not node or not gpu:
-        return None
-    return cluster.find(node, gpu)
-
-
 def _details(snapshot: Snapshot, view: FleetView, cell: Cell) -> None:
     own = {cell.subject.key, cell.subject.of_node().key}
     items = [item for item in view.attention if item.subject.key in own]
     row, identity = snapshot.details(cell.subject), snapshot.identity(cell.subject)
-    st.html(panels.gpu_details(cell, row, identity, items))
+    st.html(gpu_details(cell, row, identity, items))

@@ -1,18 +1,16 @@
 """The parts of the overview that are plain HTML."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from gpuvigil.clock import duration, moment, to_text
-from gpuvigil.metrics import GPU
-from gpuvigil.model import GpuIdentity, Unmeasured
 
 from .attention import Attention
-from .cluster import Cell, ClusterView, Look, PortView, Strip
+from .cluster import ClusterView, Look, PortView, Strip
 from .markup import Html, joined, tag
 from .views import FleetView
-from .words import counted, measured, percent, speed, title, watts
+from .words import counted, percent, speed, watts
 
 MOST_PORTS = 12
 
@@ -50,6 +48,11 @@ def _data_of(at: datetime | None) -> Html:
     return tag("time", text, datetime=None if at is None else to_text(at))
 
 
+def notes(lines: Iterable[str]) -> Html:
+    """What is worth a line, and changes nothing of what is shown."""
+    return joined(*(tag("div", text, class_="gv-note", role="status") for text in lines))
+
+
 def banners(warnings: Iterable[str]) -> Html:
     """Why what is shown may not be true, loudly."""
     return joined(*(tag("div", text, class_="gv-banner", role="alert") for text in warnings))
@@ -66,9 +69,9 @@ def strip(numbers: Strip) -> Html:
         (
             "Failing GPUs",
             f"{looks[Look.FAILED]:,}",
-            f"of {numbers.gpus:,}",
+            joined(f"of {numbers.gpus:,}", _hung(numbers)),
             "failed",
-            looks[Look.FAILED],
+            looks[Look.FAILED] + sum(numbers.hung.values()),
         ),
         (
             "Degraded",
@@ -83,6 +86,21 @@ def strip(numbers: Strip) -> Html:
         ("Power", _power(numbers), _limit(numbers), "", 0),
     )
     return tag("section", *(_tile(*tile) for tile in tiles), class_="gv-strip", aria_label="Status")
+
+
+_HANGS = {"driver_silent": "driver hangs", "gpu_silent": "GPU hangs"}
+
+
+def _hung(numbers: Strip) -> Html:
+    """GPUs that may well fail and cannot be counted so: whatever would tell their state hangs."""
+    causes = {_HANGS[fault]: count for fault, count in numbers.hung.items() if count}
+    if not causes:
+        return joined()
+    total = sum(causes.values())
+    why = ", ".join(
+        cause if len(causes) == 1 else f"{count:,} {cause}" for cause, count in causes.items()
+    )
+    return tag("strong", f"+ {total:,} unknown: {why}", class_="hung")
 
 
 def _tile(name: str, value: str, below: str, kind: str, alarm: int) -> Html:
@@ -120,57 +138,6 @@ def legend(numbers: Strip) -> Html:
         for look, text in LEGEND
     )
     return tag("ul", *items, class_="gv-legend", aria_label="Legend")
-
-
-def gpu_details(
-    cell: Cell,
-    row: Mapping[str, Any] | None,
-    identity: GpuIdentity | None,
-    items: Iterable[Attention],
-) -> Html:
-    """One GPU: who it is, who holds it, what stands against it, and every metric with its unit."""
-    facts = [
-        ("State", f"{cell.state.value}: {cell.reason}"),
-        ("Held by", cell.holder or ("nobody" if cell.held is False else "not known")),
-        ("UUID", cell.subject.gpu or ""),
-        *_identity(identity),
-        *((item.severity.value, f"{item.title}: {item.action}") for item in items),
-    ]
-    numbers = [(title(m), measured(m, (row or {}).get(m.name)), m.sentence) for m in GPU.metrics]
-    hidden = {"Up", "Index", "Unmeasured reason"}
-    shown = [number for number in numbers if number[0] not in hidden]
-    return tag(
-        "section",
-        tag("h2", f"{cell.subject.node} · {cell.label}", *_as_of(row)),
-        tag("dl", *(joined(tag("dt", n), tag("dd", v)) for n, v in facts), class_="facts"),
-        tag(
-            "dl",
-            *(joined(tag("dt", n, title=s), tag("dd", v)) for n, v, s in shown),
-            class_="numbers",
-        ),
-        class_="gv-details",
-        aria_label="Selected GPU",
-    )
-
-
-def _as_of(row: Mapping[str, Any] | None) -> list[Html]:
-    if row is None:
-        return [tag("small", "no data younger than three ticks")]
-    reason = row.get("unmeasured_reason")
-    why = f", {Unmeasured(reason).text}" if reason in set(Unmeasured) else ""
-    return [tag("small", f"data of {moment(row['at'])}{why}")]
-
-
-def _identity(identity: GpuIdentity | None) -> list[tuple[str, str]]:
-    if identity is None:
-        return []
-    known = (
-        ("Model", identity.model),
-        ("PCI address", identity.pci_address),
-        ("Serial", identity.serial),
-        ("VBIOS", identity.vbios),
-    )
-    return [(name, value) for name, value in known if value]
 
 
 def ports(cluster: ClusterView) -> Html:
@@ -242,13 +209,16 @@ def attention_title(view: FleetView) -> Html:
     return tag("h2", "Needs attention", count, class_="gv-title")
 
 
-def attention_items(view: FleetView) -> list[dict[str, Any]]:
-    """The list of incidents as plain values, for the component."""
-    return [_item(item, view) for item in view.attention]
+def attention_items(view: FleetView, linked: Attention | None = None) -> list[dict[str, Any]]:
+    """The list of incidents as plain values, for the component; first the one of a link."""
+    first = [] if linked is None else [linked]
+    return [_item(item, view) for item in (*first, *view.attention)]
 
 
 def _item(item: Attention, view: FleetView) -> dict[str, Any]:
     state = "" if item.state == "open" else f" · {item.state}"
+    state += f": {item.now}" if item.now and state else f" · {item.now}" if item.now else ""
+    lasts = f"{item.impact} · for {duration(view.now - item.since)}{state}"
     details = [
         ["Evidence", *(evidence.text for evidence in item.evidence)],
         ["Since", moment(item.since)],
@@ -263,8 +233,9 @@ def _item(item: Attention, view: FleetView) -> dict[str, Any]:
         "severity": item.severity.value,
         "simulated": item.simulated,
         "label": item.label,
-        "impact": f"{item.impact} · for {duration(view.now - item.since)}{state}",
-        "action": item.action,
+        "over": item.over,
+        "impact": item.impact if item.over else lasts,
+        "action": "" if item.over else item.action,
         "told": [f"{told.channel}: {told.text}" for told in item.told]
         or ["no decision yet about telling anybody"],
         "details": [entry for entry in details if len(entry) > 1 and entry[1]],

@@ -31,6 +31,8 @@ PORT_FIELDS = ("up", "speed_bits_per_second")
 ALL_FIELDS = tuple(metric.name for metric in GPU.metrics)
 # The most that the hub gives in one answer.
 _MOST_RECORDS = 100_000
+# Whose last change is shown; of the others the book hears when they change.
+PORT_FAULTS = frozenset({"port_down", "port_flapping"})
 NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)[:1]
 
 
@@ -45,6 +47,10 @@ def load(hub: Hub) -> Book:
     book.apply(incidents)
     for incident in incidents:
         book.apply(hub.records(RecordKind.NOTICE, parent=incident.id))
+    # Some wait for a receiver that fails although their incident is over.
+    book.apply(hub.records(RecordKind.NOTICE, states=["due"]))
+    for subject in {one.subject for one in incidents if one.body.get("fault") in PORT_FAULTS}:
+        book.apply(hub.records(RecordKind.EVENT, subject=subject, limit=10))
     return book
 
 

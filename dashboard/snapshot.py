@@ -20,9 +20,8 @@ from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import GpuIdentity, Subject
 
-from .contact import Line, Trouble, trouble
+from .contact import CatchUp, Line, Trouble, trouble
 from .facts import FOLLOWED, Book, Facts
-from .fleet import silent_nodes
 from .past import Lookups, Past
 from .reading import ALL_FIELDS, CELL_FIELDS, load, numbers
 from .views import FleetView, fleet_view
@@ -38,8 +37,6 @@ DETAILS_SECONDS = 2.0
 # The hub may be this much late with an answer before pages say so.
 REFRESHES_BEFORE_LATE = 3
 LEAST_PATIENCE_SECONDS = 3.0
-# How long after the hub was away its nodes may take to send again: a collector tries every 5 s.
-GRACE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +78,7 @@ class Snapshot:
         self._details_at = -DETAILS_SECONDS * 10
         self._numbers_at = -refresh_seconds  # when the hub last gave numbers
         self._facts_at = 0.0  # when it gave those that are shown
-        self._back_at: float | None = None  # since when it answers again, while data catch up
+        self._catch_up = CatchUp()
         self._patience = max(REFRESHES_BEFORE_LATE * refresh_seconds, LEAST_PATIENCE_SECONDS)
         self._numbers_line = Line(now, self._patience)
         self._records_line = Line(now, self._patience + POLL_SECONDS)
@@ -273,17 +270,11 @@ class Snapshot:
 
     def _catches_up(self, facts: Facts, now: float) -> bool:
         """Whether nodes are silent only because the hub was away: what was before stays then."""
-        if self._facts is None:
+        before, was_away = self._facts, self._numbers_line.is_late(now)
+        missing = 0 if before is None else self._catch_up.missing(before, facts, now, was_away)
+        if before is None or not missing:
             return False
-        if self._numbers_line.is_late(now):
-            self._back_at = now
-        if self._back_at is None:
-            return False
-        missing = silent_nodes(facts) - silent_nodes(self._facts)
-        if not missing or now - self._back_at > GRACE_SECONDS:
-            self._back_at = None
-            return False
-        self._facts = replace(self._facts, not_back=len(missing))
+        self._facts = replace(before, not_back=missing)
         return True
 
     def _draw(self) -> None:

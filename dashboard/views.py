@@ -10,8 +10,10 @@ from gpuvigil.config import AnalyzerSettings
 from .attention import Attention, attention
 from .cluster import ClusterView
 from .facts import Facts
+from .flapping import flapping
 from .fleet import clusters
 from .fleet_map import encoded
+from .telling import failing_channels
 from .words import counted
 
 PASSES_BEFORE_STALE = 3
@@ -27,6 +29,7 @@ class FleetView:
     now: datetime
     clusters: tuple[ClusterView, ...]
     attention: tuple[Attention, ...]
+    failing_channels: tuple[str, ...]
     rows_at: datetime | None  # the newest row of all
     warnings: tuple[str, ...]  # why what is shown may not be true
     maps: Mapping[str, bytes]  # per cluster, as the map component reads it
@@ -45,11 +48,26 @@ def fleet_view(facts: Facts, settings: AnalyzerSettings, now: datetime) -> Fleet
     return FleetView(
         now=now,
         clusters=views,
-        attention=attention(facts.incidents, facts.notices, now),
+        attention=attention(
+            facts.incidents, facts.notices, now, _states(facts, views, settings, now)
+        ),
+        failing_channels=failing_channels(facts.notices, now),
         rows_at=max((view.rows_at for view in views if view.rows_at), default=None),
         warnings=tuple(_warnings(facts, views, settings, now)),
         maps={view.name: encoded(view) for view in views},
     )
+
+
+def _states(
+    facts: Facts, views: tuple[ClusterView, ...], settings: AnalyzerSettings, now: datetime
+) -> dict[str, str]:
+    ports = {port.subject.key: port.word for view in views for port in view.ports}
+    return {
+        one.id: flapping(
+            one, ports.get(one.subject.key), facts.port_events.get(one.subject.key), settings, now
+        )
+        for one in facts.incidents
+    }
 
 
 def _warnings(

@@ -6,8 +6,12 @@ from typing import Any
 from .faults import FAULTS
 from .model import GpuState, Severity, Unmeasured
 
+# With these no program on the GPU gets on; with the others it may suffer.
+STOPPING = frozenset({"gpu_lost", "gpu_silent", "driver_silent"})
+# What of these hides the GPU's state is itself a defect.
+HUNG = ("driver_silent", "gpu_silent")
 # Nobody can say what such a GPU does; the first that stands gives the reason.
-_BLINDING = ("node_silent", "driver_silent", "gpu_silent")
+_BLINDING = ("node_silent", *HUNG)
 # Read errors and hung calls leave the GPU where it is; only "lost" says that it is gone.
 _GONE = frozenset({Unmeasured.LOST})
 

@@ -10,10 +10,13 @@ function element(tag, name, text) {
 
 function head(item) {
   const line = element("span", "line");
+  if (item.over) line.append(element("span", "severity over", "over"));
   line.append(element("span", `severity ${item.severity}`, item.severity));
   if (item.simulated) line.append(element("span", "simulated", "simulated"));
   line.append(element("strong", "", item.title), element("span", "where", item.label));
-  return [line, element("span", "sub", item.impact)];
+  const parts = [line, element("span", "sub", item.impact)];
+  if (item.over) parts.splice(1, 0, element("span", "ended", item.over));
+  return parts;
 }
 
 function pairs(rows) {
@@ -37,7 +40,7 @@ function body(item, open) {
 }
 
 function row(item, opened, open) {
-  const entry = element("li", item.severity);
+  const entry = element("li", item.over ? "over" : item.severity);
   entry.dataset.incident = item.id;
   const button = element("button", "head");
   button.setAttribute("aria-expanded", String(opened));

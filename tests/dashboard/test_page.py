@@ -114,6 +114,7 @@ def test_a_link_opens_a_gpu_with_every_number(hub: HubProcess, snapshot: Snapsho
     assert "1,980 MHz" in text
     assert "not measured" in text
     assert "gv-details" not in unknown
+    assert "The link&#x27;s GPU &#x27;99&#x27; is not known on node sim-002." in unknown
 
 
 @pytest.mark.server
@@ -126,8 +127,14 @@ def test_an_incident_comes_and_goes(hub: HubProcess, snapshot: Snapshot) -> None
         shown = components(page(incident=one.id))["gpuvigil.attention"].json
         assert one.id in shown
         assert '"opened": "' + one.id in shown
-        feed.hub.write_records([replace(one, state="resolved", version=2).to_record()])
+        ended = replace(one, state="resolved", version=2, resolved_at=SystemClock().now())
+        feed.hub.write_records([ended.to_record()])
         wait_until("its end", lambda: not snapshot.view().attention, 3)
+        over = components(page(incident=one.id))["gpuvigil.attention"].json
+        unknown = html(page(incident="0123"))
+    assert "resolved at" in over
+    assert "gpu_lost" in over
+    assert "The link&#x27;s incident &#x27;0123&#x27; is not known to the hub." in unknown
 
 
 @pytest.mark.server

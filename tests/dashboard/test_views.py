@@ -2,13 +2,16 @@ import json
 import struct
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.attention import attention, told_of
+from dashboard.attention import attention, from_past
 from dashboard.cluster import Look
+from dashboard.details import gpu_details
 from dashboard.facts import Book, Facts
+from dashboard.flapping import flapping
 from dashboard.fleet import clusters, silent_nodes
 from dashboard.fleet_map import NO_CELL, encoded, with_selection
 from dashboard.markup import Html, joined, tag
@@ -16,17 +19,20 @@ from dashboard.panels import (
     attention_items,
     attention_title,
     banners,
-    gpu_details,
     header,
     legend,
     ports,
     strip,
 )
+from dashboard.past import Past
+from dashboard.place import place
+from dashboard.telling import told_of
 from dashboard.views import FleetView, fleet_view
 from dashboard.words import NOT_MEASURED, measured, title
+from gpuvigil.clock import to_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import GPU
-from gpuvigil.model import Record, RecordKind, Severity
+from gpuvigil.model import Event, EventKind, Record, RecordKind, Severity, Subject, Unmeasured
 
 from .scene import (
     LONG_AGO,
@@ -39,6 +45,7 @@ from .scene import (
     inventory,
     node,
     notice,
+    port_row,
     pulses,
     row,
 )
@@ -57,7 +64,16 @@ def test_the_worst_comes_first_and_real_before_simulated() -> None:
     wide = incident("node_silent", node(), Severity.WARNING, gpus=8)
     vast = incident("port_flapping", node("leaf"), Severity.WARNING, gpus=512)
     found = attention((wide, small, vast, real), (), NOON)
-    assert [one.id for one in found] == [real.id, vast.id, small.id, wide.id]
+    assert [one.id for one in found] == [real.id, small.id, vast.id, wide.id]
+
+
+def test_what_cannot_work_comes_before_what_may_suffer_and_then_the_oldest() -> None:
+    suffers = incident("gpu_xid", gpu(1), Severity.CRITICAL, gpus=64)
+    old = incident("gpu_lost", gpu(2), Severity.CRITICAL, since=LONG_AGO - timedelta(hours=1))
+    new = incident("gpu_lost", gpu(3), Severity.CRITICAL)
+    waits = incident("driver_silent", node(), Severity.CRITICAL, gpus=8)
+    found = attention((suffers, new, old, waits), (), NOON)
+    assert [one.id for one in found] == [waits.id, old.id, new.id, suffers.id]
 
 
 def test_an_incident_says_what_where_impact_and_what_to_do() -> None:
@@ -83,11 +99,151 @@ def test_it_is_said_whom_we_told_and_why_not() -> None:
         notice(one, NOON, channel="gone", state="dead", reason="refused for good"),
     )
     assert [f"{told.channel}: {told.text}" for told in told_of(notices, NOON)] == [
-        "gone: could not be sent: refused for good",
         "ops: sent 4 s ago",
+        "gone: could not be sent: refused for good",
         "pager: held: simulated",
         "slow: not sent yet: the receiver failed, 2 tries",
     ]
+
+
+def test_that_no_channel_was_configured_is_not_said_once_a_channel_was_told() -> None:
+    one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
+    none = notice(one, LONG_AGO, channel=None, state="held", reason="no channel is configured")
+    assert [f"{t.channel}: {t.text}" for t in told_of([none], NOON)] == [
+        "nobody was told: no channel is configured"
+    ]
+    sent = notice(one, NOON - timedelta(minutes=11), number=2)
+    assert [f"{t.channel}: {t.text}" for t in told_of([none, sent], NOON)] == [
+        "ops: sent 11 min ago"
+    ]
+    later = replace(none, body={**none.body, "number": 3})
+    assert [f"{t.channel}: {t.text}" for t in told_of([later, sent], NOON)] == [
+        "ops: sent 11 min ago",
+        "its last change was told to nobody: no channel is configured",
+    ]
+
+
+def test_a_failure_after_what_was_sent_is_said() -> None:
+    one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
+    sent = notice(one, LONG_AGO, number=1)
+    failed = notice(one, NOON, number=2, state="dead", reason="refused for good")
+    held = notice(one, NOON, number=2, state="held", reason="told less than an hour ago")
+    assert [t.text for t in told_of([sent, failed], NOON)] == [
+        "sent 60 s ago; then could not be sent: refused for good"
+    ]
+    assert [t.text for t in told_of([sent, held], NOON)] == ["sent 60 s ago"]
+
+
+def test_a_channel_that_fails_is_said_also_when_its_incident_is_over() -> None:
+    one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
+    waiting = {
+        "state": "due",
+        "verdict": "backing_off",
+        "attempts": 2,
+        "last_error": "answered 503",
+        "first_due_at": to_text(LONG_AGO),
+        "sent_at": None,
+    }
+    due = NOON + timedelta(seconds=30)
+    first = replace(notice(one, LONG_AGO, **waiting), due_at=due)
+    second = replace(notice(one, NOON, **{**waiting, "first_due_at": to_text(NOON)}), due_at=due)
+    reminder = notice(one, NOON, channel="pager", state="due", verdict="reminder", sent_at=None)
+    book = Book()
+    book.apply([one.to_record(), first, second, reminder])
+    book.apply([replace(one, state="resolved", version=2).to_record()])
+    facts = book.onto(busy_fleet([node()]))
+    assert facts.incidents == ()
+    assert view_of(replace(facts, pulses=pulses())).failing_channels == (
+        "Channel ops: 2 messages wait since 11:59:00 UTC on 31 Jan, last error: answered 503;"
+        " next try 12:00:30 UTC on 31 Jan.",
+    )
+    book.apply(
+        [replace(one_, version=2, body={**one_.body, "state": "sent"}) for one_ in (first, second)]
+    )
+    assert book.onto(facts).notices == ()
+
+
+def test_an_incident_that_is_over_says_when_it_ended_and_whom_we_told() -> None:
+    one = incident(
+        "gpu_lost", gpu(5), Severity.CRITICAL, state="resolved", resolved_at=NOON, action="Drain."
+    )
+    notices = (notice(one, LONG_AGO, number=1), notice(one, NOON, number=2, kind="resolved"))
+    item = from_past(Past(incident=one, notices=notices, reason="the GPU is back"), NOON)
+    assert item is not None
+    assert item.over == "resolved at 12:00:00 UTC on 31 Jan, lasted 60 s: the GPU is back"
+    assert [t.text for t in item.told] == ["sent 60 s ago, its end sent 0 s ago"]
+    (shown,) = attention_items(view_of(busy_fleet([node()])), item)
+    assert (shown["over"], shown["impact"], shown["action"]) == (item.over, "1 GPU blocked", "")
+    covered = from_past(Past(incident=one, reason="covered by node_silent"), NOON)
+    assert covered is not None
+    assert covered.over.startswith("told with another incident since 12:00:00 UTC")
+    assert from_past(Past(), NOON) is None
+
+
+def test_what_a_link_names_and_is_not_known_is_said() -> None:
+    view = view_of(busy_fleet([node()], gpus=2))
+    found = place(view, {"node": "sim-001", "gpu": "1"})
+    assert found.gpu is not None
+    assert found.unknown == ()
+    for query, said in (
+        ({"cluster": "x"}, "The link's cluster 'x' is not known; this is simulated."),
+        ({"node": "n9", "gpu": "1"}, "The link's node 'n9' is not known in cluster simulated."),
+        ({"node": "sim-001", "gpu": "7"}, "The link's GPU '7' is not known on node sim-001."),
+        ({"gpu": "7"}, "The link names GPU '7' and no node."),
+    ):
+        assert place(view, query).unknown == (said,)
+    assert place(view_of(Facts(now=NOON)), {"node": "n9"}).unknown == ()
+
+
+def test_a_link_without_a_cluster_finds_its_node_in_any() -> None:
+    view = view_of(busy_fleet([node("n1", "real"), node()], gpus=1))
+    found = place(view, {"node": "sim-001", "gpu": "0"})
+    assert found.cluster is not None
+    assert found.cluster.name == "simulated"
+
+
+def test_gpus_that_a_hang_hides_stand_beside_those_that_fail() -> None:
+    hang = incident("driver_silent", node("a"), Severity.CRITICAL, gpus=8)
+    lost = incident("gpu_lost", gpu(0, node("b")), Severity.CRITICAL)
+    view = view_of(replace(busy_fleet([node("a"), node("b")]), incidents=(hang, lost)))
+    numbers = view.clusters[0].strip
+    assert (numbers.looks[Look.FAILED], numbers.looks[Look.UNKNOWN]) == (1, 8)
+    text = strip(numbers)
+    assert (
+        '<div class="tile failed"><div class="name">Failing GPUs</div><div class="value">1' in text
+    )
+    assert '<strong class="hung">+ 8 unknown: driver hangs</strong>' in text
+    hung = incident("gpu_silent", gpu(1, node("b")), Severity.CRITICAL)
+    view = view_of(replace(busy_fleet([node("a"), node("b")]), incidents=(hang, hung)))
+    text = strip(view.clusters[0].strip)
+    assert "+ 9 unknown: 8 driver hangs, 1 GPU hangs" in text
+
+
+def test_what_flaps_says_how_it_is_now_and_when_it_closes() -> None:
+    here = Subject(cluster="simulated", node="sim-001", device="eth0", port="1")
+    one = incident("port_down", here, Severity.WARNING, state="flapping")
+    last = Event(kind=EventKind.PORT_UP, subject=here, at=NOON - timedelta(minutes=11), id="e")
+    settings = AnalyzerSettings()
+    up = "up again, quiet for 11 min; closes after 30 quiet minutes"
+    assert flapping(one, "up", last, settings, NOON) == up
+    assert flapping(one, "down", last, settings, NOON).startswith("down for 11 min now; closes")
+    assert flapping(one, "unknown", last, settings, NOON).startswith("port unknown now; closes")
+    counted = replace(one, fault="port_flapping", state="open")
+    assert (
+        flapping(counted, "up", None, settings, NOON)
+        == "port up now; closes after 11 quiet minutes"
+    )
+    assert flapping(replace(one, state="open"), "up", last, settings, NOON) == ""
+    ports = (make_port("eth0", True),)
+    facts = replace(
+        busy_fleet([node()]),
+        inventories=(inventory(node(), ports=ports),),
+        ports=(port_row(node(), "eth0", 1),),
+    )
+    book = Book()
+    book.apply([one.to_record(), last.to_record(), inventory(node(), ports=ports).to_record()])
+    (item,) = attention_items(view_of(replace(book.onto(facts), pulses=pulses())))
+    assert item["impact"].endswith(f"flapping: {up}")
 
 
 def test_what_was_told_before_it_came_back_does_not_count() -> None:
@@ -245,7 +401,20 @@ def test_details_show_every_metric_with_its_unit_or_that_it_was_not_measured() -
         if metric.name not in {"up", "index", "unmeasured_reason"}:
             assert f">{title(metric)}</dt>" in shown
     assert NOT_MEASURED not in shown
-    assert nothing.count(NOT_MEASURED) == len(GPU.metrics) - 3
+    assert "The numbers are on their way." in nothing
+    some = gpu_details(cluster.cells[0], {"power_watts": 3.0, "at": NOON}, None, ())
+    assert some.count(NOT_MEASURED) == len(GPU.metrics) - 4
+
+
+def test_a_gpu_of_which_nothing_is_measured_says_why_and_since_when() -> None:
+    lost = incident("gpu_lost", gpu(0), Severity.CRITICAL)
+    gone: dict[str, Any] = dict.fromkeys((metric.name for metric in GPU.metrics), None)
+    one = {**row(gpu(0)), **gone, "up": 0, "index": 0, "unmeasured_reason": Unmeasured.LOST}
+    view = view_of(replace(busy_fleet([node()], 1), gpus=(one,), incidents=(lost,)))
+    (cell,) = view.clusters[0].cells
+    text = gpu_details(cell, one, None, view.attention)
+    assert NOT_MEASURED not in text
+    assert "Nothing is measured since 11:59:00 UTC on 31 Jan: lost (gpu_lost)." in text
 
 
 def test_a_value_is_written_with_the_unit_of_its_name() -> None:

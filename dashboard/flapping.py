@@ -1,0 +1,41 @@
+"""How an incident that comes and goes stands now, and when it will be closed."""
+
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import duration
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.lifecycle import Patience, State
+from gpuvigil.model import Event, Incident
+
+_PORT_FLAPS = "port_flapping"
+
+
+def flapping(
+    incident: Incident,
+    port: str | None,
+    last: Event | None,
+    settings: AnalyzerSettings,
+    now: datetime,
+) -> str:
+    """`up again, quiet for 11 min; closes after 30 quiet minutes`; empty for what does not flap.
+
+    `port` is the state of the port that it is about, `last` that port's last change.
+    """
+    flaps = incident.state == State.FLAPPING.value
+    if not flaps and incident.fault != _PORT_FLAPS:
+        return ""
+    wait = Patience().flap_window if flaps else timedelta(seconds=settings.clear_seconds)
+    if incident.fault == _PORT_FLAPS:
+        # Its downs must first have left the span in which they are counted.
+        wait += timedelta(seconds=settings.port_flap_window_seconds)
+    minutes = -(-wait // timedelta(minutes=1))
+    closes = f"closes after {minutes} quiet minute{'' if minutes == 1 else 's'}"
+    said = [_now(port, last, now)] if port is not None else []
+    return "; ".join([*said, closes])
+
+
+def _now(port: str, last: Event | None, now: datetime) -> str:
+    if last is None or port == "unknown":
+        return f"port {port} now"
+    span = duration(now - last.at)
+    return f"up again, quiet for {span}" if port == "up" else f"down for {span} now"
