@@ -159,7 +159,7 @@ class AlertsSettings:
         "http://127.0.0.1:8501", "address of the dashboard, for links in messages"
     )
     update_seconds: float = _setting(
-        300.0, "an update of an open incident goes out at most this often"
+        300.0, "an update of an incident, or that it came back, goes out at most this often"
     )
     repeat_seconds: float = _setting(
         14400.0, "a critical incident that stays open is told again after this long"
