@@ -234,7 +234,7 @@ def _item(item: Attention, view: FleetView) -> dict[str, Any]:
         "simulated": item.simulated,
         "label": item.label,
         "over": item.over,
-        "impact": item.impact if item.over else lasts,
+        "impact": f"while it stood: {item.impact}" if item.over else lasts,
         "action": "" if item.over else item.action,
         "told": [f"{told.channel}: {told.text}" for told in item.told]
         or ["no decision yet about telling anybody"],

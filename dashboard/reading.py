@@ -10,7 +10,7 @@ import pyarrow as pa
 from gpuvigil.clock import from_text
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import GPU, NODE, PORT
-from gpuvigil.model import AllocationState, RecordKind
+from gpuvigil.model import AllocationState, RecordKind, Subject
 from gpuvigil.store.hub import HubStore
 
 from .facts import STANDING_STATES, Book, Facts, Row
@@ -71,6 +71,16 @@ def numbers(hub: Hub, facts: Facts, fields: Collection[str]) -> tuple[Facts, pa.
         heard=_heard(status),
     )
     return found, gpus
+
+
+def row_of(gpus: pa.Table, subject: Subject) -> Row | None:
+    """The row of one GPU; None when there is none."""
+    for number, uuid in enumerate(gpus.column("uuid").to_pylist()):
+        if uuid == subject.gpu:
+            row: Row = gpus.slice(number, 1).to_pylist()[0]
+            if (row["cluster"], row["node"]) == (subject.cluster, subject.node):
+                return row
+    return None
 
 
 def _rows(table: pa.Table, columns: Collection[str] = ()) -> tuple[Row, ...]:

@@ -23,7 +23,7 @@ from gpuvigil.model import GpuIdentity, Subject
 from .contact import CatchUp, Line, Trouble, trouble
 from .facts import FOLLOWED, Book, Facts
 from .past import Lookups, Past
-from .reading import ALL_FIELDS, CELL_FIELDS, load, numbers
+from .reading import ALL_FIELDS, CELL_FIELDS, load, numbers, row_of
 from .views import FleetView, fleet_view
 
 # Nobody looks any more when no page asked for this long.
@@ -121,13 +121,7 @@ class Snapshot:
         drawn = self._ask(complete=True)
         if drawn.gpus is None or not drawn.complete:
             return None
-        table = drawn.gpus
-        for number, uuid in enumerate(table.column("uuid").to_pylist()):
-            if uuid == subject.gpu:
-                row: Mapping[str, Any] = table.slice(number, 1).to_pylist()[0]
-                if (row["cluster"], row["node"]) == (subject.cluster, subject.node):
-                    return row
-        return None
+        return row_of(drawn.gpus, subject)
 
     def identity(self, subject: Subject) -> GpuIdentity | None:
         """What the inventory of its node says of a GPU."""

@@ -72,7 +72,9 @@ def _unsent(notice: Record) -> str:
     what = "its end " if _is_end(notice) else ""
     if notice.body.get("state") == "due":
         tries = int(notice.body.get("attempts") or 0)
-        return f"{what}not sent yet: {_reason(notice)}" + (f", {tries} tries" if tries else "")
+        said = f"{what}not sent yet: {_reason(notice)}"
+        # A reason that comes from an attempt counts them itself.
+        return said + (f", {tries} tries" if tries and "tried" not in said else "")
     if notice.body.get("state") == "dead":
         return f"{what}could not be sent: {_reason(notice)}"
     return f"held: {_reason(notice)}"

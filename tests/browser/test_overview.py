@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -134,8 +135,19 @@ def test_an_incident_opens_with_its_evidence_and_its_link_opens_it_again(
     expect(page.get_by_text("the rule book")).to_be_visible(timeout=15_000)
     page.locator("li .head").click()
     expect(page.get_by_text("the rule book")).to_be_hidden()
-    feed.hub.write_records([replace(one, state="resolved", version=2).to_record()])
+    ended = replace(one, state="resolved", version=2, resolved_at=one.since + timedelta(minutes=7))
+    feed.hub.write_records([ended.to_record()])
     expect(page.locator("li .head")).to_be_hidden(timeout=3000)
+    page.goto(f"{dashboard.url}/?incident={one.id}&from=2026-01-31T11:30:00Z")
+    entry = page.locator("li.over")
+    expect(entry).to_contain_text("resolved at", timeout=15_000)
+    expect(entry).to_contain_text("lasted 7 min")
+    expect(entry).to_contain_text("the rule book")
+    entry.locator(".head").click()
+    expect(entry).to_be_hidden()
+    page.goto(f"{dashboard.url}/?incident=none&node=sim-001&gpu=99")
+    expect(page.get_by_text("incident 'none' is not known")).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("GPU '99' is not known on node sim-001")).to_be_visible()
 
 
 def test_every_cell_tells_its_state_to_the_pointer(opened: Visit) -> None:

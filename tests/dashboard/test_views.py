@@ -173,7 +173,11 @@ def test_an_incident_that_is_over_says_when_it_ended_and_whom_we_told() -> None:
     assert item.over == "resolved at 12:00:00 UTC on 31 Jan, lasted 60 s: the GPU is back"
     assert [t.text for t in item.told] == ["sent 60 s ago, its end sent 0 s ago"]
     (shown,) = attention_items(view_of(busy_fleet([node()])), item)
-    assert (shown["over"], shown["impact"], shown["action"]) == (item.over, "1 GPU blocked", "")
+    assert (shown["over"], shown["impact"], shown["action"]) == (
+        item.over,
+        "while it stood: 1 GPU blocked",
+        "",
+    )
     covered = from_past(Past(incident=one, reason="covered by node_silent"), NOON)
     assert covered is not None
     assert covered.over.startswith("told with another incident since 12:00:00 UTC")
