@@ -6,10 +6,9 @@ every refresh, draws the view, and sleeps while nobody looks.
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 import pyarrow as pa
 
@@ -21,7 +20,7 @@ from gpuvigil.log import Log
 from gpuvigil.model import GpuIdentity, Subject
 
 from .contact import CatchUp, Line, Trouble, trouble
-from .facts import FOLLOWED, Book, Facts
+from .facts import FOLLOWED, Book, Facts, Row
 from .past import Lookups, Past
 from .reading import ALL_FIELDS, CELL_FIELDS, load, numbers, row_of
 from .views import FleetView, fleet_view
@@ -108,15 +107,15 @@ class Snapshot:
         silence = self._silence(self._drawn, now)
         if silence is None:
             return drawn.view
-        text = silence.text(drawn.view.now + timedelta(seconds=now - drawn.at))
-        return replace(drawn.view, warnings=(text,))
+        hub_now = drawn.view.now + timedelta(seconds=now - drawn.at)
+        return replace(drawn.view, warnings=(silence.text(hub_now),))
 
     def past(self, incident: str) -> Past | None:
         """What the hub knows of an incident that may be over; None while it does not answer."""
         silent = self._silence(self._drawn, self._clock.monotonic()) is not None
         return self._lookups.ask(incident, 0.0 if silent else DETAILS_SECONDS)
 
-    def details(self, subject: Subject) -> Mapping[str, Any] | None:
+    def details(self, subject: Subject) -> Row | None:
         """The newest row of a GPU with every metric; None when there is none."""
         drawn = self._ask(complete=True)
         if drawn.gpus is None or not drawn.complete:
