@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from gpuvigil.model import Allocation, Finding, Impact, Subject
+from gpuvigil.states import STOPPING
 
 from .window import Window
 
-# These stop whoever holds the GPU; the others slow them down, or waste.
-_STOPPING = frozenset({"gpu_lost", "gpu_silent", "driver_silent"})
 _HELD_FOR_NOTHING = "gpu_idle_held"
 # Its jobs may run on: only what was there when it was last heard can be said.
 _UNHEARD = "node_silent"
@@ -130,9 +129,9 @@ def _loss(finding: Finding, gpus: Collection[Subject]) -> str:
     nodes = len({gpu.of_node() for gpu in gpus})
     place = "this one" if finding.subject.kind == "gpu" else f"this {finding.subject.kind}"
     if set(gpus) == {finding.subject}:
-        return "waits for this GPU" if finding.fault in _STOPPING else "may suffer from it"
+        return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"
     verb = "may suffer from"
-    if finding.fault in _STOPPING:
+    if finding.fault in STOPPING:
         verb = "waits for" if len(gpus) == 1 else "wait for"
     return f"{_count(len(gpus), 'GPU')} on {_count(nodes, 'node')} {verb} {place}"
 
