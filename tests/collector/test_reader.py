@@ -96,69 +96,74 @@ def start() -> Iterator[Callable[[Mapping[str, str]], Reader]]:
 Start = Callable[[Mapping[str, str]], Reader]
 
 
+# What a GPU says, in the driver's own units.
+SAID: dict[str, int | str] = {
+    "utilization_gpu_percent": 97,
+    "utilization_memory_percent": 41,
+    "memory_used_bytes": 7,
+    "memory_total_bytes": 80,
+    "power_instant_milliwatts": 412_500,
+    "power_limit_milliwatts": 700_000,
+    "energy_millijoules": 1_500,
+    "energy_millijoules_per_second": 0,
+    "temperature_celsius": 61,
+    "memory_temperature_celsius": 72,
+    "clock_sm_megahertz": 1980,
+    "clock_memory_megahertz": 2619,
+    "event_reasons": 0x4,
+    "performance_state": 2,
+    "ecc_corrected_volatile": 3,
+    "ecc_uncorrected_volatile": 1,
+    "pcie_generation": 4,
+    "pcie_max_generation": 5,
+    "pcie_width": 8,
+    "pcie_max_width": 16,
+    "pcie_replays": 9,
+    "nvlink_tx_kibibytes": 2,
+    "nvlink_rx_kibibytes": 3,
+    "nvlink_replays": 1,
+    "nvlink_crc_flit_errors": 2,
+    "nvlink_recoveries": 3,
+}
+# The same in the catalogue's units.
+READ: dict[str, float | int] = {
+    "index": 1,
+    "utilization_percent": 97,
+    "memory_utilization_percent": 41,
+    "memory_used_bytes": 7,
+    "memory_total_bytes": 80,
+    "power_watts": 412.5,
+    "power_limit_watts": 700.0,
+    "energy_joules": 1.5,
+    "temperature_celsius": 61,
+    "memory_temperature_celsius": 72,
+    "sm_clock_hertz": 1_980_000_000,
+    "memory_clock_hertz": 2_619_000_000,
+    "clock_event_reasons": 4,
+    "performance_state": 2,
+    "ecc_corrected_errors": 3,
+    "ecc_uncorrected_errors": 1,
+    "pcie_generation": 4,
+    "pcie_generation_max": 5,
+    "pcie_width": 8,
+    "pcie_width_max": 16,
+    "pcie_replays": 9,
+    "nvlink_links_up": 17,
+    "nvlink_links_expected": 18,
+    "nvlink_transmit_bytes": 18 * 2 * 1024,
+    "nvlink_receive_bytes": 18 * 3 * 1024,
+    "nvlink_errors": 18 * 6,
+    "compute_processes": 2,
+}
+
+
 def test_every_metric_of_the_catalogue_is_read(driver: FakeDriver, start: Start) -> None:
-    driver.set(
-        1,
-        utilization_gpu_percent=97,
-        utilization_memory_percent=41,
-        memory_used_bytes=7,
-        memory_total_bytes=80,
-        power_instant_milliwatts=412_500,
-        power_limit_milliwatts=700_000,
-        energy_millijoules=1_500,
-        energy_millijoules_per_second=0,
-        temperature_celsius=61,
-        memory_temperature_celsius=72,
-        clock_sm_megahertz=1980,
-        clock_memory_megahertz=2619,
-        event_reasons=0x4,
-        performance_state=2,
-        ecc_corrected_volatile=3,
-        ecc_uncorrected_volatile=1,
-        pcie_generation=4,
-        pcie_max_generation=5,
-        pcie_width=8,
-        pcie_max_width=16,
-        pcie_replays=9,
-        nvlink_tx_kibibytes=2,
-        nvlink_rx_kibibytes=3,
-        nvlink_replays=1,
-        nvlink_crc_flit_errors=2,
-        nvlink_recoveries=3,
-    )
+    driver.set(1, **SAID)
     driver.set_link(1, 5, nvlink_state=0)
     driver.set_processes(1, {4711: 1, 4712: None})
     reader = start(driver.environment())
     gpu = reader.gpu_with(1, lambda gpu: gpu.values is not None)
-    assert gpu.values == {
-        "index": 1,
-        "utilization_percent": 97,
-        "memory_utilization_percent": 41,
-        "memory_used_bytes": 7,
-        "memory_total_bytes": 80,
-        "power_watts": 412.5,
-        "power_limit_watts": 700.0,
-        "energy_joules": 1.5,
-        "temperature_celsius": 61,
-        "memory_temperature_celsius": 72,
-        "sm_clock_hertz": 1_980_000_000,
-        "memory_clock_hertz": 2_619_000_000,
-        "clock_event_reasons": 4,
-        "performance_state": 2,
-        "ecc_corrected_errors": 3,
-        "ecc_uncorrected_errors": 1,
-        "pcie_generation": 4,
-        "pcie_generation_max": 5,
-        "pcie_width": 8,
-        "pcie_width_max": 16,
-        "pcie_replays": 9,
-        "nvlink_links_up": 17,
-        "nvlink_links_expected": 18,
-        "nvlink_transmit_bytes": 18 * 2 * 1024,
-        "nvlink_receive_bytes": 18 * 3 * 1024,
-        "nvlink_errors": 18 * 6,
-        "compute_processes": 2,
-    }
+    assert gpu.values == READ
     assert gpu.processes == (4711, 4712)
     assert gpu.identity is not None
     assert gpu.identity.pci_address == "00000000:43:00.0"
