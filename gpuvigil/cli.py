@@ -10,6 +10,7 @@ from . import __version__, lifeline
 COMMANDS: dict[str, str] = {
     "up": "run everything on this machine, with one Ctrl-C to end it",
     "url": "print a fresh address that signs its opener in to the dashboard",
+    "report": "write how the GPUs were used: HTML, PDF, Markdown, CSV or JSON",
     "inject": "make a fault happen in a simulated node, or clear it",
     "collect": "read this node's sensors and send them to the hub",
     "simulate": "play a simulated cluster towards the hub",

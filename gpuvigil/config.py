@@ -9,8 +9,9 @@ import re
 import sys
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ class HubSettings:
     body_bytes: int = _setting(16 * 1024 * 1024, "largest body, inflated")
     retention_hours: float = _setting(48.0, "telemetry older than this is forgotten")
     records_days: float = _setting(
-        400.0, "events, ended allocations and resolved incidents older than this are forgotten"
+        400.0,
+        "events, usage, ended allocations and resolved incidents older than this are forgotten",
     )
     memory_limit_bytes: int = _setting(1024 * 1024 * 1024, "memory that the embedded store may use")
     threads: int = _setting(2, "threads of the embedded store")
@@ -138,10 +140,10 @@ class AnalyzerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookSettings:
-    """A receiver that takes Alertmanager's webhook format, version 4."""
+class ReceiverSettings:
+    """Somebody who is told by a post to a URL."""
 
-    name: str = _setting("webhook", "name of the channel, in notices and in the log")
+    name: str = _setting("", "name of the channel, in notices and in the log")
     url: str = _setting("", "where to post; the URL is a secret: better in url_file")
     url_file: Path | None = _setting(None, "file that holds the URL")
     minimum_severity: str = _setting(
@@ -149,6 +151,20 @@ class WebhookSettings:
     )
     send_resolved: bool = _setting(True, "tell also when an incident is resolved")
     timeout_seconds: float = _setting(10.0, "a receiver that takes longer is tried again later")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings(ReceiverSettings):
+    """A receiver that takes Alertmanager's webhook format, version 4."""
+
+    name: str = _setting("webhook", "name of the channel, in notices and in the log")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackSettings(ReceiverSettings):
+    """A Slack channel, through an incoming webhook."""
+
+    name: str = _setting("slack", "name of the channel, in notices and in the log")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +184,14 @@ class AlertsSettings:
         86400.0, "a message that could not be delivered for this long is set aside, visibly"
     )
     webhooks: tuple[WebhookSettings, ...] = _setting((), "receivers, as [[alerts.webhooks]]")
+    slack: tuple[SlackSettings, ...] = _setting((), "Slack channels, as [[alerts.slack]]")
+
+
+# The lists in `[alerts]` of those who are told, and what an entry of each may say.
+RECEIVERS: Mapping[str, type[ReceiverSettings]] = {
+    "webhooks": WebhookSettings,
+    "slack": SlackSettings,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +246,7 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
-    where = _Where(str(path), text, base, environment)
+    where = _Where(name=str(path), text=text, base=base, environment=environment)
     config: Config = _build(Config, _with_variables(tree, environment), where, ())
     _check(config, where)
     return config
@@ -252,7 +276,7 @@ def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
     return lambda: read_secret(path, what)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Where:
     """The file that is read, to say in which line a key stands."""
 
@@ -260,15 +284,46 @@ class _Where:
     text: str
     base: Path
     environment: Mapping[str, str]
+    index: int = 0  # of the entry in a list of tables
+
+    def entry(self, index: int) -> "_Where":
+        return replace(self, index=index)
 
     def of(self, keys: tuple[str, ...]) -> str:
         variable = "GPUVIGIL_" + "_".join(keys).upper()
         if variable in self.environment:
             return variable
+        number = self._in_its_table(keys) or self._anywhere(keys[-1])
+        line = f", line {number}" if number else ""
+        return f"{self.name}{line}, {'.'.join(keys)}"
+
+    def _in_its_table(self, keys: tuple[str, ...]) -> int | None:
+        """The line of the key below its table's header, or of that header itself."""
+        wanted, above = ".".join(keys), ".".join(keys[:-1])
+        inside, seen = False, Counter[str]()
         for number, line in enumerate(self.text.splitlines(), 1):
-            if re.match(rf"\s*\[*\s*[\w.]*\b{re.escape(keys[-1])}\b\s*(=|\])", line):
-                return f"{self.name}, line {number}, {'.'.join(keys)}"
-        return f"{self.name}, {'.'.join(keys)}"
+            header = _HEADER.match(line)
+            if header is None:
+                if inside and re.match(rf"\s*{re.escape(keys[-1])}\s*=", line):
+                    return number
+                continue
+            table = header["name"]
+            is_it = header["list"] is None or seen[table] == self.index
+            seen[table] += 1
+            inside = is_it and table == above
+            if is_it and table == wanted:
+                return number
+        return None
+
+    def _anywhere(self, key: str) -> int | None:
+        """The first line that gives the key, however it is spelled."""
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if re.match(rf"\s*\[*\s*[\w.]*\b{re.escape(key)}\b\s*(=|\])", line):
+                return number
+        return None
+
+
+_HEADER = re.compile(r"\s*\[(?P<list>\[)?\s*(?P<name>[\w.]+)\s*\]")
 
 
 def _with_variables(tree: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
@@ -311,7 +366,10 @@ def _value(kind: Any, value: Any, where: _Where, keys: tuple[str, ...]) -> Any:
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise ConfigError(f"{where.of(keys)}: must be a list")
-        return tuple(_value(typing.get_args(kind)[0], item, where, keys) for item in value)
+        of_what = typing.get_args(kind)[0]
+        return tuple(
+            _value(of_what, item, where.entry(index), keys) for index, item in enumerate(value)
+        )
     if is_dataclass(kind):
         return _build(kind, value, where, keys)
     if kind is Path and isinstance(value, str):
@@ -358,15 +416,9 @@ def _check(config: Config, where: _Where) -> None:
     _check_one_of(where, ("log", "level"), config.log.level, _LEVELS)
     for section in fields(Config):
         _check_numbers(where, (section.name,), getattr(config, section.name))
-    for webhook in config.alerts.webhooks:
-        _check_numbers(where, ("alerts", "webhooks"), webhook)
-    for webhook in config.alerts.webhooks:
-        if not webhook.url and webhook.url_file is None:
-            raise ConfigError(
-                f"{where.of(('alerts', 'webhooks'))}: {webhook.name!r} needs url or url_file"
-            )
-        keys = ("alerts", "webhooks", "minimum_severity")
-        _check_one_of(where, keys, webhook.minimum_severity, [s.value for s in Severity])
+    for key in RECEIVERS:
+        for entry, receiver in enumerate(getattr(config.alerts, key)):
+            _check_receiver(where.entry(entry), ("alerts", key), receiver)
 
 
 # It travels in headers and tags, whatever stands in it.
@@ -406,6 +458,14 @@ def _check_numbers(where: _Where, keys: tuple[str, ...], settings: Any) -> None:
             raise ConfigError(f"{place}: must be more than 0")
         if not lowest <= value <= highest:
             raise ConfigError(f"{place}: must be from {lowest:g} to {highest:g}")
+
+
+def _check_receiver(where: _Where, keys: tuple[str, ...], receiver: ReceiverSettings) -> None:
+    _check_numbers(where, keys, receiver)
+    if not receiver.url and receiver.url_file is None:
+        raise ConfigError(f"{where.of(keys)}: {receiver.name!r} needs url or url_file")
+    place = (*keys, "minimum_severity")
+    _check_one_of(where, place, receiver.minimum_severity, [s.value for s in Severity])
 
 
 def _check_one_of(where: _Where, keys: tuple[str, ...], value: str, allowed: Sequence[str]) -> None:

@@ -56,26 +56,28 @@ class Hub:
         lines = "\n".join(json.dumps(record.to_json()) for record in records)
         return int(self._json("POST", "/api/v1/records", lines.encode())["sequence"])
 
-    def records(
+    def records(  # noqa: PLR0913 - each is one filter
         self,
         kind: RecordKind,
         *,
         parent: str | None = None,
         subject: str | None = None,
         since: datetime | None = None,
+        until: datetime | None = None,
         states: Collection[str] = (),
         limit: int = 10_000,
     ) -> tuple[Record, ...]:
         """The newest `limit` records of a kind, oldest first by commit sequence.
 
         `states` filters on `body.state`; `subject` matches the subject and what lies below it;
-        `since` is a bound on `at`. The state of an allocation is an `AllocationState`.
+        `since` and `until` are bounds on `at`, which may be `since` and not `until`. The state of an allocation is an `AllocationState`.
         """
         query = {
             "kind": kind.value,
             "parent": parent,
             "subject": subject,
             "since": None if since is None else to_text(since),
+            "until": None if until is None else to_text(until),
             "states": ",".join(sorted(states)) or None,
             "limit": str(limit),
         }

@@ -13,6 +13,7 @@ from .collected import (
     PortIdentity,
 )
 from .incident import (
+    Acknowledgement,
     Evidence,
     Finding,
     Impact,
@@ -36,6 +37,7 @@ from .subject import (
 __all__ = [
     "COLLECTOR_KINDS",
     "SIMULATED_CLUSTER",
+    "Acknowledgement",
     "Allocation",
     "AllocationState",
     "Event",

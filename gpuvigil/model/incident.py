@@ -96,6 +96,7 @@ class Incident:
     gpus: str = ""  # of a node's incident, which of its GPUs: "8 GPUs (GPU 0-7)"
     version: int = 1
     late: bool = False  # rests only on data that came late from a spool: pages nobody
+    acknowledged_by: str = ""  # the person who took it, while it stands
 
     @property
     def simulated(self) -> bool:
@@ -190,4 +191,38 @@ class Transition:
             reason=str(body["reason"]),
             subject=Subject.parse(record.subject),
             snapshot=body["snapshot"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledgement:
+    """A person took an incident, or wrote something down about one that was taken already."""
+
+    id: str  # of the record: whoever writes it makes it up, once
+    incident: str
+    subject: Subject
+    by: str
+    note: str
+    at: datetime
+
+    def to_record(self) -> Record:
+        """Kind `acknowledgement`; its parent is the incident."""
+        return Record(
+            kind=RecordKind.ACKNOWLEDGEMENT,
+            id=self.id,
+            at=self.at,
+            subject=self.subject.key,
+            parent=self.incident,
+            body={"by": self.by, "note": self.note},
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Acknowledgement":
+        return cls(
+            id=record.id,
+            incident=str(record.parent),
+            subject=Subject.parse(record.subject),
+            by=str(record.body["by"]),
+            note=str(record.body.get("note") or ""),
+            at=record.at,
         )

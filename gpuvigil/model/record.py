@@ -19,6 +19,8 @@ class RecordKind(str, Enum):
     TRANSITION = "transition"
     NOTICE = "notice"
     PULSE = "pulse"
+    ACKNOWLEDGEMENT = "acknowledgement"
+    USAGE = "usage"
 
 
 # What a collector's token may write; everything else is for services.

@@ -3,8 +3,10 @@
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpuvigil.clock import duration, moment
+from gpuvigil.clock import duration, from_text, moment, to_text
 
 
 def test_a_moment_is_said_in_utc_with_its_day() -> None:
@@ -28,3 +30,24 @@ def test_a_moment_is_said_in_utc_with_its_day() -> None:
 )
 def test_a_span_is_said_in_its_two_largest_units(seconds: float, text: str) -> None:
     assert duration(timedelta(seconds=seconds)) == text
+
+
+@given(st.datetimes(timezones=st.just(timezone.utc), min_value=datetime(1000, 1, 1)))  # noqa: DTZ001 - hypothesis adds the zone
+def test_a_time_is_read_as_it_was_written(at: datetime) -> None:
+    assert from_text(to_text(at)) == at
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-W05-6T12:00:00.000000Z",
+        "2026-01-31T12:00:00,000000Z",
+        "2026-01-31 12:00:00.000000Z",
+        "2026-01-31T12:00:00.000000",
+        "2026-01-32T12:00:00.000000Z",
+        "",
+    ],
+)
+def test_another_form_of_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        from_text(text)

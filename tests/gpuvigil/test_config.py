@@ -90,7 +90,27 @@ def test_a_variable_wins_over_the_file(tmp_path: Path) -> None:
         ("[hub\n", ["gpuvigil.toml"]),
         ("[log]\nlevel = 'loud'\n", ["log.level", "debug, info"]),
         ("[[alerts.webhooks]]\nname = 'ops'\n", ["ops", "url or url_file"]),
-        ("[alerts]\nwebhooks = 3\n", ["alerts.webhooks", "must be a list"]),
+        ("[alerts]\nwebhooks = 3\n", ["line 2", "alerts.webhooks", "must be a list"]),
+        ("[[alerts.slack]]\nname = 'ops'\n", ["line 1", "alerts.slack", "ops", "url_file"]),
+        ("[[alerts.slack]]\nurl = 'x'\ntimeout_seconds = 0\n", ["line 3", "more than 0"]),
+        (
+            "[[alerts.webhooks]]\nurl = 'x'\nminimum_severity = 'info'\n"
+            "[[alerts.slack]]\nurl = 'x'\nminimum_severity = 'loud'\n",
+            ["line 6", "alerts.slack.minimum_severity", "critical, warning, info"],
+        ),
+        (
+            "[[alerts.slack]]\nname = 'a'\nurl = 'x'\n[[alerts.slack]]\nname = 'b'\n",
+            ["line 4", "'b' needs url"],
+        ),
+        (
+            "[[alerts.slack]]\nurl = 'x'\n\n[[alerts.slack]]\nurll = 'x'\n",
+            ["line 5", "alerts.slack.urll", "unknown key"],
+        ),
+        (
+            "[hub]\nport = 1\n[dashboard]\nport = 70000\n",
+            ["line 4", "dashboard.port", "from 0 to 65535"],
+        ),
+        ("hub.port = 70000\n", ["line 1", "hub.port"]),
     ],
 )
 def test_a_mistake_names_its_place_and_what_was_expected(

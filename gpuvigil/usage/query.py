@@ -1,0 +1,112 @@
+"""The one question about usage: pages and reports have their numbers from here."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from ..clock import from_text
+from ..hub import Hub
+from ..model import SIMULATED_CLUSTER, Inventory, RecordKind
+from .model import BUCKET, Bucket, Usage, cluster_key, floor
+from .read import MOST_RECORDS, UNREADABLE, Reader
+
+# Telemetry is kept for so long unless told otherwise: what is older was counted, or never will be.
+_TELEMETRY = timedelta(hours=48)
+# Quarters that are looked for at once when nothing says whether there is anything in them.
+_LOOK = timedelta(hours=6)
+# So few are counted without a look before: the newest ones mostly have rows.
+_FEW = 8
+# The work of one question is bounded: a minute of a GPU is a row.
+_MOST_ROWS = 1_000_000
+
+
+def usage(hub: Hub, cluster: str, start: datetime, end: datetime, now: datetime) -> Usage:
+    """Usage of a cluster over whole quarters of an hour, the running one cut at `now`.
+
+    Recorded buckets, and those not recorded yet counted from the store by the same rules, newest
+    first and at most a million minutes of GPUs. HubUnavailable, HubRefused or StoreError when the
+    hub does not answer.
+    """
+    start, until = floor(start), min(_ceiling(end), now)
+    found = {bucket.start: bucket for bucket in recorded(hub, cluster, start, until)}
+    oldest = max(start, floor(now - _TELEMETRY))
+    missing = [at for at in _quarters(oldest, until) if at not in found]
+    if missing:
+        reader = Reader(hub=hub, cluster=cluster, oldest=missing[0], now=now)
+        found |= {bucket.start: bucket for bucket in _counted(reader, missing)}
+    buckets = tuple(found[at] for at in sorted(found))
+    return Usage(cluster=cluster, start=start, end=max(until, start), buckets=buckets)
+
+
+def recorded(hub: Hub, cluster: str, start: datetime, end: datetime) -> Iterator[Bucket]:
+    """The recorded buckets that begin in `[start, end)`; what cannot be read is left out."""
+    records = hub.records(
+        RecordKind.USAGE, subject=cluster_key(cluster), since=start, until=end, limit=MOST_RECORDS
+    )
+    for record in records:
+        try:
+            bucket = Bucket.from_record(record)
+        except UNREADABLE:
+            continue
+        if bucket.cluster == cluster and bucket.start == floor(bucket.start):
+            yield bucket
+
+
+def clusters(hub: Hub) -> tuple[str, ...]:
+    """Clusters that have usage or GPUs to count: real ones by name, the simulated one last."""
+    named = {str(node["cluster"]) for node in hub.status()["nodes"]}
+    found = [name for name in named if _has_usage(hub, name) or _has_gpus(hub, name)]
+    return tuple(sorted(found, key=lambda name: (name == SIMULATED_CLUSTER, name)))
+
+
+def _has_usage(hub: Hub, cluster: str) -> bool:
+    return bool(hub.records(RecordKind.USAGE, subject=cluster_key(cluster), limit=1))
+
+
+def _has_gpus(hub: Hub, cluster: str) -> bool:
+    for record in hub.records(RecordKind.INVENTORY, subject=cluster_key(cluster)):
+        try:
+            if Inventory.from_record(record).gpus:
+                return True
+        except UNREADABLE:
+            continue
+    return False
+
+
+def _counted(reader: Reader, missing: list[datetime]) -> Iterator[Bucket]:
+    """Newest first. Minutes without any row count once the hub listened: it would have heard."""
+    listened_since = from_text(reader.hub.status()["started_at"])
+    rows = 0
+    for look in _looks(missing):
+        few = len(look) <= _FEW
+        heard = look if few else reader.quarters_with_rows(look[-1], look[0] + BUCKET)
+        for start in look:
+            if rows >= _MOST_ROWS:
+                return
+            if start in heard or start + BUCKET > listened_since:
+                bucket = reader.count(start, listened_since)
+                if bucket is not None:
+                    rows += int(bucket.seconds.installed / 60.0)
+                    yield bucket
+
+
+def _looks(missing: Iterable[datetime]) -> Iterator[list[datetime]]:
+    """The quarters newest first, in parts of a few hours."""
+    part: list[datetime] = []
+    for start in sorted(missing, reverse=True):
+        if part and part[0] - start >= _LOOK:
+            yield part
+            part = []
+        part.append(start)
+    if part:
+        yield part
+
+
+def _quarters(start: datetime, end: datetime) -> Iterator[datetime]:
+    while start < end:
+        yield start
+        start += BUCKET
+
+
+def _ceiling(at: datetime) -> datetime:
+    down = floor(at)
+    return down if down == at else down + BUCKET

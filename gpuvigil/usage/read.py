@@ -1,0 +1,156 @@
+"""What the count of usage needs from the hub: rows, and the records around them."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import pyarrow as pa
+
+from ..clock import EPOCH, from_text
+from ..hub import Hub
+from ..model import Allocation, AllocationState, Inventory, Record, RecordKind
+from ..store.hub import HubStore
+from .count import FIELDS, MINUTE, SENT_WITHIN, Facts, count, left_after
+from .holding import Gpu
+from .model import BUCKET, Bucket, cluster_key
+
+# What reading a record raises that another version or a stranger wrote.
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
+# The most that the hub gives in one answer.
+MOST_RECORDS = 100_000
+_FEW_ENDED = 1_000
+
+Value = TypeVar("Value")
+
+
+@dataclass(slots=True, kw_only=True)
+class Reader:
+    """Reads one cluster for counts between `oldest` and `now`; records are read once.
+
+    Every method raises HubUnavailable, HubRefused or StoreError.
+    """
+
+    hub: Hub
+    cluster: str
+    oldest: datetime
+    now: datetime
+    _heard: dict[str, datetime] | None = None
+    _inventories: tuple[Inventory, ...] = ()
+    _allocations: tuple[Allocation, ...] = ()
+    _looked: tuple[datetime, datetime] | None = None
+    _senders: Mapping[datetime, set[Gpu]] = field(default_factory=dict)
+    _store: HubStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._store = HubStore(self.hub)
+
+    def count(self, start: datetime, watched_since: datetime | None) -> Bucket | None:
+        """The bucket that begins at `start`; see `count.count`."""
+        where, end = {"cluster": self.cluster}, start + BUCKET
+        rows = self._store.series("gpu", FIELDS, where, (start, end), MINUTE)
+        if not len(rows) and (watched_since is None or watched_since >= end):
+            return None
+        self._read_records()
+        assert self._heard is not None
+        return count(
+            Facts(
+                cluster=self.cluster,
+                start=start,
+                now=self.now,
+                rows=rows,
+                sent=self._sent(start),
+                nodes_sent=self._nodes_sent(start),
+                heard=self._heard,
+                inventories=self._inventories,
+                allocations=self._allocations,
+                watched_since=watched_since,
+            )
+        )
+
+    def quarters_with_rows(self, start: datetime, end: datetime) -> frozenset[datetime]:
+        """The starts of the buckets in the range in which a GPU sent anything."""
+        return frozenset(at for at in self._look(start, end) if start <= at < end)
+
+    def _sent(self, start: datetime) -> frozenset[Gpu]:
+        """The GPUs that sent in the hour before; a look serves all quarters of its range."""
+        since = start - SENT_WITHIN
+        if self._looked is None or not self._looked[0] <= since < start <= self._looked[1]:
+            where = {"cluster": self.cluster}
+            return gpus_of(self._store.series("gpu", (), where, (since, start), _WHOLE))
+        before = (gpus for at, gpus in self._senders.items() if since <= at < start)
+        return frozenset[Gpu]().union(*before)
+
+    def _look(self, start: datetime, end: datetime) -> Mapping[datetime, set[Gpu]]:
+        """Who sent in each quarter of the range and of the hour before it."""
+        since = start - SENT_WITHIN
+        found = self._store.series("gpu", (), {"cluster": self.cluster}, (since, end), BUCKET)
+        at = found["at"].combine_chunks().dictionary_encode()
+        quarters = at.dictionary.to_pylist()
+        who: dict[datetime, set[Gpu]] = {quarter: set() for quarter in quarters}
+        columns = at.indices, found["node"], found["uuid"]
+        for number, node, uuid in zip(*(it.to_pylist() for it in columns), strict=True):
+            who[quarters[number]].add((node, uuid))
+        self._looked, self._senders = (since, end), who
+        return who
+
+    def _nodes_sent(self, start: datetime) -> frozenset[str]:
+        span = (start - left_after(self.cluster), start)
+        found = self._store.series("node", (), {"cluster": self.cluster}, span, _WHOLE)
+        return frozenset(found["node"].unique().to_pylist())
+
+    def _read_records(self) -> None:
+        if self._heard is None:
+            key = cluster_key(self.cluster)
+            inventories = self.hub.records(RecordKind.INVENTORY, subject=key, limit=MOST_RECORDS)
+            self._inventories = tuple(_read(Inventory, inventories))
+            self._allocations = tuple(_read(Allocation, self._held_since(key)))
+            self._heard = _heard(self.hub, self.cluster)
+
+    def _held_since(self, key: str) -> list[Record]:
+        """Allocations that are open, or that ended after `oldest`."""
+        states, kind = AllocationState, RecordKind.ALLOCATION
+        held = self.hub.records(kind, subject=key, states=[states.HELD], limit=MOST_RECORDS)
+        limit = _FEW_ENDED
+        while True:
+            ended = self.hub.records(kind, subject=key, states=[states.ENDED], limit=limit)
+            if len(ended) < limit or limit >= MOST_RECORDS or self._reaches_back(ended):
+                return [*held, *ended]
+            limit *= 10
+
+    def _reaches_back(self, ended: Sequence[Record]) -> bool:
+        """Whether nothing older is missing: the oldest commits all speak of earlier times.
+
+        One that came late from a spool was committed later, and is among the newer ones.
+        """
+        oldest = ended[: len(ended) // 4]
+        return all(
+            one.ended_at is None or one.ended_at < self.oldest for one in _read(Allocation, oldest)
+        )
+
+
+def gpus_of(rows: pa.Table) -> frozenset[Gpu]:
+    """The GPUs that have a row."""
+    return frozenset(zip(rows["node"].to_pylist(), rows["uuid"].to_pylist(), strict=True))
+
+
+# One step for any span that is asked about here.
+_WHOLE = timedelta(days=365)
+
+
+def _heard(hub: Hub, cluster: str) -> dict[str, datetime]:
+    heard: dict[str, datetime] = {}
+    for node in hub.status()["nodes"]:
+        if node["cluster"] == cluster:
+            at = from_text(node["received_at"])
+            heard[node["node"]] = max(heard.get(node["node"], EPOCH), at)
+    return heard
+
+
+def _read(cls: type[Value], records: Collection[Record]) -> Iterator[Value]:
+    """Those that this version can read."""
+    for record in records:
+        try:
+            yield cls.from_record(record)  # type: ignore[attr-defined]
+        except UNREADABLE:
+            continue
