@@ -89,7 +89,7 @@ def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
         Route("/api/v2/write", ingest.write, methods=["POST"]),
         *Telemetry(store, settings).routes(),
         *Desk(book, news, settings, clock, counters).routes(),
-        *Status(store, book, committer, counters, clock).routes(),
+        *Status(store, book, committer, counters, settings, clock).routes(),
     ]
     inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
     return Parts(store=store, book=book, committer=committer, news=news, app=Gate(inner, tokens))

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from gpuvigil import __version__
 from gpuvigil.clock import Clock, to_text
+from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 
 from .answers import failure
@@ -31,12 +32,14 @@ class Status:
         book: Book,
         committer: Committer,
         counters: Counters,
+        settings: HubSettings,
         clock: Clock,
     ) -> None:
         self._store = store
         self._book = book
         self._committer = committer
         self._counters = counters
+        self._settings = settings
         self._clock = clock
         self._started_at = clock.now()
 
@@ -84,7 +87,15 @@ class Status:
             "started_at": to_text(self._started_at),
             "store": {"rows": sum(tables.values()), "bytes": size, "tables": tables},
             "nodes": [_node(arrival) for arrival in self._committer.seen.nodes()],
-            "queue": {"bodies": bodies, "bytes": waiting},
+            "retention": {
+                "telemetry_hours": self._settings.retention_hours,
+                "records_days": self._settings.records_days,
+            },
+            "queue": {
+                "bodies": bodies,
+                "bytes": waiting,
+                "most_bytes": self._settings.queue_bytes,
+            },
             "refused_lines": self._counters.refused_lines,
         }
 

@@ -1,7 +1,7 @@
 """Which records are over for so long that they are forgotten.
 
-Events, allocations that have ended, incidents that were resolved with their transitions and
-notices. What stands is never forgotten, nor an event that a standing incident may rest on.
+Events, usage, allocations that have ended, incidents that were resolved with their transitions,
+notices and acknowledgements. What stands is never forgotten, nor an event that a standing incident may rest on.
 """
 
 import json
@@ -22,6 +22,9 @@ _COLUMNS: Sequence[ColumnElement[Any]] = [
     record.c[k] for k in ("kind", "id", "sequence", "at", "body")
 ]
 _OVER = (State.RESOLVED.value, State.DISMISSED.value)
+_BELONGING = tuple(
+    kind.value for kind in (RecordKind.TRANSITION, RecordKind.NOTICE, RecordKind.ACKNOWLEDGEMENT)
+)
 _ENDS = {RecordKind.ALLOCATION.value: "ended_at", RecordKind.INCIDENT.value: "resolved_at"}
 
 
@@ -29,6 +32,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
     """The next records from before that time that are over, in the order of their sequence."""
     over = or_(
         and_(record.c.kind == RecordKind.EVENT.value, ~_carries_an_incident()),
+        record.c.kind == RecordKind.USAGE.value,
         and_(
             record.c.kind == RecordKind.ALLOCATION.value,
             record.c.state == AllocationState.ENDED.value,
@@ -58,8 +62,7 @@ def drop(connection: Connection, rows: Sequence[Row[Any]]) -> int:
         of_kind = and_(record.c.kind == kind, record.c.id.in_(ids))
         gone += connection.execute(delete(record).where(of_kind)).rowcount
         if kind == RecordKind.INCIDENT.value:
-            belonging = (RecordKind.TRANSITION.value, RecordKind.NOTICE.value)
-            below = and_(record.c.kind.in_(belonging), record.c.parent.in_(ids))
+            below = and_(record.c.kind.in_(_BELONGING), record.c.parent.in_(ids))
             gone += connection.execute(delete(record).where(below)).rowcount
     return gone
 

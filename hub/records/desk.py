@@ -69,6 +69,8 @@ class Desk:
             wanted.append(under(asked["subject"]))
         if "since" in asked:
             wanted.append(record.c.at >= to_text(_time(asked["since"], "since")))
+        if "until" in asked:
+            wanted.append(record.c.at < to_text(_time(asked["until"], "until")))
         if asked.get("states"):
             wanted.append(record.c.state.in_(asked["states"].split(",")))
         limit = int(_number(asked.get("limit", "10000"), "limit", 1, _MOST_RECORDS))

@@ -61,13 +61,20 @@ def test_events_and_ended_allocations_are_forgotten_and_held_ones_never(book: Bo
     assert left(book) == {"young event", "held", "ended lately", "inventory", "pulse"}
 
 
-def test_a_resolved_incident_goes_with_its_steps_and_notices(book: Book) -> None:
+def test_usage_is_forgotten_by_its_quarter(book: Book) -> None:
+    book.write([a_record(RecordKind.USAGE, "old"), a_record(RecordKind.USAGE, "young", AFTER)])
+    assert book.forget(LIMIT) == 1
+    assert left(book) == {"young"}
+
+
+def test_a_resolved_incident_goes_with_its_steps_notices_and_acknowledgements(book: Book) -> None:
     book.write([incident("over", "resolved", BEFORE), incident("lately", "resolved", AFTER)])
     for parent in ("over", "lately"):
-        for kind in (RecordKind.TRANSITION, RecordKind.NOTICE):
+        for kind in (RecordKind.TRANSITION, RecordKind.NOTICE, RecordKind.ACKNOWLEDGEMENT):
             book.write([a_record(kind, f"{kind.value} of {parent}", parent=parent)])
-    assert book.forget(LIMIT) == 3
-    assert left(book) == {"lately", "transition of lately", "notice of lately"}
+    assert book.forget(LIMIT) == 4
+    kinds = ("transition", "notice", "acknowledgement")
+    assert left(book) == {"lately", *(f"{kind} of lately" for kind in kinds)}
 
 
 @pytest.mark.parametrize("state", ["open", "acknowledged", "flapping"])
