@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Patience
-from gpuvigil.model import Finding, Record, Subject
+from gpuvigil.model import Acknowledgement, Finding, Record, Subject, Transition
 
+from .acknowledge import acknowledge, entry_of
 from .correlate import Sight, sight
 from .detector import DETECTORS, Detector
 from .fleet import Fleet
@@ -109,6 +110,14 @@ class Analysis:
             self._woken.add(node)
             self._conclude(seen, now)
 
+    def acknowledge(self, taken: Acknowledgement, now: datetime) -> bool:
+        """A person took an incident; false when the book has no such incident."""
+        with self._lock:
+            if entry_of(self._book, taken.incident) is None:
+                return False
+            self._keep(*acknowledge(self._book, taken, now))
+            return True
+
     def to_write(self) -> list[Unit]:
         """Everything that the hub does not have yet, oldest first; give it back when it failed."""
         with self._lock:
@@ -134,8 +143,10 @@ class Analysis:
         )
 
     def _conclude(self, seen: Sight, now: datetime) -> None:
-        before = self._book.written()
-        self._book, transitions = advance(self._book, seen, now, self._patience)
+        self._keep(*advance(self._book, seen, now, self._patience))
+
+    def _keep(self, book: Book, transitions: Iterable[Transition]) -> None:
+        before, self._book = self._book.written(), book
         steps: dict[str, list[Record]] = defaultdict(list)
         for transition in transitions:
             steps[transition.incident].append(transition.to_record())

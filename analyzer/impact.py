@@ -97,16 +97,17 @@ def _ended_with_it(allocation: Allocation, since: datetime) -> bool:
 
 def _text(
     finding: Finding,
-    now: Iterable[Allocation],
+    now: Collection[Allocation],
     ended: Iterable[Allocation],
     held: Mapping[str, Holding],
 ) -> str:
     standing = sorted({held[holder_key(a)] for a in now if holder_key(a) in held}, key=_largest)
     names = _names([holding.name for holding in standing])
+    own = f"{_count(len({a.subject for a in now}), 'GPU')} held by {names}"
     if finding.fault == _UNHEARD:
-        return f"held by {names} when last heard" if names else "held by nobody when last heard"
+        return f"{own} when last heard" if names else "held by nobody when last heard"
     if names and finding.fault == _HELD_FOR_NOTHING:
-        return f"held by {names}"
+        return own
     if names and finding.confined:
         return f"{names}: the one program that ran on this GPU"
     if names:

@@ -27,6 +27,7 @@ class Entry:
     returned: tuple[datetime, ...] = ()  # when it came back, the last few times
     # Since when it is looked for and not found; forgotten by a restart, which only makes it wait.
     absent_since: datetime | None = None
+    acknowledgements: frozenset[str] = frozenset()  # ids of those that were heard already
 
     @property
     def state(self) -> State:
@@ -142,7 +143,7 @@ def _found(
         if not (fresh or candidate.finding.certain):
             return replace(before, absent_since=None), []
         reason = "certain at first sight" if candidate.finding.certain else "seen again"
-        return _signal(before, _say(before.incident, candidate), Signal.CONFIRMED, now, reason)
+        return signalled(before, _say(before.incident, candidate), Signal.CONFIRMED, now, reason)
     if before.state is State.RESOLVED:
         return _come_back(before, candidate, now, patience)
     return _still_there(before, candidate, now)
@@ -151,18 +152,19 @@ def _found(
 def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Patience) -> Step:
     """The same incident again; too many returns of its own make it a flapping one."""
     fresh = replace(before.incident, severity=Severity.INFO, covers=(), resolved_at=None)
+    fresh = replace(fresh, acknowledged_by="")  # whoever took it may think that it is over
     said = replace(_say(fresh, candidate), since=candidate.finding.since)
     said = replace(said, late=candidate.finding.late)
     if before.reason.startswith(COVERED):
-        return _signal(before, said, Signal.RETURNED, now, _UNCOVERED)
+        return signalled(before, said, Signal.RETURNED, now, _UNCOVERED)
     returned = (*before.returned, now)[-patience.flap_returns :]
     entry = replace(before, returned=returned)
     lately = [at for at in returned if now - at <= patience.flap_window]
     if len(lately) >= patience.flap_returns:
         minutes = patience.flap_window.total_seconds() / 60.0
         reason = f"came back {len(lately)} times in {minutes:g} min"
-        return _signal(entry, said, Signal.FLAPPED, now, reason)
-    return _signal(entry, said, Signal.RETURNED, now, "came back")
+        return signalled(entry, said, Signal.FLAPPED, now, reason)
+    return signalled(entry, said, Signal.RETURNED, now, "came back")
 
 
 def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
@@ -170,7 +172,7 @@ def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
     old, said = before.incident, _say(before.incident, candidate)
     changed = [name for name, read in _MATERIAL.items() if read(old) != read(said)]
     if changed:
-        return _signal(entry, said, Signal.CHANGED, now, ", ".join(changed) + " changed")
+        return signalled(entry, said, Signal.CHANGED, now, ", ".join(changed) + " changed")
     if said.evidence != old.evidence and now - old.updated_at >= _REFRESH:
         said = replace(said, updated_at=now, version=old.version + 1)
         return replace(entry, incident=said), []
@@ -212,10 +214,10 @@ def _not_found(before: Entry, print_: str, sight: Sight, now: datetime, patience
 def _clear(before: Entry, now: datetime, reason: str) -> Step:
     if step(before.state, Signal.CLEARED) is State.DISMISSED:
         return None, []
-    return _signal(before, replace(before.incident, resolved_at=now), Signal.CLEARED, now, reason)
+    return signalled(before, replace(before.incident, resolved_at=now), Signal.CLEARED, now, reason)
 
 
-def _signal(
+def signalled(
     before: Entry, said: Incident, signal: Signal, now: datetime, reason: str
 ) -> tuple[Entry, list[Transition]]:
     """The entry after `signal`, and the transition that says so; `said` is what it now says."""

@@ -10,10 +10,19 @@ import pyarrow.compute as pc
 from gpuvigil.clock import from_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
-from gpuvigil.lifecycle import STANDING, Patience, State
-from gpuvigil.model import AllocationState, Incident, Record, RecordKind, Subject, Transition
+from gpuvigil.lifecycle import STANDING, TRANSITIONS, Patience, Signal, State
+from gpuvigil.model import (
+    Acknowledgement,
+    AllocationState,
+    Incident,
+    Record,
+    RecordKind,
+    Subject,
+    Transition,
+)
 from gpuvigil.store import Store
 
+from .acknowledge import pending
 from .analysis import UNREADABLE, Reading
 from .fleet import MEMORY
 from .incidents import Book, rebuild
@@ -23,7 +32,16 @@ from .window import Key, Need, Span
 Value = TypeVar("Value")
 
 # What wakes the analyzer, or tells it about the fleet.
-KINDS = frozenset({RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY})
+KINDS = frozenset(
+    {
+        RecordKind.EVENT,
+        RecordKind.ALLOCATION,
+        RecordKind.INVENTORY,
+        RecordKind.ACKNOWLEDGEMENT,
+    }
+)
+# An incident in one of these can be taken.
+_TAKEABLE = frozenset(s for s, signal in TRANSITIONS if signal is Signal.ACKNOWLEDGED)
 # The most that the hub gives in one answer.
 _MOST_RECORDS = 100_000
 
@@ -118,6 +136,7 @@ class Beginning:
     sequence: int
     records: tuple[Record, ...]
     book: Book
+    acknowledgements: tuple[Acknowledgement, ...]  # of incidents that nobody has taken yet
     unreadable: tuple[str, ...]  # ids of incidents and transitions that another version wrote
 
 
@@ -134,15 +153,14 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
         for incident in _read(Incident.from_record, (*kept, *over), unreadable)
         if State(incident.state) in STANDING or _may_return(incident, now, patience)
     ]
-    transitions = [
-        transition
-        for incident in incidents
-        for transition in _read(
-            Transition.from_record,
-            hub.records(RecordKind.TRANSITION, parent=incident.id),
-            unreadable,
-        )
-    ]
+    transitions: list[Transition] = []
+    taken: list[Acknowledgement] = []
+    for incident in incidents:
+        steps = hub.records(RecordKind.TRANSITION, parent=incident.id)
+        transitions += _read(Transition.from_record, steps, unreadable)
+        if State(incident.state) in _TAKEABLE:
+            said = hub.records(RecordKind.ACKNOWLEDGEMENT, parent=incident.id)
+            taken += _read(Acknowledgement.from_record, pending(said, steps), unreadable)
     since = now - MEMORY
     records = [
         *hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS),
@@ -160,6 +178,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
         sequence=sequence,
         records=tuple(records),
         book=rebuild(incidents, transitions, now, patience),
+        acknowledgements=tuple(taken),
         unreadable=tuple(unreadable),
     )
 

@@ -1,8 +1,8 @@
 """`gpuvigil analyze`: a pass every tick, and a look at once when an event comes.
 
-Two threads, each with its own client of the hub. Whatever happens to the hub, both go on trying,
-and what was concluded is written until it is kept: every write names what it writes, so that
-writing twice changes nothing.
+Three threads, each with its own client of the hub; the third counts usage. Whatever happens to the
+hub, they go on trying, and what was concluded is written until it is kept: every write names what
+it writes, so that writing twice changes nothing.
 """
 
 import threading
@@ -19,12 +19,14 @@ from gpuvigil.errors import HubError, HubRefused
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
-from gpuvigil.model import Record, RecordKind, Subject
+from gpuvigil.model import Acknowledgement, Record, RecordKind, Subject
 from gpuvigil.store.hub import HubStore
 
+from .acknowledge import line
 from .analysis import UNREADABLE, Analysis, Unit, patience
 from .detector import DETECTORS, questions
 from .reading import KINDS, Ear, beginning, newest_at, offsets, rows, subjects
+from .usage import UsageCounter
 
 # How long a wait for changes keeps a stop waiting.
 _POLL_SECONDS = 2.0
@@ -41,11 +43,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(config: Config, _: Namespace, stop: threading.Event) -> None:
-    """Run both threads until `stop`."""
-    service = Service(config, service_hubs(config.hub), SystemClock(), stop)
+    """Run the threads until `stop`."""
+    connect, clock = service_hubs(config.hub), SystemClock()
+    service = Service(config, connect, clock, stop)
+    retention = timedelta(hours=config.hub.retention_hours)
+    usage = UsageCounter(connect(), clock, stop, retention)
+    steps = (("pass", service.make_pass), ("changes", service.follow), ("usage", usage.step))
     threads = [
         threading.Thread(target=service.loop, args=(name, step), name=name, daemon=True)
-        for name, step in (("pass", service.make_pass), ("changes", service.follow))
+        for name, step in steps
     ]
     for thread in threads:
         thread.start()
@@ -121,11 +127,15 @@ class Service:
             self.log.warning("the hub's records are older than ours, reading them again")
             self._sequence = None
             return
-        nodes = {node for record in answer.records if (node := self._take(record, now)) is not None}
+        taken = [r for r in answer.records if r.kind is RecordKind.ACKNOWLEDGEMENT]
+        others = [r for r in answer.records if r.kind is not RecordKind.ACKNOWLEDGEMENT]
+        for record in taken:
+            self._acknowledge(record, now)
+        nodes = {node for record in others if (node := self._take(record, now)) is not None}
         for node in sorted(nodes):
             self.analysis.look_at(node, now)
         self._sequence, self._followed_at = answer.sequence, now
-        if nodes:
+        if nodes or taken:
             self._write(self._changes_hub)
 
     def _begin(self) -> None:
@@ -135,8 +145,22 @@ class Service:
         unreadable = [*start.unreadable, *self.analysis.start(start.records, start.book)]
         if unreadable:
             self.log.warning("records cannot be read", count=len(unreadable), first=unreadable[0])
+        for taken in start.acknowledgements:
+            self.analysis.acknowledge(taken, now)
         self._sequence, self._followed_at = start.sequence, now
         self._begun.set()
+
+    def _acknowledge(self, record: Record, now: datetime) -> None:
+        try:
+            taken = Acknowledgement.from_record(record)
+        except UNREADABLE as error:
+            self.log.warning("record cannot be read", id=record.id, error=repr(error))
+            return
+        if self.analysis.acknowledge(taken, now):
+            return
+        # What ended long ago is no longer in the book.
+        if self._changes_hub.record(RecordKind.INCIDENT, taken.incident) is None:
+            self.log.warning("acknowledges an unknown incident", id=line(taken.incident, 120))
 
     def _take(self, record: Record, now: datetime) -> Subject | None:
         try:

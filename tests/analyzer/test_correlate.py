@@ -77,7 +77,7 @@ def test_the_sentence_fits_the_number_of_holders_and_gpus() -> None:
     (found,) = seen(
         replace(healthy().changed(gpu(), idle), allocations=tuple(both))
     ).candidates.values()
-    assert (found.impact.gpus, found.impact.text) == (1, "held by job 1 of alice")
+    assert (found.impact.gpus, found.impact.text) == (1, "1 GPU held by job 1 of alice")
 
 
 def test_a_gpu_that_nobody_holds_blocks_itself() -> None:
@@ -107,7 +107,7 @@ def test_of_a_silent_node_only_what_it_said_last_is_known() -> None:
     assert free.impact.text == "held by nobody when last heard"
     held = (allocation(gpu(), "job 9"), allocation(gpu(2), "job 9"))
     (found,) = seen(replace(scene, allocations=held)).candidates.values()
-    assert found.impact.text == "held by job 9 of alice when last heard"
+    assert found.impact.text == "1 GPU held by job 9 of alice when last heard"
 
 
 def test_a_port_that_is_down_touches_the_jobs_of_its_node() -> None:
@@ -252,7 +252,7 @@ def test_idle_gpus_of_one_holder_are_one_incident_that_names_them() -> None:
     assert candidate.title == "2 GPUs held by job 9 of judy and idle"
     assert (candidate.finding.subject, candidate.label) == (node(), "node-1")
     assert (candidate.gpus, candidate.covers) == ("2 GPUs (GPU 0-1)", ())
-    assert (candidate.impact.gpus, candidate.impact.text) == (2, "held by job 9 of judy")
+    assert (candidate.impact.gpus, candidate.impact.text) == (2, "2 GPUs held by job 9 of judy")
     assert candidate.members == (node().key, gpu().key, gpu(1, 1).key)
     assert candidate.finding.fingerprint == fingerprint("gpu_idle_held", node(), "job 9")
     assert set(found.covered) == {fingerprint("gpu_idle_held", gpu(1, i)) for i in (0, 1)}

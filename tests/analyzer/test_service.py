@@ -1,6 +1,5 @@
 """The analyzer as a process, with a real hub that may be killed under it."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,53 +16,16 @@ from gpuvigil.hub import Hub
 from gpuvigil.lineprotocol import Value, encode
 from gpuvigil.model import EventKind, Incident, Record, RecordKind, Subject, Transition
 from tests.polling import wait_until
-from tests.servers import ROOT, HubProcess
+from tests.servers import HubProcess
 
+from .process import Analyzer, running
 from .scene import GPU_FIELDS, NODE_FIELDS, allocation, event, gpu, inventory, node
 
 pytestmark = pytest.mark.server
 
-SETTINGS = """
-[hub]
-url = "{url}"
-service_token_file = "{token}"
-[analyzer]
-tick_seconds = {tick_seconds}
-clear_seconds = 0.6
-silent_after_seconds = 1
-idle_after_seconds = 3
-"""
-
 
 def now() -> datetime:
     return datetime.now(timezone.utc)
-
-
-class Analyzer:
-    """`gpuvigil analyze` against one hub; ended by its pid."""
-
-    def __init__(self, hub: HubProcess, tick_seconds: float = 0.2) -> None:
-        self.hub = hub
-        self.log = hub.directory / "analyze.log"
-        self.config = hub.directory / "analyze.toml"
-        token = hub.service_token_file
-        text = SETTINGS.format(url=hub.url, token=token, tick_seconds=tick_seconds)
-        self.config.write_text(text)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "gpuvigil", "analyze", "--config", str(self.config)],
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-            )
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        assert self.process is not None
-        os.kill(self.process.pid, number)
-        return self.process.wait(timeout=10)
 
 
 @pytest.fixture
@@ -81,18 +43,6 @@ def analyzer(hub: HubProcess) -> Iterator[Analyzer]:
 def slow_analyzer(hub: HubProcess) -> Iterator[Analyzer]:
     """One that makes a single pass: whatever it finds later, an event made it look."""
     yield from running(Analyzer(hub, tick_seconds=600))
-
-
-def running(process: Analyzer) -> Iterator[Analyzer]:
-    """The process from its first pass on, ended at last."""
-    process.start()
-    try:
-        client = process.hub.hub()
-        wait_until("the first pulse", lambda: client.records(RecordKind.PULSE))
-        yield process
-    finally:
-        if process.process is not None and process.process.poll() is None:
-            process.end(signal.SIGKILL)
 
 
 def transitions(hub: Hub) -> list[Transition]:

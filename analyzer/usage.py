@@ -1,0 +1,152 @@
+"""Counts usage: every quarter of an hour once it is over, and again an hour later.
+
+Late data drains from spools for a while, so the second count is the one that stays. Whatever was
+missed is counted at the next chance, newest first, from what the store still has. All clusters of
+a quarter are written together: a kill in the middle leaves neither half a quarter nor a double.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import Clock
+from gpuvigil.errors import HubUnavailable
+from gpuvigil.hub import Hub
+from gpuvigil.log import Log
+from gpuvigil.model import Record, RecordKind
+from gpuvigil.usage import BUCKET, Bucket
+from gpuvigil.usage.model import floor
+from gpuvigil.usage.query import clusters, recorded
+from gpuvigil.usage.read import MOST_RECORDS, UNREADABLE, Reader
+
+# Rows of a quarter arrive a little after its end.
+GRACE = timedelta(minutes=2)
+# Spools drain late: the count an hour later is the last one.
+SETTLE = timedelta(hours=1)
+# A quarter that cannot be counted is in nobody's way meanwhile.
+_RETRY = timedelta(minutes=5)
+# Whoever was not awake for longer than this did not watch: the machine slept.
+_AWAKE = timedelta(minutes=3)
+# A young quarter without a row may get some yet: a node's first spool, a history that is read in.
+_EMPTY_FOR = timedelta(hours=6)
+_LOOK_SECONDS = 20.0
+_LONGEST_REST_SECONDS = 60.0
+# However long telemetry is kept: what is older was counted, or is nobody's any more.
+_LOOK_BACK = timedelta(days=14)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """How far a quarter is: whether it was counted, and when to count it next."""
+
+    counted: bool
+    due_at: datetime | None  # None once it is settled
+
+
+def next_quarter(
+    known: Mapping[datetime, Known], now: datetime, oldest: datetime
+) -> datetime | None:
+    """The quarter to count now, those never counted first and the newest of them; None for none."""
+    newest = floor(now - GRACE) - BUCKET
+    again = None
+    start = newest
+    while start >= oldest:
+        state = known.get(start)
+        if state is None:
+            return start
+        if again is None and state.due_at is not None and state.due_at <= now:
+            again = start
+        start -= BUCKET
+    return again
+
+
+class UsageCounter:
+    """One step after another in a thread of its own, so that no pass ever waits for a count."""
+
+    def __init__(self, hub: Hub, clock: Clock, stop: threading.Event, retention: timedelta) -> None:
+        self._hub = hub
+        self._clock = clock
+        self._stop = stop
+        # The oldest hour is being forgotten while it is looked at.
+        self._kept = min(retention, _LOOK_BACK) - SETTLE
+        self._log = Log("analyzer")
+        self._known: dict[datetime, Known] | None = None
+        self._sequence = 0
+        self._watched_since: datetime | None = None
+        self._awake_at: datetime | None = None
+
+    def step(self) -> None:
+        """Count the quarter that is due, or wait a little; raises HubError."""
+        now = self._clock.now()
+        if self._awake_at is None or not timedelta() <= now - self._awake_at <= _AWAKE:
+            self._watched_since = now
+        self._awake_at = now
+        if self._known is None:
+            self._known = self._recorded(now)
+        start = next_quarter(self._known, now, floor(now - self._kept) + BUCKET)
+        if start is None:
+            self._clock.wait(self._stop, _LOOK_SECONDS)
+            return
+        began = self._clock.monotonic()
+        self._count(self._known, start, now)
+        # Half of the time is everybody else's.
+        self._awake_at = self._clock.now()
+        self._clock.wait(self._stop, min(self._clock.monotonic() - began, _LONGEST_REST_SECONDS))
+
+    def _count(self, known: dict[datetime, Known], start: datetime, now: datetime) -> None:
+        again = start in known and known[start].counted
+        try:
+            buckets = [
+                bucket
+                for cluster in clusters(self._hub)
+                if (bucket := self._bucket(cluster, start, now, again)) is not None
+            ]
+            if buckets and not self._write([bucket.to_record() for bucket in buckets]):
+                return
+        except HubUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - one bad quarter must not hold up the others
+            self._log.warning("quarter cannot be counted", start=str(start), error=repr(error))
+            known[start] = Known(counted=again, due_at=now + _RETRY)
+            return
+        if not buckets and now - start < _EMPTY_FOR:
+            known[start] = Known(counted=False, due_at=now + _RETRY)
+            return
+        known[start] = Known(counted=True, due_at=None if again else now + SETTLE)
+        for bucket in buckets:
+            self._log.info(
+                "usage counted", cluster=bucket.cluster, start=str(start), gpus=bucket.gpus
+            )
+
+    def _bucket(self, cluster: str, start: datetime, now: datetime, again: bool) -> Bucket | None:
+        """The count, or what was counted before when nothing is left to count."""
+        before = next(recorded(self._hub, cluster, start, start + BUCKET), None)
+        watched = [at for at in (self._watched_since, before and before.watched_since) if at]
+        reader = Reader(hub=self._hub, cluster=cluster, oldest=start, now=now)
+        bucket = reader.count(start, min(watched, default=None)) or before
+        return None if bucket is None else replace(bucket, settled=again, counted_at=now)
+
+    def _write(self, records: list[Record]) -> bool:
+        """False when the hub's records are older than ours: they are read again."""
+        sequence = self._hub.write_records(records)
+        if sequence < self._sequence:
+            self._known = None
+        self._sequence = sequence
+        return self._known is not None
+
+    def _recorded(self, now: datetime) -> dict[datetime, Known]:
+        """What is recorded; a quarter is as far as the cluster that is the least far."""
+        since = floor(now - self._kept)
+        found: dict[datetime, Known] = {}
+        for record in self._hub.records(RecordKind.USAGE, since=since, limit=MOST_RECORDS):
+            try:
+                bucket = Bucket.from_record(record)
+            except UNREADABLE:
+                continue
+            due_at = None if bucket.settled else bucket.counted_at + SETTLE
+            before = found.get(bucket.start)
+            if before is not None and (due_at is None or before.due_at is not None):
+                continue
+            found[bucket.start] = Known(counted=True, due_at=due_at)
+        return found

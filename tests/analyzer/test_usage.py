@@ -1,0 +1,196 @@
+"""Quarters of an hour are counted once they are over, and again an hour later."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from analyzer.usage import GRACE, SETTLE, Known, UsageCounter, next_quarter
+from gpuvigil.clock import ManualClock
+from gpuvigil.model import RecordKind
+from gpuvigil.usage import BUCKET, Bucket
+from gpuvigil.usage.model import floor
+from tests.gpuvigil.usage.told import own, quarters, tell
+from tests.polling import wait_until
+from tests.servers import HubProcess
+
+from .process import Analyzer
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+KEPT = timedelta(hours=48)
+QUARTER = BUCKET.total_seconds()
+FIRST = Known(counted=True, due_at=NOON + timedelta(minutes=1))
+SETTLED = Known(counted=True, due_at=None)
+
+
+# --- which quarter is next ------------------------------------------------------------------------
+
+
+def test_a_quarter_is_due_two_minutes_after_its_end() -> None:
+    oldest = NOON - BUCKET
+    assert next_quarter({}, NOON + GRACE - timedelta(seconds=1), oldest) is None
+    assert next_quarter({}, NOON + GRACE, oldest) == NOON - BUCKET
+
+
+def test_what_was_never_counted_comes_first_and_the_newest_of_it() -> None:
+    starts = quarters(NOON - 4 * BUCKET, 4)
+    known = {starts[3]: FIRST, starts[2]: SETTLED}
+    now = NOON + GRACE
+    assert next_quarter(known, now, starts[0]) == starts[1]
+    known[starts[1]] = known[starts[0]] = SETTLED
+    assert next_quarter(known, now, starts[0]) == starts[3]
+    known[starts[3]] = SETTLED
+    assert next_quarter(known, now, starts[0]) is None
+
+
+def test_what_the_store_has_forgotten_is_not_due() -> None:
+    assert next_quarter({}, NOON + GRACE, NOON) is None
+
+
+# --- with a real hub ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "hub") as process:
+        yield process
+
+
+def buckets(hub: HubProcess) -> list[Bucket]:
+    records = hub.hub().records(RecordKind.USAGE)
+    return sorted(map(Bucket.from_record, records), key=lambda bucket: bucket.start)
+
+
+def a_counter(hub: HubProcess, at: datetime, kept: timedelta = KEPT) -> UsageCounter:
+    return UsageCounter(hub.hub(), ManualClock(at), threading.Event(), kept)
+
+
+def steps(counter: UsageCounter, count: int = 10) -> None:
+    for _ in range(count):
+        counter.step()
+
+
+SHORT = timedelta(hours=3)
+
+
+@pytest.mark.server
+def test_a_quarter_is_counted_and_an_hour_later_settled_with_what_came_late(
+    hub: HubProcess,
+) -> None:
+    end = floor(datetime.now(timezone.utc))
+    start = end - BUCKET
+    own(hub.hub(), start - timedelta(days=1))
+    tell(hub.hub(), start, start + BUCKET / 3)
+    clock = ManualClock(end + GRACE)
+    counter = UsageCounter(hub.hub(), clock, threading.Event(), SHORT)
+    steps(counter)
+    (first,) = buckets(hub)
+    assert (first.start, first.settled, first.seconds.installed) == (start, False, 2 * QUARTER / 3)
+    tell(hub.hub(), start + BUCKET / 3, end)
+    clock.advance((SETTLE - GRACE).total_seconds())
+    steps(counter, 5)
+    second = next(one for one in buckets(hub) if one.start == start)
+    assert not second.settled
+    clock.advance(2 * GRACE.total_seconds())
+    steps(counter)
+    third = next(one for one in buckets(hub) if one.start == start)
+    assert (third.settled, third.seconds.installed, third.seconds.unknown) == (True, 1800.0, 0.0)
+
+
+@pytest.mark.server
+def test_what_was_missed_is_counted_newest_first_and_gaps_stay_gaps(hub: HubProcess) -> None:
+    end = floor(datetime.now(timezone.utc))
+    told = [end - 8 * BUCKET, end - 3 * BUCKET, end - 2 * BUCKET]
+    own(hub.hub(), end - timedelta(days=1))
+    for start in told:
+        tell(hub.hub(), start, start + BUCKET)
+    counter = a_counter(hub, end + GRACE)
+    seen: list[datetime] = []
+    for _ in range(12):
+        counter.step()
+        seen += [one.start for one in buckets(hub) if one.start not in seen]
+    assert seen == sorted(told, reverse=True)
+
+
+@pytest.mark.server
+def test_a_past_that_is_told_later_is_counted_within_minutes(hub: HubProcess) -> None:
+    end = floor(datetime.now(timezone.utc))
+    clock = ManualClock(end + GRACE)
+    counter = UsageCounter(hub.hub(), clock, threading.Event(), SHORT)
+    steps(counter)
+    own(hub.hub(), end - timedelta(days=1))
+    tell(hub.hub(), end - 2 * BUCKET, end)
+    clock.advance(300)
+    steps(counter)
+    assert [one.start for one in buckets(hub)] == [end - 2 * BUCKET, end - BUCKET]
+
+
+@pytest.mark.server
+def test_another_counter_goes_on_where_one_was_killed(hub: HubProcess) -> None:
+    end = floor(datetime.now(timezone.utc))
+    starts = quarters(end - 6 * BUCKET, 6)
+    own(hub.hub(), starts[0])
+    tell(hub.hub(), starts[0], end)
+    steps(a_counter(hub, end + GRACE, SHORT), 3)
+    before = {one.start: one.counted_at for one in buckets(hub)}
+    assert sorted(before) == starts[3:]
+    steps(a_counter(hub, end + 2 * GRACE, SHORT))
+    after = {one.start: one.counted_at for one in buckets(hub)}
+    assert sorted(after) == starts
+    assert {start: after[start] for start in before} == before
+
+
+@pytest.mark.server
+def test_a_cluster_that_falls_silent_is_unknown_as_long_as_it_is_installed(
+    hub: HubProcess,
+) -> None:
+    end = floor(datetime.now(timezone.utc))
+    own(hub.hub(), end - timedelta(days=1))
+    tell(hub.hub(), end - BUCKET, end)
+    clock = ManualClock(end)
+    counter = UsageCounter(hub.hub(), clock, threading.Event(), SHORT)
+    # Awake all the while: it would have heard them.
+    for _ in range(100):
+        counter.step()
+    assert clock.now() > end + BUCKET + GRACE
+    heard, silent = buckets(hub)[:2]
+    assert (heard.seconds.unknown, silent.seconds.unknown) == (0.0, 2 * QUARTER)
+    assert silent.start == end
+
+
+@pytest.mark.server
+def test_a_machine_that_slept_counts_nothing_for_the_night(hub: HubProcess) -> None:
+    end = floor(datetime.now(timezone.utc))
+    own(hub.hub(), end - timedelta(days=1))
+    tell(hub.hub(), end - BUCKET, end)
+    clock = ManualClock(end + GRACE)
+    counter = UsageCounter(hub.hub(), clock, threading.Event(), timedelta(hours=12))
+    steps(counter, 3)
+    clock.advance(8 * 3600)
+    steps(counter, 45)
+    assert [one.start for one in buckets(hub)] == [end - BUCKET]
+
+
+@pytest.mark.server
+def test_the_analyzer_counts_beside_its_passes_and_a_kill_leaves_no_hole(hub: HubProcess) -> None:
+    end = floor(datetime.now(timezone.utc) - GRACE)
+    starts = quarters(end - 8 * BUCKET, 8)
+    own(hub.hub(), starts[0])
+    tell(hub.hub(), starts[0], end)
+    analyzer = Analyzer(hub)
+    analyzer.start()
+    try:
+        wait_until("the first count", lambda: buckets(hub), 40.0)
+    finally:
+        analyzer.end(signal.SIGKILL)
+    analyzer.start()
+    try:
+        wait_until("all", lambda: set(starts) <= {one.start for one in buckets(hub)}, 40.0)
+    finally:
+        analyzer.end()
+    found = [one for one in buckets(hub) if one.start in starts]
+    assert [one.seconds.installed for one in found] == [2 * QUARTER] * 8
+    assert hub.hub().records(RecordKind.PULSE)
