@@ -46,6 +46,10 @@ class Channel(Protocol):
     def timeout_seconds(self) -> float:
         """The longest that `deliver` takes."""
 
+    @property
+    def spacing_seconds(self) -> float:
+        """The least time between the end of one attempt and the next."""
+
     def deliver(self, message: Message) -> Outcome:
         """Try once."""
 

@@ -4,6 +4,7 @@ At least once, newest state last. A receiver that hangs holds up its own worker 
 """
 
 import contextlib
+import itertools
 import queue
 import threading
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from datetime import datetime
 
 from gpuvigil.clock import to_text
 from gpuvigil.hub import Hub
-from gpuvigil.model import Record, RecordKind
+from gpuvigil.model import Record, RecordKind, Severity
 
 from .case import Case
 from .channel import Channel
@@ -26,7 +27,7 @@ RECORDING_SECONDS = 5.0
 
 
 class Courier:
-    """One channel's worker: what it has in hand is delivered one by one, in the order of claims."""
+    """One channel's worker: what it has in hand is delivered one by one, the most severe first."""
 
     def __init__(self, channel: Channel, desk: Desk) -> None:
         self.channel = channel
@@ -34,9 +35,12 @@ class Courier:
         self._hub = desk.connect()
         self._in_hand: set[str] = set()
         self._lock = threading.Lock()
-        self._queue: queue.SimpleQueue[Record] = queue.SimpleQueue()
+        # The most severe first, then as claimed: a receiver's limit may make the others wait.
+        self._queue: queue.PriorityQueue[tuple[int, int, Record]] = queue.PriorityQueue()
+        self._claimed = itertools.count()
         self._pause = Pause()
         self._last_sent_at: datetime | None = None
+        self._rested_at = 0.0  # monotonic: the receiver's own limit allows the next attempt then
 
     def take(self, record: Record) -> None:
         """Take a claimed notice in hand; one that already is stays where it is in the queue."""
@@ -44,12 +48,18 @@ class Courier:
             if record.id in self._in_hand:
                 return
             self._in_hand.add(record.id)
-        self._queue.put(record)
+        self._queue.put((_rank(record), next(self._claimed), record))
 
     def step(self) -> None:
-        """Deal with the next notice in hand, or wait a little for one."""
+        """Deal with the next notice in hand, or wait a little for one.
+
+        The spacing passes before a notice is looked at, so that the newest state is what goes out.
+        """
+        clock = self._desk.clock
+        if clock.wait(self._desk.stop, max(self._rested_at - clock.monotonic(), 0.0)):
+            return
         try:
-            record = self._queue.get(timeout=POLL_SECONDS / 4)
+            *_, record = self._queue.get(timeout=POLL_SECONDS / 4)
         except queue.Empty:
             return
         with self._lock:
@@ -100,6 +110,7 @@ class Courier:
         desk.finish(self._hub, going, replaced(going, siblings, now))
         outcome = self.channel.deliver(message(going, now, desk.settings.external_url))
         ended = desk.clock.now()
+        self._rested_at = desk.clock.monotonic() + self.channel.spacing_seconds
         self._pause = self._pause.after(outcome, ended, desk.chance())
         after = settled(going, outcome, ended, desk.chance(), desk.settings)
         self._last_sent_at = after[0].sent_at or self._last_sent_at
@@ -136,6 +147,14 @@ def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Courier]) -> None:
             desk.finish(hub, orphaned(Notice.from_record(record)))
         except UNREADABLE as error:
             desk.log.warning("notice cannot be read", id=record.id, error=repr(error))
+
+
+def _rank(record: Record) -> int:
+    """How urgent a notice is; one that another version wrote is the least."""
+    try:
+        return Notice.from_record(record).severity.rank
+    except UNREADABLE:
+        return len(Severity)
 
 
 def notices_of(hub: Hub, incident: str) -> dict[str, Notice]:

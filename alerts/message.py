@@ -7,9 +7,9 @@ and lose what a terminal or a chat could take for more than text.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from urllib.parse import urlencode
+from datetime import datetime
 
+from gpuvigil import links
 from gpuvigil.clock import duration, moment
 from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Impact, Incident, Severity, Subject
@@ -20,8 +20,6 @@ LISTED = 10
 LONGEST_LINE = 300
 # Answers that list things may be longer; all together stay far below what receivers take.
 LONGEST_LIST = 1000
-# How much the linked page shows around the incident.
-MARGIN = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +34,7 @@ class Message:
     subject: Subject
     simulated: bool
     firing: bool
+    covered: bool  # not firing only because another incident explains it
     at: datetime
     starts_at: datetime
     ends_at: datetime | None
@@ -46,7 +45,8 @@ class Message:
     evidence: str
     action: str
     source: str
-    link: str
+    link: str  # the subject's page with the incident's window
+    incident_link: str  # the incident's own page, where it is acknowledged
 
     @property
     def text(self) -> str:
@@ -58,7 +58,8 @@ class Message:
             f"Impact: {self.impact}",
             f"Evidence: {self.evidence}",
             f"Do now: {self.action}",
-            self.link,
+            f"Page: {self.link}",
+            f"{'Acknowledge' if self.firing else 'Incident'}: {self.incident_link}",
         ]
         return "\n".join(lines)
 
@@ -68,6 +69,7 @@ def message(notice: Notice, now: datetime, external_url: str) -> Message:
     incident = notice.to_incident()
     over = notice.kind is Kind.RESOLVED
     ends_at = (incident.resolved_at or notice.at) if over else None
+    page = links.around(incident.subject, incident.since, ends_at or now)
     return Message(
         notice=notice.id,
         incident=incident.id,
@@ -77,6 +79,7 @@ def message(notice: Notice, now: datetime, external_url: str) -> Message:
         subject=incident.subject,
         simulated=incident.simulated,
         firing=not over,
+        covered=_is_covered(notice),
         at=now,
         starts_at=incident.since,
         ends_at=ends_at,
@@ -87,7 +90,8 @@ def message(notice: Notice, now: datetime, external_url: str) -> Message:
         evidence=clean(_evidence(incident), LONGEST_LIST),
         action=clean(_action(incident, notice)),
         source=clean(incident.source),
-        link=_link(incident, ends_at or now, external_url),
+        link=links.absolute(external_url, page),
+        incident_link=links.absolute(external_url, links.incident_page(incident.id)),
     )
 
 
@@ -105,7 +109,7 @@ def listed(items: Sequence[str], most: int = LISTED) -> str:
 
 
 def _summary(incident: Incident, notice: Notice, now: datetime, ends_at: datetime | None) -> str:
-    what = clean(incident.title, 150)
+    what = clean(incident.title, 150) or incident.fault
     label = clean(_label(incident), 100)
     named = what if label in what else f"{what}: {label}"
     if ends_at is not None:
@@ -113,6 +117,10 @@ def _summary(incident: Incident, notice: Notice, now: datetime, ends_at: datetim
         named = f"{ended} after {duration(ends_at - incident.since)}: {named}"
     elif notice.verdict is Verdict.STILL_STANDING:
         named = f"Still there after {duration(now - incident.since)}: {named}"
+    elif notice.verdict is Verdict.RETURNED:
+        named = f"Back again: {named}"
+    elif notice.verdict is Verdict.WORSE:
+        named = f"Now {incident.severity.value}: {named}"
     elif notice.kind is Kind.UPDATED:
         named = f"Update: {named}"
     return f"[simulated] {named}" if incident.simulated else named
@@ -128,12 +136,12 @@ def _action(incident: Incident, notice: Notice) -> str:
         return incident.action or "Open the link."
     if _is_covered(notice):
         return f"Go on with what covers it: {notice.cause.removeprefix(COVERED)}."
-    return "Nothing: it is over."
+    return "Nothing is left to do."
 
 
 def _label(incident: Incident) -> str:
     subject = incident.subject
-    return incident.label or " ".join(
+    return clean(incident.label) or " ".join(
         part for part in (subject.node, subject.gpu, subject.device, subject.port) if part
     )
 
@@ -195,16 +203,3 @@ def _counted(covers: Sequence[str]) -> list[str]:
     for cover in covers:
         places.setdefault(cover.partition(": ")[2], []).append(cover)
     return [them[0] if len(them) == 1 else f"{len(them)} x {what}" for what, them in places.items()]
-
-
-def _link(incident: Incident, until: datetime, external_url: str) -> str:
-    window = {
-        "incident": incident.id,
-        "from": _stamp(incident.since - MARGIN),
-        "to": _stamp(until + MARGIN),
-    }
-    return f"{external_url.rstrip('/')}/?{urlencode(window)}"
-
-
-def _stamp(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"

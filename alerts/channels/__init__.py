@@ -7,11 +7,13 @@ from gpuvigil.config import AlertsSettings
 from gpuvigil.errors import ConfigError
 
 from ..channel import Channel
-from .webhook import Webhook
+from .slack import slack
+from .webhook import webhook
 
 # The list in `[alerts]` that configures it, and what is made of each of its entries.
 CHANNELS: dict[str, Callable[[Any, str], Channel]] = {
-    "webhooks": Webhook,
+    "webhooks": webhook,
+    "slack": slack,
 }
 
 

@@ -37,8 +37,9 @@ def test_somebody_who_is_woken_reads_what_matters_in_order() -> None:
         "Impact: 1 GPU blocked; held by job 1234 (alice)",
         "Evidence: Xid: 79 (normal: none)",
         "Do now: Drain the node and reboot it.",
-        "https://gpus.example.org/?incident=i-1"
+        "Page: https://gpus.example.org/gpu?cluster=lab&node=n1&gpu=GPU-1"
         "&from=2026-11-20T11%3A30%3A00Z&to=2026-11-20T12%3A34%3A00Z",
+        "Acknowledge: https://gpus.example.org/incidents?incident=i-1",
     ]
 
 
@@ -55,7 +56,7 @@ def test_the_end_says_how_long_it_lasted_and_asks_for_nothing() -> None:
     said = message(noticed(over, Kind.RESOLVED), FOUR_MINUTES + seconds(60), URL)
     assert said.summary == "Resolved after 4 min: GPU fell off the bus: n1 GPU 5"
     assert said.since == "12:00:00 UTC on 20 Nov until 12:04:00 UTC on 20 Nov (4 min)"
-    assert said.action == "Nothing: it is over."
+    assert said.action == "Nothing is left to do."
     assert said.ends_at == FOUR_MINUTES
     assert "to=2026-11-20T12%3A34%3A00Z" in said.link
 
@@ -75,6 +76,16 @@ def test_an_update_and_a_reminder_say_what_they_are() -> None:
     reminder = replace(update, verdict=Verdict.STILL_STANDING)
     later = NOON + timedelta(hours=4)
     assert message(reminder, later, URL).summary.startswith("Still there after 4 h: GPU fell off")
+
+
+def test_what_comes_back_or_gets_worse_says_so() -> None:
+    update = noticed(changed(subject=REAL, label="n1 GPU 5"), Kind.UPDATED)
+    said = [
+        message(replace(update, verdict=verdict), FOUR_MINUTES, URL).summary
+        for verdict in (Verdict.RETURNED, Verdict.WORSE)
+    ]
+    title = "GPU fell off the bus: n1 GPU 5"
+    assert said == [f"Back again: {title}", f"Now critical: {title}"]
 
 
 def test_ten_members_are_listed_and_the_rest_counted() -> None:

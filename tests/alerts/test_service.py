@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Record, RecordKind, Severity, Transition
 from tests.polling import wait_until
-from tests.receiver import OK, SILENT, Answer, Receiver, too_many
+from tests.receiver import OK, RESET, SILENT, Answer, Receiver, too_many
 from tests.servers import ROOT, HubProcess
 
 from .examples import a_transition
@@ -27,9 +28,12 @@ pytestmark = pytest.mark.server
 
 
 class AlertsProcess:
-    """`gpuvigil alert` towards `hub`, with a webhook per receiver; a context manager."""
+    """`gpuvigil alert` towards `hub`, with a channel per receiver; a context manager.
 
-    def __init__(self, hub: HubProcess, directory: Path, **webhooks: Mapping[str, Any]) -> None:
+    A channel is a webhook unless its settings name another `list`.
+    """
+
+    def __init__(self, hub: HubProcess, directory: Path, **channels: Mapping[str, Any]) -> None:
         self.config = directory / "alerts.toml"
         self.log = directory / "alerts.log"
         rows = [
@@ -39,9 +43,9 @@ class AlertsProcess:
             "[alerts]",
             "update_seconds = 0.3",
         ]
-        for name, settings in webhooks.items():
-            rows += ["[[alerts.webhooks]]", f'name = "{name}"']
-            rows += [f"{key} = {value!r}" for key, value in settings.items()]
+        for name, settings in channels.items():
+            rows += [f"[[alerts.{settings.get('list', 'webhooks')}]]", f'name = "{name}"']
+            rows += [f"{key} = {value!r}" for key, value in settings.items() if key != "list"]
         self.config.write_text("\n".join(rows) + "\n", encoding="utf-8")
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -413,18 +417,92 @@ def test_the_pulse_says_how_the_channels_do(
         wait_until("a pulse", lambda: channels() == [channel])
 
 
+@pytest.mark.parametrize("kind", ["webhooks", "slack"])
 def test_the_url_of_a_receiver_is_not_in_the_log(
-    server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path
+    server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path, kind: str
 ) -> None:
-    receiver.answer(Answer(500), Answer(400))
+    receiver.answer(Answer(500, body=b"no /hook/s3cret"), Answer(400, body=b"/hook/s3cret"))
     story = Story(hub)
-    secret = {"url": f"{receiver.url}/s3cret"}
+    secret = {"list": kind, "url": f"{receiver.url}/s3cret"}
     with AlertsProcess(server, tmp_path, **{name(): secret}) as alerts:
         story.tell(Signal.CONFIRMED)
         story.wait_for("dead")
         assert "answered 500" in alerts.said
         assert "s3cret" not in alerts.said
     assert "s3cret" not in str([one.body for one in story.notices()])
+
+
+def test_a_slack_channel_is_told_that_it_began_and_that_it_is_over(
+    server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.answer(Answer(body=b"ok"))
+    story = Story(hub)
+    with AlertsProcess(server, tmp_path, **{name(): to(receiver, list="slack")}):
+        story.tell(Signal.CONFIRMED)
+        receiver.wait_for(1)
+        story.tell(Signal.CLEARED)
+        fired, resolved = [one.payload for one in receiver.wait_for(2)]
+        story.wait_for("sent", "sent")
+    title = "GPU fell off the bus: sim-003 GPU 5"
+    assert fired["text"].startswith(f"[simulated] {title}. Impact: ")
+    assert resolved["text"].startswith("[simulated] Resolved after ")
+    assert title in resolved["text"]
+
+
+def test_a_slack_channel_gets_one_message_a_second(
+    server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path
+) -> None:
+    with AlertsProcess(server, tmp_path, **{name(): to(receiver, list="slack")}):
+        for _ in range(3):
+            Story(hub).tell(Signal.CONFIRMED)
+        came = [one.monotonic for one in receiver.wait_for(3)]
+    assert all(later - earlier >= 0.99 for earlier, later in pairwise(came))
+
+
+def test_what_is_critical_goes_before_what_is_not(
+    server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path
+) -> None:
+    slow = to(receiver, list="slack", minimum_severity="info")
+    severities = [*[Severity.INFO] * 3, Severity.WARNING, Severity.CRITICAL]
+    receiver.answer(Answer(after_seconds=1.0))
+    with AlertsProcess(server, tmp_path, **{name(): slow}):
+        for severity in severities:
+            Story(hub).tell(Signal.CONFIRMED, severity=severity, title=severity.value)
+        got = [one.payload["text"].split(":")[0] for one in receiver.wait_for(5)]
+    # The first may have left before the others came.
+    assert got[1:3] == ["[simulated] critical", "[simulated] warning"]
+
+
+@pytest.mark.parametrize("trouble", [Answer(404, body=b"no_service"), SILENT, RESET, too_many(600)])
+def test_a_slack_channel_in_trouble_costs_a_webhook_nothing(
+    server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path, trouble: Answer
+) -> None:
+    story = Story(hub)
+    with Receiver() as failing:
+        failing.answer(trouble)
+        channels = {
+            name(): to(failing, list="slack", timeout_seconds=0.5),
+            name(): to(receiver),
+        }
+        with AlertsProcess(server, tmp_path, **channels):
+            story.tell(Signal.CONFIRMED)
+            receiver.wait_for(1)
+            failing.wait_for(1)
+            story.tell(Signal.CLEARED)
+            got = receiver.wait_for(2)
+    assert [one.payload["status"] for one in got] == ["firing", "resolved"]
+
+
+def test_a_slack_channel_that_is_mended_is_told_what_stands_then(
+    server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.answer(Answer(404, body=b"no_service"), Answer(body=b"ok"))
+    story = Story(hub)
+    with AlertsProcess(server, tmp_path, **{name(): to(receiver, list="slack")}) as alerts:
+        story.tell(Signal.CONFIRMED)
+        receiver.wait_for_accepted(1)
+        story.wait_for("sent")
+        assert "no_service: the webhook is gone" in alerts.said
 
 
 def test_a_wrong_configuration_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
