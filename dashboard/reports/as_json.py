@@ -1,0 +1,45 @@
+"""The report as JSON, for programs: stable keys, each with its unit in its name."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuvigil.clock import to_text
+
+from .content import Figure, Report
+
+FORMAT = 1  # grows when a key changes its meaning or goes away
+
+
+def json_text(reports: Sequence[Report]) -> str:
+    """One object with a list of reports, one per cluster, never summed."""
+    document = {"format": FORMAT, "reports": [_report(one) for one in reports]}
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _report(report: Report) -> dict[str, Any]:
+    found: dict[str, Any] = _plain(report)
+    found["step_seconds"] = found.pop("step")
+    found["gpu_hours_decimals"] = found.pop("digits")
+    found["figures"] = {one.key: _figure(one) for one in report.figures}
+    found["method"]["definitions"] = dict(report.method.definitions)
+    return found
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    names = ("label", "unit", "value", "low", "high", "change", "note")
+    return {name: getattr(figure, name) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, datetime):
+        return to_text(value)
+    return value.total_seconds() if isinstance(value, timedelta) else value

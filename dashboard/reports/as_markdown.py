@@ -1,0 +1,206 @@
+"""The report as Markdown: eight lines for a chat, then the tables."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from . import words
+from .content import Figure, Report
+from .sayings import coverage_words, made
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&])")
+# What chats make of a plain text: a call for somebody, a link.
+_LIVELY = (("@", "@\u200b"), ("://", ":\u200b//"), ("www.", "www\u200b."))
+
+
+def markdown(reports: Sequence[Report]) -> str:
+    """One part per cluster."""
+    return "\n---\n\n".join("\n".join(_lines(one)) + "\n" for one in reports)
+
+
+def summary(report: Report) -> tuple[str, ...]:
+    """At most eight lines: what to paste into a chat."""
+    by_key = {one.key: one for one in report.figures}
+    first, second = report.verdict
+    lines = [
+        f"**{text(report.title)}**, {text(report.span)}",
+        f"{text(first)} {text(second)}",
+        f"- {_figure(by_key['allocated_percent'], report)}; {_figure(by_key['used_of_allocated_percent'], report)}",
+        f"- {_figure(by_key['idle_held_gpu_hours'], report)}; {_figure(by_key['unavailable_gpu_hours'], report)}",
+        f"- {_figure(by_key['hardware_incidents'], report)}; {_figure(by_key['energy_kwh'], report)}",
+    ]
+    if report.actions:
+        lines.append(f"- First: {text(report.actions[0])}")
+    lines.append(f"- {text(report.comparison)}")
+    return (*lines, f"- {text(coverage_words(report)[0])}")
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield from summary(report)
+    yield ""
+    yield f"{text(words.fleet(report))}."
+    if len(report.actions) > 1:
+        yield from ("", "## Do next", "")
+        yield from (f"{n}. {text(one)}" for n, one in enumerate(report.actions, 1))
+    yield from _days(report)
+    yield from _parts(report)
+    yield from _holders(report)
+    yield from _idle(report)
+    yield from _hardware(report)
+    yield from _method(report)
+
+
+def _figure(one: Figure, report: Report) -> str:
+    changed = words.change(one, report.digits)
+    against = f" ({changed})" if changed else ""
+    return f"{one.label}: **{words.value(one, report.digits)}**{against}"
+
+
+def _days(report: Report) -> Iterator[str]:
+    rows = [
+        (
+            one.day,
+            words.percent(one.allocated_percent),
+            words.percent(one.used_of_allocated_percent),
+            words.hours(one.allocated_gpu_hours, report.digits),
+            words.hours(one.unavailable_gpu_hours, report.digits),
+        )
+        for one in report.days
+    ]
+    heads = (
+        "Day (UTC)",
+        "Allocated",
+        "Used of allocated",
+        "Allocated GPU-h",
+        "Lost to faults GPU-h",
+    )
+    yield from _table("Allocated against used, by day", heads, rows)
+
+
+def _parts(report: Report) -> Iterator[str]:
+    rows = [
+        (
+            one.label,
+            words.hours(one.gpu_hours, report.digits),
+            words.percent(one.percent, 1),
+        )
+        for one in report.parts
+    ]
+    whole = words.hours(report.installed_gpu_hours, report.digits)
+    rows.append(("installed", whole, "100.0 %" if report.installed_gpu_hours else words.NONE))
+    yield from _table("Where the GPU-hours went", ("State", "GPU-hours", "Share"), rows)
+
+
+def _holders(report: Report) -> Iterator[str]:
+    rest = [] if report.holders_rest is None else [report.holders_rest]
+    rows = [
+        (
+            words.holder(one),
+            one.user or "",
+            "" if one.gpus is None else f"{one.gpus:,}",
+            words.hours(one.gpu_hours, report.digits),
+            words.percent(one.used_percent),
+            words.hours(one.zero_gpu_hours, report.digits),
+        )
+        for one in (*report.holders, *rest, report.holders_total)
+    ]
+    heads = ("Holder", "User", "GPUs at once", "GPU-hours", "Used", "At 0 % GPU-h")
+    yield from _table("By holder", heads, rows if report.holders else [], "Nobody held a GPU.")
+
+
+def _idle(report: Report) -> Iterator[str]:
+    rest = [] if report.idle_rest is None else [report.idle_rest]
+    rows = [
+        (
+            one.where,
+            one.holder,
+            one.user,
+            "" if one.since is None else words.at(one.since),
+            "" if one.gpus is None else f"{one.gpus:,}",
+            "" if one.hours is None else words.lasting(one.hours),
+            words.hours(one.gpu_hours, report.digits),
+            "still idle" if one.still else "",
+        )
+        for one in (*report.idle, *rest)
+    ]
+    if rows:
+        total = words.hours(report.idle_gpu_hours, report.digits)
+        rows.append(("all", "", "", "", "", "", total, ""))
+    heads = ("Where", "Holder", "User", "Since (UTC)", "GPUs", "Hours", "GPU-hours", "")
+    yield from _table("Idle and held", heads, rows, "The idle rule found none.")
+
+
+def _hardware(report: Report) -> Iterator[str]:
+    counts = [
+        (
+            one.title,
+            f"{one.incidents:,}",
+            f"{one.gpus:,}",
+            words.lasting(one.hours),
+            f"{one.standing:,}",
+        )
+        for one in report.faults
+    ]
+    heads = ("Fault", "Incidents", "GPUs", "Hours standing", "Standing at the end")
+    yield from _table("Hardware incidents", heads, counts, "None stood in this span.")
+    yield from _troubles(report)
+
+
+def _troubles(report: Report) -> Iterator[str]:
+    rows = [
+        (
+            one.where,
+            one.title,
+            one.severity,
+            words.at(one.since),
+            words.lasting(one.hours) + (" still" if one.standing else ""),
+            f"{one.gpus:,}",
+            one.evidence,
+            one.action,
+            one.acknowledged_by,
+        )
+        for one in report.troubles
+    ]
+    heads = (
+        "Where",
+        "What",
+        "Severity",
+        "Since (UTC)",
+        "Lasted",
+        "GPUs hit",
+        "Evidence",
+        "First action",
+        "Acknowledged by",
+    )
+    more = f" and {report.more_troubles:,} more" if report.more_troubles else ""
+    yield from _table(f"The worst incidents{more}", heads, rows)
+
+
+def _method(report: Report) -> Iterator[str]:
+    yield from ("", "## Method and coverage", "")
+    yield from (f"- {text(one)}" for one in coverage_words(report))
+    yield from (f"- **{text(term)}**: {text(said)}" for term, said in report.method.definitions)
+    yield from (f"- {text(note)}" for note in report.method.notes)
+    yield f"- {text(made(report))}"
+
+
+def _table(
+    heading: str, heads: Sequence[str], rows: Iterable[Sequence[str]], none: str = ""
+) -> Iterator[str]:
+    listed = list(rows)
+    if not listed and not none:
+        return
+    yield from ("", f"## {heading}", "")
+    if not listed:
+        yield none
+        return
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    yield from (f"| {' | '.join(text(cell) for cell in row)} |" for row in listed)
+
+
+def text(value: str) -> str:
+    """Text from outside as itself: no markup, no line of its own, no link, and nobody is called."""
+    plain = _SPECIAL.sub(r"\\\1", " ".join(value.replace(words.GAP, " ").split()))
+    for lively, still in _LIVELY:
+        plain = plain.replace(lively, still)
+    return plain

@@ -1,0 +1,180 @@
+"""What a report says: every number that any output shows, rounded once, so that all agree.
+
+GPU-hours are on one grid (`Report.digits` decimals), shares are percent. `None` is "not measured"
+or "nothing to compare with" and is never shown as 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One of the numbers at the top."""
+
+    key: str  # with its unit: "allocated_percent"
+    label: str
+    unit: str  # "percent", "GPU-hours", "kWh" or "incidents"
+    value: float | None
+    low: float | None = None  # bounds, where too little is known for one number
+    high: float | None = None
+    change: float | None = None  # against the span before; percentage points for shares
+    more_is: str = ""  # "better", "worse" or neither
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One step of the chart; a step of which too little is known is absent."""
+
+    at: datetime
+    allocated_percent: float  # of the GPU-hours whose state was known
+    used_percent: float | None  # of those too, and never more than allocated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hour:
+    """One hour of the week."""
+
+    weekday: int  # Monday is 0
+    hour: int
+    used_percent: float | None  # of known GPU-hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """One calendar day in UTC, or the part of it that lies in the span."""
+
+    day: str  # "2026-11-14"
+    allocated_percent: float | None
+    used_of_allocated_percent: float | None
+    allocated_gpu_hours: float
+    unavailable_gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """What one holder had; the last row of a table may be the rest of them together."""
+
+    holder: str
+    user: str | None
+    command: str | None
+    gpus: int | None  # at once, at most
+    gpu_hours: float
+    used_percent: float | None
+    zero_gpu_hours: float  # at 0 % at that moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleSpell:
+    """GPUs that somebody held and that computed nothing for as long as the idle rule asks."""
+
+    where: str
+    holder: str
+    user: str
+    gpus: int | None
+    since: datetime | None
+    hours: float | None
+    gpu_hours: float
+    still: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultCount:
+    """Hardware incidents of one kind."""
+
+    title: str
+    incidents: int
+    gpus: int
+    hours: float  # standing, added up over its incidents
+    standing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """One hardware incident."""
+
+    where: str
+    title: str
+    severity: str
+    since: datetime
+    hours: float  # within the span
+    standing: bool
+    gpus: int
+    evidence: str
+    action: str
+    acknowledged_by: str
+    mark: int = 0  # its number on the chart; 0 is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The GPU-hours of one state; the parts add up to what was installed."""
+
+    state: str
+    label: str
+    meaning: str
+    gpu_hours: float
+    percent: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """How the numbers came about, and how far they can be trusted."""
+
+    coverage_percent: float | None  # of GPU-hours since counting began
+    quarters: int  # in the span, since counting began
+    quarters_missing: int
+    counted_since: datetime | None  # where counting began within the span
+    definitions: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    excluded_nodes: tuple[str, ...]
+    version: str
+    collector_versions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One cluster and one span."""
+
+    title: str
+    span: str  # in words
+    cluster: str
+    simulated: bool
+    start: datetime
+    end: datetime
+    made_at: datetime
+    gpus: int
+    nodes: int
+    models: Mapping[str, int] = field(default_factory=dict)
+    digits: int
+    verdict: tuple[str, str]
+    actions: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    comparison: str
+    counted_from: datetime  # the start, or where counting began after it
+    grain: str  # "hour"
+    step: timedelta  # the grain as a length
+    points: tuple[Point, ...]
+    hours: tuple[Hour, ...]
+    days: tuple[Day, ...]
+    parts: tuple[Part, ...]
+    installed_gpu_hours: float
+    allocated_gpu_hours: float
+    holders: tuple[Holder, ...]
+    more_holders: int
+    holders_rest: Holder | None
+    holders_total: Holder
+    idle: tuple[IdleSpell, ...]
+    more_idle: int
+    idle_rest: IdleSpell | None
+    idle_gpu_hours: float
+    faults: tuple[FaultCount, ...]
+    troubles: tuple[Trouble, ...]
+    more_troubles: int
+    method: Method
+
+    def figure(self, key: str) -> Figure:
+        """The figure of that key; KeyError when there is none."""
+        return {one.key: one for one in self.figures}[key]

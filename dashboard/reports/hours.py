@@ -1,0 +1,94 @@
+"""Allocated against used over time: for the chart, by day, and by hour of the week."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from gpuvigil.clock import EPOCH
+from gpuvigil.usage import BUCKET, Bucket, Seconds, share_percent
+
+from .content import Day, Hour, Point
+from .counted import Counted
+from .rounding import HOUR, near, rounded, shared
+
+# The finest step that still can be told apart in the chart.
+_GRAINS: tuple[tuple[timedelta, str, timedelta], ...] = (
+    (timedelta(hours=12), "quarter of an hour", BUCKET),
+    (timedelta(days=31), "hour", timedelta(hours=1)),
+)
+# A map of the week from less would show single days as if they were habits.
+LEAST_FOR_WEEK = timedelta(days=3)
+_Key = TypeVar("_Key")
+
+
+def grain(span: timedelta) -> tuple[str, timedelta]:
+    """The step of the chart, in words and as a length."""
+    for longest, word, step in _GRAINS:
+        if span <= longest:
+            return word, step
+    return "day", timedelta(days=1)
+
+
+def points(usage: Counted, step: timedelta) -> tuple[Point, ...]:
+    """A point per step of which at least half is known."""
+    found = _added(usage.buckets, lambda start: EPOCH + (start - EPOCH) // step * step)
+    return tuple(
+        Point(at=at, allocated_percent=allocated, used_percent=used_of_known(seconds))
+        for at, seconds in sorted(found.items())
+        if seconds.known * 2 >= seconds.installed
+        and (allocated := rounded(share_percent(seconds.allocated, seconds.known), 1)) is not None
+    )
+
+
+def used_of_known(seconds: Seconds) -> float | None:
+    """Used, of all known GPU-hours, in percent; where only a part of the allocated ones was
+    measured, the rest counts as used to the same share.
+    """
+    if seconds.measured <= 0:
+        return 0.0 if seconds.known > 0 and seconds.allocated <= 0 else None
+    used = seconds.used / seconds.measured * seconds.allocated
+    return rounded(share_percent(used, seconds.known), 1)
+
+
+def week(usage: Counted) -> tuple[Hour, ...]:
+    """168 hours, Monday 00 first."""
+    found = _added(usage.buckets, lambda start: (start.weekday(), start.hour))
+    return tuple(
+        Hour(
+            weekday=day,
+            hour=hour,
+            used_percent=rounded(used_of_known(found.get((day, hour), Seconds()))),
+        )
+        for day in range(7)
+        for hour in range(24)
+    )
+
+
+def days(usage: Counted, digits: int) -> tuple[Day, ...]:
+    """A row per day in UTC; GPU-hours add up to those of the span."""
+    found = sorted(_added(usage.buckets, lambda start: f"{start:%Y-%m-%d}").items())
+    allocated = _apart([one.allocated for _, one in found], digits)
+    unavailable = _apart([one.unavailable for _, one in found], digits)
+    return tuple(
+        Day(
+            day=day,
+            allocated_percent=rounded(share_percent(seconds.allocated, seconds.known)),
+            used_of_allocated_percent=rounded(share_percent(seconds.used, seconds.measured)),
+            allocated_gpu_hours=allocated[number],
+            unavailable_gpu_hours=unavailable[number],
+        )
+        for number, (day, seconds) in enumerate(found)
+    )
+
+
+def _apart(seconds: list[float], digits: int) -> tuple[float, ...]:
+    hours = [one / HOUR for one in seconds]
+    return shared(hours, near(sum(hours), digits), digits)
+
+
+def _added(buckets: Iterable[Bucket], key: Callable[[datetime], _Key]) -> dict[_Key, Seconds]:
+    found: defaultdict[_Key, Seconds] = defaultdict(Seconds)
+    for bucket in buckets:
+        found[key(bucket.start)] += bucket.seconds
+    return found

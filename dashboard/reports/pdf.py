@@ -1,0 +1,26 @@
+"""The report as PDF, drawn from its HTML; nothing is fetched while that happens."""
+
+from typing import NoReturn
+
+from gpuvigil.errors import ConfigError
+
+
+def pdf(document: str) -> bytes:
+    """The PDF of an HTML report; ConfigError when WeasyPrint or Pango is missing."""
+    try:
+        from weasyprint import HTML  # noqa: PLC0415 - an extra that most reports do not need
+    except (ImportError, OSError) as error:
+        raise ConfigError(
+            "a PDF needs WeasyPrint and Pango: install gpuvigil[pdf] and the system's Pango "
+            f"(apt-get install libpango-1.0-0 libpangoft2-1.0-0): {_reason(error)}"
+        ) from None
+    drawn: bytes = HTML(string=document, url_fetcher=_refuse, base_url=None).write_pdf()
+    return drawn
+
+
+def _refuse(url: str, *_: object, **__: object) -> NoReturn:
+    raise ValueError(f"a report fetches nothing, so not {url}")
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,54 @@
+"""Rounding, done once: what belongs together still adds up afterwards."""
+
+import math
+from collections.abc import Sequence
+
+HOUR = 3600.0
+
+
+def rounded(value: float | None, digits: int = 0) -> float | None:
+    """`value` on the grid; None stays None, and there is no minus zero."""
+    return None if value is None else near(value, digits)
+
+
+def near(value: float, digits: int = 0) -> float:
+    """`value` on the grid of `digits` decimals."""
+    return round(value, digits) + 0.0
+
+
+def down(value: float, digits: int = 0) -> float:
+    """`value` cut to the grid: 99.96 % is not 100 %."""
+    grid = float(10**digits)
+    return math.floor(value * grid + 1e-9) / grid
+
+
+def shared(values: Sequence[float], total: float, digits: int = 0) -> tuple[float, ...]:
+    """`values` on the grid so that they add up to `total`, which is on it and near their sum.
+
+    Each is cut, and those that lost most get a step back: the method of largest remainders.
+    """
+    grid = 10**digits
+    cut = [math.floor(value * grid + 1e-9) for value in values]
+    left = round(total * grid) - sum(cut)
+    order = sorted(range(len(values)), key=lambda i: cut[i] - values[i] * grid)
+    for step in range(max(left, 0)):
+        cut[order[step % len(order)]] += 1
+    for step in range(max(-left, 0)):
+        cut[max(range(len(cut)), key=lambda i: (cut[i], -step))] -= 1
+    return tuple(one / grid + 0.0 for one in cut)
+
+
+def decimals(total_gpu_hours: float) -> int:
+    """How many decimals of a GPU-hour mean something in a report of that many."""
+    if total_gpu_hours >= 5_000:
+        return 0
+    return 1 if total_gpu_hours >= 20 else 2
+
+
+def energy_kwh(joules: float) -> float:
+    """kWh with three or four digits that mean something; from 1,000 on two decimals of a MWh."""
+    kwh = joules / 3.6e6
+    for limit, digits in ((10, 2), (1_000, 1), (100_000, -1)):
+        if kwh < limit:
+            return near(kwh, digits)
+    return near(kwh, -2)

@@ -1,0 +1,122 @@
+"""How the numbers of a report are written for people: the same in every output."""
+
+from datetime import datetime, timedelta, timezone
+
+from gpuvigil.clock import duration
+
+from .content import Figure, Holder, Report
+
+NONE = "–"
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+# From here on kWh are read as MWh; the grid of energies makes that exact.
+_MEGA_FROM = 1_000
+# Between a number and its unit: they stay on one line.
+GAP = "\u00a0"
+
+
+def hours(value: float | None, digits: int) -> str:
+    """GPU-hours without their unit: `19,400` or `12.5`."""
+    return NONE if value is None else f"{value:,.{digits}f}"
+
+
+def percent(value: float | None, digits: int = 0) -> str:
+    """`71 %`."""
+    return NONE if value is None else f"{value:.{digits}f}{GAP}%"
+
+
+def lasting(value: float | None) -> str:
+    """Hours that something lasted: `31.5 h`."""
+    return NONE if value is None else f"{value:,.1f}{GAP}h"
+
+
+def at(moment: datetime | None) -> str:
+    """`Sat 21 Nov 00:10`, in UTC."""
+    if moment is None:
+        return NONE
+    utc = moment.astimezone(timezone.utc)
+    return f"{WEEKDAYS[utc.weekday()]} {utc.day} {utc:%b %H:%M}"
+
+
+def day(moment: datetime) -> str:
+    """`14 Nov 2026`."""
+    utc = moment.astimezone(timezone.utc)
+    return f"{utc.day} {utc:%b %Y}"
+
+
+def span(start: datetime, end: datetime) -> str:
+    """From when to when, in UTC, and how long that is."""
+    if all((one.hour, one.minute, one.second) == (0, 0, 0) for one in (start, end)):
+        last = end - timedelta(days=1)
+        days = f"{day(start)} to {day(last)}" if last > start else day(start)
+        return f"{days} (UTC, {duration(end - start)})"
+    return f"{at(start)} to {at(end)} {end:%Y} (UTC, {duration(end - start)})"
+
+
+def value(figure: Figure, digits: int) -> str:
+    """A figure's value with its unit: one number, or the range in which it lies."""
+    if figure.low is not None and figure.high is not None:
+        return f"{figure.low:.0f}–{figure.high:.0f}{GAP}%"
+    if figure.value is None:
+        return NONE
+    if figure.unit == "percent":
+        return percent(figure.value)
+    if figure.unit == "kWh":
+        return energy(figure.value)
+    if figure.unit == "GPU-hours":
+        return f"{hours(figure.value, digits)}{GAP}GPU-h"
+    return hours(figure.value, 0)
+
+
+def energy(kwh: float) -> str:
+    """`412.5 kWh` or `94.3 MWh`."""
+    if kwh >= _MEGA_FROM:
+        return f"{kwh / 1000:,.{1 if kwh >= 100 * _MEGA_FROM else 2}f}{GAP}MWh"
+    return f"{kwh:,.{1 if kwh >= 10 else 2}f}{GAP}kWh"
+
+
+def change(figure: Figure, digits: int) -> str:
+    """`+3 pts`, `−2,300`, `no change`; empty where there is nothing to compare."""
+    if figure.change is None:
+        return ""
+    if figure.change == 0:
+        return "no change"
+    sign, size = ("+" if figure.change > 0 else "−"), abs(figure.change)
+    if figure.unit == "percent":
+        return f"{sign}{size:.0f} {'pt' if size == 1 else 'pts'}"
+    if figure.unit == "kWh":
+        return f"{sign}{energy(size)}"
+    return f"{sign}{hours(size, digits if figure.unit == 'GPU-hours' else 0)}"
+
+
+def is_good(figure: Figure) -> bool | None:
+    """Whether the change is for the better; None when it is neither."""
+    if not figure.change or not figure.more_is:
+        return None
+    return (figure.change > 0) == (figure.more_is == "better")
+
+
+def holder(one: Holder) -> str:
+    """`job 1042`, or `processes` with their command."""
+    return f"{one.holder} ({one.command})" if one.command else one.holder
+
+
+def fleet(report: Report) -> str:
+    """`1,024 GPUs (H100) in 128 nodes`."""
+    if not report.gpus:
+        return "no GPU"
+    names = sorted(report.models, key=lambda name: (-report.models[name], name))
+    if len(names) == 1:
+        kinds = f" ({names[0]})"
+    else:
+        kinds = f" ({', '.join(f'{report.models[n]:,} {n}' for n in names)})" if names else ""
+    return f"{counted(report.gpus, 'GPU')}{kinds} in {counted(report.nodes, 'node')}"
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 node`, `16 nodes`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def names(found: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
