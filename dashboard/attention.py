@@ -4,12 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpuvigil.clock import duration, moment
-from gpuvigil.lifecycle import COVERED
+from gpuvigil.lifecycle import State
 from gpuvigil.model import Evidence, Incident, Record, Severity, Subject
 from gpuvigil.states import STOPPING
 
-from .past import Past
 from .telling import Told, told_of
 from .words import counted
 
@@ -35,8 +33,8 @@ class Attention:
     evidence: tuple[Evidence, ...]
     covers: tuple[str, ...]
     told: tuple[Told, ...]
+    incident: Incident
     now: str = ""  # how it goes, where that changes by the minute
-    over: str = ""  # when and how it ended; empty while it stands
 
 
 def attention(
@@ -49,8 +47,9 @@ def attention(
 
     Real before simulated. Then by severity, one step higher for what blocks more than 32 GPUs.
     Within a severity GPUs that cannot work come before those that only may suffer, then more GPUs
-    before fewer. Of equals the oldest is first: it has waited longest, the first of a burst is most
-    often its cause, and no entry moves away under the pointer because a new one came.
+    before fewer, and those that nobody has taken before those that somebody has. Of equals the
+    oldest is first: it has waited longest, the first of a burst is most often its cause, and no
+    entry moves away under the pointer because a new one came.
     """
     told: dict[str, list[Record]] = {}
     for notice in notices:
@@ -61,31 +60,15 @@ def attention(
     )
 
 
-def _rank(incident: Incident) -> tuple[bool, int, bool, int, datetime, str]:
+def _rank(incident: Incident) -> tuple[bool, int, bool, int, bool, datetime, str]:
     gpus = incident.impact.gpus
     severity = max(incident.severity.rank - (1 if gpus > WIDE else 0), 0)
     may_work = incident.fault not in STOPPING
-    return incident.simulated, severity, may_work, -gpus, incident.since, incident.id
+    taken = incident.state == State.ACKNOWLEDGED.value
+    return incident.simulated, severity, may_work, -gpus, taken, incident.since, incident.id
 
 
-def from_past(past: Past, now: datetime) -> Attention | None:
-    """An incident that a link leads to, with when and how it ended; None when there is none."""
-    incident = past.incident
-    if incident is None:
-        return None
-    ended_at = incident.resolved_at
-    told = told_of(past.notices, now, over=ended_at is not None)
-    if ended_at is None:
-        return _attention(incident, told, "")
-    covered = past.reason.startswith(COVERED)
-    what = "told with another incident since" if covered else "resolved at"
-    over = f"{what} {moment(ended_at)}, lasted {duration(ended_at - incident.since)}"
-    return _attention(incident, told, over=over + (f": {past.reason}" if past.reason else ""))
-
-
-def _attention(
-    incident: Incident, told: tuple[Told, ...], now: str = "", over: str = ""
-) -> Attention:
+def _attention(incident: Incident, told: tuple[Told, ...], now: str) -> Attention:
     return Attention(
         id=incident.id,
         title=incident.title,
@@ -101,8 +84,8 @@ def _attention(
         evidence=incident.evidence,
         covers=incident.covers,
         told=told,
+        incident=incident,
         now=now,
-        over=over,
     )
 
 

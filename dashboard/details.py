@@ -1,4 +1,4 @@
-"""The panel of one GPU."""
+"""A GPU's identity and its newest numbers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,54 +12,35 @@ from .cluster import Cell
 from .markup import Html, joined, tag
 from .words import measured, title
 
-
-def gpu_details(
-    cell: Cell,
-    row: Mapping[str, Any] | None,
-    identity: GpuIdentity | None,
-    items: Iterable[Attention],
-) -> Html:
-    """One GPU: who it is, who holds it, what stands against it, and every metric with its unit."""
-    facts = [
-        ("State", f"{cell.state.value}: {cell.reason}"),
-        ("Held by", cell.holder or ("nobody" if cell.held is False else "not known")),
-        ("UUID", cell.subject.gpu or ""),
-        *_identity(identity),
-        *((item.severity.value, f"{item.title}: {item.action}") for item in items),
-    ]
-    items = tuple(items)
-    return tag(
-        "section",
-        tag("h2", f"{cell.subject.node} · {cell.label}", *_as_of(row)),
-        tag("dl", *(joined(tag("dt", n), tag("dd", v)) for n, v in facts), class_="facts"),
-        _numbers(cell, row, items),
-        class_="gv-details",
-        aria_label="Selected GPU",
-    )
-
-
 _ABOUT_THE_ROW = frozenset({"up", "index", "unmeasured_reason"})
 
 
-def _numbers(cell: Cell, row: Mapping[str, Any] | None, items: tuple[Attention, ...]) -> Html:
+def numbers(
+    cell: Cell | None, row: Mapping[str, Any] | None, items: Iterable[Attention] = ()
+) -> Html:
     """Every metric; where none was measured, why and since when instead of a list of absences."""
     metrics = [metric for metric in GPU.metrics if metric.name not in _ABOUT_THE_ROW]
+    head = tag("h2", "Newest numbers", tag("small", _as_of(row)))
     if row is None or all(row.get(metric.name) is None for metric in metrics):
-        return tag("p", _nothing_measured(cell, row, items), class_="nothing")
+        why = tag("p", _nothing_measured(cell, row, tuple(items)), class_="nothing")
+        return tag("section", head, why, class_="gv-details")
     rows = (
-        joined(
+        tag(
+            "div",
             tag("dt", title(metric), title=metric.sentence),
             tag("dd", measured(metric, row.get(metric.name))),
         )
         for metric in metrics
     )
-    return tag("dl", *rows, class_="numbers")
+    return tag("section", head, tag("dl", *rows, class_="numbers"), class_="gv-details")
 
 
 def _nothing_measured(
-    cell: Cell, row: Mapping[str, Any] | None, items: tuple[Attention, ...]
+    cell: Cell | None, row: Mapping[str, Any] | None, items: tuple[Attention, ...]
 ) -> str:
     """One sentence; the worst incident says since when, where there is one."""
+    if cell is None:
+        return "Nothing is measured: it is not known now."
     if row is None and cell.state not in {GpuState.UNKNOWN, GpuState.UNAVAILABLE}:
         return "The numbers are on their way."
     reason = (row or {}).get("unmeasured_reason")
@@ -70,21 +51,30 @@ def _nothing_measured(
     return f"Nothing is measured since {moment(worst.since)}: {why} ({worst.title})."
 
 
-def _as_of(row: Mapping[str, Any] | None) -> list[Html]:
+def _as_of(row: Mapping[str, Any] | None) -> str:
     if row is None:
-        return [tag("small", "no data younger than three ticks")]
+        return "no data younger than three ticks"
     reason = row.get("unmeasured_reason")
     why = f", {Unmeasured(reason).text}" if reason in set(Unmeasured) else ""
-    return [tag("small", f"data of {moment(row['at'])}{why}")]
+    return f"data of {moment(row['at'])}{why}"
 
 
-def _identity(identity: GpuIdentity | None) -> list[tuple[str, str]]:
-    if identity is None:
-        return []
-    known = (
-        ("Model", identity.model),
-        ("PCI address", identity.pci_address),
-        ("Serial", identity.serial),
-        ("VBIOS", identity.vbios),
+def identity(known: GpuIdentity | None, uuid: str, driver: str | None) -> Html:
+    """Who a GPU is; what nobody said is left out."""
+    memory = known.memory_total_bytes if known else None
+    facts = (
+        ("Model", known.model if known else ""),
+        ("UUID", uuid),
+        ("PCI address", known.pci_address if known else ""),
+        ("Serial", known.serial if known else ""),
+        ("VBIOS", known.vbios if known else ""),
+        ("Memory", f"{memory / 2**30:,.0f} GiB" if memory else ""),
+        ("Driver", driver or ""),
     )
-    return [(name, value) for name, value in known if value]
+    return described(facts)
+
+
+def described(facts: Iterable[tuple[str, str | None]]) -> Html:
+    """Names with their values; those without a value are left out."""
+    pairs = (joined(tag("dt", name), tag("dd", value)) for name, value in facts if value)
+    return tag("dl", *pairs, class_="gv-facts")

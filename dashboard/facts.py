@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
+
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Allocation, Event, EventKind, Incident, Inventory, Record, RecordKind
 
+from .tables import gpu_table, node_table, port_table
 from .telling import is_failing
-
-Row = Mapping[str, Any]
 
 STANDING_STATES = frozenset(state.value for state in STANDING)
 FOLLOWED = frozenset(
@@ -26,14 +27,14 @@ FOLLOWED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Facts:
     """One moment of the fleet; `now` is the hub's clock when it was asked."""
 
     now: datetime
-    gpus: tuple[Row, ...] = ()  # newest rows of measurement `gpu`: its tags, `at`, some fields
-    ports: tuple[Row, ...] = ()
-    nodes: tuple[Row, ...] = ()
+    gpus: pa.Table = field(default_factory=gpu_table)  # the newest rows
+    ports: pa.Table = field(default_factory=port_table)
+    nodes: pa.Table = field(default_factory=node_table)
     heard: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     inventories: tuple[Inventory, ...] = ()
     allocations: tuple[Allocation, ...] = ()  # those that are open
@@ -45,11 +46,31 @@ class Facts:
     not_back: int = 0
 
 
+def hurries(records: Iterable[Record]) -> bool:
+    """Whether a page should show one of them before its next refresh.
+
+    Signs of life and repeated inventories come all the time in a large fleet.
+    """
+    return any(record.kind not in _PATIENT for record in records)
+
+
+_PATIENT = frozenset({RecordKind.PULSE, RecordKind.INVENTORY})
+
+
+def moves_port(records: Iterable[Record]) -> bool:
+    """Whether one of them says that a port went up or down."""
+    return any(
+        record.kind is RecordKind.EVENT and record.body.get("event") in _PORT_EVENTS
+        for record in records
+    )
+
+
 class Book:
     """The records that pages need, kept up to date by what changed; for one thread at a time."""
 
     def __init__(self) -> None:
         self._kept: dict[RecordKind, dict[str, tuple[float, Any]]] = {kind: {} for kind in FOLLOWED}
+        self._listed: dict[RecordKind, tuple[Any, ...]] = {}
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take new versions; forget what ended, and leave out what a newer version wrote."""
@@ -57,6 +78,7 @@ class Book:
             if record.kind is RecordKind.EVENT and record.body.get("event") not in _PORT_EVENTS:
                 continue
             kept, (name, version) = self._kept[record.kind], _name(record)
+            self._listed.pop(record.kind, None)
             if _is_over(record):
                 kept.pop(name, None)
             elif name not in kept or kept[name][0] <= version:
@@ -67,9 +89,10 @@ class Book:
         for name, (_, notice) in tuple(notices.items()):
             if notice.parent not in incidents and not is_failing(notice):
                 del notices[name]
+                self._listed.pop(RecordKind.NOTICE, None)
 
     def onto(self, facts: Facts) -> Facts:
-        """`facts` with these records."""
+        """`facts` with these records; tuples of records stay the same while the records do."""
         return replace(
             facts,
             inventories=self._all(RecordKind.INVENTORY),
@@ -81,7 +104,10 @@ class Book:
         )
 
     def _all(self, kind: RecordKind) -> tuple[Any, ...]:
-        return tuple(value for _, value in self._kept[kind].values())
+        """The same tuple until one of them changes, so that what follows from it can be kept."""
+        if kind not in self._listed:
+            self._listed[kind] = tuple(value for _, value in self._kept[kind].values())
+        return self._listed[kind]
 
 
 _READERS: Mapping[RecordKind, Callable[[Record], Any]] = {

@@ -2,14 +2,15 @@
 
 import json
 import struct
-from collections.abc import Iterable
 
-from .cluster import Cell, ClusterView
+import numpy as np
+
+from .cluster import ClusterView
+from .gpus import Column
 
 # "Not measured", the largest number of each width.
 NO_BYTE = 0xFF
 NO_SHORT = 0xFFFF
-NO_CELL = 0xFFFFFFFF
 
 
 def encoded(view: ClusterView) -> bytes:
@@ -19,65 +20,48 @@ def encoded(view: ClusterView) -> bytes:
     array per property over all cells: look, utilisation, index, temperature (a byte each), and
     reason, holder and power (two bytes each). Everything is little-endian.
     """
-    cells = view.cells
-    texts = _Texts()
-    reasons = [texts.number(cell.reason) for cell in cells]
-    holders = [texts.number(cell.holder) for cell in cells]
-    header = json.dumps(
-        {
-            "blocks": [
-                [block.label, [[node.name, len(node.cells)] for node in block.nodes]]
-                for block in view.blocks
-            ],
-            "texts": texts.all,
-            "unnumbered": {i: c.subject.gpu for i, c in enumerate(cells) if not _fits(c.index)},
-        },
-        separators=(",", ":"),
+    gpus = view.gpus
+    fits = (gpus.index >= 0) & (gpus.index < NO_BYTE)
+    unnumbered = {number: gpus.uuid[number] for number in np.flatnonzero(~fits).tolist()}
+    # Reasons first: they are few, while the holders may be too many for two bytes.
+    texts = ["", *gpus.reasons, *gpus.holders[1:]]
+    header = (
+        f'{{"blocks":{view.layout.blocks_json},"texts":{_json(texts[:NO_SHORT])}'
+        f',"unnumbered":{_json(unnumbered)}}}'
     ).encode()
-    shorts = [*reasons, *holders, *(_short(cell.power_watts) for cell in cells)]
+    shorts = (
+        _places(gpus.reason + 1),
+        _places(np.where(gpus.holder > 0, gpus.holder + len(gpus.reasons), 0)),
+        _rounded(gpus.power_watts, NO_SHORT),
+    )
     return b"".join(
         [
             struct.pack("<I", len(header)),
             header,
-            bytes(cell.look for cell in cells),
-            bytes(_byte(cell.utilization_percent) for cell in cells),
-            bytes(cell.index if _fits(cell.index) else NO_BYTE for cell in cells),  # type: ignore[misc]
-            bytes(_byte(cell.temperature_celsius) for cell in cells),
-            struct.pack(f"<{len(shorts)}H", *shorts),
+            *(
+                column.astype(np.uint8).tobytes()
+                for column in (
+                    gpus.look,
+                    _rounded(gpus.utilization_percent, NO_BYTE),
+                    np.where(fits, gpus.index, NO_BYTE),
+                    _rounded(gpus.temperature_celsius, NO_BYTE),
+                )
+            ),
+            *(column.astype("<u2").tobytes() for column in shorts),
         ]
     )
 
 
-def with_selection(encoded_map: bytes, cells: Iterable[Cell], selected: Cell | None) -> bytes:
-    """The map with the number of the selected cell in front."""
-    number = NO_CELL
-    if selected is not None:
-        number = next((i for i, c in enumerate(cells) if c.subject == selected.subject), NO_CELL)
-    return struct.pack("<I", number) + encoded_map
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
-class _Texts:
-    """Texts that many cells share, each sent once."""
-
-    def __init__(self) -> None:
-        self.all = [""]
-        self._numbers = {"": 0}
-
-    def number(self, text: str) -> int:
-        """The number of that text; 0, no text, when there are too many for two bytes."""
-        if text not in self._numbers and len(self.all) < NO_SHORT:
-            self._numbers[text] = len(self.all)
-            self.all.append(text)
-        return self._numbers.get(text, 0)
+def _places(places: Column) -> Column:
+    """Places of texts; 0, no text, where there are too many for two bytes."""
+    return np.where(places < NO_SHORT, places, 0)
 
 
-def _fits(index: int | None) -> bool:
-    return index is not None and 0 <= index < NO_BYTE
-
-
-def _byte(value: float | None) -> int:
-    return NO_BYTE if value is None else min(max(round(value), 0), NO_BYTE - 1)
-
-
-def _short(value: float | None) -> int:
-    return NO_SHORT if value is None else min(max(round(value), 0), NO_SHORT - 1)
+def _rounded(values: Column, missing: int) -> Column:
+    """Whole numbers below `missing`, which stands for what was not measured."""
+    measured = np.clip(np.rint(values), 0, missing - 1)
+    return np.where(np.isnan(values), missing, measured)

@@ -1,19 +1,44 @@
-"""The one snapshot of this process, for the scripts that Streamlit runs."""
+"""What all pages of this process share, for the scripts that Streamlit runs."""
 
+from dataclasses import dataclass, field
+
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import Config
+
+from .background import Background
+from .change_feed import ChangeFeed
+from .questions import Questions
 from .snapshot import Snapshot
 
-_installed: list[Snapshot] = []
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """One view of the fleet, and answers to what only some pages ask."""
+
+    snapshot: Snapshot
+    questions: Questions
+    config: Config
+    background: Background = field(default_factory=Background)
+    changes: ChangeFeed = field(default_factory=lambda: ChangeFeed(SystemClock()))
 
 
-def install(snapshot: Snapshot) -> None:
-    """Make this the snapshot that pages draw from."""
-    _installed[:] = [snapshot]
+_installed: list[Shared] = []
+
+
+def install(shared: Shared) -> None:
+    """Make this what pages draw from."""
+    _installed[:] = [shared]
+
+
+def shared() -> Shared:
+    """What pages draw from."""
+    (found,) = _installed
+    return found
 
 
 def current() -> Snapshot:
     """The snapshot that pages draw from."""
-    (snapshot,) = _installed
-    return snapshot
+    return shared().snapshot
 
 
 def refresh_seconds() -> float:

@@ -1,6 +1,15 @@
 """HTML whose every text is escaped: job, user and node names come from strangers."""
 
+import re
 from html import escape
+
+# The browser's sanitiser drops an attribute whole whose value could end a comment or a raw text
+# element: with a space in it the value stays, and is read the same.
+_ENDINGS = re.compile(
+    r"(--!?|])(?=>)"
+    r"|<(?=/(?:style|script|title|xmp|textarea|noscript|iframe|noembed|noframes))",
+    re.IGNORECASE,
+)
 
 
 class Html(str):
@@ -15,7 +24,7 @@ def tag(name: str, *children: str, **attributes: str | None) -> Html:
     `class_` and `aria_label` stand for `class` and `aria-label`; an attribute of None is left out.
     """
     given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_ENDINGS.sub(_spaced, value))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -25,3 +34,7 @@ def tag(name: str, *children: str, **attributes: str | None) -> Html:
 def joined(*children: str) -> Html:
     """Children one after the other, escaped unless they are `Html`."""
     return Html("".join(c if isinstance(c, Html) else escape(c) for c in children))
+
+
+def _spaced(found: re.Match[str]) -> str:
+    return f"{found.group()} "

@@ -1,152 +1,260 @@
-"""Draws the overview: thin glue between the shared snapshot and Streamlit."""
+"""Draws the overview: thin glue between what is shared and Streamlit.
 
-from functools import cache
-from pathlib import Path
-from typing import Any
+What must be fresh sits in two fragments that renew themselves at the pace of the page, the day's
+chart in a slower one.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from datetime import datetime, timedelta
+from typing import TypeVar
 
 import streamlit as st
-from streamlit.components.v2.types import ComponentRenderer
 
-from . import live, panels
-from .attention import Attention, from_past
-from .cluster import Cell, ClusterView
-from .details import gpu_details
-from .fleet_map import with_selection
+from gpuvigil import links
+from gpuvigil.clock import SystemClock, from_text
+from gpuvigil.hub import Hub
+from gpuvigil.model import Incident, RecordKind, Subject
+from gpuvigil.usage import Usage
+from gpuvigil.usage.query import usage
+
+from . import colours, live, map_frame, panels, trend
+from .changes import Change, Happened, changes
+from .cluster import ClusterView
+from .components import component
+from .frame import go, is_fresh, is_wall
 from .markup import joined
-from .place import place
-from .snapshot import Snapshot
+from .place import Place, place
 from .views import FleetView
 
-COMPONENTS = Path(__file__).parent / "components"
+# What is asked of usage stays fresh for so long; the chart looks more often, for a first answer
+# that came late.
+USAGE_SECONDS, TREND_SECONDS = 60.0, 15.0
+PATIENCE_SECONDS = 1.5
+# As many lines as fit beside the chart.
+MOST_CHANGES, MOST_CHANGES_ON_WALL = 9, 7
+CHART_PIXELS, CHART_PIXELS_ON_WALL = 190, 215
 
+_T = TypeVar("_T")
 
-@cache
-def _component(name: str, html: str) -> ComponentRenderer:
-    js = (COMPONENTS / f"{name}.js").read_text(encoding="utf-8")
-    css = (COMPONENTS / f"{name}.css").read_text(encoding="utf-8")
-    return st.components.v2.component(f"gpuvigil.{name}", html=html, css=css, js=js)
+_MAP = (
+    '<div class="map"><div class="bar"><ul class="legend" aria-label="Legend"></ul>'
+    '<div class="metrics" role="radiogroup" aria-label="The map shows"></div></div>'
+    '<div class="plot"><canvas tabindex="0" role="application" aria-roledescription="map">'
+    '</canvas><div class="tip" role="tooltip" hidden></div>'
+    '<div class="live" aria-live="polite"></div></div></div>'
+)
+_ATTENTION = '<div class="attention"><ol></ol><p class="more" hidden></p></div>'
 
 
 def draw() -> None:
-    """The whole page; what is live sits in one fragment that renews itself."""
-    st.html(COMPONENTS / "overview.css")
-    snapshot = live.current()
-    st.fragment(_live, run_every=live.refresh_seconds())(snapshot)
-
-
-def _live(snapshot: Snapshot) -> None:
-    view = snapshot.view(complete="gpu" in st.query_params)
-    found = place(view, st.query_params.to_dict())
-    cluster, selected = found.cluster, found.gpu
-    linked, missing = _linked(snapshot, view)
-    said = panels.notes([*found.unknown, *missing])
-    st.html(joined(panels.header(view, cluster), panels.banners(view.warnings), said))
-    if cluster is None:
-        return
-    _choose_cluster(view, cluster)
-    if cluster.strip.gpus:
-        st.html(panels.strip(cluster.strip))
+    """The whole page."""
+    _follow_old_links()
+    refresh = live.refresh_seconds()
+    st.fragment(_live, run_every=refresh)()
     left, right = st.columns([7, 3], gap="medium")
     with left:
-        if cluster.strip.gpus:
-            _map(view, cluster, selected)
-        if selected is not None:
-            _details(snapshot, view, selected)
-        if cluster.ports:
-            st.html(panels.ports(cluster))
+        st.fragment(_trend, run_every=TREND_SECONDS)()
+        if not is_wall():
+            st.fragment(_ports, run_every=5 * refresh)()
     with right:
-        _attention(view, linked)
-        for other in view.clusters:
-            if other is not cluster:
-                st.html(joined(panels.other_cluster(other), panels.ports(other)))
+        st.fragment(_changes, run_every=refresh)()
+
+
+def _follow_old_links() -> None:
+    """Messages of earlier versions lead here: their GPUs and incidents have pages of their own.
+
+    Only who opens the address is led on: whoever comes back from another page wants to be here, and
+    on the way there Streamlit leaves this path with the other page's query in the history.
+    """
+    if not is_fresh():
+        return
+    asked = st.query_params.to_dict()
+    if incident := asked.get("incident"):
+        go(links.incident_page(incident))
+    if asked.get("node") and asked.get("gpu"):
+        view = live.current().view()
+        found = place(view, asked)
+        if found.gpu is not None:
+            start, end = _window(asked, view.now)
+            go(links.subject_page(found.gpu.subject, start, end))
+
+
+def _window(asked: Mapping[str, str], now: datetime) -> tuple[datetime, datetime]:
+    try:
+        return from_text(asked["from"]), from_text(asked["to"])
+    except (KeyError, ValueError):
+        return now - map_frame.BACK, now
+
+
+def _shown() -> tuple[FleetView, Place]:
+    view = live.current().view()
+    return view, place(view, st.query_params.to_dict())
+
+
+def _live() -> None:
+    view, found = _shown()
+    cluster = found.cluster
+    head = panels.header(view, cluster, SystemClock().now())
+    st.html(joined(head, panels.banners(view.warnings), panels.notes(found.unknown)))
+    if cluster is None:
+        return
+    if not is_wall():
+        _choose_cluster(view, cluster)
+    if cluster.strip.gpus:
+        st.html(_strip(cluster, view.now))
+    with st.container(key="first"):
+        left, right = st.columns([7, 3], gap="medium")
+    with left:
+        if cluster.strip.gpus:
+            _map(view, cluster)
+    with right:
+        _attention(view)
 
 
 def _choose_cluster(view: FleetView, shown: ClusterView) -> None:
     """Clusters are never summed, so one is shown at a time."""
     names = [one.name for one in view.clusters if one.strip.gpus]
     if len(names) > 1:
-        st.segmented_control(
-            "Cluster", names, default=shown.name, key="cluster_choice", on_change=_cluster_chosen
-        )
+        chosen = st.segmented_control("Cluster", names, default=shown.name, key="cluster_choice")
+        if chosen and chosen != shown.name:
+            st.query_params["cluster"] = chosen
+            st.rerun()
 
 
-def _cluster_chosen() -> None:
-    chosen = st.session_state["cluster_choice"]
-    if chosen:
-        st.query_params.from_dict({"cluster": chosen})
+def _strip(cluster: ClusterView, now: datetime) -> str:
+    said = _days.get(cluster.name)
+    if said is None:
+        return panels.strip(cluster.strip)
+    hour = trend.before(said, now, timedelta(hours=1), "1 h ago")
+    day = trend.before(said, now, timedelta(hours=24), "yesterday")
+    return panels.strip(cluster.strip, hour, day)
 
 
-def _map(view: FleetView, cluster: ClusterView, selected: Cell | None) -> None:
-    st.html(panels.legend(cluster.strip))
-    show = _component(
-        "fleet_map",
-        '<div class="map"><canvas tabindex="0" role="application" aria-roledescription="map">'
-        '</canvas><div class="tip" role="tooltip" hidden></div>'
-        '<div class="live" aria-live="polite"></div></div>',
+def _map(view: FleetView, cluster: ClusterView) -> None:
+    show = component("fleet_map", _MAP, "map_data")
+    shows = map_frame.metric(st.query_params.get("metric"))
+    data = map_frame.framed(
+        view.maps[cluster.name], cluster.name, view.now, shows=shows, wall=is_wall()
     )
-    data = with_selection(view.maps[cluster.name], cluster.cells, selected)
-    show(key=f"map-{cluster.name}", data=data, on_pick_change=lambda: _picked(cluster.name))
+    # One key for all clusters: another one's map takes the place of this one at once.
+    show(key="map", data=data, on_metric_change=_metric)
 
 
-def _picked(cluster: str) -> None:
-    pick = st.session_state[f"map-{cluster}"]["pick"]
-    _select({**pick, "cluster": cluster})
+def _metric() -> None:
+    """Keep in the address what the map shows."""
+    st.query_params["metric"] = map_frame.metric(st.session_state["map"]["metric"])
 
 
-def _linked(snapshot: Snapshot, view: FleetView) -> tuple[Attention | None, list[str]]:
-    """The incident of the address when it is not among those that stand, or why there is none."""
-    wanted = st.query_params.get("incident", "")
-    if not wanted or any(item.id == wanted for item in view.attention):
-        return None, []
-    past = snapshot.past(wanted)
-    if past is None:
-        return None, ["The hub has not said yet what became of the link's incident."]
-    item = from_past(past, view.now)
-    return item, [] if item else [f"The link's incident {wanted[:80]!r} is not known to the hub."]
-
-
-def _attention(view: FleetView, linked: Attention | None) -> None:
+def _attention(view: FleetView) -> None:
     st.html(joined(panels.attention_title(view), panels.notes(view.failing_channels)))
-    if not view.attention and linked is None:
+    if not view.attention:
         return
-    show = _component("attention", "<ol></ol>")
-    show(
-        key="attention",
-        data={
-            "items": panels.attention_items(view, linked),
-            "opened": st.query_params.get("incident", ""),
-        },
-        on_incident_change=_incident_opened,
-        on_gpu_change=_incident_gpu,
+    show = component("attention", _ATTENTION)
+    items = panels.attention_items(view)
+    left = len(view.attention) - len(items)
+    data = {"items": items, "left": left, "page": links.INCIDENTS, "wall": is_wall()}
+    show(key="attention", data=data)
+
+
+def _changes() -> None:
+    view, found = _shown()
+    if found.cluster is None:
+        return
+    lines = _changed(view, found.cluster)
+    wall = is_wall()
+    most = MOST_CHANGES_ON_WALL if wall else MOST_CHANGES
+    st.html(panels.changed(lines, most, count_rest=not wall))
+    if not wall:
+        for other in view.clusters:
+            if other is not found.cluster:
+                st.html(joined(panels.other_cluster(other), panels.ports(other)))
+
+
+# What was last made of what happened: it is the same until something happens, or a minute is over.
+_made: dict[str, tuple[Happened, datetime, tuple[Change, ...]]] = {}
+
+
+def _changed(view: FleetView, cluster: ClusterView) -> tuple[Change, ...]:
+    said = _ask("changes", live.shared().changes.advance, live.refresh_seconds(), view)
+    happened = None if said is None else said.get(cluster.name)
+    if happened is None:
+        return ()
+    minute = view.now.replace(second=0, microsecond=0)
+    made = _made.get(cluster.name)
+    if made is None or made[0] is not happened or made[1] != minute:
+        lines = changes(happened, view.now, lambda subject: _name(cluster, subject))
+        made = _made[cluster.name] = happened, minute, lines
+    return made[2]
+
+
+def _name(cluster: ClusterView, subject: Subject) -> str:
+    cell = cluster.find(subject.node, subject.gpu) if subject.gpu else None
+    if cell is not None:
+        return f"{subject.node} {cell.label}"
+    return " ".join(part for part in (subject.node, subject.device or subject.gpu) if part)
+
+
+def _ports() -> None:
+    _, found = _shown()
+    if found.cluster is not None and found.cluster.ports:
+        st.html(panels.ports(found.cluster))
+
+
+def _trend() -> None:
+    view, found = _shown()
+    if found.cluster is None or not found.cluster.strip.gpus:
+        return
+    said = _usage(view, found.cluster.name)
+    if said is None or trend.since(said) is None:
+        st.html(joined(panels.trend_title(None, 0), panels.nothing_counted()))
+        return
+    wall, incidents = is_wall(), _incidents(view, found.cluster.name, said.start)
+    young = trend.since(said) if trend.is_young(said) else None
+    st.html(panels.trend_title(young, len(incidents)))
+    st.echarts_chart(
+        trend.chart(said, incidents, view.now, colours.shown(), letters=16 if wall else 12),
+        height=CHART_PIXELS_ON_WALL if wall else CHART_PIXELS,
+        key="trend",
+        alt=trend.sentence(said, incidents),
     )
 
 
-def _incident_opened() -> None:
-    chosen = st.session_state["attention"]["incident"]
-    if chosen:
-        st.query_params["incident"] = chosen
-    elif "incident" in st.query_params:
-        del st.query_params["incident"]
+# The day of each cluster as its chart last had it: the strip waits for no answer.
+_days: dict[str, Usage] = {}
 
 
-def _incident_gpu() -> None:
-    pick = st.session_state["attention"]["gpu"]
-    if pick:
-        _select(pick)
+def _usage(view: FleetView, cluster: str) -> Usage | None:
+    """The last day's; None while the hub has not said it."""
+
+    def ask(hub: Hub) -> Usage:
+        now = from_text(hub.status()["now"])
+        return usage(hub, cluster, now - trend.SPAN, now, now)
+
+    said = _ask(("usage", cluster, "day"), ask, USAGE_SECONDS, view)
+    if said is not None:
+        _days[cluster] = said
+    return said
 
 
-def _select(pick: dict[str, Any]) -> None:
-    """Put the GPU into the address; picking it once more takes it out."""
-    wanted = {name: str(pick[name]) for name in ("cluster", "node", "gpu")}
-    if all(st.query_params.get(name) == wanted[name] for name in wanted):
-        for name in ("node", "gpu"):
-            del st.query_params[name]
-    else:
-        st.query_params.update(wanted)
+def _incidents(view: FleetView, cluster: str, start: datetime) -> tuple[Incident, ...]:
+    """Those of the cluster that began since then and are worth a line in the chart."""
+
+    def ask(hub: Hub) -> tuple[Incident, ...]:
+        return trend.marked(hub.records(RecordKind.INCIDENT, since=start, limit=2000))
+
+    said = _ask(("incidents", "day"), ask, USAGE_SECONDS, view)
+    return tuple(one for one in said or () if one.subject.cluster == cluster)
 
 
-def _details(snapshot: Snapshot, view: FleetView, cell: Cell) -> None:
-    own = {cell.subject.key, cell.subject.of_node().key}
-    items = [item for item in view.attention if item.subject.key in own]
-    row, identity = snapshot.details(cell.subject), snapshot.identity(cell.subject)
-    st.html(gpu_details(cell, row, identity, items))
+def _ask(
+    key: Hashable, ask: Callable[[Hub], _T], fresh_seconds: float, view: FleetView
+) -> _T | None:
+    """What the hub last said; nobody waits while it is known not to answer."""
+    shared = live.shared()
+    return shared.background.ask(
+        shared.questions,
+        key,
+        ask,
+        fresh_seconds=fresh_seconds,
+        patience_seconds=0.0 if view.warnings else PATIENCE_SECONDS,
+    )

@@ -1,51 +1,48 @@
 """The parts of the overview that are plain HTML."""
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
 from typing import Any
 
+from gpuvigil import links
 from gpuvigil.clock import duration, moment, to_text
 
 from .attention import Attention
+from .changes import Change
 from .cluster import ClusterView, Look, PortView, Strip
 from .markup import Html, joined, tag
+from .ports import PORT_WORDS
+from .trend import Before
 from .views import FleetView
 from .words import counted, percent, speed, watts
 
 MOST_PORTS = 12
-
-LEGEND = (
-    (Look.FAILED, "failed"),
-    (Look.DEGRADED, "degraded"),
-    (Look.IDLE, "held, idle now"),
-    (Look.ACTIVE, "busy 0 to 100 %"),
-    (Look.FREE, "free"),
-    (Look.UNKNOWN, "no data"),
-)
+MOST_ATTENTION = 30
 
 
-def header(view: FleetView, cluster: ClusterView | None) -> Html:
-    """Which cluster this is, how much there is of it, and from when the data are."""
-    left: list[Html] = [tag("h1", "gpuvigil")]
-    amount = ""
+def header(view: FleetView, cluster: ClusterView | None, drawn: datetime) -> Html:
+    """Which cluster this is, how much there is of it, and from when the data are.
+
+    `drawn` is when the page was drawn: a page in a browser sees by it that it is not drawn anew.
+    """
+    name = "No cluster yet" if cluster is None else f"Cluster {cluster.name}"
+    left: list[Html] = [tag("h1", name)]
     if cluster is not None:
-        left.append(tag("span", f"cluster {cluster.name}", class_="cluster"))
-        amount = f"{counted(len(cluster.nodes), 'node')} · {counted(cluster.strip.gpus, 'GPU')} · "
         if cluster.simulated:
             left.append(tag("span", "SIMULATED: no real hardware", class_="simulated"))
+        amount = (
+            f"{counted(len(cluster.layout.nodes), 'node')} · {counted(cluster.strip.gpus, 'GPU')}"
+        )
+        left.append(tag("span", amount, class_="data"))
     at = cluster.rows_at if cluster else view.rows_at
-    return tag(
-        "header",
-        tag("div", *left),
-        tag("div", amount, _data_of(at), class_="data"),
-        class_="gv-head",
-    )
+    right = tag("div", _data_of(at, to_text(drawn)), class_="data")
+    return tag("header", tag("div", *left), right, class_="gv-head")
 
 
-def _data_of(at: datetime | None) -> Html:
+def _data_of(at: datetime | None, drawn: str | None = None) -> Html:
     """Always visible: from when the numbers are."""
     text = "no data yet" if at is None else f"data of {moment(at)}"
-    return tag("time", text, datetime=None if at is None else to_text(at))
+    return tag("time", text, datetime=None if at is None else to_text(at), data_drawn=drawn)
 
 
 def notes(lines: Iterable[str]) -> Html:
@@ -58,34 +55,65 @@ def banners(warnings: Iterable[str]) -> Html:
     return joined(*(tag("div", text, class_="gv-banner", role="alert") for text in warnings))
 
 
-def strip(numbers: Strip) -> Html:
-    """Six numbers; what nobody could measure is a dash with the reason."""
+def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None) -> Html:
+    """Six numbers, each with what it was; what nobody could measure is a dash with the reason."""
     looks = numbers.looks
-    unknown = looks[Look.UNKNOWN]
-    asked = f"{numbers.held:,} of {numbers.known:,} known" + (
-        f", {unknown:,} unknown" if unknown else ""
-    )
+    long = day or hour
+    asked = f"{numbers.held:,} of {numbers.known:,} known"
+    asked += f", {looks[Look.UNKNOWN]:,} unknown" if looks[Look.UNKNOWN] else ""
+    failing = looks[Look.FAILED] + sum(numbers.hung.values())
     tiles = (
-        (
+        _tile(
             "Failing GPUs",
             f"{looks[Look.FAILED]:,}",
             joined(f"of {numbers.gpus:,}", _hung(numbers)),
-            "failed",
-            looks[Look.FAILED] + sum(numbers.hung.values()),
+            _was(hour, lambda was: was.unavailable, "{:.0f}".format),
+            "failed" if failing else "",
         ),
-        (
+        _tile(
             "Degraded",
             f"{looks[Look.DEGRADED]:,}",
             "work, with a fault",
-            "degraded",
-            looks[Look.DEGRADED],
+            "",
+            "degraded" if looks[Look.DEGRADED] else "",
         ),
-        ("GPUs held", percent(numbers.held_percent), asked, "", 0),
-        ("Used of held", percent(numbers.used_percent), "mean utilisation now", "", 0),
-        ("Held, idle now", f"{looks[Look.IDLE]:,}", "at 0 % this moment", "idle", looks[Look.IDLE]),
-        ("Power", _power(numbers), _limit(numbers), "", 0),
+        _tile(
+            "GPUs held",
+            percent(numbers.held_percent),
+            asked,
+            _was(long, lambda was: was.held_percent, "{:.0f} %".format),
+        ),
+        _tile(
+            "Used of held",
+            percent(numbers.used_percent),
+            "mean utilisation now",
+            _was(long, lambda was: was.used_percent, "{:.0f} %".format),
+        ),
+        _tile(
+            "Held, idle now",
+            f"{looks[Look.IDLE]:,}",
+            "at 0 % this moment",
+            _was(hour, lambda was: was.idle, "{:.0f}".format),
+            "idle" if looks[Look.IDLE] else "",
+        ),
+        _tile(
+            "Power",
+            _power(numbers),
+            _limit(numbers),
+            _was(hour, lambda was: was.power_watts, watts),
+        ),
     )
-    return tag("section", *(_tile(*tile) for tile in tiles), class_="gv-strip", aria_label="Status")
+    return tag("section", *tiles, class_="gv-strip", aria_label="Status")
+
+
+def _was(
+    before: Before | None,
+    of: Callable[[Before], float | None],
+    written: Callable[[float], str],
+) -> str:
+    """What the number was; nothing where nobody counted it."""
+    value = None if before is None else of(before)
+    return "" if before is None or value is None else f"{before.ago}: {written(value)}"
 
 
 _HANGS = {"driver_silent": "driver hangs", "gpu_silent": "GPU hangs"}
@@ -103,13 +131,14 @@ def _hung(numbers: Strip) -> Html:
     return tag("strong", f"+ {total:,} unknown: {why}", class_="hung")
 
 
-def _tile(name: str, value: str, below: str, kind: str, alarm: int) -> Html:
+def _tile(name: str, value: str, below: str, was: str, kind: str = "") -> Html:
     return tag(
         "div",
         tag("div", name, class_="name"),
         tag("div", value, class_="value"),
         tag("div", below, class_="below"),
-        class_=f"tile {kind if alarm else ''}".strip(),
+        tag("div", was, class_="before") if was else joined(),
+        class_=f"tile {kind}".strip(),
     )
 
 
@@ -126,27 +155,12 @@ def _limit(numbers: Strip) -> str:
     return f"{share:.0f} % of {watts(numbers.power_limit_watts)}{rest}"
 
 
-def legend(numbers: Strip) -> Html:
-    """What the colours and marks of the map mean, with how many there are."""
-    items = (
-        tag(
-            "li",
-            tag("i", class_=f"swatch {look.name.lower()}", aria_hidden="true"),
-            f"{text} ",
-            tag("b", f"{numbers.looks[look]:,}"),
-        )
-        for look, text in LEGEND
-    )
-    return tag("ul", *items, class_="gv-legend", aria_label="Legend")
-
-
 def ports(cluster: ClusterView) -> Html:
     """The ports of a cluster: all of them where there are few, else those that are not up."""
-    ranked = sorted(cluster.ports, key=lambda port: (_PORT_ORDER[port.word], port.subject))
-    counts = {word: sum(port.word == word for port in ranked) for word in _PORT_ORDER}
-    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    few = len(ranked) <= MOST_PORTS
-    shown = ranked if few else [p for p in ranked if p.word in _TROUBLED][:MOST_PORTS]
+    counts = cluster.ports.counts
+    said = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
+    few = len(cluster.ports) <= MOST_PORTS
+    shown = cluster.ports.first(PORT_WORDS if few else _TROUBLED, MOST_PORTS)
     rest = 0 if few else counts["down"] + counts["unknown"] - len(shown)
     return tag(
         "section",
@@ -157,8 +171,7 @@ def ports(cluster: ClusterView) -> Html:
     )
 
 
-_PORT_ORDER = {"down": 0, "unknown": 1, "up": 2, "never connected": 3}
-_TROUBLED = frozenset({"down", "unknown"})
+_TROUBLED = ("down", "unknown")
 
 
 def _table(shown: Iterable[PortView]) -> Html:
@@ -185,7 +198,9 @@ def other_cluster(cluster: ClusterView) -> Html:
     """A cluster that is not the one on the map, in its own words: nothing of it is in the sums."""
     why = f" ({'; '.join(cluster.drivers)})" if cluster.drivers and not cluster.strip.gpus else ""
     silent = len(cluster.silent_nodes)
-    said = f"{counted(len(cluster.nodes), 'node')}, {counted(cluster.strip.gpus, 'GPU')}{why}"
+    said = (
+        f"{counted(len(cluster.layout.nodes), 'node')}, {counted(cluster.strip.gpus, 'GPU')}{why}"
+    )
     said += f", {silent} silent" if silent else ""
     return tag(
         "section",
@@ -209,41 +224,66 @@ def attention_title(view: FleetView) -> Html:
     return tag("h2", "Needs attention", count, class_="gv-title")
 
 
-def attention_items(view: FleetView, linked: Attention | None = None) -> list[dict[str, Any]]:
-    """The list of incidents as plain values, for the component; first the one of a link."""
-    first = [] if linked is None else [linked]
-    return [_item(item, view) for item in (*first, *view.attention)]
+def attention_items(view: FleetView) -> list[dict[str, Any]]:
+    """The first incidents as plain values, for the component: more fit on no screen."""
+    return [_item(item, view.now) for item in view.attention[:MOST_ATTENTION]]
 
 
-def _item(item: Attention, view: FleetView) -> dict[str, Any]:
+def _item(item: Attention, now: datetime) -> dict[str, Any]:
     state = "" if item.state == "open" else f" · {item.state}"
     state += f": {item.now}" if item.now and state else f" · {item.now}" if item.now else ""
-    lasts = f"{item.impact} · for {duration(view.now - item.since)}{state}"
-    details = [
-        ["Evidence", *(evidence.text for evidence in item.evidence)],
-        ["Since", moment(item.since)],
-        ["Hides", *item.covers],
-        ["Rule from", item.source],
-        ["Subject", item.subject.key],
-        ["Incident", item.id],
-    ]
+    # Cut to minutes, so that an entry does not become another one with every renewal.
+    seen = max(item.since, now.replace(second=0, microsecond=0))
     return {
         "id": item.id,
         "title": item.title,
         "severity": item.severity.value,
         "simulated": item.simulated,
         "label": item.label,
-        "over": item.over,
-        "impact": f"while it stood: {item.impact}" if item.over else lasts,
-        "action": "" if item.over else item.action,
+        "impact": f"{item.impact} · for {duration(now - item.since)}{state}",
+        "action": item.action,
         "told": [f"{told.channel}: {told.text}" for told in item.told]
         or ["no decision yet about telling anybody"],
-        "details": [entry for entry in details if len(entry) > 1 and entry[1]],
-        "gpu": _gpu_link(item),
+        "page": links.incident_page(item.id),
+        "place": links.around(item.subject, item.since, seen),
     }
 
 
-def _gpu_link(item: Attention) -> dict[str, str] | None:
-    if item.subject.gpu is None:
-        return None
-    return {"cluster": item.subject.cluster, "node": item.subject.node, "gpu": item.subject.gpu}
+def changed(lines: Iterable[Change], most: int, *, count_rest: bool = True) -> Html:
+    """The newest `most` of what changed, and how many more there were."""
+    listed = list(lines)
+    items = [
+        tag(
+            "li",
+            tag("time", f"{line.at.astimezone(timezone.utc):%H:%M}", datetime=to_text(line.at)),
+            tag("a", line.text, href=line.href) if line.href else tag("span", line.text),
+            class_=line.tone or None,
+        )
+        for line in listed[:most]
+    ]
+    rest = len(listed) - most
+    return tag(
+        "section",
+        tag("h2", "What changed", tag("small", "last 6 h, UTC")),
+        tag("ol", *items) if items else tag("p", "nothing in the last 6 h", class_="gv-empty"),
+        tag("p", f"and {rest} more before that", class_="gv-empty")
+        if rest > 0 and count_rest
+        else joined(),
+        class_="gv-changes",
+    )
+
+
+def trend_title(young_since: datetime | None, marks: int) -> Html:
+    """What the chart shows, and its colours in words."""
+    title = "Allocated against used" if young_since is None else "Allocated against used so far"
+    span = "last 24 h, UTC" if young_since is None else f"counted since {moment(young_since)}"
+    entries = [("allocated", "allocated"), ("used", "used; the gap is waste")]
+    entries += [("incident", counted(marks, "incident"))] if marks else []
+    key = (tag("li", tag("i", class_=name, aria_hidden="true"), text) for name, text in entries)
+    return tag("div", tag("h2", title, tag("small", span)), tag("ul", *key), class_="gv-key")
+
+
+def nothing_counted() -> Html:
+    """Instead of an empty chart."""
+    text = "Nothing is counted yet: this fills as quarters of an hour pass."
+    return tag("p", text, class_="gv-empty")

@@ -28,7 +28,7 @@ def place(view: FleetView, query: Mapping[str, str]) -> Place:
     if not node:
         said = f"The link names GPU {gpu!r} and no node."
         return Place(cluster=shown, unknown=(said,) if gpu else ())
-    if all(one.name != node for one in shown.nodes):
+    if shown.node(node) is None:
         said = f"The link's node {node!r} is not known in cluster {shown.name}."
         return Place(cluster=shown, unknown=(said,))
     found = shown.find(node, gpu) if gpu else None
@@ -38,4 +38,4 @@ def place(view: FleetView, query: Mapping[str, str]) -> Place:
 
 def _of_node(view: FleetView, node: str) -> str | None:
     """The cluster of a node that a link names without one."""
-    return next((one.name for one in view.clusters for n in one.nodes if n.name == node), None)
+    return next((one.name for one in view.clusters if one.node(node) is not None), None)

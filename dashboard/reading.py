@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpuvigil.clock import from_text
 from gpuvigil.hub import Hub
@@ -13,27 +14,15 @@ from gpuvigil.metrics import GPU, NODE, PORT
 from gpuvigil.model import AllocationState, RecordKind, Subject
 from gpuvigil.store.hub import HubStore
 
-from .facts import STANDING_STATES, Book, Facts, Row
+from .facts import STANDING_STATES, Book, Facts
 from .fleet import ARRIVAL, TICKS_BEFORE_STALE
+from .tables import NODE_FIELDS, PORT_FIELDS, Row
 
-# What the map and the strip need of every GPU; all other metrics are asked for when one is opened.
-CELL_FIELDS = (
-    "up",
-    "unmeasured_reason",
-    "index",
-    "utilization_percent",
-    "compute_processes",
-    "power_watts",
-    "power_limit_watts",
-    "temperature_celsius",
-)
-PORT_FIELDS = ("up", "speed_bits_per_second")
 ALL_FIELDS = tuple(metric.name for metric in GPU.metrics)
 # The most that the hub gives in one answer.
 _MOST_RECORDS = 100_000
 # Whose last change is shown; of the others the book hears when they change.
 PORT_FAULTS = frozenset({"port_down", "port_flapping"})
-NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)[:1]
 
 
 def load(hub: Hub) -> Book:
@@ -54,40 +43,33 @@ def load(hub: Hub) -> Book:
     return book
 
 
-def numbers(hub: Hub, facts: Facts, fields: Collection[str]) -> tuple[Facts, pa.Table]:
-    """`facts` with the newest rows and the hub's time, and the GPUs' rows with `fields`."""
+def numbers(
+    hub: Hub, facts: Facts, fields: Collection[str], before: Facts | None = None
+) -> tuple[Facts, pa.Table]:
+    """`facts` with the newest rows and the hub's time, and the GPUs' rows with `fields`.
+
+    The rows of ports and nodes are those of `before` where it is given.
+    """
     status = hub.status()
     now = from_text(status["now"])
     slowest = max((one.tick_seconds for one in facts.inventories), default=10.0)
     since = now - TICKS_BEFORE_STALE * timedelta(seconds=slowest) - 5 * ARRIVAL
     store = HubStore(hub)
     gpus = store.latest(GPU.name, fields, since)
-    found = replace(
-        facts,
-        now=now,
-        gpus=_rows(gpus, (*GPU.tags, "at", *CELL_FIELDS)),
-        ports=_rows(store.latest(PORT.name, PORT_FIELDS, since)),
-        nodes=_rows(store.latest(NODE.name, NODE_FIELDS, since)),
-        heard=_heard(status),
-    )
+    ports = store.latest(PORT.name, PORT_FIELDS, since) if before is None else before.ports
+    nodes = store.latest(NODE.name, NODE_FIELDS, since) if before is None else before.nodes
+    found = replace(facts, now=now, gpus=gpus, ports=ports, nodes=nodes, heard=_heard(status))
     return found, gpus
 
 
 def row_of(gpus: pa.Table, subject: Subject) -> Row | None:
     """The row of one GPU; None when there is none."""
-    for number, uuid in enumerate(gpus.column("uuid").to_pylist()):
-        if uuid == subject.gpu:
-            row: Row = gpus.slice(number, 1).to_pylist()[0]
-            if (row["cluster"], row["node"]) == (subject.cluster, subject.node):
-                return row
-    return None
-
-
-def _rows(table: pa.Table, columns: Collection[str] = ()) -> tuple[Row, ...]:
-    """The rows as mappings, with times in Python's form."""
-    if columns:
-        table = table.select(list(columns))
-    return tuple(table.to_pylist())
+    named = (("cluster", subject.cluster), ("node", subject.node), ("uuid", subject.gpu))
+    rows = gpus
+    for name, value in named:
+        rows = rows.filter(pc.equal(rows.column(name), pa.scalar(value, pa.string())))
+    found: list[Row] = rows.to_pylist()
+    return found[0] if found else None
 
 
 def _heard(status: Mapping[str, Any]) -> dict[tuple[str, str], datetime]:

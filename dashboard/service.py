@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from streamlit import config as streamlit_config
 from streamlit import file_util
+from streamlit.runtime.pages_manager import PagesManager
 
 from gpuvigil.clock import SystemClock
 from gpuvigil.command import parser, run_service
@@ -30,6 +31,7 @@ from gpuvigil.signin import source_hash
 
 from . import live
 from . import overview as _overview  # noqa: F401 - loaded now: the first visitor does not wait for it
+from .questions import Questions
 from .snapshot import Snapshot
 
 SCRIPT = Path(__file__).parent / "app.py"
@@ -52,12 +54,17 @@ OPTIONS: dict[str, object] = {
     "server.headless": True,
     "server.maxUploadSize": 1,
     "ui.hideTopBar": True,
-    "theme.base": "dark",
-    "theme.backgroundColor": "#0d1117",
-    "theme.secondaryBackgroundColor": "#161b22",
-    "theme.textColor": "#e6edf3",
-    "theme.primaryColor": "#3fb8a8",
-    "theme.borderColor": "#2b3440",
+    # Without a base the browser's own wish decides between the two.
+    "theme.dark.backgroundColor": "#0d1117",
+    "theme.dark.secondaryBackgroundColor": "#161b22",
+    "theme.dark.textColor": "#e6edf3",
+    "theme.dark.primaryColor": "#3fb8a8",
+    "theme.dark.borderColor": "#2b3440",
+    "theme.light.backgroundColor": "#ffffff",
+    "theme.light.secondaryBackgroundColor": "#f6f8fa",
+    "theme.light.textColor": "#1c2733",
+    "theme.light.primaryColor": "#0b6e63",
+    "theme.light.borderColor": "#d0d7de",
     "theme.baseFontSize": 15,
 }
 
@@ -71,9 +78,11 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
     """Start everything, say the port, and wait for `stop`."""
     log = Log("dashboard")
     connect = service_hubs(config.hub)
-    snapshot = Snapshot(connect, SystemClock(), config.analyzer, config.dashboard.refresh_seconds)
+    clock = SystemClock()
+    snapshot = Snapshot(connect, clock, config.analyzer, config.dashboard.refresh_seconds)
     keys = Keys(config.dashboard.secrets_directory, timedelta(hours=config.dashboard.session_hours))
-    live.install(snapshot)
+    questions = Questions(connect, clock)
+    live.install(live.Shared(snapshot=snapshot, questions=questions, config=config))
     with contextlib.closing(_listening(config)) as listener:
         server = _server(config, keys)
         snapshot.start()
@@ -118,6 +127,9 @@ def _server(config: Config, keys: Keys) -> uvicorn.Server:
     for option, value in OPTIONS.items():
         streamlit_config.set_option(option, value)
     streamlit_config.set_option("server.allowedHosts", _allowed_hosts(config))
+    # Else the first page that is asked for after a start would run without the frame of all pages,
+    # as files in a folder of that name once did.
+    PagesManager.uses_pages_directory = False
     app = st.App(SCRIPT, routes=[Route("/healthz", _alive)])
     door = Door(app, keys=keys, clock=SystemClock(), policy=_policy())
     return uvicorn.Server(

@@ -6,7 +6,7 @@ every refresh, draws the view, and sleeps while nobody looks.
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -17,12 +17,13 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.errors import HubError, StoreError
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
-from gpuvigil.model import GpuIdentity, Subject
+from gpuvigil.model import GpuIdentity, Inventory, Subject
 
 from .contact import CatchUp, Line, Trouble, trouble
-from .facts import FOLLOWED, Book, Facts, Row
-from .past import Lookups, Past
-from .reading import ALL_FIELDS, CELL_FIELDS, load, numbers, row_of
+from .facts import FOLLOWED, Book, Facts, hurries, moves_port
+from .fleet import TICKS_BEFORE_STALE, Fleet
+from .reading import ALL_FIELDS, load, numbers, row_of
+from .tables import CELL_FIELDS, Row
 from .views import FleetView, fleet_view
 
 # Nobody looks any more when no page asked for this long.
@@ -36,6 +37,8 @@ DETAILS_SECONDS = 2.0
 # The hub may be this much late with an answer before pages say so.
 REFRESHES_BEFORE_LATE = 3
 LEAST_PATIENCE_SECONDS = 3.0
+# Ports change rarely and are told of at once; their rows are asked for so often at the least.
+PORTS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ class Snapshot:
         self._threads: list[threading.Thread] = []
         self._wake = threading.Event()
         self._book = Book()
+        self._fleet = Fleet()
         self._facts: Facts | None = None
         self._gpus: pa.Table | None = None
         self._drawn: Drawn | None = None
@@ -77,11 +81,14 @@ class Snapshot:
         self._details_at = -DETAILS_SECONDS * 10
         self._numbers_at = -refresh_seconds  # when the hub last gave numbers
         self._facts_at = 0.0  # when it gave those that are shown
+        self._read_last: Facts | None = None
+        self._ports_at = -PORTS_SECONDS  # when their rows were last asked for
+        self._port_moved_at = -PORTS_SECONDS
+        self._silent: frozenset[Subject] = frozenset()
         self._catch_up = CatchUp()
         self._patience = max(REFRESHES_BEFORE_LATE * refresh_seconds, LEAST_PATIENCE_SECONDS)
         self._numbers_line = Line(now, self._patience)
         self._records_line = Line(now, self._patience + POLL_SECONDS)
-        self._lookups = Lookups(clock, self._wake.set)
 
     def start(self) -> None:
         """Start following the hub; it need not be there yet."""
@@ -103,17 +110,15 @@ class Snapshot:
         `complete`: `details` of one of its GPUs will be asked for, so both come from one moment.
         """
         drawn = self._ask(complete)
-        now = self._clock.monotonic()
-        silence = self._silence(self._drawn, now)
-        if silence is None:
-            return drawn.view
-        hub_now = drawn.view.now + timedelta(seconds=now - drawn.at)
-        return replace(drawn.view, warnings=(silence.text(hub_now),))
+        silence = self.silence()
+        return drawn.view if silence is None else replace(drawn.view, warnings=(silence,))
 
-    def past(self, incident: str) -> Past | None:
-        """What the hub knows of an incident that may be over; None while it does not answer."""
-        silent = self._silence(self._drawn, self._clock.monotonic()) is not None
-        return self._lookups.ask(incident, 0.0 if silent else DETAILS_SECONDS)
+    def silence(self) -> str | None:
+        """Why everything is as it was some time ago: the hub is silent; None while it answers."""
+        drawn, now = self._drawn or self._nothing(), self._clock.monotonic()
+        silence = self._silence(self._drawn, now)
+        hub_now = drawn.view.now + timedelta(seconds=now - drawn.at)
+        return None if silence is None else silence.text(hub_now)
 
     def details(self, subject: Subject) -> Row | None:
         """The newest row of a GPU with every metric; None when there is none."""
@@ -124,10 +129,15 @@ class Snapshot:
 
     def identity(self, subject: Subject) -> GpuIdentity | None:
         """What the inventory of its node says of a GPU."""
-        with self._lock:
-            inventories = self._book.onto(Facts(now=self._clock.now())).inventories
-        gpus = [gpu for one in inventories if one.subject == subject.of_node() for gpu in one.gpus]
+        inventory = self.inventories().get(subject.of_node())
+        gpus = inventory.gpus if inventory else ()
         return next((gpu for gpu in gpus if gpu.uuid == subject.gpu), None)
+
+    def inventories(self) -> Mapping[Subject, Inventory]:
+        """What every node said it has, by node; of nodes that are gone too."""
+        with self._lock:
+            found = self._book.onto(Facts(now=self._clock.now())).inventories
+        return {one.subject: one for one in found}
 
     def _ask(self, complete: bool) -> Drawn:
         now = self._clock.monotonic()
@@ -199,6 +209,10 @@ class Snapshot:
                 return sequence
             with self._lock:
                 self._book.apply(changes.records)
+            if moves_port(changes.records):
+                self._port_moved_at = self._clock.monotonic()
+            if not hurries(changes.records):
+                return sequence
         self._wake.set()
         return sequence
 
@@ -216,7 +230,6 @@ class Snapshot:
     def _refresh(self, hub: Hub) -> None:
         try:
             fresh = self._read(hub)
-            self._lookups.answer(hub)
         except (HubError, StoreError) as error:
             fresh = False
             self._lost(self._numbers_line, str(error))
@@ -255,11 +268,27 @@ class Snapshot:
             return False
         with self._lock:
             facts = self._book.onto(Facts(now=self._clock.now()))
-        facts, gpus = numbers(hub, facts, ALL_FIELDS if complete else CELL_FIELDS)
+        before = None if self._ports_due(facts, started) else self._read_last
+        facts, gpus = numbers(hub, facts, ALL_FIELDS if complete else CELL_FIELDS, before)
         self._numbers_at = self._clock.monotonic()
+        self._read_last, self._ports_at = facts, started if before is None else self._ports_at
         if not self._catches_up(facts, self._numbers_at):
             self._facts, self._gpus, self._facts_at = facts, gpus, self._numbers_at
         return True
+
+    def _ports_due(self, facts: Facts, now: float) -> bool:
+        """Whether the rows of ports and nodes may have changed, or would grow too old to believe."""
+        ticks = [one.tick_seconds for one in facts.inventories]
+        if now - self._ports_at >= min([PORTS_SECONDS, *ticks]):
+            return True
+        # The row with a port's new state comes at its node's next tick, after the event.
+        return now - self._port_moved_at <= TICKS_BEFORE_STALE * max(ticks, default=PORTS_SECONDS)
+
+    def _notice_silence(self, view: FleetView) -> None:
+        """A node that is heard again brings its ports back, too."""
+        silent = frozenset(node.subject for one in view.clusters for node in one.silent_nodes)
+        if silent != self._silent:
+            self._silent, self._ports_at = silent, -PORTS_SECONDS
 
     def _catches_up(self, facts: Facts, now: float) -> bool:
         """Whether nodes are silent only because the hub was away: what was before stays then."""
@@ -276,8 +305,10 @@ class Snapshot:
         with self._lock:
             facts = self._book.onto(self._facts)
         now = facts.now + timedelta(seconds=self._clock.monotonic() - self._facts_at)
+        view = fleet_view(facts, self._settings, now, self._fleet)
+        self._notice_silence(view)
         drawn = Drawn(
-            view=fleet_view(facts, self._settings, now),
+            view=view,
             gpus=self._gpus,
             complete=self._gpus is not None and len(self._gpus.column_names) > len(ALL_FIELDS),
             at=self._clock.monotonic(),

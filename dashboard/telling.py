@@ -50,7 +50,9 @@ def _told(channel: str, said: Sequence[Record], now: datetime) -> Told:
     sent = [one for one in said if one.body.get("state") == "sent"]
     last = said[-1]
     if not sent:
-        return Told(channel=channel, text=_unsent(last), sent=False)
+        # What is still to be told counts more than what was decided not to be told after it.
+        waiting = [one for one in said if one.body.get("state") == "due"]
+        return Told(channel=channel, text=_unsent((waiting or [last])[-1]), sent=False)
     text = ", ".join(_sent(one, now) for one in _told_and_end(sent))
     if _order(last) > _order(sent[-1]) and (is_failing(last) or last.body.get("state") == "dead"):
         text += f"; then {_unsent(last)}"

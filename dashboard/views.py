@@ -11,7 +11,7 @@ from .attention import Attention, attention
 from .cluster import ClusterView
 from .facts import Facts
 from .flapping import flapping
-from .fleet import clusters
+from .fleet import Fleet
 from .fleet_map import encoded
 from .telling import failing_channels
 from .words import counted
@@ -42,9 +42,14 @@ class FleetView:
         return found[0] if found else None
 
 
-def fleet_view(facts: Facts, settings: AnalyzerSettings, now: datetime) -> FleetView:
-    """The view of `facts` at `now`; while the hub is away they are of an earlier moment."""
-    views = clusters(facts)
+def fleet_view(
+    facts: Facts, settings: AnalyzerSettings, now: datetime, fleet: Fleet | None = None
+) -> FleetView:
+    """The view of `facts` at `now`; while the hub is away they are of an earlier moment.
+
+    Who draws again and again gives the same `fleet`, which keeps what does not change.
+    """
+    views = (fleet or Fleet()).clusters(facts)
     return FleetView(
         now=now,
         clusters=views,
@@ -61,13 +66,14 @@ def fleet_view(facts: Facts, settings: AnalyzerSettings, now: datetime) -> Fleet
 def _states(
     facts: Facts, views: tuple[ClusterView, ...], settings: AnalyzerSettings, now: datetime
 ) -> dict[str, str]:
-    ports = {port.subject.key: port.word for view in views for port in view.ports}
-    return {
-        one.id: flapping(
-            one, ports.get(one.subject.key), facts.port_events.get(one.subject.key), settings, now
-        )
-        for one in facts.incidents
-    }
+    ports = {view.name: view.ports for view in views}
+    said = {}
+    for one in facts.incidents:
+        listed = ports.get(one.subject.cluster) if one.subject.kind == "port" else None
+        port = listed.of(one.subject) if listed is not None else None
+        last = facts.port_events.get(one.subject.key)
+        said[one.id] = flapping(one, port.word if port else None, last, settings, now)
+    return said
 
 
 def _warnings(
@@ -93,7 +99,7 @@ def _silence(view: ClusterView, now: datetime) -> str:
         for node in silent[:NAMED_NODES]
     )
     rest = f" and {len(silent) - NAMED_NODES} more" if silent[NAMED_NODES:] else ""
-    gpus = sum(len(node.cells) for node in silent)
+    gpus = sum(node.gpu_count for node in silent)
     one = len(silent) == 1
     return (
         f"{len(silent)} node{' has' if one else 's have'} stopped reporting in cluster {view.name}:"

@@ -43,7 +43,12 @@ class HubProcess:
         self._clients: list[Hub] = []
 
     def __enter__(self) -> "HubProcess":
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            # Nobody else would end one that was too slow: it would slow down what comes after it.
+            self.kill()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,7 +68,7 @@ class HubProcess:
                 stdout=log,
                 stderr=log,
             )
-        wait_until("the hub says its address", lambda: address.exists() or not self.running)
+        wait_until("the hub says its address", lambda: address.exists() or not self.running, 40.0)
         assert self.running, self.log.read_text(encoding="utf-8")
         self.url = address.read_text(encoding="utf-8").strip()
         wait_until("the hub is ready", self._ready)

@@ -1,5 +1,5 @@
-// "Needs attention": incidents as a list of buttons that open in place.
-// Every text is set as textContent: titles and names come from strangers.
+// "Needs attention": incidents first things first, each a link to its whole story and one to its
+// subject. Every text is set as textContent: titles and names come from strangers.
 
 function element(tag, name, text) {
   const made = document.createElement(tag);
@@ -8,66 +8,90 @@ function element(tag, name, text) {
   return made;
 }
 
-function head(item) {
-  const line = element("span", "line");
-  if (item.over) line.append(element("span", "severity over", "over"));
+function link(name, text, href) {
+  const made = element("a", name, text);
+  made.href = href;
+  return made;
+}
+
+function row(item) {
+  const entry = element("li", item.severity), line = element("div", "line");
+  entry.dataset.incident = item.id;
   line.append(element("span", `severity ${item.severity}`, item.severity));
   if (item.simulated) line.append(element("span", "simulated", "simulated"));
-  line.append(element("strong", "", item.title), element("span", "where", item.label));
-  const parts = [line, element("span", "sub", item.impact)];
-  if (item.over) parts.splice(1, 0, element("span", "ended", item.over));
-  return parts;
-}
-
-function pairs(rows) {
-  const list = element("dl");
-  for (const [name, ...values] of rows) {
-    list.append(element("dt", "", name));
-    for (const value of values) list.append(element("dd", "", value));
-  }
-  return list;
-}
-
-function body(item, open) {
-  const box = element("div", "body");
-  box.append(pairs(item.details));
-  if (item.gpu) {
-    const link = element("button", "gpu", `Show ${item.label} on the map`);
-    link.onclick = () => open("gpu", item.gpu);
-    box.append(link);
-  }
-  return box;
-}
-
-function row(item, opened, open) {
-  const entry = element("li", item.over ? "over" : item.severity);
-  entry.dataset.incident = item.id;
-  const button = element("button", "head");
-  button.setAttribute("aria-expanded", String(opened));
-  button.append(...head(item));
-  button.onclick = () => open("incident", opened ? "" : item.id);
+  line.append(link("title", item.title, item.page), link("where", item.label, item.place));
   const told = element("div", "told");
   for (const text of item.told) told.append(element("div", "", text));
-  entry.append(button, element("div", "action", item.action), told);
-  if (opened) entry.append(body(item, open));
+  entry.append(line, element("div", "sub", item.impact), element("div", "action", item.action), told);
   return entry;
 }
 
+class Attention {
+  constructor(root) {
+    this.root = root;
+    this.list = root.querySelector("ol");
+    this.more = root.querySelector(".more");
+    this.fit = () => requestAnimationFrame(() => this.room());
+  }
+
+  watch() {
+    window.addEventListener("resize", this.fit);
+  }
+
+  end() {
+    window.removeEventListener("resize", this.fit);
+  }
+
+  update({ items, left, page, wall }) {
+    this.items = items;
+    this.left = left;
+    this.page = page;
+    this.root.classList.toggle("wall", wall);
+    const kept = new Map([...this.list.children].map((entry) => [entry.dataset.incident, entry]));
+    const fresh = items.map((item) => {
+      const said = JSON.stringify(item), old = kept.get(item.id);
+      // An entry that says the same as before stays as it is, with its focus and selected text.
+      if (old?.said === said) return old;
+      const made = row(item);
+      made.said = said;
+      // One that only says how long it lasts by now keeps the focus of who stands on it.
+      const at = old ? [...old.querySelectorAll("a")].indexOf(this.list.getRootNode().activeElement) : -1;
+      made.focusAt = at;
+      return made;
+    });
+    this.list.replaceChildren(...fresh);
+    for (const entry of fresh) {
+      if (entry.focusAt >= 0) entry.querySelectorAll("a")[entry.focusAt].focus();
+      entry.focusAt = -1;
+    }
+    this.room();
+  }
+
+  // As many as fit beside the map; the others are counted, and one click away.
+  room() {
+    const style = getComputedStyle(this.root);
+    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
+    const below = parseFloat(style.getPropertyValue("--list-below"));
+    const scrolled = document.querySelector(".stMain")?.scrollTop ?? 0;
+    const top = this.list.getBoundingClientRect().top + scrolled;
+    const most = Number.isNaN(below) ? Infinity : Math.max(window.innerHeight - top - below * rem, 200);
+    const entries = [...this.list.children];
+    for (const entry of entries) entry.hidden = false;
+    // All places are read before anything is hidden: one layout, however many there are.
+    const start = this.list.getBoundingClientRect().top;
+    const ends = entries.map((entry) => entry.getBoundingClientRect().bottom - start);
+    const shown = Math.max(ends.filter((end) => end <= most).length, Math.min(entries.length, 1));
+    entries.forEach((entry, number) => (entry.hidden = number >= shown));
+    const rest = entries.length - shown + this.left;
+    this.more.hidden = rest === 0;
+    this.more.replaceChildren(link("", `and ${rest.toLocaleString("en")} more`, this.page));
+  }
+}
+
 export default function (component) {
-  const root = component.parentElement.querySelector("ol");
-  const { items, opened } = component.data;
-  const open = (kind, value) => component.setTriggerValue(kind, value);
-  const kept = new Map([...root.children].map((entry) => [entry.dataset.incident, entry]));
-  const focused = root.getRootNode().activeElement?.closest?.("li")?.dataset.incident;
-  root.replaceChildren(...items.map((item) => {
-    const text = JSON.stringify([item, opened === item.id]);
-    const old = kept.get(item.id);
-    // An entry that says the same as before stays as it is, with its focus and selected text.
-    if (old?.said === text) return old;
-    const fresh = row(item, opened === item.id, open);
-    fresh.said = text;
-    return fresh;
-  }));
-  if (focused !== undefined && root.getRootNode().activeElement === null)
-    [...root.children].find((e) => e.dataset.incident === focused)?.querySelector(".head").focus();
+  const root = component.parentElement.querySelector(".attention");
+  root.attention ??= new Attention(root);
+  root.attention.watch();
+  root.attention.update(component.data);
+  return () => root.attention.end();
 }

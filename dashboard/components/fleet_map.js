@@ -1,79 +1,26 @@
-// The fleet map: one cell per GPU on a canvas. Data: dashboard/fleet_map.py.
+// The fleet map: one cell per GPU on a canvas, its legend and what it shows. Follows map_data.js.
 // Labels come from strangers: they are only ever drawn or set as textContent, never as HTML.
 
 const NAMES = ["free", "busy", "held, idle now", "degraded", "FAILED", "no data"];
-const [FREE, ACTIVE, IDLE, DEGRADED, FAILED, UNKNOWN] = [0, 1, 2, 3, 4, 5];
+const LEGEND = [
+  [FAILED, "failed"], [DEGRADED, "degraded"], [IDLE, "held, idle now"], [ACTIVE, "busy 0 to 100 %"],
+  [FREE, "free"], [UNKNOWN, "no data"],
+];
+const ALWAYS = [FAILED, DEGRADED, UNKNOWN];
 const MARKS = { [IDLE]: "0", [DEGRADED]: "!", [FAILED]: "✕", [UNKNOWN]: "?" };
-const FILLS = { [FREE]: "#242c37", [IDLE]: "#b07cf0", [DEGRADED]: "#f0a048", [FAILED]: "#e5484d" };
-const NO_BYTE = 0xff, NO_SHORT = 0xffff, NO_CELL = 0xffffffff;
+const KINDS = { [FREE]: "free", [ACTIVE]: "active", [IDLE]: "idle", [DEGRADED]: "degraded", [FAILED]: "failed", [UNKNOWN]: "unknown" };
 const FONT = '"Source Sans", system-ui, sans-serif';
-const LABEL = 17, SIDE = 64, LARGEST_CELL = 72, DOT_BELOW = 6;
 
-// Busy is calm: dark to muted teal, so that only what needs a person is bright.
-const RAMP = Array.from({ length: 101 }, (_, p) => {
-  const mix = (a, b) => Math.round(a + ((b - a) * p) / 100);
-  return `rgb(${mix(18, 38)},${mix(62, 140)},${mix(66, 124)})`;
-});
-
-function read(data) {
-  const bytes = data.slice();
-  const view = new DataView(bytes.buffer);
-  const length = view.getUint32(4, true);
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
-  const nodes = header.blocks.flatMap(([, nodes]) => nodes);
-  const count = nodes.reduce((sum, [, gpus]) => sum + gpus, 0);
-  let at = 8 + length;
-  const take = (width) => bytes.buffer.slice(at, (at += width * count));
-  const short = () => {
-    const raw = new DataView(take(2));
-    return Uint16Array.from({ length: count }, (_, i) => raw.getUint16(2 * i, true));
-  };
-  const fleet = {
-    ...header, count, selected: view.getUint32(0, true),
-    look: new Uint8Array(take(1)), util: new Uint8Array(take(1)),
-    index: new Uint8Array(take(1)), temp: new Uint8Array(take(1)),
-    reason: short(), holder: short(), power: short(),
-  };
-  fleet.node = nodes.flatMap(([name, gpus]) => Array(gpus).fill(name));
-  return fleet;
+function element(tag, name, text) {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  if (text !== undefined) made.textContent = text;
+  return made;
 }
 
-// Blocks as rows of cells: a node of its own may fold into two rows, a rack has a row per node.
-function folded(blocks, fold) {
-  let start = 0;
-  const shaped = blocks.map(([label, nodes]) => {
-    const rows = [];
-    for (const [name, gpus] of nodes) {
-      const wide = nodes.length === 1 ? Math.ceil(gpus / fold) : Math.min(gpus, 16);
-      for (let i = 0; i < gpus; i += wide) rows.push([start + i, Math.min(wide, gpus - i), i ? "" : name]);
-      start += gpus;
-    }
-    return { label, rows, several: nodes.length > 1 };
-  });
-  const most = (size) => shaped.reduce((max, block) => Math.max(max, size(block)), 1);
-  return { shaped, several: shaped.some((b) => b.several), wide: most((b) => Math.max(...b.rows.map(([, n]) => n))), high: most((b) => b.rows.length) };
-}
-
-// The largest cells with which everything fits into the height; wider than high where there is room.
-function layout(blocks, width, height) {
-  let best = null;
-  for (const fold of [1, 2]) {
-    const { shaped, several, wide, high } = folded(blocks, fold);
-    for (let cell = LARGEST_CELL; cell >= 1; cell -= cell > 8 ? 1 : 0.5) {
-      const label = wide * cell >= 40 ? LABEL : 0;
-      const gap = cell >= DOT_BELOW ? 10 : 2;
-      const side = several && cell >= 14 ? SIDE : 0;
-      const columns = Math.min(Math.floor((width + gap) / (side + wide * cell + gap)), shaped.length);
-      const lines = Math.ceil(shaped.length / Math.max(columns, 1));
-      const total = lines * (high * cell + label + gap) - gap;
-      if (columns < 1 || (total > height && cell > 1)) continue;
-      const stretched = Math.min(((width + gap) / columns - gap - side) / wide, cell * 1.7);
-      if (!best || cell * stretched > best.cell * best.broad)
-        best = { shaped, wide, high, cell, broad: stretched, label, side, gap, columns, total };
-      break;
-    }
-  }
-  return best;
+// A browser works out its styles anew whenever a font is set, be it the same: a thousand times a picture.
+function write(pen, font) {
+  if (pen.written !== font) pen.font = pen.written = font;
 }
 
 class FleetMap {
@@ -82,13 +29,16 @@ class FleetMap {
     this.canvas = root.querySelector("canvas");
     this.tip = root.querySelector(".tip");
     this.live = root.querySelector(".live");
+    this.legend = root.querySelector(".legend");
+    this.palette = new Palette(root);
     this.current = -1;
     this.focused = false;
-    new ResizeObserver(() => this.draw()).observe(root);
+    this.metric = "state";
+    this.switch(root.querySelector(".metrics"));
     const canvas = this.canvas;
-    canvas.addEventListener("mousemove", (e) => this.point(this.at(e.offsetX, e.offsetY)));
+    canvas.addEventListener("mousemove", (e) => this.point(this.at(e.offsetX, e.offsetY), false, this.nodeAt(e.offsetX, e.offsetY)));
     canvas.addEventListener("mouseleave", () => this.point(-1));
-    canvas.addEventListener("click", (e) => this.choose(this.at(e.offsetX, e.offsetY)));
+    canvas.addEventListener("click", (e) => this.choose(this.at(e.offsetX, e.offsetY), this.nodeAt(e.offsetX, e.offsetY)));
     canvas.addEventListener("keydown", (e) => this.key(e));
     canvas.addEventListener("focus", () => {
       this.focused = canvas.matches(":focus-visible");
@@ -97,32 +47,118 @@ class FleetMap {
     canvas.addEventListener("blur", () => { this.focused = false; this.point(-1); });
   }
 
+  watch() {
+    if (this.sizes) return;
+    this.redraw = () => requestAnimationFrame(() => this.draw());
+    this.sizes = new ResizeObserver(this.redraw);
+    this.sizes.observe(this.root);
+    this.scheme = matchMedia("(prefers-color-scheme: dark)");
+    this.scheme.addEventListener("change", this.redraw);
+    window.addEventListener("resize", this.redraw);
+  }
+
+  end() {
+    this.sizes?.disconnect();
+    this.sizes = null;
+    this.scheme.removeEventListener("change", this.redraw);
+    window.removeEventListener("resize", this.redraw);
+  }
+
+  switch(group) {
+    for (const [key, { name }] of Object.entries(METRICS)) {
+      const label = element("label", "", name), choice = element("input");
+      Object.assign(choice, { type: "radio", name: "metric", value: key });
+      choice.addEventListener("change", () => this.change(key));
+      label.prepend(choice);
+      group.append(label);
+    }
+    this.choices = [...group.querySelectorAll("input")];
+  }
+
+  change(metric) {
+    this.asked = metric;
+    this.show(metric);
+    this.draw();
+    this.tell(metric);
+  }
+
+  show(metric) {
+    this.metric = metric in METRICS ? metric : "state";
+    for (const choice of this.choices) choice.checked = choice.value === this.metric;
+  }
+
   update(data) {
     const before = this.fleet?.look[this.current];
     this.fleet = read(data);
+    this.root.classList.toggle("wall", this.fleet.frame.wall);
+    const said = this.fleet.frame.metric;
+    // An answer that was on its way when a person chose still has the metric from before.
+    if (this.asked === undefined || this.asked === said) {
+      this.asked = undefined;
+      this.show(said);
+    }
     if (this.current >= this.fleet.count) this.current = -1;
     this.draw();
     // Who listens hears of a change of state, not of every number that moves.
     if (this.current >= 0)
-      this.show(this.current, this.focused && before !== this.fleet.look[this.current]);
+      this.describe(this.current, this.focused && before !== this.fleet.look[this.current]);
+  }
+
+  // What is left of the window below the map's upper edge, less what stands under it.
+  space() {
+    const page = document.querySelector(".stMain"), style = getComputedStyle(this.root);
+    const top = this.canvas.getBoundingClientRect().top + (page?.scrollTop ?? 0);
+    const below = parseFloat(style.getPropertyValue("--map-below")) || 0;
+    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
+    return Math.max(240, window.innerHeight - top - below * rem);
   }
 
   draw() {
-    const { fleet, canvas, root } = this;
-    const width = root.clientWidth;
-    if (!fleet || !width) return;
-    const space = Math.max(260, Math.min(window.innerHeight * 0.6, window.innerHeight - 330));
-    const plan = layout(fleet.blocks, width, space);
+    const { fleet, canvas } = this;
+    if (!fleet || !this.root.clientWidth) return;
+    this.palette.renew();
+    this.count();
+    const width = this.root.clientWidth;
+    this.large = fleet.frame.wall ? 1.3 : 1;
+    const plan = layout(fleet.blocks, width, this.space(), this.large);
     const height = Math.max(plan.total, 20), ratio = window.devicePixelRatio || 1;
     canvas.style.height = `${height}px`;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
     const pen = canvas.getContext("2d");
+    pen.written = "";
     pen.scale(ratio, ratio);
     this.place(plan, pen);
-    this.paint(plan, pen);
+    this.paint(pen);
     canvas.dataset.cells = fleet.count;
     canvas.setAttribute("aria-label", this.summary());
+  }
+
+  // The legend: what the colours and marks mean now, and how many there are of each.
+  count() {
+    const { fleet, metric } = this, counts = Array(6).fill(0);
+    for (const look of fleet.look) counts[look]++;
+    this.counts = counts;
+    const { unit, of, ends } = METRICS[metric];
+    const shown = LEGEND.filter(([look]) => !of || ALWAYS.includes(look));
+    const items = shown.map(([look, text]) => [KINDS[look], MARKS[look] ?? "", text, counts[look]]);
+    if (of) {
+      this.ends = ends(fleet);
+      let missing = 0;
+      for (let i = 0; i < fleet.count; i++) missing += of(fleet, i) < 0 && fleet.look[i] !== UNKNOWN;
+      items.unshift(["ramp", "", this.ends.map((end) => `${end} ${unit}`)]);
+      items.push(["hatched", "", "not measured", missing]);
+    }
+    const said = JSON.stringify([metric, items]);
+    if (said === this.said) return;
+    this.said = said;
+    this.legend.replaceChildren(...items.map(([kind, mark, text, count]) => {
+      const item = element("li"), swatch = element("i", `swatch ${kind}`, kind === "idle" ? "" : mark);
+      swatch.setAttribute("aria-hidden", "true");
+      if (kind === "ramp") item.append(fleet.frame.wall ? element("b", "", METRICS[metric].name) : "", text[0], swatch, text[1]);
+      else item.append(swatch, `${text} `, element("b", "", count.toLocaleString("en")));
+      return item;
+    }));
   }
 
   place(plan, pen) {
@@ -131,17 +167,14 @@ class FleetMap {
     [this.x, this.y] = [new Float32Array(many), new Float32Array(many)];
     this.size = [broad, cell];
     this.rows = [];
-    pen.font = `12px ${FONT}`;
+    this.names = [];
     pen.textBaseline = "alphabetic";
     shaped.forEach((block, number) => {
       const left = (number % columns) * (side + wide * broad + gap) + side;
       const top = Math.floor(number / columns) * (high * cell + label + gap) + label;
-      if (label) {
-        pen.fillStyle = "#93a1b0";
-        pen.fillText(block.label, left, top - 5, wide * broad);
-      }
+      if (label) this.title(pen, block, left, top, wide * broad, label);
       block.rows.forEach(([start, count, name], row) => {
-        if (side) this.name(pen, name, left, top + (row + 0.5) * cell);
+        if (side && name) this.name(pen, name, left, top + row * cell, side, cell);
         this.rows.push([left, top + row * cell, start, count]);
         for (let i = 0; i < count; i++) {
           this.x[start + i] = left + i * broad;
@@ -151,49 +184,82 @@ class FleetMap {
     });
   }
 
-  name(pen, text, right, middle) {
-    pen.fillStyle = "#93a1b0";
+  title(pen, block, left, top, width, height) {
+    const node = block.several ? null : block.rows[0]?.[2];
+    if (node) this.names.push([left, top - height, Math.min(width, SIDE * 2), height, node]);
+    write(pen, `${Math.round(12 * this.large)}px ${FONT}`);
+    pen.fillStyle = node && node === this.over ? this.palette.link : this.palette.muted;
+    pen.fillText(block.label, left, top - 5, width);
+  }
+
+  name(pen, text, right, top, width, height) {
+    this.names.push([right - width, top, width, height, text]);
+    write(pen, `${Math.round(12 * this.large)}px ${FONT}`);
+    pen.fillStyle = text === this.over ? this.palette.link : this.palette.muted;
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    pen.fillText(text, right - 6, middle, SIDE - 6);
+    pen.fillText(text, right - 6, top + height / 2, width - 6);
     pen.textAlign = "start";
     pen.textBaseline = "alphabetic";
   }
 
-  paint(plan, pen) {
-    const { fleet } = this, [broad, cell] = this.size;
+  paint(pen) {
+    const { fleet, palette } = this, [broad, cell] = this.size;
     const line = cell >= 14 ? 2 : cell >= DOT_BELOW ? 1 : 0;
+    const [w, h] = [broad - line, cell - line];
     for (let i = 0; i < fleet.count; i++) {
       const look = fleet.look[i], x = this.x[i], y = this.y[i];
-      const [w, h] = [broad - line, cell - line];
-      if (look === UNKNOWN) {
-        pen.fillStyle = "#000";
-        pen.fillRect(x, y, w, h);
-        if (cell >= DOT_BELOW) this.outline(pen, x, y, w, h, "#8391a1", 1);
-      } else {
-        pen.fillStyle = look === ACTIVE ? RAMP[Math.min(fleet.util[i], 100)] : FILLS[look];
-        pen.fillRect(x, y, w, h);
-      }
-      if (cell >= 16) this.mark(pen, i, look, x + w / 2, y + h / 2);
+      const [fill, edge, level] = this.colour(pen, i, look);
+      pen.fillStyle = fill;
+      pen.fillRect(x, y, w, h);
+      if (edge && cell >= DOT_BELOW) this.outline(pen, x, y, w, h, edge, 1);
+      // What needs a person is marked as long as a mark can be read; colour alone says nothing.
+      if (Math.min(broad, cell) >= (ALWAYS.includes(look) ? 9 : 14)) this.mark(pen, i, look, level, x + w / 2, y + h / 2);
     }
     // Exceptions last, so that nothing covers them; as dots where a cell is too small to be seen.
     for (let i = 0; i < fleet.count; i++) {
       const look = fleet.look[i];
       if (look !== FAILED && look !== DEGRADED) continue;
-      if (cell < DOT_BELOW) this.dot(pen, i, look);
-      else if (look === FAILED)
-        this.outline(pen, this.x[i], this.y[i], broad - line, cell - line, "#fff", cell >= 14 ? 2 : 1);
+      const edge = palette[`${KINDS[look]}-edge`], thick = cell >= 14 ? 2 : 1;
+      if (Math.min(broad, cell) < 8) this.dot(pen, i, look);
+      else if (look === FAILED) this.outline(pen, this.x[i], this.y[i], w, h, edge, thick);
+      else if (this.metric !== "state") this.outline(pen, this.x[i], this.y[i], w, h, palette.degraded, thick + 1);
     }
-    if (fleet.selected !== NO_CELL && fleet.selected < fleet.count) this.ring(pen, fleet.selected, "#58d5c4");
-    if (this.focused && this.current >= 0) this.ring(pen, this.current, "#fff");
+    if (this.focused && this.current >= 0) this.ring(pen, this.current);
   }
 
-  mark(pen, i, look, x, y) {
-    const busy = look === ACTIVE && this.size[1] >= 24 && this.fleet.util[i] !== NO_BYTE;
-    const text = busy ? String(this.fleet.util[i]) : MARKS[look];
+  // Its fill, its outline, and how far up its scale it is (0 to 100); -1 where it has no number.
+  colour(pen, i, look) {
+    const { fleet, palette, metric } = this;
+    if (look === UNKNOWN) return [palette.unknown, palette["unknown-line"], -1];
+    if (look === FAILED) return [palette.failed, "", -1];
+    const { of } = METRICS[metric];
+    if (!of && look !== ACTIVE) return [palette[KINDS[look]], "", -1];
+    if (!of) {
+      const used = Math.min(fleet.util[i], 100);
+      return [palette.busy[used], "", fleet.util[i] === NO_BYTE ? -1 : used];
+    }
+    const value = of(fleet, i), [low, high] = this.ends;
+    if (value < 0) return [palette.hatched(pen), palette["unknown-line"], -1];
+    const level = Math.round(Math.min(Math.max((100 * (value - low)) / (high - low), 0), 100));
+    return [palette.scale[level], "", level];
+  }
+
+  mark(pen, i, look, level, x, y) {
+    const { metric, palette } = this, { of } = METRICS[metric];
+    const size = this.size[1], roomy = size >= 20 && this.size[0] >= 26;
+    let text = MARKS[look], ink = palette.text;
+    if (look === FAILED) ink = palette["failed-mark"];
+    else if (level >= 0 && (look !== DEGRADED || of)) {
+      text = roomy ? String(of ? of(this.fleet, i) : level) : look === DEGRADED ? "!" : "";
+      ink = palette[`${of ? "ramp" : "busy"}-${level > 55 ? "high" : "low"}-mark`];
+    } else if (of && look !== UNKNOWN) text = look === DEGRADED ? "!" : "";
+    else if (look === DEGRADED || look === IDLE) ink = palette[`${KINDS[look]}-mark`];
     if (!text) return;
-    pen.font = busy ? `12px ${FONT}` : look === IDLE ? `13px ${FONT}` : `bold 15px ${FONT}`;
-    pen.fillStyle = busy ? "rgba(230,237,243,.62)" : look === DEGRADED || look === IDLE ? "#10151c" : "#fff";
+    const bold = look === FAILED || text === "!" || text === "?";
+    const height = Math.round(Math.min(Math.min(...this.size) * (bold ? 0.8 : 0.62), (bold ? 15 : 12) * this.large * (size >= 40 ? 1.15 : 1)));
+    write(pen, `${bold ? "bold " : ""}${height}px ${FONT}`);
+    pen.fillStyle = ink;
     pen.textAlign = "center";
     pen.textBaseline = "middle";
     pen.fillText(text, x, y + 1);
@@ -208,17 +274,24 @@ class FleetMap {
 
   dot(pen, i, look) {
     pen.beginPath();
-    pen.arc(this.x[i] + this.size[0] / 2, this.y[i] + this.size[1] / 2, 3.5, 0, 7);
-    pen.fillStyle = FILLS[look];
+    pen.arc(this.x[i] + this.size[0] / 2, this.y[i] + this.size[1] / 2, look === FAILED ? 4 : 3, 0, 7);
+    pen.fillStyle = this.palette[KINDS[look]];
     pen.fill();
-    if (look === FAILED) { pen.strokeStyle = "#fff"; pen.lineWidth = 1; pen.stroke(); }
+    if (look !== FAILED) return;
+    pen.strokeStyle = this.palette["failed-edge"];
+    pen.lineWidth = 1;
+    pen.stroke();
   }
 
-  ring(pen, i, colour) {
-    const [w, h] = this.size;
-    pen.strokeStyle = colour;
-    pen.lineWidth = 2;
-    pen.strokeRect(this.x[i] - 1, this.y[i] - 1, Math.max(w, 4), Math.max(h, 4));
+  ring(pen, i) {
+    const [w, h] = this.size, [x, y] = [this.x[i] - 1, this.y[i] - 1];
+    const size = [Math.max(w, 4), Math.max(h, 4)];
+    pen.lineWidth = 5;
+    pen.strokeStyle = this.palette.bg;
+    pen.strokeRect(x, y, ...size);
+    pen.lineWidth = 2.5;
+    pen.strokeStyle = this.palette.link;
+    pen.strokeRect(x, y, ...size);
   }
 
   at(x, y) {
@@ -229,9 +302,9 @@ class FleetMap {
     return -1;
   }
 
-  gpu(i) {
-    const index = this.fleet.index[i];
-    return index === NO_BYTE ? this.fleet.unnumbered[i] : String(index);
+  nodeAt(x, y) {
+    const inside = ([left, top, w, h]) => x >= left && x < left + w && y >= top && y < top + h;
+    return (this.names ?? []).find(inside)?.[4];
   }
 
   lines(i) {
@@ -248,27 +321,24 @@ class FleetMap {
   }
 
   summary() {
-    const counts = Array(NAMES.length).fill(0);
-    for (const look of this.fleet.look) counts[look]++;
-    const said = counts.map((n, look) => n && `${n} ${NAMES[look]}`).filter(Boolean).join(", ");
-    return `Fleet map of ${this.fleet.count} GPUs: ${said}. Arrow keys move, Enter opens a GPU.`;
+    const said = this.counts.map((n, look) => n && `${n} ${NAMES[look]}`).filter(Boolean).join(", ");
+    const shows = this.metric === "state" ? "" : ` Cells show ${METRICS[this.metric].name.toLowerCase()}.`;
+    return `Fleet map of ${this.fleet.count} GPUs: ${said}.${shows} Arrow keys move, Enter opens a GPU, N its node.`;
   }
 
-  point(i, aloud = false) {
+  point(i, aloud = false, node = undefined) {
+    const turned = this.over !== node;
     this.current = i;
-    this.canvas.style.cursor = i >= 0 ? "pointer" : "default";
+    this.over = node;
+    this.canvas.style.cursor = i >= 0 || node ? "pointer" : "default";
     if (i < 0) this.tip.hidden = true;
-    else this.show(i, aloud);
-    if (aloud || this.focused) this.draw();
+    else this.describe(i, aloud);
+    if (aloud || this.focused || turned) this.draw();
   }
 
-  show(i, aloud) {
+  describe(i, aloud) {
     const lines = this.lines(i);
-    this.tip.replaceChildren(...lines.map((text) => {
-      const row = document.createElement("div");
-      row.textContent = text;
-      return row;
-    }));
+    this.tip.replaceChildren(...lines.map((text) => element("div", "", text)));
     this.tip.dataset.look = this.fleet.look[i];
     this.tip.hidden = false;
     if (aloud) this.live.textContent = lines.join(", ");
@@ -279,17 +349,16 @@ class FleetMap {
     this.tip.style.top = `${over ? this.y[i] - this.tip.offsetHeight - 6 : below}px`;
   }
 
-  choose(i) {
-    if (i < 0) return;
-    this.pick({ node: this.fleet.node[i], gpu: this.gpu(i) });
-    this.reveal(`${this.fleet.node[i]} · `, 20);
-  }
-
-  // The details come with the next answer, below the map and perhaps below the screen.
-  reveal(title, tries) {
-    const details = document.querySelector(".gv-details");
-    if (details?.textContent.startsWith(title)) details.scrollIntoView({ block: "nearest", behavior: "smooth" });
-    else if (tries > 0) setTimeout(() => this.reveal(title, tries - 1), 100);
+  // A GPU's or a node's page, with the window that makes the link show the same tomorrow.
+  choose(i, node) {
+    const { cluster, from, to } = this.fleet.frame;
+    const go = (path, place) =>
+      document.dispatchEvent(new CustomEvent("gv:go", { detail: `${path}?${new URLSearchParams({ cluster, ...place, from, to })}` }));
+    if (node) return go("/node", { node });
+    if (i < 0) return undefined;
+    const index = this.fleet.index[i];
+    const gpu = index === NO_BYTE ? this.fleet.unnumbered[i] : String(index);
+    return go("/gpu", { node: this.fleet.node[i], gpu });
   }
 
   key(event) {
@@ -299,7 +368,9 @@ class FleetMap {
       ArrowDown: () => this.beside(i, 1), ArrowUp: () => this.beside(i, -1),
       Home: () => 0, End: () => last,
     };
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Enter" || event.key === " ") this.choose(this.current);
+    else if (event.key.toLowerCase() === "n") this.choose(-1, this.fleet.node[i]);
     else if (event.key === "Escape") this.tip.hidden = true;
     else if (event.key in moves) { this.focused = true; this.point(moves[event.key](), true); }
     else return;
@@ -322,6 +393,8 @@ class FleetMap {
 export default function (component) {
   const root = component.parentElement.querySelector(".map");
   root.fleetMap ??= new FleetMap(root);
-  root.fleetMap.pick = (gpu) => component.setTriggerValue("pick", gpu);
+  root.fleetMap.tell = (metric) => component.setTriggerValue("metric", metric);
+  root.fleetMap.watch();
   root.fleetMap.update(component.data);
+  return () => root.fleetMap.end();
 }

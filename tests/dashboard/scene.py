@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from dashboard.facts import Facts, Row
+from dashboard.facts import Facts
+from dashboard.tables import Row, gpu_table
 from gpuvigil.clock import to_text
 from gpuvigil.model import (
     Allocation,
@@ -34,7 +35,7 @@ def gpu(index: int, of: Subject | None = None) -> Subject:
     return Subject(cluster=of.cluster, node=of.node, gpu=f"GPU-{of.cluster}-{of.node}-{index}")
 
 
-def row(subject: Subject, index: int = 0, at: datetime = NOON, **values: Any) -> Row:
+def row(subject: Subject, index: int | None = 0, at: datetime = NOON, **values: Any) -> Row:
     """A healthy GPU's row with `values` over it; a value of None is not measured."""
     healthy = {
         "up": 1,
@@ -135,7 +136,7 @@ def busy_fleet(nodes: Sequence[Subject], gpus: int = 8) -> Facts:
     """Every node reports and every GPU is busy."""
     return Facts(
         now=NOON,
-        gpus=tuple(row(gpu(i, one), i) for one in nodes for i in range(gpus)),
+        gpus=gpu_table(row(gpu(i, one), i) for one in nodes for i in range(gpus)),
         heard=heard(nodes),
         inventories=tuple(inventory(one, gpus) for one in nodes),
         pulses=pulses(),

@@ -36,19 +36,31 @@ LOOKS = (
 
 
 class DashboardProcess:
-    """`python -m gpuvigil dashboard` on a hub; a context manager, ended by its pid."""
+    """`python -m gpuvigil dashboard` on a hub; a context manager, ended by its pid.
+
+    The port is chosen by the system at the first start and kept at every later one.
+    """
 
     def __init__(self, directory: Path, hub: HubProcess) -> None:
         self.secrets = directory / "secrets"
         self.config = directory / "dashboard.toml"
         self.log = directory / "dashboard.log"
-        self.config.write_text(
-            f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
-            f'[dashboard]\nport = 0\nsecrets_directory = "{self.secrets}"\nrefresh_seconds = 1.0\n',
-            encoding="utf-8",
-        )
+        self.url = ""
+        self._hub = hub
 
     def __enter__(self) -> "DashboardProcess":
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Start and wait until it listens."""
+        hub, port = self._hub, self.url.rpartition(":")[2] or "0"
+        self.config.write_text(
+            f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
+            f'[dashboard]\nport = {port}\nsecrets_directory = "{self.secrets}"\nrefresh_seconds = 1.0\n',
+            encoding="utf-8",
+        )
+        self.log.unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "gpuvigil", "dashboard", "--config", str(self.config)],
@@ -56,9 +68,7 @@ class DashboardProcess:
                 stdout=log,
                 stderr=log,
             )
-        port = wait_until("the dashboard says its port", self._port, 30)
-        self.url = f"http://127.0.0.1:{port}"
-        return self
+        self.url = f"http://127.0.0.1:{wait_until('the dashboard says its port', self._port, 30)}"
 
     def __exit__(self, *_: object) -> None:
         assert self.stop() == 0, self.log.read_text(encoding="utf-8")
@@ -67,6 +77,11 @@ class DashboardProcess:
         """Ask it to end as an operator does; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(15)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait(15)
 
     def link(self, query: str = "") -> str:
         """An address that signs in once and leads to the page with this query."""

@@ -1,15 +1,22 @@
 import math
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
-from hypothesis import given
+import pyarrow.compute as pc
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dashboard.cluster import Cell, ClusterView, Look
 from dashboard.facts import Facts
-from dashboard.fleet import clusters
+from dashboard.fleet import Fleet, clusters, silent_nodes
+from dashboard.fleet_map import encoded
+from dashboard.tables import gpu_table, port_table
 from dashboard.words import percent, watts
+from gpuvigil.clock import moment
+from gpuvigil.faults import FAULTS
 from gpuvigil.model import GpuState, Severity, Subject, Unmeasured
+from gpuvigil.states import gpu_state
 
 from .scene import (
     LONG_AGO,
@@ -36,9 +43,9 @@ def cell(facts: Facts, index: int = 0) -> Cell:
     return only(facts).cells[index]
 
 
-def one_gpu(**values: object) -> Facts:
+def one_gpu(**values: Any) -> Facts:
     facts = busy_fleet([node()], gpus=1)
-    return replace(facts, gpus=(row(gpu(0), 0, **values),))  # type: ignore[arg-type]
+    return replace(facts, gpus=gpu_table([row(gpu(0), 0, **values)]))
 
 
 @st.composite
@@ -64,13 +71,14 @@ def fleets(draw: st.DrawFn) -> Facts:
     kept = [inventory(one, draw(st.integers(0, 3))) for one in nodes if draw(st.booleans())]
     return Facts(
         now=NOON,
-        gpus=tuple(rows),
+        gpus=gpu_table(rows),
         heard=told,
         inventories=tuple(kept),
         allocations=tuple(holders),
     )
 
 
+@settings(deadline=None)
 @given(fleets())
 def test_counts_add_up_to_the_number_of_gpus(facts: Facts) -> None:
     for view in clusters(facts):
@@ -81,6 +89,7 @@ def test_counts_add_up_to_the_number_of_gpus(facts: Facts) -> None:
         assert numbers.known == numbers.gpus - numbers.looks[Look.UNKNOWN]
 
 
+@settings(deadline=None)
 @given(fleets())
 def test_simulated_and_real_are_never_summed(facts: Facts) -> None:
     views = clusters(facts)
@@ -91,14 +100,17 @@ def test_simulated_and_real_are_never_summed(facts: Facts) -> None:
         alone = clusters(
             replace(
                 facts,
-                gpus=tuple(r for r in facts.gpus if r["cluster"] == view.name),
+                gpus=facts.gpus.filter(pc.field("cluster") == view.name),
                 heard={k: v for k, v in facts.heard.items() if k[0] == view.name},
                 inventories=tuple(i for i in facts.inventories if i.subject.cluster == view.name),
             )
         )
-        assert alone == (view,)
+        (other,) = alone
+        assert (other.cells, tuple(other.ports)) == (view.cells, tuple(view.ports))
+        assert other.strip == view.strip
 
 
+@settings(deadline=None)
 @given(fleets())
 def test_what_is_unknown_is_never_free_idle_or_zero(facts: Facts) -> None:
     for view in clusters(facts):
@@ -110,6 +122,7 @@ def test_what_is_unknown_is_never_free_idle_or_zero(facts: Facts) -> None:
                 assert one.utilization_percent is one.power_watts is one.temperature_celsius is None
 
 
+@settings(deadline=None)
 @given(fleets())
 def test_the_power_is_of_those_that_were_measured(facts: Facts) -> None:
     for view in clusters(facts):
@@ -135,7 +148,7 @@ def test_shares_are_of_the_gpus_whose_state_is_known() -> None:
 
 
 def test_a_gpu_of_the_inventory_without_a_row_is_unknown() -> None:
-    view = only(replace(busy_fleet([node()]), gpus=()))
+    view = only(replace(busy_fleet([node()]), gpus=gpu_table()))
     assert view.strip.looks[Look.UNKNOWN] == 8
     assert view.cells[0].reason == "no data since 12:00:00 UTC on 31 Jan"
 
@@ -143,14 +156,14 @@ def test_a_gpu_of_the_inventory_without_a_row_is_unknown() -> None:
 def test_a_row_that_lags_behind_its_node_is_no_data() -> None:
     facts = busy_fleet([node()], gpus=2)
     late = row(gpu(1), 1, LONG_AGO)
-    view = only(replace(facts, gpus=(facts.gpus[0], late)))
+    view = only(replace(facts, gpus=gpu_table([*facts.gpus.to_pylist()[:1], late])))
     assert [one.look for one in view.cells] == [Look.ACTIVE, Look.UNKNOWN]
     assert view.cells[1].reason == "no data since 11:59:00 UTC on 31 Jan"
 
 
 def test_a_node_with_a_wrong_clock_is_not_silent() -> None:
     facts = busy_fleet([node()], gpus=1)
-    view = only(replace(facts, gpus=(row(gpu(0), 0, NOON + timedelta(hours=3)),)))
+    view = only(replace(facts, gpus=gpu_table([row(gpu(0), 0, NOON + timedelta(hours=3))])))
     assert view.cells[0].look is Look.ACTIVE
     assert not view.silent_nodes
 
@@ -166,7 +179,9 @@ def test_a_node_is_silent_after_three_of_its_ticks() -> None:
 def test_a_node_that_left_long_ago_is_no_longer_shown() -> None:
     facts = busy_fleet([node(), node("n", "real")])
     gone = heard([node(), node("n", "real")], NOON - timedelta(hours=1))
-    assert [view.name for view in clusters(replace(facts, gpus=(), heard=gone))] == ["real"]
+    assert [view.name for view in clusters(replace(facts, gpus=gpu_table(), heard=gone))] == [
+        "real"
+    ]
 
 
 def test_a_lost_gpu_is_failed_and_keeps_its_index_and_holder() -> None:
@@ -180,7 +195,7 @@ def test_a_lost_gpu_is_failed_and_keeps_its_index_and_holder() -> None:
     )
     facts = replace(
         busy_fleet([node()], 1),
-        gpus=({**lost, "index": None},),
+        gpus=gpu_table([{**lost, "index": None}]),
         allocations=(allocation(gpu(0)),),
     )
     one = cell(facts)
@@ -264,7 +279,7 @@ def test_a_port_is_up_down_never_connected_or_unknown() -> None:
     rows = (port_row(node(), "eth0", 1), port_row(node(), "eth1", 0), port_row(node(), "eth2", 0))
     facts = Facts(
         now=NOON,
-        ports=rows,
+        ports=port_table(rows),
         heard=heard([node()]),
         inventories=(inventory(node(), gpus=0, ports=ports),),
     )
@@ -276,3 +291,91 @@ def test_a_port_is_up_down_never_connected_or_unknown() -> None:
 
 def test_power_is_written_in_the_unit_that_reads_best() -> None:
     assert [watts(w) for w in (42.0, 36_900.0, 4_055_000.0)] == ["42 W", "36.9 kW", "4,055 kW"]
+
+
+_SEVERITIES = st.sampled_from(list(Severity))
+_NUMBERS_SAID = {
+    "up": st.sampled_from([None, 0, 1, 1, 1, 2]),
+    "unmeasured_reason": st.sampled_from([None, None, *Unmeasured, 99]),
+    "utilization_percent": st.sampled_from([None, 0, 1, 55, 100]),
+    "compute_processes": st.sampled_from([None, 0, 2]),
+    "index": st.sampled_from([None, 0, 1, 7, 300]),
+    "power_watts": st.sampled_from([None, 0.0, 499.5]),
+}
+
+
+@st.composite
+def troubles(draw: st.DrawFn) -> Facts:
+    """Fleets in which on top of `fleets` every fault may stand on GPUs and nodes, in any severity."""
+    facts, drawn = draw(fleets()), []
+    nodes = [node(f"n{i}", cluster) for cluster in ("simulated", "real") for i in range(3)]
+    rows = [{**one, **draw(st.fixed_dictionaries(_NUMBERS_SAID))} for one in facts.gpus.to_pylist()]
+    subjects = st.sampled_from([*nodes, *(gpu(i, one) for one in nodes for i in range(3))])
+    for fault in draw(st.lists(st.sampled_from(sorted(FAULTS)), max_size=8)):
+        about, member = draw(subjects), draw(subjects)
+        one = incident(fault, about, draw(_SEVERITIES))
+        drawn.append(replace(one, members=(about.key, member.key)))
+    return replace(facts, gpus=gpu_table(rows), incidents=tuple(drawn))
+
+
+def by_the_rules(facts: Facts, one: Cell) -> tuple[GpuState, str]:
+    """State and reason of one GPU, asked for it alone and written as simply as can be."""
+    here = one.subject.of_node()
+    rows = [r for r in facts.gpus.to_pylist() if (r["cluster"], r["node"]) == here_name(here)]
+    mine = [r for r in rows if r["uuid"] == one.subject.gpu]
+    ticks = [i.tick_seconds for i in facts.inventories if i.subject == here]
+    patience = timedelta(seconds=3 * (ticks[0] if ticks else 10.0) + 2)
+    newest = max((r["at"] for r in rows), default=LONG_AGO)
+    heard_at = facts.heard.get(here_name(here), newest if rows else None)
+    silent = heard_at is None or facts.now - heard_at > patience
+    young = bool(mine) and not silent and mine[-1]["at"] >= newest - patience
+    faults: dict[str, Severity] = {}
+    for about in (here, one.subject):
+        for found in facts.incidents:
+            if about.key in found.members:
+                faults[found.fault] = found.severity
+    held = any(a.subject == one.subject for a in facts.allocations)
+    state, reason = gpu_state(mine[-1] if young else None, held=held, faults=faults)
+    since = mine[-1]["at"] if mine else heard_at
+    if not young and state is GpuState.UNKNOWN and since is not None:
+        reason += f" since {moment(since)}"
+    return state, reason
+
+
+def here_name(of: Subject) -> tuple[str, str]:
+    return of.cluster, of.node
+
+
+@settings(deadline=None)
+@given(troubles())
+def test_every_gpu_is_in_the_state_that_the_rules_give_it_alone(facts: Facts) -> None:
+    for view in clusters(facts):
+        for one in view.cells:
+            assert (one.state, one.reason) == by_the_rules(facts, one)
+
+
+@settings(deadline=None)
+@given(troubles())
+def test_the_silent_nodes_are_those_that_the_clusters_show_as_silent(facts: Facts) -> None:
+    shown = {node.subject for view in clusters(facts) for node in view.silent_nodes}
+    assert silent_nodes(facts) == shown
+
+
+@settings(deadline=None, max_examples=25)
+@given(troubles(), troubles())
+def test_what_is_kept_from_earlier_moments_changes_nothing(one: Facts, other: Facts) -> None:
+    fleet = Fleet()
+    moments = (
+        one,
+        replace(one, now=NOON + timedelta(seconds=20)),
+        replace(one, incidents=other.incidents),
+        replace(one, allocations=other.allocations),
+        replace(one, gpus=other.gpus),
+        replace(other, inventories=one.inventories),
+        replace(other, allocations=one.allocations),
+    )
+    for facts in moments:
+        for kept, fresh in zip(fleet.clusters(facts), clusters(facts), strict=True):
+            assert (kept.name, kept.cells) == (fresh.name, fresh.cells)
+            assert (kept.strip, tuple(kept.ports)) == (fresh.strip, tuple(fresh.ports))
+            assert encoded(kept) == encoded(fresh)

@@ -14,14 +14,15 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import live
 from dashboard.cluster import Look
+from dashboard.questions import Questions
 from dashboard.snapshot import Snapshot
 from gpuvigil.clock import SystemClock
-from gpuvigil.config import AnalyzerSettings
+from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.model import Severity
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
-from .scene import gpu, incident, inventory, node
+from .scene import allocation, gpu, incident, inventory, node
 from .servers import GPUS, NODES, Feed
 
 SCRIPT = ROOT / "dashboard" / "app.py"
@@ -36,11 +37,17 @@ def hub(tmp_path: Path) -> Iterator[HubProcess]:
 
 @pytest.fixture
 def snapshot(hub: HubProcess) -> Iterator[Snapshot]:
-    shared = Snapshot(hub.hub, SystemClock(), AnalyzerSettings(), 0.2)
-    live.install(shared)
+    shared = install(hub)
     shared.start()
     yield shared
     shared.stop()
+
+
+def install(hub: HubProcess) -> Snapshot:
+    snapshot = Snapshot(hub.hub, SystemClock(), AnalyzerSettings(), 0.2)
+    questions = Questions(hub.hub, SystemClock())
+    live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
+    return snapshot
 
 
 def page(**query: str) -> AppTest:
@@ -84,7 +91,7 @@ def test_the_page_shows_the_fleet_marked_as_simulated_and_this_machine_beside_it
     assert "never connected" in text
     assert "10 Gb/s" in text
     assert "gv-banner" not in text
-    assert set(components(test)) == {"gpuvigil.fleet_map"}
+    assert set(components(test)) == {"gpuvigil.fleet_map", "gpuvigil.shell"}
 
 
 @pytest.mark.server
@@ -96,7 +103,7 @@ def test_clusters_are_shown_one_at_a_time_and_never_summed(
         feed.hub.write_records([record])
         wait_until("both clusters", lambda: len(snapshot.view().clusters) == 3)
         real, simulated = page(), page(cluster="simulated")
-    assert "cluster real" in html(real)
+    assert "Cluster real" in html(real)
     assert "1 node · 3 GPUs" in html(real)
     assert "SIMULATED" not in html(real)
     assert list(real.segmented_control[0].options) == ["real", "simulated"]
@@ -105,15 +112,10 @@ def test_clusters_are_shown_one_at_a_time_and_never_summed(
 
 
 @pytest.mark.server
-def test_a_link_opens_a_gpu_with_every_number(hub: HubProcess, snapshot: Snapshot) -> None:
+def test_what_a_link_names_and_is_not_known_is_said(hub: HubProcess, snapshot: Snapshot) -> None:
     with Feed(hub):
         wait_until("data", lambda: all_known(snapshot))
-        text = html(page(node="sim-002", gpu="3"))
         unknown = html(page(node="sim-002", gpu="99"))
-    assert "sim-002 · GPU 3" in text
-    assert "1,980 MHz" in text
-    assert "not measured" in text
-    assert "gv-details" not in unknown
     assert "The link&#x27;s GPU &#x27;99&#x27; is not known on node sim-002." in unknown
 
 
@@ -124,17 +126,46 @@ def test_an_incident_comes_and_goes(hub: HubProcess, snapshot: Snapshot) -> None
         wait_until("data", lambda: all_known(snapshot))
         feed.hub.write_records([one.to_record()])
         wait_until("the incident", lambda: snapshot.view().attention, 3)
-        shown = components(page(incident=one.id))["gpuvigil.attention"].json
-        assert one.id in shown
-        assert '"opened": "' + one.id in shown
+        shown = components(page())["gpuvigil.attention"].json
+        assert f"/incidents?incident={one.id}" in shown
         ended = replace(one, state="resolved", version=2, resolved_at=SystemClock().now())
         feed.hub.write_records([ended.to_record()])
         wait_until("its end", lambda: not snapshot.view().attention, 3)
-        over = components(page(incident=one.id))["gpuvigil.attention"].json
-        unknown = html(page(incident="0123"))
-    assert "resolved at" in over
-    assert "gpu_lost" in over
-    assert "The link&#x27;s incident &#x27;0123&#x27; is not known to the hub." in unknown
+        assert "gpuvigil.attention" not in components(page())
+
+
+@pytest.mark.server
+def test_a_job_that_starts_is_a_line_of_what_changed(hub: HubProcess, snapshot: Snapshot) -> None:
+    with Feed(hub) as feed:
+        wait_until("data", lambda: all_known(snapshot))
+        now = SystemClock().now()
+        held = [
+            replace(allocation(gpu(i, node(f"sim-00{n}")), "job 7", "<ann>"), started_at=now)
+            for n in (1, 2)
+            for i in range(GPUS)
+        ]
+        feed.hub.write_records(one.to_record() for one in held)
+        line = "job 7 of &lt;ann&gt; started, 16 GPUs on 2 nodes"
+        wait_until("the job", lambda: line in html(page()), 10)
+
+
+@pytest.mark.server
+def test_a_wall_has_nothing_to_click_and_says_from_when_its_data_are(
+    hub: HubProcess, snapshot: Snapshot
+) -> None:
+    with Feed(hub) as feed:
+        wait_until("data", lambda: all_known(snapshot))
+        record = inventory(node("r1", "real"), gpus=3, at=SystemClock().now()).to_record()
+        feed.hub.write_records([record])
+        wait_until("both clusters", lambda: len(snapshot.view().clusters) == 3)
+        wall = page(cluster="simulated", wall="1", metric="power")
+        desk = page(cluster="simulated")
+    assert "data of " in html(wall)
+    assert "Network ports" in html(desk)
+    assert "Network ports" not in html(wall)
+    assert not wall.segmented_control
+    assert '"wall": true' in components(wall)["gpuvigil.shell"].json
+    assert '"theme": "dark"' in components(wall)["gpuvigil.shell"].json
 
 
 @pytest.mark.server
@@ -165,7 +196,7 @@ def test_a_hub_that_hangs_is_said_while_its_answer_is_awaited_and_holds_up_no_pa
         wait_until("the trouble", lambda: NO_ANSWER in said(snapshot), 8)
         assert re.search(rf"{NO_ANSWER} for [3-9] s, since \d\d:\d\d:\d\d UTC", said(snapshot))
         began = time.monotonic()
-        assert f"{NODES * GPUS} GPUs" in html(page(incident="abc"))
+        assert f"{NODES * GPUS} GPUs" in html(page())
         assert time.monotonic() - began < 2
         wait_until("the count to go on", lambda: " for 9 s" in said(snapshot), 8)
         assert time.monotonic() - stopped < 11
@@ -201,8 +232,7 @@ def test_after_the_hub_was_away_the_old_picture_stays_until_its_nodes_are_heard_
 def test_before_the_hub_ever_answered_the_page_says_so(tmp_path: Path) -> None:
     hub = HubProcess(tmp_path / "never")
     hub.url = "http://127.0.0.1:9"
-    shared = Snapshot(hub.hub, SystemClock(), AnalyzerSettings(), 0.2)
-    live.install(shared)
+    shared = install(hub)
     shared.start()
     text = html(page())
     shared.stop()

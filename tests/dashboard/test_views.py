@@ -2,37 +2,34 @@ import json
 import struct
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.attention import attention, from_past
+from dashboard.attention import attention
 from dashboard.cluster import Look
-from dashboard.details import gpu_details
 from dashboard.facts import Book, Facts
 from dashboard.flapping import flapping
 from dashboard.fleet import clusters, silent_nodes
-from dashboard.fleet_map import NO_CELL, encoded, with_selection
+from dashboard.fleet_map import encoded
 from dashboard.markup import Html, joined, tag
 from dashboard.panels import (
     attention_items,
     attention_title,
     banners,
     header,
-    legend,
     ports,
     strip,
 )
-from dashboard.past import Past
 from dashboard.place import place
+from dashboard.tables import gpu_table, port_table
 from dashboard.telling import told_of
 from dashboard.views import FleetView, fleet_view
-from dashboard.words import NOT_MEASURED, measured, title
+from dashboard.words import measured
 from gpuvigil.clock import to_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import GPU
-from gpuvigil.model import Event, EventKind, Record, RecordKind, Severity, Subject, Unmeasured
+from gpuvigil.model import Event, EventKind, Record, RecordKind, Severity, Subject
 
 from .scene import (
     LONG_AGO,
@@ -85,7 +82,8 @@ def test_an_incident_says_what_where_impact_and_what_to_do() -> None:
     assert item["action"] == "Drain."
     assert item["simulated"] is True
     assert item["told"] == ["no decision yet about telling anybody"]
-    assert item["gpu"] == {"cluster": "simulated", "node": "sim-001", "gpu": gpu(5).gpu}
+    assert item["page"] == f"/incidents?incident={one.id}"
+    assert item["place"].startswith(f"/gpu?cluster=simulated&node=sim-001&gpu={gpu(5).gpu}&from=")
 
 
 def test_it_is_said_whom_we_told_and_why_not() -> None:
@@ -163,27 +161,6 @@ def test_a_channel_that_fails_is_said_also_when_its_incident_is_over() -> None:
     assert book.onto(facts).notices == ()
 
 
-def test_an_incident_that_is_over_says_when_it_ended_and_whom_we_told() -> None:
-    one = incident(
-        "gpu_lost", gpu(5), Severity.CRITICAL, state="resolved", resolved_at=NOON, action="Drain."
-    )
-    notices = (notice(one, LONG_AGO, number=1), notice(one, NOON, number=2, kind="resolved"))
-    item = from_past(Past(incident=one, notices=notices, reason="the GPU is back"), NOON)
-    assert item is not None
-    assert item.over == "resolved at 12:00:00 UTC on 31 Jan, lasted 60 s: the GPU is back"
-    assert [t.text for t in item.told] == ["sent 60 s ago, its end sent 0 s ago"]
-    (shown,) = attention_items(view_of(busy_fleet([node()])), item)
-    assert (shown["over"], shown["impact"], shown["action"]) == (
-        item.over,
-        "while it stood: 1 GPU blocked",
-        "",
-    )
-    covered = from_past(Past(incident=one, reason="covered by node_silent"), NOON)
-    assert covered is not None
-    assert covered.over.startswith("told with another incident since 12:00:00 UTC")
-    assert from_past(Past(), NOON) is None
-
-
 def test_what_a_link_names_and_is_not_known_is_said() -> None:
     view = view_of(busy_fleet([node()], gpus=2))
     found = place(view, {"node": "sim-001", "gpu": "1"})
@@ -242,7 +219,7 @@ def test_what_flaps_says_how_it_is_now_and_when_it_closes() -> None:
     facts = replace(
         busy_fleet([node()]),
         inventories=(inventory(node(), ports=ports),),
-        ports=(port_row(node(), "eth0", 1),),
+        ports=port_table([port_row(node(), "eth0", 1)]),
     )
     book = Book()
     book.apply([one.to_record(), last.to_record(), inventory(node(), ports=ports).to_record()])
@@ -274,15 +251,6 @@ def test_simulated_incidents_are_counted_by_themselves() -> None:
     ):
         view = view_of(replace(facts, incidents=incidents))
         assert f"<small>{said}</small>" in attention_title(view)
-
-
-def test_a_gpu_is_held_by_nobody_only_if_that_is_known() -> None:
-    facts = busy_fleet([node()], 1)
-    free = row(gpu(0), utilization_percent=0, compute_processes=0)
-    rows = ((free, "nobody"), (row(gpu(0), up=None), "not known"), (row(gpu(0)), "not known"))
-    for one, who in rows:
-        (cluster,) = clusters(replace(facts, gpus=(one,)))
-        assert f"<dt>Held by</dt><dd>{who}</dd>" in gpu_details(cluster.cells[0], one, None, ())
 
 
 def test_all_is_quiet_when_everybody_reports() -> None:
@@ -340,13 +308,12 @@ def test_the_first_cluster_with_gpus_is_shown_unless_another_is_asked_for() -> N
 def test_the_map_holds_every_cell_and_unmeasured_is_no_number() -> None:
     facts = busy_fleet([node("a"), node("b")], gpus=2)
     unmeasured = row(gpu(0, node("a")), 0, power_watts=None, temperature_celsius=None)
-    (cluster,) = clusters(replace(facts, gpus=(unmeasured, *facts.gpus[1:])))
-    data = with_selection(encoded(cluster), cluster.cells, cluster.cells[3])
-    selected, length = struct.unpack_from("<II", data)
-    told = json.loads(data[8 : 8 + length])
-    assert selected == 3
+    (cluster,) = clusters(replace(facts, gpus=gpu_table([unmeasured, *facts.gpus.to_pylist()[1:]])))
+    data = encoded(cluster)
+    (length,) = struct.unpack_from("<I", data)
+    told = json.loads(data[4 : 4 + length])
     assert told["blocks"] == [["a", [["a", 2]]], ["b", [["b", 2]]]]
-    rest = data[8 + length :]
+    rest = data[4 + length :]
     assert len(rest) == 4 * (4 + 6)
     assert list(rest[:4]) == [Look.ACTIVE] * 4
     assert list(rest[4:8]) == [90] * 4
@@ -354,11 +321,12 @@ def test_the_map_holds_every_cell_and_unmeasured_is_no_number() -> None:
     assert list(rest[12:16]) == [255, 60, 60, 60]
     powers = struct.unpack_from("<4H", rest, 16 + 16)
     assert powers == (65535, 500, 500, 500)
-    assert struct.unpack_from("<I", with_selection(encoded(cluster), (), None))[0] == NO_CELL
 
 
 def test_a_gpu_without_an_index_is_named_by_its_uuid_on_the_map() -> None:
-    facts = replace(busy_fleet([node()], 1), inventories=(), gpus=(row(gpu(0), index=None),))  # type: ignore[arg-type]
+    facts = replace(
+        busy_fleet([node()], 1), inventories=(), gpus=gpu_table([row(gpu(0), index=None)])
+    )
     (cluster,) = clusters(facts)
     data = encoded(cluster)
     (length,) = struct.unpack_from("<I", data)
@@ -385,40 +353,13 @@ def test_hostile_names_are_escaped_everywhere_on_the_page() -> None:
     view = view_of(facts)
     (cluster,) = view.clusters
     drawn = joined(
-        header(view, cluster),
+        header(view, cluster, NOON),
         banners(view.warnings),
         strip(cluster.strip),
-        legend(cluster.strip),
-        gpu_details(cluster.cells[0], None, None, view.attention),
         ports(cluster),
     )
     assert "<img" not in drawn
     assert "&lt;img" in drawn
-
-
-def test_details_show_every_metric_with_its_unit_or_that_it_was_not_measured() -> None:
-    (cluster,) = clusters(busy_fleet([node()], 1))
-    full = {metric.name: 1 for metric in GPU.metrics}
-    shown = gpu_details(cluster.cells[0], {**full, "at": NOON}, None, ())
-    nothing = gpu_details(cluster.cells[0], None, None, ())
-    for metric in GPU.metrics:
-        if metric.name not in {"up", "index", "unmeasured_reason"}:
-            assert f">{title(metric)}</dt>" in shown
-    assert NOT_MEASURED not in shown
-    assert "The numbers are on their way." in nothing
-    some = gpu_details(cluster.cells[0], {"power_watts": 3.0, "at": NOON}, None, ())
-    assert some.count(NOT_MEASURED) == len(GPU.metrics) - 4
-
-
-def test_a_gpu_of_which_nothing_is_measured_says_why_and_since_when() -> None:
-    lost = incident("gpu_lost", gpu(0), Severity.CRITICAL)
-    gone: dict[str, Any] = dict.fromkeys((metric.name for metric in GPU.metrics), None)
-    one = {**row(gpu(0)), **gone, "up": 0, "index": 0, "unmeasured_reason": Unmeasured.LOST}
-    view = view_of(replace(busy_fleet([node()], 1), gpus=(one,), incidents=(lost,)))
-    (cell,) = view.clusters[0].cells
-    text = gpu_details(cell, one, None, view.attention)
-    assert NOT_MEASURED not in text
-    assert "Nothing is measured since 11:59:00 UTC on 31 Jan: lost (gpu_lost)." in text
 
 
 def test_a_value_is_written_with_the_unit_of_its_name() -> None:

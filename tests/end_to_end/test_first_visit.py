@@ -42,8 +42,17 @@ def inject(folder: Path, product: Product, *arguments: str) -> None:
 
 def timeless(message: str) -> str:
     """A message without what differs from one time to the next."""
-    without_times = re.sub(r"\d\d:\d\d:\d\d UTC on \d+ \w+", "TIME", message.strip())
-    return re.sub(r"\nhttp://127.0.0.1:\d+/\?.*", "", re.sub(r"\d+ s ago", "AGO", without_times))
+    differs = {
+        r"\d\d:\d\d:\d\d UTC on \d+ \w+": "TIME",
+        r"\d+ s ago": "AGO",
+        r"127\.0\.0\.1:\d+": "HOST",
+        r"=\d{4}-\d\d-\d\dT\d\d%3A\d\d%3A\d\dZ": "=WHEN",
+        r"-\d{8}T\d{12}Z": "-OPENED",
+    }
+    text = message.strip()
+    for pattern, word in differs.items():
+        text = re.sub(pattern, word, text)
+    return text
 
 
 def open_page(browser: Browser, url: str) -> Page:

@@ -1,0 +1,240 @@
+"""What changed lately: steps in incidents' lives, GPUs, ports, nodes and jobs that come and go.
+
+One thing is one line: a job over many GPUs, a burst of reboots, an event and the incident that tells
+of it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from gpuvigil import links
+from gpuvigil.lifecycle import COVERED, State
+from gpuvigil.model import Allocation, Event, EventKind, Incident, Record, Subject, Transition
+
+from .words import counted
+
+BACK = timedelta(hours=6)
+MOST = 60
+# Steps of one kind this near to each other are one burst.
+BURST = timedelta(minutes=5)
+# An incident is opened or over this soon after the event that tells the same.
+SOON = timedelta(minutes=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One line: when it began, what it was, how it is to be taken, and where it leads."""
+
+    at: datetime
+    text: str
+    tone: str = ""  # "bad", "warn", "good" or nothing
+    href: str = ""  # empty where no page is about it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Happened:
+    """What the hub says of the last hours, of one cluster; the same value while nothing happens."""
+
+    transitions: tuple[Transition, ...] = ()
+    events: tuple[Event, ...] = ()
+    allocations: tuple[Allocation, ...] = ()  # held, or ended within those hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """One thing that happened, before bursts are made one; `one` and `many` are how it is said."""
+
+    at: datetime
+    kind: tuple[str, ...]  # steps of the same kind may be one burst
+    subject: Subject
+    one: str
+    many: str  # after the number of things
+    tone: str
+    href: str
+    several_href: str = ""
+    said: str = ""  # before either
+
+
+@dataclass(slots=True)
+class _Burst:
+    steps: list[_Step] = field(default_factory=list)
+
+    def takes(self, step: _Step) -> bool:
+        return step.at - self.steps[-1].at <= BURST
+
+
+def changes(
+    happened: Happened, now: datetime, label: Callable[[Subject], str]
+) -> tuple[Change, ...]:
+    """Newest first, not older than six hours, at most `MOST`; `label` names a subject for people."""
+    steps = [
+        *_of_incidents(happened.transitions, label),
+        *_of_events(happened, label),
+    ]
+    young = [step for step in steps if now - BACK <= step.at <= now]
+    jobs = [one for one in _jobs(happened.allocations, now) if one.at >= now - BACK]
+    lines = [*map(_line, _bursts(young)), *jobs]
+    lines.sort(key=lambda one: (one.at, one.text), reverse=True)
+    return tuple(lines[:MOST])
+
+
+def _bursts(steps: Iterable[_Step]) -> list[_Burst]:
+    found: list[_Burst] = []
+    open_: dict[tuple[str, ...], _Burst] = {}
+    for step in sorted(steps, key=lambda one: (one.at, one.subject)):
+        burst = open_.get(step.kind)
+        if burst is None or not burst.takes(step):
+            burst = open_[step.kind] = _Burst()
+            found.append(burst)
+        burst.steps.append(step)
+    return found
+
+
+def _line(burst: _Burst) -> Change:
+    first, last = burst.steps[0], burst.steps[-1]
+    subjects = {step.subject for step in burst.steps}
+    if len(burst.steps) == 1:
+        return Change(at=first.at, text=first.said + first.one, tone=first.tone, href=first.href)
+    if len(subjects) == 1:
+        text = f"{first.said}{first.one} ({len(burst.steps)} times)"
+        return Change(at=first.at, text=text, tone=first.tone, href=last.href)
+    text = f"{first.said}{len(subjects):,} {first.many}"
+    return Change(at=first.at, text=text, tone=first.tone, href=first.several_href)
+
+
+# What is said first, so that it is read also where a long line is cut.
+_INCIDENTS = {
+    State.OPEN.value: ("", ""),
+    State.FLAPPING.value: ("Comes and goes: ", "warn"),
+    State.RESOLVED.value: ("Over: ", "good"),
+    State.ACKNOWLEDGED.value: ("Taken: ", ""),
+}
+_NOUNS = {"gpu": "GPUs", "node": "nodes", "port": "ports"}
+_TONES = {"critical": "bad", "warning": "warn"}
+
+
+def _of_incidents(
+    transitions: Iterable[Transition], label: Callable[[Subject], str]
+) -> Iterable[_Step]:
+    for one in transitions:
+        incident = _incident(one)
+        moved = one.from_state != one.to_state
+        passing = one.to_state not in _INCIDENTS or one.reason.startswith(COVERED)
+        if incident is None or not moved or passing:
+            continue
+        said, tone = _INCIDENTS[one.to_state]
+        if one.to_state == State.OPEN.value:
+            tone = _TONES.get(incident.severity.value, "")
+        if one.to_state == State.ACKNOWLEDGED.value and incident.acknowledged_by:
+            said = f"Taken by {incident.acknowledged_by}: "
+        yield _Step(
+            at=one.at,
+            kind=("incident", one.to_state, incident.title, incident.subject.cluster),
+            subject=incident.subject,
+            said=said,
+            one=f"{incident.label or label(incident.subject)}: {incident.title}",
+            many=f"{_NOUNS[incident.subject.kind]}: {incident.title}",
+            tone=tone,
+            href=links.incident_page(one.incident),
+            several_href=links.INCIDENTS,
+        )
+
+
+def _incident(transition: Transition) -> Incident | None:
+    """The incident as it was then; None when a newer version wrote it."""
+    try:
+        return Incident.from_record(Record.from_json(transition.snapshot))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+# How an event is said of one subject and of several, how it is to be taken, and which step in the
+# life of an incident tells the same.
+_EVENTS = {
+    EventKind.GPU_LOST: ("is lost", "GPUs are lost", "bad", State.OPEN),
+    EventKind.GPU_BACK: ("is back", "GPUs are back", "good", State.RESOLVED),
+    EventKind.GPU_RESET: ("was reset", "GPUs were reset", "", State.RESOLVED),
+    EventKind.PORT_DOWN: ("is down", "ports are down", "warn", State.OPEN),
+    EventKind.PORT_UP: ("is up", "ports are up", "good", State.RESOLVED),
+    EventKind.DRIVER_SILENT: ("driver is silent", "drivers are silent", "bad", State.OPEN),
+    EventKind.DRIVER_BACK: ("driver answers again", "drivers answer again", "good", State.RESOLVED),
+    EventKind.BOOT: ("was booted", "nodes were booted", "", None),
+    EventKind.XID: ("Xid", "GPUs report Xid", "warn", State.OPEN),
+}
+
+
+def _of_events(happened: Happened, label: Callable[[Subject], str]) -> Iterable[_Step]:
+    told = _told(happened.transitions)
+    for event in happened.events:
+        one, many, tone, step = _EVENTS[event.kind]
+        if step is not None and any(
+            timedelta(0) <= at - event.at + timedelta(seconds=10) <= SOON
+            for at in told.get((step.value, event.subject.key), ())
+        ):
+            continue
+        number = "" if event.xid is None else f" {event.xid}"
+        yield _Step(
+            at=event.at,
+            kind=("event", event.kind.value, number, event.subject.cluster),
+            subject=event.subject,
+            one=f"{label(event.subject)} {one}{number}",
+            many=f"{many}{number}",
+            tone=tone,
+            href=links.around(event.subject, event.at, event.at),
+        )
+
+
+def _told(transitions: Iterable[Transition]) -> dict[tuple[str, str], list[datetime]]:
+    """When incidents about a subject were opened or over; one that flaps was opened."""
+    found: dict[tuple[str, str], list[datetime]] = {}
+    for one in transitions:
+        state = State.OPEN.value if one.to_state == State.FLAPPING.value else one.to_state
+        members = (one.snapshot.get("body") or {}).get("members") or ()
+        for key in {one.subject.key, *map(str, members)}:
+            found.setdefault((state, key), []).append(one.at)
+    return found
+
+
+def _jobs(allocations: Iterable[Allocation], now: datetime) -> list[Change]:
+    """A line per job or program that took or let go of GPUs, whatever their number."""
+    holders: dict[tuple[str, str, str], list[Allocation]] = {}
+    for one in allocations:
+        name = one.holder if one.holder.startswith("job ") else one.command or "a program"
+        holders.setdefault((one.subject.cluster, name, one.user or ""), []).append(one)
+    found: list[Change] = []
+    for (_, name, user), held in holders.items():
+        who = f"{name} of {user}" if user else name
+        stands = any(one.ended_at is None for one in held)
+        started = [(one.started_at, one.subject) for one in held]
+        ended = [(one.ended_at, one.subject) for one in held if one.ended_at is not None]
+        ends = _spans(ended)
+        found += [_job(f"{who} started", span, now) for span in _spans(started)]
+        # Some of its GPUs may be let go while it goes on with the others.
+        found += [_job(f"{who} let go", span, now) for span in (ends if stands else ends[:-1])]
+        found += [_job(f"{who} ended", span, now) for span in (() if stands else ends[-1:])]
+    return found
+
+
+_Span = list[tuple[datetime, Subject]]
+
+
+def _spans(moments: Iterable[tuple[datetime, Subject]]) -> list[_Span]:
+    """Moments that follow each other closely, together."""
+    found: list[_Span] = []
+    for one in sorted(moments):
+        if found and one[0] - found[-1][-1][0] <= BURST:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found
+
+
+def _job(said: str, span: _Span, now: datetime) -> Change:
+    at, first = span[0]
+    gpus = {subject for _, subject in span}
+    nodes = {subject.of_node() for subject in gpus}
+    where = first.node if len(nodes) == 1 else counted(len(nodes), "node")
+    page = first if len(gpus) == 1 else first.of_node()
+    href = links.around(page, at, min(span[-1][0], now)) if len(nodes) == 1 else ""
+    return Change(at=at, text=f"{said}, {counted(len(gpus), 'GPU')} on {where}", href=href)

@@ -1,0 +1,86 @@
+// A piece of a page that is patched in place. A node is a text, or [tag, attributes, ...nodes].
+// Texts come from strangers: they become text nodes, and only known tags and attributes are made.
+
+const TAGS = new Set(("a b button code dd details div dl dt em form h1 h2 h3 h4 header input label li nav ol p section small"
+  + " span strong summary table tbody td th thead time tr ul").split(" "));
+const ATTRIBUTES = new Set(("action class colspan datetime href maxlength name placeholder role scope tabindex title type"
+  + " value").split(" "));
+
+function allowed(name, value) {
+  // As the browser reads it: a backslash or a tab also leads away from here.
+  if (name === "href" || name === "action") return URL.parse(value, location.href)?.origin === location.origin;
+  return ATTRIBUTES.has(name) || name.startsWith("aria-");
+}
+
+function make([tag]) {
+  return document.createElement(TAGS.has(tag) ? tag : "span");
+}
+
+function fits(old, node) {
+  if (typeof node === "string") return old.nodeType === Node.TEXT_NODE;
+  return old.localName === node[0] && old.gvKey === node[1].key;
+}
+
+// What was just opened gets the focus, unless somebody types.
+function arrive(element) {
+  const typing = document.activeElement?.matches("input, textarea, select");
+  if (!typing) requestAnimationFrame(() => element.focus({ preventScroll: true }));
+}
+
+function adorn(element, { key, open, arrives, ...attributes }, fresh) {
+  element.gvKey = key;
+  if (fresh && arrives) arrive(element);
+  // Afterwards it is the reader who unfolds.
+  if (fresh && open) element.open = true;
+  for (const { name } of [...element.attributes])
+    if (!(name in attributes) && name !== "open") element.removeAttribute(name);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (!allowed(name, value) || element.getAttribute(name) === value) continue;
+    element.setAttribute(name, value);
+    if (name === "value") element.value = value;
+  }
+}
+
+function patch(parent, nodes) {
+  const keyed = new Map();
+  for (const old of parent.childNodes) if (old.gvKey !== undefined) keyed.set(old.gvKey, old);
+  const wanted = new Set(nodes.map((node) => (typeof node === "string" ? undefined : node[1].key)));
+  let next = parent.firstChild;
+  const drop = () => {
+    const gone = next;
+    next = next.nextSibling;
+    gone.remove();
+  };
+  for (const node of nodes) {
+    // What goes, goes first: an element that is moved loses the focus.
+    while (next && next.gvKey !== undefined && !wanted.has(next.gvKey)) drop();
+    const key = typeof node === "string" ? undefined : node[1].key;
+    let child = key === undefined ? next : keyed.get(key);
+    const reused = child && fits(child, node);
+    if (!reused) child = typeof node === "string" ? document.createTextNode(node) : make(node);
+    if (child !== next) parent.insertBefore(child, next);
+    else next = next.nextSibling;
+    if (typeof node === "string") {
+      if (child.data !== node) child.data = node;
+    } else {
+      adorn(child, node[1], !reused);
+      patch(child, node.slice(2));
+    }
+  }
+  while (next) drop();
+}
+
+function asked(form) {
+  const query = new URLSearchParams();
+  for (const [name, value] of new FormData(form)) if (String(value).trim()) query.set(name, String(value).trim());
+  return `${form.getAttribute("action")}?${query}`;
+}
+
+export default function (component) {
+  const root = component.parentElement.querySelector(".tree");
+  patch(root, component.data.nodes);
+  root.onsubmit = (event) => {
+    event.preventDefault();
+    document.dispatchEvent(new CustomEvent("gv:go", { detail: asked(event.target) }));
+  };
+}

@@ -1,0 +1,1 @@
+"""The pages of one GPU and of one node, over a window of time that their address names."""

@@ -1,0 +1,70 @@
+"""What both pages ask: which device their address names, and its story, once for everybody."""
+
+from datetime import datetime, timedelta
+
+import streamlit as st
+
+from gpuvigil.errors import HubError
+
+from .. import live
+from ..attention import Attention
+from ..questions import Said
+from ..views import FleetView
+from .place import Device, device
+from .reading import story
+from .spans import concerns
+from .window import Asked, asked, step
+
+# A window that is over changes no more, but for what drains late from a spool.
+OVER_FRESH_SECONDS = 60.0
+LATE = timedelta(minutes=2)
+
+
+def looked_up() -> tuple[FleetView, Device | None]:
+    """The view, and what the page's address names."""
+    snapshot = live.current()
+    return snapshot.view(), device(
+        snapshot.view(), snapshot.inventories(), st.query_params.to_dict()
+    )
+
+
+def window(now: datetime) -> Asked:
+    """The window of the page's address."""
+    kept = timedelta(hours=live.shared().config.hub.retention_hours)
+    return asked(st.query_params.to_dict(), now, kept)
+
+
+def pace(found: Device, asked_for: Asked, now: datetime) -> float:
+    """Seconds after which the charts may show something new."""
+    if not asked_for.window.live and asked_for.window.end < now - LATE:
+        return OVER_FRESH_SECONDS
+    apart = step(asked_for.window.span, found.tick)
+    return max(live.refresh_seconds(), apart.total_seconds())
+
+
+def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> Said | str:
+    """The `Story` of the window; in words why there is none when the hub never gave it."""
+    shown = asked_for.window
+    apart = step(shown.span, found.tick)
+    when = ("last", shown.span) if shown.live else (shown.start, shown.end)
+    key = ("device", found.node.key, *when, apart, whole)
+    fresh = 0.9 * pace(found, asked_for, now)
+    try:
+        return live.shared().questions.ask(
+            key, lambda hub: story(hub, found.node, shown, apart, now, whole=whole), fresh
+        )
+    except HubError as error:
+        return f"What happened in this window is not known: {error}"
+
+
+def standing(view: FleetView, found: Device) -> tuple[Attention, ...]:
+    """What stands against the GPU or its node; of a node's page also what stands in it."""
+    if found.asked_gpu:
+        return tuple(it for it in view.attention if concerns(it.incident, found.subject))
+    prefix = f"{found.node.key}/"
+    return tuple(
+        it
+        for it in view.attention
+        if it.subject.of_node() == found.node
+        or any(member.startswith(prefix) for member in it.incident.members)
+    )

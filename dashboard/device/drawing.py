@@ -1,0 +1,303 @@
+"""The parts of both pages that are plain HTML."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from gpuvigil import links
+from gpuvigil.clock import duration, moment, to_text
+from gpuvigil.model import Event, Incident
+
+from ..attention import Attention
+from ..cluster import Cell, Look
+from ..markup import Html, joined, tag
+from ..words import counted
+from . import window as windows
+from .curves import Chart
+from .marks import is_good, name
+from .place import Device
+from .window import Choice, Window
+
+MOST_LISTED = 12
+MOST_EVIDENCE = 6
+_LOOKS = {
+    Look.FREE: "free",
+    Look.ACTIVE: "active",
+    Look.IDLE: "idle",
+    Look.DEGRADED: "degraded",
+    Look.FAILED: "unavailable",
+    Look.UNKNOWN: "unknown",
+}
+
+
+def look(cell: Cell | None) -> str:
+    """How a GPU is coloured."""
+    return "unknown" if cell is None else _LOOKS[cell.look]
+
+
+def stamp(at: datetime | None, drawn: datetime) -> Html:
+    """From when the numbers are; `drawn` is when the page was: a browser sees that it is alive."""
+    text = "no data yet" if at is None else f"data of {moment(at)}"
+    when = None if at is None else to_text(at)
+    return tag("div", tag("time", text, datetime=when, data_drawn=to_text(drawn)), class_="data")
+
+
+def head(
+    device: Device, title: str, state: tuple[str, str], facts: Iterable[str], data_of: Html
+) -> Html:
+    """What the page is about, how it is now (word and colour), and what else matters now."""
+    word, kind = state
+    simulated = device.node.simulated
+    mark = tag("span", "SIMULATED: no real hardware", class_="simulated") if simulated else joined()
+    said = joined(*(tag("span", fact, class_="fact") for fact in facts if fact))
+    badge = tag("span", word, class_=f"gv-state {kind}")
+    left = tag("div", tag("h1", title), badge, said, mark)
+    return tag("header", left, data_of, class_="gv-head gv-device-head")
+
+
+def siblings(device: Device, window: Mapping[str, str]) -> Html:
+    """The node and all of its GPUs, as links to their pages with the same window."""
+    place = {"cluster": device.node.cluster, "node": device.node.node}
+    node = _chip(
+        device.node.node, "node", windows.address(links.NODE, place, window), not device.asked_gpu
+    )
+    cells = device.view.cells if device.view else ()
+    chips = [
+        _chip(
+            cell.label,
+            look(cell),
+            windows.address(links.GPU, {**place, "gpu": cell.subject.gpu or ""}, window),
+            cell.subject.gpu == device.gpu,
+            f"{cell.label}: {cell.state.value}, {cell.reason}",
+        )
+        for cell in cells
+    ]
+    return tag("nav", node, *chips, class_="gv-siblings", aria_label="The node and its GPUs")
+
+
+def _chip(text: str, kind: str, href: str, chosen: bool, title: str | None = None) -> Html:
+    mark = tag("i", class_=f"span {kind}") if kind != "node" else joined()
+    current = "page" if chosen else None
+    return tag("a", mark, text, href=href, class_="gv-chip", aria_current=current, title=title)
+
+
+def control(device: Device, window: Window, now: datetime) -> Html:
+    """Which time is shown, and the ways to other times; each is a change of the address."""
+    spans = [_choice(device, one) for one in windows.choices(window, now)]
+    earlier, later, live = (_choice(device, one) for one in windows.moves(window, now))
+    fixed = Choice(name="Fix", query=links.window(window.start, window.end))
+    hold = _choice(device, fixed) if window.live else joined()
+    past = not window.live and window.end <= now
+    text = windows.sentence(window, now)
+    return tag(
+        "nav",
+        tag("span", text, class_="window past" if past else "window"),
+        tag("span", earlier, *spans, later, live, hold, class_="choices"),
+        class_="gv-control",
+        aria_label="Window of time",
+    )
+
+
+def _choice(device: Device, one: Choice) -> Html:
+    if one.query is None:
+        return tag("span", one.name, class_="gv-chip off")
+    href = windows.address(device.path, device.query, one.query)
+    return tag(
+        "a", one.name, href=href, class_="gv-chip", aria_current="true" if one.chosen else None
+    )
+
+
+def standing(items: Sequence[Attention], what: str) -> Html:
+    """What stands against it, with why it is believed and what to do first."""
+    if not items:
+        return tag(
+            "section",
+            tag("p", f"No incident stands on {what}.", class_="gv-empty"),
+            class_="gv-standing",
+        )
+    return tag(
+        "section", *map(_standing, items), class_="gv-standing", aria_label="Standing incidents"
+    )
+
+
+def _standing(item: Attention) -> Html:
+    evidence = [tag("li", one.text) for one in item.evidence if not one.detail][:MOST_EVIDENCE]
+    return tag(
+        "article",
+        tag(
+            "h2",
+            tag("span", item.severity.value, class_="badge"),
+            " ",
+            tag("a", item.title, href=links.incident_page(item.id)),
+            tag("small", f"{item.label}, {item.state}, since {moment(item.since)}"),
+        ),
+        tag("p", tag("b", "Do now: "), item.action, class_="action") if item.action else joined(),
+        tag("p", item.impact, class_="impact") if item.impact else joined(),
+        tag("ul", *evidence) if evidence else joined(),
+        class_=item.severity.value,
+    )
+
+
+def events(found: Sequence[Event], labels: Mapping[str, str]) -> Html:
+    """What happened in the window, newest first."""
+    shown = found[::-1][:MOST_LISTED]
+    rows = [
+        tag(
+            "li",
+            tag("time", f"{one.at:%H:%M:%S}", datetime=to_text(one.at), title=moment(one.at)),
+            tag(
+                "span",
+                tag("b", name(one)),
+                " ",
+                labels.get(one.subject.key, one.subject.node),
+                " ",
+                tag("small", one.message),
+            ),
+            class_="good" if is_good(one) else "bad",
+        )
+        for one in shown
+    ]
+    rest = len(found) - len(shown)
+    return tag(
+        "section",
+        tag("h2", "Events in the window", tag("small", f"{len(found):,}, UTC")),
+        tag("ol", *rows) if rows else tag("p", "None was reported.", class_="gv-empty"),
+        tag("p", f"and {rest:,} older", class_="gv-empty") if rest > 0 else joined(),
+        class_="gv-happened",
+    )
+
+
+def past(found: Sequence[Incident], now: datetime) -> Html:
+    """Incidents of the window that are over, newest first."""
+    over = sorted(
+        (one for one in found if one.resolved_at), key=lambda one: one.since, reverse=True
+    )
+    rows = [
+        tag(
+            "li",
+            tag(
+                "time",
+                f"{one.since:%H:%M:%S}",
+                datetime=to_text(one.since),
+                title=moment(one.since),
+            ),
+            tag(
+                "span",
+                tag("a", one.title, href=links.incident_page(one.id)),
+                " ",
+                tag(
+                    "small",
+                    f"{one.label or one.subject.node}, {one.severity.value}, lasted {duration((one.resolved_at or now) - one.since)}",
+                ),
+            ),
+            class_=one.severity.value,
+        )
+        for one in over[:MOST_LISTED]
+    ]
+    rest = len(over) - len(rows)
+    return tag(
+        "section",
+        tag("h2", "Incidents of the window that are over", tag("small", f"{len(over):,}")),
+        tag("ol", *rows) if rows else tag("p", "None ended.", class_="gv-empty"),
+        tag("p", f"and {counted(rest, 'older incident')}", class_="gv-empty")
+        if rest > 0
+        else joined(),
+        class_="gv-happened",
+    )
+
+
+def chart_title(chart: Chart) -> Html:
+    """What is drawn, in which unit, and which line is which: beside the data, never over it."""
+    names = {
+        curve.look: curve.name for curve in chart.curves if curve.look in {"own", "second", "limit"}
+    }
+    keys = [
+        tag("li", tag("i", class_=f"key {look}"), names[look])
+        for look in ("own", "second", "limit")
+        if look in names
+    ]
+    return tag(
+        "div",
+        tag("h3", chart.title, tag("small", chart.unit)),
+        tag("ul", *keys) if len(keys) > 1 else joined(),
+        class_="gv-chart-title",
+    )
+
+
+def legend(peers: int) -> Html:
+    """What the lines are that every chart of the page has."""
+    keys = [("own", "this GPU")]
+    if peers:
+        keys += [
+            ("peers", "median of the others"),
+            ("other", f"the node's {counted(peers, 'other GPU')}"),
+        ]
+    keys += [("event", "event"), ("stood", "an incident stood")]
+    items = [tag("li", tag("i", class_=f"key {look}"), text) for look, text in keys]
+    return tag(
+        "div",
+        tag("h2", "Over time", tag("small", "UTC, a gap is where nothing was measured")),
+        tag("ul", *items),
+        class_="gv-chart-title gv-legend",
+    )
+
+
+def multiples_legend(gpus: int) -> Html:
+    """What the lines of the GPUs' panels are."""
+    keys = [("own", "the GPU")]
+    keys += [("peers", "median of all of them")] if gpus > 1 else []
+    keys += [("event", "event"), ("stood", "an incident stood")]
+    items = [tag("li", tag("i", class_=f"key {look}"), text) for look, text in keys]
+    text = "each row on one scale, UTC, a gap is where nothing was measured"
+    return tag(
+        "div",
+        tag("h2", "GPUs over time", tag("small", text)),
+        tag("ul", *items),
+        class_="gv-chart-title gv-legend",
+    )
+
+
+def strip_head(device: Device, gpus: Sequence[tuple[str, str]], window: Mapping[str, str]) -> Html:
+    """Over each panel the GPU that it is of, as a link to its page."""
+    cells = {cell.subject.gpu: cell for cell in device.view.cells} if device.view else {}
+    items = []
+    for uuid, label in gpus:
+        place = {"cluster": device.node.cluster, "node": device.node.node, "gpu": uuid}
+        cell = cells.get(uuid)
+        state = "not known" if cell is None else cell.state.value
+        items.append(
+            tag(
+                "a",
+                tag("i", class_=f"span {look(cell)}"),
+                label,
+                tag("small", state),
+                href=windows.address(links.GPU, place, window),
+            )
+        )
+    return tag("div", *items, class_="gv-strip-head", style=_COLUMNS)
+
+
+# As many columns as a strip has panels, whether all of them are there or not.
+_COLUMNS = "grid-template-columns: repeat(8, 1fr)"
+
+
+def strip_title(title: str, unit: str) -> Html:
+    """What a line of panels shows, and in which unit."""
+    return tag("div", tag("h3", title, tag("small", unit)), class_="gv-chart-title")
+
+
+def ports_title(count: int) -> Html:
+    """What the panels of the ports show."""
+    keys = (("own", "received"), ("second", "sent"))
+    items = [tag("li", tag("i", class_=f"key {look}"), text) for look, text in keys]
+    return tag(
+        "div",
+        tag("h2", "Network ports", tag("small", f"{counted(count, 'port')}, all on one scale")),
+        tag("ul", *items),
+        class_="gv-chart-title gv-legend",
+    )
+
+
+def port_head(names: Sequence[str], asked: str) -> Html:
+    """Over each panel the port that it is of."""
+    items = [tag("span", one, class_="port asked" if one == asked else "port") for one in names]
+    return tag("div", *items, class_="gv-strip-head", style=_COLUMNS)

@@ -1,0 +1,233 @@
+"""Draws the page of one GPU: thin glue between what is known and Streamlit."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import streamlit as st
+
+from gpuvigil import links
+from gpuvigil.clock import SystemClock, duration, moment
+from gpuvigil.errors import HubError
+from gpuvigil.model import Event, Incident, Subject
+
+from .. import colours, details, live, panels
+from ..components import style
+from ..markup import joined, tag
+from ..questions import Said
+from ..words import NOT_MEASURED
+from . import asking, chart, curves, drawing, spans, timeline
+from .chart import Frame
+from .grid import Floats
+from .marks import marks, shades
+from .place import Device
+from .reading import Numbers, Story, moved, newest
+from .window import step
+
+COLUMNS = 3
+CHART_PIXELS = 158
+TICKS_BEFORE_STALE = 3
+ARRIVAL = timedelta(seconds=12)
+
+
+def draw() -> None:
+    """The whole page: what is now renews itself at the page's pace, what was more slowly."""
+    style("device")
+    refresh = live.refresh_seconds()
+    st.fragment(_now, run_every=refresh)()
+    view, found = asking.looked_up()
+    if found is None:
+        return
+    pace = asking.pace(found, asking.window(view.now), view.now)
+    st.fragment(_over_time, run_every=pace)()
+    st.fragment(_numbers, run_every=refresh)()
+
+
+def _now() -> None:
+    view, found = asking.looked_up()
+    if found is None or not found.asked_gpu:
+        st.html(
+            panels.notes(["The link names no GPU: search for a node, a UUID or a PCI address."])
+        )
+        return
+    shown = asking.window(view.now)
+    cell, items = found.cell, asking.standing(view, found)
+    state = ("not known", "unknown") if cell is None else (cell.state.value, drawing.look(cell))
+    at = view.rows_at if cell is None else found.view.heard_at if found.view else None
+    reason = "" if cell is None else cell.reason
+    held = "" if cell is None else _held(cell.held, cell.holder)
+    title = f"{found.node.node} · {found.label}"
+    since = min((it.since for it in items if it.subject == found.subject), default=None)
+    lasts = f"for {duration(view.now - since)}, since {moment(since)}" if since else ""
+    stamp = drawing.stamp(at, SystemClock().now())
+    st.html(drawing.head(found, title, state, (reason, lasts, held), stamp))
+    notes = [text for text in (found.unknown, shown.wrong) if text]
+    if view.warnings or notes:
+        st.html(joined(panels.banners(view.warnings), panels.notes(notes)))
+    st.html(drawing.siblings(found, shown.window.query))
+    left, right = st.columns([5, 3], gap="medium")
+    with left:
+        st.html(drawing.standing(items, "this GPU or its node"))
+    with right:
+        driver = found.inventory.driver if found.inventory else None
+        st.html(details.identity(found.identity, found.gpu, driver))
+
+
+def _held(held: bool | None, holder: str) -> str:
+    if holder:
+        return f"held by {holder}"
+    return {True: "held by a process", False: "held by nobody", None: "holder not known"}[held]
+
+
+def _over_time() -> None:
+    view, found = asking.looked_up()
+    if found is None:
+        return
+    asked = asking.window(view.now)
+    st.html(drawing.control(found, asked.window, view.now))
+    said = asking.told(found, asked, view.now, whole=False)
+    if isinstance(said, str):
+        st.html(panels.notes([said]))
+        return
+    if said.error:
+        st.html(panels.notes([f"As of {said.age_seconds:.0f} s ago: {said.error}"]))
+    story: Story = said.value
+    gpu, numbers = _identified(found, story)
+    _history(gpu, story, numbers)
+
+
+def _identified(found: Device, story: Story) -> tuple[Device, Numbers]:
+    """The GPU and its numbers, also when only the store still knows which one it was."""
+    numbers = story.numbers
+    if not found.gpu:
+        by_index = {
+            uuid: fields["index"] for uuid, fields in numbers.gpus.items() if "index" in fields
+        }
+        uuid = next((it for it, index in by_index.items() if found.asked_gpu in _texts(index)), "")
+        return replace(found, gpu=uuid), numbers
+    if found.gpu not in numbers.gpus and found.cell is None:
+        return found, _elsewhere(found, story) or numbers
+    return found, numbers
+
+
+def _texts(index: Floats) -> set[str]:
+    return {str(int(it)) for it in index[np.isfinite(index)]}
+
+
+def _elsewhere(found: Device, story: Story) -> Numbers | None:
+    """What the store has of the GPU in another node."""
+    apart = step(story.window.span, found.tick)
+    key = ("moved", found.subject.key, story.window.start, story.window.end, apart)
+    try:
+        said = live.shared().questions.ask(
+            key, lambda hub: moved(hub, found.subject, story.window, apart), 60.0
+        )
+    except HubError:
+        return None
+    numbers: Numbers = said.value
+    return numbers if numbers.gpus else None
+
+
+def _history(found: Device, story: Story, numbers: Numbers) -> None:
+    subject, window, now = found.subject, story.window, story.now
+    incidents = [one for one in story.happened.incidents if spans.concerns(one, subject)]
+    events = _own_events(story.happened.events, subject)
+    frame = Frame(
+        window=window,
+        grid=numbers.grid,
+        marks=marks(events, window),
+        shades=shades(incidents, window, now),
+        colours=colours.shown(),
+    )
+    st.html(timeline.timeline(_rows(found, story, numbers, incidents), window, now, frame.marks))
+    _charts(found, numbers, frame)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.html(drawing.events(events, _labels(found)))
+    with right:
+        st.html(drawing.past(incidents, now))
+
+
+def _own_events(events: Sequence[Event], gpu: Subject) -> tuple[Event, ...]:
+    """Those of the GPU and of what it hangs on; those of its neighbours are theirs."""
+    return tuple(one for one in events if one.subject == gpu or one.subject.gpu is None)
+
+
+def _labels(found: Device) -> dict[str, str]:
+    return {found.subject.key: found.label}
+
+
+def _rows(
+    found: Device, story: Story, numbers: Numbers, incidents: Sequence[Incident]
+) -> tuple[timeline.Row, ...]:
+    window, now = story.window, story.now
+    held = [it for it in story.happened.allocations if it.subject == found.subject]
+    states = spans.states(
+        numbers.gpus.get(found.gpu, {}),
+        numbers.grid,
+        window,
+        now,
+        allocations=held,
+        incidents=incidents,
+    )
+    hrefs = {one.id: links.incident_page(one.id) for one in incidents}
+    return (
+        timeline.Row(name="State", spans=states, nothing="no data in this window"),
+        timeline.Row(
+            name="Held by",
+            spans=spans.holders(held, window, now),
+            nothing="nobody that is known of",
+        ),
+        timeline.Row(
+            name="Incidents", spans=spans.stood(incidents, window, now, hrefs), nothing="none"
+        ),
+    )
+
+
+def _charts(found: Device, numbers: Numbers, frame: Frame) -> None:
+    others = len(numbers.gpus) - (found.gpu in numbers.gpus)
+    st.html(drawing.legend(others))
+    drawn = list(curves.charts(numbers, found.gpu))
+    wrong = curves.errors(lambda name: numbers.of(found.gpu, name), curves.ERRORS, numbers)
+    if wrong.chart is not None:
+        drawn.append(wrong.chart)
+    for start in range(0, len(drawn), COLUMNS):
+        for column, one in zip(
+            st.columns(COLUMNS, gap="medium"), drawn[start : start + COLUMNS], strict=False
+        ):
+            with column:
+                _chart(one, frame)
+    pcie = curves.link(lambda name: numbers.of(found.gpu, name))
+    st.html(tag("p", f"{wrong.text} {pcie}.", class_="gv-line"))
+
+
+def _chart(one: curves.Chart, frame: Frame) -> None:
+    st.html(drawing.chart_title(one))
+    if not one.measured:
+        st.html(tag("p", f"{NOT_MEASURED} in this window", class_="gv-no-chart"))
+        return
+    st.echarts_chart(
+        chart.option(one, frame),
+        height=CHART_PIXELS,
+        key=f"gpu-{one.key}",
+        alt=chart.sentence(one, frame.window),
+    )
+
+
+def _numbers() -> None:
+    view, found = asking.looked_up()
+    if found is None or not found.gpu:
+        return
+    since = view.now - TICKS_BEFORE_STALE * found.tick - ARRIVAL
+    items = asking.standing(view, found)
+    try:
+        said: Said = live.shared().questions.ask(
+            ("newest", found.subject.key),
+            lambda hub: newest(hub, found.subject, since, view.now + timedelta(minutes=5)),
+            0.9 * live.refresh_seconds(),
+        )
+    except HubError as error:
+        st.html(panels.notes([f"The newest numbers are not known: {error}"]))
+        return
+    st.html(details.numbers(found.cell, said.value, items))

@@ -1,0 +1,80 @@
+"""The node's own numbers over the window: load, memory, and its collector's health; pure."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..words import counted
+from .curves import GIB, Chart, Curve
+from .grid import Floats, increase
+from .reading import Numbers
+
+
+def charts(numbers: Numbers) -> tuple[Chart, ...]:
+    """Three charts; those of what was never measured have no line."""
+
+    def read(name: str, factor: float = 1.0) -> Floats:
+        return numbers.node.get(name, numbers.nothing) * factor
+
+    total = read("memory_total_bytes", 1 / GIB)
+    used = total - read("memory_available_bytes", 1 / GIB)
+    return (
+        Chart(
+            key="load",
+            title="Load average",
+            unit="tasks",
+            digits=1,
+            curves=(Curve(name="load, 1 min", values=read("load_average")),),
+        ),
+        Chart(
+            key="host-memory",
+            title="Host memory used",
+            unit="GiB",
+            curves=(
+                Curve(name="installed", values=total, look="limit"),
+                Curve(name="used", values=used),
+            ),
+        ),
+        Chart(
+            key="collector",
+            title="Collector's sweep over all GPUs",
+            unit="ms",
+            digits=1,
+            curves=(Curve(name="sweep", values=read("sweep_seconds", 1e3)),),
+        ),
+    )
+
+
+def health(numbers: Numbers) -> str:
+    """The collector's health in one line."""
+    node = numbers.node
+    if not node:
+        return "The collector reported nothing about itself in this window."
+    said = [
+        _grown(node, "reader_restarts", "the reader was restarted {} times", "no reader restart"),
+        _grown(node, "dropped_bodies", "{} bodies were given up", "nothing was given up"),
+        _spool(node),
+    ]
+    answering, expected = _last(node, "gpus_answering"), _last(node, "gpus_expected")
+    if answering is not None and expected is not None:
+        said.insert(0, f"{answering:.0f} of {counted(int(expected), 'GPU')} answer")
+    return "Collector: " + ", ".join(it for it in said if it) + "."
+
+
+def _grown(node: Mapping[str, Floats], name: str, some: str, none: str) -> str:
+    grown = increase(node[name]) if name in node else None
+    return "" if grown is None else some.format(f"{grown:,.0f}") if grown else none
+
+
+def _spool(node: Mapping[str, Floats]) -> str:
+    oldest = node.get("spool_oldest_seconds")
+    if oldest is None or not np.isfinite(oldest).any():
+        return ""
+    longest = float(np.nanmax(oldest))
+    return f"the oldest body waited {longest:.0f} s in the spool" if longest >= 1 else "spool empty"
+
+
+def _last(node: Mapping[str, Floats], name: str) -> float | None:
+    values = node.get(name)
+    measured = np.array([]) if values is None else values[np.isfinite(values)]
+    return float(measured[-1]) if len(measured) else None

@@ -1,0 +1,108 @@
+"""What is marked across all charts of a page: events as lines, incidents as shades; pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.model import Event, EventKind, Incident, Severity
+
+from .window import Window
+
+MOST_MARKS = 40
+# Of marks that are nearer to each other than this share of the window, the first has the words.
+_NEAR = 0.09
+
+_NAMES = {
+    EventKind.XID: "Xid",
+    EventKind.GPU_LOST: "GPU lost",
+    EventKind.GPU_BACK: "GPU back",
+    EventKind.GPU_RESET: "GPU reset",
+    EventKind.PORT_DOWN: "port down",
+    EventKind.PORT_UP: "port up",
+    EventKind.DRIVER_SILENT: "driver silent",
+    EventKind.DRIVER_BACK: "driver back",
+    EventKind.BOOT: "boot",
+}
+_GOOD = frozenset({EventKind.GPU_BACK, EventKind.PORT_UP, EventKind.DRIVER_BACK})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A line at one moment; `label` is empty where there is no room for words."""
+
+    at: datetime
+    label: str
+    good: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shade:
+    """When an incident stood, within the window."""
+
+    start: datetime
+    end: datetime
+    severity: Severity
+
+
+def name(event: Event) -> str:
+    """An event in a word or two."""
+    return f"Xid {event.xid}" if event.xid is not None else _NAMES[event.kind]
+
+
+def is_good(event: Event) -> bool:
+    """Whether it is the end of something bad."""
+    return event.kind in _GOOD
+
+
+def marks(events: Iterable[Event], window: Window) -> tuple[Mark, ...]:
+    """The newest events of the window; those at one moment are one line with one label."""
+    inside = [it for it in events if window.start <= it.at < window.end][-MOST_MARKS:]
+    groups: list[list[Event]] = []
+    for event in inside:
+        if groups and event.at - groups[-1][0].at <= window.span * _NEAR:
+            groups[-1].append(event)
+        else:
+            groups.append([event])
+    found = []
+    for group in groups:
+        seen: set[datetime] = set()
+        for event in group:
+            label = _label(group) if event is group[0] else ""
+            if event.at not in seen:
+                found.append(Mark(at=event.at, label=label, good=all(map(is_good, group))))
+            seen.add(event.at)
+    return tuple(found)
+
+
+def _label(group: Sequence[Event]) -> str:
+    bad = [event for event in group if not is_good(event)]
+    told = next((event for event in bad if event.xid is not None), None) or next(
+        iter(bad), group[0]
+    )
+    others = len(group) - 1
+    return name(told) + (f" +{others}" if others else "")
+
+
+def shades(incidents: Iterable[Incident], window: Window, now: datetime) -> tuple[Shade, ...]:
+    """Where incidents that are worth a shade stood; what overlaps is one shade, the gravest's."""
+    spans = sorted(
+        (max(one.since, window.start), min(one.resolved_at or now, window.end), one.severity)
+        for one in incidents
+        if one.severity is not Severity.INFO
+    )
+    found: list[Shade] = []
+    for start, end, severity in spans:
+        if end <= start:
+            continue
+        if found and start <= found[-1].end:
+            last = found[-1]
+            worst = min(last.severity, severity, key=lambda it: it.rank)
+            found[-1] = Shade(start=last.start, end=max(last.end, end), severity=worst)
+        else:
+            found.append(Shade(start=start, end=end, severity=severity))
+    return tuple(found)
+
+
+def least(span: timedelta) -> timedelta:
+    """What is shorter than this is drawn this long, so that it can be seen and reached."""
+    return span / 400

@@ -1,0 +1,257 @@
+"""Draws the page of one node: thin glue between what is known and Streamlit."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from gpuvigil import links
+from gpuvigil.clock import SystemClock, moment
+from gpuvigil.model import Subject
+
+from .. import colours, details, live, panels
+from ..components import style
+from ..markup import joined, tag
+from ..words import NOT_MEASURED, counted
+from . import asking, chart, curves, drawing, host, multiples, ports, spans, timeline, window
+from .chart import Frame
+from .marks import marks, shades
+from .multiples import Strip
+from .place import Device
+from .reading import Story
+
+STRIP_PIXELS, LABELS_PIXELS = 74, 16
+CHART_PIXELS = 150
+STRIPS = ("utilization", "power", "temperature", "memory", "clock", "nvlink")
+_NO_NODE = "The link names no node: search for a node, a UUID or a PCI address."
+
+
+def draw() -> None:
+    """The whole page: what is now renews itself at the page's pace, what was more slowly."""
+    style("device")
+    st.fragment(_now, run_every=live.refresh_seconds())()
+    view, found = asking.looked_up()
+    if found is None:
+        return
+    pace = asking.pace(found, asking.window(view.now), view.now)
+    st.fragment(_over_time, run_every=pace)()
+
+
+def _now() -> None:
+    view, found = asking.looked_up()
+    if found is None:
+        st.html(panels.notes([_NO_NODE]))
+        return
+    shown = asking.window(view.now)
+    heard = found.view.heard_at if found.view else None
+    silent = found.view is None or found.view.silent
+    word = "not known" if found.view is None else "silent" if silent else "reporting"
+    since = f"since {moment(heard)}" if silent and heard else ""
+    stamp = drawing.stamp(heard, SystemClock().now())
+    state = (word, "unknown" if silent else "active")
+    st.html(drawing.head(found, found.node.node, state, (since, _amounts(found)), stamp))
+    notes = [text for text in (found.unknown, shown.wrong) if text]
+    if view.warnings or notes:
+        st.html(joined(panels.banners(view.warnings), panels.notes(notes)))
+    st.html(drawing.siblings(found, shown.window.query))
+    left, right = st.columns([5, 3], gap="medium")
+    with left:
+        st.html(drawing.standing(asking.standing(view, found), "this node"))
+    with right:
+        st.html(details.described(_identity(found)))
+
+
+def _amounts(found: Device) -> str:
+    cells = found.view.cells if found.view else ()
+    states = Counter(cell.state.value for cell in cells)
+    said = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    return f"{counted(len(cells), 'GPU')}: {said}" if cells else "no GPUs"
+
+
+def _identity(found: Device) -> Sequence[tuple[str, str | None]]:
+    known = found.inventory
+    if known is None:
+        return (("Cluster", found.node.cluster),)
+    driver = known.driver or known.driver_state
+    return (
+        ("Cluster", found.node.cluster),
+        ("Rack", known.rack),
+        ("GPUs", ", ".join(sorted({gpu.model for gpu in known.gpus}))),
+        ("Driver", driver),
+        ("Boot", known.boot),
+        ("Collector", f"gpuvigil {known.version}, a tick every {known.tick_seconds:g} s"),
+        ("Inventory of", moment(known.at)),
+    )
+
+
+def _over_time() -> None:
+    view, found = asking.looked_up()
+    if found is None:
+        return
+    asked = asking.window(view.now)
+    st.html(drawing.control(found, asked.window, view.now))
+    said = asking.told(found, asked, view.now, whole=True)
+    if isinstance(said, str):
+        st.html(panels.notes([said]))
+        return
+    if said.error:
+        st.html(panels.notes([f"As of {said.age_seconds:.0f} s ago: {said.error}"]))
+    _history(found, said.value)
+
+
+def _history(found: Device, story: Story) -> None:
+    frame = Frame(
+        window=story.window,
+        grid=story.numbers.grid,
+        marks=marks(story.happened.events, story.window),
+        shades=shades(story.happened.incidents, story.window, story.now),
+        colours=colours.shown(),
+    )
+    gpus = _gpus(found, story)
+    if gpus:
+        rows = _rows(found, story, gpus)
+        st.html(timeline.timeline(rows, story.window, story.now, frame.marks))
+        _multiples(found, story, gpus, frame)
+    _ports(found, story, frame)
+    _host(found, story, frame)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        labels = {_subject(found, uuid).key: label for uuid, label in gpus}
+        st.html(drawing.events(story.happened.events, labels))
+    with right:
+        st.html(drawing.past(story.happened.incidents, story.now))
+
+
+def _gpus(found: Device, story: Story) -> tuple[tuple[str, str], ...]:
+    """UUID and label of every GPU that is there, or that the store has of this window."""
+    cells = found.view.cells if found.view else ()
+    labels = {cell.subject.gpu or "": cell.label for cell in cells}
+    told = found.inventory.gpus if found.inventory else ()
+    for gpu in told:
+        labels.setdefault(gpu.uuid, gpu.uuid if gpu.index is None else f"GPU {gpu.index}")
+    for uuid in story.numbers.gpus:
+        labels.setdefault(uuid, uuid)
+    return tuple(labels.items())
+
+
+def _subject(found: Device, uuid: str) -> Subject:
+    return Subject(cluster=found.node.cluster, node=found.node.node, gpu=uuid)
+
+
+def _rows(found: Device, story: Story, gpus: Sequence[tuple[str, str]]) -> tuple[timeline.Row, ...]:
+    shown, now, numbers = story.window, story.now, story.numbers
+    rows = []
+    for uuid, label in gpus:
+        subject = _subject(found, uuid)
+        states = spans.states(
+            numbers.gpus.get(uuid, {}),
+            numbers.grid,
+            shown,
+            now,
+            allocations=[it for it in story.happened.allocations if it.subject == subject],
+            incidents=[it for it in story.happened.incidents if spans.concerns(it, subject)],
+        )
+        place = {"cluster": subject.cluster, "node": subject.node, "gpu": uuid}
+        href = window.address(links.GPU, place, shown.query)
+        nothing = "no data in this window"
+        rows.append(timeline.Row(name=label, spans=states, href=href, nothing=nothing))
+    incidents = story.happened.incidents
+    hrefs = {one.id: links.incident_page(one.id) for one in incidents}
+    stood = spans.stood(incidents, shown, now, hrefs)
+    return (*rows, timeline.Row(name="Incidents", spans=stood, nothing="none"))
+
+
+def _multiples(found: Device, story: Story, gpus: Sequence[tuple[str, str]], frame: Frame) -> None:
+    st.html(drawing.multiples_legend(len(gpus)))
+    strips = [
+        _marked(found, story, gpus, multiples.of_gpus(story.numbers, gpus, curves.BY_KEY[key]))
+        for key in STRIPS
+    ]
+    for number in range(0, len(gpus), multiples.PANELS):
+        here = gpus[number : number + multiples.PANELS]
+        with st.container(key=f"strips-{number}"):
+            st.html(drawing.strip_head(found, here, story.window.query))
+            for one in strips:
+                _strip(multiples.lines(one)[number // multiples.PANELS], frame, one is strips[-1])
+
+
+def _marked(found: Device, story: Story, gpus: Sequence[tuple[str, str]], one: Strip) -> Strip:
+    """Each panel with what happened to its GPU, and to the whole node."""
+    panels = []
+    for (uuid, _), panel in zip(gpus, one.panels, strict=True):
+        subject = _subject(found, uuid)
+        own = {subject, found.node}
+        events = [it for it in story.happened.events if it.subject in own]
+        incidents = [it for it in story.happened.incidents if spans.concerns(it, subject)]
+        panels.append(
+            replace(
+                panel,
+                marks=marks(events, story.window),
+                shades=shades(incidents, story.window, story.now),
+            )
+        )
+    return replace(one, panels=tuple(panels))
+
+
+def _strip(one: Strip, frame: Frame, last: bool) -> None:
+    st.html(drawing.strip_title(one.title, one.unit))
+    if not one.measured:
+        st.html(tag("p", f"{NOT_MEASURED} in this window", class_="gv-line"))
+        return
+    st.echarts_chart(
+        multiples.option(one, frame, labelled=last),
+        height=STRIP_PIXELS + (LABELS_PIXELS if last else 0),
+        key=f"node-{one.key}",
+        alt=multiples.sentence(one, frame.window),
+    )
+
+
+def _ports(found: Device, story: Story, frame: Frame) -> None:
+    numbers = story.numbers
+    named = ports.names(found.ports, numbers, found.asked_port)
+    if not named:
+        return
+    traffic = _port_marked(found, story, ports.traffic(named, numbers))
+    st.html(drawing.ports_title(len(named)))
+    lines = ports.rows(named, found.ports, numbers, found.asked_port)
+    with st.container(key="strips-ports"):
+        for one in multiples.lines(traffic):
+            st.html(drawing.port_head([panel.label for panel in one.panels], found.asked_port))
+            _strip(one, frame, last=True)
+    st.html(ports.table(lines))
+
+
+def _port_marked(found: Device, story: Story, one: Strip) -> Strip:
+    """Each panel with what happened to its port, and to the whole node."""
+    panels = []
+    for panel in one.panels:
+        device, _, port = panel.label.partition("/")
+        subject = replace(found.node, device=device, port=port)
+        own = {subject, found.node}
+        events = [it for it in story.happened.events if it.subject in own]
+        incidents = [it for it in story.happened.incidents if it.subject in own]
+        shown = shades(incidents, story.window, story.now)
+        panels.append(replace(panel, marks=marks(events, story.window), shades=shown))
+    return replace(one, panels=tuple(panels))
+
+
+def _host(found: Device, story: Story, frame: Frame) -> None:
+    events = [it for it in story.happened.events if it.subject == found.node]
+    incidents = [it for it in story.happened.incidents if it.subject == found.node]
+    shown = shades(incidents, story.window, story.now)
+    frame = replace(frame, marks=marks(events, story.window), shades=shown)
+    drawn = host.charts(story.numbers)
+    for column, one in zip(st.columns(len(drawn), gap="medium"), drawn, strict=True):
+        with column:
+            st.html(drawing.chart_title(one))
+            if not one.measured:
+                st.html(tag("p", f"{NOT_MEASURED} in this window", class_="gv-no-chart"))
+                continue
+            st.echarts_chart(
+                chart.option(one, frame),
+                height=CHART_PIXELS,
+                key=f"node-{one.key}",
+                alt=chart.sentence(one, frame.window),
+            )
+    st.html(tag("p", host.health(story.numbers), class_="gv-line"))

@@ -1,0 +1,154 @@
+"""A GPU's state, its holders and its incidents over the window, as spans of time: pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from gpuvigil.clock import moment
+from gpuvigil.model import Allocation, GpuState, Incident, Subject
+from gpuvigil.states import gpu_state
+
+from .grid import Grid
+from .reading import Fields
+from .window import Window
+
+# A row arrives this much later than the time that it speaks of; until then nothing is missing.
+ARRIVAL = timedelta(seconds=3)
+MOST_SPANS, MOST_NAMED = 300, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """From when to when something was so; within the window."""
+
+    start: datetime
+    end: datetime
+    kind: str  # a state, a severity, or "held"
+    text: str
+    href: str = ""
+
+
+def states(
+    fields: Fields,
+    on: Grid,
+    window: Window,
+    now: datetime,
+    *,
+    allocations: Sequence[Allocation],
+    incidents: Sequence[Incident],
+) -> tuple[Span, ...]:
+    """The state of one GPU in every step that is over, steps of one state joined.
+
+    `allocations` and `incidents` are those of the GPU and, of incidents, of its node.
+    """
+    found: list[Span] = []
+    measured = _measured(fields, on)
+    for number, at in enumerate(on.times):
+        start, end = max(at, window.start), min(at + on.step, window.end, now)
+        if start >= end or (not measured[number] and now - at < 2 * on.step + ARRIVAL):
+            continue
+        row = _row(fields, number) if measured[number] else None
+        held = any(_held(one, start, end) for one in allocations)
+        faults = {it.fault: it.severity for it in incidents if _stood(it, start, end)}
+        state, reason = gpu_state(row, held=held, faults=faults)
+        text = "" if state is GpuState.ACTIVE else reason
+        last = found[-1] if found else None
+        if last is not None and (last.end, last.kind, last.text) == (start, state.value, text):
+            found[-1] = Span(start=last.start, end=end, kind=state.value, text=text)
+        else:
+            found.append(Span(start=start, end=end, kind=state.value, text=text))
+    return tuple(found)
+
+
+def holders(allocations: Iterable[Allocation], window: Window, now: datetime) -> tuple[Span, ...]:
+    """Who held the GPU; where several did at the same time, the span names them all."""
+    changes: list[tuple[datetime, bool, int, Allocation]] = []
+    until = min(window.end, now)
+    for number, one in enumerate(allocations):
+        start, end = max(one.started_at, window.start), min(one.ended_at or until, until)
+        if start < end:
+            changes += [(start, True, number, one), (end, False, number, one)]
+    changes.sort(key=lambda it: it[:3])
+    found: list[Span] = []
+    holding: dict[int, Allocation] = {}
+    before = window.start
+    for at, began, number, one in changes:
+        if holding and before < at:
+            _go_on(found, before, at, _named(holding.values()))
+        before = at
+        if began:
+            holding[number] = one
+        else:
+            del holding[number]
+    return tuple(found)
+
+
+def _go_on(found: list[Span], start: datetime, end: datetime, text: str) -> None:
+    """Add a span, or make the last one longer when it says the same and ended just now."""
+    last = found[-1] if found else None
+    if last is not None and last.end == start and last.text == text:
+        start = found.pop().start
+    elif len(found) >= MOST_SPANS:
+        # So many came and went that nobody could see them one by one.
+        start, text = found.pop().start, "many, one after the other"
+    found.append(Span(start=start, end=end, kind="held", text=text))
+
+
+def _named(holding: Iterable[Allocation]) -> str:
+    everybody: dict[str, None] = {}
+    for one in holding:
+        who = one.holder + (f" ({one.user})" if one.user else "")
+        everybody[f"{who}: {one.command}" if one.command else who] = None
+    named = list(everybody)
+    rest = f" and {len(named) - MOST_NAMED} more" if named[MOST_NAMED:] else ""
+    return ", ".join(named[:MOST_NAMED]) + rest
+
+
+def stood(
+    incidents: Iterable[Incident], window: Window, now: datetime, hrefs: Mapping[str, str]
+) -> tuple[Span, ...]:
+    """When incidents stood; each is a span of its own, the gravest last, so that it lies on top."""
+    ranked = sorted(incidents, key=lambda one: (-one.severity.rank, one.since))
+    spans = []
+    for one in ranked:
+        start = max(one.since, window.start)
+        end = min(one.resolved_at or now, window.end, now)
+        if start < end:
+            over = "stands" if one.resolved_at is None else f"over at {moment(one.resolved_at)}"
+            text = f"{one.title}, since {moment(one.since)}, {over}"
+            href = hrefs.get(one.id, "")
+            spans.append(Span(start=start, end=end, kind=one.severity.value, text=text, href=href))
+    return tuple(spans)
+
+
+def concerns(incident: Incident, gpu: Subject) -> bool:
+    """Whether the incident is about the GPU, or about the whole node that it is in."""
+    return incident.subject in {gpu, gpu.of_node()} or gpu.key in incident.members
+
+
+def _measured(fields: Fields, on: Grid) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    some = np.zeros(on.count, dtype=np.bool_)
+    for values in fields.values():
+        some |= np.isfinite(values)
+    return some
+
+
+def _row(fields: Fields, number: int) -> dict[str, float | int | None]:
+    """The step as one row; what stands for something is what most of the step said."""
+    row: dict[str, float | int | None] = {}
+    for name in ("up", "unmeasured_reason", "utilization_percent", "compute_processes"):
+        values = fields.get(name)
+        value = None if values is None or np.isnan(values[number]) else float(values[number])
+        whole = value is not None and name in {"up", "unmeasured_reason"}
+        row[name] = round(value) if whole and value is not None else value
+    return row
+
+
+def _held(one: Allocation, start: datetime, end: datetime) -> bool:
+    return one.started_at < end and (one.ended_at is None or one.ended_at > start)
+
+
+def _stood(one: Incident, start: datetime, end: datetime) -> bool:
+    return one.since < end and (one.resolved_at is None or one.resolved_at > start)

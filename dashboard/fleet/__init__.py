@@ -1,0 +1,10 @@
+"""From facts to what pages show of every cluster.
+
+A GPU is on the map because its node's inventory names it or because it sent a row. Without a row
+that is young enough it is unknown, never idle, free or 0. Clusters are never summed.
+"""
+
+from .drawing import Fleet, clusters, silent_nodes
+from .hearing import ARRIVAL, TICKS_BEFORE_STALE
+
+__all__ = ["ARRIVAL", "TICKS_BEFORE_STALE", "Fleet", "clusters", "silent_nodes"]

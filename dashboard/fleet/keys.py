@@ -1,0 +1,44 @@
+"""Whose rows a table holds; worked out once for as long as the same subjects send."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ..gpus import Column
+
+NodeName = tuple[str, str]  # cluster and node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Keys:
+    """The tags of a table's rows, as they came."""
+
+    tags: pa.Table
+    rows: tuple[tuple[str, ...], ...]  # per row its tags
+    nodes: tuple[NodeName, ...]  # each once
+    node: Column  # per row: which of `nodes`
+
+    def newest(self, times: Column) -> dict[NodeName, int]:
+        """Per node the latest of its rows' times."""
+        latest = np.full(len(self.nodes), np.iinfo(np.int64).min // 2)
+        np.maximum.at(latest, self.node, times)
+        return dict(zip(self.nodes, latest.tolist(), strict=True))
+
+
+def keys_of(table: pa.Table, tags: tuple[str, ...], before: Keys | None) -> Keys:
+    """The keys of `table`; `before` itself when nothing changed. Its first tags name the node."""
+    columns = table.select(list(tags))
+    if before is not None and columns.equals(before.tags):
+        return before
+    rows = tuple(zip(*(column.to_pylist() for column in columns.columns), strict=True))
+    places: dict[NodeName, int] = {}
+    node = [places.setdefault((row[0], row[1]), len(places)) for row in rows]
+    return Keys(tags=columns, rows=rows, nodes=tuple(places), node=np.array(node, np.int64))
+
+
+def times(table: pa.Table) -> Column:
+    """The rows' times in microseconds since 1970."""
+    micro = table.column("at").cast(pa.timestamp("us", tz="UTC"), safe=False)
+    found: Column = micro.cast(pa.int64()).to_numpy()
+    return found

@@ -1,0 +1,113 @@
+"""Who holds which GPU and what stands against it, kept while allocations and incidents stay."""
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuvigil.model import Allocation, Incident, Severity, Subject
+
+from ..gpus import Column
+from .keys import NodeName
+from .roster import Roster
+
+Faults = Mapping[str, Severity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Holders:
+    """Per GPU of the roster who holds it, as a place in `texts`; 0: no allocation is open."""
+
+    roster: Roster
+    allocations: tuple[Allocation, ...]
+    holder: Column
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Standing:
+    """Per GPU of the roster its faults, as a place in `kinds`; 0: none stands."""
+
+    roster: Roster
+    incidents: tuple[Incident, ...]
+    faults: Column
+    kinds: tuple[tuple[Faults, Faults], ...]  # all that count for a GPU, and those of its own
+
+
+def holders(roster: Roster, allocations: tuple[Allocation, ...], before: Holders | None) -> Holders:
+    """`before` itself when nothing changed."""
+    if before and before.roster is roster and before.allocations is allocations:
+        return before
+    found: dict[int, list[str]] = {}
+    for one in allocations:
+        number = roster.numbers.get((one.subject.cluster, one.subject.node, one.subject.gpu or ""))
+        if number is not None:
+            user = f" ({one.user})" if one.user else ""
+            found.setdefault(number, []).append(one.holder + user)
+    texts = {"": 0}
+    holder = np.zeros(len(roster.uuid), np.int64)
+    for number, names in found.items():
+        named = names[0] + (f" +{len(names) - 1}" if names[1:] else "")
+        holder[number] = texts.setdefault(named, len(texts))
+    return Holders(roster=roster, allocations=allocations, holder=holder, texts=tuple(texts))
+
+
+def standing(roster: Roster, incidents: tuple[Incident, ...], before: Standing | None) -> Standing:
+    """`before` itself when nothing changed."""
+    if before and before.roster is roster and before.incidents is incidents:
+        return before
+    of_gpus, of_nodes = _faults(incidents)
+    own = {
+        number: faults
+        for gpu, faults in of_gpus.items()
+        if (number := roster.numbers.get(gpu)) is not None
+    }
+    touched = {*own, *_gpus_on(roster, of_nodes)}
+    kinds: dict[tuple[tuple[tuple[str, Severity], ...], ...], int] = {((), ()): 0}
+    column = np.zeros(len(roster.uuid), np.int64)
+    for number in touched:
+        here, mine = of_nodes.get(roster.names[roster.node[number]], {}), own.get(number, {})
+        kind = (tuple({**here, **mine}.items()), tuple(mine.items()))
+        column[number] = kinds.setdefault(kind, len(kinds))
+    return Standing(
+        roster=roster,
+        incidents=incidents,
+        faults=column,
+        kinds=tuple((dict(every), dict(mine)) for every, mine in kinds),
+    )
+
+
+def _faults(
+    incidents: Iterable[Incident],
+) -> tuple[dict[tuple[str, str, str], dict[str, Severity]], dict[NodeName, dict[str, Severity]]]:
+    """The faults of GPUs and of nodes, by key."""
+    of_gpus: dict[tuple[str, str, str], dict[str, Severity]] = {}
+    of_nodes: dict[NodeName, dict[str, Severity]] = {}
+    for incident in incidents:
+        for one in _covered(incident):
+            if one.gpu is not None:
+                found = of_gpus.setdefault((one.cluster, one.node, one.gpu), {})
+            elif one.device is None:
+                found = of_nodes.setdefault((one.cluster, one.node), {})
+            else:
+                continue
+            found[incident.fault] = incident.severity
+    return of_gpus, of_nodes
+
+
+def _covered(incident: Incident) -> set[Subject]:
+    """What the incident is about; a member whose name this version cannot read is left out."""
+    covered = {incident.subject}
+    for member in incident.members:
+        with contextlib.suppress(ValueError):
+            covered.add(Subject.parse(member))
+    return covered
+
+
+def _gpus_on(roster: Roster, nodes: Iterable[NodeName]) -> Sequence[int]:
+    """The numbers of the GPUs on these nodes."""
+    wanted = set(nodes)
+    chosen = np.array([name in wanted for name in roster.names], bool)
+    found: list[int] = np.flatnonzero(chosen[roster.node]).tolist()
+    return found

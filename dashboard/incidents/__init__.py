@@ -1,0 +1,1 @@
+"""The page of all incidents, and the whole story of one."""

@@ -1,0 +1,169 @@
+"""The list of incidents and its filters, as a tree."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from gpuvigil.clock import duration, moment
+from gpuvigil.lifecycle import State
+from gpuvigil.links import INCIDENTS
+
+from ..tree import Node, each, el
+from ..words import counted
+from .filters import LONGEST_TEXT, SPAN_NAMES, Filters
+from .listing import Choice, Entry, Listing
+
+
+def filters(found: Listing) -> Node:
+    """Every filter as links with their counts; the less used ones are folded while one is open."""
+    asked = found.filters
+    rest = [
+        _row(name, found.choices[key])
+        for name, key in (
+            ("Severity", "severity"),
+            ("Fault", "fault"),
+            ("Cluster", "cluster"),
+            ("Node", "node"),
+        )
+    ]
+    if asked.incident:
+        used = any((asked.severity, asked.fault, asked.cluster, asked.node))
+        folded = el(
+            "details", el("summary", "More filters"), *each(rest), open="1" if used else None
+        )
+        rest = [folded]
+    return el(
+        "section",
+        el("div", _row("Show", found.choices["show"]), _spans(asked), _search(asked), class_="top"),
+        el("div", *each(rest), class_="top"),
+        class_="filters",
+        aria_label="Filters",
+    )
+
+
+def _row(name: str, choices: Iterable[Choice]) -> Node | None:
+    chips = [_chip(one) for one in choices]
+    if not chips:
+        return None
+    return el("div", el("span", name, class_="name"), *chips, class_="row", key=name)
+
+
+def _chip(one: Choice) -> Node:
+    return el(
+        "a",
+        one.name,
+        " ",
+        el("b", f"{one.count:,}"),
+        href=one.href,
+        class_="chip chosen" if one.chosen else "chip",
+        aria_current="true" if one.chosen else None,
+        key=one.value or "-",
+    )
+
+
+def _spans(asked: Filters) -> Node:
+    chips = (
+        el(
+            "a",
+            name,
+            href=asked.set(last=value).href,
+            class_="chip chosen" if asked.last == value else "chip",
+            aria_current="true" if asked.last == value else None,
+        )
+        for value, name in SPAN_NAMES.items()
+    )
+    return el("div", el("span", "Past of", class_="name"), *chips, class_="row", key="spans")
+
+
+def _search(asked: Filters) -> Node:
+    kept = asked.set(q="").given()
+    hidden = (el("input", type="hidden", name=name, value=value) for name, value in kept.items())
+    field = el(
+        "input",
+        type="search",
+        name="q",
+        value=asked.q,
+        maxlength=str(LONGEST_TEXT),
+        placeholder="Title, node, GPU, holder, user",
+        aria_label="Text in incidents",
+    )
+    clear = (
+        el("a", "Clear all", href=INCIDENTS, class_="chip")
+        if asked.set(incident="").given()
+        else None
+    )
+    return el(
+        "form", *hidden, field, el("button", "Filter", type="submit"), clear, action=INCIDENTS
+    )
+
+
+def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
+    """What stands, then what is over; `cut`: there may be more of that than was read."""
+    span = SPAN_NAMES[found.filters.last]
+    nodes = [_section("Standing", found.standing, found.filters, now, "Nothing stands that fits.")]
+    shown = sum(one.simulated for one in found.standing)
+    real, simulated = found.real - (len(found.standing) - shown), found.simulated - shown
+    rest = [f"{real:,}"] if real else []
+    rest += [f"{simulated:,} simulated"] if simulated else []
+    if rest:
+        said = f"and {' and '.join(rest)} more that stand: narrow the filters."
+        nodes.append(el("p", said, class_="more"))
+    if found.filters.show not in {"standing", "open"}:
+        empty = f"Nothing that fits ended in the last {span}."
+        nodes.append(_section("Past", found.past, found.filters, now, empty))
+    if found.more or cut:
+        more = f"{found.more:,} more" if found.more else "more"
+        least = "at least " if cut and found.more else ""
+        said = f"and {least}{more}, older: narrow the filters or the span."
+        nodes.append(el("p", said, class_="more"))
+    return nodes
+
+
+def _section(
+    name: str, shown: tuple[Entry, ...], asked: Filters, now: datetime, empty: str
+) -> Node:
+    rows = [_entry(one, asked, now) for one in shown]
+    body = el("ol", *rows) if rows else el("p", empty, class_="empty")
+    few = f"{len(shown):,} shown" if shown else "none"
+    return el("section", el("h2", name, " ", el("small", few)), body, key=name)
+
+
+def _entry(one: Entry, asked: Filters, now: datetime) -> Node:
+    opened = one.id == asked.incident
+    look = one.severity.value if one.stands else "over"
+    parts = [
+        el("span", one.severity.value, class_=f"badge {look}"),
+        _state(one),
+        el("span", "simulated", class_="badge simulated") if one.simulated else None,
+        el("strong", one.title),
+        el("span", one.label, class_="where"),
+    ]
+    link = el(
+        "a",
+        *parts,
+        href=asked.set(incident="" if opened else one.id).href,
+        aria_current="true" if opened else None,
+        class_="head",
+    )
+    if one.ended_at is None:
+        line = f"{one.impact} · for {duration(now - one.since)}"
+    else:
+        line = f"ended {moment(one.ended_at)}, lasted {duration(one.ended_at - one.since)}"
+    told = [el("div", text, class_="told") for text in one.told]
+    classes = f"{look} opened" if opened else look
+    return el("li", link, el("div", line, class_="sub"), *told, class_=classes, key=one.id)
+
+
+def _state(one: Entry) -> Node | None:
+    if one.state == State.ACKNOWLEDGED.value:
+        by = f"taken by {one.taken_by}" if one.taken_by else "taken"
+        return el("span", by, class_="badge taken")
+    if one.stands and one.state == State.OPEN.value:
+        return None
+    return el("span", one.state, class_="badge state")
+
+
+def amounts(found: Listing) -> str:
+    """How many there are, in a line under the title; simulated ones by themselves."""
+    said = [f"{found.real:,} standing"] if found.real or not found.simulated else []
+    said += [f"{found.simulated:,} simulated standing"] if found.simulated else []
+    return " · ".join([*said, f"{counted(len(found.past), 'past incident')} shown"])

@@ -1,0 +1,58 @@
+"""What an address asks the list of incidents to show."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from urllib.parse import urlencode
+
+from gpuvigil.links import INCIDENTS
+
+LONGEST_TEXT = 200
+SPANS = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+SPAN_NAMES = {"24h": "24 hours", "7d": "7 days", "30d": "30 days"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """Empty is everything; values come from an address and may be anything."""
+
+    show: str = ""  # standing, open, acknowledged, flapping, past
+    last: str = "7d"  # how far back what is over is shown
+    severity: str = ""
+    fault: str = ""
+    cluster: str = ""
+    node: str = ""
+    q: str = ""  # text, in whatever is known of an incident
+    incident: str = ""  # the one that is opened
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> "Filters":
+        """Those of an address; a span that does not exist is the usual one."""
+        known = {field.name for field in fields(cls)}
+        given = {name: query[name][:LONGEST_TEXT] for name in known & query.keys()}
+        if given.get("last") not in SPANS:
+            given.pop("last", None)
+        return cls(**given)
+
+    @property
+    def span(self) -> timedelta:
+        """How far back what is over is shown."""
+        return SPANS[self.last]
+
+    def set(self, **changes: str) -> "Filters":
+        """The same with `changes`."""
+        return replace(self, **changes)
+
+    def given(self) -> dict[str, str]:
+        """Those that are not as usual."""
+        return {
+            field.name: value
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        }
+
+    @property
+    def href(self) -> str:
+        """The address that shows this."""
+        query = urlencode(self.given())
+        return f"{INCIDENTS}?{query}" if query else INCIDENTS

@@ -1,0 +1,209 @@
+"""The list of incidents: what stands, what is over, and how many there are of each kind; pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.faults import FAULTS
+from gpuvigil.lifecycle import State
+from gpuvigil.model import Incident, Severity
+
+from ..attention import Attention
+from ..words import counted, natural
+from .filters import Filters
+
+MOST_SHOWN = 200
+MOST_NODES = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One incident in the list."""
+
+    id: str
+    title: str
+    label: str
+    severity: Severity
+    state: str
+    fault: str
+    cluster: str
+    node: str
+    simulated: bool
+    since: datetime
+    ended_at: datetime | None
+    impact: str
+    taken_by: str
+    told: tuple[str, ...]  # of what stands: a line per channel
+    text: str  # all that a search looks at, in small letters
+
+    @property
+    def stands(self) -> bool:
+        return self.ended_at is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One value of a filter, with how many incidents it would show."""
+
+    name: str
+    value: str
+    count: int
+    chosen: bool
+    href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What the list shows; `more` of what fits the filters is not shown."""
+
+    standing: tuple[Entry, ...]
+    past: tuple[Entry, ...]
+    real: int  # that stand, shown or not; simulated ones are counted apart
+    simulated: int
+    more: int
+    choices: dict[str, tuple[Choice, ...]]
+    filters: Filters
+
+
+def entry(incident: Incident, told: Iterable[str] = ()) -> Entry:
+    """An incident as the list shows it."""
+    label = incident.label or incident.subject.key
+    impact = incident.impact
+    said = (
+        incident.title,
+        label,
+        incident.subject.key,
+        incident.fault,
+        incident.id,
+        incident.acknowledged_by,
+        *impact.holders,
+        *impact.users,
+    )
+    return Entry(
+        id=incident.id,
+        title=incident.title,
+        label=label,
+        severity=incident.severity,
+        state=incident.state,
+        fault=incident.fault,
+        cluster=incident.subject.cluster,
+        node=incident.subject.node,
+        simulated=incident.simulated,
+        since=incident.since,
+        ended_at=incident.resolved_at,
+        impact=impact.text
+        or (f"{counted(impact.gpus, 'GPU')} blocked" if impact.gpus else "no GPU is blocked"),
+        taken_by=incident.acknowledged_by,
+        told=tuple(told),
+        text="\n".join(said).casefold(),
+    )
+
+
+def standing_entry(item: Attention) -> Entry:
+    """One that stands, with who was told of it."""
+    return entry(item.incident, (f"{one.channel}: {one.text}" for one in item.told))
+
+
+SHOWS: dict[str, tuple[str, Callable[[Entry], bool]]] = {
+    "": ("All", lambda _: True),
+    "standing": ("Standing", lambda one: one.stands),
+    "open": ("Nobody has taken", lambda one: one.stands and one.state != State.ACKNOWLEDGED.value),
+    "acknowledged": ("Acknowledged", lambda one: one.state == State.ACKNOWLEDGED.value),
+    "flapping": ("Flapping", lambda one: one.state == State.FLAPPING.value),
+    "past": ("Past", lambda one: not one.stands),
+}
+
+
+def listing(standing: Sequence[Entry], past: Iterable[Entry], filters: Filters) -> Listing:
+    """`standing` comes in the order to go about it; what is over follows, newest end first.
+
+    Each filter's counts are of what the other filters let through. Real before simulated.
+    """
+    known = {one.id for one in standing}
+    over = sorted(
+        (one for one in past if one.id not in known and one.ended_at is not None),
+        key=lambda one: (one.simulated, -_seconds(one.ended_at), one.id),
+    )
+    everything = [*standing, *over]
+    fitting = [one for one in everything if _fits(one, filters)]
+    stand = [one for one in fitting if one.stands]
+    past = [one for one in fitting if not one.stands]
+    return Listing(
+        standing=tuple(stand[:MOST_SHOWN]),
+        past=tuple(past[:MOST_SHOWN]),
+        real=sum(not one.simulated for one in stand),
+        simulated=sum(one.simulated for one in stand),
+        more=len(past[MOST_SHOWN:]),
+        choices=_choices(everything, filters),
+        filters=filters,
+    )
+
+
+def _seconds(at: datetime | None) -> float:
+    return 0.0 if at is None else at.timestamp()
+
+
+_PARTS: dict[str, Callable[[Entry], str]] = {
+    "severity": lambda one: one.severity.value,
+    "fault": lambda one: one.fault,
+    "cluster": lambda one: one.cluster,
+    "node": lambda one: one.node,
+}
+
+
+def _fits(one: Entry, filters: Filters, leaving_out: str = "") -> bool:
+    """Whether it passes every filter but the one of that name."""
+    if leaving_out != "show" and not SHOWS.get(filters.show, SHOWS[""])[1](one):
+        return False
+    for name, part in _PARTS.items():
+        wanted = getattr(filters, name)
+        if name != leaving_out and wanted and part(one) != wanted:
+            return False
+    return all(word in one.text for word in filters.q.casefold().split())
+
+
+def _choices(everything: Sequence[Entry], filters: Filters) -> dict[str, tuple[Choice, ...]]:
+    shows = [one for one in everything if _fits(one, filters, "show")]
+    found = {
+        "show": tuple(
+            _choice("show", name, value, sum(map(test, shows)), filters)
+            for value, (name, test) in SHOWS.items()
+        )
+    }
+    for name, part in _PARTS.items():
+        counts = Counter(part(one) for one in everything if _fits(one, filters, name))
+        chosen = getattr(filters, name)
+        if chosen:
+            counts.setdefault(chosen, 0)
+        # Where there is no choice there is nothing to choose.
+        values = _order(name, counts, chosen) if len(counts) > 1 or chosen else []
+        found[name] = tuple(
+            _choice(name, _name(name, value), value, counts[value], filters) for value in values
+        )
+    return found
+
+
+def _order(name: str, counts: Counter[str], chosen: str) -> list[str]:
+    if name == "severity":
+        return sorted(counts, key=lambda it: [*map(str, _SEVERITIES), it].index(it))
+    if name == "node":
+        # Only those with the most: the text finds the others.
+        return sorted(counts, key=lambda it: (it != chosen, -counts[it], natural(it)))[:MOST_NODES]
+    return sorted(counts, key=lambda it: (-counts[it], natural(it)))
+
+
+_SEVERITIES = [severity.value for severity in Severity]
+
+
+def _choice(name: str, said: str, value: str, count: int, filters: Filters) -> Choice:
+    """Choosing what is chosen takes it back."""
+    chosen = getattr(filters, name) == value
+    wanted = filters.set(**{name: "" if chosen else value})
+    return Choice(name=said, value=value, count=count, chosen=chosen, href=wanted.href)
+
+
+def _name(name: str, value: str) -> str:
+    if name == "fault" and value in FAULTS:
+        return FAULTS[value].title
+    return value

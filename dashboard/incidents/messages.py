@@ -1,0 +1,139 @@
+"""The message history of an incident: what was decided for each channel, and the named reason."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gpuvigil.clock import duration, from_text, moment
+from gpuvigil.model import Incident, Record
+
+from ..telling import NOBODY, told_of
+from ..words import counted
+
+# What became of a notice, in words and for the eye.
+_STATES = {
+    "sent": "sent",
+    "held": "not sent",
+    "superseded": "replaced",
+    "due": "waits",
+    "dead": "given up",
+}
+_KINDS = {"fired": "that it stands", "updated": "what changed", "resolved": "that it is over"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One decision to tell, or not to tell, one channel about one step."""
+
+    id: str
+    at: datetime  # when it was decided, or sent
+    number: int  # of the step that it is about
+    step: str  # "open to resolved"
+    about: str  # "that it stands"
+    state: str  # a key of the style: sent, held, superseded, due, dead
+    word: str
+    reason: str
+    verdict: str  # the reason's name, as docs/alerts.md lists it
+    details: tuple[str, ...]  # attempts, the last error, when it is tried next
+    said: tuple[str, ...]  # what was known then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """What one channel was told, newest first."""
+
+    name: str
+    summary: str
+    messages: tuple[Message, ...]
+
+
+def channels(notices: Iterable[Record], now: datetime, *, over: bool) -> tuple[Channel, ...]:
+    """The history per channel; the last word on each first."""
+    everything = tuple(notices)
+    last = {one.channel: one.text for one in told_of(everything, now, over=over)}
+    found: dict[str, list[Record]] = {}
+    for notice in everything:
+        found.setdefault(str(notice.body.get("channel") or NOBODY), []).append(notice)
+    return tuple(
+        Channel(name=name, summary=last.get(name, ""), messages=_messages(found[name], now))
+        for name in sorted(found, key=lambda it: (it == NOBODY, it))
+    )
+
+
+def _messages(notices: Sequence[Record], now: datetime) -> tuple[Message, ...]:
+    ordered = sorted(notices, key=lambda one: (*_order(one), one.at), reverse=True)
+    return tuple(_message(one, now) for one in ordered)
+
+
+def _order(notice: Record) -> tuple[int, int]:
+    return _whole(notice.body, "number"), _whole(notice.body, "repeat")
+
+
+def _message(notice: Record, now: datetime) -> Message:
+    body = notice.body
+    state = str(body.get("state") or "")
+    moving = state == "due" and bool(body.get("in_flight"))
+    repeat = _whole(body, "repeat")
+    step = f"{body.get('from_state') or '?'} to {body.get('to_state') or '?'}"
+    return Message(
+        id=notice.id,
+        at=_time(body, "sent_at") or notice.at,
+        number=_whole(body, "number"),
+        step=f"reminder {repeat}" if repeat else step,
+        about=_KINDS.get(str(body.get("kind")), ""),
+        state=state,
+        word="on its way" if moving else _STATES.get(state, state or "unknown"),
+        reason=str(body.get("reason") or "no reason was written down"),
+        verdict=str(body.get("verdict") or ""),
+        details=tuple(_details(notice, state, now)),
+        said=_said(body.get("snapshot")),
+    )
+
+
+def _details(notice: Record, state: str, now: datetime) -> list[str]:
+    body = notice.body
+    attempts = _whole(body, "attempts")
+    # A reason that comes from an attempt says itself how often, and what went wrong.
+    reason, error = str(body.get("reason") or ""), str(body.get("last_error") or "")
+    said = [counted(attempts, "attempt")] if attempts and "tried" not in reason else []
+    if error and error not in reason:
+        said.append(f"last error: {error}")
+    if body.get("perhaps_told") and state != "sent":
+        said.append("an attempt may have reached the receiver all the same")
+    if state == "due" and notice.due_at is not None and not body.get("in_flight"):
+        left = notice.due_at - now
+        soon = "now" if left.total_seconds() <= 0 else f"in {duration(left)}"
+        said.append(f"due {moment(notice.due_at)}, {soon}")
+    return said
+
+
+def _said(snapshot: object) -> tuple[str, ...]:
+    """What the message says, from the incident as it was then."""
+    try:
+        incident = Incident.from_record(Record.from_json(snapshot))  # type: ignore[arg-type]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ()
+    evidence = [item.text for item in incident.evidence if not item.detail]
+    lines = (
+        f"{incident.severity.value}: {incident.title}",
+        incident.label or incident.subject.key,
+        incident.impact.text,
+        *evidence,
+        f"Do now: {incident.action}" if incident.action else "",
+    )
+    return tuple(line for line in lines if line)
+
+
+def _whole(body: Mapping[str, Any], key: str) -> int:
+    try:
+        return int(body.get(key) or 0)
+    except (TypeError, ValueError):
+        return 0
+
+
+def _time(body: Mapping[str, Any], key: str) -> datetime | None:
+    try:
+        return from_text(str(body.get(key)))
+    except ValueError:
+        return None

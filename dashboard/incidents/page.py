@@ -1,0 +1,110 @@
+"""Draws the page of incidents: thin glue between the hub's answers and Streamlit."""
+
+from datetime import datetime, timedelta
+
+import streamlit as st
+
+from gpuvigil.clock import duration
+from gpuvigil.errors import HubError
+
+from .. import live, panels
+from ..components import style
+from ..markup import joined, tag
+from ..questions import Said
+from ..tree import el, show
+from . import drawing, story_drawing, taking
+from .filters import Filters
+from .listing import listing, standing_entry
+from .messages import channels
+from .reading import MOST, NEWEST, Past, Story, newest_past, story
+from .story import Taken, hands, timeline
+
+# What ended is looked up this often; a long list of it less often.
+NEWEST_SECONDS = 5.0
+MOST_SECONDS = 60.0
+
+
+def draw() -> None:
+    """The whole page; it renews itself as one."""
+    style("incidents")
+    st.fragment(_live, run_every=live.refresh_seconds())()
+
+
+def _live() -> None:
+    view = live.current().view()
+    asked = Filters.of(st.query_params.to_dict())
+    past, wrong = _past(asked, view.now)
+    found = listing([standing_entry(item) for item in view.attention], past.entries, asked)
+    st.html(
+        joined(
+            tag("h1", "Incidents ", tag("small", drawing.amounts(found)), class_="gv-page"),
+            panels.banners(view.warnings),
+            panels.notes([*view.failing_channels, *wrong]),
+        )
+    )
+    rows = drawing.entries(found, view.now, cut=not past.reaches(view.now - asked.span))
+    # Always two columns: a list that moved to another place would lose the focus.
+    with st.container(key="incidents-page"):
+        left, right = st.columns([2, 3], gap="medium")
+        with left:
+            show("incidents", drawing.filters(found), *rows)
+        if asked.incident:
+            with right, st.container(key="incident"):
+                _story(asked, view.now)
+
+
+def _past(asked: Filters, now: datetime) -> tuple[Past, list[str]]:
+    """What is over, as far back as the span asks, and why that may not be all."""
+    ask, since = live.shared().questions.ask, now - asked.span
+    try:
+        newest = ask("incidents newest", lambda hub: newest_past(hub, NEWEST), NEWEST_SECONDS)
+        past: Past = newest.value
+        old = outdated("what is over", newest)
+        if not past.reaches(since):
+            most = ask("incidents most", lambda hub: newest_past(hub, MOST), MOST_SECONDS)
+            past = most.value.and_newer(past)
+            old = old or outdated("what was over before", most)
+    except HubError as error:
+        return Past(), [f"What is over is not known: {error}"]
+    kept = tuple(one for one in past.entries if one.ended_at is None or one.ended_at >= since)
+    return Past(entries=kept, cut=not past.reaches(since)), old
+
+
+def outdated(what: str, said: Said) -> list[str]:
+    """A line that says since when an answer is old, and why; none where it is not."""
+    if not said.error:
+        return []
+    age = duration(timedelta(seconds=said.age_seconds))
+    return [f"No answer from the hub for {age}: {what} is as it was then. {said.error}"]
+
+
+def _story(asked: Filters, now: datetime) -> None:
+    key = ("incident", asked.incident)
+    try:
+        said = live.shared().questions.ask(
+            key, lambda hub: story(hub, asked.incident), live.refresh_seconds()
+        )
+    except HubError as error:
+        st.html(panels.notes([f"This incident is not known yet: {error}"]))
+        return
+    # In the same tree as what follows: a line that came by itself would move the form.
+    old = [
+        el("p", line, class_="empty", role="status", key="old")
+        for line in outdated("this incident", said)
+    ]
+    found: Story | None = said.value
+    if found is None:
+        text = f"The link's incident {asked.incident[:80]!r} is not known to the hub."
+        show(
+            "story",
+            *old,
+            el("p", text, class_="empty"),
+            el("a", "Close", href=asked.set(incident="").href),
+        )
+        return
+    holding = hands(found, now)
+    over = holding.taken is Taken.OVER
+    show("story", *old, story_drawing.head(found, holding, asked, now))
+    taking.form(found.incident, holding, key)
+    told = channels(found.notices, now, over=over)
+    show("story-body", *story_drawing.body(found, told, timeline(found), asked, now))

@@ -1,0 +1,151 @@
+"""One incident as people read it: how it stands, who has it, and what happened step by step; pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+from gpuvigil.clock import duration, moment
+from gpuvigil.lifecycle import COVERED, STANDING, State
+from gpuvigil.model import Acknowledgement, Incident, Record, Transition
+
+from ..words import counted
+from .reading import Story
+
+# Three of its passes, and never less than this.
+LEAST_PATIENCE = timedelta(seconds=30)
+PASSES = 3
+
+_STANDING = frozenset(state.value for state in STANDING)
+
+
+class Taken(Enum):
+    """Whether somebody goes about it."""
+
+    BY_NOBODY = "nobody has taken it"
+    WAITS = "taken, and the analyzer has not said so yet"
+    TAKEN = "taken"
+    OVER = "it is over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hands:
+    """Who has the incident in hand, in one line."""
+
+    taken: Taken
+    by: str
+    text: str
+
+
+def hands(story: Story, now: datetime) -> Hands:
+    """Who has it; an acknowledgement counts from when it is written, the analyzer confirms it."""
+    incident = story.incident
+    if incident.state not in _STANDING:
+        return Hands(taken=Taken.OVER, by="", text="It is over: there is nothing to take.")
+    began = max((step.at for step in story.transitions if _ends(step)), default=None)
+    given = [one for one in story.acknowledgements if began is None or one.at > began]
+    if incident.state == State.ACKNOWLEDGED.value:
+        by = incident.acknowledged_by or (given[-1].by if given else "somebody")
+        since = next((one.at for one in given if one.by == by), incident.updated_at)
+        return Hands(taken=Taken.TAKEN, by=by, text=f"Taken by {by}, {duration(now - since)} ago.")
+    if not given:
+        return Hands(taken=Taken.BY_NOBODY, by="", text="Nobody has taken it.")
+    by = given[0].by
+    why = analyzer_silence(story.pulses, now)
+    waits = f"Taken by {by}, waiting for the analyzer to say so"
+    text = f"{waits}: {why} Reminders go on until then." if why else f"{waits}."
+    return Hands(taken=Taken.WAITS, by=by, text=text)
+
+
+def analyzer_silence(pulses: Iterable[Record], now: datetime) -> str:
+    """Why nothing follows; empty while the analyzer shows signs of life."""
+    own = [pulse for pulse in pulses if pulse.id.partition(":")[0] == "analyzer"]
+    if not own:
+        return "no analyzer has ever reported. Start `gpuvigil analyze`."
+    last = max(own, key=lambda pulse: pulse.at)
+    tick = last.body.get("tick_seconds")
+    seconds = PASSES * tick if isinstance(tick, int | float) else 0.0
+    silent = now - last.at
+    if silent <= max(timedelta(seconds=seconds), LEAST_PATIENCE):
+        return ""
+    return f"it is silent for {duration(silent)}. Look after `gpuvigil analyze`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One thing that happened: a step of the incident, or what a person wrote."""
+
+    at: datetime
+    kind: str  # a key of the style: the state that followed, or "note"
+    title: str
+    text: str
+
+
+_TITLES = {
+    "confirmed": "Opened",
+    "changed": "Changed",
+    "acknowledged": "Acknowledged",
+    "returned": "Came back",
+    "flapped": "Flaps",
+    "cleared": "Resolved",
+}
+
+
+def timeline(story: Story) -> tuple[Moment, ...]:
+    """Everything that happened, oldest first; the first is when the fault began."""
+    incident = story.incident
+    steps = [_step(step) for step in story.transitions]
+    said = {step.text for step in steps}
+    notes = [_note(one) for one in story.acknowledgements if _reason(one) not in said]
+    began = Moment(at=incident.since, kind="began", title="Began", text="the first sign of it")
+    return (began, *sorted([*steps, *notes], key=lambda it: it.at))
+
+
+def _step(step: Transition) -> Moment:
+    covered = step.to_state == State.RESOLVED.value and step.reason.startswith(COVERED)
+    title = "Told with another incident" if covered else _TITLES.get(step.signal, step.signal)
+    return Moment(at=step.at, kind=step.to_state, title=title, text=step.reason)
+
+
+def _note(one: Acknowledgement) -> Moment:
+    title = f"{one.by} wrote" if one.note else f"{one.by} took it"
+    return Moment(at=one.at, kind="note", title=title, text=one.note)
+
+
+def _reason(one: Acknowledgement) -> str:
+    """How the analyzer tells of it: what the step says already needs no line of its own."""
+    return f"acknowledged by {one.by}" + (f": {one.note}" if one.note else "")
+
+
+def _ends(step: Transition) -> bool:
+    return step.to_state == State.RESOLVED.value
+
+
+def span(incident: Incident, now: datetime) -> str:
+    """Since when, until when, and how long."""
+    if incident.resolved_at is None:
+        return f"since {moment(incident.since)}, for {duration(now - incident.since)}"
+    lasted = duration(incident.resolved_at - incident.since)
+    return f"{moment(incident.since)} until {moment(incident.resolved_at)}, lasted {lasted}"
+
+
+def covered_by(story: Story) -> str:
+    """The incident that explains this one since it ended, in words; empty when none does."""
+    last = story.transitions[-1] if story.transitions else None
+    if last is None or not _ends(last) or not last.reason.startswith(COVERED):
+        return ""
+    return last.reason.removeprefix(COVERED)
+
+
+def whose(incident: Incident) -> str:
+    """Who is hit."""
+    impact = incident.impact
+    if impact.text:
+        return impact.text
+    if not impact.gpus:
+        return "no GPU is blocked"
+    holders = ", ".join(impact.holders[:5])
+    more = f" and {len(impact.holders) - 5} more" if len(impact.holders) > 5 else ""
+    users = f" ({', '.join(impact.users[:5])})" if impact.users else ""
+    held = f"held by {holders}{more}{users}" if holders else "held by nobody"
+    return f"{counted(impact.gpus, 'GPU')} blocked; {held}"

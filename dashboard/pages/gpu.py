@@ -1,0 +1,5 @@
+"""One GPU."""
+
+from dashboard.device.gpu_page import draw
+
+draw()

@@ -1,0 +1,5 @@
+"""The incidents."""
+
+from dashboard.incidents.page import draw
+
+draw()

@@ -1,0 +1,5 @@
+"""One node."""
+
+from dashboard.device.node_page import draw
+
+draw()

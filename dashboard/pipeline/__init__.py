@@ -1,0 +1,1 @@
+"""The page that says whether the other pages can be trusted."""

@@ -1,0 +1,169 @@
+"""Collectors, per cluster: who is heard, how old the data are, and which nodes do worst; pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+from gpuvigil.clock import EPOCH, from_text
+from gpuvigil.model import SIMULATED_CLUSTER, Inventory, Subject
+
+from ..words import natural
+from .reading import WINDOW, Sources
+
+Row = Mapping[str, Any]
+
+# A node that misses this many ticks, and a little for the way, is not heard.
+MISSED_TICKS = 3
+ARRIVAL = timedelta(seconds=3)
+# Collectors say their tick in their inventory; until then this is the usual one.
+USUAL_TICK_SECONDS = 10.0
+CLOCK_LIMIT_SECONDS = 2.0
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHealth:
+    """One collector; None is not known."""
+
+    subject: Subject
+    heard_at: datetime | None
+    heard: bool
+    lag_seconds: float | None  # age of its newest numbers, its clock put right
+    offset_seconds: float | None  # how far its clock is ahead of the hub's
+    coverage_percent: float | None  # of the ticks of the window
+    version: str
+    spool_bytes: int | None
+    spool_oldest_seconds: float | None
+    dropped: int | None  # in all
+    dropped_lately: int | None  # in the window
+    restarts_lately: int | None
+    driver_silent_seconds: float | None
+    sweep_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterHealth:
+    """The collectors of one cluster; never summed with another's."""
+
+    name: str
+    simulated: bool
+    nodes: tuple[NodeHealth, ...]
+
+    @property
+    def heard(self) -> int:
+        return sum(node.heard for node in self.nodes)
+
+    @property
+    def coverage_percent(self) -> float | None:
+        """Of all ticks that should have come; of nodes with too few ticks nothing can be said."""
+        known = [n.coverage_percent for n in self.nodes if n.coverage_percent is not None]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """The median of those that have data."""
+        lags = [node.lag_seconds for node in self.nodes if node.lag_seconds is not None]
+        return median(lags) if lags else None
+
+    @property
+    def versions(self) -> tuple[tuple[str, int], ...]:
+        """The versions of the collectors with how many there are of each, most first."""
+        return tuple(Counter(node.version for node in self.nodes if node.version).most_common())
+
+    def worst(self, value: str, above: float = 0.0) -> tuple[NodeHealth, ...]:
+        """The nodes where a number is largest, whatever its sign, and larger than `above`."""
+        found = [n for n in self.nodes if (it := getattr(n, value)) is not None and abs(it) > above]
+        return tuple(sorted(found, key=lambda n: (-abs(getattr(n, value)), n.subject)))
+
+    @property
+    def silent(self) -> tuple[NodeHealth, ...]:
+        """Those that are not heard, the longest silent first."""
+        quiet = [node for node in self.nodes if not node.heard]
+        return tuple(sorted(quiet, key=lambda node: (node.heard_at or EPOCH, node.subject)))
+
+
+def clusters(sources: Sources) -> tuple[ClusterHealth, ...]:
+    """Every cluster of which there is an inventory, a body or a row; real ones first."""
+    known: dict[Subject, Inventory | None] = {one.subject: one for one in sources.inventories}
+    bodies = {_node(body): body for body in sources.status["nodes"]}
+    rows = {_node(row): row for row in sources.nodes}
+    spans = {_node(span): span for span in sources.spans}
+    for subject in (*bodies, *rows):
+        known.setdefault(subject, None)
+    names = sorted({one.cluster for one in known}, key=lambda it: (it == SIMULATED_CLUSTER, it))
+    found = []
+    for name in names:
+        subjects = sorted(
+            (one for one in known if one.cluster == name), key=lambda one: natural(one.node)
+        )
+        begun = min((spans[one]["first_at"] for one in subjects if one in spans), default=None)
+        found.append(
+            ClusterHealth(
+                name=name,
+                simulated=name == SIMULATED_CLUSTER,
+                nodes=tuple(
+                    _health(
+                        one,
+                        known[one],
+                        (bodies.get(one), rows.get(one), spans.get(one)),
+                        begun,
+                        sources.now,
+                    )
+                    for one in subjects
+                ),
+            )
+        )
+    return tuple(found)
+
+
+def _node(row: Row) -> Subject:
+    return Subject(cluster=row["cluster"], node=row["node"])
+
+
+def _health(
+    subject: Subject,
+    inventory: Inventory | None,
+    known: tuple[Row | None, Row | None, Row | None],
+    begun: datetime | None,
+    now: datetime,
+) -> NodeHealth:
+    body, row, span = known
+    tick = inventory.tick_seconds if inventory is not None else USUAL_TICK_SECONDS
+    heard_at = None if body is None else from_text(str(body["received_at"]))
+    offset = None if body is None else body.get("offset_seconds")
+    value = (row or {}).get
+    lately = (span or {}).get
+    lag = None if row is None else (now - row["at"]).total_seconds() + (offset or 0.0)
+    patience = timedelta(seconds=MISSED_TICKS * tick) + ARRIVAL
+    return NodeHealth(
+        subject=subject,
+        heard_at=heard_at,
+        heard=heard_at is not None and now - heard_at <= patience,
+        lag_seconds=None if lag is None else max(lag, 0.0),
+        offset_seconds=offset,
+        coverage_percent=_coverage(span, begun, tick, now),
+        version=str((body or {}).get("version") or (inventory.version if inventory else "")),
+        spool_bytes=value("spool_bytes"),
+        spool_oldest_seconds=value("spool_oldest_seconds"),
+        dropped=value("dropped_bodies"),
+        dropped_lately=lately("dropped_bodies_increase"),
+        restarts_lately=lately("reader_restarts_increase"),
+        driver_silent_seconds=value("driver_silent_seconds"),
+        sweep_seconds=value("sweep_seconds"),
+    )
+
+
+def _coverage(span: Row | None, begun: datetime | None, tick: float, now: datetime) -> float | None:
+    """Ticks that came of those that should have; None while there are too few to say."""
+    if begun is None:
+        return None
+    start = max(begun, now - WINDOW)
+    # The newest tick may be on its way, and neither end falls on one.
+    expected = ((now - start) - ARRIVAL).total_seconds() / tick - 1
+    if expected < MISSED_TICKS:
+        return None
+    came = 0 if span is None else span["samples"]
+    return float(min(100.0 * came / expected, 100.0))

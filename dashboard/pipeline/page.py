@@ -1,0 +1,58 @@
+"""Draws the pipeline page: thin glue between the hub's answers and Streamlit."""
+
+from datetime import timedelta
+
+import streamlit as st
+
+from gpuvigil.clock import duration, moment
+from gpuvigil.errors import HubError
+
+from .. import live, panels
+from ..components import style
+from ..markup import joined, tag
+from ..tree import el, show
+from . import drawing
+from .reading import Sources, inventories, read
+from .view import pipeline
+
+# The answer counts rows and looks at every node: not more often than this for all who look.
+FRESH_SECONDS = 5.0
+INVENTORY_SECONDS = 30.0
+
+
+def draw() -> None:
+    """The whole page; it renews itself as one."""
+    style("incidents")
+    st.fragment(_live, run_every=live.refresh_seconds())()
+
+
+def _live() -> None:
+    title = tag("h1", "Pipeline ", tag("small", "can the pages be trusted?"), class_="gv-page")
+    try:
+        ask = live.shared().questions.ask
+        known = ask("inventories", inventories, INVENTORY_SECONDS).value
+        said = ask("pipeline", lambda hub: read(hub, known), FRESH_SECONDS)
+    except HubError as error:
+        text = f"Not to be trusted: the hub has not answered since this dashboard started. {error}"
+        st.html(joined(title, panels.banners([text])))
+        return
+    sources: Sources = said.value
+    now = sources.now + timedelta(seconds=said.age_seconds)
+    banners = []
+    if said.error:
+        banners = [
+            f"No answer from the hub for {duration(now - sources.now)}, since"
+            f" {moment(sources.now)}: everything below is as it was then. {said.error}"
+        ]
+        now = sources.now
+    st.html(joined(title, panels.banners(banners)))
+    view = pipeline(sources, now)
+    rows_at = live.current().view().rows_at
+    show(
+        "pipeline",
+        None if said.error else drawing.verdict(view),
+        drawing.services(view, rows_at, live.refresh_seconds()),
+        drawing.outbox(view.outboxes, now),
+        *(drawing.cluster(one, now) for one in view.clusters),
+        None if view.clusters else el("p", "No collector has reported yet.", class_="empty"),
+    )

@@ -1,0 +1,72 @@
+"""What the pipeline says of itself: everything that the hub, the collectors and the services report."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuvigil.clock import from_text
+from gpuvigil.hub import Hub
+from gpuvigil.metrics import NODE
+from gpuvigil.model import Inventory, Record, RecordKind
+from gpuvigil.store import Aggregate, Function
+from gpuvigil.store.hub import HubStore
+
+# Coverage and increases are of this span; a node that is silent for longer has no row.
+WINDOW = timedelta(minutes=15)
+FIELDS = (
+    "driver_answering",
+    "driver_silent_seconds",
+    "reader_restarts",
+    "sweep_seconds",
+    "spool_bytes",
+    "spool_oldest_seconds",
+    "dropped_bodies",
+)
+INCREASES = ("reader_restarts", "dropped_bodies")
+_AGGREGATES = [Aggregate(function=Function.INCREASE, field=name) for name in INCREASES]
+_MOST_NODES = 100_000
+# Messages on their way, and those that were given up last.
+_MOST_DUE, _MOST_DEAD = 2_000, 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """One moment of the pipeline, as the hub told it."""
+
+    now: datetime  # the hub's clock
+    status: Mapping[str, Any]
+    nodes: tuple[Mapping[str, Any], ...]  # newest row of measurement `node`, of the window
+    spans: tuple[Mapping[str, Any], ...]  # of the window: samples, first_at, last_at, increases
+    pulses: tuple[Record, ...]
+    notices: tuple[Record, ...]  # due and dead
+    inventories: tuple[Inventory, ...]
+
+
+def read(hub: Hub, inventories: tuple[Inventory, ...]) -> Sources:
+    """Everything, in six questions; `inventories` are large and change seldom."""
+    status = hub.status()
+    now = from_text(status["now"])
+    store = HubStore(hub)
+    return Sources(
+        now=now,
+        status=status,
+        nodes=tuple(store.latest(NODE.name, FIELDS, now - WINDOW).to_pylist()),
+        spans=tuple(store.window(NODE.name, _AGGREGATES, now - WINDOW, now).to_pylist()),
+        pulses=hub.records(RecordKind.PULSE),
+        notices=(
+            *hub.records(RecordKind.NOTICE, states=["due"], limit=_MOST_DUE),
+            *hub.records(RecordKind.NOTICE, states=["dead"], limit=_MOST_DEAD),
+        ),
+        inventories=inventories,
+    )
+
+
+def inventories(hub: Hub) -> tuple[Inventory, ...]:
+    """Those that this version can read."""
+    found = []
+    for record in hub.records(RecordKind.INVENTORY, limit=_MOST_NODES):
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            found.append(Inventory.from_record(record))
+    return tuple(found)

@@ -1,0 +1,170 @@
+"""Hub, analyzer and alerts, as they report themselves; pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuvigil.clock import from_text
+from gpuvigil.model import Record
+
+from ..telling import is_failing
+
+# Three passes, or three pulses, and never less than this.
+LEAST_PATIENCE = timedelta(seconds=30)
+MISSED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubHealth:
+    """The hub about itself; None is not told by this version of it."""
+
+    version: str
+    started_at: datetime | None
+    tables: Mapping[str, int]
+    store_bytes: int | None
+    retention_hours: float | None
+    records_days: float | None
+    queue_bodies: int | None
+    queue_bytes: int | None
+    queue_most_bytes: int | None
+    refused_lines: int | None
+    sequence: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """The last sign of life of one process of a service."""
+
+    name: str  # "analyzer", "alerts"
+    at: datetime
+    silent: bool
+    version: str
+    body: Mapping[str, Any]
+
+    def number(self, key: str) -> float | None:
+        """A number that it reports; None when it reports none."""
+        value = self.body.get(key)
+        return (
+            float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        )
+
+    def time(self, key: str) -> datetime | None:
+        """A time that it reports."""
+        return _time(self.body.get(key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbox:
+    """What waits for one channel, and what was given up."""
+
+    channel: str
+    waiting: int  # due now or soon, its receiver willing
+    later: int  # reminders and updates that wait for their time
+    in_flight: int
+    failing: int  # waits because the receiver failed
+    failing_since: datetime | None
+    next_try: datetime | None
+    last_error: str
+    dead: int
+    last_dead_at: datetime | None
+    configured: bool | None  # None: no pulse of alerts tells
+    last_sent_at: datetime | None
+
+
+def hub_health(status: Mapping[str, Any]) -> HubHealth:
+    """What the hub's status says."""
+    store, queue = status.get("store") or {}, status.get("queue") or {}
+    kept = status.get("retention") or {}
+    return HubHealth(
+        version=str(status.get("version") or ""),
+        started_at=_time(status.get("started_at")),
+        tables=dict(store.get("tables") or {}),
+        store_bytes=store.get("bytes"),
+        retention_hours=kept.get("telemetry_hours"),
+        records_days=kept.get("records_days"),
+        queue_bodies=queue.get("bodies"),
+        queue_bytes=queue.get("bytes"),
+        queue_most_bytes=queue.get("most_bytes"),
+        refused_lines=status.get("refused_lines"),
+        sequence=status.get("sequence"),
+    )
+
+
+def pulse(pulses: Iterable[Record], service: str, now: datetime) -> Pulse | None:
+    """The newest pulse of a service, whichever of its processes gave it; None: never one."""
+    own = [one for one in pulses if one.id.partition(":")[0] == service]
+    if not own:
+        return None
+    last = max(own, key=lambda one: one.at)
+    tick = last.body.get("tick_seconds")
+    seconds = MISSED * float(tick) if isinstance(tick, int | float) else 0.0
+    return Pulse(
+        name=service,
+        at=last.at,
+        silent=now - last.at > max(timedelta(seconds=seconds), LEAST_PATIENCE),
+        version=str(last.body.get("version") or ""),
+        body=last.body,
+    )
+
+
+def outboxes(notices: Sequence[Record], alerts: Pulse | None, now: datetime) -> tuple[Outbox, ...]:
+    """One per channel that is configured or has messages that wait or were given up."""
+    told = {str(one.get("name")): one for one in _channels(alerts)}
+    own: dict[str, list[Record]] = {name: [] for name in told}
+    for notice in notices:
+        if notice.body.get("channel"):
+            own.setdefault(str(notice.body["channel"]), []).append(notice)
+    known = set(told) if alerts is not None and "channels" in alerts.body else None
+    return tuple(_outbox(name, own[name], told.get(name), known, now) for name in sorted(own))
+
+
+def _channels(alerts: Pulse | None) -> list[Mapping[str, Any]]:
+    found = alerts.body.get("channels") if alerts is not None else None
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def _outbox(
+    name: str,
+    notices: Sequence[Record],
+    told: Mapping[str, Any] | None,
+    known: set[str] | None,
+    now: datetime,
+) -> Outbox:
+    due = [one for one in notices if one.body.get("state") == "due"]
+    dead = [one for one in notices if one.body.get("state") == "dead"]
+    failing = [one for one in due if is_failing(one)]
+    moving = [one for one in due if one.body.get("in_flight")]
+    rest = [one for one in due if one not in failing and one not in moving]
+    later = [one for one in rest if one.due_at is not None and one.due_at > now]
+    tried = [one for one in failing if not one.body.get("in_flight") and one.due_at is not None]
+    errors = [
+        (one.at, str(one.body["last_error"]))
+        for one in (*failing, *dead)
+        if one.body.get("last_error")
+    ]
+    return Outbox(
+        channel=name,
+        waiting=len(rest) - len(later),
+        later=len(later),
+        in_flight=len(moving),
+        failing=len(failing),
+        failing_since=min((_since(one) for one in failing), default=None),
+        next_try=min((one.due_at for one in tried if one.due_at is not None), default=None),
+        last_error=max(errors)[1] if errors else "",
+        dead=len(dead),
+        last_dead_at=max((one.at for one in dead), default=None),
+        configured=None if known is None else name in known,
+        last_sent_at=_time((told or {}).get("last_sent_at")),
+    )
+
+
+def _since(notice: Record) -> datetime:
+    return _time(notice.body.get("first_due_at")) or notice.at
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return from_text(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

@@ -1,0 +1,237 @@
+"""The whole pipeline as one frozen value, and the one line that says whether to trust it; pure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+from gpuvigil import __version__
+from gpuvigil.clock import duration, moment
+
+from ..words import counted
+from .clusters import CLOCK_LIMIT_SECONDS, ClusterHealth, NodeHealth, clusters
+from .reading import Sources
+from .services import HubHealth, Outbox, Pulse, hub_health, outboxes, pulse
+
+COVERAGE_LIMIT_PERCENT = 95.0
+LAG_LIMIT_SECONDS = 60.0
+SPOOL_LIMIT_SECONDS = 60.0
+QUEUE_LIMIT = 0.5
+DEAD_COUNTS_FOR = timedelta(hours=24)
+NAMED = 3
+
+
+class Level(IntEnum):
+    """How much a problem takes away from what the pages say."""
+
+    WRONG = 0  # something that the pages say, or do not say, may be untrue
+    CARE = 1  # true as far as it goes; somebody should look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is wrong, and what to do about it."""
+
+    level: Level
+    text: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineView:
+    """Everything that the page shows."""
+
+    now: datetime
+    problems: tuple[Problem, ...]  # the worst first
+    clusters: tuple[ClusterHealth, ...]
+    hub: HubHealth
+    analyzer: Pulse | None
+    alerts: Pulse | None
+    outboxes: tuple[Outbox, ...]
+
+    @property
+    def verdict(self) -> str:
+        """Whether it can be trusted, in one line; the worst problem, if there is one, is in it."""
+        if self.problems:
+            first = self.problems[0]
+            return f"{_TRUST[first.level]}: {first.text}"
+        if not any(cluster.nodes for cluster in self.clusters):
+            return "Nothing is known yet: no collector has reported."
+        return "All is well: what the pages say can be trusted."
+
+
+_TRUST = {Level.WRONG: "Not to be trusted fully", Level.CARE: "To be trusted, with care"}
+
+
+def pipeline(sources: Sources, now: datetime) -> PipelineView:
+    """The view of what the hub told; `now` is its clock, which has gone on when it is silent."""
+    found = clusters(sources)
+    hub = hub_health(sources.status)
+    analyzer, alerts = (pulse(sources.pulses, name, now) for name in ("analyzer", "alerts"))
+    boxes = outboxes(sources.notices, alerts, now)
+    problems = [
+        *_services(analyzer, alerts, now),
+        *_channels(boxes, alerts, now),
+        *(problem for cluster in found for problem in _collectors(cluster, now)),
+        *_hub(hub),
+        *_versions(found, hub, (analyzer, alerts)),
+    ]
+    return PipelineView(
+        now=now,
+        problems=tuple(sorted(problems, key=lambda problem: problem.level)),
+        clusters=found,
+        hub=hub,
+        analyzer=analyzer,
+        alerts=alerts,
+        outboxes=boxes,
+    )
+
+
+def _services(analyzer: Pulse | None, alerts: Pulse | None, now: datetime) -> Iterable[Problem]:
+    for service, found, lost, command in (
+        ("analyzer", analyzer, "faults are not being looked for", "gpuvigil analyze"),
+        ("alerts", alerts, "nobody is told of incidents", "gpuvigil alert"),
+    ):
+        if found is None:
+            text = f"no {service} service has ever reported: {lost}."
+            yield Problem(level=Level.WRONG, text=text, action=f"Start `{command}`.")
+        elif found.silent:
+            since = f"silent for {duration(now - found.at)}, since {moment(found.at)}"
+            text = f"the {service} service is {since}: {lost}."
+            yield Problem(
+                level=Level.WRONG, text=text, action=f"Look after `{command}` and its log."
+            )
+    if analyzer is None or analyzer.silent:
+        return
+    tick, took = analyzer.number("tick_seconds"), analyzer.number("pass_seconds")
+    if tick is not None and took is not None and took > tick:
+        text = f"a pass of the analyzer takes {took:.1f} s and is due every {tick:g} s."
+        yield Problem(level=Level.CARE, text=text, action="Raise `analyzer.tick_seconds`.")
+
+
+def _channels(boxes: Sequence[Outbox], alerts: Pulse | None, now: datetime) -> Iterable[Problem]:
+    if alerts is not None and not alerts.silent and alerts.body.get("channels") == []:
+        text = "no channel is configured: incidents are on these pages only."
+        yield Problem(level=Level.CARE, text=text, action="Add one as [[alerts.webhooks]].")
+    for box in boxes:
+        error = f": {box.last_error}" if box.last_error else ""
+        if box.failing:
+            since = f" since {moment(box.failing_since)}" if box.failing_since else ""
+            wait = "waits" if box.failing == 1 else "wait"
+            text = f"channel {box.channel}: {counted(box.failing, 'message')} {wait}{since}{error}."
+            yield Problem(level=Level.WRONG, text=text, action="Look after its receiver.")
+        if box.last_dead_at is not None and now - box.last_dead_at < DEAD_COUNTS_FOR:
+            text = f"channel {box.channel}: {counted(box.dead, 'message')} given up{error}."
+            action = "Read them on the incidents' pages; mend the channel's address or receiver."
+            yield Problem(level=Level.WRONG, text=text, action=action)
+
+
+def _collectors(cluster: ClusterHealth, now: datetime) -> Iterable[Problem]:
+    where = f"cluster {cluster.name}"
+    silent = cluster.silent
+    if silent:
+        named = _named(silent, lambda it: _ago(it, now))
+        have = "is" if len(silent) == 1 else "are"
+        text = f"{where}: {len(silent)} of {counted(len(cluster.nodes), 'node')} {have} not heard: {named}."
+        action = "Check that they are up and that `gpuvigil collect` runs on them."
+        yield Problem(level=Level.WRONG, text=text, action=action)
+    coverage = cluster.coverage_percent
+    if coverage is not None and coverage < COVERAGE_LIMIT_PERCENT:
+        text = f"{where}: {coverage:.0f} % of the expected numbers came in the last 15 minutes."
+        action = "Missing spans show as gaps; look at the nodes with the lowest coverage below."
+        yield Problem(level=Level.WRONG, text=text, action=action)
+    yield from _late(cluster, where)
+    yield from _lossy(cluster, where)
+
+
+def _late(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
+    wrong = cluster.worst("offset_seconds", CLOCK_LIMIT_SECONDS)
+    if wrong:
+        named = _named(wrong, lambda it: f"{it.offset_seconds or 0:+.1f} s")
+        text = f"{where}: {counted(len(wrong), 'clock')} more than 2 s off: {named}."
+        yield Problem(level=Level.CARE, text=text, action="Set them right with NTP or chrony.")
+    heard = {node.subject for node in cluster.nodes if node.heard}
+    late = [n for n in cluster.worst("lag_seconds", LAG_LIMIT_SECONDS) if n.subject in heard]
+    if late:
+        named = _named(late, lambda it: _seconds(it.lag_seconds))
+        text = f"{where}: {counted(len(late), 'node')} heard with old numbers: {named}."
+        yield Problem(
+            level=Level.CARE, text=text, action="They drain their spool; see its age below."
+        )
+    waiting = cluster.worst("spool_oldest_seconds", SPOOL_LIMIT_SECONDS)
+    if waiting:
+        named = _named(waiting, lambda it: _seconds(it.spool_oldest_seconds))
+        text = f"{where}: {counted(len(waiting), 'node')} with bodies that wait on disk: {named}."
+        action = "They go out by themselves; check the way to the hub if they do not get fewer."
+        yield Problem(level=Level.CARE, text=text, action=action)
+
+
+def _lossy(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
+    dropped = cluster.worst("dropped_lately")
+    if dropped:
+        named = _named(dropped, lambda it: f"{it.dropped_lately:,}")
+        text = f"{where}: bodies were given up in the last 15 minutes: {named}."
+        yield Problem(level=Level.WRONG, text=text, action="Read the collector's log there.")
+    hung = cluster.worst("driver_silent_seconds")
+    if hung:
+        named = _named(hung, lambda it: _seconds(it.driver_silent_seconds))
+        text = f"{where}: the driver does not answer on {counted(len(hung), 'node')}: {named}."
+        yield Problem(
+            level=Level.CARE, text=text, action="It is an incident; follow its first action."
+        )
+    restarted = cluster.worst("restarts_lately")
+    if restarted:
+        named = _named(restarted, lambda it: f"{it.restarts_lately:,}")
+        text = f"{where}: readers were replaced in the last 15 minutes: {named}."
+        yield Problem(level=Level.CARE, text=text, action="Read the collector's log there.")
+
+
+def _hub(hub: HubHealth) -> Iterable[Problem]:
+    if hub.refused_lines:
+        since = f" since {moment(hub.started_at)}" if hub.started_at else ""
+        text = f"the hub refused {counted(hub.refused_lines, 'line')}{since}."
+        action = "The answer to their sender names them; the collector's log has it."
+        yield Problem(level=Level.CARE, text=text, action=action)
+    if hub.queue_bytes and hub.queue_most_bytes:
+        share = hub.queue_bytes / hub.queue_most_bytes
+        if share > QUEUE_LIMIT:
+            text = f"the hub's queue is {100 * share:.0f} % full."
+            action = (
+                "Its disk does not keep up; a full queue sends collectors back to their spools."
+            )
+            yield Problem(level=Level.CARE, text=text, action=action)
+
+
+def _versions(
+    found: Sequence[ClusterHealth], hub: HubHealth, pulses: Iterable[Pulse | None]
+) -> Iterable[Problem]:
+    """The hub serves the version before its own and the one after; what differs is said."""
+    services = {one.name: one.version for one in pulses if one is not None and one.version}
+    services["dashboard"] = __version__
+    other = [f"{name} {version}" for name, version in services.items() if version != hub.version]
+    if hub.version and other:
+        text = f"the hub is {hub.version}, and {', '.join(other)}."
+        yield Problem(level=Level.CARE, text=text, action="Bring the services to one version.")
+    for cluster in found:
+        differ = [
+            n for n in cluster.nodes if n.version and hub.version and n.version != hub.version
+        ]
+        if differ:
+            named = _named(differ, lambda it: it.version)
+            nodes = counted(len(differ), "collector")
+            text = f"cluster {cluster.name}: {nodes} of another version than the hub's {hub.version}: {named}."
+            yield Problem(level=Level.CARE, text=text, action="Update them when it suits.")
+
+
+def _named(nodes: Sequence[NodeHealth], said: Callable[[NodeHealth], str]) -> str:
+    named = ", ".join(f"{node.subject.node} ({said(node)})" for node in nodes[:NAMED])
+    more = len(nodes) - NAMED
+    return f"{named} and {more:,} more" if more > 0 else named
+
+
+def _ago(node: NodeHealth, now: datetime) -> str:
+    return "never heard" if node.heard_at is None else f"for {duration(now - node.heard_at)}"
+
+
+def _seconds(value: float | None) -> str:
+    return duration(timedelta(seconds=value or 0.0))

@@ -1,0 +1,49 @@
+"""The newest rows as tables: which fields pages need, and tables of them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from gpuvigil.metrics import GPU, NODE, PORT, Measurement
+
+Row = Mapping[str, Any]
+
+# What the map and the strip need of every GPU; all other metrics are asked for when one is opened.
+CELL_FIELDS = (
+    "up",
+    "unmeasured_reason",
+    "index",
+    "utilization_percent",
+    "compute_processes",
+    "power_watts",
+    "power_limit_watts",
+    "temperature_celsius",
+)
+PORT_FIELDS = ("up", "speed_bits_per_second")
+NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)[:1]
+
+
+def table(measurement: Measurement, fields: Iterable[str], rows: Iterable[Row] = ()) -> pa.Table:
+    """Rows of a measurement as `Store.latest` gives them: its tags, `at`, and `fields`."""
+    columns = [(tag, pa.string()) for tag in measurement.tags]
+    columns += [("at", pa.timestamp("ns", tz="UTC"))]
+    columns += [
+        (name, pa.int64() if measurement.metric(name).integer else pa.float64()) for name in fields
+    ]
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(columns))
+
+
+def gpu_table(rows: Iterable[Row] = ()) -> pa.Table:
+    """Rows of GPUs with what the map needs."""
+    return table(GPU, CELL_FIELDS, rows)
+
+
+def port_table(rows: Iterable[Row] = ()) -> pa.Table:
+    """Rows of network ports."""
+    return table(PORT, PORT_FIELDS, rows)
+
+
+def node_table(rows: Iterable[Row] = ()) -> pa.Table:
+    """Rows of nodes; only that there is one counts."""
+    return table(NODE, NODE_FIELDS, rows)

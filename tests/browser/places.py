@@ -1,0 +1,48 @@
+"""Where every page is, for tests of all of them: a page that is new comes in by itself."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from playwright.sync_api import Page, expect
+
+from dashboard.frame import PLACES
+from gpuvigil import links
+from gpuvigil.clock import SystemClock
+from gpuvigil.model import Subject
+
+PATHS = [place.path for place in PLACES]
+# The overview has a second layout, for a screen on the wall.
+LAYOUTS = [*PATHS, f"{links.OVERVIEW}?wall=1"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What pages that are of one thing are opened with."""
+
+    gpu: Subject
+    incident: str = ""
+
+    def address(self, path: str) -> str:
+        """Path and query of a page of `LAYOUTS` that is of this GPU, its node or its incident."""
+        now = SystemClock().now()
+        start = now - timedelta(minutes=30)
+        known: Mapping[str, str] = {
+            links.GPU: links.subject_page(self.gpu, start, now),
+            links.NODE: links.subject_page(self.gpu.of_node(), start, now),
+            links.INCIDENTS: links.incident_page(self.incident) if self.incident else path,
+        }
+        return known.get(path, path)
+
+    def addresses(self) -> Iterator[str]:
+        """Those of every page."""
+        return map(self.address, LAYOUTS)
+
+
+def wait_until_drawn(page: Page, timeout_seconds: float = 30.0) -> None:
+    """Until the page stands and its script rests."""
+    app = page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]')
+    expect(app).to_be_attached(timeout=timeout_seconds * 1000)
+    expect(page.locator("[data-testid='stMain'] .stHtml, canvas").first).to_be_attached(
+        timeout=timeout_seconds * 1000
+    )

@@ -1,0 +1,156 @@
+"""What changed lately, as lines for people."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.changes import BACK, MOST, Change, Happened, changes
+from gpuvigil import links
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    EventKind,
+    Incident,
+    Severity,
+    Subject,
+    Transition,
+)
+
+from .scene import NOON, allocation, gpu, incident, node
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+
+
+def label(subject: Subject) -> str:
+    return f"{subject.node} {subject.gpu or subject.device or ''}".strip()
+
+
+def lines(
+    *,
+    transitions: tuple[Transition, ...] = (),
+    events: tuple[Event, ...] = (),
+    allocations: tuple[Allocation, ...] = (),
+) -> tuple[Change, ...]:
+    happened = Happened(transitions=transitions, events=events, allocations=allocations)
+    return changes(happened, NOON, label)
+
+
+def texts(
+    *,
+    transitions: tuple[Transition, ...] = (),
+    events: tuple[Event, ...] = (),
+    allocations: tuple[Allocation, ...] = (),
+) -> list[str]:
+    found = lines(transitions=transitions, events=events, allocations=allocations)
+    return [one.text for one in found]
+
+
+def event(kind: EventKind, subject: Subject, at: datetime = NOON - HOUR) -> Event:
+    return Event(kind=kind, subject=subject, at=at, id=f"{kind}-{subject.key}-{at}")
+
+
+def step(
+    of: Incident, to: str, at: datetime = NOON - HOUR, before: str = "suspect", reason: str = ""
+) -> Transition:
+    return Transition(
+        incident=of.id,
+        number=1,
+        from_state=before,
+        to_state=to,
+        signal="confirmed",
+        at=at,
+        reason=reason,
+        subject=of.subject,
+        snapshot=of.to_record().to_json(),
+    )
+
+
+def held(subject: Subject, holder: str = "job 7", ended: datetime | None = None) -> Allocation:
+    one = allocation(subject, holder, "alice")
+    return replace(one, started_at=NOON - 2 * HOUR, ended_at=ended)
+
+
+def test_a_job_over_many_gpus_is_one_line_when_it_starts_and_one_when_it_ends() -> None:
+    gpus = [gpu(i, node(f"n{n}")) for n in range(8) for i in range(8)]
+    running = tuple(held(one) for one in gpus)
+    assert texts(allocations=running) == ["job 7 of alice started, 64 GPUs on 8 nodes"]
+    over = tuple(held(one, ended=NOON - MINUTE) for one in gpus)
+    assert texts(allocations=over) == [
+        "job 7 of alice ended, 64 GPUs on 8 nodes",
+        "job 7 of alice started, 64 GPUs on 8 nodes",
+    ]
+
+
+def test_a_job_that_goes_on_with_fewer_gpus_has_not_ended() -> None:
+    some = (held(gpu(0)), held(gpu(1), ended=NOON - MINUTE))
+    assert texts(allocations=some)[0] == "job 7 of alice let go, 1 GPU on sim-001"
+
+
+def test_programs_are_called_by_their_command_and_never_by_a_number() -> None:
+    (line,) = lines(allocations=(held(gpu(0), "pid 1"), held(gpu(1), "pid 2")))
+    assert line.text == "python of alice started, 2 GPUs on sim-001"
+    start = NOON - 2 * HOUR
+    assert line.href == links.around(node(), start, start)
+
+
+def test_a_burst_of_reboots_is_one_line() -> None:
+    boots = tuple(event(EventKind.BOOT, node(f"n{n}"), NOON - HOUR + n * MINUTE) for n in range(12))
+    assert texts(events=boots) == ["12 nodes were booted"]
+    apart = (boots[0], replace(boots[1], at=NOON - MINUTE))
+    assert texts(events=apart) == ["n1 was booted", "n0 was booted"]
+
+
+def test_an_incident_and_the_event_that_it_rests_on_are_one_line() -> None:
+    one = incident("gpu_lost", gpu(5), Severity.CRITICAL, label="sim-001 GPU 5")
+    lost = event(EventKind.GPU_LOST, gpu(5))
+    back = event(EventKind.GPU_BACK, gpu(5), NOON - 10 * MINUTE)
+    opened = step(one, "open", NOON - HOUR + timedelta(seconds=2))
+    over = step(one, "resolved", NOON - 9 * MINUTE, "open")
+    found = lines(events=(lost, back), transitions=(opened, over))
+    assert [(line.text, line.tone) for line in found] == [
+        ("Over: sim-001 GPU 5: gpu_lost", "good"),
+        ("sim-001 GPU 5: gpu_lost", "bad"),
+    ]
+    assert found[0].href == f"/incidents?incident={one.id}"
+    assert len(lines(events=(lost, back))) == 2
+
+
+def test_a_port_that_goes_down_again_and_again_is_one_line() -> None:
+    port = Subject(cluster="c", node="n1", device="mlx5_0", port="1")
+    downs = tuple(event(EventKind.PORT_DOWN, port, NOON - n * MINUTE) for n in range(1, 5))
+    assert texts(events=downs) == ["n1 mlx5_0 is down (4 times)"]
+
+
+def test_what_only_changes_within_its_state_or_is_told_elsewhere_is_no_line() -> None:
+    one = incident("port_down", node(), Severity.WARNING)
+    same = step(one, "open", before="open")
+    suspect = step(one, "suspect")
+    covered = step(one, "resolved", before="open", reason="covered by sim-001: node is silent")
+    assert texts(transitions=(same, suspect, covered)) == []
+
+
+def test_what_is_older_than_six_hours_or_not_yet_is_left_out() -> None:
+    old = event(EventKind.BOOT, node("old"), NOON - BACK - MINUTE)
+    coming = event(EventKind.BOOT, node("coming"), NOON + MINUTE)
+    assert texts(events=(old, coming), allocations=()) == []
+
+
+subjects = st.builds(lambda n, i: gpu(i, node(f"n{n}")), st.integers(0, 3), st.integers(0, 3))
+events = st.builds(
+    lambda kind, subject, minutes: event(kind, subject, NOON - minutes * MINUTE),
+    st.sampled_from(EventKind),
+    subjects,
+    st.integers(-5, 500),
+)
+
+
+@given(st.lists(events, max_size=40), st.randoms())
+def test_lines_do_not_depend_on_the_order_of_records(found: list[Event], chance: object) -> None:
+    shuffled = list(found)
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    before, after = lines(events=tuple(found)), lines(events=tuple(shuffled))
+    assert before == after
+    assert [one.at for one in before] == sorted((one.at for one in before), reverse=True)
+    assert len(before) <= MOST

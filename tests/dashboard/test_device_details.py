@@ -1,0 +1,129 @@
+"""A GPU's identity and newest numbers, drawn from a small fleet at noon."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from dashboard.attention import attention
+from dashboard.details import described, identity, numbers
+from dashboard.device import drawing
+from dashboard.device.place import Device, device
+from dashboard.device.window import Window, asked
+from dashboard.facts import Facts
+from dashboard.fleet import clusters
+from dashboard.tables import gpu_table
+from dashboard.views import FleetView, fleet_view
+from dashboard.words import NOT_MEASURED, title
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.metrics import GPU
+from gpuvigil.model import GpuIdentity, Severity, Subject, Unmeasured
+
+from .scene import NOON, busy_fleet, gpu, incident, inventory, node, row
+
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+
+def view_of(facts: Facts) -> FleetView:
+    return fleet_view(facts, AnalyzerSettings(), NOON)
+
+
+def test_the_numbers_are_every_metric_with_its_unit_or_that_it_was_not_measured() -> None:
+    (cluster,) = clusters(busy_fleet([node()], 1))
+    full = {metric.name: 1 for metric in GPU.metrics}
+    shown = numbers(cluster.cells[0], {**full, "at": NOON})
+    for metric in GPU.metrics:
+        if metric.name not in {"up", "index", "unmeasured_reason"}:
+            assert f">{title(metric)}</dt>" in shown
+    assert NOT_MEASURED not in shown
+    some = numbers(cluster.cells[0], {"power_watts": 3.0, "at": NOON})
+    assert some.count(NOT_MEASURED) == len(GPU.metrics) - 4
+    assert "The numbers are on their way." in numbers(cluster.cells[0], None)
+
+
+def test_a_gpu_of_which_nothing_is_measured_says_why_and_since_when() -> None:
+    lost = incident("gpu_lost", gpu(0), Severity.CRITICAL)
+    gone: dict[str, Any] = dict.fromkeys((metric.name for metric in GPU.metrics), None)
+    one = {**row(gpu(0)), **gone, "up": 0, "index": 0, "unmeasured_reason": Unmeasured.LOST}
+    view = view_of(replace(busy_fleet([node()], 1), gpus=gpu_table([one]), incidents=(lost,)))
+    (cell,) = view.clusters[0].cells
+    text = numbers(cell, one, view.attention)
+    assert NOT_MEASURED not in text
+    assert "Nothing is measured since 11:59:00 UTC on 31 Jan: lost (gpu_lost)." in text
+
+
+def test_a_gpu_that_nobody_knows_any_more_has_no_numbers_and_says_so() -> None:
+    assert "it is not known now" in numbers(None, None)
+
+
+def test_an_identity_leaves_out_what_nobody_said() -> None:
+    known = GpuIdentity(uuid="GPU-1", index=0, pci_address="00000000:1B:00.0", model="H100")
+    text = identity(known, "GPU-1", "580.95.05")
+    assert "<dt>PCI address</dt><dd>00000000:1B:00.0</dd>" in text
+    assert "<dt>Driver</dt><dd>580.95.05</dd>" in text
+    assert "Serial" not in text
+    assert "<dt>UUID</dt><dd>GPU-9</dd>" in identity(None, "GPU-9", None)
+
+
+def found(query: dict[str, str], facts: Facts) -> Device:
+    view = view_of(facts)
+    known = device(view, {one.subject: one for one in facts.inventories}, query)
+    assert known is not None
+    return known
+
+
+def test_an_address_names_a_gpu_by_index_or_uuid_with_or_without_its_cluster() -> None:
+    facts = busy_fleet([node()], 8)
+    uuid = gpu(5).gpu or ""
+    for query in ({"gpu": "5", "cluster": "simulated"}, {"gpu": uuid}, {"gpu": "5"}):
+        one = found({"node": "sim-001", **query}, facts)
+        assert one.subject == gpu(5)
+        assert one.label == "GPU 5"
+        assert one.unknown == ""
+
+
+def test_a_gpu_or_node_that_is_gone_still_has_its_page_and_says_so() -> None:
+    facts = busy_fleet([node()], 8)
+    gone = found({"node": "sim-001", "gpu": "GPU-gone"}, facts)
+    assert gone.subject == Subject(cluster="simulated", node="sim-001", gpu="GPU-gone")
+    assert "GPU 'GPU-gone' is not known on node sim-001" in gone.unknown
+    never = found({"node": "sim-099", "cluster": "simulated"}, facts)
+    assert "Node 'sim-099' is not known in cluster 'simulated'" in never.unknown
+    long_gone = inventory(node(), at=NOON - timedelta(days=2))
+    left = replace(facts, heard={}, gpus=gpu_table(), inventories=(long_gone,))
+    assert "is not known any more" in found({"node": "sim-001"}, left).unknown
+
+
+def test_an_address_without_a_node_names_nothing() -> None:
+    facts = busy_fleet([node()], 1)
+    assert device(view_of(facts), {}, {"gpu": "1"}) is None
+
+
+def test_nothing_from_outside_becomes_html() -> None:
+    here = node(HOSTILE)
+    facts = busy_fleet([here], 1)
+    bad = incident("gpu_xid", gpu(0, here), Severity.CRITICAL, action=HOSTILE, label=HOSTILE)
+    facts = replace(facts, incidents=(bad,), inventories=(inventory(here, 1, rack=HOSTILE),))
+    one = found({"node": HOSTILE, "cluster": "simulated", "gpu": "0"}, facts)
+    window = asked({}, NOON, NOON - NOON).window
+    drawn = "".join(
+        (
+            drawing.head(one, HOSTILE, (HOSTILE, HOSTILE), (HOSTILE,), drawing.stamp(NOON, NOON)),
+            drawing.siblings(one, window.query),
+            drawing.control(one, window, NOON),
+            drawing.standing(attention([bad], [], NOON), HOSTILE),
+            drawing.past([replace(bad, resolved_at=NOON, title=HOSTILE)], NOON),
+            described([(HOSTILE, HOSTILE)]),
+        )
+    )
+    assert "<img" not in drawn
+    assert "&lt;img" in drawn
+
+
+def test_a_window_that_is_over_says_how_long_ago_it_ended_and_how_to_go_live() -> None:
+    facts = busy_fleet([node()], 1)
+    one = found({"node": "sim-001", "gpu": "0"}, facts)
+    hour = asked({}, NOON, NOON - NOON).window
+    text = drawing.control(one, Window(start=hour.start, end=hour.end, live=False), NOON)
+    assert "Fixed window: 11:00:00 to 12:00:00 UTC on 31 Jan, 1 h, ended 0 s ago" in text
+    assert "last=3600" in text
+    assert ">Live</a>" in text

@@ -1,0 +1,233 @@
+"""The pages of incidents and of the pipeline as Streamlit runs them, on a real hub."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import live
+from dashboard.questions import Questions
+from dashboard.snapshot import Snapshot
+from gpuvigil.clock import SystemClock, to_text
+from gpuvigil.config import AnalyzerSettings, Config
+from gpuvigil.hub import Hub
+from gpuvigil.model import Acknowledgement, Incident, Record, RecordKind, Severity
+from tests.polling import wait_until
+from tests.servers import ROOT, HubProcess
+
+from .scene import gpu, incident, node, notice
+from .servers import Feed
+
+pytestmark = pytest.mark.server
+
+LOST = replace(
+    incident("gpu_lost", gpu(5), Severity.CRITICAL, label="sim-001 GPU 5"),
+    since=SystemClock().now() - timedelta(minutes=3),
+)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "hub") as process:
+        snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
+        questions = Questions(process.hub, SystemClock())
+        live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
+        snapshot.start()
+        yield process
+        snapshot.stop()
+
+
+def open_page(name: str, **query: str) -> AppTest:
+    """The page alone, as a link opens it."""
+    test = AppTest.from_file(str(ROOT / "dashboard" / "pages" / f"{name}.py"), default_timeout=30)
+    for key, value in query.items():
+        test.query_params[key] = value
+    return test.run()
+
+
+def said(test: AppTest) -> str:
+    """Everything on the page."""
+    assert not test.exception
+    trees = [one.proto.json for one in test.get("bidi_component")]
+    return "\n".join([*trees, *(one.proto.body for one in test.get("html"))])
+
+
+def acknowledgements(hub: Hub) -> list[Acknowledgement]:
+    records = hub.records(RecordKind.ACKNOWLEDGEMENT, parent=LOST.id)
+    return [Acknowledgement.from_record(record) for record in records]
+
+
+def send(test: AppTest, by: str, note: str) -> AppTest:
+    test.text_input(key=f"name-{LOST.id}").set_value(by)
+    test.text_input(key=f"note-{LOST.id}").set_value(note)
+    (button,) = [one for one in test.button if one.key == f"send-{LOST.id}"]
+    return button.click().run()
+
+
+def test_what_stands_and_what_is_over_is_listed_and_a_link_opens_one(hub: HubProcess) -> None:
+    client, now = hub.hub(), SystemClock().now()
+    over = replace(
+        incident("port_down", node("sim-002"), Severity.WARNING, state="resolved"),
+        since=now - timedelta(hours=2),
+        resolved_at=now - timedelta(hours=1),
+    )
+    client.write_records([LOST.to_record(), over.to_record()])
+    wait_until("the incident", lambda: live.current().view().attention)
+    text = said(open_page("incidents"))
+    assert LOST.id in text
+    assert over.id in text
+    opened = said(open_page("incidents", incident=over.id))
+    assert "It is over: there is nothing to take." in opened
+    unknown = said(open_page("incidents", incident="none"))
+    assert "is not known to the hub" in unknown
+
+
+def test_acknowledging_writes_once_and_says_at_once_who_took_it(hub: HubProcess) -> None:
+    client = hub.hub()
+    client.write_records([LOST.to_record()])
+    wait_until("the incident", lambda: live.current().view().attention)
+    test = open_page("incidents", incident=LOST.id)
+    assert "Nobody has taken it." in said(test)
+    assert acknowledgements(client) == []  # opening a link takes nothing
+    name = "Ann <img src=x onerror=alert(1)>"
+    send(test, name, "driving there")
+    shown = said(test)
+    assert "waiting for the analyzer to say so" in shown
+    assert "no analyzer has ever reported" in shown
+    (kept,) = acknowledgements(client)
+    assert (kept.by, kept.note) == (name, "driving there")
+    send(test, name, "driving there")  # the second half of a double click
+    assert len(acknowledgements(client)) == 1
+    assert test.text_input(key=f"name-{LOST.id}").value == name
+
+
+def test_without_a_name_nothing_is_sent(hub: HubProcess) -> None:
+    client = hub.hub()
+    client.write_records([LOST.to_record()])
+    wait_until("the incident", lambda: live.current().view().attention)
+    test = send(open_page("incidents", incident=LOST.id), "  ", "a note")
+    assert "write your name first" in said(test)
+    assert test.text_input(key=f"note-{LOST.id}").value == "a note"
+    assert acknowledgements(client) == []
+
+
+def test_what_was_typed_survives_a_hub_that_is_away_and_can_be_sent_when_it_is_back(
+    hub: HubProcess,
+) -> None:
+    client = hub.hub()
+    client.write_records([LOST.to_record()])
+    wait_until("the incident", lambda: live.current().view().attention)
+    test = open_page("incidents", incident=LOST.id)
+    hub.stop()
+    send(test, "Ann", "driving there")
+    assert "Not sent: " in said(test)
+    assert test.text_input(key=f"note-{LOST.id}").value == "driving there"
+    hub.start()
+    send(test, "Ann", "driving there")
+    (kept,) = acknowledgements(hub.hub())
+    assert kept.by == "Ann"
+    assert test.text_input(key=f"note-{LOST.id}").value == ""
+
+
+def test_on_one_that_is_taken_the_form_adds_a_note(hub: HubProcess) -> None:
+    client = hub.hub()
+    taken = replace(LOST, state="acknowledged", acknowledged_by="Bob")
+    client.write_records([taken.to_record()])
+    wait_until("the incident", lambda: live.current().view().attention)
+    test = open_page("incidents", incident=LOST.id)
+    assert "Taken by Bob" in said(test)
+    send(test, "Ann", "")
+    assert "write a note first" in said(test)
+    send(test, "Ann", "replaced the cable")
+    assert "replaced the cable" in said(test)
+    (kept,) = acknowledgements(client)
+    assert (kept.by, kept.note) == ("Ann", "replaced the cable")
+
+
+def past(number: int) -> Incident:
+    ended = SystemClock().now() - timedelta(minutes=number)
+    one = incident("port_down", node(f"n{number}"), Severity.WARNING, state="resolved")
+    return replace(one, since=ended - timedelta(minutes=5), resolved_at=ended)
+
+
+def test_more_past_incidents_than_are_read_at_first_are_all_counted(hub: HubProcess) -> None:
+    client = hub.hub()
+    client.write_records([past(number).to_record() for number in range(500, 0, -1)])
+    text = said(open_page("incidents"))
+    assert "300 more, older" in text
+    assert '["b", {}, "500"]' in text
+
+
+def test_the_pipeline_page_shows_a_fed_hub_and_keeps_its_last_word_when_it_goes(
+    hub: HubProcess,
+) -> None:
+    with Feed(hub):
+        wait_until("data", lambda: live.current().view().rows_at)
+        text = said(open_page("pipeline"))
+    assert "Collectors of simulated" in text
+    assert "Collectors of local" in text
+    hub.stop()
+    wait_until("the trouble", lambda: "No answer from the hub" in said(open_page("pipeline")), 15)
+    assert "Collectors of simulated" in said(open_page("pipeline"))
+
+
+def test_the_incidents_and_a_story_say_since_when_they_are_old_once_the_hub_is_gone(
+    hub: HubProcess,
+) -> None:
+    hub.hub().write_records([LOST.to_record(), past(1).to_record()])
+    wait_until("the incident", lambda: live.current().view().attention)
+    text = said(open_page("incidents", incident=LOST.id))
+    assert "it was then" not in text
+    hub.stop()
+
+    def both_are_old() -> bool:
+        text = said(open_page("incidents", incident=LOST.id))
+        return all(
+            f"{what} is as it was then." in text for what in ("what is over", "this incident")
+        )
+
+    wait_until("the lines", both_are_old, 15)
+    text = said(open_page("incidents", incident=LOST.id))
+    assert "1 past incident shown" in text
+    assert LOST.action in text
+
+
+def test_before_the_hub_ever_answered_the_pages_say_so(hub: HubProcess) -> None:
+    hub.stop()
+    assert "the hub has not answered since this dashboard started" in said(open_page("pipeline"))
+    assert "What is over is not known" in said(open_page("incidents"))
+
+
+def test_a_message_that_is_held_is_on_the_page_with_its_reason(hub: HubProcess) -> None:
+    client = hub.hub()
+    held = notice(
+        LOST,
+        at=SystemClock().now(),
+        state="held",
+        verdict="below_minimum",
+        reason="info: ops is told from warning on",
+    )
+    due = Record(
+        kind=RecordKind.NOTICE,
+        id=f"{LOST.id}:pager:1",
+        at=SystemClock().now(),
+        subject=LOST.subject.key,
+        parent=LOST.id,
+        due_at=SystemClock().now() + timedelta(hours=1),
+        body={
+            "channel": "pager",
+            "state": "due",
+            "verdict": "reminder",
+            "reason": "told again after the repeat interval if it still stands",
+            "first_due_at": to_text(SystemClock().now()),
+        },
+    )
+    client.write_records([LOST.to_record(), held, due])
+    wait_until("the incident", lambda: live.current().view().attention)
+    text = said(open_page("incidents", incident=LOST.id))
+    assert "info: ops is told from warning on" in text
+    assert "below_minimum" in text
+    assert "told again after the repeat interval" in text

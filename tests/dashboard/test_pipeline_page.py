@@ -1,0 +1,321 @@
+"""Whether the pages can be trusted: the verdict and everything behind it; pure."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dashboard.pipeline import drawing
+from dashboard.pipeline.reading import WINDOW, Sources
+from dashboard.pipeline.view import PipelineView, pipeline
+from gpuvigil import __version__
+from gpuvigil.clock import to_text
+from gpuvigil.model import Record, RecordKind, Severity, Subject
+
+from .scene import NOON, gpu, incident, inventory, node, notice
+from .test_incidents_page import texts
+
+NODES = [node(f"sim-{number:03d}") for number in range(1, 5)]
+MIB = 2**20
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def body(of: Subject, at: datetime = NOON, **values: Any) -> dict[str, Any]:
+    given = {"received_at": to_text(at), "offset_seconds": 0.01, "version": __version__, **values}
+    return {"cluster": of.cluster, "node": of.node, **given}
+
+
+def row(of: Subject, at: datetime = NOON, **values: Any) -> dict[str, Any]:
+    well = {
+        "driver_answering": 1,
+        "driver_silent_seconds": 0.0,
+        "reader_restarts": 0,
+        "sweep_seconds": 0.04,
+        "spool_bytes": 0,
+        "spool_oldest_seconds": 0.0,
+        "dropped_bodies": 0,
+    }
+    return {"cluster": of.cluster, "node": of.node, "at": at, **well, **values}
+
+
+def span(of: Subject, samples: int = 900, **values: Any) -> dict[str, Any]:
+    lately = {"dropped_bodies_increase": 0, "reader_restarts_increase": 0, **values}
+    begun = NOON - WINDOW
+    return {
+        "cluster": of.cluster,
+        "node": of.node,
+        "samples": samples,
+        "first_at": begun,
+        "last_at": NOON,
+        **lately,
+    }
+
+
+def pulse(name: str, at: datetime = NOON, **values: Any) -> Record:
+    given = {"state": "running", "version": __version__, **values}
+    return Record(kind=RecordKind.PULSE, id=name, at=at, subject=name, body=given)
+
+
+ANALYZER = pulse(
+    "analyzer",
+    tick_seconds=10.0,
+    pass_seconds=0.2,
+    subjects=40,
+    standing=0,
+    newest_at=to_text(NOON),
+)
+ALERTS = pulse("alerts", channels=[{"name": "ops", "last_sent_at": None}], counts={"sent": 3})
+HUB: dict[str, Any] = {
+    "version": __version__,
+    "now": to_text(NOON),
+    "sequence": 12,
+    "started_at": to_text(NOON - timedelta(hours=2)),
+    "store": {"rows": 900, "bytes": 4 * MIB, "tables": {"gpu": 800, "node": 100}},
+    "retention": {"telemetry_hours": 48.0, "records_days": 400.0},
+    "queue": {"bodies": 1, "bytes": 2048, "most_bytes": 64 * MIB},
+    "refused_lines": 0,
+    "nodes": [body(one) for one in NODES],
+}
+WELL = Sources(
+    now=NOON,
+    status=HUB,
+    nodes=tuple(row(one) for one in NODES),
+    spans=tuple(span(one) for one in NODES),
+    pulses=(ANALYZER, ALERTS),
+    notices=(),
+    inventories=tuple(inventory(one, version=__version__) for one in NODES),
+)
+
+
+def status(**values: Any) -> dict[str, Any]:
+    return {**HUB, **values}
+
+
+def said(view: PipelineView) -> str:
+    return texts(
+        [
+            "div",
+            {},
+            drawing.verdict(view),
+            drawing.services(view, NOON, 2.0),
+            drawing.outbox(view.outboxes, view.now),
+            *(drawing.cluster(one, view.now) for one in view.clusters),
+        ]
+    )
+
+
+def test_a_healthy_pipeline_can_be_trusted_and_says_its_numbers() -> None:
+    view = pipeline(WELL, NOON)
+    assert view.problems == ()
+    assert view.verdict == "All is well: what the pages say can be trusted."
+    text = said(view)
+    for part in (
+        "4 of 4 nodes",
+        "100.0 % of the ticks",
+        "0.0 s in the median",
+        "0 clocks more than 2 s off, of 4 known",
+        f"{__version__} on 4",
+        "Longest sweep of GPUs 40 ms",
+        "4.0 MiB",
+        "gpu 800, node 100",
+        "48 h of numbers, 400 d of records",
+        "2.0 KiB of 64.0 MiB",
+        "every 10 s",
+        "0.20 s",
+        "sent 3",
+        "ops",
+    ):
+        assert part in text, part
+
+
+def test_when_nothing_is_known_yet_nothing_is_zero() -> None:
+    bare = {"version": __version__, "now": to_text(NOON), "nodes": []}
+    empty = Sources(
+        now=NOON, status=bare, nodes=(), spans=(), pulses=(), notices=(), inventories=()
+    )
+    view = pipeline(empty, NOON)
+    assert "no analyzer service has ever reported" in view.verdict
+    text = said(view)
+    assert "Store not known" in text
+    assert "Lines refused since then not known" in text
+    assert "never heard" in text
+    quiet = pipeline(replace(empty, pulses=(ANALYZER, ALERTS)), NOON)
+    assert quiet.verdict == "Nothing is known yet: no collector has reported."
+
+
+def test_a_node_that_only_its_inventory_knows_has_no_numbers() -> None:
+    alone = replace(WELL, status=status(nodes=[]), nodes=(), spans=())
+    (cluster,) = pipeline(alone, NOON).clusters
+    assert cluster.coverage_percent is None
+    assert cluster.lag_seconds is None
+    text = texts(drawing.cluster(cluster, NOON))
+    assert "0 of 4 nodes" in text
+    assert "silent ever since" in text
+    assert "Age of newest numbers not known" in text
+    assert "Waits on disk not known" in text
+    assert "Driver does not answer not known" in text
+
+
+def test_nodes_that_are_not_heard_are_named_and_lower_the_coverage() -> None:
+    long_ago = NOON - timedelta(minutes=12)
+    stale = replace(
+        WELL,
+        status=status(nodes=[body(NODES[0], long_ago), *HUB["nodes"][1:]]),
+        spans=(span(NODES[0], samples=180), *WELL.spans[1:]),
+    )
+    view = pipeline(stale, NOON)
+    assert view.verdict.startswith(
+        "Not to be trusted fully: cluster simulated: 1 of 4 nodes is not heard: sim-001 (for 12 min)."
+    )
+    (cluster,) = view.clusters
+    assert cluster.coverage_percent == pytest.approx(80.0, abs=0.5)
+    assert "sim-001 20 %" in said(view)
+
+
+def test_a_gap_of_the_window_lowers_the_coverage_of_a_node_that_is_heard_again() -> None:
+    gap = replace(WELL, spans=(*WELL.spans[:3], span(NODES[3], samples=600)))
+    (cluster,) = pipeline(gap, NOON).clusters
+    assert [node.coverage_percent for node in cluster.nodes[:3]] == [100.0] * 3
+    assert cluster.nodes[3].coverage_percent == pytest.approx(67, abs=0.5)
+
+
+@pytest.mark.parametrize("offset", [-90.0, 2.5])
+def test_a_clock_that_is_wrong_is_named_and_makes_no_data_old(offset: float) -> None:
+    wrong = replace(
+        WELL,
+        status=status(nodes=[body(NODES[0], offset_seconds=offset), *HUB["nodes"][1:]]),
+        nodes=(row(NODES[0], NOON + seconds(offset)), *WELL.nodes[1:]),
+    )
+    view = pipeline(wrong, NOON)
+    assert view.verdict == (
+        "To be trusted, with care: cluster simulated: 1 clock more than 2 s off:"
+        f" sim-001 ({offset:+.1f} s)."
+    )
+    assert view.clusters[0].nodes[0].lag_seconds == pytest.approx(0.0, abs=0.1)
+
+
+def test_an_analyzer_that_is_dead_is_said_first_with_since_when_and_what_to_do() -> None:
+    at = NOON - timedelta(minutes=4)
+    dead = replace(WELL, pulses=(replace(ANALYZER, at=at), ALERTS), status=status(refused_lines=7))
+    view = pipeline(dead, NOON)
+    assert "the analyzer service is silent for 4 min, since 11:56:00 UTC on 31 Jan" in view.verdict
+    assert view.problems[0].action == "Look after `gpuvigil analyze` and its log."
+    assert "The hub refused 7 lines since 10:00:00 UTC" in said(view)
+
+
+def test_a_slow_pass_of_the_analyzer_is_said() -> None:
+    slow = pulse("analyzer", tick_seconds=10.0, pass_seconds=14.0)
+    view = pipeline(replace(WELL, pulses=(slow, ALERTS)), NOON)
+    assert "takes 14.0 s and is due every 10 s" in view.verdict
+
+
+def test_a_channel_that_fails_is_said_with_its_error_and_the_next_try() -> None:
+    about = incident("gpu_lost", gpu(5), Severity.CRITICAL)
+    failing = replace(
+        notice(
+            about,
+            state="due",
+            verdict="backing_off",
+            last_error="cannot connect",
+            first_due_at=to_text(NOON - timedelta(minutes=9)),
+        ),
+        due_at=NOON + seconds(90),
+    )
+    reminder = replace(notice(about, at=NOON - seconds(1), state="due"), due_at=NOON + seconds(9e3))
+    given_up = notice(about, at=NOON - seconds(2), channel="old", state="dead", last_error="404")
+    view = pipeline(replace(WELL, notices=(failing, reminder, given_up)), NOON)
+    old, ops = view.outboxes
+    assert (ops.failing, ops.later, ops.waiting, ops.dead) == (1, 1, 0, 0)
+    assert (old.dead, old.configured) == (1, False)
+    assert "channel old: 1 message given up: 404." in [p.text for p in view.problems]
+    text = said(view)
+    assert "Channel ops: 1 message waits since 11:51:00 UTC on 31 Jan: cannot connect." in text
+    assert "next try in 90 s" in text
+    assert "not configured any more" in text
+
+
+def test_a_message_given_up_long_ago_is_counted_and_worries_nobody() -> None:
+    about = incident("gpu_lost", gpu(5), Severity.CRITICAL)
+    old = notice(about, at=NOON - timedelta(days=3), state="dead", last_error="404")
+    view = pipeline(replace(WELL, notices=(old,)), NOON)
+    assert view.problems == ()
+    assert view.outboxes[0].dead == 1
+
+
+def test_without_a_channel_the_page_says_that_nobody_is_told_elsewhere() -> None:
+    view = pipeline(replace(WELL, pulses=(ANALYZER, pulse("alerts", channels=[]))), NOON)
+    assert "no channel is configured" in view.verdict
+
+
+def test_versions_that_differ_are_named() -> None:
+    mixed = replace(
+        WELL,
+        status=status(nodes=[body(NODES[0], version="0.0.9"), *HUB["nodes"][1:]]),
+        pulses=(replace(ANALYZER, body={**ANALYZER.body, "version": "0.2.0"}), ALERTS),
+    )
+    texts_ = [problem.text for problem in pipeline(mixed, NOON).problems]
+    assert texts_ == [
+        f"the hub is {__version__}, and analyzer 0.2.0.",
+        f"cluster simulated: 1 collector of another version than the hub's {__version__}:"
+        " sim-001 (0.0.9).",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "lately", "problem"),
+    [
+        ({"spool_oldest_seconds": 400.0, "spool_bytes": MIB}, {}, "1 node with bodies that wait"),
+        ({"dropped_bodies": 9}, {"dropped_bodies_increase": 4}, "given up in the last 15 minutes"),
+        ({"driver_silent_seconds": 75.0}, {}, "the driver does not answer on 1 node"),
+        ({}, {"reader_restarts_increase": 2}, "readers were replaced"),
+    ],
+)
+def test_what_a_collector_says_against_itself_is_said_with_its_name(
+    values: dict[str, Any], lately: dict[str, Any], problem: str
+) -> None:
+    sources = replace(
+        WELL,
+        nodes=(row(NODES[0], **values), *WELL.nodes[1:]),
+        spans=(span(NODES[0], **lately), *WELL.spans[1:]),
+    )
+    (found,) = pipeline(sources, NOON).problems
+    assert problem in found.text
+    assert "sim-001" in found.text
+
+
+def test_of_many_nodes_only_the_worst_are_named_with_how_many_more() -> None:
+    nodes = [node(f"n{number:04d}", "lab") for number in range(1250)]
+    sources = replace(
+        WELL,
+        status=status(nodes=[body(one, offset_seconds=3.0 + i) for i, one in enumerate(nodes)]),
+        nodes=tuple(row(one) for one in nodes),
+        spans=tuple(span(one) for one in nodes),
+        inventories=tuple(inventory(one, version=__version__) for one in nodes),
+    )
+    text = said(pipeline(sources, NOON))
+    assert "1,250 clocks more than 2 s off: n1249 (+1252.0 s), n1248 (+1251.0 s)" in text
+    assert "and 1,247 more" in text
+    assert len(text) < 6000
+
+
+def test_real_and_simulated_collectors_are_never_summed() -> None:
+    real = node("n1", "lab")
+    both = replace(
+        WELL,
+        status=status(nodes=[*HUB["nodes"], body(real)]),
+        inventories=(*WELL.inventories, inventory(real, version=__version__)),
+    )
+    found = pipeline(both, NOON).clusters
+    assert [(one.name, one.simulated, len(one.nodes)) for one in found] == [
+        ("lab", False, 1),
+        ("simulated", True, 4),
+    ]
+
+
+def test_a_full_queue_is_said() -> None:
+    full = status(queue={"bodies": 9, "bytes": 60 * MIB, "most_bytes": 64 * MIB})
+    assert "queue is 94 % full" in pipeline(replace(WELL, status=full), NOON).verdict

@@ -1,0 +1,109 @@
+"""One answer for everybody who asks the same, and the last one when the hub is away."""
+
+import threading
+from datetime import datetime, timezone
+
+import pytest
+
+from dashboard.questions import FORGOTTEN_SECONDS, MOST_KEPT, Questions
+from gpuvigil.clock import ManualClock
+from gpuvigil.errors import HubError, HubUnavailable
+from gpuvigil.hub import Hub
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+
+
+class Answers:
+    """A question with an answer that can be counted and can fail."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.away = False
+
+    def __call__(self, _hub: Hub) -> int:
+        self.asked += 1
+        if self.away:
+            raise HubUnavailable("hub at http://127.0.0.1:9 does not answer")
+        return self.asked
+
+
+def questions(clock: ManualClock) -> Questions:
+    return Questions(lambda: Hub("http://127.0.0.1:9", lambda: "token"), clock)
+
+
+def test_an_answer_is_asked_for_again_only_when_it_is_no_longer_fresh() -> None:
+    clock, answers = ManualClock(NOW), Answers()
+    asked = questions(clock)
+    assert [asked.ask("q", answers, 5.0).value for _ in range(3)] == [1, 1, 1]
+    clock.advance(5.0)
+    assert asked.ask("q", answers, 5.0).value == 2
+
+
+def test_the_last_answer_stays_with_its_age_and_the_reason_while_the_hub_is_away() -> None:
+    clock, answers = ManualClock(NOW), Answers()
+    asked = questions(clock)
+    asked.ask("q", answers, 5.0)
+    answers.away = True
+    clock.advance(7.0)
+    said = asked.ask("q", answers, 5.0)
+    assert (said.value, said.age_seconds) == (1, 7.0)
+    assert "does not answer" in said.error
+    asked.ask("q", answers, 5.0)
+    assert answers.asked == 2, "a hub that is away is not asked by every page at once"
+    answers.away = False
+    clock.advance(5.0)
+    assert (asked.ask("q", answers, 5.0).value, asked.ask("q", answers, 5.0).error) == (3, "")
+
+
+def test_a_question_that_was_never_answered_is_an_error_and_is_asked_again() -> None:
+    clock, answers = ManualClock(NOW), Answers()
+    asked = questions(clock)
+    answers.away = True
+    with pytest.raises(HubError, match="does not answer"):
+        asked.ask("q", answers, 5.0)
+    answers.away = False
+    clock.advance(5.0)
+    assert asked.ask("q", answers, 5.0).error == ""
+
+
+def test_who_asks_while_another_waits_gets_the_same_answer() -> None:
+    asked, answers = questions(ManualClock(NOW)), Answers()
+    waiting, go = threading.Event(), threading.Event()
+    found: list[int] = []
+
+    def slow(hub: Hub) -> int:
+        waiting.set()
+        assert go.wait(10)
+        return answers(hub)
+
+    def ask() -> None:
+        found.append(asked.ask("q", slow, 60.0).value)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    assert waiting.wait(10)
+    go.set()
+    for thread in threads:
+        thread.join(10)
+    assert found == [1] * 8
+    assert answers.asked == 1
+
+
+def test_what_was_forgotten_is_asked_anew_and_only_so_much_is_kept() -> None:
+    asked, answers = questions(ManualClock(NOW)), Answers()
+    asked.ask("q", answers, 60.0)
+    asked.forget("q")
+    assert asked.ask("q", answers, 60.0).value == 2
+    for number in range(MOST_KEPT):
+        asked.ask(number, answers, 60.0)
+    assert asked.ask("q", answers, 60.0).value == MOST_KEPT + 3
+
+
+def test_what_nobody_asked_for_long_is_forgotten() -> None:
+    clock, answers = ManualClock(NOW), Answers()
+    asked = questions(clock)
+    asked.ask("q", answers, 10 * FORGOTTEN_SECONDS)
+    clock.advance(FORGOTTEN_SECONDS + 1)
+    asked.ask("other", answers, 60.0)
+    assert asked.ask("q", answers, 10 * FORGOTTEN_SECONDS).value == 3
