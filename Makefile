@@ -3,7 +3,7 @@
 #   make test    runs the tests
 .POSIX:
 .SUFFIXES:
-.PHONY: help up test test-unit check format test-servers test-hardware bench soak docs wheel clean
+.PHONY: help up test test-unit check format test-servers test-hardware bench screenshots soak docs wheel clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -40,9 +40,13 @@ test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
 soak: $(VENV)/dev ## the long fault runs; SOAK_SEED=n repeats one
 	$(BIN)/python -m pytest -s soak $(ARGUMENTS)
 
-bench: $(VENV)/dev ## measure, write benchmarks/spine.json and docs/benchmarks.md
+bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (most of an hour, on a quiet machine)
 	$(BIN)/python -m benchmarks.spine
+	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m scripts.docs
+
+screenshots: $(VENV)/dev ## photograph every page of the running product into docs/images
+	$(BIN)/python -m scripts.screenshots
 
 docs: $(VENV)/dev ## write the tables in docs/ from the code
 	$(BIN)/python -m scripts.docs

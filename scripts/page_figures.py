@@ -1,0 +1,90 @@
+"""The section "Pages" of `docs/benchmarks.md`, from `benchmarks/pages.json`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+# What must hold, on every size: the figure, its words, where it is found, and the bar in seconds.
+FIRST_SIGHT = (
+    ("cold", "First page, fresh browser profile: from the sign-in link to a map that answers", 2.5),
+    ("warm", "First page, static files cached: a reload to a map that answers", 1.2),
+    ("gpu_page", "Click on the map to the GPU's page", 0.5),
+    ("gpu_chart", "Click on the map to the first chart of that page", None),
+    ("report", "`gpuvigil report --last 7d`, its start included", 5.0),
+)
+RENEWALS = (
+    ("server_cpu_ms", "CPU time of the server", 60.0),
+    ("answer_ms", "answered after, as the browser sees it", 60.0),
+    ("browser_ms", "time of the browser's page process", 100.0),
+)
+OF_PAGES = {
+    "overview": "Overview",
+    "gpu": "A GPU's page",
+    "incidents": "Incidents",
+}
+
+
+def section(result: dict[str, Any]) -> Iterator[str]:
+    """Everything measured of the pages, each with its bar and whether it holds."""
+    about, machine = result["about"], result["about"]["machine"]
+    yield "## Pages"
+    yield ""
+    yield f"From `benchmarks/pages.json`: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, {machine['memory_gib']} GiB memory, seed {about['simulator_seed']}."
+    yield f"Behind the pages lie {about['hours']:g} h of a simulated cluster's past, written through the hub; its simulator goes on with it every"
+    yield f"{about['tick_seconds']:g} s, an open page renews itself every {about['refresh_seconds']:g} s, three faults stand, and every service, the simulator and"
+    yield "Chromium (headless, drawing in software) share this one machine. A bar holds when the median is not above it."
+    yield ""
+    yield from first_sight(result["sizes"])
+    yield ""
+    yield from renewals(result["sizes"])
+    yield ""
+    yield from weights(result["sizes"])
+
+
+def first_sight(sizes: list[dict[str, Any]]) -> Iterator[str]:
+    yield "| what | GPUs | runs | median s | worst s | bar s | holds |"
+    yield "|---|---|---|---|---|---|---|"
+    for key, words, bar in FIRST_SIGHT:
+        for size in sizes:
+            found = size[key]
+            median, worst = found["seconds"]["median"], found["seconds"]["worst"]
+            cells = f"{found['runs']} | {median:.2f} | {worst:.2f}"
+            yield f"| {words} | {size['gpus']:,} | {cells} | {verdict(median, bar)} |"
+
+
+def renewals(sizes: list[dict[str, Any]]) -> Iterator[str]:
+    yield "A renewal of a page that is open alone. CPU and browser time are of stretches of 20 s, divided by the renewals in"
+    yield "them; the server's holds all that its process does meanwhile. The bars are the overview's."
+    yield ""
+    yield "| page | what | GPUs | renewals | median ms | worst ms | bar ms | holds |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for page, title in OF_PAGES.items():
+        for key, words, bar in RENEWALS:
+            for size in sizes:
+                found = size["refresh"][page]
+                median, worst = found[key]["median"], found[key]["worst"]
+                cells = f"{found['refreshes']} | {median:.0f} | {worst:.0f}"
+                shown = verdict(median, bar if page == "overview" else None)
+                yield f"| {title} | {words} | {size['gpus']:,} | {cells} | {shown} |"
+
+
+def weights(sizes: list[dict[str, Any]]) -> Iterator[str]:
+    yield (
+        "| GPUs | "
+        + " | ".join(f"{title}: bytes a renewal" for title in OF_PAGES.values())
+        + " | report, bytes of HTML | rows of GPUs written before | in s | bytes of the store |"
+    )
+    yield "|---|" + "---|" * (len(OF_PAGES) + 4)
+    for size in sizes:
+        sent = " | ".join(f"{size['refresh'][page]['bytes']:,}" for page in OF_PAGES)
+        past = size["past"]
+        yield (
+            f"| {size['gpus']:,} | {sent} | {size['report']['html_bytes']:,} "
+            f"| {past['gpu_rows']:,} | {past['seconds']:.0f} | {past['store_bytes']:,} |"
+        )
+
+
+def verdict(median: float, bar: float | None) -> str:
+    """The cells of the bar, and whether it holds."""
+    if bar is None:
+        return "| "
+    return f"{bar:g} | {'yes' if median <= bar else '**no**'}"
