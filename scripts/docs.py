@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from collector.simulator.faults import KINDS
-from gpuvigil.config import Config, WebhookSettings
+from gpuvigil.config import RECEIVERS, Config
 from gpuvigil.faults import FAULTS, xids
 from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import MEASUREMENTS
+from scripts import page_figures
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,10 +60,11 @@ def settings() -> Iterator[str]:
         yield f"## `[{section.name}]`"
         yield ""
         yield from setting_rows(type(kind))
-    yield ""
-    yield "## `[[alerts.webhooks]]`"
-    yield ""
-    yield from setting_rows(WebhookSettings)
+    for key, receiver in RECEIVERS.items():
+        yield ""
+        yield f"## `[[alerts.{key}]]`"
+        yield ""
+        yield from setting_rows(receiver)
 
 
 def setting_rows(kind: type) -> Iterator[str]:
@@ -124,6 +126,10 @@ def benchmarks() -> Iterator[str]:
     yield from startup(result)
     yield ""
     yield from memory(result)
+    pages = ROOT / "benchmarks/pages.json"
+    if pages.exists():
+        yield ""
+        yield from page_figures.section(json.loads(pages.read_text()))
 
 
 def measured_where(about: dict[str, Any]) -> Iterator[str]:
