@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -95,14 +96,11 @@ def write(
     if simulator is not None:
         _refuse_old_story(simulator)
     first = reached = past.ticks(start or past.origin)
-    # Spawned: a caller may have threads, which a fork does not survive.
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn) as pool:
-        for _ in range(MOST_PASSES):
-            if reached >= (end := past.ticks(until or _now())):
-                break
-            _send_pass(pool, past, target, range(reached, end), processes)
-            reached = end
+    for _ in range(MOST_PASSES):
+        if reached >= (end := past.ticks(until or _now())):
+            break
+        _send_pass(past, target, range(reached, end), processes)
+        reached = end
     end_at = past.origin + timedelta(seconds=reached * past.tick_seconds)
     records = _send_records(past, target, end_at)
     if simulator is not None:
@@ -115,10 +113,8 @@ def write(
     )
 
 
-def _send_pass(
-    pool: ProcessPoolExecutor, past: Past, target: Target, ticks: range, processes: int
-) -> None:
-    """Every node's numbers for some ticks, spread over the processes."""
+def _send_pass(past: Past, target: Target, ticks: range, processes: int) -> None:
+    """Every node's numbers for some ticks, spread over the processes; one process is this one."""
     boot = f"past-{secrets.token_hex(4)}"
     shares = [
         _Share(
@@ -131,7 +127,13 @@ def _send_pass(
         )
         for number in range(processes)
     ]
-    list(pool.map(_send_share, shares))
+    if processes == 1:
+        _send_share(shares[0])
+        return
+    # Spawned: a caller may have threads, which a fork does not survive.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, spawn) as pool:
+        list(pool.map(_send_share, shares))
 
 
 def _send_share(share: _Share) -> None:
@@ -142,10 +144,11 @@ def _send_share(share: _Share) -> None:
     def send(node: str, sequence: int, text: str) -> None:
         if not hasattr(here, "hub"):
             here.hub = share.target.hub()
+            opened.callback(here.hub.close)
         _send_body(here.hub, _headers(node, share.boot, sequence), text.encode())
 
     sent: list[Future[None]] = []
-    with ThreadPoolExecutor(CONNECTIONS) as senders:
+    with ExitStack() as opened, ThreadPoolExecutor(CONNECTIONS) as senders:
         for node, sequence, text in _bodies(share):
             room.acquire()
             job = senders.submit(send, node, sequence, text)

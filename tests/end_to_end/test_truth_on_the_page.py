@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.dashboard.servers import DashboardProcess
 from tests.end_to_end.conftest import Site
@@ -32,22 +32,27 @@ def said_of(page: Page, index: int) -> str:
     return page.locator(".tip").inner_text()
 
 
+def attention(page: Page, text: str) -> Locator:
+    """What needs attention now; the feed of changes beside it goes on to name what is over."""
+    return page.locator(".attention li", has_text=text)
+
+
 def test_a_lost_gpu_is_failed_on_the_page_and_its_neighbours_are_not(
     site: Site, page: Page
 ) -> None:
     site.driver.lose(6)
-    expect(page.get_by_text("GPU fell off the bus").first).to_be_visible(timeout=15_000)
+    expect(attention(page, "GPU fell off the bus").first).to_be_visible(timeout=15_000)
     assert "FAILED" in said_of(page, 6)
     assert "FAILED" not in said_of(page, 5)
     site.driver.restore(6)
-    expect(page.get_by_text("GPU fell off the bus")).to_have_count(0, timeout=15_000)
+    expect(attention(page, "GPU fell off the bus")).to_have_count(0, timeout=15_000)
 
 
 def test_a_hung_gpu_is_unknown_on_the_page_and_its_neighbours_are_not(
     site: Site, page: Page
 ) -> None:
     site.driver.hang(2)
-    expect(page.get_by_text("GPU does not answer").first).to_be_visible(timeout=20_000)
+    expect(attention(page, "GPU does not answer").first).to_be_visible(timeout=20_000)
     assert re.search("no data: .* does not answer", said_of(page, 2))
     assert not re.search("no data: .* does not answer", said_of(page, 3))
 
@@ -56,8 +61,8 @@ def test_a_hung_driver_makes_every_gpu_of_the_node_unknown_on_the_page(
     site: Site, page: Page
 ) -> None:
     site.driver.hang_all()
-    expect(page.get_by_text("NVIDIA driver does not answer").first).to_be_visible(timeout=20_000)
+    expect(attention(page, "NVIDIA driver does not answer").first).to_be_visible(timeout=20_000)
     for index in (0, 7):
         assert re.search("no data: .* does not answer", said_of(page, index))
     site.driver.release()
-    expect(page.get_by_text("NVIDIA driver does not answer")).to_have_count(0, timeout=30_000)
+    expect(attention(page, "NVIDIA driver does not answer")).to_have_count(0, timeout=30_000)
