@@ -14,6 +14,7 @@ SCRIPTS = {"dashboard/app.py"}
 
 # What a node must not have to install for the collector.
 HEAVY = {
+    "prometheus_client",
     "pyarrow",
     "duckdb",
     "sqlalchemy",

@@ -115,7 +115,7 @@ def test_one_hung_gpu_does_not_stop_the_others(
     wait_until("more ticks", lambda: len(receiver.lines("gpu")) > seen + 8)
     assert rows_are(receiver, others, is_up)()
     assert (
-        f'gpuvigil_gpu_up{{cluster="c",model="NVIDIA H100 80GB HBM3",node="n1",uuid="{UUIDS[0]}"}} 1.0'
+        f'gpuvigil_gpu_up{{cluster="c",node="n1",uuid="{UUIDS[0]}",model="NVIDIA H100 80GB HBM3"}} 1\n'
         in watching.metrics()
     )
     assert UUIDS[1] not in "".join(
@@ -138,7 +138,7 @@ def test_a_driver_that_hangs_as_a_whole_leaves_the_agent_shipping(
     node = wait_until("a row of the node", lambda: node_row(receiver))
     assert field(node, "driver_answering") == 0
     assert field(node, "gpus_answering") == 0
-    assert 'gpuvigil_node_driver_answering{cluster="c",node="n1"} 0.0' in watching.metrics()
+    assert 'gpuvigil_node_driver_answering{cluster="c",node="n1"} 0\n' in watching.metrics()
     (event,) = receiver.events("driver_silent")
     assert event["subject"] == "c/n1"
     driver.release()

@@ -1,5 +1,6 @@
 """`/metrics` as Prometheus reads it."""
 
+import http.client
 import socket
 import urllib.request
 from datetime import datetime, timezone
@@ -11,6 +12,7 @@ from collector.exporter import Exporter
 from collector.rows import Row
 from gpuvigil.errors import ConfigError
 from gpuvigil.metrics import GPU, MEASUREMENTS, NODE
+from gpuvigil.model import Unmeasured
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 TAGS = {"cluster": "c", "node": "n1", "uuid": "GPU-1", "model": 'H100 "80GB"'}
@@ -41,6 +43,29 @@ def test_rows_are_shown_and_what_was_not_measured_is_absent(exporter: Exporter) 
         "gpuvigil_gpu_power_watts": [(TAGS, 71.5)],
         "gpuvigil_gpu_energy_joules_total": [(TAGS, 9.0)],
     }
+
+
+def test_a_scraper_keeps_its_connection_and_other_paths_are_not_found(exporter: Exporter) -> None:
+    exporter.show([Row(measurement=GPU, tags=TAGS, fields={"up": 1}, at=NOW)])
+    connection = http.client.HTTPConnection("127.0.0.1", exporter.port, timeout=5)
+    found = []
+    for path in ("/metrics", "/", "/metrics?name[]=up"):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        found.append((answer.status, answer.getheader("Content-Type"), b"_up" in answer.read()))
+        assert connection.sock is not None
+    kind = "text/plain; version=0.0.4; charset=utf-8"
+    assert found == [(200, kind, True), (404, kind, False), (200, kind, True)]
+    connection.close()
+
+
+def test_labels_and_numbers_survive_as_they_are(exporter: Exporter) -> None:
+    tags = {**TAGS, "model": 'H"1\\00\n'}
+    reason = {"unmeasured_reason": Unmeasured.LOST, "up": 0, "read_seconds": 1e-07}
+    exporter.show([Row(measurement=GPU, tags=tags, fields=reason, at=NOW)])
+    found = scrape(exporter)
+    assert found["gpuvigil_gpu_unmeasured_reason"] == [(tags, 3.0)]
+    assert found["gpuvigil_gpu_read_seconds"] == [(tags, 1e-07)]
 
 
 def test_every_metric_of_the_catalogue_has_its_name(exporter: Exporter) -> None:

@@ -7,6 +7,8 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from collector.envelope import Sender
 from collector.spool import Lane, Spool
 from collector.supervisor import Agent
@@ -42,7 +44,7 @@ def running(directory: Path, drops: int) -> Iterator[Agent]:
 
 
 def dropped(agent: Agent) -> float | None:
-    for family in agent.exporter.collect():
+    for family in text_string_to_metric_families(agent.exporter.text().decode()):
         if family.name == "gpuvigil_node_dropped_bodies":
             return float(family.samples[0].value)
     return None
