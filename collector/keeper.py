@@ -4,7 +4,6 @@ Never a second reader while the first is not gone: a process that sits in an uni
 call cannot be killed, and a second one would only get stuck beside it.
 """
 
-import queue
 import subprocess
 import sys
 import threading
@@ -17,7 +16,8 @@ from gpuvigil.clock import Clock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
-from .report import LOADED, STARTING, Tick, XidSeen, load
+from .inbox import Inbox, Message
+from .report import LOADED, STARTING, Tick, load
 
 log = Log("collector")
 
@@ -49,10 +49,11 @@ def judge(
 class ReaderKeeper:
     """One reader at most; `keep` is for the main thread, which the kernel ties the child to."""
 
-    def __init__(self, settings: CollectorSettings, clock: Clock) -> None:
+    def __init__(self, settings: CollectorSettings, clock: Clock, inbox: Inbox) -> None:
+        """What the reader says arrives in `inbox`."""
         self._settings = settings
         self._clock = clock
-        self._inbox: queue.SimpleQueue[Tick | XidSeen | None] = queue.SimpleQueue()
+        self._inbox = inbox
         self._child: subprocess.Popen[bytes] | None = None
         self._heard = clock.monotonic()
         self._last: Tick | None = None
@@ -85,11 +86,9 @@ class ReaderKeeper:
         else:
             self._judge(now)
 
-    def next(self, seconds: float) -> Tick | XidSeen | None:
-        """What the reader says next; None when it says nothing for `seconds`, or has ended."""
-        try:
-            message = self._inbox.get(timeout=max(seconds, 0.0))
-        except queue.Empty:
+    def note(self, reader: int, message: Message) -> Message | None:
+        """Take note of what came from a reader; None when it is not the one that speaks now."""
+        if reader != self._starts:
             return None
         if isinstance(message, Tick):
             self._last = message
@@ -148,10 +147,10 @@ class ReaderKeeper:
         self._starts += 1
         self._heard, self._killed, self._stubborn = now, None, False
         threading.Thread(
-            target=self._listen, args=(self._child,), name="reader", daemon=True
+            target=self._listen, args=(self._child, self._starts), name="reader", daemon=True
         ).start()
 
-    def _listen(self, child: subprocess.Popen[bytes]) -> None:
+    def _listen(self, child: subprocess.Popen[bytes], reader: int) -> None:
         assert child.stdout is not None
         for line in child.stdout:
             try:
@@ -160,9 +159,9 @@ class ReaderKeeper:
                 log.warning("reader speaks otherwise than expected", why=str(error))
                 continue
             self._heard = self._clock.monotonic()
-            self._inbox.put(message)
+            self._inbox.say(reader, message)
         child.stdout.close()
-        self._inbox.put(None)
+        self._inbox.wake()
 
     def _judge(self, now: float) -> None:
         silent = None if self._last is None else self._last.silent_seconds

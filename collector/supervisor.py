@@ -1,229 +1,24 @@
-"""`gpuvigil collect`: the agent on a node. It never calls the driver, so it never gets stuck.
-
-The reader's ticks become rows, its Xids and every change of state become events, at once; both go
-through the spool to the hub, and the rows to `/metrics`.
-"""
+"""`gpuvigil collect`: the agent's parts, put together and run until it is told to stop."""
 
 import os
 import socket
 import threading
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 
-from gpuvigil import __version__, command
-from gpuvigil.clock import Clock, SystemClock
-from gpuvigil.config import CollectorSettings, Config, secret_source
+from gpuvigil import command
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import Config, secret_source
 from gpuvigil.log import Log
-from gpuvigil.metrics import NODE
-from gpuvigil.model import EventKind, Inventory, Record, Subject
 
-from . import remembered
+from .agent import Agent
 from .envelope import Sender
-from .events import EventMaker
-from .exporter import Exporter
-from .gpus import GpuBook, GpuNews
-from .keeper import ReaderKeeper
-from .owners.processes import Holders, ProcessTable
-from .ports import PortBook
-from .report import NO_DRIVER, Tick, XidSeen
-from .rows import Number, Row
-from .sensors.host import booted_at, read_host
-from .sensors.ports import PortSensor
 from .shipper import Shipper
 from .spool import Spool
 
 log = Log("collector")
 
-_INVENTORY_SECONDS = 600.0
-_LONGEST_WAIT_SECONDS = 1.0  # how soon the main loop sees that it shall stop
 _DRAIN_SECONDS = 5.0
-
-
-class Agent:
-    """One node: its books, and the loop that keeps them."""
-
-    def __init__(
-        self, settings: CollectorSettings, sender: Sender, spool: Spool, clock: Clock
-    ) -> None:
-        self._settings = settings
-        self._sender = sender
-        self._spool = spool
-        self._clock = clock
-        self._file = settings.spool_directory / "node.json"
-        self._known = known = remembered.load(self._file)
-        for metric in ("reader_restarts", "dropped_bodies"):
-            self._count(metric, 0)  # what follows is counted from here on
-        self._node = Subject(cluster=sender.cluster, node=sender.node)
-        self._events = EventMaker(node=self._node, boot=sender.boot)
-        self._gpus = GpuBook(
-            self._events, known.gpus, known.counters, settings.driver_timeout_seconds
-        )
-        self._ports = PortBook(self._events, known.ports, known.counters)
-        self._holders = Holders(self._node, ProcessTable(settings.proc_root), known.held)
-        self._sensor = PortSensor(settings.sysfs_root, settings.proc_root)
-        self._keeper = ReaderKeeper(settings, clock)
-        self.exporter = Exporter()
-        self._state = ""
-        self._ticked: float | None = None
-        self._looked: float | None = None
-        self._told: float | None = None
-        self._changed = True
-
-    def run(self, stop: threading.Event) -> None:
-        """Watch the node until `stop`."""
-        self._tell_boot()
-        began = self._clock.monotonic()
-        try:
-            while not stop.is_set():
-                if self._settings.gpus:
-                    self._keeper.keep()
-                self._look_at_ports()
-                self._hear(self._keeper.next(self._pause_seconds()))
-                self._tick_without_reader(began)
-        finally:
-            self._keeper.stop()
-            self._remember()
-
-    def _tell_boot(self) -> None:
-        """Say when the machine was booted: that cures what a mere restart of this agent does not."""
-        at = booted_at(self._settings.proc_root)
-        if at is not None:
-            boot = self._events.make(EventKind.BOOT, self._node, at, "the node was booted")
-            self._record([boot.to_record()])
-
-    def _hear(self, message: Tick | XidSeen | None) -> None:
-        if isinstance(message, XidSeen):
-            self._record([self._gpus.xid(message).to_record()])
-            log.warning("xid", gpu=message.uuid, xid=message.xid)
-        elif message is not None:
-            self._tick(message)
-
-    def _pause_seconds(self) -> float:
-        """Until the ports are looked at again."""
-        if self._looked is None:
-            return 0.0
-        due = self._looked + self._settings.port_poll_seconds
-        return min(due - self._clock.monotonic(), _LONGEST_WAIT_SECONDS)
-
-    def _tick_without_reader(self, began: float) -> None:
-        """Node and ports are told on time also when the reader is not there to set the pace."""
-        tick_seconds = self._settings.tick_seconds
-        alone = not self._settings.gpus or self._keeper.resting
-        if self._ticked is None:
-            # The first tick of a reader comes when the driver has started, or takes too long.
-            due = began + (0.0 if alone else 1.0 + self._settings.driver_timeout_seconds)
-        else:
-            late = not alone and self._keeper.outage_seconds() is None
-            due = self._ticked + tick_seconds * (1.5 if late else 1.0)
-        if self._clock.monotonic() >= due:
-            self._tick(self._keeper.absence(self._clock.now()))
-
-    def _look_at_ports(self) -> None:
-        now = self._clock.monotonic()
-        if self._looked is not None and now < self._looked + self._settings.port_poll_seconds:
-            return
-        self._looked = now
-        events, changed = self._ports.take(self._sensor.read(), self._clock.now())
-        self._changed |= changed
-        for event in events:
-            log.warning(event.message, port=event.subject.key)
-        self._record([event.to_record() for event in events])
-
-    def _tick(self, tick: Tick | None) -> None:
-        """Everything that is told once a tick."""
-        now = self._clock.now()
-        self._ticked = self._clock.monotonic()
-        self._note_state(tick)
-        news = self._gpus.take(tick, now, self._keeper.outage_seconds())
-        self._changed |= news.changed
-        for event in news.events:
-            log.warning(event.message, subject=event.subject.key)
-        self._record([event.to_record() for event in news.events])
-        rows = [*news.rows, *self._ports.rows(now), self._node_row(tick, news, now)]
-        self.exporter.show(rows)
-        lines = [line for row in rows if (line := row.line()) is not None]
-        self._spool.put(self._sender.telemetry(lines, now))
-        self._note_holders(tick, now)
-        self._tell_inventory(now, silent=news.driver_answering is False)
-
-    def _note_state(self, tick: Tick | None) -> None:
-        """One log line whenever there is, or is not, a driver."""
-        state = self._state if tick is None else tick.state
-        if state == self._state:
-            return
-        self._state, self._changed = state, True
-        if state == NO_DRIVER and self._known.gpus:
-            log.warning("no NVIDIA driver, and GPUs were here", gpus=len(self._known.gpus))
-        elif state == NO_DRIVER:
-            log.info("no NVIDIA driver: watching ports only")
-        else:
-            log.info("driver", state=state, version=tick.driver if tick else None)
-
-    def _node_row(self, tick: Tick | None, news: GpuNews, now: datetime) -> Row:
-        spool = self._spool
-        answering = news.driver_answering
-        fields = {
-            "gpus_expected": len(self._known.gpus),
-            "gpus_answering": news.answering,
-            "driver_answering": None if answering is None else int(answering),
-            "driver_silent_seconds": news.driver_silent_seconds,
-            "reader_restarts": self._count("reader_restarts", self._keeper.restarts),
-            "sweep_seconds": None if tick is None else tick.sweep_seconds,
-            "spool_bytes": spool.bytes,
-            "spool_oldest_seconds": spool.oldest_seconds(now),
-            "dropped_bodies": self._count("dropped_bodies", spool.dropped),
-            **read_host(self._settings.proc_root),
-        }
-        tags = {"cluster": self._node.cluster, "node": self._node.node}
-        return Row(measurement=NODE, tags=tags, fields=fields, at=now)
-
-    def _count(self, metric: str, since_start: int) -> Number:
-        """The count over all runs of the collector."""
-        count, _ = self._known.counters.take(f"node {metric}", since_start)
-        return count
-
-    def _note_holders(self, tick: Tick | None, now: datetime) -> None:
-        processes = {
-            gpu.identity.uuid: gpu.processes
-            for gpu in (() if tick is None else tick.gpus)
-            if gpu.identity is not None and gpu.processes is not None
-        }
-        changes = self._holders.take(processes, now)
-        self._record([allocation.to_record() for allocation in changes])
-        self._changed |= bool(changes)
-
-    def _tell_inventory(self, now: datetime, *, silent: bool) -> None:
-        """At the start, after a change, and every ten minutes; then the node is remembered, too."""
-        passed = self._clock.monotonic()
-        due = self._told is None or passed - self._told >= _INVENTORY_SECONDS
-        if not self._changed and not due:
-            return
-        self._told, self._changed = passed, False
-        last = self._keeper.last
-        inventory = Inventory(
-            subject=self._node,
-            at=now,
-            boot=self._sender.boot,
-            tick_seconds=self._settings.tick_seconds,
-            version=__version__,
-            gpus=tuple(self._known.gpus.values()),
-            ports=tuple(self._known.ports.values()),
-            driver=None if last is None else last.driver,
-            driver_state="not answering" if silent else self._state or NO_DRIVER,
-            rack=self._settings.rack or None,
-        )
-        self._record([inventory.to_record()])
-        self._remember()
-
-    def _remember(self) -> None:
-        self._known.held = self._holders.held
-        remembered.save(self._file, self._known)
-
-    def _record(self, records: Iterable[Record]) -> None:
-        found = list(records)
-        if found:
-            self._spool.put(self._sender.records(found, self._clock.now()))
 
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.inbox import Inbox
 from collector.keeper import ReaderKeeper, Verdict, judge
 from collector.report import NO_DRIVER, Tick
 from gpuvigil.clock import ManualClock
@@ -40,7 +41,8 @@ class Kept:
     def __init__(self) -> None:
         self.clock = ManualClock(NOW)
         settings = CollectorSettings(tick_seconds=0.1, reader_patience_seconds=30.0)
-        self.keeper = ReaderKeeper(settings, self.clock)
+        self.inbox = Inbox()
+        self.keeper = ReaderKeeper(settings, self.clock, self.inbox)
 
     def children(self) -> list[int]:
         """Readers that run, or have ended and were not yet taken note of."""
@@ -53,9 +55,12 @@ class Kept:
         return not self.children()
 
     def tick(self) -> Tick:
-        found = wait_until("a tick", lambda: self.keeper.next(0.1))
-        assert isinstance(found, Tick)
-        return found
+        return wait_until("a tick", self._heard)
+
+    def _heard(self) -> Tick | None:
+        found = self.inbox.next(0.1)
+        message = self.keeper.note(*found) if isinstance(found, tuple) else None
+        return message if isinstance(message, Tick) else None
 
 
 def _is_reader(pid: int) -> bool:
