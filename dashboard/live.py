@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config
 
-from .background import Background
 from .change_feed import ChangeFeed
 from .questions import Questions
 from .snapshot import Snapshot
@@ -18,7 +17,6 @@ class Shared:
     snapshot: Snapshot
     questions: Questions
     config: Config
-    background: Background = field(default_factory=Background)
     changes: ChangeFeed = field(default_factory=lambda: ChangeFeed(SystemClock()))
 
 

@@ -12,6 +12,7 @@ import streamlit as st
 
 from gpuvigil import links
 from gpuvigil.clock import SystemClock, from_text
+from gpuvigil.errors import HubError
 from gpuvigil.hub import Hub
 from gpuvigil.model import Incident, RecordKind, Subject
 from gpuvigil.usage import Usage
@@ -24,12 +25,12 @@ from .components import component
 from .frame import go, is_fresh, is_wall
 from .markup import joined
 from .place import Place, place
+from .questions import PATIENCE_SECONDS
 from .views import FleetView
 
 # What is asked of usage stays fresh for so long; the chart looks more often, for a first answer
 # that came late.
 USAGE_SECONDS, TREND_SECONDS = 60.0, 15.0
-PATIENCE_SECONDS = 1.5
 # As many lines as fit beside the chart.
 MOST_CHANGES, MOST_CHANGES_ON_WALL = 9, 7
 CHART_PIXELS, CHART_PIXELS_ON_WALL = 190, 215
@@ -250,11 +251,12 @@ def _ask(
     key: Hashable, ask: Callable[[Hub], _T], fresh_seconds: float, view: FleetView
 ) -> _T | None:
     """What the hub last said; nobody waits while it is known not to answer."""
-    shared = live.shared()
-    return shared.background.ask(
-        shared.questions,
-        key,
-        ask,
-        fresh_seconds=fresh_seconds,
-        patience_seconds=0.0 if view.warnings else PATIENCE_SECONDS,
-    )
+    patience = 0.0 if view.warnings else PATIENCE_SECONDS
+    try:
+        said = live.shared().questions.ask(
+            key, ask, fresh_seconds, patience_seconds=patience, first_seconds=patience
+        )
+    except HubError:
+        return None
+    answer: _T = said.value
+    return answer

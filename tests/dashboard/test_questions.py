@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from dashboard.questions import FORGOTTEN_SECONDS, MOST_KEPT, Questions
+from dashboard.questions import FORGOTTEN_SECONDS, LATE_SECONDS, MOST_KEPT, Questions, Said
 from gpuvigil.clock import ManualClock
 from gpuvigil.errors import HubError, HubUnavailable
 from gpuvigil.hub import Hub
@@ -107,3 +107,51 @@ def test_what_nobody_asked_for_long_is_forgotten() -> None:
     clock.advance(FORGOTTEN_SECONDS + 1)
     asked.ask("other", answers, 60.0)
     assert asked.ask("q", answers, 10 * FORGOTTEN_SECONDS).value == 3
+
+
+def test_nobody_waits_for_a_hub_that_hangs_once_there_was_an_answer() -> None:
+    clock, go = ManualClock(NOW), threading.Event()
+    asked, hangs = questions(clock), threading.Event()
+
+    def answer(_hub: Hub) -> int:
+        if hangs.is_set():
+            assert go.wait(30)
+            return 2
+        return 1
+
+    def ask() -> Said:
+        return asked.ask("q", answer, 5.0, patience_seconds=0.01, first_seconds=10.0)
+
+    assert ask().value == 1
+    hangs.set()
+    clock.advance(6.0)
+    assert (ask().value, ask().error) == (1, "")
+    clock.advance(LATE_SECONDS + 1)
+    assert (ask().value, ask().error) == (1, "the hub has not answered for 6 s")
+    go.set()
+    late = asked.ask("q", answer, 5.0, patience_seconds=10.0)
+    assert (late.value, late.error) == (2, "")
+
+
+def test_who_asks_first_waits_no_longer_than_they_want() -> None:
+    go = threading.Event()
+    asked = questions(ManualClock(NOW))
+    with pytest.raises(HubError, match="has not answered yet"):
+        asked.ask("q", lambda _hub: go.wait(30), 5.0, first_seconds=0.01)
+    go.set()
+    assert asked.ask("q", lambda _hub: go.wait(30), 5.0, first_seconds=10.0).value
+
+
+def test_an_answer_that_cannot_be_read_is_an_error_and_is_asked_for_again() -> None:
+    clock, torn = ManualClock(NOW), [True]
+    asked = questions(clock)
+
+    def answer(_hub: Hub) -> int:
+        if torn.pop() if torn else False:
+            raise ValueError("a torn record")
+        return 7
+
+    with pytest.raises(HubError, match=r"cannot be read.*a torn record"):
+        asked.ask("q", answer, 5.0)
+    clock.advance(5.0)
+    assert asked.ask("q", answer, 5.0).value == 7
