@@ -12,7 +12,7 @@ from datetime import datetime
 
 from gpuvigil.clock import to_text
 from gpuvigil.hub import Hub
-from gpuvigil.model import Record, RecordKind, Severity
+from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity
 
 from .case import Case
 from .channel import Channel
@@ -20,7 +20,7 @@ from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, settled
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .message import message
-from .notice import UNREADABLE, Notice
+from .notice import Notice
 
 # How long after a channel's time-out an attempt's outcome may still be on its way to the hub.
 RECORDING_SECONDS = 5.0

@@ -15,9 +15,6 @@ from gpuvigil.clock import from_text, to_text
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Record, RecordKind, Severity, Transition
 
-# What reading a record raises that another version wrote.
-UNREADABLE = (ValueError, KeyError, TypeError)
-
 
 class NoticeState(str, Enum):
     """Where a notice stands; only a due one is still going to be delivered."""

@@ -19,14 +19,14 @@ from gpuvigil.errors import HubError
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import State
 from gpuvigil.log import Log
-from gpuvigil.model import Incident, Record, RecordKind, Transition
+from gpuvigil.model import UNREADABLE, Incident, Record, RecordKind, Transition
 
 from .case import Route
 from .channels import configured
 from .courier import Courier, hand_out, notices_of
 from .decide import decide
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
-from .notice import UNREADABLE, Notice, NoticeState, Verdict
+from .notice import Notice, NoticeState, Verdict
 
 PULSE_SECONDS = 10.0
 # A stop waits this long for what is on its way; the rest is durable and goes out later.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Patience
-from gpuvigil.model import Acknowledgement, Finding, Record, Subject, Transition
+from gpuvigil.model import UNREADABLE, Acknowledgement, Finding, Record, Subject, Transition
 
 from .acknowledge import acknowledge, entry_of
 from .correlate import Sight, sight
@@ -17,9 +17,6 @@ from .fleet import Fleet
 from .incidents import Book, advance
 from .rows import Rows
 from .window import Key, Window
-
-# What reading a record raises that another version or a stranger wrote.
-UNREADABLE = (ValueError, KeyError, TypeError)
 
 # An incident and its transitions, or more of them: kept together or not at all.
 Unit = tuple[Record, ...]

@@ -12,6 +12,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING, TRANSITIONS, Patience, Signal, State
 from gpuvigil.model import (
+    UNREADABLE,
     Acknowledgement,
     AllocationState,
     Incident,
@@ -23,7 +24,7 @@ from gpuvigil.model import (
 from gpuvigil.store import Store
 
 from .acknowledge import pending
-from .analysis import UNREADABLE, Reading
+from .analysis import Reading
 from .fleet import MEMORY
 from .incidents import Book, rebuild
 from .rows import Rows

@@ -19,11 +19,11 @@ from gpuvigil.errors import HubError, HubRefused
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
-from gpuvigil.model import Acknowledgement, Record, RecordKind, Subject
+from gpuvigil.model import UNREADABLE, Acknowledgement, Record, RecordKind, Subject
 from gpuvigil.store.hub import HubStore
 
 from .acknowledge import line
-from .analysis import UNREADABLE, Analysis, Unit, patience
+from .analysis import Analysis, Unit, patience
 from .detector import DETECTORS, questions
 from .reading import KINDS, Ear, beginning, newest_at, offsets, rows, subjects
 from .usage import UsageCounter

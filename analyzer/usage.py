@@ -14,11 +14,11 @@ from gpuvigil.clock import Clock
 from gpuvigil.errors import HubUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
-from gpuvigil.model import Record, RecordKind
+from gpuvigil.model import UNREADABLE, Record, RecordKind
 from gpuvigil.usage import BUCKET, Bucket
 from gpuvigil.usage.model import floor
 from gpuvigil.usage.query import clusters, recorded
-from gpuvigil.usage.read import MOST_RECORDS, UNREADABLE, Reader
+from gpuvigil.usage.read import MOST_RECORDS, Reader
 
 # Rows of a quarter arrive a little after its end.
 GRACE = timedelta(minutes=2)

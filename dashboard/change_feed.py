@@ -8,6 +8,7 @@ from typing import Any
 from gpuvigil.clock import Clock
 from gpuvigil.hub import Hub
 from gpuvigil.model import (
+    UNREADABLE,
     Allocation,
     AllocationState,
     Event,
@@ -78,7 +79,7 @@ class ChangeFeed:
             if record.id in kept and kept[record.id][0] > record.version:
                 continue
             # What cannot be read takes no other record down.
-            with contextlib.suppress(KeyError, TypeError, ValueError):
+            with contextlib.suppress(*UNREADABLE):
                 kept[record.id] = record.version, _READERS[record.kind](record)
                 self._happened = None
 

@@ -9,7 +9,16 @@ from typing import Any
 import pyarrow as pa
 
 from gpuvigil.lifecycle import STANDING
-from gpuvigil.model import Allocation, Event, EventKind, Incident, Inventory, Record, RecordKind
+from gpuvigil.model import (
+    UNREADABLE,
+    Allocation,
+    Event,
+    EventKind,
+    Incident,
+    Inventory,
+    Record,
+    RecordKind,
+)
 
 from .tables import gpu_table, node_table, port_table
 from .telling import is_failing
@@ -83,7 +92,7 @@ class Book:
                 kept.pop(name, None)
             elif name not in kept or kept[name][0] <= version:
                 # What cannot be read takes no other record down; the hub keeps it all the same.
-                with contextlib.suppress(KeyError, TypeError, ValueError):
+                with contextlib.suppress(*UNREADABLE):
                     kept[name] = version, _READERS[record.kind](record)
         notices, incidents = self._kept[RecordKind.NOTICE], self._kept[RecordKind.INCIDENT]
         for name, (_, notice) in tuple(notices.items()):

@@ -4,7 +4,6 @@ Shares are of the GPU-hours whose state was known. A quarter of an hour in which
 is a gap in the lines, never 0.
 """
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,7 +11,7 @@ from typing import Any
 
 from gpuvigil.clock import moment, to_text
 from gpuvigil.lifecycle import State
-from gpuvigil.model import Incident, Record, Severity
+from gpuvigil.model import Incident, Record, Severity, readable
 from gpuvigil.usage import BUCKET, Bucket, Usage, share_percent
 
 SPAN = timedelta(hours=24)
@@ -160,13 +159,10 @@ def _area(
 def marked(records: Iterable[Record]) -> tuple[Incident, ...]:
     """The incidents that are worth a line: what was only suspected, or is for the digest, is not."""
     passing = {State.SUSPECT.value, State.DISMISSED.value}
-    found: list[Incident] = []
-    for record in records:
-        # What a newer version wrote takes no other line down.
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            found.append(Incident.from_record(record))
     return tuple(
-        one for one in found if one.severity is not Severity.INFO and one.state not in passing
+        one
+        for one in readable(records, Incident.from_record)
+        if one.severity is not Severity.INFO and one.state not in passing
     )
 
 

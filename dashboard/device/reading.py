@@ -1,6 +1,5 @@
 """What the hub is asked for a page of one node or GPU: numbers on a grid, and what happened."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,9 +15,9 @@ from gpuvigil.model import (
     AllocationState,
     Event,
     Incident,
-    Record,
     RecordKind,
     Subject,
+    readable,
 )
 from gpuvigil.store.hub import HubStore
 
@@ -37,7 +36,6 @@ NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)
 
 Fields = Mapping[str, Floats]
 Key = tuple[str, ...]
-_UNREADABLE = (KeyError, TypeError, ValueError)
 _T = TypeVar("_T")
 
 
@@ -152,10 +150,10 @@ def happened(hub: Hub, node: Subject, window: Window) -> Happened:
     holding = hub.records(kind, subject=key, until=end, states=[held], limit=MOST_HELD)
     past = hub.records(kind, subject=key, until=end, states=[ended], limit=MOST_ENDED)
     found = hub.records(RecordKind.INCIDENT, subject=key, until=end, limit=MOST_INCIDENTS)
-    allocations = _read((*holding, *past), Allocation.from_record)
-    incidents = _read(found, Incident.from_record)
+    allocations = readable((*holding, *past), Allocation.from_record)
+    incidents = readable(found, Incident.from_record)
     return Happened(
-        events=_sorted(_read(events, Event.from_record), lambda one: (one.at, one.id)),
+        events=_sorted(readable(events, Event.from_record), lambda one: (one.at, one.id)),
         allocations=_sorted(
             (one for one in allocations if one.ended_at is None or one.ended_at > start),
             lambda one: (one.started_at, one.id),
@@ -169,15 +167,6 @@ def happened(hub: Hub, node: Subject, window: Window) -> Happened:
 
 def _sorted(values: Iterable[_T], key: Callable[[_T], Any]) -> tuple[_T, ...]:
     return tuple(sorted(values, key=key))
-
-
-def _read(records: Iterable[Record], read: Callable[[Record], _T]) -> list[_T]:
-    """Those that this version can read."""
-    found = []
-    for record in records:
-        with contextlib.suppress(*_UNREADABLE):
-            found.append(read(record))
-    return found
 
 
 def _by(

@@ -1,13 +1,11 @@
 """What the pages of incidents ask the hub, each answer bounded."""
 
-import contextlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import State
-from gpuvigil.model import Acknowledgement, Incident, Record, RecordKind, Transition
+from gpuvigil.model import Acknowledgement, Incident, Record, RecordKind, Transition, readable
 
 from .listing import Entry, entry
 
@@ -17,8 +15,6 @@ OVER = (State.RESOLVED.value, State.DISMISSED.value)
 NEWEST = 300
 MOST = 2_000
 MOST_OTHERS = 50
-
-_UNREADABLE = (KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +38,10 @@ class Past:
 def newest_past(hub: Hub, limit: int) -> Past:
     """The `limit` incidents that ended last."""
     records = hub.records(RecordKind.INCIDENT, states=OVER, limit=limit)
-    return Past(entries=tuple(map(entry, _incidents(records))), cut=len(records) == limit)
+    return Past(
+        entries=tuple(map(entry, readable(records, Incident.from_record))),
+        cut=len(records) == limit,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,41 +59,19 @@ class Story:
 def story(hub: Hub, id_: str) -> Story | None:
     """The whole of an incident; None when the hub has none of that id that can be read."""
     record = hub.record(RecordKind.INCIDENT, id_)
-    incident = next(iter(_incidents([] if record is None else [record])), None)
+    incident = next(readable([] if record is None else [record], Incident.from_record), None)
     if incident is None:
         return None
     node = incident.subject.of_node().key
-    others = _incidents(hub.records(RecordKind.INCIDENT, subject=node, limit=MOST_OTHERS))
+    others = hub.records(RecordKind.INCIDENT, subject=node, limit=MOST_OTHERS)
+    steps = readable(hub.records(RecordKind.TRANSITION, parent=id_), Transition.from_record)
+    acknowledged = hub.records(RecordKind.ACKNOWLEDGEMENT, parent=id_)
+    taken = readable(acknowledged, Acknowledgement.from_record)
     return Story(
         incident=incident,
-        transitions=tuple(_transitions(hub.records(RecordKind.TRANSITION, parent=id_))),
+        transitions=tuple(sorted(steps, key=lambda step: step.number)),
         notices=hub.records(RecordKind.NOTICE, parent=id_),
-        acknowledgements=tuple(_acknowledgements(hub, id_)),
-        others=tuple(one for one in others if one.id != id_),
+        acknowledgements=tuple(sorted(taken, key=lambda one: (one.at, one.id))),
+        others=tuple(one for one in readable(others, Incident.from_record) if one.id != id_),
         pulses=hub.records(RecordKind.PULSE),
     )
-
-
-def _incidents(records: Iterable[Record]) -> list[Incident]:
-    """Those that this version can read."""
-    found = []
-    for record in records:
-        with contextlib.suppress(*_UNREADABLE):
-            found.append(Incident.from_record(record))
-    return found
-
-
-def _transitions(records: Iterable[Record]) -> list[Transition]:
-    found = []
-    for record in records:
-        with contextlib.suppress(*_UNREADABLE):
-            found.append(Transition.from_record(record))
-    return sorted(found, key=lambda step: step.number)
-
-
-def _acknowledgements(hub: Hub, id_: str) -> list[Acknowledgement]:
-    found = []
-    for record in hub.records(RecordKind.ACKNOWLEDGEMENT, parent=id_):
-        with contextlib.suppress(*_UNREADABLE):
-            found.append(Acknowledgement.from_record(record))
-    return sorted(found, key=lambda one: (one.at, one.id))

@@ -1,6 +1,5 @@
 """What the pipeline says of itself: everything that the hub, the collectors and the services report."""
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +8,7 @@ from typing import Any
 from gpuvigil.clock import from_text
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import NODE
-from gpuvigil.model import Inventory, Record, RecordKind
+from gpuvigil.model import Inventory, Record, RecordKind, readable
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.hub import HubStore
 
@@ -64,9 +63,6 @@ def read(hub: Hub, inventories: tuple[Inventory, ...]) -> Sources:
 
 
 def inventories(hub: Hub) -> tuple[Inventory, ...]:
-    """Those that this version can read."""
-    found = []
-    for record in hub.records(RecordKind.INVENTORY, limit=_MOST_NODES):
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            found.append(Inventory.from_record(record))
-    return tuple(found)
+    """What every node said that it has."""
+    records = hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
+    return tuple(readable(records, Inventory.from_record))

@@ -1,6 +1,5 @@
 """Everything that a report is made of, read once through the hub."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,7 +9,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING, State
-from gpuvigil.model import SIMULATED_CLUSTER, Incident, Inventory, Record, RecordKind
+from gpuvigil.model import SIMULATED_CLUSTER, Incident, Inventory, Record, RecordKind, readable
 from gpuvigil.usage import Usage
 from gpuvigil.usage.model import cluster_key
 from gpuvigil.usage.query import clusters, usage
@@ -123,7 +122,4 @@ def _each(
     hub: Hub, kind: RecordKind, cluster: str | None, read_one: Callable[[Record], _Read]
 ) -> Iterator[_Read]:
     below: dict[str, Any] = {} if cluster is None else {"subject": cluster_key(cluster)}
-    for record in hub.records(kind, limit=_MOST_RECORDS, **below):
-        # A record that a newer version wrote differently takes no other one down.
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            yield read_one(record)
+    return readable(hub.records(kind, limit=_MOST_RECORDS, **below), read_one)

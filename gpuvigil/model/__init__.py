@@ -23,8 +23,10 @@ from .incident import (
 )
 from .record import (
     COLLECTOR_KINDS,
+    UNREADABLE,
     Record,
     RecordKind,
+    readable,
 )
 from .subject import (
     SIMULATED_CLUSTER,
@@ -37,6 +39,7 @@ from .subject import (
 __all__ = [
     "COLLECTOR_KINDS",
     "SIMULATED_CLUSTER",
+    "UNREADABLE",
     "Acknowledgement",
     "Allocation",
     "AllocationState",
@@ -57,4 +60,5 @@ __all__ = [
     "Transition",
     "Unmeasured",
     "fingerprint",
+    "readable",
 ]

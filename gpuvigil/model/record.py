@@ -1,12 +1,14 @@
 """The small, transactional facts that the hub keeps beside telemetry."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from ..clock import from_text, to_text
+
+Value = TypeVar("Value")
 
 
 class RecordKind(str, Enum):
@@ -78,6 +80,20 @@ class Record:
             )
         except KeyError as error:
             raise ValueError(f"a record needs {error}") from error
+
+
+# What reading a record raises that another version wrote differently.
+UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
+
+
+def readable(records: Iterable[Record], read: Callable[[Record], Value]) -> Iterator[Value]:
+    """Those that this version can read: what another one wrote takes no other record down."""
+    for record in records:
+        try:
+            value = read(record)
+        except UNREADABLE:
+            continue
+        yield value
 
 
 def plain(value: Any) -> dict[str, Any]:

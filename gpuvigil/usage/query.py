@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from ..clock import from_text
 from ..hub import Hub
-from ..model import SIMULATED_CLUSTER, Inventory, RecordKind
+from ..model import SIMULATED_CLUSTER, Inventory, RecordKind, readable
 from .model import BUCKET, Bucket, Usage, cluster_key, floor
-from .read import MOST_RECORDS, UNREADABLE, Reader
+from .read import MOST_RECORDS, Reader
 
 # Telemetry is kept for so long unless told otherwise: what is older was counted, or never will be.
 _TELEMETRY = timedelta(hours=48)
@@ -42,11 +42,7 @@ def recorded(hub: Hub, cluster: str, start: datetime, end: datetime) -> Iterator
     records = hub.records(
         RecordKind.USAGE, subject=cluster_key(cluster), since=start, until=end, limit=MOST_RECORDS
     )
-    for record in records:
-        try:
-            bucket = Bucket.from_record(record)
-        except UNREADABLE:
-            continue
+    for bucket in readable(records, Bucket.from_record):
         if bucket.cluster == cluster and bucket.start == floor(bucket.start):
             yield bucket
 
@@ -63,13 +59,8 @@ def _has_usage(hub: Hub, cluster: str) -> bool:
 
 
 def _has_gpus(hub: Hub, cluster: str) -> bool:
-    for record in hub.records(RecordKind.INVENTORY, subject=cluster_key(cluster)):
-        try:
-            if Inventory.from_record(record).gpus:
-                return True
-        except UNREADABLE:
-            continue
-    return False
+    records = hub.records(RecordKind.INVENTORY, subject=cluster_key(cluster))
+    return any(one.gpus for one in readable(records, Inventory.from_record))
 
 
 def _counted(reader: Reader, missing: list[datetime]) -> Iterator[Bucket]:

@@ -1,27 +1,22 @@
 """What the count of usage needs from the hub: rows, and the records around them."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 import pyarrow as pa
 
 from ..clock import EPOCH, from_text
 from ..hub import Hub
-from ..model import Allocation, AllocationState, Inventory, Record, RecordKind
+from ..model import Allocation, AllocationState, Inventory, Record, RecordKind, readable
 from ..store.hub import HubStore
 from .count import FIELDS, MINUTE, SENT_WITHIN, Facts, count, left_after
 from .holding import Gpu
 from .model import BUCKET, Bucket, cluster_key
 
-# What reading a record raises that another version or a stranger wrote.
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 # The most that the hub gives in one answer.
 MOST_RECORDS = 100_000
 _FEW_ENDED = 1_000
-
-Value = TypeVar("Value")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,8 +98,8 @@ class Reader:
         if self._heard is None:
             key = cluster_key(self.cluster)
             inventories = self.hub.records(RecordKind.INVENTORY, subject=key, limit=MOST_RECORDS)
-            self._inventories = tuple(_read(Inventory, inventories))
-            self._allocations = tuple(_read(Allocation, self._held_since(key)))
+            self._inventories = tuple(readable(inventories, Inventory.from_record))
+            self._allocations = tuple(readable(self._held_since(key), Allocation.from_record))
             self._heard = _heard(self.hub, self.cluster)
 
     def _held_since(self, key: str) -> list[Record]:
@@ -125,7 +120,8 @@ class Reader:
         """
         oldest = ended[: len(ended) // 4]
         return all(
-            one.ended_at is None or one.ended_at < self.oldest for one in _read(Allocation, oldest)
+            one.ended_at is None or one.ended_at < self.oldest
+            for one in readable(oldest, Allocation.from_record)
         )
 
 
@@ -145,12 +141,3 @@ def _heard(hub: Hub, cluster: str) -> dict[str, datetime]:
             at = from_text(node["received_at"])
             heard[node["node"]] = max(heard.get(node["node"], EPOCH), at)
     return heard
-
-
-def _read(cls: type[Value], records: Collection[Record]) -> Iterator[Value]:
-    """Those that this version can read."""
-    for record in records:
-        try:
-            yield cls.from_record(record)  # type: ignore[attr-defined]
-        except UNREADABLE:
-            continue
