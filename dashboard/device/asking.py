@@ -4,14 +4,16 @@ from datetime import datetime, timedelta
 
 import streamlit as st
 
+from gpuvigil.clock import duration
 from gpuvigil.errors import HubError
 
-from .. import live
+from .. import live, panels
 from ..attention import Attention
 from ..questions import Said
 from ..views import FleetView
+from . import drawing
 from .place import Device, device
-from .reading import story
+from .reading import Story, story
 from .spans import concerns
 from .window import Asked, asked, step
 
@@ -40,6 +42,23 @@ def pace(found: Device, asked_for: Asked, now: datetime) -> float:
         return OVER_FRESH_SECONDS
     apart = step(asked_for.window.span, found.tick)
     return max(live.refresh_seconds(), apart.total_seconds())
+
+
+def over_time(*, whole: bool) -> tuple[Device, Story] | None:
+    """Draw the choice of windows; what was in the chosen one, or None after a line that says why."""
+    view, found = looked_up()
+    if found is None:
+        return None
+    asked_for = window(view.now)
+    st.html(drawing.control(found, asked_for.window, view.now))
+    said = told(found, asked_for, view.now, whole=whole)
+    if isinstance(said, str):
+        st.html(panels.notes([said]))
+        return None
+    story: Story = said.value
+    old = [f"As of {duration(timedelta(seconds=said.age_seconds))} ago: {said.error}"]
+    st.html(panels.notes([*(old if said.error else ()), *story.happened.cut]))
+    return found, story
 
 
 def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> Said | str:

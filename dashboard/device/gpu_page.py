@@ -81,20 +81,11 @@ def _held(held: bool | None, holder: str) -> str:
 
 
 def _over_time() -> None:
-    view, found = asking.looked_up()
-    if found is None:
-        return
-    asked = asking.window(view.now)
-    st.html(drawing.control(found, asked.window, view.now))
-    said = asking.told(found, asked, view.now, whole=False)
-    if isinstance(said, str):
-        st.html(panels.notes([said]))
-        return
-    if said.error:
-        st.html(panels.notes([f"As of {said.age_seconds:.0f} s ago: {said.error}"]))
-    story: Story = said.value
-    gpu, numbers = _identified(found, story)
-    _history(gpu, story, numbers)
+    told = asking.over_time(whole=False)
+    if told is not None:
+        found, story = told
+        gpu, numbers = _identified(found, story)
+        _history(gpu, story, numbers)
 
 
 def _identified(found: Device, story: Story) -> tuple[Device, Numbers]:

@@ -86,18 +86,9 @@ def _identity(found: Device) -> Sequence[tuple[str, str | None]]:
 
 
 def _over_time() -> None:
-    view, found = asking.looked_up()
-    if found is None:
-        return
-    asked = asking.window(view.now)
-    st.html(drawing.control(found, asked.window, view.now))
-    said = asking.told(found, asked, view.now, whole=True)
-    if isinstance(said, str):
-        st.html(panels.notes([said]))
-        return
-    if said.error:
-        st.html(panels.notes([f"As of {said.age_seconds:.0f} s ago: {said.error}"]))
-    _history(found, said.value)
+    told = asking.over_time(whole=True)
+    if told is not None:
+        _history(*told)
 
 
 def _history(found: Device, story: Story) -> None:

@@ -66,6 +66,7 @@ class Happened:
     events: tuple[Event, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     incidents: tuple[Incident, ...] = ()
+    cut: tuple[str, ...] = ()  # in words, of what there was more than is read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,25 +145,40 @@ def newest(hub: Hub, gpu: Subject, since: datetime, until: datetime) -> Mapping[
 def happened(hub: Hub, node: Subject, window: Window) -> Happened:
     """What is written of the node, its GPUs and its ports."""
     key, start, end = node.key, window.start, window.end
-    events = hub.records(RecordKind.EVENT, subject=key, since=start, until=end, limit=MOST_EVENTS)
     held, ended = AllocationState.HELD, AllocationState.ENDED
     kind = RecordKind.ALLOCATION
-    holding = hub.records(kind, subject=key, until=end, states=[held], limit=MOST_HELD)
-    past = hub.records(kind, subject=key, until=end, states=[ended], limit=MOST_ENDED)
-    found = hub.records(RecordKind.INCIDENT, subject=key, until=end, limit=MOST_INCIDENTS)
-    allocations = readable((*holding, *past), Allocation.from_record)
-    incidents = readable(found, Incident.from_record)
+    said = (
+        hub.records(RecordKind.EVENT, subject=key, since=start, until=end, limit=MOST_EVENTS),
+        hub.records(kind, subject=key, until=end, states=[held], limit=MOST_HELD),
+        hub.records(kind, subject=key, until=end, states=[ended], limit=MOST_ENDED),
+        hub.records(RecordKind.INCIDENT, subject=key, until=end, limit=MOST_INCIDENTS),
+    )
+    events = list(readable(said[0], Event.from_record))
+    holding, past = (list(readable(records, Allocation.from_record)) for records in said[1:3])
+    incidents = list(readable(said[3], Incident.from_record))
+    cut = (
+        _cut("events", MOST_EVENTS, [one.at for one in events], start),
+        _cut("jobs and processes", MOST_ENDED, [one.ended_at for one in past], start),
+        _cut("incidents", MOST_INCIDENTS, [one.resolved_at for one in incidents], start),
+    )
     return Happened(
-        events=_sorted(readable(events, Event.from_record), lambda one: (one.at, one.id)),
+        events=_sorted(events, lambda one: (one.at, one.id)),
         allocations=_sorted(
-            (one for one in allocations if one.ended_at is None or one.ended_at > start),
+            (one for one in (*holding, *past) if one.ended_at is None or one.ended_at > start),
             lambda one: (one.started_at, one.id),
         ),
         incidents=_sorted(
             (one for one in incidents if one.resolved_at is None or one.resolved_at > start),
             lambda one: (one.since, one.id),
         ),
+        cut=tuple(text for text in cut if text),
     )
+
+
+def _cut(what: str, most: int, ended: Sequence[datetime | None], start: datetime) -> str:
+    """A line where the `most` newest do not reach back to the start of the window."""
+    reaches = len(ended) < most or (ended[0] is not None and ended[0] <= start)
+    return "" if reaches else f"Only the newest {most:,} {what} are shown: the window has more."
 
 
 def _sorted(values: Iterable[_T], key: Callable[[_T], Any]) -> tuple[_T, ...]:

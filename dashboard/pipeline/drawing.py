@@ -36,7 +36,7 @@ def verdict(view: PipelineView) -> Node:
     return el(
         "section",
         line,
-        el("p", el("em", first.action)) if first is not None else None,
+        el("p", el("em", *_advice(first.action))) if first is not None else None,
         el("ol", *(_problem(one) for one in rest if one is not None), class_="problems")
         if rest
         else None,
@@ -52,7 +52,9 @@ _LOOKS = {Level.WRONG: ("bad", "wrong"), Level.CARE: ("warn", "care")}
 def _problem(one: Problem) -> Node:
     look, name = _LOOKS[one.level]
     text = one.text[:1].upper() + one.text[1:]
-    return el("li", el("span", name, class_=f"badge {look}"), text, " ", el("em", one.action))
+    return el(
+        "li", el("span", name, class_=f"badge {look}"), text, " ", el("em", *_advice(one.action))
+    )
 
 
 def cluster(one: ClusterHealth, now: datetime) -> Node:
@@ -234,6 +236,7 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
     hours, days = hub.retention_hours, hub.records_days
     kept = (UNKNOWN if hours is None else f"{hours:g} h") + " of numbers, "
     kept += (UNKNOWN if days is None else f"{days:g} d") + " of records"
+    bodies = _counted(hub.queue_bodies, "body", "bodies")
     full = f" of {_bytes(hub.queue_most_bytes)}" if hub.queue_most_bytes else ""
     return (
         ("Version", hub.version or UNKNOWN),
@@ -246,7 +249,10 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
         ("Store", _bytes(hub.store_bytes)),
         ("Rows", tables or UNKNOWN),
         ("Keeps", kept),
-        ("Queue", f"{_number(hub.queue_bodies)} bodies, {_bytes(hub.queue_bytes)}{full}"),
+        (
+            "Queue",
+            f"{_counted(hub.queue_bodies, 'body', 'bodies')}, {_bytes(hub.queue_bytes)}{full}",
+        ),
         ("Lines refused since then", _number(hub.refused_lines)),
         ("Records' sequence", _number(hub.sequence)),
     )
@@ -345,6 +351,16 @@ def _span(seconds: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def _counted(value: float | None, one: str, many: str) -> str:
+    return f"{_number(value)} {one if value == 1 else many}"
+
+
+def _advice(text: str) -> list[Node]:
+    """What to do; what is to be typed stands between backticks."""
+    parts = text.split("`")
+    return [el("code", part) if number % 2 else part for number, part in enumerate(parts) if part]
 
 
 def _bytes(value: float | None) -> str:

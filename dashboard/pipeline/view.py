@@ -112,7 +112,11 @@ def _services(analyzer: Pulse | None, alerts: Pulse | None, now: datetime) -> It
 def _channels(boxes: Sequence[Outbox], alerts: Pulse | None, now: datetime) -> Iterable[Problem]:
     if alerts is not None and not alerts.silent and alerts.body.get("channels") == []:
         text = "no channel is configured: incidents are on these pages only."
-        yield Problem(level=Level.CARE, text=text, action="Add one as [[alerts.webhooks]].")
+        yield Problem(
+            level=Level.CARE,
+            text=text,
+            action="Add one: `[[alerts.webhooks]]` or `[[alerts.slack]]`.",
+        )
     for box in boxes:
         error = f": {box.last_error}" if box.last_error else ""
         if box.failing:
