@@ -251,7 +251,7 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
         ("Keeps", kept),
         (
             "Queue",
-            f"{_counted(hub.queue_bodies, 'body', 'bodies')}, {_bytes(hub.queue_bytes)}{full}",
+            f"{bodies}, {_bytes(hub.queue_bytes)}{full}",
         ),
         ("Lines refused since then", _number(hub.refused_lines)),
         ("Records' sequence", _number(hub.sequence)),
