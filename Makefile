@@ -3,7 +3,7 @@
 #   make test    runs the tests
 .POSIX:
 .SUFFIXES:
-.PHONY: help up test test-unit check format test-servers test-hardware bench screenshots soak docs wheel clean
+.PHONY: help up test test-unit check format test-servers test-hardware bench screenshots soak docs wheel collector.pyz clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -11,7 +11,7 @@ BIN = $(VENV)/bin
 ARGUMENTS ?=
 
 help: ## say what there is
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z.-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 up: $(VENV)/up ## run gpuvigil on this machine; ARGUMENTS="--simulate 16" and others
 	@$(BIN)/gpuvigil up $(ARGUMENTS)
@@ -53,6 +53,10 @@ docs: $(VENV)/dev ## write the tables in docs/ from the code
 
 wheel: $(VENV)/dev ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation
+
+collector.pyz: $(VENV)/dev ## build dist/collector.pyz: the collector for a node, one file
+	@mkdir -p dist
+	$(BIN)/python -m scripts.collector_pyz dist/collector.pyz
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) build dist *.egg-info

@@ -5,13 +5,12 @@ call cannot be killed, and a second one would only get stuck beside it.
 """
 
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from datetime import datetime
 from enum import Enum
 
-from gpuvigil import lifeline
+from gpuvigil import lifeline, program
 from gpuvigil.clock import Clock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
@@ -130,7 +129,7 @@ class ReaderKeeper:
         # A start that takes too long is told before the reader is replaced for it.
         start_seconds = max(settings.driver_timeout_seconds, settings.reader_patience_seconds / 2)
         command = [
-            *(sys.executable, "-m", "collector.reader"),
+            *program.command("read", "collector.reader"),
             *("--tick-seconds", str(settings.tick_seconds)),
             *("--driver-timeout-seconds", str(settings.driver_timeout_seconds)),
             *("--start-timeout-seconds", str(start_seconds)),

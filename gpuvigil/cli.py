@@ -20,14 +20,18 @@ COMMANDS: dict[str, str] = {
     "dashboard": "serve the pages",
 }
 
+_GROUP = "gpuvigil.commands"
+
 # Started by other commands, not by people.
 INTERNAL = frozenset({"read"})
 
 
 def usage() -> str:
-    """The help text."""
-    width = max(map(len, COMMANDS)) + 2
-    rows = "\n".join(f"  {name:<{width}}{text}" for name, text in COMMANDS.items())
+    """The help text; one that is not here, as in the collector's one file, is left out."""
+    here = entry_points(group=_GROUP).names
+    commands = {name: text for name, text in COMMANDS.items() if name in here}
+    width = max(map(len, commands)) + 2
+    rows = "\n".join(f"  {name:<{width}}{text}" for name, text in commands.items())
     return (
         "usage: gpuvigil COMMAND [--config FILE] ...\n\n"
         "Watches a GPU cluster: idle GPUs, failing hardware, network bottlenecks.\n\n"
@@ -50,9 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     # Before the command's modules are loaded, which takes long enough for a parent to be killed.
     lifeline.hold()
-    (found,) = entry_points(group="gpuvigil.commands", name=name)
+    found = tuple(entry_points(group=_GROUP, name=name))
+    if not found:
+        print(
+            f"gpuvigil {name}: is not in this file, which holds the collector;"
+            " it comes with gpuvigil[all]",
+            file=sys.stderr,
+        )
+        return 2
     try:
-        command = found.load()
+        command = found[0].load()
     except ModuleNotFoundError as error:
         print(
             f"gpuvigil {name}: the package {error.name!r} is missing; install gpuvigil[all]",

@@ -1,0 +1,156 @@
+"""The collector as one file: what it holds, which Python it asks for, and that it runs alone."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gpuvigil.clock import SystemClock
+from gpuvigil.store.hub import HubStore
+from scripts import collector_pyz
+from tests.nvml_fake import FakeDriver
+from tests.polling import wait_until
+from tests.servers import HubProcess
+
+MOST_BYTES = 3 * 1024 * 1024
+# Only the standard library: no environment variables of Python's, no site-packages.
+ALONE = [sys.executable, "-I", "-S"]
+VERMIN = ["-t=3.10-", "--violations", "--no-tips", "--eval-annotations"]
+# Behind a look at the version, with tomli for the older.
+BY_VERSION = ["--exclude", "tomllib"]
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pyz") / "collector.pyz"
+    collector_pyz.write(path)
+    return path
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+def test_the_same_sources_give_the_same_bytes(pyz: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.pyz"
+    collector_pyz.write(again)
+    assert again.read_bytes() == pyz.read_bytes()
+    assert pyz.stat().st_size <= MOST_BYTES
+    assert os.access(pyz, os.X_OK)
+
+
+def test_it_holds_sources_tables_and_licences_and_no_other_service(pyz: Path) -> None:
+    names = set(zipfile.ZipFile(pyz).namelist())
+    kinds = {Path(name).suffix for name in names if "/" not in name or name.endswith(".so")}
+    assert kinds == {".py"}
+    assert {"licenses/gpuvigil", "licenses/nvidia-ml-py", "licenses/tomli"} <= names
+    folders = {name.partition("/")[0] for name in names if name.endswith(".py") and "/" in name}
+    assert folders == {"collector", "gpuvigil", "tomli"}
+    assert {"collector/reader.py", "gpuvigil/model/record.py", "gpuvigil/data/xid.csv"} <= names
+    # The kernel's other half belongs to the hub and the pages.
+    assert not {"gpuvigil/door.py", "gpuvigil/store/__init__.py"} & names
+    licence = zipfile.ZipFile(pyz).read("licenses/nvidia-ml-py").decode()
+    assert licence.startswith("Copyright (c) 2011")
+    assert "Redistribution and use in source and binary forms" in licence
+
+
+def test_python_3_10_has_everything_that_it_uses(pyz: Path, tmp_path: Path) -> None:
+    vermin = [str(Path(sys.executable).parent / "vermin"), *VERMIN]
+    unpacked = tmp_path / "unpacked"
+    zipfile.ZipFile(pyz).extractall(unpacked)
+    done = run(*vermin, *BY_VERSION, unpacked)
+    assert done.returncode == 0, done.stdout
+    # And it would say so otherwise.
+    newer = tmp_path / "newer.py"
+    newer.write_text("from datetime import UTC\nfrom enum import StrEnum\n")
+    done = run(*vermin, newer)
+    assert done.returncode == 1
+    assert "3.11" in done.stdout
+
+
+def test_every_module_loads_with_the_standard_library_alone(pyz: Path) -> None:
+    names = [
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in zipfile.ZipFile(pyz).namelist()
+        if name.endswith(".py") and not name.endswith("__main__.py")
+    ]
+    script = f"import sys; sys.path.insert(0, {str(pyz)!r})\n"
+    done = run(*ALONE, "-c", script + "\n".join(f"import {name}" for name in names))
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_knows_its_own_commands_and_says_where_others_are(pyz: Path) -> None:
+    shown = run(*ALONE, pyz, "--help").stdout
+    commands = re.findall(r"^  ([a-z]+) ", shown, re.MULTILINE)
+    assert {"collect", "inject", "simulate"} <= set(commands)
+    assert "hub" not in commands
+    done = run(*ALONE, pyz, "hub")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "gpuvigil hub: is not in this file, which holds the collector;"
+        " it comes with gpuvigil[all]\n"
+    )
+    assert run(*ALONE, pyz, "--version").stdout.startswith("gpuvigil ")
+
+
+def prepare(pyz: Path, directory: Path, hub: HubProcess) -> Path:
+    """A configuration, and the file copied to where nothing of this project lies."""
+    directory.mkdir()
+    shutil.copy(pyz, directory / "collector.pyz")
+    (directory / "gpuvigil.toml").write_text(
+        f'[hub]\nurl = "{hub.url}"\ncollector_token_file = "{hub.collector_token_file}"\n'
+        '[collector]\ncluster = "c"\nnode = "n1"\ntick_seconds = 0.5\nmetrics_port = 0\n'
+        f'spool_directory = "{directory / "spool"}"\n'
+    )
+    return directory
+
+
+@contextmanager
+def running(directory: Path, driver: FakeDriver) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*ALONE, "collector.pyz", "collect", "--config", "gpuvigil.toml"],
+        cwd=directory,
+        env={"PATH": os.environ["PATH"], **driver.environment()},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.server
+def test_one_file_reads_gpus_and_ships_them_to_a_hub(
+    pyz: Path, tmp_path: Path, library: Path
+) -> None:
+    driver = FakeDriver(tmp_path / "driver", library, gpus=2)
+    with HubProcess(tmp_path / "hub") as hub:
+        directory = prepare(pyz, tmp_path / "node", hub)
+        store = HubStore(hub.hub())
+
+        def rows() -> list[dict[str, object]]:
+            since = SystemClock().now() - timedelta(hours=1)
+            found: list[dict[str, object]] = store.latest("gpu", ["up"], since).to_pylist()
+            return found
+
+        with running(directory, driver) as process:
+            wait_until("both GPUs", lambda: len(rows()) == 2, SECONDS)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            (reader,) = children.split()
+            words = Path(f"/proc/{reader}/cmdline").read_text().split("\0")
+            assert words[:5] == [*ALONE, str(directory / "collector.pyz"), "read"]
+            process.terminate()
+            assert process.wait(SECONDS) == 0
