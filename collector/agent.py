@@ -26,13 +26,16 @@ from .owners.processes import Holders, ProcessTable
 from .ports import PortBook
 from .report import NO_DRIVER, Tick, XidSeen
 from .rows import Number, Row
-from .sensors.host import booted_at, read_host
+from .sensors.host import boot_id, booted_at, read_host
 from .sensors.ports import PortSensor
 from .spool import Spool
 
 log = Log("collector")
 
 _INVENTORY_SECONDS = 600.0
+_REMEMBER_SECONDS = (
+    60.0  # what a kill -9 and a reset of the hardware together can take from counters
+)
 _LONGEST_WAIT_SECONDS = 1.0  # how soon the main loop sees that it shall stop
 
 
@@ -48,6 +51,7 @@ class Agent:
         self._clock = clock
         self._file = settings.spool_directory / "node.json"
         self._known = known = remembered.load(self._file)
+        known.enter(boot_id(settings.proc_root))
         for metric in ("reader_restarts", "dropped_bodies"):
             self._count(metric, 0)  # what follows is counted from here on
         self._node = Subject(cluster=sender.cluster, node=sender.node)
@@ -65,6 +69,7 @@ class Agent:
         self._ticked: float | None = None
         self._looked: float | None = None
         self._told: float | None = None
+        self._remembered = clock.monotonic()
         self._changed = True
 
     def post(self, work: Callable[[], None]) -> None:
@@ -156,6 +161,8 @@ class Agent:
         self._spool.put(self._sender.telemetry(lines, now))
         self._note_holders(tick, now)
         self._tell_inventory(now, silent=news.driver_answering is False)
+        if news.events or self._clock.monotonic() - self._remembered >= _REMEMBER_SECONDS:
+            self._remember()
 
     def _note_state(self, tick: Tick | None) -> None:
         """One log line whenever there is, or is not, a driver."""
@@ -227,6 +234,7 @@ class Agent:
         self._remember()
 
     def _remember(self) -> None:
+        self._remembered = self._clock.monotonic()
         self._known.held = self._holders.held
         remembered.save(self._file, self._known)
 

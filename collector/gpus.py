@@ -13,6 +13,7 @@ from .report import LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen
 from .rows import Number, Row
 
 _ABSENT = GpuTick(index=-1)
+_WRAPS_AT = {"pcie_replays": 2**32}  # nvml.h: an unsigned int
 _COUNTERS = tuple(metric.name for metric in GPU.metrics if metric.kind is Kind.COUNTER)
 
 
@@ -156,7 +157,10 @@ class GpuBook:
             if metric in values:
                 energy = metric == "energy_joules"
                 values[metric], fell = self._counters.take(
-                    f"{uuid} {metric}", values[metric], from_zero=energy
+                    f"{uuid} {metric}",
+                    values[metric],
+                    from_zero=energy,
+                    wraps_at=_WRAPS_AT.get(metric),
                 )
                 values[metric] = round(values[metric], 3)
                 was_reset |= energy and fell

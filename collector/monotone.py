@@ -1,7 +1,17 @@
-"""Counters that only grow, made of counters that start again at resets, reloads and boots."""
+"""Counters that only grow, made of counters that start again at resets, reloads and boots.
 
-from collections.abc import Mapping
+What a counter does is told from its readings alone, never from a clock, so that a clock that is set
+changes nothing. What was counted between the last reading and a reset was seen by nobody, and is
+not made up.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+# A counter that fell has wrapped when it would then have grown by less than this share of its
+# range; else it was reset, and counts from 0. Wrong both ways costs less than wrong one way: a
+# reset that is taken for a wrap would add billions that nobody counted.
+_MOST_OF_RANGE = 1 / 8
 
 
 @dataclass(slots=True)
@@ -19,22 +29,42 @@ class Monotone:
     courses: dict[str, Course] = field(default_factory=dict)
 
     def take(
-        self, name: str, raw: float | int, *, from_zero: bool = False
+        self,
+        name: str,
+        raw: float | int,
+        *,
+        from_zero: bool = False,
+        wraps_at: int | None = None,
     ) -> tuple[float | int, bool]:
-        """The counter's value now, never less than before; and whether `raw` has fallen.
+        """The counter's value now, never less than before; and whether it started again at 0.
 
-        A counter that fell has started again at 0. With `from_zero` the value is what was counted
-        since the counter was first seen.
+        With `from_zero` the value is what was counted since the counter was first seen. `wraps_at`
+        is the value at which the hardware goes on with 0, `2**32` say; None for one that saturates
+        or is never full. A wrap is no start.
         """
         course = self.courses.get(name)
         if course is None:
             course = Course(last=raw, offset=-raw if from_zero else 0)
             self.courses[name] = course
         fell = raw < course.last
-        if fell:
+        wrapped = (
+            fell
+            and wraps_at is not None
+            and raw + wraps_at - course.last < (wraps_at * _MOST_OF_RANGE)
+        )
+        if wrapped and wraps_at is not None:
+            course.offset += wraps_at
+        elif fell:
             course.offset += course.last
         course.last = raw
-        return raw + course.offset, fell
+        return raw + course.offset, fell and not wrapped
+
+    def restart(self, which: Callable[[str], bool]) -> None:
+        """Counters by these names begin again at 0: for a boot, which not every reading shows."""
+        for name, course in self.courses.items():
+            if which(name):
+                course.offset += course.last
+                course.last = 0
 
     def to_json(self) -> dict[str, list[float | int]]:
         """What `from_json` takes, to go on after a restart."""

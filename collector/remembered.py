@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuvigil.log import Log
+from gpuvigil.metrics import GPU, PORT, Kind
 from gpuvigil.model import Allocation, GpuIdentity, PortIdentity, Record
 from gpuvigil.model.record import known, plain
 
@@ -18,14 +19,33 @@ from .monotone import Monotone
 log = Log("collector")
 
 
+# Counters that hardware keeps in registers, which a boot sets to 0. Not those of a GPU's InfoROM.
+_VOLATILE = frozenset(
+    metric.name
+    for metric in (*PORT.metrics, *GPU.metrics)
+    if metric.kind is Kind.COUNTER
+    and (metric in PORT.metrics or metric.name.startswith(("energy_", "nvlink_", "pcie_")))
+)
+
+
 @dataclass(slots=True, kw_only=True)
 class Remembered:
-    """GPUs by UUID, ports by device and port, allocations that are held, counters."""
+    """GPUs by UUID, ports by device and port, allocations that are held, counters of which boot."""
 
     gpus: dict[str, GpuIdentity] = field(default_factory=dict)
     ports: dict[tuple[str, str], PortIdentity] = field(default_factory=dict)
     held: list[Allocation] = field(default_factory=list)
     counters: Monotone = field(default_factory=Monotone)
+    boot_id: str | None = None
+
+    def enter(self, boot_id: str | None) -> None:
+        """Go on in this boot of the machine: in another than before, registers have begun at 0.
+
+        Nothing is concluded from a boot that cannot be told, then or now.
+        """
+        if None not in {boot_id, self.boot_id} and boot_id != self.boot_id:
+            self.counters.restart(lambda name: name.rpartition(" ")[2] in _VOLATILE)
+        self.boot_id = boot_id or self.boot_id
 
 
 def load(path: Path) -> Remembered:
@@ -39,6 +59,7 @@ def load(path: Path) -> Remembered:
             ports={(port.device, port.port): port for port in ports},
             held=[Allocation.from_record(Record.from_json(held)) for held in value["held"]],
             counters=Monotone.from_json(value["counters"]),
+            boot_id=value.get("boot_id"),
         )
     except FileNotFoundError:
         return Remembered()
@@ -54,6 +75,7 @@ def save(path: Path, remembered: Remembered) -> None:
         "ports": [plain(port) for port in remembered.ports.values()],
         "held": [allocation.to_record().to_json() for allocation in remembered.held],
         "counters": remembered.counters.to_json(),
+        "boot_id": remembered.boot_id,
     }
     draft = path.with_suffix(".draft")
     try:

@@ -18,6 +18,13 @@ def booted_at(proc_root: Path) -> datetime | None:
     return None
 
 
+def boot_id(proc_root: Path) -> str | None:
+    """What names this boot of the kernel, and no other (random(4)); None when it cannot be read."""
+    with suppress(OSError, UnicodeDecodeError):
+        return (proc_root / "sys/kernel/random/boot_id").read_text().strip() or None
+    return None
+
+
 def read_host(proc_root: Path) -> dict[str, float | int]:
     """`load_average`, `memory_available_bytes`, `memory_total_bytes`: those that can be read."""
     values: dict[str, float | int] = {}

@@ -1,14 +1,17 @@
-"""Counters that only grow."""
+"""Counters that only grow, against a model of the hardware that counts."""
 
 import json
+from dataclasses import dataclass, field
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.monotone import Monotone
 
 READINGS = st.lists(st.integers(0, 2**64 - 1), min_size=1)
+WIDTHS = st.sampled_from([32, 64])
 
 
 @given(readings=READINGS)
@@ -49,3 +52,103 @@ def test_what_was_counted_since_it_was_first_seen_starts_at_zero() -> None:
     assert counters.take("energy", 5000.5, from_zero=True) == (0.0, False)
     assert counters.take("energy", 5010.5, from_zero=True) == (10.0, False)
     assert counters.take("energy", 2.0, from_zero=True) == (12.0, True)
+
+
+@given(readings=st.lists(st.integers(0, 2**32 - 1), min_size=1), width=WIDTHS)
+def test_no_reading_makes_a_counter_that_wraps_fall(readings: list[int], width: int) -> None:
+    counters = Monotone()
+    values = [counters.take("a", raw, wraps_at=2**width)[0] for raw in readings]
+    assert values == sorted(values)
+
+
+@dataclass
+class Node:
+    """Hardware that counts in `width` bits, and a collector that reads it.
+
+    `seen` is the oracle: all that was counted, less what a reset took away before it was read.
+    """
+
+    width: int
+    register: int
+    counters: Monotone = field(default_factory=Monotone)
+    seen: int = 0
+    untold: int = 0  # counted since the last reading
+    first: float | None = None
+    last: float = 0.0
+
+    def count(self, amount: int) -> None:
+        # Between two readings a counter does not get far round its range.
+        amount = min(amount, 2 ** (self.width - 3) - 1 - self.untold)
+        self.register = (self.register + amount) % 2**self.width
+        self.untold += amount
+
+    def reset(self, _: int) -> None:
+        """The GPU, or the driver's memory of it. A reading after it shows a fall, or nothing."""
+        # One that cannot be seen, since nothing or more was counted since, is not in this model.
+        self.read(0)
+        if self.register > 2 ** (self.width - 1):
+            return  # nor one close to the end of the range, which looks like a wrap
+        self.register = self.untold = 0
+        self.read(0)
+
+    def boot(self, counted: int) -> None:
+        """Whatever was not read is lost; and a lot may be counted before the collector runs."""
+        self.restart(0)
+        self.untold, self.register = 0, 0
+        self.counters.restart(lambda name: name == "a")
+        self.count(counted)
+
+    def restart(self, _: int) -> None:
+        self.counters = Monotone.from_json(json.loads(json.dumps(self.counters.to_json())))
+
+    def read(self, _: int) -> None:
+        value, _ = self.counters.take("a", self.register, wraps_at=2**self.width)
+        if self.first is None:
+            self.first, self.untold = value, 0
+        self.seen += self.untold
+        self.untold = 0
+        assert value >= self.last
+        self.last = value
+
+
+@given(data=st.data())
+def test_the_increase_is_what_was_counted_over_wraps_resets_boots_and_restarts(
+    data: st.DataObject,
+) -> None:
+    width = data.draw(WIDTHS)
+    node = Node(width=width, register=data.draw(st.integers(0, 2**width - 1)))
+    node.read(0)
+    names = st.sampled_from(["count", "count", "read", "reset", "boot", "restart"])
+    for name in data.draw(st.lists(names, max_size=30)):
+        getattr(node, name)(data.draw(st.integers(0, 2**width - 1)))
+    node.read(0)
+    assert node.first is not None
+    assert node.last - node.first == node.seen
+
+
+@pytest.mark.parametrize("width", [32, 64])
+def test_a_wrap_is_no_reset(width: int) -> None:
+    counters = Monotone()
+    counters.take("a", 2**width - 10, wraps_at=2**width)
+    assert counters.take("a", 5, wraps_at=2**width) == (2**width + 5, False)
+
+
+def test_a_reset_is_no_wrap() -> None:
+    counters = Monotone()
+    counters.take("a", 3_000_000_000, wraps_at=2**32)
+    assert counters.take("a", 5, wraps_at=2**32) == (3_000_000_005, True)
+
+
+def test_a_counter_that_is_full_stays_where_it_is() -> None:
+    counters = Monotone()
+    for _ in range(3):
+        assert counters.take("a", 255) == (255, False)
+
+
+def test_a_boot_is_counted_from_zero_also_when_no_reading_fell() -> None:
+    counters = Monotone()
+    counters.take("mlx5_0 1 link_downed", 2)
+    counters.take("other", 7)
+    counters.restart(lambda name: name.endswith(" link_downed"))
+    assert counters.take("mlx5_0 1 link_downed", 3) == (5, False)
+    assert counters.take("other", 7) == (7, False)

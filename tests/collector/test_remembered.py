@@ -27,13 +27,37 @@ def everything() -> remembered.Remembered:
     counters = Monotone()
     counters.take("GPU-1 energy_joules", 5.5, from_zero=True)
     return remembered.Remembered(
-        gpus={"GPU-1": GPU}, ports={("mlx5_0", "1"): PORT}, held=[HELD], counters=counters
+        gpus={"GPU-1": GPU},
+        ports={("mlx5_0", "1"): PORT},
+        held=[HELD],
+        counters=counters,
+        boot_id="b1",
     )
 
 
 def test_everything_is_read_as_it_was_saved(tmp_path: Path) -> None:
     remembered.save(tmp_path / "node.json", everything())
     assert remembered.load(tmp_path / "node.json") == everything()
+
+
+@pytest.mark.parametrize(
+    ("boot", "before", "after"),
+    [("b1", "b1", 30), ("b1", "b2", 55), ("b1", None, 30), (None, "b2", 30)],
+)
+def test_after_a_boot_registers_are_counted_from_zero(
+    tmp_path: Path, boot: str | None, before: str | None, after: int
+) -> None:
+    known = remembered.Remembered(boot_id=boot)
+    known.counters.take("mlx5_0 1 receive_bytes", 25)
+    known.counters.take("node reader_restarts", 25)
+    known.counters.take("GPU-1 energy_joules", 25)
+    remembered.save(tmp_path / "node.json", known)
+    again = remembered.load(tmp_path / "node.json")
+    again.enter(before)
+    assert again.counters.take("mlx5_0 1 receive_bytes", 30) == (after, False)
+    assert again.counters.take("GPU-1 energy_joules", 30) == (after, False)
+    assert again.counters.take("node reader_restarts", 30) == (30, False)
+    assert again.boot_id == (before or boot)
 
 
 def test_a_first_start_knows_nothing(tmp_path: Path) -> None:
