@@ -10,17 +10,18 @@ import socketserver
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 
 from gpuvigil import metrics
 from gpuvigil.errors import ConfigError
 
 from .rows import Row
 
-_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 # A scraper keeps its connection between scrapes, which are at most a few minutes apart.
 _IDLE_SECONDS = 300.0
+# A request that is longer is not a scraper's.
+_LONGEST_LINE = 8192
+_MOST_LINES = 100
 
 
 class Exporter:
@@ -93,7 +94,7 @@ def _escaped(value: str) -> str:
 
 
 class _Server(socketserver.ThreadingTCPServer):
-    """Not `http.server.HTTPServer`, which asks the name service who it is before it answers."""
+    """One thread per scraper; `http.server` would cost a node a MiB, and a name look-up at start."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -107,25 +108,41 @@ class _Server(socketserver.ThreadingTCPServer):
         """A scraper that hangs up half-way is its own affair."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(socketserver.StreamRequestHandler):
+    """Answers GET after GET on one connection, as HTTP/1.1 has it (RFC 9112)."""
+
     timeout = _IDLE_SECONDS
-    # Without it the body waits for the scraper's delayed acknowledgement of the head.
+    # Without it the answer waits for the scraper's delayed acknowledgement of the one before.
     disable_nagle_algorithm = True
 
-    def do_GET(self) -> None:
-        assert isinstance(self.server, _Server)
-        if self.path.partition("?")[0] == "/metrics":
-            self._send(HTTPStatus.OK, self.server.text())
+    def handle(self) -> None:
+        while self._answer():
+            pass
+
+    def _answer(self) -> bool:
+        """Answer one request; false when the connection is to end."""
+        words = self.rfile.readline(_LONGEST_LINE).split()
+        lines = 0
+        close = False
+        while (line := self.rfile.readline(_LONGEST_LINE)) not in {b"\r\n", b"\n", b""}:
+            lines += 1
+            if lines > _MOST_LINES:
+                return False
+            name, _, value = line.partition(b":")
+            close |= name.lower() == b"connection" and value.strip().lower() == b"close"
+        if len(words) != 3 or not line:
+            return False
+        method, target, version = words
+        if method != b"GET":
+            self._send(b"405 Method Not Allowed", b"ask with GET\n")
+            return False
+        if target.partition(b"?")[0] == b"/metrics":
+            assert isinstance(self.server, _Server)
+            self._send(b"200 OK", self.server.text())
         else:
-            self._send(HTTPStatus.NOT_FOUND, b"gpuvigil's collector answers on /metrics\n")
+            self._send(b"404 Not Found", b"gpuvigil's collector answers on /metrics\n")
+        return version == b"HTTP/1.1" and not close
 
-    def _send(self, status: HTTPStatus, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", _CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Scrapes are no facts worth a line."""
+    def _send(self, status: bytes, body: bytes) -> None:
+        head = b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
+        self.wfile.write(head % (status, _CONTENT_TYPE, len(body)) + body)

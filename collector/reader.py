@@ -17,6 +17,7 @@ from gpuvigil import lifeline
 from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.model import GpuIdentity, Unmeasured
 
+from . import frugal
 from .nvml import Driver, DriverError, Events, Gpu
 from .report import LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen, dump
 
@@ -252,6 +253,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--driver-timeout-seconds", type=float, default=2.0)
     parser.add_argument("--start-timeout-seconds", type=float, default=15.0)
     chosen = parser.parse_args(arguments)
+    frugal.settle()
     # Ctrl-C is the supervisor's affair, who ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     writing = threading.Lock()

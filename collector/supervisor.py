@@ -11,6 +11,7 @@ from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config, secret_source
 from gpuvigil.log import Log
 
+from . import frugal
 from .agent import Agent
 from .envelope import Sender
 from .shipper import Shipper
@@ -22,6 +23,7 @@ _DRAIN_SECONDS = 5.0
 
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
+    frugal.settle()
     settings, clock = config.collector, SystemClock()
     token = secret_source(
         config.hub.collector_token_file, "hub.collector_token_file", "collector token"

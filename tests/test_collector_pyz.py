@@ -90,6 +90,25 @@ def test_every_module_loads_with_the_standard_library_alone(pyz: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_what_compiling_its_sources_took_goes_back_to_the_system(pyz: Path) -> None:
+    script = f"""
+import re, sys
+sys.path.insert(0, {str(pyz)!r})
+import collector.reader
+from collector import frugal
+
+def private_kib():
+    found = re.findall(r"^Private_\\w+: +(\\d+)", open("/proc/self/smaps_rollup").read(), re.M)
+    return sum(map(int, found))
+
+before = private_kib()
+frugal.settle()
+print(before - private_kib())
+"""
+    done = run(*ALONE, "-c", script)
+    assert int(done.stdout) > 4 * 1024, done.stderr
+
+
 def test_it_knows_its_own_commands_and_says_where_others_are(pyz: Path) -> None:
     shown = run(*ALONE, pyz, "--help").stdout
     commands = re.findall(r"^  ([a-z]+) ", shown, re.MULTILINE)

@@ -59,6 +59,25 @@ def test_a_scraper_keeps_its_connection_and_other_paths_are_not_found(exporter: 
     connection.close()
 
 
+@pytest.mark.parametrize(
+    ("request_text", "answer"),
+    [
+        (b"GET /metrics HTTP/1.0\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (b"GET /metrics HTTP/1.1\r\nconnection: Close\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"HTTP/1.1 405 Method Not Allowed"),
+        (b"nonsense\r\n\r\n", b""),
+        (b"GET / HTTP/1.1\r\n" + 200 * b"a: b\r\n" + b"\r\n", b""),
+    ],
+)
+def test_the_connection_ends_where_the_client_says_or_errs(
+    exporter: Exporter, request_text: bytes, answer: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", exporter.port or 0), timeout=5) as client:
+        client.sendall(request_text)
+        with client.makefile("rb") as file:
+            assert file.read().partition(b"\r\n")[0] == answer
+
+
 def test_labels_and_numbers_survive_as_they_are(exporter: Exporter) -> None:
     tags = {**TAGS, "model": 'H"1\\00\n'}
     reason = {"unmeasured_reason": Unmeasured.LOST, "up": 0, "read_seconds": 1e-07}

@@ -1,0 +1,26 @@
+"""Memory that a process of a node has and does not need goes back to the system."""
+
+import ctypes
+import gc
+
+# mallopt(3), of the GNU C library.
+_M_TRIM_THRESHOLD = -1
+_M_ARENA_MAX = -8
+_TRIM_THRESHOLD_BYTES = 128 * 1024
+
+
+def settle() -> None:
+    """Call once, when everything is imported and before threads are started.
+
+    Compiling the sources of `collector.pyz` takes 10 MiB for a moment, which the allocator would
+    keep for ever, as it would keep a pool of its own for every thread. Only the GNU C library is
+    told so; another does as it does.
+    """
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        return
+    library.mallopt(_M_ARENA_MAX, 1)
+    # Said once, the threshold no longer grows by itself.
+    library.mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES)
+    gc.collect()
+    library.malloc_trim(0)
