@@ -57,6 +57,7 @@ class Questions:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._idle: list[Hub] = []
+        self._closed = False
 
     def ask(
         self,
@@ -140,6 +141,14 @@ class Questions:
                 oldest = next(iter(self._entries.values()))
             return entry
 
+    def close(self) -> None:
+        """Let go of the hub; what is still under way lets go when it ends."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for hub in idle:
+            hub.close()
+
     def _take(self) -> Hub:
         with self._lock:
             if self._idle:
@@ -148,7 +157,7 @@ class Questions:
 
     def _give(self, hub: Hub) -> None:
         with self._lock:
-            if len(self._idle) < MOST_CLIENTS:
+            if len(self._idle) < MOST_CLIENTS and not self._closed:
                 self._idle.append(hub)
                 return
         hub.close()

@@ -97,6 +97,7 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
         server.should_exit = True
         runner.join(DRAIN_SECONDS + 2)
         snapshot.stop()
+        questions.close()
     log.info("stopped")
 
 

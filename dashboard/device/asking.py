@@ -57,7 +57,9 @@ def over_time(*, whole: bool) -> tuple[Device, Story] | None:
         return None
     story: Story = said.value
     old = [f"As of {duration(timedelta(seconds=said.age_seconds))} ago: {said.error}"]
-    st.html(panels.notes([*(old if said.error else ()), *story.happened.cut]))
+    notes = [*(old if said.error else ()), *story.happened.cut]
+    if notes:
+        st.html(panels.notes(notes))
     return found, story
 
 

@@ -139,12 +139,17 @@ def test_a_driver_that_hangs_as_a_whole_leaves_the_agent_shipping(
     assert field(node, "driver_answering") == 0
     assert field(node, "gpus_answering") == 0
     assert 'gpuvigil_node_driver_answering{cluster="c",node="n1"} 0\n' in watching.metrics()
-    (event,) = receiver.events("driver_silent")
-    assert event["subject"] == "c/n1"
+    # On a busy machine the driver may have been silent before: each silence is told once.
+    silences = receiver.events("driver_silent")
+    assert len(silences) == len(receiver.events("driver_back")) + 1
+    assert {event["subject"] for event in silences} == {"c/n1"}
     driver.release()
     wait_until("all GPUs up again", rows_are(receiver, UUIDS, is_up))
-    (event,) = wait_until("the end of it", lambda: receiver.events("driver_back"))
-    assert event["subject"] == "c/n1"
+    wait_until(
+        "the end of it",
+        lambda: len(receiver.events("driver_back")) == len(receiver.events("driver_silent")),
+    )
+    assert {event["subject"] for event in receiver.events("driver_back")} == {"c/n1"}
 
 
 def test_a_reader_whose_calls_all_hang_is_replaced(

@@ -69,6 +69,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         wait_until("the inventory", lambda: NODE in snapshot.inventories())
         yield World(process, snapshot, start)
         snapshot.stop()
+        live.shared().questions.close()
 
 
 def said(test: AppTest) -> str:
@@ -168,6 +169,7 @@ def test_the_same_link_draws_the_same_points_when_more_was_measured_since(world:
         gpu_line(0, number, to_ns(world.end + number * TICK), lost=False) for number in range(1, 9)
     ]
     HubStore(world.hub.hub()).write("\n".join(later).encode())
+    live.shared().questions.close()
     live.install(replace(live.shared(), questions=Questions(world.hub.hub, SystemClock())))
     after = charts(world.open("gpu", **query))
     assert before.keys() == after.keys()

@@ -38,6 +38,7 @@ def hub(tmp_path: Path) -> Iterator[HubProcess]:
         snapshot.start()
         yield process
         snapshot.stop()
+        questions.close()
 
 
 def open_page(name: str, **query: str) -> AppTest:

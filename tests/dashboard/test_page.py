@@ -41,6 +41,7 @@ def snapshot(hub: HubProcess) -> Iterator[Snapshot]:
     shared.start()
     yield shared
     shared.stop()
+    live.shared().questions.close()
 
 
 def install(hub: HubProcess) -> Snapshot:
@@ -236,5 +237,6 @@ def test_before_the_hub_ever_answered_the_page_says_so(tmp_path: Path) -> None:
     shared.start()
     text = html(page())
     shared.stop()
+    live.shared().questions.close()
     assert NO_ANSWER in text
     assert "no data yet" in text

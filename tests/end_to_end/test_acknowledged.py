@@ -29,6 +29,7 @@ def pages(site: Site) -> Iterator[Site]:
     snapshot.start()
     yield site
     snapshot.stop()
+    questions.close()
 
 
 def shown(page: AppTest) -> str:
