@@ -12,6 +12,7 @@ COMMANDS: dict[str, str] = {
     "url": "print a fresh address that signs its opener in to the dashboard",
     "report": "write how the GPUs were used: HTML, PDF, Markdown, CSV or JSON",
     "inject": "make a fault happen in a simulated node, or clear it",
+    "check": "look at this node once, and say what is wrong and what to do first",
     "collect": "read this node's sensors and send them to the hub",
     "simulate": "play a simulated cluster towards the hub",
     "hub": "keep telemetry and records, and answer for them",

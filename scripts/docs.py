@@ -5,16 +5,17 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from collector.simulator.faults import KINDS
 from gpuvigil.config import RECEIVERS, Config
-from gpuvigil.faults import FAULTS, xids
+from gpuvigil.faults import FAULTS, Fault, xids
 from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import MEASUREMENTS
+from gpuvigil.node_faults import NODE_FAULTS
 from scripts import page_figures
 
 ROOT = Path(__file__).parent.parent
@@ -85,11 +86,15 @@ def faults() -> Iterator[str]:
     yield ""
     yield "| fault | severity | what | first action | where the rule comes from |"
     yield "|---|---|---|---|---|"
-    for fault in FAULTS.values():
-        yield (
-            f"| `{fault.key}` | {fault.severity.value} | {fault.title} | {fault.action} "
-            f"| {fault.source} |"
-        )
+    yield from fault_rows(FAULTS.values())
+    yield ""
+    yield "## What one look finds"
+    yield ""
+    yield "Beside those above, and without any history: `gpuvigil check` ([what it is for](check.md)), from `gpuvigil/node_faults.py`."
+    yield ""
+    yield "| fault | severity | what | first action | where the rule comes from |"
+    yield "|---|---|---|---|---|"
+    yield from fault_rows(NODE_FAULTS.values())
     yield ""
     yield "## Xid codes"
     yield ""
@@ -102,6 +107,14 @@ def faults() -> Iterator[str]:
         yield (
             f"| {xid.code} | {xid.mnemonic} | {xid.severity.value} | {xid.scope.value} "
             f"| {xid.summary} | {xid.action} | {xid.source} |"
+        )
+
+
+def fault_rows(faults: Iterable[Fault]) -> Iterator[str]:
+    for fault in faults:
+        yield (
+            f"| `{fault.key}` | {fault.severity.value} | {fault.title} | {fault.action} "
+            f"| {fault.source} |"
         )
 
 

@@ -1,0 +1,134 @@
+"""Who asks, and what an exit code means to them.
+
+nagios        0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN; first line with performance data
+              (Monitoring Plugins, "Development Guidelines")
+slurm-health  Slurm's HealthCheckProgram: its exit code means nothing, so it is always 0
+slurm-prolog  Slurm's Prolog and Epilog: any exit code but 0 drains the node, and a prolog's
+slurm-epilog  requeues the job (Slurm, "Prolog and Epilog Guide"); so 1 only for what is certain
+npd           a custom plugin of Kubernetes' node-problem-detector: 0 OK, 1 problem, 2 unknown, and
+              a message of at most 80 characters (its default `max_output_length`)
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuvigil.model import Finding, Severity
+
+from . import words
+from .facts import Facts
+from .rules import worst
+
+NPD_LENGTH = 80
+# Slurm is kept waiting for at most 5 s, and waits for more than this process.
+SLURM_SECONDS = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What is printed, and the exit code."""
+
+    lines: tuple[str, ...]
+    code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """One who asks: how findings are said, and the code when nothing can be said."""
+
+    tell: Callable[[Facts, Sequence[Finding]], Outcome]
+    broken: int  # a check that failed itself, was used wrongly, or ran out of time
+    longest_seconds: float | None = None
+
+    def say_broken(self, why: str) -> Outcome:
+        """What is said when the check itself failed."""
+        return Outcome(lines=(f"gpuvigil check: {why}",), code=self.broken)
+
+
+def _people(facts: Facts, found: Sequence[Finding]) -> Outcome:
+    codes = {Severity.CRITICAL: 4, Severity.WARNING: 3}
+    severity = worst(list(found))
+    lines = [words.line(facts, finding) for finding in found]
+    lines += [*words.unread(facts), words.summary(facts, found)]
+    return Outcome(lines=tuple(lines), code=codes.get(severity, 0) if severity else 0)
+
+
+def _json(facts: Facts, found: Sequence[Finding]) -> Outcome:
+    return Outcome(lines=(words.as_json(facts, found),), code=_people(facts, found).code)
+
+
+def _nagios(facts: Facts, found: Sequence[Finding]) -> Outcome:
+    codes = {Severity.CRITICAL: (2, "CRITICAL"), Severity.WARNING: (1, "WARNING")}
+    severity = worst(list(found))
+    code, word = codes.get(severity, (0, "OK")) if severity else (0, "OK")
+    first = f"{_bare(words.claim(facts, found[0]))} ({words.counts(found)})" if found else ""
+    head = f"GPUVIGIL {word} - {first or _bare(words.summary(facts, found))}"
+    lines = [f"{head} | {_performance(facts, found)}"]
+    lines += [_bare(words.line(facts, finding)) for finding in found]
+    return Outcome(lines=(*lines, *map(_bare, words.unread(facts))), code=code)
+
+
+def _performance(facts: Facts, found: Sequence[Finding]) -> str:
+    """`label=value[unit];warn;crit;min;max` as the guidelines have it."""
+    answered = sum(gpu.values is not None for gpu in facts.gpus.values())
+    critical = sum(finding.severity is Severity.CRITICAL for finding in found)
+    warning = sum(finding.severity is Severity.WARNING for finding in found)
+    return (
+        f"gpus={answered};;;0; critical={critical};;;0; warning={warning};;;0;"
+        f" time={facts.waited_seconds:.3f}s;;;0;"
+    )
+
+
+def _bare(text: str) -> str:
+    """Without the bar that begins performance data."""
+    return text.replace("|", "/")
+
+
+def _slurm_health(facts: Facts, found: Sequence[Finding]) -> Outcome:
+    return Outcome(lines=_people(facts, found).lines, code=0)
+
+
+def _slurm_gate(facts: Facts, found: Sequence[Finding]) -> Outcome:
+    lines = [words.line(facts, finding) for finding in found]
+    lines += words.unread(facts)
+    return Outcome(lines=tuple(lines), code=int(any(map(stops_jobs, found))))
+
+
+def stops_jobs(finding: Finding) -> bool:
+    """Whether a job must not start: critical, and seen rather than waited for in vain.
+
+    A driver that does not answer may be waking up, and waiting for it must not fail a job.
+    """
+    return drains(finding) and finding.fault not in {"driver_silent", "gpu_silent"}
+
+
+def drains(finding: Finding) -> bool:
+    """Whether the node must take no more jobs: critical and certain."""
+    return finding.severity is Severity.CRITICAL and finding.certain
+
+
+def _npd(facts: Facts, found: Sequence[Finding]) -> Outcome:
+    problems = [finding for finding in found if finding.severity is Severity.CRITICAL]
+    if not problems:
+        return Outcome(lines=(shortened(words.summary(facts, found), NPD_LENGTH),), code=0)
+    more = f" (+{len(problems) - 1})" if len(problems) > 1 else ""
+    text = f"{words.place(facts, problems[0]).partition(' (')[0]}: {problems[0].title}"
+    return Outcome(lines=(shortened(text, NPD_LENGTH - len(more)) + more,), code=1)
+
+
+def shortened(text: str, length: int) -> str:
+    """At most `length` characters, in ASCII, since others count bytes."""
+    plain = text.encode("ascii", "replace").decode()
+    return plain if len(plain) <= length else plain[: length - 3] + "..."
+
+
+# The caller is a person unless `--as` says otherwise.
+PERSON = Caller(tell=_people, broken=1)
+PROGRAM = Caller(tell=_json, broken=1)
+CALLERS: Mapping[str, Caller] = {
+    "nagios": Caller(tell=_nagios, broken=3),
+    "slurm-health": Caller(tell=_slurm_health, broken=0, longest_seconds=SLURM_SECONDS),
+    "slurm-prolog": Caller(tell=_slurm_gate, broken=0, longest_seconds=SLURM_SECONDS),
+    "slurm-epilog": Caller(tell=_slurm_gate, broken=0, longest_seconds=SLURM_SECONDS),
+    # node-problem-detector waits 5 s for its plugins.
+    "npd": Caller(tell=_npd, broken=2, longest_seconds=SLURM_SECONDS),
+}

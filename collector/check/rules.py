@@ -1,0 +1,243 @@
+"""From what was seen to what is wrong: pure functions of the facts, without any history."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from gpuvigil.faults import FAULTS, Fault
+from gpuvigil.model import Evidence, Finding, GpuIdentity, Severity, Subject, Unmeasured
+from gpuvigil.node_faults import NODE_FAULTS
+
+from ..fieldvalues import Values
+from ..sensors.pci import PciGpu, same_form
+from .facts import Facts, GpuFacts
+
+DETECTOR = "check"
+# NVML_ERROR_LIB_RM_VERSION_MISMATCH
+_MISMATCH = 18
+# A driver that is not kept loaded may take this long for its first answer; after it, it hangs.
+HANGS_AFTER_SECONDS = 30.0
+
+HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Everything that is wrong, the most severe first."""
+    found = [finding for rule in RULES for finding in rule(facts)]
+    return sorted(found, key=lambda f: (f.severity.rank, not f.certain))
+
+
+def _finding(
+    facts: Facts,
+    key: str,
+    evidence: dict[str, str],
+    gpu: str | None = None,
+    *,
+    certain: bool = True,
+) -> Finding:
+    fault: Fault = FAULTS.get(key) or NODE_FAULTS[key]
+    return Finding(
+        fault=key,
+        subject=Subject(cluster=facts.cluster, node=facts.node, gpu=gpu),
+        severity=fault.severity,
+        since=facts.at,
+        evidence=tuple(Evidence(name=name, value=value) for name, value in evidence.items()),
+        detector=DETECTOR,
+        action=fault.action,
+        source=fault.source,
+        certain=certain,
+        title=fault.title,
+    )
+
+
+def driver(facts: Facts) -> Iterator[Finding]:
+    """A driver that does not answer, is not there although GPUs are, or cannot be used."""
+    expected = expected_gpus(facts)
+    if not facts.wants_gpus:
+        return
+    if facts.driver is None:
+        if "driver" not in facts.unread:
+            yield _silent_driver(facts)
+        return
+    if facts.driver.failure and facts.driver.code == _MISMATCH:
+        yield _finding(facts, "driver_mismatch", {"NVML": facts.driver.failure})
+    elif facts.driver.failure and expected:
+        absent = facts.driver.reason is Unmeasured.DRIVER_NOT_LOADED
+        key = "driver_not_loaded" if absent else "driver_unusable"
+        evidence = {"GPUs that should be here": str(len(expected)), "NVML": facts.driver.failure}
+        others = sorted({gpu.driver for gpu in facts.pci or () if gpu.driver == "nouveau"})
+        if others:
+            evidence["the GPUs are held by"] = ", ".join(others)
+        yield _finding(facts, key, evidence)
+
+
+def _silent_driver(facts: Facts) -> Finding:
+    """Certain only when it has been so for longer than a driver takes to wake up."""
+    evidence = {"no answer within": f"{facts.waited_seconds:.1f} s"}
+    stuck = facts.stuck
+    if stuck is not None:
+        evidence["a call has not returned for"] = f"{stuck.seconds:.0f} s (process {stuck.pid})"
+    certain = stuck is not None and stuck.seconds >= HANGS_AFTER_SECONDS
+    return _finding(facts, "driver_silent", evidence, certain=certain)
+
+
+def expected_gpus(facts: Facts) -> dict[str, GpuIdentity | PciGpu]:
+    """GPUs that the driver should list, by PCI address (or UUID): remembered, or on the bus.
+
+    One that was given to a virtual machine is not the driver's. A container sees the whole bus, so
+    only what is remembered counts there.
+    """
+    bus = {gpu.address: gpu for gpu in facts.pci or ()}
+    expected: dict[str, GpuIdentity | PciGpu] = {}
+    if not facts.container:
+        expected |= {address: gpu for address, gpu in bus.items() if gpu.for_nvidia}
+    for gpu in facts.known.gpus:
+        address = same_form(gpu.pci_address) if gpu.pci_address else gpu.uuid
+        if address not in bus or bus[address].for_nvidia:
+            expected[address] = gpu
+    return expected
+
+
+def missing_gpus(facts: Facts) -> Iterator[Finding]:
+    """GPUs that are on the bus, or were here, and that the driver does not list."""
+    if facts.driver is None or facts.driver.failure or not facts.wants_gpus:
+        return
+    identities = [gpu.identity for gpu in facts.gpus.values() if gpu.identity is not None]
+    if len(identities) < facts.driver.gpus:
+        # One that the driver lists has not said who it is: it must not be taken for missing.
+        return
+    uuids = {gpu.uuid for gpu in identities}
+    addresses = {same_form(gpu.pci_address) for gpu in identities if gpu.pci_address}
+    on_bus = {gpu.address for gpu in facts.pci or ()}
+    for address, gpu in sorted(expected_gpus(facts).items()):
+        uuid = gpu.uuid if isinstance(gpu, GpuIdentity) else None
+        if address in addresses or uuid in uuids:
+            continue
+        evidence = {"PCI address": address, "the driver lists": f"{facts.driver.gpus} GPUs"}
+        if facts.pci is not None:
+            evidence["on the PCI bus"] = "yes" if address in on_bus else "no"
+        yield _finding(facts, "gpu_lost", evidence, uuid or address)
+
+
+def gpus(facts: Facts) -> Iterator[Finding]:
+    """What is wrong with each GPU that the driver lists."""
+    if facts.driver is None or facts.driver.failure:
+        return
+    for index in range(facts.driver.gpus):
+        gpu = facts.gpus.get(index, GpuFacts(index=index))
+        if not gpu.answered:
+            evidence = {"no answer within": f"{facts.waited_seconds:.1f} s"}
+            yield _finding(facts, "gpu_silent", evidence, subject_of(facts, gpu), certain=False)
+        elif gpu.values is None:
+            lost = gpu.reason is Unmeasured.LOST
+            key = "gpu_lost" if lost else "gpu_unreadable"
+            yield _finding(facts, key, {"NVML": gpu.failure}, subject_of(facts, gpu))
+        else:
+            for key, given in judge(gpu.values):
+                yield _finding(facts, key, given, subject_of(facts, gpu))
+
+
+def subject_of(facts: Facts, gpu: GpuFacts) -> str:
+    """Its UUID; of one that has not said it, that of the GPU that had this index."""
+    if gpu.identity is not None:
+        return gpu.identity.uuid
+    before = [known.uuid for known in facts.known.gpus if known.index == gpu.index]
+    return before[0] if before else f"index {gpu.index}"
+
+
+Judged = Iterator[tuple[str, dict[str, str]]]
+
+
+def judge(values: Values) -> Judged:
+    """Faults that one GPU's numbers show, each with its evidence."""
+    for rule in GPU_RULES:
+        yield from rule(values)
+
+
+def _ecc(values: Values) -> Judged:
+    count = values.get("ecc_uncorrected_errors")
+    if count:
+        yield "ecc_uncorrected", {"uncorrectable errors": f"{count}"}
+
+
+def _slowdown(values: Values) -> Judged:
+    """The umbrella bit 0x8 is told by itself only when neither of its two causes is."""
+    reasons = int(values.get("clock_event_reasons") or 0)
+    evidence = {"clock event reasons": f"0x{reasons:x}"}
+    if reasons & POWER_BRAKE:
+        yield "power_brake", evidence
+    if reasons & HW_THERMAL:
+        yield "hw_thermal_slowdown", evidence | _temperature(values)
+    if reasons & HW_SLOWDOWN and not reasons & (HW_THERMAL | POWER_BRAKE):
+        yield "hw_slowdown", evidence
+    if reasons & SW_THERMAL and not reasons & HW_THERMAL:
+        yield "sw_thermal_slowdown", evidence | _temperature(values)
+
+
+def _temperature(values: Values) -> dict[str, str]:
+    celsius = values.get("temperature_celsius")
+    return {} if celsius is None else {"temperature": f"{celsius} °C"}
+
+
+def _pcie(values: Values) -> Judged:
+    width, widest = values.get("pcie_width"), values.get("pcie_width_max")
+    if width and widest and width < widest:
+        yield "pcie_narrow", {"lanes": f"{width} of {widest}"}
+    generation, highest = values.get("pcie_generation"), values.get("pcie_generation_max")
+    busy = values.get("utilization_percent") or 0
+    if busy and generation and highest and generation < highest:
+        at = {"generation": f"{generation} of {highest}", "utilisation": f"{busy} %"}
+        yield "pcie_slow", at
+
+
+GPU_RULES: tuple[Callable[[Values], Judged], ...] = (_ecc, _slowdown, _pcie)
+
+
+def nvlinks(facts: Facts) -> Iterator[Finding]:
+    """GPUs with fewer links up than the best of the same model beside them.
+
+    Where all have few alike, a machine may be built so: bridges join some links only.
+    """
+    most: dict[str, int] = {}
+    told = [
+        (gpu.identity, int(gpu.values["nvlink_links_up"]))
+        for gpu in facts.gpus.values()
+        if gpu.identity is not None and gpu.values is not None and "nvlink_links_up" in gpu.values
+    ]
+    for identity, up in told:
+        most[identity.model] = max(most.get(identity.model, 0), up)
+    for identity, up in told:
+        if up < most[identity.model]:
+            evidence = {"links up": f"{up}", "peers on this node": f"{most[identity.model]}"}
+            yield _finding(facts, "nvlink_down", evidence, identity.uuid)
+
+
+def ports(facts: Facts) -> Iterator[Finding]:
+    """Ports that were up once and are down now, or have gone from the system."""
+    if facts.ports is None:
+        return
+    now = {(r.identity.device, r.identity.port): r.up for r in facts.ports}
+    for port in facts.known.ports:
+        up = now.get((port.device, port.port), False)
+        if port.was_up and up is False:
+            gone = (port.device, port.port) not in now
+            found = _finding(
+                facts,
+                "port_down",
+                {"link": "has gone from the system" if gone else "down", "role": port.role},
+            )
+            subject = replace(found.subject, device=port.device, port=port.port)
+            yield replace(found, subject=subject)
+
+
+RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    driver,
+    missing_gpus,
+    gpus,
+    nvlinks,
+    ports,
+)
+
+
+def worst(found: list[Finding]) -> Severity | None:
+    """The most severe of the findings; None when there is none."""
+    return min((finding.severity for finding in found), key=lambda s: s.rank, default=None)

@@ -1,0 +1,57 @@
+"""NVIDIA GPUs as the kernel's PCI bus lists them: there also when the driver does not answer.
+
+Only `vendor`, `class` and the `driver` link are read, which the kernel has in memory: nothing here
+asks the device. Linux kernel, Documentation/ABI/testing/sysfs-bus-pci; classes: PCI Code and ID
+Assignment, base class 03.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_NVIDIA = "0x10de"
+_DISPLAY = ("0x0300", "0x0302")  # VGA and 3D controller; the audio function is 0x0403
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciGpu:
+    """One GPU on the bus; `driver` is the kernel driver that holds it, None when none does."""
+
+    address: str  # 0000:9b:00.0
+    driver: str | None
+
+    @property
+    def for_nvidia(self) -> bool:
+        """Whether NVIDIA's driver holds it or should: not one that a virtual machine was given."""
+        return self.driver in {"nvidia", "nouveau", None}
+
+
+def nvidia_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
+    """Every NVIDIA GPU on the bus, by address; OSError when the bus cannot be listed."""
+    found = []
+    for device in sorted((sysfs_root / "bus/pci/devices").iterdir()):
+        kind = _text(device / "class")
+        if _text(device / "vendor") == _NVIDIA and kind.startswith(_DISPLAY):
+            driver = os.readlink(device / "driver") if (device / "driver").is_symlink() else None
+            found.append(PciGpu(address=device.name, driver=driver and os.path.basename(driver)))
+    return tuple(found)
+
+
+_ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(\.[0-7])?")
+
+
+def same_form(address: str) -> str:
+    """`0000:9b:00.0` of NVML's `00000000:9B:00.0`; what is no PCI address stays as it is."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        return address
+    domain, bus, device, function = match.groups()
+    return f"{int(domain, 16):04x}:{bus}:{device}{function or '.0'}".lower()
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,102 @@
+"""What one look at a node can find wrong, beside `gpuvigil.faults.FAULTS`: no history is needed.
+
+The meaning of ECC, remapping and retirement: NVIDIA, "A100 GPU memory error management". The
+meaning of event reasons, fabric states and recovery actions: the header nvml.h (API version 13).
+"""
+
+from .faults import Fault
+from .model import Severity
+
+
+def _fault(key: str, severity: Severity, title: str, action: str, source: str) -> tuple[str, Fault]:
+    return key, Fault(key=key, severity=severity, title=title, action=action, source=source)
+
+
+NODE_FAULTS: dict[str, Fault] = dict(
+    [
+        _fault(
+            "driver_not_loaded",
+            Severity.CRITICAL,
+            "NVIDIA driver is not loaded",
+            "Load it (modprobe nvidia); if that fails, install the driver for the running kernel.",
+            "NVML_ERROR_DRIVER_NOT_LOADED while the PCI bus has NVIDIA GPUs",
+        ),
+        _fault(
+            "driver_mismatch",
+            Severity.CRITICAL,
+            "NVIDIA driver and its library are of different versions",
+            "Drain the node and reboot it, so that the module of the installed version is loaded.",
+            "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
+        ),
+        _fault(
+            "driver_unusable",
+            Severity.CRITICAL,
+            "NVIDIA driver cannot be used",
+            "Drain the node; read the kernel log for what the driver says, then load it again or reboot.",
+            "nvmlInit failed although the PCI bus has NVIDIA GPUs",
+        ),
+        _fault(
+            "gpu_unreadable",
+            Severity.CRITICAL,
+            "GPU cannot be read",
+            "Drain the node; read the kernel log for this GPU, then reset the GPU.",
+            "every NVML call on the GPU fails",
+        ),
+        _fault(
+            "ecc_uncorrected",
+            Severity.WARNING,
+            "GPU had uncorrectable memory errors since its last reset",
+            "Reset the GPU when no job runs; if the count grows again, run the field diagnostic.",
+            "nvmlDeviceGetTotalEccErrors, volatile; azurehpc-health-checks fails at any",
+        ),
+        _fault(
+            "pcie_narrow",
+            Severity.WARNING,
+            "GPU's PCIe link has lost lanes",
+            "Reseat the GPU or its riser when the node is free; half the lanes are half the bandwidth.",
+            "nvmlDeviceGetCurrPcieLinkWidth below nvmlDeviceGetMaxPcieLinkWidth",
+        ),
+        _fault(
+            "pcie_slow",
+            Severity.WARNING,
+            "GPU's PCIe link runs at a lower generation while it works",
+            "Check the slot's speed in the firmware, reseat the GPU or its riser when the node is free.",
+            "current below maximum generation under load; an idle link may save power",
+        ),
+        _fault(
+            "nvlink_down",
+            Severity.WARNING,
+            "GPU has fewer NVLinks up than its peers",
+            "Drain the node, check the links' seating, then reset the GPU.",
+            "NVLink state (field 165) against GPUs of the same model on this node",
+        ),
+        _fault(
+            "power_brake",
+            Severity.WARNING,
+            "GPU is slowed by the power brake",
+            "Check the power supplies and the rack's feed: the brake is asserted from outside the GPU.",
+            "clock event reason 0x80, HW power brake",
+        ),
+        _fault(
+            "hw_thermal_slowdown",
+            Severity.WARNING,
+            "GPU is slowed because it is too hot",
+            "Check fans, heat sink and inlet temperature; its clocks are at half or less.",
+            "clock event reason 0x40, HW thermal slowdown",
+        ),
+        _fault(
+            "hw_slowdown",
+            Severity.WARNING,
+            "GPU is slowed by its hardware",
+            "Check power and cooling; if both are well, ask support: it is the fast trigger.",
+            "clock event reason 0x8 with neither 0x40 nor 0x80",
+        ),
+        _fault(
+            "sw_thermal_slowdown",
+            Severity.INFO,
+            "GPU is over its operating temperature",
+            "Compare it with its neighbours: one hot GPU is its heat sink, all of them are the inlet.",
+            "clock event reason 0x20, SW thermal slowdown; a fault only when it lasts",
+        ),
+    ]
+)

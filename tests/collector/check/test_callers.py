@@ -1,0 +1,130 @@
+"""What each caller is told, and its exit code."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.check.callers import CALLERS, NPD_LENGTH, PERSON, PROGRAM, shortened
+from collector.check.facts import Facts, GpuFacts
+from collector.check.rules import findings
+from collector.check.slurm import reason, why_left_alone
+from gpuvigil.model import Unmeasured
+from tests.collector.check.nodes import HEALTHY, a_node, identity
+
+
+def with_reasons(bits: int) -> Facts:
+    gpus = dict(a_node().gpus)
+    values = {**HEALTHY, "clock_event_reasons": bits}
+    gpus[1] = GpuFacts(index=1, identity=identity(1), values=values)
+    return a_node(gpus=gpus)
+
+
+LOST = GpuFacts(index=2, identity=identity(2), reason=Unmeasured.LOST, failure="code 15")
+WELL = a_node()
+INFO = with_reasons(0x20)
+WARNING = with_reasons(0x88)
+CRITICAL = replace(WARNING, gpus={**WARNING.gpus, 2: LOST})
+HUNG = a_node(driver=None, gpus={})
+
+#                 well, info, warning, critical, hung
+CODES = {
+    None: (0, 0, 3, 4, 4),
+    "nagios": (0, 0, 1, 2, 2),
+    "slurm-health": (0, 0, 0, 0, 0),
+    "slurm-prolog": (0, 0, 0, 1, 0),
+    "slurm-epilog": (0, 0, 0, 1, 0),
+    "npd": (0, 0, 0, 1, 1),
+}
+
+
+@pytest.mark.parametrize("who", CODES)
+def test_the_exit_code_is_what_the_caller_means_by_it(who: str | None) -> None:
+    caller = CALLERS[who] if who else PERSON
+    nodes = (WELL, INFO, WARNING, CRITICAL, HUNG)
+    assert tuple(caller.tell(facts, findings(facts)).code for facts in nodes) == CODES[who]
+    assert set(CODES) == {*CALLERS, None}
+
+
+@pytest.mark.parametrize("who", [who for who in CALLERS if who.startswith("slurm")])
+def test_a_check_that_fails_itself_drains_no_node(who: str) -> None:
+    assert CALLERS[who].say_broken("anything").code == 0
+    assert CALLERS[who].longest_seconds is not None
+
+
+def test_people_read_a_line_per_finding_with_the_first_action() -> None:
+    lines = PERSON.tell(CRITICAL, findings(CRITICAL)).lines
+    assert lines[0] == (
+        "critical GPU 2 (00000000:12:00.0, GPU-2): GPU fell off the bus [NVML: code 15]"
+        " -> Drain the node and reboot it; if the GPU is lost again, check power, seating and heat."
+    )
+    assert lines[1].startswith("warning  GPU 1 (00000000:11:00.0, GPU-1): GPU is slowed")
+    assert lines[2] == "1 critical, 1 warning; 3 GPUs and 0 ports read in 4.00 s"
+    assert len(lines) == 3
+
+
+def test_what_could_not_be_looked_at_is_said() -> None:
+    facts = a_node(ports=None, unread={"ports": "Permission denied"})
+    assert "not looked at: ports: Permission denied" in PERSON.tell(facts, ()).lines
+
+
+def test_nagios_reads_a_state_a_text_and_performance_data() -> None:
+    first, *others = CALLERS["nagios"].tell(CRITICAL, findings(CRITICAL)).lines
+    text, bar, numbers = first.partition(" | ")
+    assert text.startswith("GPUVIGIL CRITICAL - GPU 2 ")
+    assert bar
+    assert numbers == "gpus=3;;;0; critical=1;;;0; warning=1;;;0; time=4.000s;;;0;"
+    assert len(others) == 2
+    assert not any("|" in line for line in others)
+
+
+def test_a_person_with_a_program_gets_one_object() -> None:
+    outcome = PROGRAM.tell(CRITICAL, findings(CRITICAL))
+    value = json.loads("\n".join(outcome.lines))
+    assert (value["result"], outcome.code) == ("critical", 4)
+    assert value["findings"][0]["subject"] == "c/n1/gpu/GPU-2"
+    assert value["findings"][0]["evidence"][0]["value"] == "code 15"
+
+
+@given(st.text(max_size=200), st.integers(4, 100))
+def test_a_message_for_npd_is_short_and_plain(text: str, length: int) -> None:
+    short = shortened(text, length)
+    assert len(short.encode()) <= length
+
+
+@pytest.mark.parametrize("facts", [WELL, WARNING, CRITICAL, HUNG])
+def test_npd_gets_one_line_that_it_does_not_cut(facts: Facts) -> None:
+    (line,) = CALLERS["npd"].tell(facts, findings(facts)).lines
+    assert len(line.encode()) <= NPD_LENGTH
+
+
+def test_a_drain_says_the_fault_the_gpu_and_the_evidence_in_one_plain_line() -> None:
+    worst = [f for f in findings(CRITICAL) if f.severity.value == "critical"]
+    text = reason(CRITICAL, worst)
+    assert text.startswith("gpuvigil gpu_lost: GPU 2 (00000000:12:00.0, GPU-2): GPU fell off")
+    assert "code 15" in text
+    assert text.isascii()
+    assert "[" not in text
+    assert reason(CRITICAL, worst * 40).endswith(" (+39 more)")
+    assert len(reason(CRITICAL, worst * 40)) <= 200
+
+
+IDLE = "NodeName=n1 Arch=x86_64 State=IDLE ThreadsPerCore=1 Partitions=gpu"
+
+
+@pytest.mark.parametrize(
+    ("shown", "why"),
+    [
+        (IDLE, ""),
+        (IDLE.replace("IDLE", "MIXED"), ""),
+        (IDLE.replace("IDLE", "IDLE*"), ""),
+        (IDLE.replace("IDLE", "IDLE+DRAIN"), "is DRAIN already"),
+        (IDLE.replace("IDLE", "DOWN*+DRAIN"), "is DOWN and DRAIN already"),
+        (f"{IDLE} Reason=bad disk [root@2026-01-01T00:00:00]", "has somebody's reason: bad disk"),
+        (f"{IDLE} Reason=gpuvigil x: y [root@2026-01-01T00:00:00]", "already says: gpuvigil x: y"),
+    ],
+)
+def test_a_node_that_somebody_has_spoken_for_is_left_alone(shown: str, why: str) -> None:
+    assert why_left_alone(shown) == why

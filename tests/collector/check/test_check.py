@@ -1,0 +1,225 @@
+"""`gpuvigil check` as its callers run it: a process, the real pynvml, a fake driver."""
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collector import remembered
+from collector.check.callers import CALLERS
+from gpuvigil.model import GpuIdentity, PortIdentity
+from tests.collector.check.node import Node, run
+from tests.nvml_fake import FakeDriver
+from tests.polling import wait_until
+from tests.sysfs import PortTree
+
+pytestmark = pytest.mark.server
+
+SLURM = [who for who in CALLERS if who.startswith("slurm")]
+SLURM_SECONDS = 5.0
+
+
+@pytest.fixture
+def node(tmp_path: Path, driver: FakeDriver) -> Node:
+    return Node(tmp_path, driver, gpus=4)
+
+
+def test_a_healthy_node_takes_less_than_a_second(node: Node) -> None:
+    told = node.check()
+    for _ in range(9):  # a busy machine says nothing about the check
+        if told.seconds >= 1.0:
+            told = node.check()
+    assert told.code == 0
+    assert told.lines[0].startswith("nothing found; 4 GPUs and 0 ports read in ")
+    assert told.err == ""
+    assert told.seconds < 1.0
+
+
+def test_every_finding_is_a_line_and_an_object(node: Node) -> None:
+    node.driver.set(1, ecc_uncorrected_volatile=2, event_reasons=0x88)
+    node.driver.set(2, pcie_width=8)
+    node.driver.set_link(3, 5, nvlink_state=0)
+    told = node.check()
+    assert told.code == 3
+    assert len(told.lines) == 5
+    value = json.loads(node.check("-o", "json").out)
+    found = {(f["fault"], f["place"].partition(" (")[0]) for f in value["findings"]}
+    assert found == {
+        ("ecc_uncorrected", "GPU 1"),
+        ("power_brake", "GPU 1"),
+        ("pcie_narrow", "GPU 2"),
+        ("nvlink_down", "GPU 3"),
+    }
+    assert all(f["action"] and f["evidence"] for f in value["findings"])
+
+
+def test_a_lost_gpu_is_critical_and_the_others_are_read(node: Node) -> None:
+    node.driver.lose(2)
+    value = json.loads(node.check("-o", "json").out)
+    assert [f["fault"] for f in value["findings"]] == ["gpu_lost"]
+    assert value["gpus"] == 3
+
+
+def test_a_gpu_that_is_on_the_bus_only_is_lost(node: Node) -> None:
+    node.put_on_bus("0000:9b:00.0")
+    told = node.check("--as", "slurm-prolog")
+    assert told.code == 1
+    assert "0000:9b:00.0: GPU fell off the bus" in told.out
+
+
+def test_what_the_collector_remembers_is_held_against_what_is_here(node: Node) -> None:
+    known = remembered.Remembered()
+    known.gpus["GPU-old"] = GpuIdentity(
+        uuid="GPU-old", index=9, pci_address="00000000:AA:00.0", model="H100"
+    )
+    known.ports["mlx5_0", "1"] = PortIdentity(
+        device="mlx5_0", port="1", kind="infiniband", role="fabric", was_up=True
+    )
+    remembered.save(node.spool / "node.json", known)
+    tree = PortTree(node.sysfs)
+    tree.infiniband("mlx5_0")
+    tree.down("mlx5_0")
+    value = json.loads(node.check("-o", "json").out)
+    assert [(f["fault"], f["subject"]) for f in value["findings"]] == [
+        ("gpu_lost", "c/n1/gpu/GPU-old"),
+        ("port_down", "c/n1/port/mlx5_0/1"),
+    ]
+
+
+def test_gpus_without_a_driver_are_told(node: Node, tmp_path: Path) -> None:
+    environment = {k: v for k, v in node.environment.items() if k != "LD_LIBRARY_PATH"}
+    told = run(node.command(), environment)
+    assert told.code == 4
+    assert "node: NVIDIA driver is not loaded [GPUs that should be here: 4" in told.lines[0]
+
+
+@pytest.mark.parametrize("who", SLURM)
+def test_a_driver_that_hangs_costs_slurm_less_than_five_seconds(node: Node, who: str) -> None:
+    node.driver.hang_all()
+    told = node.check("--as", who)
+    assert told.code == 0
+    assert "NVIDIA driver does not answer" in told.out
+    assert told.seconds < SLURM_SECONDS
+    wait_until("the end of what looked", lambda: not node.processes())
+
+
+def test_one_gpu_that_hangs_does_not_hide_the_others(node: Node) -> None:
+    node.driver.hang(1)
+    node.driver.set(2, event_reasons=0x88)
+    told = node.check("--timeout", "2", "-o", "json")
+    value = json.loads(told.out)
+    assert [f["fault"] for f in value["findings"]] == ["gpu_silent", "power_brake"]
+    assert value["gpus"] == 3
+    assert told.code == 4
+
+
+def test_while_one_is_stuck_in_the_driver_no_second_one_goes_there(node: Node) -> None:
+    # Another process of this user holds what a stuck check would hold.
+    stuck = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import os, socket, time; s = socket.socket(socket.AF_UNIX);"
+            r" s.bind(f'\0gpuvigil-check-{os.getuid()}'); s.listen(9); print(1, flush=True);"
+            " time.sleep(60)",
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert stuck.stdout is not None
+        stuck.stdout.readline()
+        told = node.check("--timeout", "2")
+        assert told.code == 4
+        assert f"(process {stuck.pid})" in told.lines[0]
+    finally:
+        stuck.kill()
+        stuck.wait()
+        assert stuck.stdout is not None
+        stuck.stdout.close()
+    assert node.check().code == 0
+
+
+WRONG = [
+    ("slurm-health", ["--no-such-option"]),
+    ("slurm-prolog", ["--config", "/no/such/file"]),
+    ("slurm-epilog", ["-o", "json"]),
+    ("slurm-prolog", ["--timeout", "x"]),
+    ("slurm-prolog", ["--drain"]),
+]
+
+
+@pytest.mark.parametrize(("who", "wrong"), WRONG)
+def test_what_is_wrongly_asked_for_drains_no_node(node: Node, who: str, wrong: list[str]) -> None:
+    told = node.check(*wrong, f"--as={who}")
+    assert (told.code, told.out) == (0, "")
+    assert told.err.startswith("gpuvigil check: ")
+    assert told.err.count("\n") == 1
+
+
+def test_the_others_hear_that_they_asked_wrongly(node: Node) -> None:
+    assert node.check("--no-such-option").code == 2
+    assert node.check("--as", "nagios", "--no-such-option").code == 3
+    assert node.check("--as", "npd", "--config", "/no/such/file").code == 2
+    assert node.check("--as", "slurm").code == 2
+    assert node.check("--drain").code == 2
+
+
+@pytest.mark.parametrize("who", SLURM)
+def test_a_check_that_fails_itself_drains_no_node(node: Node, who: str) -> None:
+    # Too few files for a pipe to the process that looks.
+    script = (
+        "import resource, sys; from collector.check.command import main;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4)); sys.exit(main(['--as', sys.argv[1]]))"
+    )
+    told = run([sys.executable, "-c", script, who], node.environment)
+    assert (told.code, told.out) == (0, "")
+    assert told.err.startswith("gpuvigil check: failed itself: OSError")
+
+
+def test_a_library_that_crashes_is_no_silent_driver(node: Node, tmp_path: Path) -> None:
+    source = tmp_path / "crash.c"
+    source.write_text("int nvmlInitWithFlags(unsigned flags) { __builtin_trap(); return flags; }\n")
+    library = tmp_path / "crash" / "libnvidia-ml.so.1"
+    library.parent.mkdir()
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    environment = {**node.environment, "LD_LIBRARY_PATH": str(library.parent)}
+    told = run(node.command(), environment)
+    assert told.code == 1
+    assert "not looked at: driver: the process that looked ended by itself" in told.out
+    assert run(node.command("--as", "nagios"), environment).code == 3
+    assert run(node.command("--as", "slurm-prolog"), environment).code == 0
+
+
+def test_whatever_it_waits_for_slurm_does_not_wait_longer(node: Node, tmp_path: Path) -> None:
+    # A pipe that nobody writes to stands for a file system that does not answer.
+    os.mkfifo(tmp_path / "config")
+    told = node.check("--as", "slurm-prolog", "--config", str(tmp_path / "config"))
+    assert (told.code, told.err) == (0, "gpuvigil check: out of time\n")
+    assert told.seconds < SLURM_SECONDS
+
+
+def test_a_caller_that_does_not_listen_changes_nothing(node: Node) -> None:
+    node.driver.lose(0)
+    script = f"{shlex.join(node.command('--as', 'slurm-prolog'))} <&- >&- 2>&-"
+    assert run(["sh", "-c", script], node.environment).code == 1
+    node.driver.restore(0)
+    assert run(["sh", "-c", script], node.environment).code == 0
+
+
+def test_the_lock_is_this_users_own() -> None:
+    with socket.socket(socket.AF_UNIX) as free:
+        # Nothing that this test run has started is left in the driver.
+        wait_until("nobody in the driver", lambda: _binds(free))
+
+
+def _binds(free: socket.socket) -> bool:
+    try:
+        free.bind(f"\0gpuvigil-check-{os.getuid()}")
+    except OSError:
+        return False
+    return True

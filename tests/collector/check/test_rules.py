@@ -1,0 +1,236 @@
+"""The rules on facts made by hand."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.check.facts import DriverFacts, Facts, GpuFacts, Known, Stuck
+from collector.check.rules import findings, judge
+from collector.sensors.pci import same_form
+from collector.sensors.ports import PortReading
+from gpuvigil.model import Finding, PortIdentity, Severity, Unmeasured
+from gpuvigil.node_faults import NODE_FAULTS
+from tests.collector.check.nodes import HEALTHY, a_node, identity, on_bus
+
+
+def faults(facts: Facts) -> list[str]:
+    return [finding.fault for finding in findings(facts)]
+
+
+def only(facts: Facts) -> Finding:
+    (finding,) = findings(facts)
+    return finding
+
+
+def evidence(finding: Finding) -> dict[str, str]:
+    return {item.name: item.value for item in finding.evidence}
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 8])
+def test_nothing_is_found_on_a_healthy_node(gpus: int) -> None:
+    assert findings(a_node(gpus)) == []
+
+
+def test_a_machine_without_gpus_and_without_a_driver_is_well() -> None:
+    none = DriverFacts(code=9, failure="none", reason=Unmeasured.DRIVER_NOT_LOADED)
+    assert findings(a_node(0, driver=none)) == []
+
+
+def test_gpus_without_a_driver_are_one_finding() -> None:
+    none = DriverFacts(code=9, failure="nvmlInit: ...", reason=Unmeasured.DRIVER_NOT_LOADED)
+    pci = tuple(on_bus(index, "nouveau") for index in range(4))
+    finding = only(a_node(driver=none, gpus={}, pci=pci))
+    assert finding.fault == "driver_not_loaded"
+    assert finding.severity is Severity.CRITICAL
+    assert evidence(finding)["GPUs that should be here"] == "4"
+    assert evidence(finding)["the GPUs are held by"] == "nouveau"
+
+
+def test_a_driver_of_another_version_than_its_library_is_named() -> None:
+    mismatch = DriverFacts(code=18, failure="nvmlInit: ...", reason=Unmeasured.READ_ERROR)
+    assert faults(a_node(driver=mismatch, gpus={})) == ["driver_mismatch"]
+
+
+def test_another_failure_of_the_driver_is_told_where_gpus_are() -> None:
+    broken = DriverFacts(code=999, failure="nvmlInit: ...", reason=Unmeasured.READ_ERROR)
+    assert faults(a_node(driver=broken, gpus={})) == ["driver_unusable"]
+    assert faults(a_node(0, driver=broken)) == []
+
+
+def test_a_driver_that_has_not_answered_yet_may_be_waking_up() -> None:
+    finding = only(a_node(driver=None, gpus={}))
+    assert (finding.fault, finding.certain) == ("driver_silent", False)
+    assert evidence(finding) == {"no answer within": "4.0 s"}
+
+
+@pytest.mark.parametrize(("seconds", "certain"), [(29.0, False), (30.0, True)])
+def test_a_driver_that_an_earlier_check_is_stuck_in_hangs(seconds: float, certain: bool) -> None:
+    stuck = Stuck(pid=4711, seconds=seconds)
+    finding = only(a_node(driver=None, gpus={}, stuck=stuck))
+    assert (finding.fault, finding.certain) == ("driver_silent", certain)
+    assert "process 4711" in evidence(finding)["a call has not returned for"]
+
+
+def test_a_driver_that_could_not_be_looked_at_is_not_called_silent() -> None:
+    assert faults(a_node(driver=None, gpus={}, unread={"driver": "no library"})) == []
+
+
+def test_nothing_is_said_of_a_driver_that_nobody_wants_read() -> None:
+    assert faults(a_node(driver=None, gpus={}, wants_gpus=False)) == []
+
+
+def listed(*indices: int) -> dict[str, Any]:
+    """The driver lists these GPUs only."""
+    return {
+        "driver": DriverFacts(version="570", gpus=len(indices)),
+        "gpus": {
+            place: GpuFacts(index=place, identity=identity(index), values=dict(HEALTHY))
+            for place, index in enumerate(indices)
+        },
+    }
+
+
+def test_a_gpu_on_the_bus_that_the_driver_does_not_list_is_lost() -> None:
+    finding = only(a_node(4, **listed(0, 1, 3)))
+    assert finding.fault == "gpu_lost"
+    assert evidence(finding) == {
+        "PCI address": "0000:12:00.0",
+        "the driver lists": "3 GPUs",
+        "on the PCI bus": "yes",
+    }
+
+
+def test_a_gpu_that_was_here_is_lost_by_its_uuid_also_when_it_left_the_bus() -> None:
+    pci = tuple(on_bus(index) for index in (0, 1, 3))
+    known = Known(gpus=tuple(map(identity, range(4))))
+    finding = only(a_node(4, **listed(0, 1, 3), pci=pci, known=known))
+    assert (finding.fault, finding.subject.gpu) == ("gpu_lost", "GPU-2")
+    assert evidence(finding)["on the PCI bus"] == "no"
+
+
+def test_a_gpu_given_to_a_virtual_machine_is_not_lost() -> None:
+    pci = (*map(on_bus, (0, 1, 3)), on_bus(2, "vfio-pci"))
+    known = Known(gpus=tuple(map(identity, range(4))))
+    assert faults(a_node(4, **listed(0, 1, 3), pci=pci, known=known)) == []
+
+
+def test_a_container_is_not_told_that_the_rest_of_the_machine_is_lost() -> None:
+    assert faults(a_node(4, **listed(0, 1), container=True)) == []
+
+
+def test_without_a_bus_what_is_remembered_still_counts() -> None:
+    known = Known(gpus=(identity(0), identity(1)))
+    facts = a_node(2, **listed(0), pci=None, known=known)
+    assert only(facts).subject.gpu == "GPU-1"
+    assert "on the PCI bus" not in evidence(only(facts))
+
+
+def test_a_gpu_that_says_nothing_of_itself_is_not_also_missing() -> None:
+    gpus = dict(a_node().gpus)
+    gpus[2] = GpuFacts(index=2, reason=Unmeasured.LOST, failure="lost (NVML code 15)")
+    known = Known(gpus=tuple(map(identity, range(4))))
+    finding = only(a_node(gpus=gpus, known=known))
+    assert (finding.fault, finding.subject.gpu) == ("gpu_lost", "GPU-2")
+
+
+def test_a_gpu_whose_calls_do_not_return_is_silent() -> None:
+    gpus = dict(a_node().gpus)
+    gpus[1] = GpuFacts(index=1, identity=identity(1))
+    finding = only(a_node(gpus=gpus))
+    assert (finding.fault, finding.subject.gpu, finding.certain) == ("gpu_silent", "GPU-1", False)
+
+
+def test_a_gpu_that_refuses_every_call_is_unreadable() -> None:
+    gpus = dict(a_node().gpus)
+    gpus[0] = GpuFacts(
+        index=0, identity=identity(0), reason=Unmeasured.READ_ERROR, failure="code 999"
+    )
+    assert faults(a_node(gpus=gpus)) == ["gpu_unreadable"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"ecc_uncorrected_errors": 1}, ["ecc_uncorrected"]),
+        ({"clock_event_reasons": 0x4}, []),
+        ({"clock_event_reasons": 0x8}, ["hw_slowdown"]),
+        ({"clock_event_reasons": 0x20}, ["sw_thermal_slowdown"]),
+        ({"clock_event_reasons": 0x68}, ["hw_thermal_slowdown"]),
+        ({"clock_event_reasons": 0x88}, ["power_brake"]),
+        ({"clock_event_reasons": 0xC8}, ["power_brake", "hw_thermal_slowdown"]),
+        ({"pcie_width": 8}, ["pcie_narrow"]),
+        ({"pcie_generation": 1}, ["pcie_slow"]),
+        ({"pcie_generation": 1, "utilization_percent": 0}, []),
+        ({"pcie_generation": 1, "utilization_percent": None}, []),
+        ({"pcie_width": None}, []),
+        ({"pcie_width": 8, "pcie_width_max": None}, []),
+    ],
+)
+def test_what_one_gpus_numbers_show(values: dict[str, Any], expected: list[str]) -> None:
+    given = {k: v for k, v in {**HEALTHY, **values}.items() if v is not None}
+    assert [fault for fault, _ in judge(given)] == expected
+
+
+@given(st.dictionaries(st.sampled_from(sorted(HEALTHY)), st.integers(0, 2**40)))
+def test_any_numbers_are_judged_and_every_claim_has_evidence(values: dict[str, int]) -> None:
+    for fault, claimed in judge(dict(values)):
+        assert fault in NODE_FAULTS
+        assert claimed
+
+
+def test_fewer_links_than_the_peers_have_are_told_and_few_on_all_are_not() -> None:
+    gpus = dict(a_node().gpus)
+    gpus[3] = GpuFacts(index=3, identity=identity(3), values={**HEALTHY, "nvlink_links_up": 17})
+    finding = only(a_node(gpus=gpus))
+    assert (finding.fault, finding.subject.gpu) == ("nvlink_down", "GPU-3")
+    alike = {
+        index: GpuFacts(
+            index=index, identity=identity(index), values={**HEALTHY, "nvlink_links_up": 4}
+        )
+        for index in range(4)
+    }
+    assert findings(a_node(gpus=alike)) == []
+
+
+def port(device: str, *, was_up: bool = True) -> PortIdentity:
+    return PortIdentity(device=device, port="1", kind="infiniband", role="fabric", was_up=was_up)
+
+
+def test_a_port_that_was_up_and_is_down_or_gone_is_told() -> None:
+    known = Known(ports=(port("mlx5_0"), port("mlx5_1"), port("mlx5_2"), port("x", was_up=False)))
+    ports = (
+        PortReading(identity=port("mlx5_0"), values={"up": 1}),
+        PortReading(identity=port("mlx5_1"), values={"up": 0}),
+        PortReading(identity=port("x"), values={"up": 0}),
+    )
+    found = findings(a_node(known=known, ports=ports))
+    told = {f.subject.device: evidence(f)["link"] for f in found}
+    assert told == {"mlx5_1": "down", "mlx5_2": "has gone from the system"}
+    assert findings(a_node(known=known, ports=None)) == []
+
+
+def test_the_most_severe_comes_first() -> None:
+    gpus = dict(a_node().gpus)
+    for index, reasons in ((0, 0x20), (1, 0x88)):
+        gpus[index] = GpuFacts(
+            index=index,
+            identity=identity(index),
+            values={**HEALTHY, "clock_event_reasons": reasons},
+        )
+    gpus[3] = GpuFacts(index=3, identity=identity(3), reason=Unmeasured.LOST, failure="code 15")
+    assert faults(a_node(gpus=gpus)) == ["gpu_lost", "power_brake", "sw_thermal_slowdown"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("00000000:9B:00.0", "0000:9b:00.0"),
+        ("0000:9b:00", "0000:9b:00.0"),
+        ("00010000:01:00.0", "10000:01:00.0"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_a_pci_address_has_one_form(given: str, expected: str) -> None:
+    assert same_form(given) == expected
