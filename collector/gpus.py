@@ -1,16 +1,20 @@
 """What is known of a node's GPUs, tick by tick: rows, and events where something changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from gpuvigil.log import Log
 from gpuvigil.metrics import GPU, Kind
 from gpuvigil.model import Event, EventKind, GpuIdentity, Subject, Unmeasured
 
 from .events import EventMaker
 from .monotone import Monotone
-from .report import LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen
+from .report import CHANGED, LOADED, NO_DRIVER, RELEASED, STARTING, GpuTick, Tick, XidSeen
 from .rows import Number, Row
+from .sensors.pci import same_form
+
+log = Log("collector")
 
 _ABSENT = GpuTick(index=-1)
 _WRAPS_AT = {"pcie_replays": 2**32}  # nvml.h: an unsigned int
@@ -26,7 +30,7 @@ class GpuNews:
     answering: int
     driver_answering: bool | None  # None without a driver
     driver_silent_seconds: float | None
-    changed: bool  # the node has other GPUs than before
+    changed: bool  # the node has other GPUs than before, or misses others
 
 
 class GpuBook:
@@ -38,14 +42,18 @@ class GpuBook:
         known: dict[str, GpuIdentity],
         counters: Monotone,
         driver_timeout_seconds: float,
+        lost: dict[str, datetime] | None = None,
     ) -> None:
-        """`known` and `counters` are kept up to date, for others to save."""
+        """`known`, `counters` and `lost` (UUID, since when) are kept up to date, for others to save."""
         self._events = events
         self._known = known
         self._counters = counters
         self._timeout_seconds = driver_timeout_seconds
-        self._lost: set[str] = set()
+        self._lost: dict[str, datetime] = {} if lost is None else lost
         self._silent: set[str] = set()
+        self._absent: dict[str, tuple[Unmeasured, datetime]] = {}  # why and since when
+        self._on_bus: frozenset[str] | None = None
+        self._seen_on_bus: set[str] = set()
         self._silent_since: datetime | None = None
 
     def xid(self, seen: XidSeen) -> Event:
@@ -54,12 +62,36 @@ class GpuBook:
         text = f"Xid {seen.xid}"
         return self._events.make(EventKind.XID, subject, seen.at, text, xid=seen.xid)
 
+    def see_bus(self, addresses: Iterable[str] | None) -> None:
+        """The GPUs that the PCI bus has now; None when that cannot be told."""
+        self._on_bus = None if addresses is None else frozenset(addresses)
+        self._seen_on_bus |= self._on_bus or frozenset()
+
+    def recall(self, gpus: Iterable[GpuIdentity], missing: Mapping[str, datetime]) -> bool:
+        """What the hub knows that this node had; true when any of it was forgotten here.
+
+        A GPU whose slot has another one now was replaced, and stays forgotten.
+        """
+        taken = {gpu.pci_address for gpu in self._known.values() if gpu.pci_address}
+        found = {gpu.uuid: gpu for gpu in gpus if gpu.uuid not in self._known}
+        found = {uuid: gpu for uuid, gpu in found.items() if gpu.pci_address not in taken}
+        self._known |= found
+        self._lost |= {uuid: since for uuid, since in missing.items() if uuid in found}
+        return bool(found)
+
+    def forget(self, uuid: str) -> bool:
+        """A GPU that was taken out for good; false when this node does not know it."""
+        for kept in (self._lost, self._absent):
+            kept.pop(uuid, None)
+        self._silent.discard(uuid)
+        return self._known.pop(uuid, None) is not None
+
     def take(self, tick: Tick | None, now: datetime, outage_seconds: float | None) -> GpuNews:
         """The news of a tick; `tick` is None when the reader had nothing to say.
 
         `outage_seconds` is how long the reader itself has been silent, once that is too long.
         """
-        changed = self._learn(tick)
+        changed, lost = self._learn(tick), set(self._lost)
         node_event = self._judge_driver(tick, now, outage_seconds)
         rows: list[Row] = []
         events = [node_event] if node_event else []
@@ -70,22 +102,29 @@ class GpuBook:
                 continue
             events += self._note(uuid, found, now)
             events += self._bridge(uuid, found, now)
-            rows.append(self._row(identity, found, now if tick is None else tick.at))
+            at = now if tick is None else tick.at
+            rows.append(self._row(identity, found, at, self._since(uuid, found, at)))
         return GpuNews(
             rows=tuple(rows),
             events=tuple(events),
             answering=sum(1 for row in rows if row.fields.get("up") == 1),
             driver_answering=self._driver_answering(tick),
             driver_silent_seconds=self._driver_silent_seconds(tick, now),
-            changed=changed,
+            changed=changed or lost != set(self._lost),
         )
 
     def _learn(self, tick: Tick | None) -> bool:
         """Take in identities; true when one is new or has changed."""
         before = dict(self._known)
-        for gpu in () if tick is None else tick.gpus:
-            if gpu.identity is not None:
-                self._known[gpu.identity.uuid] = gpu.identity
+        listed = [g.identity for g in (() if tick is None else tick.gpus) if g.identity is not None]
+        self._known |= {gpu.uuid: gpu for gpu in listed}
+        here = {gpu.uuid for gpu in listed}
+        slots = {gpu.pci_address for gpu in listed if gpu.uuid not in before and gpu.pci_address}
+        for uuid, old in before.items():
+            # Only a GPU that is new here replaces one: those that stay may move to other addresses.
+            if uuid not in here and old.pci_address in slots:
+                log.warning("GPU was replaced", uuid=uuid, pci_address=old.pci_address)
+                self.forget(uuid)
         return before != self._known
 
     def _judge_driver(
@@ -98,10 +137,11 @@ class GpuBook:
             self._silent_since = now - timedelta(seconds=silent)
             text = "no driver call comes back"
             return self._events.make(EventKind.DRIVER_SILENT, node, now, text)
-        answers = tick is not None and silent is None and tick.state != STARTING
+        answers = tick is not None and silent is None and tick.state not in {STARTING, CHANGED}
         if answers and self._silent_since is not None:
             self._silent_since = None
-            return self._events.make(EventKind.DRIVER_BACK, node, now, "the driver answers again")
+            text = _over(tick, "the driver answers again")
+            return self._events.make(EventKind.DRIVER_BACK, node, now, text)
         return None
 
     def _by_uuid(self, gpus: Sequence[GpuTick]) -> dict[str, GpuTick]:
@@ -122,20 +162,56 @@ class GpuBook:
             gpu = replace(gpu or _ABSENT, values=None, reason=Unmeasured.DRIVER_NOT_ANSWERING)
         elif gpu is None:
             # It was there once; a driver that is loaded would list it.
-            gpu = replace(_ABSENT, reason=None if tick is None else _why_absent(tick.state))
+            gpu = replace(_ABSENT, reason=None if tick is None else self._why_absent(uuid, tick))
         elif (gpu.silent_seconds or 0.0) >= self._timeout_seconds:
             gpu = replace(gpu, reason=Unmeasured.DRIVER_NOT_ANSWERING)
+        if gpu.values is None and gpu.reason is not None and self._has_left_bus(uuid):
+            gpu = replace(gpu, reason=Unmeasured.LOST)
         return None if gpu.values is None and gpu.reason is None else gpu
+
+    def _why_absent(self, uuid: str, tick: Tick) -> Unmeasured | None:
+        """Why a GPU that was there is not listed; one that was lost stays so during a release."""
+        if tick.state == RELEASED and uuid in self._lost:
+            return Unmeasured.LOST
+        return _why_absent(tick.state)
+
+    def _has_left_bus(self, uuid: str) -> bool:
+        """Whether the PCI bus had this GPU and has it no more, whatever the driver says."""
+        present = self._is_on_bus(self._known[uuid])
+        return present is not None and not present
+
+    def _is_on_bus(self, identity: GpuIdentity) -> bool | None:
+        """None when the bus does not tell, or never had this address: not every bus is seen."""
+        address = same_form(identity.pci_address or "")
+        if self._on_bus is None or address not in self._seen_on_bus:
+            return None
+        return address in self._on_bus
+
+    def _since(self, uuid: str, gpu: GpuTick, at: datetime) -> float | None:
+        """For how many seconds the GPU's numbers have been absent for this reason."""
+        if gpu.reason is None:
+            self._absent.pop(uuid, None)
+            return None
+        reason, since = self._absent.get(uuid, (None, at))
+        if gpu.reason is Unmeasured.LOST:
+            since = self._lost.get(uuid, at)
+        elif gpu.reason is not reason and gpu.reason is Unmeasured.DRIVER_NOT_ANSWERING:
+            silent = at - timedelta(seconds=gpu.silent_seconds or 0.0)
+            since = self._silent_since or silent
+        elif gpu.reason is not reason:
+            since = at
+        self._absent[uuid] = (gpu.reason, since)
+        return max((at - since).total_seconds(), 0.0)
 
     def _note(self, uuid: str, gpu: GpuTick, now: datetime) -> list[Event]:
         """Events for a GPU that was lost, came back, fell silent or answers again."""
         subject, make = self._subject(uuid), self._events.make
         events = []
         if gpu.reason is Unmeasured.LOST and uuid not in self._lost:
-            self._lost.add(uuid)
+            self._lost[uuid] = now
             events.append(make(EventKind.GPU_LOST, subject, now, "GPU is lost"))
         elif gpu.values is not None and uuid in self._lost:
-            self._lost.discard(uuid)
+            del self._lost[uuid]
             events.append(make(EventKind.GPU_BACK, subject, now, "GPU is back"))
         # When everything is silent the node's own event has said so.
         alone = gpu.reason is Unmeasured.DRIVER_NOT_ANSWERING and self._silent_since is None
@@ -145,7 +221,8 @@ class GpuBook:
             events.append(make(EventKind.DRIVER_SILENT, subject, now, text))
         elif gpu.reason is not Unmeasured.DRIVER_NOT_ANSWERING and uuid in self._silent:
             self._silent.discard(uuid)
-            text = "driver calls on this GPU come back again"
+            released = gpu.reason is Unmeasured.RELEASED_FOR_MAINTENANCE
+            text = RELEASED if released else "driver calls on this GPU come back again"
             events.append(make(EventKind.DRIVER_BACK, subject, now, text))
         return events
 
@@ -169,14 +246,19 @@ class GpuBook:
         text = "GPU was reset, or its driver loaded again"
         return [self._events.make(EventKind.GPU_RESET, self._subject(uuid), now, text)]
 
-    def _row(self, identity: GpuIdentity, gpu: GpuTick, at: datetime) -> Row:
+    def _row(
+        self, identity: GpuIdentity, gpu: GpuTick, at: datetime, absent_seconds: float | None
+    ) -> Row:
         fields: dict[str, Number | None] = dict(gpu.values or {})
+        present = self._is_on_bus(identity)
+        fields["pcie_present"] = None if present is None else int(present)
         if gpu.values is not None:
             fields["up"] = 1
             fields["read_seconds"] = gpu.read_seconds and round(gpu.read_seconds, 6)
         else:
             fields["up"] = 0 if gpu.reason is Unmeasured.LOST else None
             fields["unmeasured_reason"] = gpu.reason
+            fields["unmeasured_seconds"] = absent_seconds
             fields["index"] = identity.index
         node = self._events.node
         tags = {
@@ -207,5 +289,12 @@ def _why_absent(state: str) -> Unmeasured | None:
         LOADED: Unmeasured.LOST,
         NO_DRIVER: Unmeasured.DRIVER_NOT_LOADED,
         STARTING: None,
+        CHANGED: None,
+        RELEASED: Unmeasured.RELEASED_FOR_MAINTENANCE,
     }
     return reasons.get(state, Unmeasured.READ_ERROR)
+
+
+def _over(tick: Tick | None, text: str) -> str:
+    """How a silence has ended: nobody asks a driver that is released."""
+    return RELEASED if tick is not None and tick.state == RELEASED else text

@@ -1,9 +1,12 @@
-"""Keeps one reader process: starts it, listens to it, and replaces one that is stuck.
+"""Keeps one reader process: starts it, listens to it, replaces one that is stuck, lets it go.
 
 Never a second reader while the first is not gone: a process that sits in an uninterruptible driver
-call cannot be killed, and a second one would only get stuck beside it.
+call cannot be killed, and a second one would only get stuck beside it. The reader holds a lock on a
+file, so that this also counts for a reader that an earlier agent had to leave behind.
 """
 
+import fcntl
+import os
 import subprocess
 import threading
 from contextlib import suppress
@@ -16,7 +19,7 @@ from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
 from .inbox import Inbox, Message
-from .report import LOADED, STARTING, Tick, load
+from .report import CHANGED, LOADED, RELEASED, STARTING, Tick, load
 
 log = Log("collector")
 
@@ -24,6 +27,10 @@ _LOOK_AGAIN_SECONDS = 60.0  # for a driver that is not there
 _SHORTEST_REST_SECONDS = 0.5
 _LONGEST_REST_SECONDS = 30.0
 _KILL_PATIENCE_SECONDS = 5.0
+_END_PATIENCE_SECONDS = 1.2  # for a reader that was asked to end; it gives the driver one second
+# A reader speaks once a tick; this much later it is not just late on a busy machine.
+_LATE_SECONDS = 1.0
+_LOCK_FILE = "reader.lock"
 
 
 class Verdict(Enum):
@@ -45,6 +52,11 @@ def judge(
     return Verdict.KEEP
 
 
+def call_patience_seconds(settings: CollectorSettings) -> float:
+    """How long a driver call may take: less than two ticks, so that two ticks tell of a hang."""
+    return min(settings.driver_timeout_seconds, 1.5 * settings.tick_seconds)
+
+
 class ReaderKeeper:
     """One reader at most; `keep` is for the main thread, which the kernel ties the child to."""
 
@@ -58,21 +70,51 @@ class ReaderKeeper:
         self._last: Tick | None = None
         self._not_before = 0.0
         self._rest_seconds = _SHORTEST_REST_SECONDS
+        self._asked: float | None = None  # to end by itself
         self._killed: float | None = None
         self._stubborn = False
         self._starts = 0
         self._restarts = 0
+        self._released = False
+        self._is_fresh = (
+            False  # the next reader is wanted for a reason that is no fault of this one
+        )
+        self._is_left_behind = False
 
     @property
     def restarts(self) -> int:
         """Readers that replaced one that had stopped working."""
         return self._restarts
 
+    @property
+    def released(self) -> bool:
+        """Whether no reader is wanted, because somebody works on the hardware."""
+        return self._released
+
+    @property
+    def gone(self) -> bool:
+        """Whether no reader of this agent runs: then it holds nothing of the driver."""
+        return self._child is None
+
+    def release(self) -> None:
+        """Let the driver alone until `attach`: the reader shuts it down and ends, or is ended."""
+        self._released = True
+        if self._child is not None and self._asked is None and self._killed is None:
+            self._child.terminate()
+            self._asked = self._clock.monotonic()
+
+    def attach(self) -> None:
+        """Read again, at once."""
+        self._released = False
+        self._not_before, self._rest_seconds = 0.0, _SHORTEST_REST_SECONDS
+        self._heard = self._clock.monotonic()
+        self._last, self._is_fresh = None, True
+
     def keep(self) -> None:
         """Start, replace or leave the reader, as is due."""
         now = self._clock.monotonic()
         if self._child is None:
-            if now >= self._not_before:
+            if now >= self._not_before and not self._released:
                 self._start(now)
         elif self._child.poll() is not None:
             self._child.wait()
@@ -82,12 +124,15 @@ class ReaderKeeper:
             if now - self._killed >= _KILL_PATIENCE_SECONDS and not self._stubborn:
                 self._stubborn = True
                 log.warning("reader cannot be ended: it is stuck in the driver")
+        elif self._asked is not None:
+            if now - self._asked >= _END_PATIENCE_SECONDS:
+                self._kill(now)
         else:
             self._judge(now)
 
     def note(self, reader: int, message: Message) -> Message | None:
-        """Take note of what came from a reader; None when it is not the one that speaks now."""
-        if reader != self._starts:
+        """Take note of what came from a reader; None when nobody listens to that one any more."""
+        if reader != self._starts or self._released:
             return None
         if isinstance(message, Tick):
             self._last = message
@@ -96,18 +141,23 @@ class ReaderKeeper:
         return message
 
     def outage_seconds(self) -> float | None:
-        """How long a reader that should speak has not; None while it does, or has no driver."""
+        """How long a reader that should speak has not; None while it does, or none should."""
         silent = self._clock.monotonic() - self._heard
-        patience = 2 * self._settings.tick_seconds + self._settings.driver_timeout_seconds
+        tick_seconds = self._settings.tick_seconds
+        patience = max(2 * tick_seconds, tick_seconds + _LATE_SECONDS)
         return None if self.resting or silent < patience else silent
 
     @property
     def resting(self) -> bool:
-        """Whether there is no reader because there is no driver to read."""
-        return self._child is None and self._last is not None and _has_no_driver(self._last)
+        """Whether no reader should speak: there is no driver to read, or it is left alone."""
+        if self._released:
+            return True
+        return self._child is None and self._has_none_to_read()
 
     def absence(self, now: datetime) -> Tick | None:
-        """What a reader would say now, while there is none because there is no driver to read."""
+        """What a reader would say now, while none should speak."""
+        if self._released:
+            return Tick(at=now, state=RELEASED)
         if self._last is None or not self.resting:
             return None
         return Tick(at=now, state=self._last.state)
@@ -125,13 +175,43 @@ class ReaderKeeper:
                 self._child.wait(1.0)
 
     def _start(self, now: float) -> None:
+        try:
+            lock = self._lock()
+        except BlockingIOError:
+            if not self._is_left_behind:
+                log.warning("a reader of an earlier agent is stuck in the driver; none is started")
+            self._is_left_behind, self._not_before = True, now + self._rest_seconds
+            return
+        self._is_left_behind = False
+        try:
+            self._launch(now, lock)
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    def _lock(self) -> int | None:
+        """The lock that the reader will hold to its very end; BlockingIOError while one holds it."""
+        file = self._settings.spool_directory / _LOCK_FILE
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            log.warning("reader runs without its lock", file=str(file), why=str(error))
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _launch(self, now: float, lock: int | None) -> None:
         settings = self._settings
         # A start that takes too long is told before the reader is replaced for it.
         start_seconds = max(settings.driver_timeout_seconds, settings.reader_patience_seconds / 2)
         command = [
             *program.command("read", "collector.reader"),
             *("--tick-seconds", str(settings.tick_seconds)),
-            *("--driver-timeout-seconds", str(settings.driver_timeout_seconds)),
+            *("--driver-timeout-seconds", str(call_patience_seconds(settings))),
             *("--start-timeout-seconds", str(start_seconds)),
         ]
         self._child = subprocess.Popen(
@@ -139,12 +219,14 @@ class ReaderKeeper:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=lifeline.environment(),
+            pass_fds=() if lock is None else (lock,),
         )
-        # A driver that was not there is looked for; that replaces nobody.
-        if self._starts > 0 and not (self._last is not None and _has_no_driver(self._last)):
+        # After a driver that was not there, has changed or was released nobody is replaced.
+        if self._starts > 0 and not self._is_fresh and not self._has_none_to_read():
             self._restarts += 1
         self._starts += 1
-        self._heard, self._killed, self._stubborn = now, None, False
+        self._is_fresh = False
+        self._heard, self._asked, self._killed, self._stubborn = now, None, None, False
         threading.Thread(
             target=self._listen, args=(self._child, self._starts), name="reader", daemon=True
         ).start()
@@ -162,6 +244,10 @@ class ReaderKeeper:
         child.stdout.close()
         self._inbox.wake()
 
+    def _has_none_to_read(self) -> bool:
+        """Whether there is no driver, or one that cannot be used for another reason."""
+        return self._last is not None and self._last.state not in {LOADED, STARTING, CHANGED}
+
     def _judge(self, now: float) -> None:
         silent = None if self._last is None else self._last.silent_seconds
         patience = self._settings.reader_patience_seconds
@@ -169,25 +255,29 @@ class ReaderKeeper:
         verdict = judge(now - self._heard - self._settings.tick_seconds, silent, patience)
         if verdict is not Verdict.KEEP and self._child is not None:
             log.warning("reader is replaced", why=verdict.value)
-            self._child.kill()
-            self._killed = now
+            self._kill(now)
             if self._last is not None:
                 self._last = _starting(self._last)
 
+    def _kill(self, now: float) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._killed = now
+
     def _rest(self, now: float) -> None:
         """How long to wait before the next reader."""
-        if self._last is not None and _has_no_driver(self._last):
+        if self._asked is not None:
+            return
+        if self._last is not None and self._last.state == CHANGED:
+            self._is_fresh = True
+            return
+        if self._has_none_to_read():
             self._not_before = now + _LOOK_AGAIN_SECONDS
             return
         if self._killed is None:
             log.warning("reader has ended by itself, another is started")
         self._not_before = now + self._rest_seconds
         self._rest_seconds = min(2 * self._rest_seconds, _LONGEST_REST_SECONDS)
-
-
-def _has_no_driver(tick: Tick) -> bool:
-    """Also a driver that cannot be used for another reason."""
-    return tick.state not in {LOADED, STARTING}
 
 
 def _starting(tick: Tick) -> Tick:

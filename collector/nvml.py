@@ -9,6 +9,7 @@ version 13). `nvmlDeviceGetPcieThroughput` is never called: it samples for 20 ms
 import ctypes
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pynvml
@@ -138,6 +139,18 @@ class Driver:
         except pynvml.NVMLError as error:
             raise DriverError("nvmlInit", error.value) from None
         self._library = ctypes.CDLL(_LIBRARY)
+
+    def close(self) -> None:
+        """Let the driver go, with everything that is open on it; it may block."""
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+    def has_changed(self) -> bool:
+        """Whether the driver lists another number of GPUs than at the start; it may block."""
+        try:
+            return int(pynvml.nvmlDeviceGetCount()) != self.count
+        except pynvml.NVMLError:
+            return False
 
     def gpu(self, index: int) -> "Gpu":
         """The GPU that NVML lists at `index`; DriverError when it does not answer as one."""

@@ -19,9 +19,11 @@ from gpuvigil.model import GpuIdentity, Unmeasured
 
 from . import frugal
 from .nvml import Driver, DriverError, Events, Gpu
-from .report import LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen, dump
+from .report import CHANGED, LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen, dump
 
 _EVENT_WAIT_MILLISECONDS = 1000
+_COUNT_SECONDS = 5.0  # GPUs that appear are seen within this time
+_CLOSE_SECONDS = 1.0  # for the driver to let go, when this process is asked to end
 _SHARE_OF_TICK = 0.8  # a sweep is waited for no longer, so that ticks stay on time
 
 
@@ -192,20 +194,40 @@ class Reader:
         )
         self._state = LOADED
         self._ready.set()
-        if events is not None:
-            self._listen(events)
+        self._watch(driver, events)
 
-    def _listen(self, events: Events) -> None:
-        while True:
-            try:
-                seen = events.wait(_EVENT_WAIT_MILLISECONDS)
-            except DriverError:
+    def close(self) -> None:
+        """Let the driver go; waits no longer than a second, since the driver may hang in it."""
+        closing = threading.Thread(target=self._close, name="close", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_SECONDS)
+
+    def _close(self) -> None:
+        if self._driver is not None:
+            self._driver.close()
+
+    def _watch(self, driver: Driver, events: Events | None) -> None:
+        """Tell of Xids, and see when the driver has other GPUs than at the start."""
+        counted = self._clock.monotonic()
+        while self._state == LOADED:
+            if events is None or not self._listen(events):
                 # Some drivers refuse to wait while no GPU is registered; do not turn in circles.
                 self._clock.wait(threading.Event(), 1.0)
-                continue
-            if seen is not None:
-                uuid, xid = seen
-                self._write(dump(XidSeen(at=self._clock.now(), uuid=uuid, xid=xid)))
+            if self._clock.monotonic() - counted >= _COUNT_SECONDS:
+                counted = self._clock.monotonic()
+                if driver.has_changed():
+                    self._state = CHANGED
+
+    def _listen(self, events: Events) -> bool:
+        """Wait for the next Xid; false when the driver cannot be waited for."""
+        try:
+            seen = events.wait(_EVENT_WAIT_MILLISECONDS)
+        except DriverError:
+            return False
+        if seen is not None:
+            uuid, xid = seen
+            self._write(dump(XidSeen(at=self._clock.now(), uuid=uuid, xid=xid)))
+        return True
 
     def _sweep(self) -> Tick:
         at, start = self._clock.now(), self._clock.monotonic()
@@ -267,7 +289,15 @@ def main(arguments: Sequence[str]) -> int:
     patience = Patience(
         seconds=chosen.driver_timeout_seconds, start_seconds=chosen.start_timeout_seconds
     )
-    Reader(write, SystemClock(), chosen.tick_seconds, patience).run()
+    reader = Reader(write, SystemClock(), chosen.tick_seconds, patience)
+
+    def end() -> None:
+        reader.close()
+        os._exit(0)
+
+    # In a thread, so that the main thread goes on whatever the driver does.
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=end, daemon=True).start())
+    reader.run()
     # Threads may be stuck in the driver, and nothing is left to save.
     os._exit(0)
 

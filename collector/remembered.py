@@ -1,14 +1,17 @@
 """What a node knew before its collector started again: GPUs, ports, holders, counters.
 
-One small JSON file beside the spool, so that a GPU that was there stays visible when it is lost.
-Hardware that was taken out on purpose is forgotten by removing the file.
+One small JSON file beside the spool, so that a GPU that was there stays visible when it is lost. When
+the file is gone, the hub is asked for the node's last inventory. Hardware that was taken out on
+purpose is forgotten by `gpuvigil collect --forget`, which takes it out of both.
 """
 
 import json
 import os
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
+from gpuvigil.clock import from_text, to_text
 from gpuvigil.log import Log
 from gpuvigil.metrics import GPU, PORT, Kind
 from gpuvigil.model import Allocation, GpuIdentity, PortIdentity, Record
@@ -30,13 +33,20 @@ _VOLATILE = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class Remembered:
-    """GPUs by UUID, ports by device and port, allocations that are held, counters of which boot."""
+    """GPUs by UUID, ports by device and port, allocations that are held, counters of which boot.
+
+    `missing`: since when GPUs are lost, by UUID. `released_until`: the driver is left alone.
+    `complete`: whether nothing the hub knows of this node could be missing here.
+    """
 
     gpus: dict[str, GpuIdentity] = field(default_factory=dict)
     ports: dict[tuple[str, str], PortIdentity] = field(default_factory=dict)
     held: list[Allocation] = field(default_factory=list)
     counters: Monotone = field(default_factory=Monotone)
     boot_id: str | None = None
+    missing: dict[str, datetime] = field(default_factory=dict)
+    released_until: datetime | None = None
+    complete: bool = False
 
     def enter(self, boot_id: str | None) -> None:
         """Go on in this boot of the machine: in another than before, registers have begun at 0.
@@ -60,6 +70,9 @@ def load(path: Path) -> Remembered:
             held=[Allocation.from_record(Record.from_json(held)) for held in value["held"]],
             counters=Monotone.from_json(value["counters"]),
             boot_id=value.get("boot_id"),
+            missing={uuid: from_text(at) for uuid, at in value.get("missing", {}).items()},
+            released_until=_time(value.get("released_until")),
+            complete=bool(value.get("complete", True)),
         )
     except FileNotFoundError:
         return Remembered()
@@ -70,12 +83,16 @@ def load(path: Path) -> Remembered:
 
 def save(path: Path, remembered: Remembered) -> None:
     """Replace the file in one step; a disk that is full costs a log line."""
+    until = remembered.released_until
     value = {
         "gpus": [plain(gpu) for gpu in remembered.gpus.values()],
         "ports": [plain(port) for port in remembered.ports.values()],
         "held": [allocation.to_record().to_json() for allocation in remembered.held],
         "counters": remembered.counters.to_json(),
         "boot_id": remembered.boot_id,
+        "missing": {uuid: to_text(since) for uuid, since in remembered.missing.items()},
+        "released_until": until and to_text(until),
+        "complete": remembered.complete,
     }
     draft = path.with_suffix(".draft")
     try:
@@ -86,3 +103,7 @@ def save(path: Path, remembered: Remembered) -> None:
         draft.replace(path)
     except OSError as error:
         log.warning("what this node knows cannot be saved", file=str(path), why=str(error))
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else from_text(text)

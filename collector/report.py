@@ -12,6 +12,8 @@ from gpuvigil.model.record import known, plain
 LOADED = "loaded"
 STARTING = "starting"
 NO_DRIVER = "no driver"
+CHANGED = "changed"  # the driver has other GPUs than when the reader began: another shall begin
+RELEASED = "released for maintenance"  # said by the supervisor, while there is no reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

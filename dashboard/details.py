@@ -12,7 +12,9 @@ from .cluster import Cell
 from .markup import Html, joined, tag
 from .words import measured, title
 
-_ABOUT_THE_ROW = frozenset({"up", "index", "unmeasured_reason"})
+_ABOUT_THE_ROW = frozenset(
+    {"up", "index", "unmeasured_reason", "unmeasured_seconds", "pcie_present"}
+)
 
 
 def numbers(

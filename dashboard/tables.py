@@ -13,6 +13,7 @@ Row = Mapping[str, Any]
 CELL_FIELDS = (
     "up",
     "unmeasured_reason",
+    "unmeasured_seconds",
     "index",
     "utilization_percent",
     "compute_processes",

@@ -97,6 +97,8 @@ GPU = Measurement(
         """
 up                          | state   | handle lookup and first read          | lost-GPU detector, map, state    | -                                 | 1 when the GPU answered in this tick, 0 when the driver says that it is lost; absent when the driver does not answer.
 unmeasured_reason           | state   | return code of the call that failed   | state, details                   | -                                 | Why the other fields are absent, as a number of `gpuvigil.model.Unmeasured`.
+unmeasured_seconds          | gauge   | the supervisor's clock                | state                            | -                                 | For how long the other fields have been absent for this reason; over a restart of the collector for a GPU that is lost.
+pcie_present                | state   | sysfs bus/pci/devices                 | lost-GPU detector, details       | -                                 | 1 while the PCI bus lists the GPU, 0 when it did and does not any more; read from the kernel, also while the driver hangs.
 index                       | state   | nvmlDeviceGetIndex                    | labels for people                | -                                 | NVML index; it moves when a GPU is missing at boot, so the UUID is the subject.
 utilization_percent         | integer | nvmlDeviceGetUtilizationRates         | idle detector, map, status strip | DCGM_FI_DEV_GPU_UTIL              | Share of the last sample period in which at least one kernel ran.
 memory_utilization_percent  | integer | nvmlDeviceGetUtilizationRates         | idle detector, details           | DCGM_FI_DEV_MEM_COPY_UTIL         | Share of the last sample period in which device memory was read or written.

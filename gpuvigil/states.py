@@ -27,7 +27,7 @@ def gpu_state(
     The first rule that holds decides:
     unknown      its driver or the GPU itself is silent, or its node is and there is no row: a row
                  that is young enough is newer than the silence
-    unavailable  it is lost, or a critical Xid stands
+    unavailable  it is lost, released for maintenance, or a critical Xid stands
     unknown      there is no row, it did not answer, or its utilisation was not measured; or it is
                  at 0 %, no allocation is open, and its processes were not measured
     active       its utilisation is over 0 now, whoever holds it
@@ -51,6 +51,8 @@ def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:
     """What the newest row says of a GPU against which no fault stands."""
     if row.get("up") != 1:
         reason = _reason(row.get("unmeasured_reason"))
+        if reason is Unmeasured.RELEASED_FOR_MAINTENANCE:
+            return GpuState.UNAVAILABLE, reason.text
         if row.get("up") == 0 or reason in _GONE:
             return GpuState.UNAVAILABLE, "missing: " + (reason.text if reason else "lost")
         return GpuState.UNKNOWN, reason.text if reason else "not measured"

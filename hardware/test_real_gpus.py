@@ -13,7 +13,13 @@ from gpuvigil.metrics import GPU
 from tests.collector.test_reader import Reader
 
 # Not read from the driver, but known to whoever reads it.
-BY_THE_SUPERVISOR = {"up", "unmeasured_reason", "read_seconds"}
+BY_THE_SUPERVISOR = {
+    "up",
+    "unmeasured_reason",
+    "unmeasured_seconds",
+    "pcie_present",
+    "read_seconds",
+}
 QUERY = "index,uuid,name,memory.total,power.limit,driver_version"
 
 

@@ -125,7 +125,11 @@ def _gpus(
     known = decided(rows, members.row, young, held_by, stands)
     unknown = known.state == _UNKNOWN
     seen_at = np.where(members.row >= 0, at, told.heard_at[members.node])
-    known = with_since(known, unknown & ~young, seen_at)
+    absent = _numbers(rows, "unmeasured_seconds", members.row, young)
+    away = young & ~np.isnan(absent)
+    # Whole seconds, since the same moment comes out a little different in every tick.
+    since = np.rint((at - np.where(away, absent, 0.0) * 1e6) / 1e6).astype(np.int64) * 1_000_000
+    known = with_since(known, (unknown & ~young) | away, np.where(away, since, seen_at))
     trusted = young & ~unknown
     numbers = {name: _numbers(rows, name, members.row, trusted) for name in _NUMBERS}
     working = np.nan_to_num(_numbers(rows, "compute_processes", members.row, trusted)) > 0

@@ -1,6 +1,7 @@
 """What a collector tells beside numbers: events, who holds a GPU, what a node has."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -147,6 +148,7 @@ class Inventory:
     driver: str | None = None
     driver_state: str = "no driver"  # "loaded", "no driver", or why it cannot be read
     rack: str | None = None
+    missing: Mapping[str, datetime] = field(default_factory=dict)  # lost GPUs: UUID, since when
 
     def to_record(self) -> Record:
         """The version is the time in microseconds, so that the newest wins."""
@@ -159,6 +161,7 @@ class Inventory:
             "rack": self.rack,
             "gpus": [plain(gpu) for gpu in self.gpus],
             "ports": [plain(port) for port in self.ports],
+            "missing": {uuid: to_text(since) for uuid, since in self.missing.items()},
         }
         return Record(
             kind=RecordKind.INVENTORY,
@@ -183,4 +186,5 @@ class Inventory:
             driver=body.get("driver"),
             driver_state=str(body.get("driver_state", "no driver")),
             rack=body.get("rack"),
+            missing={uuid: from_text(at) for uuid, at in body.get("missing", {}).items()},
         )

@@ -89,6 +89,7 @@ class Unmeasured(IntEnum):
     DRIVER_NOT_ANSWERING = 4
     DRIVER_NOT_LOADED = 5
     READ_ERROR = 6
+    RELEASED_FOR_MAINTENANCE = 7
 
     @property
     def text(self) -> str:

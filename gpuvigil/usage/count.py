@@ -13,7 +13,7 @@ there to hear it (`Facts.watched_since`); before that it is absent: nobody count
 **States.** One GPU and minute at a time, by the means of its rows; the seconds of all states add up
 to the installed ones exactly. The order is that of `gpuvigil.states.gpu_state`:
 unknown      there is no row; it did not answer; its utilisation was not measured
-unavailable  it was lost (`up` is 0)
+unavailable  it was lost (`up` is 0), or released for maintenance
 active       its utilisation was over 0
 at 0 %       for the seconds in which it was held it is idle; for the others free, or unknown when
              its processes were not measured
@@ -52,6 +52,9 @@ LEFT_AFTER = timedelta(hours=24)
 SIMULATED_LEFT_AFTER = timedelta(minutes=10)
 # A row arrives a tick, a commit and a hop after it was read.
 ARRIVAL = timedelta(seconds=15)
+
+# What a GPU that is not up says of itself, when it is known to be of no use.
+_UNAVAILABLE = (Unmeasured.LOST, Unmeasured.RELEASED_FOR_MAINTENANCE)
 
 Bools = npt.NDArray[np.bool_]
 
@@ -188,7 +191,7 @@ class _Grid:
         up, reason = self._mean(rows, "up"), self._mean(rows, "unmeasured_reason")
         utilization = self._mean(rows, "utilization_percent")
         self.processes = self._mean(rows, "compute_processes")
-        self.lost = (up < 0.5) | (np.isnan(up) & (reason == Unmeasured.LOST))
+        self.lost = (up < 0.5) | (np.isnan(up) & np.isin(reason, _UNAVAILABLE))
         self.measured: Bools = (up >= 0.5) & ~np.isnan(utilization)
         self.used = np.where(self.measured, np.clip(utilization, 0.0, 100.0) / 100.0, 0.0)
 

@@ -167,7 +167,13 @@ def test_every_metric_of_the_catalogue_is_read(driver: FakeDriver, start: Start)
     assert gpu.processes == (4711, 4712)
     assert gpu.identity is not None
     assert gpu.identity.pci_address == "00000000:43:00.0"
-    made_by_the_supervisor = {"up", "unmeasured_reason", "read_seconds"}
+    made_by_the_supervisor = {
+        "up",
+        "unmeasured_reason",
+        "unmeasured_seconds",
+        "pcie_present",
+        "read_seconds",
+    }
     assert {m.name for m in GPU.metrics} == gpu.values.keys() | made_by_the_supervisor
 
 

@@ -38,6 +38,13 @@ CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
         ({"unmeasured_reason": 99}, True, {}, GpuState.UNKNOWN, "not measured"),
         ({"up": 0, "unmeasured_reason": 3}, True, {}, GpuState.UNAVAILABLE, "missing: lost"),
         ({"up": 0}, True, {}, GpuState.UNAVAILABLE, "missing: lost"),
+        (
+            {"unmeasured_reason": 7},
+            True,
+            {},
+            GpuState.UNAVAILABLE,
+            "released for maintenance",
+        ),
         (BUSY, True, {"gpu_lost": CRITICAL}, GpuState.UNAVAILABLE, "GPU fell off the bus"),
         (BUSY, True, {"gpu_xid": CRITICAL}, GpuState.UNAVAILABLE, "GPU reported an Xid error"),
         (BUSY, True, {"gpu_xid": WARNING}, GpuState.ACTIVE, "97 %"),
@@ -76,7 +83,7 @@ rows = st.none() | st.fixed_dictionaries(
     {},
     optional={
         "up": st.none() | st.sampled_from([0, 1]),
-        "unmeasured_reason": st.none() | st.sampled_from([*map(int, Unmeasured), 0, 7]),
+        "unmeasured_reason": st.none() | st.sampled_from([*map(int, Unmeasured), 0, 99]),
         "utilization_percent": numbers,
         "compute_processes": numbers,
     },
