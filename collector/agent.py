@@ -7,6 +7,7 @@ through the spool to the hub, and the rows to `/metrics`.
 import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Any
 
 from gpuvigil import __version__
 from gpuvigil.clock import Clock
@@ -16,17 +17,21 @@ from gpuvigil.metrics import NODE
 from gpuvigil.model import EventKind, Inventory, Record, Subject
 
 from . import remembered
+from .control import Control, released_until
 from .envelope import Sender
 from .events import EventMaker
 from .exporter import Exporter
 from .gpus import GpuBook, GpuNews
 from .inbox import Inbox, Message, Work
-from .keeper import ReaderKeeper
+from .keeper import ReaderKeeper, call_patience_seconds
+from .localsocket import Reply, Request
+from .maintenance import Maintenance
 from .owners.processes import Holders, ProcessTable
 from .ports import PortBook
 from .report import NO_DRIVER, Tick, XidSeen
 from .rows import Number, Row
 from .sensors.host import boot_id, booted_at, read_host
+from .sensors.pci import nvidia_gpus
 from .sensors.ports import PortSensor
 from .spool import Spool
 
@@ -56,21 +61,49 @@ class Agent:
             self._count(metric, 0)  # what follows is counted from here on
         self._node = Subject(cluster=sender.cluster, node=sender.node)
         self._events = EventMaker(node=self._node, boot=sender.boot)
-        self._gpus = GpuBook(
-            self._events, known.gpus, known.counters, settings.driver_timeout_seconds
-        )
+        patience = call_patience_seconds(settings)
+        self._gpus = GpuBook(self._events, known.gpus, known.counters, patience, known.missing)
         self._ports = PortBook(self._events, known.ports, known.counters)
         self._holders = Holders(self._node, ProcessTable(settings.proc_root), known.held)
         self._sensor = PortSensor(settings.sysfs_root, settings.proc_root)
         self._inbox = Inbox()
         self._keeper = ReaderKeeper(settings, clock, self._inbox)
+        self._maintenance = Maintenance(self._keeper, known, clock)
+        self._control = Control(self, self._gpus, self._maintenance, known)
         self.exporter = Exporter()
         self._state = ""
         self._ticked: float | None = None
         self._looked: float | None = None
         self._told: float | None = None
         self._remembered = clock.monotonic()
+        self._driver: str | None = None
+        self._outage = False
         self._changed = True
+
+    @property
+    def forgetful(self) -> bool:
+        """Whether the hub should be asked what this node had: its own memory is new."""
+        return not self._known.complete
+
+    def recall(self, had: Inventory | None) -> None:
+        """What the hub answered; from any thread. Until then no inventory replaces the hub's."""
+        self.post(lambda: self._recall(had))
+
+    def obey(self, request: Request, reply: Reply) -> None:
+        """What somebody on this machine asks for; from any thread."""
+        self.post(lambda: self._obey(request, reply))
+
+    def status(self) -> dict[str, Any]:
+        """What this agent does now, as plain values."""
+        return {
+            "cluster": self._node.cluster,
+            "node": self._node.node,
+            "version": __version__,
+            "driver": self._state or "starting",
+            "gpus": len(self._known.gpus),
+            "missing": sorted(self._known.missing),
+            "released_until": released_until(self._known),
+        }
 
     def post(self, work: Callable[[], None]) -> None:
         """Let the main loop do this next, which alone may touch the books; from any thread.
@@ -87,12 +120,33 @@ class Agent:
             while not stop.is_set():
                 if self._settings.gpus:
                     self._keeper.keep()
+                    self._look_at_maintenance()
                 self._look_at_ports()
                 self._take(self._inbox.next(self._pause_seconds()))
                 self._tick_without_reader(began)
         finally:
             self._keeper.stop()
             self._remember()
+
+    def _look_at_maintenance(self) -> None:
+        """A driver that was let go just now is told of at once."""
+        if self._maintenance.look():
+            self._changed = True
+            if self._keeper.released:
+                self._tick(self._keeper.absence(self._clock.now()))
+            self._remember()
+
+    def _obey(self, request: Request, reply: Reply) -> None:
+        log.info("told on this machine", do=str(request.get("do")))
+        self._control.obey(request, reply)
+        self._changed = True
+
+    def _recall(self, had: Inventory | None) -> None:
+        if had is not None:
+            self._ports.recall(had.ports)
+            if self._gpus.recall(had.gpus, had.missing):
+                log.info("the hub knows more GPUs of this node", gpus=len(self._known.gpus))
+        self._known.complete = self._changed = True
 
     def _tell_boot(self) -> None:
         """Say when the machine was booted: that cures what a mere restart of this agent does not."""
@@ -115,11 +169,13 @@ class Agent:
             self._tick(message)
 
     def _pause_seconds(self) -> float:
-        """Until the ports are looked at again."""
+        """Until the ports are looked at again, or the maintenance is."""
         if self._looked is None:
             return 0.0
         due = self._looked + self._settings.port_poll_seconds
-        return min(due - self._clock.monotonic(), _LONGEST_WAIT_SECONDS)
+        soon = self._maintenance.pause_seconds
+        longest = _LONGEST_WAIT_SECONDS if soon is None else min(soon, _LONGEST_WAIT_SECONDS)
+        return min(due - self._clock.monotonic(), longest)
 
     def _tick_without_reader(self, began: float) -> None:
         """Node and ports are told on time also when the reader is not there to set the pace."""
@@ -129,8 +185,12 @@ class Agent:
             # The first tick of a reader comes when the driver has started, or takes too long.
             due = began + (0.0 if alone else 1.0 + self._settings.driver_timeout_seconds)
         else:
-            late = not alone and self._keeper.outage_seconds() is None
+            outage = self._keeper.outage_seconds() is not None
+            late = not alone and not outage
             due = self._ticked + tick_seconds * (1.5 if late else 1.0)
+            if outage and not self._outage:
+                due = 0.0  # what has just become certain waits for no tick
+            self._outage = outage
         if self._clock.monotonic() >= due:
             self._tick(self._keeper.absence(self._clock.now()))
 
@@ -150,6 +210,7 @@ class Agent:
         now = self._clock.now()
         self._ticked = self._clock.monotonic()
         self._note_state(tick)
+        self._gpus.see_bus(self._bus())
         news = self._gpus.take(tick, now, self._keeper.outage_seconds())
         self._changed |= news.changed
         for event in news.events:
@@ -164,9 +225,18 @@ class Agent:
         if news.events or self._clock.monotonic() - self._remembered >= _REMEMBER_SECONDS:
             self._remember()
 
+    def _bus(self) -> list[str] | None:
+        """Addresses of the GPUs on the PCI bus, by the kernel; None when it does not list one."""
+        try:
+            return [gpu.address for gpu in nvidia_gpus(self._settings.sysfs_root)]
+        except OSError:
+            return None
+
     def _note_state(self, tick: Tick | None) -> None:
         """One log line whenever there is, or is not, a driver."""
         state = self._state if tick is None else tick.state
+        if tick is not None and tick.driver not in {None, self._driver}:
+            self._driver, self._changed = tick.driver, True
         if state == self._state:
             return
         self._state, self._changed = state, True
@@ -217,7 +287,9 @@ class Agent:
         if not self._changed and not due:
             return
         self._told, self._changed = passed, False
-        last = self._keeper.last
+        self._remember()
+        if not self._known.complete:
+            return  # the hub's own may name what was forgotten here
         inventory = Inventory(
             subject=self._node,
             at=now,
@@ -226,12 +298,15 @@ class Agent:
             version=__version__,
             gpus=tuple(self._known.gpus.values()),
             ports=tuple(self._known.ports.values()),
-            driver=None if last is None else last.driver,
+            driver=self._driver if self._has_driver() else None,
             driver_state="not answering" if silent else self._state or NO_DRIVER,
             rack=self._settings.rack or None,
+            missing=dict(self._known.missing),
         )
         self._record([inventory.to_record()])
-        self._remember()
+
+    def _has_driver(self) -> bool:
+        return self._state not in {"", NO_DRIVER}
 
     def _remember(self) -> None:
         self._remembered = self._clock.monotonic()

@@ -96,6 +96,11 @@ class ReaderKeeper:
         """Whether no reader of this agent runs: then it holds nothing of the driver."""
         return self._child is None
 
+    @property
+    def pid(self) -> int | None:
+        """The reader's process id."""
+        return None if self._child is None else self._child.pid
+
     def release(self) -> None:
         """Let the driver alone until `attach`: the reader shuts it down and ends, or is ended."""
         self._released = True

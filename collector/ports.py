@@ -1,6 +1,6 @@
 """What is known of a node's ports: rows with monotone counters, and events when one changes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -29,6 +29,13 @@ class PortBook:
         self._down: set[_Key] = set()
         self._looked = False
         self._readings: dict[_Key, PortReading] = {}
+
+    def recall(self, ports: Iterable[PortIdentity]) -> None:
+        """What the hub knows that this node had."""
+        for port in ports:
+            key = (port.device, port.port)
+            known = self._known.setdefault(key, port)
+            self._known[key] = replace(known, was_up=known.was_up or port.was_up)
 
     def take(self, readings: Sequence[PortReading], now: datetime) -> tuple[list[Event], bool]:
         """The events since the last look, and whether the node has other ports than before."""

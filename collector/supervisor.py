@@ -7,13 +7,17 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from gpuvigil import command
-from gpuvigil.clock import SystemClock
-from gpuvigil.config import Config, secret_source
+from gpuvigil.clock import Clock, SystemClock
+from gpuvigil.config import CollectorSettings, Config, secret_source
+from gpuvigil.hub import Hub
 from gpuvigil.log import Log
+from gpuvigil.model import Subject
 
-from . import frugal
+from . import frugal, release
 from .agent import Agent
 from .envelope import Sender
+from .localsocket import Door
+from .recall import recall
 from .shipper import Shipper
 from .spool import Spool
 
@@ -37,16 +41,40 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         agent.exporter.serve(settings.metrics_listen, settings.metrics_port)
     log.info("collecting", node=node, cluster=settings.cluster, metrics_port=agent.exporter.port)
     ended = threading.Event()
+    door = _open_door(settings, agent)
+    if agent.forgetful:
+        of = Subject(cluster=sender.cluster, node=sender.node)
+        _ask(Hub(config.hub.url, token), of, agent, clock, ended)
     shipping = threading.Thread(target=shipper.run, args=(ended,), name="ship", daemon=True)
     shipping.start()
     try:
         agent.run(stop)
     finally:
         ended.set()
+        if door is not None:
+            door.close()
         shipping.join(_DRAIN_SECONDS)
 
 
+def _open_door(settings: CollectorSettings, agent: Agent) -> Door | None:
+    try:
+        return Door(settings.spool_directory, agent.obey)
+    except OSError as error:
+        log.warning("the agent cannot be told to release the driver", why=str(error))
+        return None
+
+
+def _ask(hub: Hub, node: Subject, agent: Agent, clock: Clock, stop: threading.Event) -> None:
+    """Ask the hub what this node had, in a thread of its own."""
+    arguments = (hub, node, agent.recall, clock, stop)
+    threading.Thread(target=recall, args=arguments, name="recall", daemon=True).start()
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Run the agent until SIGTERM; returns the exit code."""
+    """Run the agent until SIGTERM, or tell one that runs what to do; returns the exit code."""
     parser = command.parser("collect", "Read this node's sensors and send them to the hub.")
+    release.add_options(parser)
+    chosen = parser.parse_args(arguments)
+    if release.is_asked(chosen):
+        return release.run(parser, chosen)
     return command.run_service(parser, arguments, _run)

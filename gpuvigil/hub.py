@@ -16,7 +16,7 @@ from . import __version__
 from .clock import to_text
 from .config import HubSettings, secret_source
 from .errors import ConfigError, HubRefused, HubUnavailable
-from .model import Record, RecordKind
+from .model import Record, RecordKind, Subject
 
 # Longest time a `changes` call waits on the hub; the socket waits a little longer.
 LONGEST_WAIT_SECONDS = 25.0
@@ -88,6 +88,12 @@ class Hub:
         """The record that is named so; None when the hub has none."""
         query = urlencode({"kind": kind.value, "id": id_})
         found = _records(self._json("GET", f"/api/v1/records?{query}")["records"])
+        return found[0] if found else None
+
+    def inventory(self, node: Subject) -> Record | None:
+        """The last inventory of a node, which a collector may ask for, too; None for none."""
+        query = urlencode({"cluster": node.cluster, "node": node.node})
+        found = _records(self._json("GET", f"/api/v1/inventory?{query}")["records"])
         return found[0] if found else None
 
     def changes(

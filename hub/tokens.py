@@ -22,8 +22,15 @@ _LOG = Log("hub")
 # Answered to everybody: whether the hub lives, and how it fares in numbers.
 OPEN_PATHS = frozenset({"/ping", "/health", "/healthz", "/readyz", "/metrics"})
 
-# All that a collector's token opens; `records` looks at the kinds itself.
-_COLLECTOR_CALLS = frozenset({("POST", "/api/v2/write"), ("POST", "/api/v1/records")})
+# All that a collector's token opens; `records` looks at the kinds itself. A node that has lost its
+# own memory asks what it had.
+_COLLECTOR_CALLS = frozenset(
+    {
+        ("POST", "/api/v2/write"),
+        ("POST", "/api/v1/records"),
+        ("GET", "/api/v1/inventory"),
+    }
+)
 
 
 class Scope(Enum):
@@ -115,7 +122,9 @@ class Gate:
                 await answer(scope, receive, send)
                 return
             if found is Scope.COLLECTOR and call not in _COLLECTOR_CALLS:
-                answer = failure(403, "a collector's token may only write")
+                answer = failure(
+                    403, "a collector's token may only write, and ask for one inventory"
+                )
                 await answer(scope, receive, send)
                 return
             scope.setdefault("state", {})["token"] = found

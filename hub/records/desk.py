@@ -14,7 +14,7 @@ from gpuvigil.clock import Clock, from_text, to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import LONGEST_WAIT_SECONDS
-from gpuvigil.model import COLLECTOR_KINDS, Record, RecordKind
+from gpuvigil.model import COLLECTOR_KINDS, Record, RecordKind, Subject
 
 from ..answers import Refused, body_of, json_of, question_of
 from ..changes import News
@@ -44,6 +44,7 @@ class Desk:
         return [
             Route("/api/v1/records", self.write, methods=["POST"]),
             Route("/api/v1/records", self.find, methods=["GET"]),
+            Route("/api/v1/inventory", self.inventory, methods=["GET"]),
             Route("/api/v1/changes", self.changes, methods=["GET"]),
             Route("/api/v1/claim", self.claim, methods=["POST"]),
             Route("/api/v1/finish", self.finish, methods=["POST"]),
@@ -75,6 +76,15 @@ class Desk:
             wanted.append(record.c.state.in_(asked["states"].split(",")))
         limit = int(_number(asked.get("limit", "10000"), "limit", 1, _MOST_RECORDS))
         return await _asked(lambda: JSONResponse({"records": self._book.find(wanted, limit)}))
+
+    async def inventory(self, request: Request) -> Response:
+        """One node's own, named by its cluster and itself: all that a collector may read."""
+        asked = request.query_params
+        if not asked.get("cluster") or not asked.get("node"):
+            raise Refused(400, "cluster and node must be given")
+        node = Subject(cluster=asked["cluster"], node=asked["node"]).key
+        wanted = [record.c.kind == RecordKind.INVENTORY.value, record.c.id == node]
+        return await _asked(lambda: JSONResponse({"records": self._book.find(wanted, 1)}))
 
     async def changes(self, request: Request) -> Response:
         asked = request.query_params

@@ -57,6 +57,8 @@ class Receiver:
         self.behave: Behaviour = as_a_hub
         self.attempts: list[Request] = []
         self.accepted: list[Request] = []
+        self.inventory: dict[str, Any] | None = None  # what it knows of the node that asks
+        self.asked: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -75,6 +77,19 @@ class Receiver:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+    def tell(self, handler: BaseHTTPRequestHandler) -> None:
+        """Answer a node that asks for its inventory."""
+        self.asked.append(handler.path)
+        asked = Request(path=handler.path, headers={}, content=b"", at=time.monotonic())
+        content = json.dumps({"records": [self.inventory] if self.inventory else []}).encode()
+        if self.behave(asked) is None:
+            handler.close_connection = True
+            return
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
 
     def lines(self, measurement: str) -> list[Line]:
         """Every line that was accepted, in the order of arrival."""
@@ -105,6 +120,9 @@ class Receiver:
             protocol_version = "HTTP/1.1"
             # Without it a small answer waits for the sender's delayed acknowledgement.
             disable_nagle_algorithm = True
+
+            def do_GET(self) -> None:
+                receiver.tell(self)
 
             def do_POST(self) -> None:
                 content = self.rfile.read(int(self.headers["Content-Length"]))

@@ -38,9 +38,11 @@ def test_a_reader_is_replaced_when_it_or_all_its_calls_are_silent_for_too_long(
 class Kept:
     """A keeper whose clock only the test moves, and its real readers."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.clock = ManualClock(NOW)
-        settings = CollectorSettings(tick_seconds=0.1, reader_patience_seconds=30.0)
+        settings = CollectorSettings(
+            tick_seconds=0.1, reader_patience_seconds=30.0, spool_directory=directory
+        )
         self.inbox = Inbox()
         self.keeper = ReaderKeeper(settings, self.clock, self.inbox)
 
@@ -73,8 +75,8 @@ def _is_reader(pid: int) -> bool:
 
 
 @pytest.fixture
-def kept() -> Iterator[Kept]:
-    kept = Kept()
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    kept = Kept(tmp_path)
     yield kept
     kept.keeper.stop()
 

@@ -1,0 +1,150 @@
+"""A running agent's door for commands on its own machine: one JSON line in, one JSON line out.
+
+A Unix socket in the spool directory, which only the agent's user and root may enter.
+"""
+
+import json
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from gpuvigil.errors import GpuvigilError
+from gpuvigil.log import Log
+
+log = Log("collector")
+
+NAME = "agent.sock"
+_LONGEST_LINE = 4096
+_LINE_SECONDS = 5.0  # for whoever connects to say something
+_ANSWER_SECONDS = 10.0
+
+Request = Mapping[str, Any]
+Reply = Callable[[Mapping[str, Any]], None]
+
+
+class NoAgentError(GpuvigilError):
+    """No agent runs that could be told."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class NoPermissionError(GpuvigilError):
+    """The agent belongs to somebody else."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class Door:
+    """Takes requests until it is closed; `obey` is given each with the way to answer it."""
+
+    def __init__(self, directory: Path, obey: Callable[[Request, Reply], None]) -> None:
+        """OSError when the socket cannot be made. What an earlier agent left there is replaced."""
+        self._file = directory / NAME
+        self._obey = obey
+        with suppress(FileNotFoundError):
+            self._file.unlink()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with _short(directory) as path:
+                self._socket.bind(path)
+            self._file.chmod(0o600)
+            self._socket.listen(8)
+        except OSError:
+            self._socket.close()
+            raise
+        threading.Thread(target=self._run, name="door", daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more requests."""
+        with suppress(OSError):
+            self._file.unlink()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                guest, _ = self._socket.accept()
+            except OSError:
+                return
+            # Each in a thread of its own, so that one who says nothing keeps nobody waiting.
+            threading.Thread(target=self._serve, args=(guest,), name="guest", daemon=True).start()
+
+    def _serve(self, guest: socket.socket) -> None:
+        with guest, suppress(OSError):
+            guest.settimeout(_LINE_SECONDS)
+            guest.sendall(json.dumps(self._answer(guest)).encode() + b"\n")
+
+    def _answer(self, guest: socket.socket) -> Mapping[str, Any]:
+        try:
+            request = json.loads(_line(guest))
+        except ValueError:
+            request = None
+        if not isinstance(request, dict):
+            return {
+                "ok": False,
+                "error": 'a request is a JSON object on one line: {"do": "status"}',
+            }
+        answers: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
+        self._obey(request, answers.put)
+        try:
+            return answers.get(timeout=_ANSWER_SECONDS)
+        except queue.Empty:
+            return {"ok": False, "error": "the agent is busy; its log may say with what"}
+
+
+def ask(directory: Path, request: Request) -> dict[str, Any]:
+    """What the agent whose spool is in `directory` answers.
+
+    NoAgentError when none runs there, NoPermissionError when the caller may not enter, and
+    GpuvigilError when it refuses, or does not answer as agents do.
+    """
+    try:
+        with _short(directory) as path, socket.socket(socket.AF_UNIX) as agent:
+            agent.settimeout(_ANSWER_SECONDS + _LINE_SECONDS)
+            agent.connect(path)
+            agent.sendall(json.dumps(dict(request)).encode() + b"\n")
+            answer = json.loads(_line(agent))
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+        raise NoAgentError(
+            f"no agent runs with the spool directory {directory}; start one, or name its"
+            " configuration with --config"
+        ) from None
+    except PermissionError:
+        raise NoPermissionError(
+            f"the agent with the spool directory {directory} belongs to another user; run this as"
+            " that user or as root"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise GpuvigilError(f"the agent in {directory} gives no answer: {error}") from None
+    if isinstance(answer, dict) and answer.get("ok"):
+        return answer
+    said = answer.get("error") if isinstance(answer, dict) else None
+    raise GpuvigilError(str(said or f"the agent in {directory} answers otherwise than expected"))
+
+
+def _line(stream: socket.socket) -> bytes:
+    """One line of at most 4 KiB, without its end."""
+    found = b""
+    while b"\n" not in found and len(found) < _LONGEST_LINE:
+        more = stream.recv(_LONGEST_LINE)
+        if not more:
+            break
+        found += more
+    return found.partition(b"\n")[0]
+
+
+@contextmanager
+def _short(directory: Path) -> Iterator[str]:
+    """The socket's path in a form that fits: an address of the kernel has 108 bytes at most."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{NAME}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,98 @@
+"""Tells the agent that runs on this node: let the driver go for a while, take it back, forget a GPU.
+
+Exit codes: 0 done, 1 not done, 2 wrong usage or configuration, 3 no agent runs, 4 no permission.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from gpuvigil import command
+from gpuvigil.clock import from_text, moment
+from gpuvigil.config import load
+from gpuvigil.errors import GpuvigilError
+
+from .localsocket import ask
+from .maintenance import LONGEST_SECONDS
+
+_FORM = re.compile(r"(\d{1,6})(s|min|m|h)", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+_REATTACH = "gpuvigil collect --reattach"
+
+
+def seconds_of(text: str) -> float:
+    """`30s`, `10m` or `1h` in seconds, from 1 s to 24 h; ArgumentTypeError for anything else."""
+    match = _FORM.fullmatch(text)
+    seconds = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not 1 <= seconds <= LONGEST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time like 30s, 10m or 1h, at most 24h")
+    return float(seconds)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that speak to a running agent instead of starting one."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--release",
+        type=seconds_of,
+        metavar="TIME",
+        help="let the running agent close the driver for 30s, 10m or 1h, for a GPU reset, a driver"
+        " reload or a MIG switch; it takes the driver back by itself",
+    )
+    group.add_argument(
+        "--reattach", action="store_true", help="let the running agent read the driver again now"
+    )
+    group.add_argument(
+        "--forget", metavar="UUID", help="tell the running agent that this GPU was taken out"
+    )
+    group.add_argument("--status", action="store_true", help="say what the running agent does")
+
+
+def is_asked(chosen: argparse.Namespace) -> bool:
+    """Whether a running agent is spoken to."""
+    return bool(chosen.release or chosen.reattach or chosen.forget or chosen.status)
+
+
+def run(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
+    """Ask, and print one line; returns the exit code."""
+    try:
+        directory = load(chosen.config).collector.spool_directory
+        line = _line(chosen, ask(directory, _request(chosen)))
+    except GpuvigilError as error:
+        return command.fail(parser.prog, error)
+    sys.stdout.write(line + "\n")
+    return 0
+
+
+def _request(chosen: argparse.Namespace) -> dict[str, Any]:
+    if chosen.release:
+        return {"do": "release", "seconds": chosen.release}
+    if chosen.forget:
+        return {"do": "forget", "gpu": chosen.forget}
+    return {"do": "reattach" if chosen.reattach else "status"}
+
+
+def _line(chosen: argparse.Namespace, answer: Mapping[str, Any]) -> str:
+    """What the agent answered, for people."""
+    until = answer.get("released_until")
+    end = moment(from_text(until)) if until else ""
+    if chosen.release:
+        return (
+            f"released after {answer['took_seconds']:.2f} s: NVML is shut down, gpuvigil holds no"
+            f" /dev/nvidia*; it is read again at {end}, or earlier by `{_REATTACH}`"
+        )
+    if chosen.forget:
+        return f"{chosen.forget} is forgotten; this node has {answer['gpus']} GPUs"
+    if chosen.reattach:
+        return "the driver is read again" if answer["was_released"] else "nothing was released"
+    missing = answer.get("missing") or []
+    parts = [
+        f"{answer['cluster']}/{answer['node']}: driver {answer['driver']}",
+        f"{answer['gpus']} GPUs known",
+        f"missing: {', '.join(missing)}" if missing else "none missing",
+    ]
+    if end:
+        parts.append(f"released until {end}")
+    return "; ".join(parts)
