@@ -8,7 +8,7 @@ from datetime import datetime
 from gpuvigil import __version__
 from gpuvigil.model import Record
 
-from .spool import RECORDS_PATH, Body
+from .body import RECORDS_PATH, Body
 
 # The hub takes collectors' bodies without a bucket, so it may be renamed there alone.
 WRITE_PATH = "/api/v2/write?precision=ns"

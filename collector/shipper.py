@@ -8,7 +8,7 @@ others also drain the backlog.
 import json
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpuvigil.clock import Clock, to_text
@@ -16,7 +16,8 @@ from gpuvigil.errors import GpuvigilError, HubRefused, HubUnavailable
 from gpuvigil.hub import Answer, Hub
 from gpuvigil.log import Log
 
-from .spool import RECORDS_PATH, Body, Lane, Spool
+from .body import IDENTITY, RECORDS_PATH, Body
+from .spool import Lane, Spool
 
 log = Log("collector")
 
@@ -27,9 +28,10 @@ _TIMEOUT_SECONDS = 10.0
 _IDLE_SECONDS = 1.0  # how soon a thread that waits sees that it shall stop
 _STOP_SECONDS = 2.0  # for answers that are under way when the collector stops
 
-# The request itself is at fault: 400, 413 and 422 come again however often it is sent. Any other
-# refusal (a token that rotates, a bucket that is renamed, a proxy) may pass, so the body is kept.
-_FINAL = frozenset({400, 413, 422})
+# The request itself is at fault, and comes back however often it is sent, when the hub says so. Any
+# other refusal (a token that rotates, a bucket that is renamed, a proxy) may pass: the body is kept.
+_FINAL = frozenset({400, 422})
+_TOO_LARGE = 413  # whoever says so
 
 
 class Gate:
@@ -86,7 +88,7 @@ class Gate:
 class Shipper:
     """Ships one spool to one hub until it is told to stop; `token` is called for each request."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - most have a default
         self,
         spool: Spool,
         hub_url: str,
@@ -94,9 +96,14 @@ class Shipper:
         clock: Clock,
         *,
         connections: int = 4,
+        spread_seconds: float = 0.0,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """`connections` carry telemetry: about one body a second each, by the hub's commits.
+
+        Nothing is sent until a random part of `spread_seconds` has passed, so that a cluster whose
+        power comes back does not speak all at once.
 
         ConfigError when `hub_url` is not an address.
         """
@@ -106,6 +113,8 @@ class Shipper:
         self._token = token
         self._clock = clock
         self._connections = connections
+        self._timeout_seconds = timeout_seconds
+        self._pause_seconds = spread_seconds * chance()
         self._gates = {path: Gate(clock, chance) for path in ("records", "telemetry")}
         self._counting = threading.Lock()
         self._refused_lines = 0
@@ -144,7 +153,8 @@ class Shipper:
         self._spool.close()
 
     def _send_until(self, stop: threading.Event, name: str, lanes: tuple[Lane, ...]) -> None:
-        hub, gate = Hub(self._hub_url, self._token, _TIMEOUT_SECONDS), self._gates[name]
+        hub, gate = Hub(self._hub_url, self._token, self._timeout_seconds), self._gates[name]
+        self._clock.wait(stop, self._pause_seconds)
         while not stop.is_set():
             if not self._spool.wait(lanes, _IDLE_SECONDS) or not gate.enter():
                 continue
@@ -160,7 +170,9 @@ class Shipper:
         try:
             _check(body, self._send(hub, body))
         except HubRefused as refusal:
-            if refusal.status in _FINAL:
+            if refusal.status == _TOO_LARGE:
+                self._halve(body, refusal)
+            elif refusal.status in _FINAL and refusal.details:
                 self._give_up(body, refusal)
             else:
                 self._keep(gate, name, body, refusal)
@@ -179,7 +191,9 @@ class Shipper:
 
     def _keep(self, gate: Gate, name: str, body: Body, error: GpuvigilError) -> None:
         retry_after = error.retry_after_seconds if isinstance(error, HubUnavailable) else None
-        self._spool.again(body)
+        # A proxy may dislike just this one: it must not hold the others back.
+        odd = isinstance(error, HubRefused) and error.status in _FINAL
+        self._spool.again(body, last=odd)
         if gate.failed(retry_after):
             log.warning("hub takes nothing, bodies are kept", lane=name, why=str(error))
 
@@ -188,9 +202,7 @@ class Shipper:
         lines = body.content.split(b"\n")
         if body.path == RECORDS_PATH and refusal.status == 400 and len(lines) > 1:
             # All are kept or none: one bad record must not cost its neighbours.
-            for line in lines:
-                self._spool.put(replace(body, content=line))
-            self._spool.done(body)
+            self._split(body, lines)
         elif body.path != RECORDS_PATH and refusal.status == 400:
             # The good lines are committed.
             self._count_refused(refusal, len(lines))
@@ -198,6 +210,23 @@ class Shipper:
         else:
             self._spool.drop(body)
             log.error("hub refuses a body, it is dropped", why=str(refusal), status=refusal.status)
+
+    def _halve(self, body: Body, refusal: HubRefused) -> None:
+        """Somebody on the way takes only smaller bodies; a line cannot be made smaller."""
+        lines = body.content.split(b"\n")
+        if len(lines) == 1:
+            self._spool.drop(body)
+            log.error("hub refuses a line, it is dropped", why=str(refusal), status=refusal.status)
+            return
+        half = len(lines) // 2
+        self._split(body, [b"\n".join(lines[:half]), b"\n".join(lines[half:])])
+
+    def _split(self, body: Body, contents: Sequence[bytes]) -> None:
+        """Several bodies in place of one, each with an identity of its own; no moment without."""
+        headers = {name: text for name, text in body.headers.items() if name not in IDENTITY}
+        for content in contents:
+            self._spool.put(replace(body, content=content, headers=headers))
+        self._spool.done(body)
 
     def _count_refused(self, refusal: HubRefused, lines: int) -> None:
         named = refusal.details.get("lines")

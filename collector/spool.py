@@ -3,30 +3,29 @@
 Records are on disk before `put` returns. Telemetry is kept in memory until its first attempt has
 failed or a body `memory_seconds` younger arrives, so that a healthy node writes nothing to disk.
 A collector that is killed with -9 loses at most the telemetry of those seconds, and no record.
-
-One body is one file, written aside and renamed. Its checksum tells a file that a power cut tore.
 """
 
 import fcntl
-import json
 import os
 import threading
-import zlib
-from collections.abc import Collection, Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
 
-from gpuvigil.clock import EPOCH, from_text, to_text
+from gpuvigil.clock import EPOCH, to_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
+from .body import RECORDS_PATH, Body, bytes_on_disk, decode, encode, write
+from .shelf import Place, Shelf
+
 log = Log("collector")
 
-RECORDS_PATH = "/api/v1/records"
-_BLOCK_BYTES = 4096  # what a small file takes on most file systems
 _SUFFIX = ".body"
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Lane(str, Enum):
@@ -37,40 +36,29 @@ class Lane(str, Enum):
     BACKLOG = "backlog"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
-    """One request to the hub, as it will be sent; `at` is when its content was measured.
-
-    `headers` carry the `Gpuvigil-*` headers of the node it comes from. The spool adds
-    `Gpuvigil-Lane` and `Gpuvigil-Sequence`, which then stay the same in every attempt, and
-    `number`, the body's place in the spool.
-    """
-
-    path: str
-    headers: Mapping[str, str]
-    content: bytes
-    at: datetime
-    number: int = 0
-
-
 @dataclass(slots=True, kw_only=True)
 class _Item:
-    """A body's place: in memory (`body`), on disk (`file`), or both."""
+    """A body in memory (`body`), or one on disk (`stored_bytes`) that is taken; or both."""
 
     number: int
     lane: Lane
     at: datetime
     body: Body | None
-    file: Path | None = None
     stored_bytes: int = 0
     taken: bool = True
+
+    @property
+    def length(self) -> int:
+        """Bytes of memory that are its own."""
+        return 0 if self.body is None else len(self.body.content)
 
 
 class Spool:
     """A bounded queue of bodies in one directory, of one process; safe in any thread.
 
-    When `limit_bytes` on disk are reached the oldest telemetry is dropped and counted, and records
-    only when nothing else is left. A disk that is full costs bodies, counted, and never the process.
+    When `limit_bytes` on disk are reached, or a body waits for longer than `limit_seconds`, the
+    oldest telemetry is dropped and counted, and records only when nothing else is left. A disk that
+    is full costs bodies, counted, and never the process. No call takes longer because more waits.
     """
 
     def __init__(
@@ -78,16 +66,27 @@ class Spool:
         directory: Path,
         limit_bytes: int,
         *,
+        limit_seconds: float = 7 * 86_400.0,
         memory_bytes: int = 4 * 1024 * 1024,
         memory_seconds: float = 5.0,
     ) -> None:
         """Take up what an earlier process left; ConfigError when the directory cannot be used."""
         self._directory = directory
         self._limit_bytes = limit_bytes
+        self._limit = timedelta(seconds=limit_seconds)
         self._memory_bytes = memory_bytes
         self._memory = timedelta(seconds=memory_seconds)
         self._changed = threading.Condition()
-        self._items: dict[Lane, dict[int, _Item]] = {lane: {} for lane in Lane}
+        # What is in memory, taken or set aside; all else is a number on a shelf and a file.
+        self._items: dict[Lane, OrderedDict[int, _Item]] = {lane: OrderedDict() for lane in Lane}
+        self._shelves = {Lane.RECORDS: Shelf(), Lane.BACKLOG: Shelf()}
+        self._aside: dict[Lane, OrderedDict[int, _Item]] = {
+            lane: OrderedDict() for lane in self._shelves
+        }
+        self._loose: dict[bool, OrderedDict[int, _Item]] = {
+            is_record: OrderedDict() for is_record in (False, True)
+        }
+        self._loose_bytes = 0
         self._sequences: dict[tuple[str | None, ...], int] = {}
         self._number = 0
         self._bytes = 0
@@ -106,13 +105,16 @@ class Spool:
 
     @property
     def dropped(self) -> int:
-        """Bodies given up since the start: no room, a file that was torn, or the hub's refusal."""
+        """Bodies given up since the start: no room, too old, a torn file, or the hub's refusal."""
         return self._dropped
 
     def oldest_seconds(self, now: datetime) -> float:
         """Age of the oldest body that waits; 0 when none does."""
         with self._changed:
-            oldest = [item.at for queue in self._items.values() for item in queue.values()]
+            queues = (*self._items.values(), *self._aside.values())
+            oldest = [item.at for queue in queues for item in queue.values()]
+            places = (shelf.first for shelf in self._shelves.values())
+            oldest += [_time(place.microseconds) for place in places if place is not None]
         return max((now - min(oldest)).total_seconds(), 0.0) if oldest else 0.0
 
     def put(self, body: Body) -> None:
@@ -122,16 +124,14 @@ class Spool:
             self._number += 1
             item = _Item(number=self._number, lane=lane, at=body.at, body=body)
             self._items[lane][item.number] = item
+            self._loose[lane is Lane.RECORDS][item.number] = item
+            self._loose_bytes += item.length
         if lane is Lane.RECORDS:
             self._store(item)
-        with self._changed:
-            item.taken = False
-            overdue = self._overdue(body.at)
-            self._changed.notify_all()
-        for each in overdue:
-            if not self._spill(each):
-                break
-        self._make_room()
+        self._move(item, lane)
+        while (overdue := self._overdue(body.at)) is not None and self._spill(overdue):
+            pass
+        self._make_room(body.at)
 
     def next(self, lanes: Collection[Lane]) -> Body | None:
         """The first body of the first of `lanes` that has one, taken until `done` or `again`."""
@@ -164,47 +164,72 @@ class Spool:
         """The hub will never take the body: forget it, and count it."""
         self._settle(body, counted=True)
 
-    def again(self, body: Body) -> None:
-        """The attempt failed: the body goes to disk and waits for its next one."""
+    def again(self, body: Body, *, last: bool = False) -> None:
+        """The attempt failed: the body goes to disk and waits for its next one, in its place.
+
+        `last` lets all others of its lane go first, since it may be the body that is at fault.
+        """
         item = self._find(body.number)
         if item is None:
             return
         self._store(item)
-        lane = Lane.RECORDS if item.lane is Lane.RECORDS else Lane.BACKLOG
-        self._move(item, lane)
-        self._make_room()
+        self._move(item, _resting(item.lane), last=last)
+        self._make_room(body.at)
 
     def close(self) -> None:
         """Write to disk whatever is still in memory, and let another process use the directory."""
         with self._changed:
-            waiting = [item for queue in self._items.values() for item in queue.values()]
-        for item in waiting:
-            if item.file is None:
-                self._identify(item, Lane.BACKLOG)
-                self._store(item)
+            loose = [item for queue in self._loose.values() for item in queue.values()]
+        for item in loose:
+            self._identify(item, Lane.BACKLOG)
+            self._store(item)
         os.close(self._lock)
 
     def _has(self, lanes: Collection[Lane]) -> bool:
+        for lane in self._shelves.keys() & set(lanes):
+            if self._shelves[lane].first is not None or self._aside[lane]:
+                return True
         return any(not item.taken for lane in lanes for item in self._items[lane].values())
 
     def _take(self, lane: Lane) -> _Item | None:
+        """The lane's oldest body that nobody has; one that was set aside when there is no other."""
         with self._changed:
-            for item in self._items[lane].values():
-                if not item.taken:
-                    item.taken = True
-                    return item
-        return None
+            queue = self._items[lane]
+            item = next((item for item in queue.values() if not item.taken), None)
+            place = self._shelves[lane].first if lane in self._shelves else None
+            if place is not None and (item is None or place.number < item.number):
+                return self._unshelve(lane)
+            if item is None and self._aside.get(lane):
+                _, item = self._aside[lane].popitem(last=False)
+                queue[item.number] = item
+            if item is not None:
+                item.taken = True
+            return item
+
+    def _unshelve(self, lane: Lane) -> _Item:
+        """The first body of a shelf, now taken."""
+        place = self._shelves[lane].pop()
+        item = _Item(
+            number=place.number,
+            lane=lane,
+            at=_time(place.microseconds),
+            body=None,
+            stored_bytes=place.bytes,
+        )
+        self._items[lane][item.number] = item
+        return item
 
     def _load(self, item: _Item) -> Body | None:
         """The item's body with its identity; None when its file is not what was written."""
         if item.body is not None:
             return self._identify(item, item.lane)
+        file = self._file(item)
         try:
-            body = _decode(item.file.read_bytes()) if item.file else None
+            body = decode(file.read_bytes())
         except (OSError, ValueError) as error:
-            log.warning("body cannot be read from the spool", file=str(item.file), why=str(error))
+            log.warning("body cannot be read from the spool", file=str(file), why=str(error))
             return None
-        return body and replace(body, number=item.number)
+        return replace(body, number=item.number)
 
     def _identify(self, item: _Item, lane: Lane) -> Body:
         """Give the item's body lane and sequence, unless it has them."""
@@ -223,20 +248,20 @@ class Spool:
         item.body = replace(item.body, headers=headers, number=item.number)
         return item.body
 
-    def _overdue(self, now: datetime) -> list[_Item]:
-        """Items that have been in memory only for too long, or are too many, oldest first."""
-        room = self._memory_bytes
-        overdue = []
-        for item in reversed(self._in_memory()):
-            room -= _length(item)
-            if room < 0 or now - item.at >= self._memory:
-                overdue.append(item)
-        return overdue[::-1]
+    def _overdue(self, now: datetime) -> _Item | None:
+        """The oldest item that is in memory only, when that is for too long or they are too many.
 
-    def _in_memory(self) -> list[_Item]:
-        """Items without a file, the oldest of each lane first."""
-        lanes = (Lane.BACKLOG, Lane.LIVE, Lane.RECORDS)
-        return [i for lane in lanes for i in self._items[lane].values() if i.file is None]
+        Records are there only while the disk takes nothing: they are tried first.
+        """
+        with self._changed:
+            for queue in (self._loose[True], self._loose[False]):
+                item = next(iter(queue.values()), None)
+                if item is None:
+                    continue
+                crowded = self._loose_bytes > self._memory_bytes
+                if item.lane is Lane.RECORDS or crowded or now - item.at >= self._memory:
+                    return item
+        return None
 
     def _spill(self, item: _Item) -> bool:
         """Move an item from memory to disk; one that is being sent keeps its place.
@@ -249,33 +274,35 @@ class Spool:
             return self._store(item)
         self._identify(item, Lane.BACKLOG)
         stored = self._store(item)
-        self._move(item, Lane.RECORDS if item.lane is Lane.RECORDS else Lane.BACKLOG)
+        self._move(item, _resting(item.lane))
         return stored
 
-    def _move(self, item: _Item, lane: Lane) -> None:
+    def _move(self, item: _Item, lane: Lane, *, last: bool = False) -> None:
         """Put an item that was taken back into a queue, for others to take."""
         with self._changed:
             if self._items[item.lane].pop(item.number, None) is None:
                 return
-            item.lane = lane
-            item.taken = False
-            if item.file is not None:
+            item.lane, item.taken = lane, False
+            if item.stored_bytes == 0 or lane not in self._shelves:
+                self._items[lane][item.number] = item
+            elif last:
                 item.body = None
-            self._items[lane][item.number] = item
+                self._aside[lane][item.number] = item
+            else:
+                self._shelves[lane].add(
+                    Place(item.number, (item.at - EPOCH) // _MICROSECOND, item.stored_bytes)
+                )
             self._changed.notify_all()
 
     def _store(self, item: _Item) -> bool:
         """Write the item's body to disk, once; false when the disk does not take it."""
         with self._writing:
-            return item.body is None or item.file is not None or self._write_down(item, item.body)
+            return item.body is None or item.stored_bytes > 0 or self._write_down(item, item.body)
 
     def _write_down(self, item: _Item, body: Body) -> bool:
-        content = _encode(body)
-        age = (item.at - EPOCH) // timedelta(microseconds=1)
-        lane = Lane.RECORDS if item.lane is Lane.RECORDS else Lane.BACKLOG
-        file = self._directory / f"{item.number:012d}-{age}-{lane.value}{_SUFFIX}"
+        content = encode(body)
         try:
-            _write(file, content, durable=item.lane is Lane.RECORDS)
+            write(self._file(item), content, durable=item.lane is Lane.RECORDS)
         except OSError as error:
             if not self._disk_fails:
                 log.warning(
@@ -283,36 +310,59 @@ class Spool:
                 )
             self._disk_fails = True
             return False
+        if self._disk_fails:
+            log.info("spool can be written again", directory=str(self._directory))
         self._disk_fails = False
         with self._changed:
-            item.file = file
-            item.stored_bytes = _on_disk(len(content))
+            self._tie(item)
+            item.stored_bytes = bytes_on_disk(len(content))
             self._bytes += item.stored_bytes
             gone = item.number not in self._items[item.lane]
         if gone:  # the hub took it meanwhile
             self._forget_file(item)
         return True
 
-    def _make_room(self) -> None:
+    def _tie(self, item: _Item) -> None:
+        """The item is not in memory alone any more, or not at all."""
+        if self._loose[item.lane is Lane.RECORDS].pop(item.number, None) is not None:
+            self._loose_bytes -= item.length
+
+    def _file(self, item: _Item) -> Path:
+        age = (item.at - EPOCH) // _MICROSECOND
+        return self._directory / f"{item.number:012d}-{age}-{_resting(item.lane).value}{_SUFFIX}"
+
+    def _make_room(self, now: datetime) -> None:
         """Drop the oldest until disk and memory are within their limits; told once an outage."""
-        while (oldest := self._surplus()) is not None:
+        while (oldest := self._surplus(now)) is not None:
             if not self._full:
-                log.warning("spool is full, oldest bodies are dropped", since=to_text(oldest.at))
+                why = "spool is full or has bodies that are too old, the oldest are dropped"
+                log.warning(why, since=to_text(oldest.at))
             self._full = True
             self._remove(oldest, counted=True)
 
-    def _surplus(self) -> _Item | None:
+    def _surplus(self, now: datetime) -> _Item | None:
         """The body to drop next, now taken: telemetry first, records when nothing else is left."""
         with self._changed:
-            on_disk = self._bytes > self._limit_bytes
-            if not on_disk and sum(map(_length, self._in_memory())) <= self._memory_bytes:
-                return None
-            for lane in (Lane.BACKLOG, Lane.LIVE, Lane.RECORDS):
-                for item in self._items[lane].values():
-                    if not item.taken and (item.file is not None) == on_disk:
-                        item.taken = True
-                        return item
+            old = (now - self._limit - EPOCH) // _MICROSECOND
+            for lane, shelf in self._shelves.items():
+                if shelf.first is not None and shelf.first.microseconds < old:
+                    return self._unshelve(lane)
+            surplus = self._surplus_on_disk() if self._bytes > self._limit_bytes else None
+            if surplus is None and self._loose_bytes > self._memory_bytes:
+                surplus = next((i for i in self._loose_in_order() if not i.taken), None)
+            if surplus is not None:
+                surplus.taken = True
+            return surplus
+
+    def _surplus_on_disk(self) -> _Item | None:
+        for lane in (Lane.BACKLOG, Lane.RECORDS):
+            if self._shelves[lane].first is not None or self._aside[lane]:
+                return self._take(lane)
         return None
+
+    def _loose_in_order(self) -> Iterable[_Item]:
+        for is_record in (False, True):
+            yield from self._loose[is_record].values()
 
     def _settle(self, body: Body, *, counted: bool) -> None:
         item = self._find(body.number)
@@ -328,19 +378,20 @@ class Spool:
         with self._changed:
             if self._items[item.lane].pop(item.number, None) is None:
                 return
+            self._tie(item)
             self._dropped += counted
         self._forget_file(item)
 
     def _forget_file(self, item: _Item) -> None:
         with self._changed:
-            file, item.file = item.file, None
-            if file is None:
+            stored, item.stored_bytes = item.stored_bytes, 0
+            if stored == 0:
                 return
-            self._bytes -= item.stored_bytes
-        file.unlink(missing_ok=True)
+            self._bytes -= stored
+        self._file(item).unlink(missing_ok=True)
 
     def _recover(self) -> None:
-        """Queue every body that lies in the directory, oldest first; sweep drafts away."""
+        """Shelve every body that lies in the directory, oldest first; sweep drafts away."""
         for entry in sorted(os.scandir(self._directory), key=lambda e: e.name):
             if entry.name.endswith(".draft"):
                 os.unlink(entry.path)
@@ -348,22 +399,24 @@ class Spool:
                 continue
             try:
                 number, microseconds, lane = entry.name.removesuffix(_SUFFIX).split("-")
-                item = _Item(
-                    number=int(number),
-                    lane=Lane(lane),
-                    at=EPOCH + timedelta(microseconds=int(microseconds)),
-                    body=None,
-                    file=Path(entry.path),
-                    stored_bytes=_on_disk(entry.stat().st_size),
-                    taken=False,
-                )
-            except (ValueError, OverflowError):
+                place = Place(int(number), int(microseconds), bytes_on_disk(entry.stat().st_size))
+                _time(place.microseconds)
+                self._shelves[Lane(lane)].add(place)
+            except (ValueError, OverflowError, KeyError):
                 log.warning("file in the spool is not ours", file=entry.path)
                 continue
-            self._items[item.lane][item.number] = item
-            self._bytes += item.stored_bytes
-            self._number = max(self._number, item.number)
-        self._make_room()
+            self._bytes += place.bytes
+            self._number = max(self._number, place.number)
+        self._make_room(EPOCH)  # of bytes: how old is too old is known with the first body
+
+
+def _resting(lane: Lane) -> Lane:
+    """Where a body of this lane waits that is on disk."""
+    return Lane.RECORDS if lane is Lane.RECORDS else Lane.BACKLOG
+
+
+def _time(microseconds: int) -> datetime:
+    return EPOCH + timedelta(microseconds=microseconds)
 
 
 def _lock(directory: Path) -> int:
@@ -385,58 +438,3 @@ def _lock(directory: Path) -> int:
             " stop it or set collector.spool_directory"
         ) from None
     return descriptor
-
-
-def _length(item: _Item) -> int:
-    return 0 if item.body is None else len(item.body.content)
-
-
-def _on_disk(size: int) -> int:
-    return -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
-
-
-def _write(file: Path, content: bytes, *, durable: bool) -> None:
-    """Write a whole file or none; `durable` survives a power cut, too."""
-    draft = file.with_suffix(".draft")
-    try:
-        with draft.open("wb") as stream:
-            stream.write(content)
-            if durable:
-                stream.flush()
-                os.fsync(stream.fileno())
-        draft.replace(file)
-        if durable:
-            _sync_directory(file.parent)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _encode(body: Body) -> bytes:
-    """One line of checksum, one of JSON, and the content compressed."""
-    head = {"path": body.path, "headers": dict(body.headers), "at": to_text(body.at)}
-    rest = json.dumps(head).encode() + b"\n" + zlib.compress(body.content, 1)
-    return b"%08x\n" % zlib.crc32(rest) + rest
-
-
-def _decode(content: bytes) -> Body:
-    """The body that `_encode` wrote; ValueError when a byte is missing or wrong."""
-    checksum, _, rest = content.partition(b"\n")
-    if checksum != b"%08x" % zlib.crc32(rest):
-        raise ValueError("checksum does not match")
-    head, _, compressed = rest.partition(b"\n")
-    values = json.loads(head)
-    return Body(
-        path=values["path"],
-        headers=values["headers"],
-        content=zlib.decompress(compressed),
-        at=from_text(values["at"]),
-    )

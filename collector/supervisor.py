@@ -24,6 +24,7 @@ from .spool import Spool
 log = Log("collector")
 
 _DRAIN_SECONDS = 5.0
+_SPREAD = 0.5  # of a tick: within this time after their start, nodes begin to send
 
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
@@ -32,8 +33,14 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     token = secret_source(
         config.hub.collector_token_file, "hub.collector_token_file", "collector token"
     )
-    spool = Spool(settings.spool_directory, settings.spool_bytes)
-    shipper = Shipper(spool, config.hub.url, token, clock)
+    spool = Spool(
+        settings.spool_directory,
+        settings.spool_bytes,
+        limit_seconds=settings.spool_hours * 3600,
+    )
+    shipper = Shipper(
+        spool, config.hub.url, token, clock, spread_seconds=settings.tick_seconds * _SPREAD
+    )
     node = settings.node or socket.gethostname()
     sender = Sender(cluster=settings.cluster, node=node, boot=os.urandom(8).hex())
     agent = Agent(settings, sender, spool, clock)

@@ -86,6 +86,9 @@ class CollectorSettings:
     spool_bytes: int = _setting(
         256 * 1024 * 1024, "most bytes that may wait; the oldest are dropped and counted"
     )
+    spool_hours: float = _setting(
+        168.0, "what has waited for longer is dropped and counted, as telemetry that no page shows"
+    )
     metrics_listen: str = _setting("127.0.0.1", "address of /metrics")
     metrics_port: int = _setting(9431, "port of /metrics; 0 takes a free one, -1 serves none")
 

@@ -14,8 +14,8 @@ from gpuvigil.clock import from_text, to_text
 from gpuvigil.config import SimulatorSettings
 from gpuvigil.model import Allocation, Inventory, Record
 
+from ..body import Body
 from ..envelope import Sender
-from ..spool import Body
 from .cluster import DRIVER, Cluster, Node, allocations, build
 from .faults import InjectedFault
 from .sensors import Moment, NodeSensors, events

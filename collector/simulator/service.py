@@ -13,8 +13,9 @@ from gpuvigil.config import Config, secret_source
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
+from ..body import Body
 from ..shipper import Shipper
-from ..spool import Body, Spool
+from ..spool import Spool
 from .cluster import build
 from .faults import FaultsFile, InjectedFault
 from .player import Player, Story

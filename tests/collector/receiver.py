@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +38,9 @@ class Reply:
     body: bytes = b""
     headers: Mapping[str, str] | None = None
 
+
+# The connection is reset, as by a hub that dies.
+RESET = Reply(status=-1)
 
 Behaviour = Callable[[Request], Reply | None]
 
@@ -137,6 +142,11 @@ class Receiver:
                 receiver.attempts.append(request)
                 reply = receiver.behave(request)
                 if reply is None:
+                    self.close_connection = True
+                    return
+                if reply is RESET:
+                    linger = struct.pack("ii", 1, 0)
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                     self.close_connection = True
                     return
                 if reply.status in {200, 204} and reply == as_a_hub(request):

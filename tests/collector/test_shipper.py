@@ -9,27 +9,38 @@ from pathlib import Path
 
 import pytest
 
+from collector.body import Body
 from collector.envelope import Sender
 from collector.shipper import Gate, Shipper
-from collector.spool import Body, Spool
+from collector.spool import Spool
 from gpuvigil.clock import ManualClock, SystemClock, from_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.model import Event, EventKind, RecordKind, Subject
-from tests.collector.receiver import Receiver, Reply, Request, as_a_hub, refusing
+from tests.collector.receiver import RESET, Receiver, Reply, Request, as_a_hub, refusing
 from tests.polling import wait_until
 from tests.servers import HubProcess
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 SENDER = Sender(cluster="c", node="n1", boot="b1")
 NODE = Subject(cluster="c", node="n1")
+HOUR = timedelta(hours=1)
 MIB = 1024 * 1024
 
 
 class Shipping:
     """A spool with a shipper in its thread; a context manager."""
 
-    def __init__(self, directory: Path, url: str, connections: int = 4) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        url: str,
+        connections: int = 4,
+        *,
+        spread_seconds: float = 0.0,
+        timeout_seconds: float = 10.0,
+        chance: float = 0.0,
+    ) -> None:
         self.spool = Spool(directory, MIB)
         self.token = "first"
         self.shipper = Shipper(
@@ -38,7 +49,9 @@ class Shipping:
             lambda: self.token,
             SystemClock(),
             connections=connections,
-            chance=lambda: 0.0,
+            spread_seconds=spread_seconds,
+            timeout_seconds=timeout_seconds,
+            chance=lambda: chance,
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.shipper.run, args=(self._stop,))
@@ -113,6 +126,11 @@ def test_an_event_does_not_wait_for_telemetry_that_waits_for_its_commit(
     wait_until("all telemetry", lambda: len(contents(receiver.accepted)) == 8)
 
 
+def proxy(status: int, page: bytes) -> Callable[[Request], Reply]:
+    """Somebody between node and hub who answers people."""
+    return lambda _: Reply(status=status, body=page, headers={"Content-Type": "text/html"})
+
+
 @pytest.mark.parametrize(
     "behave",
     [
@@ -125,8 +143,24 @@ def test_an_event_does_not_wait_for_telemetry_that_waits_for_its_commit(
         lambda _: Reply(status=200, body=b"<html>please sign in</html>"),
         lambda _: Reply(status=302, headers={"Location": "http://127.0.0.1:1/"}),
         lambda _: None,
+        lambda _: RESET,
+        proxy(502, b"<html><h1>502 Bad Gateway</h1></html>"),
+        proxy(400, b"<html>The plain HTTP request was sent to HTTPS port</html>"),
     ],
-    ids=["401", "403", "404", "429", "500", "503", "html", "redirect", "nothing"],
+    ids=[
+        "401",
+        "403",
+        "404",
+        "429",
+        "500",
+        "503",
+        "html",
+        "redirect",
+        "nothing",
+        "reset",
+        "html-502",
+        "html-400",
+    ],
 )
 def test_nothing_is_lost_while_the_hub_takes_nothing(
     shipping: Shipping, receiver: Receiver, behave: Callable[[Request], Reply | None]
@@ -203,11 +237,95 @@ def test_a_body_too_large_is_dropped_and_counted(
     wait_until("the next body", lambda: contents(receiver.accepted) == [b"x a=2"])
 
 
+def test_bodies_are_made_smaller_for_somebody_who_takes_only_small_ones(
+    shipping: Shipping, receiver: Receiver
+) -> None:
+    lines = [f"x a={number}" for number in range(20)]
+    receiver.behave = lambda request: (
+        proxy(413, b"<html>413 Request Entity Too Large</html>")(request)
+        if len(request.content) > 30
+        else as_a_hub(request)
+    )
+    long = "y a=" + "1" * 40
+    shipping.spool.put(SENDER.telemetry([*lines, long], NOW))
+    wait_until("all but one", lambda: len(receiver.lines("x")) == 20)
+    wait_until("the line that nobody takes", lambda: shipping.spool.dropped == 1)
+    wait_until("an empty spool", lambda: shipping.spool.oldest_seconds(NOW + HOUR) == 0.0)
+    identities = [request.identity for request in receiver.attempts]
+    assert len(set(identities)) == len(identities)
+
+
+def test_a_body_that_only_a_proxy_dislikes_does_not_hold_the_others_back(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    receiver.behave = lambda request: (
+        proxy(400, b"<html>blocked</html>")(request)
+        if request.content == b"x a=1"
+        else as_a_hub(request)
+    )
+    with Shipping(tmp_path / "spool", receiver.url, connections=1) as shipping:
+        for number in range(1, 5):
+            shipping.spool.put(telemetry(number, 10.0 * number))
+        wait_until("the others", lambda: len(receiver.accepted) == 3)
+        receiver.behave = as_a_hub
+        wait_until("this one", lambda: len(receiver.accepted) == 4)
+        assert shipping.spool.dropped == 0
+
+
+def test_a_slow_hub_is_given_up_on_and_the_body_keeps_its_name(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    answer = threading.Event()
+
+    def slow(request: Request) -> Reply:
+        answer.wait(10)
+        return as_a_hub(request)
+
+    receiver.behave = slow
+    with Shipping(tmp_path / "spool", receiver.url, timeout_seconds=0.2) as shipping:
+        shipping.spool.put(telemetry(1))
+        wait_until("a second attempt", lambda: len(receiver.attempts) > 1)
+        answer.set()
+        wait_until("an empty spool", lambda: shipping.spool.oldest_seconds(NOW + HOUR) == 0.0)
+    assert {request.identity for request in receiver.attempts} == {("n1", "b1", "live", "1")}
+
+
+def test_the_hub_says_when_to_come_back(shipping: Shipping, receiver: Receiver) -> None:
+    receiver.behave = lambda request: (
+        refusing(429, "queue is full", Retry_After="1")(request)
+        if len(receiver.attempts) == 1
+        else as_a_hub(request)
+    )
+    shipping.spool.put(telemetry(1))
+    wait_until("the body", lambda: receiver.accepted)
+    first, second = receiver.attempts
+    assert second.at - first.at >= 1.0
+
+
+def test_nodes_that_start_together_do_not_speak_together(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    began = time.monotonic()
+    with Shipping(tmp_path / "spool", receiver.url, spread_seconds=1.0, chance=0.5) as shipping:
+        shipping.spool.put(telemetry(1))
+        wait_until("the body", lambda: receiver.accepted)
+    assert receiver.attempts[0].at - began >= 0.5
+
+
+def test_a_node_that_stops_before_it_spoke_keeps_what_it_has(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    with Shipping(tmp_path / "spool", receiver.url, spread_seconds=60.0, chance=1.0) as shipping:
+        shipping.spool.put(telemetry(1))
+    assert len(list((tmp_path / "spool").glob("*.body"))) == 1
+    assert not receiver.attempts
+
+
 def test_one_bad_record_does_not_cost_its_neighbours(
     shipping: Shipping, receiver: Receiver
 ) -> None:
     receiver.behave = lambda request: (
-        Reply(status=400) if b'"xid 13"' in request.content else as_a_hub(request)
+        refusing(400)(request) if b'"xid 13"' in request.content else as_a_hub(request)
     )
     shipping.spool.put(events(79, 13, 48))
     wait_until("the good ones", lambda: len(receiver.records("event")) == 2)
@@ -289,8 +407,14 @@ def test_the_real_hub_takes_everything_once_also_when_killed_in_the_middle(tmp_p
             wait_until("the event", lambda: client.records(RecordKind.EVENT))
             wait_until("an empty spool", lambda: shipping.spool.oldest_seconds(NOW) == 0.0)
             wait_until("all rows", lambda: client.status()["store"]["rows"] == 20)
-        assert shipping.shipper.refused_lines == 0
+            bad = SENDER.telemetry([ROW % 21, "no line protocol", ROW % 22], NOW)
+            shipping.spool.put(bad)
+            wait_until("the good lines", lambda: client.status()["store"]["rows"] == 22)
+        assert shipping.shipper.refused_lines == 1
         assert shipping.spool.dropped == 0
+
+
+ROW = f"node,cluster=c,node=n1 load_average=0.5 {int(NOW.timestamp())}%09d"
 
 
 def _row(number: int) -> Body:

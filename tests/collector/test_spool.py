@@ -1,9 +1,12 @@
 """The spool: nothing lost that was to be kept, bounded, whole after kill -9 and torn files."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -13,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.body import Body
 from collector.envelope import Sender
-from collector.spool import Body, Lane, Spool
+from collector.shelf import Place, Shelf
+from collector.spool import Lane, Spool
 from gpuvigil.errors import ConfigError
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
@@ -171,7 +176,9 @@ def test_a_torn_or_changed_file_is_counted_and_never_sent(
     assert not list(directory.glob("*.draft"))
 
 
-OPERATIONS = st.lists(st.sampled_from(["put", "record", "send", "fail", "refuse", "restart"]))
+OPERATIONS = st.lists(
+    st.sampled_from(["put", "record", "send", "fail", "set aside", "refuse", "restart"])
+)
 
 
 class Owner:
@@ -192,8 +199,11 @@ class Owner:
         elif operation == "restart":
             self.spool.close()
             self.spool = Spool(self.directory, MIB, memory_seconds=3)
-        elif (taken := self.spool.next(ALL)) is not None and operation == "fail":
-            self.spool.again(taken)
+        elif (taken := self.spool.next(ALL)) is not None and operation in {
+            "fail",
+            "set aside",
+        }:
+            self.spool.again(taken, last=operation == "set aside")
         elif taken is not None:
             self.gone.append(taken)
             (self.spool.done if operation == "send" else self.spool.drop)(taken)
@@ -248,6 +258,117 @@ def test_what_was_put_on_disk_survives_kill_9(tmp_path: Path) -> None:
     found = [body.content for body in drain(Spool(tmp_path, 1 << 30))]
     assert found[: last + 1] == [b"x a=%d" % number for number in range(last + 1)]
     assert len(found) <= last + 2
+
+
+def test_what_waits_for_too_long_is_dropped_and_counted(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, MIB, limit_seconds=60, memory_bytes=0)
+    spool.put(SENDER.records([], NOW))
+    for number in range(4):
+        spool.put(telemetry(f"x a={number}", 30.0 * number))
+    assert spool.dropped == 2  # the record and the first
+    assert [body.content for body in drain(spool)] == [b"x a=1", b"x a=2", b"x a=3"]
+
+
+def test_a_body_waits_in_its_place_for_its_next_attempt(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, MIB, memory_bytes=0)
+    for number in range(3):
+        spool.put(telemetry(f"x a={number}", number))
+    first = spool.next(ALL)
+    assert first is not None
+    spool.again(first)
+    assert [body.content for body in drain(spool)] == [b"x a=0", b"x a=1", b"x a=2"]
+
+
+def test_a_body_that_may_be_at_fault_lets_the_others_go_first(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 3 * 4096, memory_bytes=0)
+    for number in range(3):
+        spool.put(telemetry(f"x a={number}", number))
+    first = spool.next(ALL)
+    assert first is not None
+    spool.again(first, last=True)
+    assert spool.oldest_seconds(NOW + timedelta(seconds=5)) == 5.0
+    assert [body.content for body in drain(spool)] == [b"x a=1", b"x a=2", b"x a=0"]
+
+
+def test_a_long_outage_costs_neither_time_nor_memory(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1 << 30, memory_bytes=0)
+    tracemalloc.start()
+    took, memory = [], []
+    for number in range(6000):
+        start = time.perf_counter()
+        spool.put(telemetry(f"x a={number}", number))
+        took.append(time.perf_counter() - start)
+        if number in {1000, 5999}:
+            memory.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    # A walk over what waits would take 30 times as long at the end as at the start.
+    assert min(took[-200:]) < 5 * min(took[:200])
+    assert memory[1] - memory[0] < 5000 * 60
+    assert len(list(drain(spool))) == 6000
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 40) | st.none(), max_size=80))
+def test_the_lowest_number_is_always_first(steps: list[int | None]) -> None:
+    shelf, kept = Shelf(), list[Place]()
+    for number in steps:
+        if number is None and kept:
+            assert shelf.pop() == kept.pop(0)
+        elif number is not None:
+            place = Place(number, -number, 4096)
+            shelf.add(place)
+            kept = sorted([*kept, place])
+        assert shelf.first == (kept[0] if kept else None)
+        assert len(shelf) == len(kept)
+
+
+FULL_DISK = """
+import json, os, resource, sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from collector.envelope import Sender
+from collector.spool import Lane, Spool
+directory, limit = Path(sys.argv[1]), int(sys.argv[2])
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+spool = Spool(directory, 1 << 30, memory_bytes=100_000, memory_seconds=0)
+sender = Sender(cluster="c", node="n", boot="b")
+now = datetime.now(timezone.utc)
+for number in range(200):
+    line = f"x a={number},b=\\"{os.urandom(4000).hex()}\\""
+    spool.put(sender.telemetry([line], now + timedelta(seconds=number)))
+full = spool.dropped
+spool.put(sender.records([], now))
+found = []
+while (body := spool.next(tuple(Lane))) is not None:
+    found.append(body.content[4:8].split(b",")[0].decode() or "record")
+    spool.done(body)
+spool.put(sender.records([], now))
+print(json.dumps({"full": full, "dropped": spool.dropped, "found": found, "bytes": spool.bytes}))
+"""
+
+
+def test_a_full_disk_costs_the_oldest_bodies_and_not_the_process(tmp_path: Path) -> None:
+    """On a file system of 400 KiB where one may be mounted, else with files of no size."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=400k tmpfs {disk} 2>/dev/null"
+    may_mount = subprocess.run(["unshare", "-rm", "sh", "-c", mount], check=False).returncode == 0
+    python = [sys.executable, "-c", FULL_DISK, str(disk / "spool")]
+    command = (
+        ["unshare", "-rm", "sh", "-c", f'{mount} && exec "$@"', "sh", *python, "0"]
+        if may_mount
+        else [*python, "1000"]
+    )
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    said = json.loads(done.stdout)
+    assert said["full"] > 0
+    assert len(said["found"]) + said["dropped"] == 201
+    assert said["found"][0] == "record"
+    assert "199" in said["found"]
+    assert may_mount == (said["bytes"] > 0)
+    assert done.stderr.count("spool cannot be written") <= 2
 
 
 def test_a_directory_is_of_one_process(tmp_path: Path) -> None:

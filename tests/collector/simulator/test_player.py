@@ -8,10 +8,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+from collector.body import Body
 from collector.simulator.cluster import build
 from collector.simulator.faults import InjectedFault
 from collector.simulator.player import Player, Story
-from collector.spool import Body
 from gpuvigil.config import SimulatorSettings
 from gpuvigil.model import Record, RecordKind
 

@@ -1,0 +1,61 @@
+"""A queue of bodies that lie on disk: 24 bytes of memory for each, however long an outage lasts."""
+
+from array import array
+from bisect import bisect_left
+from typing import NamedTuple
+
+_TIDY_AFTER = 1024
+
+
+class Place(NamedTuple):
+    """One body: its number, when it was measured in microseconds since 1970, its bytes on disk."""
+
+    number: int
+    microseconds: int
+    bytes: int
+
+
+class Shelf:
+    """Places in the order of their numbers; the lowest comes first, whenever it was added."""
+
+    def __init__(self) -> None:
+        self._columns = (array("q"), array("q"), array("q"))
+        self._head = 0
+
+    def __len__(self) -> int:
+        return len(self._columns[0]) - self._head
+
+    @property
+    def first(self) -> Place | None:
+        """The place with the lowest number."""
+        if self._head == len(self._columns[0]):
+            return None
+        number, microseconds, size = (column[self._head] for column in self._columns)
+        return Place(number, microseconds, size)
+
+    def add(self, place: Place) -> None:
+        """Put a place where its number belongs: nearly always at the end, or at the front.
+
+        OverflowError when a number does not fit into 64 bits.
+        """
+        numbers = self._columns[0]
+        if not numbers or place.number > numbers[-1]:
+            where = len(numbers)
+        else:
+            where = bisect_left(numbers, place.number, lo=self._head)
+        for value in place:
+            array("q", [value])  # all or none
+        for column, value in zip(self._columns, place, strict=True):
+            column.insert(where, value)
+
+    def pop(self) -> Place:
+        """Take the first place away; IndexError when there is none."""
+        place = self.first
+        if place is None:
+            raise IndexError("the shelf is empty")
+        self._head += 1
+        if self._head >= max(_TIDY_AFTER, len(self._columns[0]) // 2):
+            for column in self._columns:
+                del column[: self._head]
+            self._head = 0
+        return place
