@@ -69,7 +69,10 @@ class FakeDriver:
         started = f"{time.time():.6f}"
         self._state = {"gpus": str(gpus), "node": str(node)}
         self._state |= {f"gpu.{gpu}.counted_from": started for gpu in range(gpus)}
-        directory.mkdir(parents=True, exist_ok=True)
+        self.devices = directory / "dev"
+        self.devices.mkdir(parents=True, exist_ok=True)
+        for name in ("nvidiactl", *(f"nvidia{gpu}" for gpu in range(gpus))):
+            (self.devices / name).touch()
         with self._lock:
             self._write()
 
@@ -79,6 +82,7 @@ class FakeDriver:
         return {
             "LD_LIBRARY_PATH": ":".join(folder for folder in folders if folder),
             "NVML_FAKE_STATE": str(self._path),
+            "NVML_FAKE_DEVICES": str(self.devices),
         }
 
     def set(self, gpu: int, **values: int | str) -> None:
@@ -127,10 +131,34 @@ class FakeDriver:
         """Let every call of every client block until `release`, init and event wait included."""
         self._change({"hang": "all"})
 
+    def block_in(self, file: Path | str) -> None:
+        """Let every call ask the kernel for this file first, whose answer may never come."""
+        self._change({"block": str(file)})
+
+    def unload(self) -> None:
+        """Take the driver away: every call says DRIVER_NOT_LOADED."""
+        self._change({"unloaded": "1"})
+
+    def load(self, version: str) -> None:
+        """Load a driver of this version."""
+        self._change({"unloaded": "0", "driver_version": version})
+
+    def held_by(self, pid: int) -> list[str]:
+        """The device files that a process has open, as /proc tells."""
+        found = []
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                target = entry.readlink()
+            except OSError:
+                continue  # closed meanwhile
+            if target.parent == self.devices:
+                found.append(target.name)
+        return sorted(found)
+
     def release(self) -> None:
-        """End all hangs: calls that were stuck go on."""
+        """End all hangs: calls that were stuck go on, those in the kernel when it answers."""
         with self._lock:
-            hangs = [key for key in self._state if re.fullmatch(r"hang|gpu\.\d+\.hang", key)]
+            hangs = [k for k in self._state if re.fullmatch(r"hang|block|gpu\.\d+\.hang", k)]
             for key in hangs:
                 del self._state[key]
             self._write()

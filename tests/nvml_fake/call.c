@@ -1,6 +1,7 @@
 /* Init and shutdown, and the common beginning of every call. */
 #include "call.h"
 
+#include "hold.h"
 #include "state.h"
 
 #include <stdatomic.h>
@@ -29,6 +30,7 @@ static int everything_hangs(void) {
 }
 
 void wait_while_hung(int gpu) {
+    wait_in_kernel();
     while (state_refresh() && (everything_hangs() || (gpu >= 0 && value_number(gpu, VALUE_hang) != 0))) {
         rest(POLL_SECONDS);
     }
@@ -60,7 +62,7 @@ static nvmlReturn_t told_return_everywhere(const char *function) {
 static nvmlReturn_t begin_uninitialised(const char *function) {
     wait_while_hung(-1);
     be_slow(function);
-    return told_return_everywhere(function);
+    return is_unloaded() ? NVML_ERROR_DRIVER_NOT_LOADED : told_return_everywhere(function);
 }
 
 nvmlReturn_t begin(const char *function) {
@@ -109,7 +111,9 @@ NVML_EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
         return NVML_ERROR_DRIVER_NOT_LOADED;
     }
     TRY(begin_uninitialised(__func__));
-    atomic_fetch_add(&users, 1);
+    if (atomic_fetch_add(&users, 1) == 0) {
+        hold_devices();
+    }
     return NVML_SUCCESS;
 }
 
@@ -119,6 +123,8 @@ NVML_EXPORT nvmlReturn_t nvmlInit_v2(void) {
 
 NVML_EXPORT nvmlReturn_t nvmlShutdown(void) {
     TRY(begin(__func__));
-    atomic_fetch_sub(&users, 1);
+    if (atomic_fetch_sub(&users, 1) == 1) {
+        let_devices_go();
+    }
     return NVML_SUCCESS;
 }
