@@ -31,6 +31,8 @@ _END_PATIENCE_SECONDS = 1.2  # for a reader that was asked to end; it gives the 
 # A reader speaks once a tick; this much later it is not just late on a busy machine.
 _LATE_SECONDS = 1.0
 _LOCK_FILE = "reader.lock"
+# Linux kernel, Documentation/ABI/stable/sysfs-module.
+_MODULE_FILE = "module/nvidia/version"
 
 
 class Verdict(Enum):
@@ -80,6 +82,7 @@ class ReaderKeeper:
             False  # the next reader is wanted for a reason that is no fault of this one
         )
         self._is_left_behind = False
+        self._module: str | None = None  # the driver's kernel module when the reader was started
 
     @property
     def restarts(self) -> int:
@@ -119,7 +122,7 @@ class ReaderKeeper:
         """Start, replace or leave the reader, as is due."""
         now = self._clock.monotonic()
         if self._child is None:
-            if now >= self._not_before and not self._released:
+            if not self._released and (now >= self._not_before or self._has_new_module()):
                 self._start(now)
         elif self._child.poll() is not None:
             self._child.wait()
@@ -211,6 +214,7 @@ class ReaderKeeper:
 
     def _launch(self, now: float, lock: int | None) -> None:
         settings = self._settings
+        self._module = self._loaded_module()
         # A start that takes too long is told before the reader is replaced for it.
         start_seconds = max(settings.driver_timeout_seconds, settings.reader_patience_seconds / 2)
         command = [
@@ -248,6 +252,16 @@ class ReaderKeeper:
             self._inbox.say(reader, message)
         child.stdout.close()
         self._inbox.wake()
+
+    def _has_new_module(self) -> bool:
+        """Whether a driver was loaded, or another one, since the one that could not be read."""
+        return self._has_none_to_read() and self._loaded_module() not in {None, self._module}
+
+    def _loaded_module(self) -> str | None:
+        try:
+            return (self._settings.sysfs_root / _MODULE_FILE).read_text(encoding="ascii")
+        except (OSError, ValueError):
+            return None
 
     def _has_none_to_read(self) -> bool:
         """Whether there is no driver, or one that cannot be used for another reason."""

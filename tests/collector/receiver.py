@@ -96,6 +96,34 @@ class Receiver:
         handler.end_headers()
         handler.wfile.write(content)
 
+    def take(self, handler: BaseHTTPRequestHandler) -> None:
+        """Answer a node that sends."""
+        content = handler.rfile.read(int(handler.headers["Content-Length"]))
+        if handler.headers.get("Content-Encoding") == "gzip":
+            content = gzip.decompress(content)
+        request = Request(
+            path=handler.path,
+            headers=dict(handler.headers),
+            content=content,
+            at=time.monotonic(),
+        )
+        self.attempts.append(request)
+        reply = self.behave(request)
+        if reply is None or reply is RESET:
+            handler.close_connection = True
+            if reply is RESET:
+                linger = struct.pack("ii", 1, 0)
+                handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            return
+        if reply.status in {200, 204} and reply == as_a_hub(request):
+            self.accepted.append(request)
+        handler.send_response(reply.status)
+        for name, value in (reply.headers or {}).items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.send_header("Content-Length", str(len(reply.body)))
+        handler.end_headers()
+        handler.wfile.write(reply.body)
+
     def lines(self, measurement: str) -> list[Line]:
         """Every line that was accepted, in the order of arrival."""
         found = [
@@ -130,33 +158,7 @@ class Receiver:
                 receiver.tell(self)
 
             def do_POST(self) -> None:
-                content = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    content = gzip.decompress(content)
-                request = Request(
-                    path=self.path,
-                    headers=dict(self.headers),
-                    content=content,
-                    at=time.monotonic(),
-                )
-                receiver.attempts.append(request)
-                reply = receiver.behave(request)
-                if reply is None:
-                    self.close_connection = True
-                    return
-                if reply is RESET:
-                    linger = struct.pack("ii", 1, 0)
-                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                    self.close_connection = True
-                    return
-                if reply.status in {200, 204} and reply == as_a_hub(request):
-                    receiver.accepted.append(request)
-                self.send_response(reply.status)
-                for name, value in (reply.headers or {}).items():
-                    self.send_header(name.replace("_", "-"), value)
-                self.send_header("Content-Length", str(len(reply.body)))
-                self.end_headers()
-                self.wfile.write(reply.body)
+                receiver.take(self)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

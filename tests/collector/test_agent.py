@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,23 @@ import pytest
 from gpuvigil.lineprotocol import Line
 from gpuvigil.model import Unmeasured
 from tests.collector.agent import ROOT, Agent
-from tests.collector.receiver import Receiver, field, newest, tag
+from tests.collector.receiver import Receiver, field, tag
+from tests.collector.rows import (
+    UUIDS,
+    gpu_field,
+    gpu_row,
+    is_silent,
+    is_up,
+    node_field,
+    node_row,
+    reason,
+    rows_are,
+)
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.sysfs import PortTree
 
 pytestmark = pytest.mark.server
-
-UUIDS = [f"GPU-00000000-0000-4000-8000-{gpu:012x}" for gpu in range(4)]
 
 
 @pytest.fixture
@@ -29,48 +37,6 @@ def watching(agent: Agent, driver: FakeDriver, receiver: Receiver) -> Agent:
     agent.start()
     wait_until("a row of every GPU", lambda: all(gpu_row(receiver, uuid) for uuid in UUIDS))
     return agent
-
-
-def gpu_row(receiver: Receiver, uuid: str) -> Line | None:
-    return newest(receiver.lines("gpu"), "uuid", uuid)
-
-
-def node_row(receiver: Receiver) -> Line | None:
-    return newest(receiver.lines("node"), "node", "n1")
-
-
-def gpu_field(receiver: Receiver, uuid: str, name: str) -> object:
-    line = gpu_row(receiver, uuid)
-    return None if line is None else field(line, name)
-
-
-def node_field(receiver: Receiver, name: str) -> object:
-    line = node_row(receiver)
-    return None if line is None else field(line, name)
-
-
-def reason(line: Line | None) -> int | None:
-    number = None if line is None else field(line, "unmeasured_reason")
-    return None if number is None else int(number)
-
-
-def rows_are(
-    receiver: Receiver, uuids: list[str], wanted: Callable[[Line], bool]
-) -> Callable[[], bool]:
-    def look() -> bool:
-        lines = [gpu_row(receiver, uuid) for uuid in uuids]
-        return all(line is not None and wanted(line) for line in lines)
-
-    return look
-
-
-def is_up(line: Line) -> bool:
-    return bool(field(line, "up") == 1)
-
-
-def is_silent(line: Line) -> bool:
-    silent = reason(line) == Unmeasured.DRIVER_NOT_ANSWERING
-    return silent and field(line, "up") is None and field(line, "power_watts") is None
 
 
 def test_every_gpu_is_told_with_its_numbers(watching: Agent, receiver: Receiver) -> None:
