@@ -53,6 +53,7 @@ class Facts:
     pulses: tuple[Record, ...] = ()
     # Nodes that have not sent again since the hub was away; the numbers are from before it was.
     not_back: int = 0
+    oldest_at: datetime | None = None  # of the oldest row that the store has
 
 
 def hurries(records: Iterable[Record]) -> bool:

@@ -2,12 +2,10 @@
 
 import json
 import struct
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from gpuvigil import links
 
-# How far back a page that is opened from the map looks.
-BACK = timedelta(hours=1)
 METRICS = ("state", "utilization", "temperature", "power")
 
 
@@ -17,10 +15,18 @@ def metric(asked: str | None) -> str:
 
 
 def framed(
-    encoded_map: bytes, cluster: str, now: datetime, *, shows: str, wall: bool = False
+    encoded_map: bytes,
+    cluster: str,
+    span: tuple[datetime, datetime],
+    *,
+    shows: str,
+    wall: bool = False,
 ) -> bytes:
-    """The length of a JSON header (4 bytes, little-endian), the header, then `encoded_map`."""
-    window = links.window(now - BACK, now)
+    """The length of a JSON header (4 bytes, little-endian), the header, then `encoded_map`.
+
+    `span` is the window of the pages that are opened from the map.
+    """
+    window = links.window(*span)
     frame = {"cluster": cluster, "metric": shows, "wall": wall, **window}
     header = json.dumps(frame, separators=(",", ":")).encode()
     return struct.pack("<I", len(header)) + header + encoded_map

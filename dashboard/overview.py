@@ -76,15 +76,15 @@ def _follow_old_links() -> None:
         view = live.current().view()
         found = place(view, asked)
         if found.gpu is not None:
-            start, end = _window(asked, view.now)
+            start, end = _window(asked, view)
             go(links.subject_page(found.gpu.subject, start, end))
 
 
-def _window(asked: Mapping[str, str], now: datetime) -> tuple[datetime, datetime]:
+def _window(asked: Mapping[str, str], view: FleetView) -> tuple[datetime, datetime]:
     try:
         return from_text(asked["from"]), from_text(asked["to"])
     except (KeyError, ValueError):
-        return now - map_frame.BACK, now
+        return view.span
 
 
 def _shown() -> tuple[FleetView, Place]:
@@ -135,7 +135,7 @@ def _map(view: FleetView, cluster: ClusterView) -> None:
     show = component("fleet_map", _MAP, "map_data")
     shows = map_frame.metric(st.query_params.get("metric"))
     data = map_frame.framed(
-        view.maps[cluster.name], cluster.name, view.now, shows=shows, wall=is_wall()
+        view.maps[cluster.name], cluster.name, view.span, shows=shows, wall=is_wall()
     )
     # One key for all clusters: another one's map takes the place of this one at once.
     show(key="map", data=data, on_metric_change=_metric)

@@ -58,7 +58,16 @@ def numbers(
     gpus = store.latest(GPU.name, fields, since)
     ports = store.latest(PORT.name, PORT_FIELDS, since) if before is None else before.ports
     nodes = store.latest(NODE.name, NODE_FIELDS, since) if before is None else before.nodes
-    found = replace(facts, now=now, gpus=gpus, ports=ports, nodes=nodes, heard=_heard(status))
+    oldest = status["store"].get("oldest_at")
+    found = replace(
+        facts,
+        now=now,
+        gpus=gpus,
+        ports=ports,
+        nodes=nodes,
+        heard=_heard(status),
+        oldest_at=None if oldest is None else from_text(oldest),
+    )
     return found, gpus
 
 

@@ -6,7 +6,7 @@ A text that names exactly one thing finds only that; any other finds everything 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from gpuvigil import links
 from gpuvigil.model import GpuIdentity, Inventory, Subject
@@ -17,7 +17,7 @@ from .views import FleetView
 from .words import counted, natural
 
 MOST_SHOWN = 20
-BACK = timedelta(hours=1)
+Span = tuple[datetime, datetime]
 # Shorter beginnings of a UUID or a serial number would find by accident.
 LEAST_BEGINNING = 4
 EXPLAINED = (
@@ -61,13 +61,14 @@ def find(view: FleetView, inventories: Mapping[Subject, Inventory], text: str) -
         return (_incident(view, asked),)
     nodes = _nodes(view, inventories)
     gpus = list(_gpus(view, inventories))
-    exact = [_node(node, view.now) for node in nodes if node.node.casefold() == asked]
-    exact += [_hit(gpu, said, view.now) for gpu in gpus if (said := _exactly(gpu, asked))]
-    exact += _on_node(nodes, gpus, inventories, asked, view.now)
+    span = view.span
+    exact = [_node(node, span) for node in nodes if node.node.casefold() == asked]
+    exact += [_hit(gpu, said, span) for gpu in gpus if (said := _exactly(gpu, asked))]
+    exact += _on_node(nodes, gpus, inventories, asked, span)
     if exact:
         return tuple(dict.fromkeys(exact))
-    part = [_node(node, view.now) for node in nodes if asked in node.node.casefold()]
-    part += [_hit(gpu, said, view.now) for gpu in gpus if (said := _partly(gpu, asked))]
+    part = [_node(node, span) for node in nodes if asked in node.node.casefold()]
+    part += [_hit(gpu, said, span) for gpu in gpus if (said := _partly(gpu, asked))]
     return tuple(dict.fromkeys(part))
 
 
@@ -127,7 +128,7 @@ def _on_node(
     gpus: Iterable[_Gpu],
     inventories: Mapping[Subject, Inventory],
     asked: str,
-    now: datetime,
+    span: Span,
 ) -> list[Hit]:
     """A node's name, and one of its GPUs by index or address, or one of its ports."""
     parts = _ON_NODE.fullmatch(asked)
@@ -141,12 +142,12 @@ def _on_node(
         if gpu.subject.of_node() in here:
             meant = index is not None and gpu.index == int(index[1])
             if meant or _exactly(gpu, rest):
-                found.append(_hit(gpu, gpu.subject.gpu or "", now))
+                found.append(_hit(gpu, gpu.subject.gpu or "", span))
     for node in here:
         inventory = inventories.get(node)
         for port in inventory.ports if inventory else ():
             if rest in {port.device.casefold(), f"{port.device}/{port.port}".casefold()}:
-                found.append(_port(node, port.device, port.port, now))
+                found.append(_port(node, port.device, port.port, span))
     return found
 
 
@@ -165,19 +166,19 @@ def _same_address(asked: str, known: str) -> bool:
     )
 
 
-def _node(node: Subject, now: datetime) -> Hit:
-    href = links.subject_page(node, now - BACK, now)
+def _node(node: Subject, span: Span) -> Hit:
+    href = links.subject_page(node, *span)
     return Hit(title=node.node, detail=f"node of cluster {node.cluster}", href=href)
 
 
-def _hit(gpu: _Gpu, said: str, now: datetime) -> Hit:
-    href = links.subject_page(gpu.subject, now - BACK, now)
+def _hit(gpu: _Gpu, said: str, span: Span) -> Hit:
+    href = links.subject_page(gpu.subject, *span)
     return Hit(title=gpu.title, detail=f"{said}, cluster {gpu.subject.cluster}", href=href)
 
 
-def _port(node: Subject, device: str, port: str, now: datetime) -> Hit:
+def _port(node: Subject, device: str, port: str, span: Span) -> Hit:
     subject = Subject(cluster=node.cluster, node=node.node, device=device, port=port)
-    href = links.subject_page(subject, now - BACK, now)
+    href = links.subject_page(subject, *span)
     return Hit(title=f"{node.node} · {device}/{port}", detail="network port", href=href)
 
 

@@ -18,6 +18,8 @@ from .words import counted
 
 PASSES_BEFORE_STALE = 3
 NAMED_NODES = 8
+# A page that is opened looks so far back; on an installation younger than half of it not as far.
+BACK, YOUNG_BACK = timedelta(hours=1), timedelta(minutes=15)
 # Three of its pulses, one every 10 s.
 ALERTS_PATIENCE = timedelta(seconds=30)
 
@@ -33,6 +35,18 @@ class FleetView:
     rows_at: datetime | None  # the newest row of all
     warnings: tuple[str, ...]  # why what is shown may not be true
     maps: Mapping[str, bytes]  # per cluster, as the map component reads it
+    oldest_at: datetime | None = None  # of the oldest row that the store has
+
+    @property
+    def back(self) -> timedelta:
+        """How far back a page looks that is opened without a window: an hour, where there is one."""
+        age = None if self.oldest_at is None else self.now - self.oldest_at
+        return BACK if age is None or age >= BACK / 2 else YOUNG_BACK
+
+    @property
+    def span(self) -> tuple[datetime, datetime]:
+        """The window of a page that is opened from this view: it shows the same tomorrow."""
+        return self.now - self.back, self.now
 
     def cluster(self, name: str | None) -> ClusterView | None:
         """The cluster of that name; without one the first that has GPUs."""
@@ -60,6 +74,7 @@ def fleet_view(
         rows_at=max((view.rows_at for view in views if view.rows_at), default=None),
         warnings=tuple(_warnings(facts, views, settings, now)),
         maps={view.name: encoded(view) for view in views},
+        oldest_at=facts.oldest_at,
     )
 
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,11 @@ class Embedded:
         files = (self._path, self._path.with_name(self._path.name + ".wal"))
         size = sum(file.stat().st_size for file in files if file.exists())
         return {table: rows[table] for table in (*MEASUREMENTS, EXTRA)}, size
+
+    def oldest(self) -> datetime | None:
+        """The time of the oldest row of a node; None in an empty store."""
+        found = self.ask('SELECT epoch_ns(min("at")) AS oldest FROM node')["oldest"][0].as_py()
+        return None if found is None else from_ns(found)
 
     def close(self) -> None:
         """Write everything into the one file and let it go."""

@@ -22,6 +22,9 @@ from .embedded import Embedded
 from .records import Book
 from .seen import Arrival
 
+# The oldest row is looked for no more often than this.
+OLDEST_SECONDS = 60.0
+
 
 class Status:
     """Answers from the parts of one hub."""
@@ -42,6 +45,8 @@ class Status:
         self._settings = settings
         self._clock = clock
         self._started_at = clock.now()
+        self._oldest_at: datetime | None = None
+        self._looked = -OLDEST_SECONDS
 
     def routes(self) -> list[Route]:
         return [
@@ -77,15 +82,28 @@ class Status:
         self._book.sequence()
         return {"status": "ready"}
 
+    def _oldest(self) -> datetime | None:
+        """The time of the oldest row; who asks for the status asks often, and it moves slowly."""
+        now = self._clock.monotonic()
+        if self._oldest_at is None or now - self._looked >= OLDEST_SECONDS:
+            self._oldest_at, self._looked = self._store.oldest(), now
+        return self._oldest_at
+
     def _describe(self) -> dict[str, Any]:
         tables, size = self._store.sizes()
+        oldest = self._oldest()
         bodies, waiting = self._committer.waiting()
         return {
             "version": __version__,
             "now": to_text(self._clock.now()),
             "sequence": self._book.sequence(),
             "started_at": to_text(self._started_at),
-            "store": {"rows": sum(tables.values()), "bytes": size, "tables": tables},
+            "store": {
+                "rows": sum(tables.values()),
+                "bytes": size,
+                "tables": tables,
+                "oldest_at": None if oldest is None else to_text(oldest),
+            },
             "nodes": [_node(arrival) for arrival in self._committer.seen.nodes()],
             "retention": {
                 "telemetry_hours": self._settings.retention_hours,

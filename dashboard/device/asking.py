@@ -30,10 +30,10 @@ def looked_up() -> tuple[FleetView, Device | None]:
     )
 
 
-def window(now: datetime) -> Asked:
+def window(view: FleetView) -> Asked:
     """The window of the page's address."""
     kept = timedelta(hours=live.shared().config.hub.retention_hours)
-    return asked(st.query_params.to_dict(), now, kept)
+    return asked(st.query_params.to_dict(), view.now, kept, view.back)
 
 
 def pace(found: Device, asked_for: Asked, now: datetime) -> float:
@@ -49,7 +49,7 @@ def over_time(*, whole: bool) -> tuple[Device, Story] | None:
     view, found = looked_up()
     if found is None:
         return None
-    asked_for = window(view.now)
+    asked_for = window(view)
     st.html(drawing.control(found, asked_for.window, view.now))
     said = told(found, asked_for, view.now, whole=whole)
     if isinstance(said, str):

@@ -39,7 +39,7 @@ def draw() -> None:
     view, found = asking.looked_up()
     if found is None:
         return
-    pace = asking.pace(found, asking.window(view.now), view.now)
+    pace = asking.pace(found, asking.window(view), view.now)
     st.fragment(_over_time, run_every=pace)()
     st.fragment(_numbers, run_every=refresh)()
 
@@ -51,7 +51,7 @@ def _now() -> None:
             panels.notes(["The link names no GPU: search for a node, a UUID or a PCI address."])
         )
         return
-    shown = asking.window(view.now)
+    shown = asking.window(view)
     cell, items = found.cell, asking.standing(view, found)
     state = ("not known", "unknown") if cell is None else (cell.state.value, drawing.look(cell))
     at = view.rows_at if cell is None else found.view.heard_at if found.view else None

@@ -34,7 +34,7 @@ def draw() -> None:
     view, found = asking.looked_up()
     if found is None:
         return
-    pace = asking.pace(found, asking.window(view.now), view.now)
+    pace = asking.pace(found, asking.window(view), view.now)
     st.fragment(_over_time, run_every=pace)()
 
 
@@ -43,7 +43,7 @@ def _now() -> None:
     if found is None:
         st.html(panels.notes([_NO_NODE]))
         return
-    shown = asking.window(view.now)
+    shown = asking.window(view)
     heard = found.view.heard_at if found.view else None
     silent = found.view is None or found.view.silent
     word = "not known" if found.view is None else "silent" if silent else "reporting"

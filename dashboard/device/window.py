@@ -56,22 +56,24 @@ class Asked:
     wrong: str = ""
 
 
-def asked(query: Mapping[str, str], now: datetime, kept: timedelta) -> Asked:
-    """What the address asks for; the last hour where it asks for nothing that can be shown.
+def asked(
+    query: Mapping[str, str], now: datetime, kept: timedelta, usual: timedelta = USUAL
+) -> Asked:
+    """What the address asks for; the `usual` span up to now where that cannot be shown.
 
     `kept`: how long numbers are kept.
     """
     texts = [query.get(name, "") for name in ("from", "to")]
     if not any(texts):
-        return _last(query.get("last", ""), now)
+        return _last(query.get("last", ""), now, usual)
     try:
         start, end = (from_text(text) for text in texts)
     except ValueError:
         said = "from and to must both be times like 2026-01-31T12:00:00Z"
-        return _usual(now, f"The link's window cannot be read: {said}.")
+        return _usual(now, usual, f"The link's window cannot be read: {said}.")
     wrong = _wrong(start, end, now)
     if wrong:
-        return _usual(now, wrong)
+        return _usual(now, usual, wrong)
     window = Window(start=start, end=max(end, start + SHORTEST), live=False)
     if end <= now - kept:
         return Asked(window=window, wrong=f"Numbers are kept for {duration(kept)}: this is older.")
@@ -90,21 +92,24 @@ def _wrong(start: datetime, end: datetime, now: datetime) -> str:
     return ""
 
 
-def _last(text: str, now: datetime) -> Asked:
+def _last(text: str, now: datetime, usual: timedelta) -> Asked:
     if not text:
-        return _usual(now)
+        return _usual(now, usual)
     if not text.isdecimal() or len(text) > 9:
-        return _usual(now, "The link's window cannot be read: last must be a number of seconds.")
+        return _usual(
+            now, usual, "The link's window cannot be read: last must be a number of seconds."
+        )
     span = timedelta(seconds=int(text))
     if not SHORTEST <= span <= LONGEST:
         said = f"last must be from {duration(SHORTEST)} to {duration(LONGEST)}"
-        return _usual(now, f"The link's window cannot be shown: {said}.")
+        return _usual(now, usual, f"The link's window cannot be shown: {said}.")
     return Asked(window=Window(start=now - span, end=now, live=True))
 
 
-def _usual(now: datetime, wrong: str = "") -> Asked:
-    said = f"{wrong} This is the last hour." if wrong else ""
-    return Asked(window=Window(start=now - USUAL, end=now, live=True), wrong=said)
+def _usual(now: datetime, usual: timedelta, wrong: str = "") -> Asked:
+    said = f"{wrong} This is the last {'hour' if usual == USUAL else duration(usual)}."
+    window = Window(start=now - usual, end=now, live=True)
+    return Asked(window=window, wrong=said if wrong else "")
 
 
 def step(span: timedelta, tick: timedelta) -> timedelta:

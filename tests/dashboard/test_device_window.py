@@ -37,6 +37,12 @@ def test_without_a_window_the_page_is_live_and_shows_the_last_hour() -> None:
     assert found.window.query == {"last": "3600"}
 
 
+def test_a_young_installation_shows_less_until_there_is_more() -> None:
+    found = asked({}, NOON, KEPT, timedelta(minutes=15))
+    assert found.window.query == {"last": "900"}
+    assert "the last 15 min" in asked({"last": "x"}, NOON, KEPT, timedelta(minutes=15)).wrong
+
+
 def test_a_fixed_window_is_the_same_whenever_it_is_opened() -> None:
     query = links.window(NOON - HOUR, NOON)
     today, tomorrow = asked(query, NOON, KEPT), asked(query, NOON + timedelta(days=1), KEPT)

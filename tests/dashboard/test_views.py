@@ -3,6 +3,7 @@ import struct
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -397,3 +398,14 @@ def test_a_record_that_cannot_be_read_takes_no_other_down() -> None:
     book = Book()
     book.apply([strange, inventory(node()).to_record()])
     assert len(book.onto(Facts(now=NOON)).inventories) == 1
+
+
+@pytest.mark.parametrize(
+    ("age_minutes", "back_minutes"), [(None, 60), (1, 15), (29, 15), (30, 60), (6000, 60)]
+)
+def test_pages_look_back_as_far_as_there_is_something(
+    age_minutes: int | None, back_minutes: int
+) -> None:
+    oldest = None if age_minutes is None else NOON - timedelta(minutes=age_minutes)
+    view = fleet_view(Facts(now=NOON, oldest_at=oldest), AnalyzerSettings(), NOON)
+    assert view.span == (NOON - timedelta(minutes=back_minutes), NOON)

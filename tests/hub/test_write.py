@@ -13,6 +13,7 @@ from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
 
+from gpuvigil.clock import from_text
 from gpuvigil.store import Store
 from gpuvigil.store.hub import HubStore
 from tests.hub.talk import Reply, ask, identity
@@ -167,6 +168,7 @@ def test_the_status_names_every_node_and_its_last_body(hub: HubProcess) -> None:
     assert node["sent_at"] == "2026-01-31T12:00:00.000000Z"
     assert node["offset_seconds"] < 0
     assert status["store"]["tables"]["node"] > 0
+    assert from_text(status["store"]["oldest_at"]) <= from_text(status["now"])
 
 
 def test_a_body_that_inflates_beyond_all_bounds_is_413(hub: HubProcess) -> None:
