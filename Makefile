@@ -43,6 +43,7 @@ soak: $(VENV)/dev ## the long fault runs; SOAK_SEED=n repeats one
 bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (most of an hour, on a quiet machine)
 	$(BIN)/python -m benchmarks.spine
 	$(BIN)/python -m benchmarks.pages
+	$(BIN)/python -m benchmarks.collector
 	$(BIN)/python -m scripts.docs
 
 screenshots: $(VENV)/dev ## photograph every page of the running product into docs/images

@@ -16,7 +16,7 @@ from gpuvigil.faults import FAULTS, Fault, xids
 from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.node_faults import NODE_FAULTS
-from scripts import page_figures
+from scripts import collector_figures, page_figures
 
 ROOT = Path(__file__).parent.parent
 
@@ -143,6 +143,10 @@ def benchmarks() -> Iterator[str]:
     if pages.exists():
         yield ""
         yield from page_figures.section(json.loads(pages.read_text()))
+    collector = ROOT / "benchmarks/collector.json"
+    if collector.exists():
+        yield ""
+        yield from collector_figures.section(json.loads(collector.read_text()))
 
 
 def measured_where(about: dict[str, Any]) -> Iterator[str]:

@@ -1,0 +1,243 @@
+"""The collector's weight on a node, beside nvitop-exporter in the same run.
+
+`python -m benchmarks.collector` starts both on the fake NVML library (8 GPUs with 18 NVLinks each,
+at 1 s), ours from the one file that nodes run and shipping to a real hub, and writes
+`benchmarks/collector.json`; `make docs` makes the document from it. It takes about four minutes.
+"""
+
+import http.client
+import json
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.footprint import Memory, cpu_seconds, memory
+from benchmarks.spine import about, descendants, say
+from scripts import collector_pyz
+from tests.nvml_fake import LIBRARY, FakeDriver, build
+from tests.polling import wait_until
+from tests.servers import HubProcess
+
+RESULT = Path(__file__).with_suffix(".json")
+ROUNDS = 4
+GPUS = 8
+LINKS = 18
+TICK_SECONDS = 1.0
+WARM_UP_SECONDS = 15.0
+REST_SECONDS = 20.0  # ours ships meanwhile, and nobody scrapes either
+SCRAPED_SECONDS = 10.0
+SCRAPES = 100
+
+_CONFIG = """
+[hub]
+url = "{hub}"
+collector_token_file = "{token}"
+[collector]
+cluster = "bench"
+node = "node-1"
+tick_seconds = {tick}
+metrics_port = {port}
+spool_directory = "{spool}"
+"""
+
+
+def main() -> int:
+    """Measure everything and write the result."""
+    with tempfile.TemporaryDirectory(prefix="gpuvigil-bench-") as name, ExitStack() as stack:
+        load_average = os.getloadavg()[0]
+        stage = Stage(Path(name), stack)
+        rounds = [one_round(number, stage) for number in range(ROUNDS)]
+        result = {
+            "about": {
+                **{key: value for key, value in about().items() if key != "simulator_seed"},
+                "command": "python -m benchmarks.collector",
+                "load_average": load_average,
+                "peer": f"nvitop-exporter {version('nvitop-exporter')}",
+                "gpus": GPUS,
+                "nvlinks_per_gpu": LINKS,
+                "tick_seconds": TICK_SECONDS,
+                "rounds": ROUNDS,
+                "rest_seconds": REST_SECONDS,
+                "scrapes_per_round": SCRAPES,
+            },
+            **{name: summed_up([found[name] for found in rounds]) for name in ("ours", "peer")},
+        }
+    RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    say(f"wrote {RESULT.name}: {json.dumps({n: result[n]['median'] for n in ('ours', 'peer')})}")
+    return 0
+
+
+class Stage:
+    """What both programs run on: busy GPUs, a hub, and the one file."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self.driver = FakeDriver(folder / "driver", build(folder / "nvml"), gpus=GPUS)
+        for gpu in range(GPUS):
+            process = stack.enter_context(computing())
+            self.driver.set(gpu, utilization_gpu_percent=97, links=LINKS)
+            self.driver.set_processes(gpu, {process.pid: 60 * 1024**3})
+        self.hub = stack.enter_context(HubProcess(folder / "hub", {"commit_seconds": 1.0}))
+        self.file = folder / "collector.pyz"
+        collector_pyz.write(self.file)
+
+    def ours(self, number: int) -> "Program":
+        port, config = free_port(), self.folder / f"collector-{number}.toml"
+        text = _CONFIG.format(
+            hub=self.hub.url,
+            token=self.hub.collector_token_file,
+            tick=TICK_SECONDS,
+            port=port,
+            spool=self.folder / f"spool-{number}",
+        )
+        config.write_text(text, encoding="utf-8")
+        # As the unit starts it.
+        command = [sys.executable, "-I", "-S", str(self.file), "collect", "--config", str(config)]
+        return self._program(command, port)
+
+    def peer(self) -> "Program":
+        port, program = free_port(), Path(sys.executable).parent / "nvitop-exporter"
+        interval = ["--interval", str(TICK_SECONDS)]
+        return self._program([str(program), *interval, "--port", str(port)], port)
+
+    def _program(self, command: Sequence[str], port: int) -> "Program":
+        log = (self.folder / f"{port}.log").open("wb")
+        environment = {**os.environ, **self.driver.environment()}
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        log.close()
+        return Program(process=process, port=port)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One of the two, running; a context manager that ends it."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    def __enter__(self) -> "Program":
+        wait_until("the first sample", self._answers, 60.0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+    @property
+    def pids(self) -> list[int]:
+        return list(descendants(self.process.pid))
+
+    def scrape(self) -> tuple[float, bytes]:
+        """Seconds of one scrape on a connection of its own, and the page."""
+        began = time.perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read()
+        took = time.perf_counter() - began
+        connection.close()
+        return took, page
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, "it has ended by itself"
+        try:
+            return samples(self.scrape()[1]) > 0
+        except (OSError, http.client.HTTPException):
+            return False
+
+
+def one_round(number: int, stage: Stage) -> dict[str, dict[str, float]]:
+    """Both programs, started afresh, over the same seconds."""
+    say(f"round {number + 1} of {ROUNDS}")
+    with stage.ours(number) as ours, stage.peer() as peer:
+        both = {"ours": ours, "peer": peer}
+        time.sleep(WARM_UP_SECONDS)
+        rest = cpu_shares(both, REST_SECONDS, scraped=False)
+        scraped = cpu_shares(both, SCRAPED_SECONDS, scraped=True)
+        times: dict[str, list[float]] = {name: [] for name in both}
+        for _ in range(SCRAPES):
+            for name, program in both.items():
+                times[name].append(program.scrape()[0])
+        found = {}
+        for name, program in both.items():
+            count = samples(program.scrape()[1])
+            taken = memory(program.pids, LIBRARY)
+            scrape = statistics.median(times[name])
+            found[name] = figures(rest[name], scraped[name], scrape, count, taken)
+            say(f"  {name}: {found[name]}")
+    return found
+
+
+def figures(
+    rest: float, scraped: float, scrape_seconds: float, count: int, taken: Memory
+) -> dict[str, float]:
+    """What one round found of one program."""
+    return {
+        "cpu_percent": round(100 * rest, 3),
+        "cpu_percent_scraped": round(100 * scraped, 3),
+        "values": count,
+        "scrape_ms": round(1e3 * scrape_seconds, 3),
+        "scrape_us_per_value": round(1e6 * scrape_seconds / count, 3),
+        "pss_mib": round(taken.pss, 1),
+        "alone_mib": round(taken.alone, 1),
+        "nvml_mib": round(taken.library, 1),
+    }
+
+
+def cpu_shares(programs: dict[str, Program], seconds: float, *, scraped: bool) -> dict[str, float]:
+    """Processor seconds per second of each, over all its processes."""
+    pids = {name: program.pids for name, program in programs.items()}
+    before = {name: cpu_seconds(found) for name, found in pids.items()}
+    began = time.monotonic()
+    due = began
+    while (left := began + seconds - time.monotonic()) > 0:
+        if scraped:
+            for program in programs.values():
+                program.scrape()
+        due += TICK_SECONDS
+        time.sleep(max(min(due - time.monotonic(), left), 0.0))
+    passed = time.monotonic() - began
+    return {name: (cpu_seconds(found) - before[name]) / passed for name, found in pids.items()}
+
+
+def samples(page: bytes) -> int:
+    """Values on a page of metrics, those without a number (NaN) left out."""
+    lines = [line for line in page.splitlines() if line and not line.startswith(b"#")]
+    return sum(1 for line in lines if not re.search(rb" NaN$", line))
+
+
+def summed_up(rounds: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """Medians over the rounds, and every round."""
+    median = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
+    return {"median": median, "rounds": list(rounds)}
+
+
+@contextmanager
+def computing() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that a GPU may be said to be held by."""
+    process = subprocess.Popen(["sleep", "infinity"])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return int(held.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The section "The collector on a node" of `docs/benchmarks.md`, from `benchmarks/collector.json`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+# The most of the peer's figure, or the least of it, that ours may be; and a plain limit.
+CPU_SHARE = 0.5
+VALUES_RATIO = 5.0
+SCRAPE_SHARE = 0.25
+PSS_MIB = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A row: the key in the result, its words, and digits after the point."""
+
+    key: str
+    words: str
+    digits: int
+
+
+FIGURES = (
+    Figure("cpu_percent", "Processor time, nobody scraping (ours ships to a hub), % of one CPU", 2),
+    Figure("cpu_percent_scraped", "Processor time, scraped every second, % of one CPU", 2),
+    Figure("values", "Values on `/metrics`", 0),
+    Figure("scrape_ms", "One scrape, ms", 2),
+    Figure("scrape_us_per_value", "One scrape, µs per value", 2),
+    Figure("pss_mib", "Memory (PSS) of all its processes without the NVML library, MiB", 1),
+    Figure("alone_mib", "The same where nothing else runs Python, at most, MiB", 1),
+)
+
+
+def section(result: dict[str, Any]) -> Iterator[str]:
+    """Both programs beside each other, each bar and whether it holds."""
+    about, machine = result["about"], result["about"]["machine"]
+    ours, peer = result["ours"]["median"], result["peer"]["median"]
+    yield "## The collector on a node"
+    yield ""
+    yield f"From `benchmarks/collector.json`, which `{about['command']}` measures: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, Python {about['python']}."
+    yield f"`collector.pyz` and {about['peer']} side by side, each with an update every {about['tick_seconds']:g} s, on the tests' fake NVML library: {about['gpus']} busy GPUs with"
+    yield f"{about['nvlinks_per_gpu']} NVLinks each. A call of it costs microseconds, so these figures compare the programs and say nothing of a driver."
+    yield f"Medians of {about['rounds']} starts of both, {about['rest_seconds']:g} s of processor time and {about['scrapes_per_round']} scrapes each. Load average before: {about['load_average']:.1f}."
+    yield ""
+    yield "| what | gpuvigil | nvitop-exporter | bar | holds |"
+    yield "|---|---|---|---|---|"
+    for figure in FIGURES:
+        mine, its = ours[figure.key], peer[figure.key]
+        cells = f"{mine:,.{figure.digits}f} | {its:,.{figure.digits}f}"
+        yield f"| {figure.words} | {cells} | {' | '.join(verdict(figure.key, mine, its))} |"
+
+
+def verdict(key: str, ours: float, peer: float) -> tuple[str, str]:
+    """The bar in words, and whether it holds; both empty where there is none."""
+    bars = {
+        "cpu_percent": (f"at most {CPU_SHARE:g} of its", ours <= CPU_SHARE * peer),
+        "values": (f"at least {VALUES_RATIO:g} times its", ours >= VALUES_RATIO * peer),
+        "scrape_us_per_value": (f"at most {SCRAPE_SHARE:g} of its", ours <= SCRAPE_SHARE * peer),
+        "pss_mib": (f"at most {PSS_MIB:g}", ours <= PSS_MIB),
+    }
+    if key not in bars:
+        return "", ""
+    words, holds = bars[key]
+    return words, "yes" if holds else "**no**"
