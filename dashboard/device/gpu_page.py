@@ -16,17 +16,16 @@ from .. import colours, details, live, panels
 from ..components import style
 from ..markup import joined, tag
 from ..questions import Said
-from ..words import NOT_MEASURED
-from . import asking, chart, curves, drawing, spans, timeline
+from . import asking, curves, drawing, spans, timeline
 from .chart import Frame
 from .grid import Floats
 from .marks import marks, shades
 from .place import Device
 from .reading import Numbers, Story, moved, newest
+from .side_by_side import side_by_side
 from .window import step
 
 COLUMNS = 3
-CHART_PIXELS = 158
 TICKS_BEFORE_STALE = 3
 ARRIVAL = timedelta(seconds=12)
 
@@ -183,27 +182,9 @@ def _charts(found: Device, numbers: Numbers, frame: Frame) -> None:
     wrong = curves.errors(lambda name: numbers.of(found.gpu, name), curves.ERRORS, numbers)
     if wrong.chart is not None:
         drawn.append(wrong.chart)
-    for start in range(0, len(drawn), COLUMNS):
-        for column, one in zip(
-            st.columns(COLUMNS, gap="medium"), drawn[start : start + COLUMNS], strict=False
-        ):
-            with column:
-                _chart(one, frame)
+    side_by_side(drawn, frame, "gpu", columns=COLUMNS)
     pcie = curves.link(lambda name: numbers.of(found.gpu, name))
     st.html(tag("p", f"{wrong.text} {pcie}.", class_="gv-line"))
-
-
-def _chart(one: curves.Chart, frame: Frame) -> None:
-    st.html(drawing.chart_title(one))
-    if not one.measured:
-        st.html(tag("p", f"{NOT_MEASURED} in this window", class_="gv-no-chart"))
-        return
-    st.echarts_chart(
-        chart.option(one, frame),
-        height=CHART_PIXELS,
-        key=f"gpu-{one.key}",
-        alt=chart.sentence(one, frame.window),
-    )
 
 
 def _numbers() -> None:

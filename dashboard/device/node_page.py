@@ -14,15 +14,15 @@ from .. import colours, details, live, panels
 from ..components import style
 from ..markup import joined, tag
 from ..words import NOT_MEASURED, counted
-from . import asking, chart, curves, drawing, host, multiples, ports, spans, timeline, window
+from . import asking, curves, drawing, host, multiples, ports, spans, timeline, window
 from .chart import Frame
 from .marks import marks, shades
 from .multiples import Strip
 from .place import Device
 from .reading import Story
+from .side_by_side import side_by_side
 
 STRIP_PIXELS, LABELS_PIXELS = 74, 16
-CHART_PIXELS = 150
 STRIPS = ("utilization", "power", "temperature", "memory", "clock", "nvlink")
 _NO_NODE = "The link names no node: search for a node, a UUID or a PCI address."
 
@@ -233,16 +233,5 @@ def _host(found: Device, story: Story, frame: Frame) -> None:
     shown = shades(incidents, story.window, story.now)
     frame = replace(frame, marks=marks(events, story.window), shades=shown)
     drawn = host.charts(story.numbers)
-    for column, one in zip(st.columns(len(drawn), gap="medium"), drawn, strict=True):
-        with column:
-            st.html(drawing.chart_title(one))
-            if not one.measured:
-                st.html(tag("p", f"{NOT_MEASURED} in this window", class_="gv-no-chart"))
-                continue
-            st.echarts_chart(
-                chart.option(one, frame),
-                height=CHART_PIXELS,
-                key=f"node-{one.key}",
-                alt=chart.sentence(one, frame.window),
-            )
+    side_by_side(drawn, frame, "node", columns=len(drawn))
     st.html(tag("p", host.health(story.numbers), class_="gv-line"))

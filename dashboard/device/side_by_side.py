@@ -1,0 +1,35 @@
+"""Charts of one device side by side, as Streamlit draws them."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from ..markup import tag
+from ..words import NOT_MEASURED
+from . import chart, drawing
+from .chart import Frame
+from .curves import Chart
+
+PIXELS = 158
+
+
+def side_by_side(drawn: Sequence[Chart], frame: Frame, page: str, *, columns: int) -> None:
+    """So many in a row; what was not measured says so. `page` tells the keys of pages apart."""
+    for start in range(0, len(drawn), columns):
+        row = drawn[start : start + columns]
+        for column, one in zip(st.columns(columns, gap="medium"), row, strict=False):
+            with column:
+                _cell(one, frame, page)
+
+
+def _cell(one: Chart, frame: Frame, page: str) -> None:
+    st.html(drawing.chart_title(one))
+    if not one.measured:
+        st.html(tag("p", f"{NOT_MEASURED} in this window", class_="gv-no-chart"))
+        return
+    st.echarts_chart(
+        chart.option(one, frame),
+        height=PIXELS,
+        key=f"{page}-{one.key}",
+        alt=chart.sentence(one, frame.window),
+    )
