@@ -101,29 +101,38 @@ def missing_gpus(facts: Facts) -> Iterator[Finding]:
     """GPUs that are on the bus, or were here, and that the driver does not list."""
     if facts.driver is None or facts.driver.failure or not facts.wants_gpus:
         return
-    identities = [gpu.identity for gpu in facts.gpus.values() if gpu.identity is not None]
-    if len(identities) < facts.driver.gpus:
+    if any(gpu.identity is None for gpu in _listed(facts)):
         # One that the driver lists has not said who it is: it must not be taken for missing.
         return
-    uuids = {gpu.uuid for gpu in identities}
-    addresses = {same_form(gpu.pci_address) for gpu in identities if gpu.pci_address}
     on_bus = {gpu.address for gpu in facts.pci or ()}
-    for address, gpu in sorted(expected_gpus(facts).items()):
-        uuid = gpu.uuid if isinstance(gpu, GpuIdentity) else None
-        if address in addresses or uuid in uuids:
-            continue
+    for address, uuid in unclaimed(facts).items():
         evidence = {"PCI address": address, "the driver lists": f"{facts.driver.gpus} GPUs"}
         if facts.pci is not None:
             evidence["on the PCI bus"] = "yes" if address in on_bus else "no"
         yield _finding(facts, "gpu_lost", evidence, uuid or address)
 
 
+def unclaimed(facts: Facts) -> dict[str, str | None]:
+    """PCI addresses of expected GPUs that none of the driver's says to be, with the known UUIDs."""
+    identities = [gpu.identity for gpu in facts.gpus.values() if gpu.identity is not None]
+    uuids = {gpu.uuid for gpu in identities}
+    addresses = {same_form(gpu.pci_address) for gpu in identities if gpu.pci_address}
+    named = {
+        address: gpu.uuid if isinstance(gpu, GpuIdentity) else None
+        for address, gpu in sorted(expected_gpus(facts).items())
+    }
+    return {a: uuid for a, uuid in named.items() if a not in addresses and uuid not in uuids}
+
+
+def _listed(facts: Facts) -> list[GpuFacts]:
+    """The GPUs that the driver lists, also those that have said nothing yet."""
+    count = 0 if facts.driver is None else facts.driver.gpus
+    return [facts.gpus.get(index, GpuFacts(index=index)) for index in range(count)]
+
+
 def gpus(facts: Facts) -> Iterator[Finding]:
     """What is wrong with each GPU that the driver lists."""
-    if facts.driver is None or facts.driver.failure:
-        return
-    for index in range(facts.driver.gpus):
-        gpu = facts.gpus.get(index, GpuFacts(index=index))
+    for gpu in _listed(facts):
         if not gpu.answered:
             evidence = {"no answer within": f"{facts.waited_seconds:.1f} s"}
             yield _finding(facts, "gpu_silent", evidence, subject_of(facts, gpu), certain=False)
@@ -137,9 +146,13 @@ def gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def subject_of(facts: Facts, gpu: GpuFacts) -> str:
-    """Its UUID; of one that has not said it, that of the GPU that had this index."""
+    """Its UUID; of one that has not said it, what only it can be, else who had this index."""
     if gpu.identity is not None:
         return gpu.identity.uuid
+    left = unclaimed(facts)
+    if len(left) == 1 and sum(other.identity is None for other in _listed(facts)) == 1:
+        ((address, uuid),) = left.items()
+        return uuid or address
     before = [known.uuid for known in facts.known.gpus if known.index == gpu.index]
     return before[0] if before else f"index {gpu.index}"
 

@@ -135,6 +135,15 @@ def test_a_gpu_that_says_nothing_of_itself_is_not_also_missing() -> None:
     assert (finding.fault, finding.subject.gpu) == ("gpu_lost", "GPU-2")
 
 
+def test_of_the_one_gpu_that_says_nothing_the_address_is_known_by_exclusion() -> None:
+    gpus = dict(a_node().gpus)
+    gpus[2] = GpuFacts(index=2, reason=Unmeasured.LOST, failure="lost (NVML code 15)")
+    assert only(a_node(gpus=gpus)).subject.gpu == "0000:12:00.0"
+    gpus[3] = GpuFacts(index=3, reason=Unmeasured.LOST, failure="lost (NVML code 15)")
+    two = findings(a_node(gpus=gpus))
+    assert [finding.subject.gpu for finding in two] == ["index 2", "index 3"]
+
+
 def test_a_gpu_whose_calls_do_not_return_is_silent() -> None:
     gpus = dict(a_node().gpus)
     gpus[1] = GpuFacts(index=1, identity=identity(1))

@@ -1,0 +1,193 @@
+"""A real Slurm of one node on the loopback: munge, controller and daemon as processes of the tests.
+
+Everything lies in one directory, and the daemons run as whoever runs the tests.
+"""
+
+import getpass
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.polling import wait_until
+
+NODE = "n1"
+_START_SECONDS = 60.0
+PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "sbatch", "squeue")
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+class Slurm:
+    """A cluster whose node runs `health`, `prolog` and `epilog`; a context manager."""
+
+    def __init__(self, directory: Path, *, health: Path, prolog: Path, epilog: Path) -> None:
+        self.directory = directory
+        for name in ("state", "spool", "log", "munge"):
+            (directory / name).mkdir(parents=True)
+        self._config = self.config(directory)
+        self._config.write_text(self._text(health, prolog, epilog))
+        self.environment = {**os.environ, "SLURM_CONF": str(self._config)}
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    @staticmethod
+    def config(directory: Path) -> Path:
+        """The cluster's slurm.conf."""
+        return directory / "slurm.conf"
+
+    def _text(self, health: Path, prolog: Path, epilog: Path) -> str:
+        host, user, here = socket.gethostname().partition(".")[0], getpass.getuser(), self.directory
+        settings = {
+            "ClusterName": "test",
+            "SlurmctldHost": f"{host}(127.0.0.1)",
+            "CommunicationParameters": "NoCtldInAddrAny,NoInAddrAny",
+            "AuthType": "auth/munge",
+            "AuthInfo": f"socket={here}/munge/socket",
+            "CredType": "cred/munge",
+            "SlurmUser": user,
+            "SlurmdUser": user,
+            "SlurmctldPort": free_port(),
+            "SlurmctldPidFile": f"{here}/slurmctld.pid",
+            "SlurmdPidFile": f"{here}/slurmd.pid",
+            "StateSaveLocation": f"{here}/state",
+            "SlurmdSpoolDir": f"{here}/spool",
+            "SlurmctldLogFile": f"{here}/log/slurmctld",
+            "SlurmdLogFile": f"{here}/log/slurmd",
+            "ProctrackType": "proctrack/linuxproc",
+            "TaskPlugin": "task/none",
+            "JobAcctGatherType": "jobacct_gather/none",
+            "SwitchType": "switch/none",
+            "MpiDefault": "none",
+            "SelectType": "select/cons_tres",
+            "SelectTypeParameters": "CR_Core",
+            "SchedulerParameters": "sched_interval=1,bf_interval=1,batch_sched_delay=0",
+            "ReturnToService": 2,
+            "KillWait": 1,
+            "SlurmdParameters": "config_overrides",
+            "HealthCheckProgram": health,
+            "HealthCheckInterval": 1,
+            "HealthCheckNodeState": "ANY",
+            "Prolog": prolog,
+            "Epilog": epilog,
+        }
+        lines = [f"{key}={value}" for key, value in settings.items()]
+        lines += [
+            f"NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=4",
+            f"PartitionName=gpu Nodes={NODE} Default=YES MaxTime=INFINITE State=UP",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def __enter__(self) -> "Slurm":
+        try:
+            self._start_all()
+        except BaseException:
+            self._end_all()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end_all()
+
+    def _start_all(self) -> None:
+        munge = self.directory / "munge"
+        (munge / "key").write_bytes(os.urandom(1024))
+        (munge / "key").chmod(0o400)
+        munge.chmod(0o711)
+        files = [f"--{name}-file={munge}/{name}" for name in ("key", "log", "seed", "pid")]
+        self._start("munged", "--foreground", "--force", f"--socket={munge}/socket", *files)
+        wait_until("munge", (munge / "socket").exists, _START_SECONDS)
+        self._start("slurmctld", "-D")
+        self._start("slurmd", "-D", "-N", NODE)
+        wait_until("an idle node", lambda: self.state() == {"IDLE"}, _START_SECONDS)
+
+    def _start(self, program: str, *arguments: str) -> None:
+        path = shutil.which(program)
+        assert path is not None
+        with (self.directory / "log" / f"{program}.out").open("wb") as log:
+            self._started.append(
+                subprocess.Popen(
+                    [path, *arguments],
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+
+    def _end_all(self) -> None:
+        for process in reversed(self._started):
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def ask(self, *command: str) -> str:
+        """The output of one of Slurm's commands; empty while the controller does not answer."""
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.stdout if done.returncode == 0 else ""
+
+    def shown(self) -> Mapping[str, str]:
+        """The node's state and reason, as `scontrol` shows them."""
+        text = self.ask("scontrol", "-o", "show", "node", NODE)
+        return {
+            key: found[1] if (found := re.search(rf"\b{key}=(.*?)(?= \w+=|$)", text)) else ""
+            for key in ("State", "Reason")
+        }
+
+    def state(self) -> set[str]:
+        """The words of its state: {"IDLE", "DRAIN"}."""
+        return set(filter(None, re.split(r"[^A-Z_]+", self.shown()["State"])))
+
+    @property
+    def reason(self) -> str:
+        return self.shown()["Reason"].strip()
+
+    def update(self, **changes: str) -> None:
+        """Change the node, as its administrator does."""
+        done = [f"{key}={value}" for key, value in changes.items()]
+        subprocess.run(
+            ["scontrol", "update", f"nodename={NODE}", *done], env=self.environment, check=True
+        )
+
+    def submit(self, command: str) -> str:
+        """Queue a batch job; its number."""
+        said = subprocess.run(
+            ["sbatch", "--parsable", "-o", "/dev/null", "--no-requeue", "--wrap", command],
+            env=self.environment,
+            cwd=self.directory,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return said.stdout.strip()
+
+    def job_state(self, job: str) -> str:
+        found = re.search(r"JobState=(\S+)", self.ask("scontrol", "-o", "show", "job", job))
+        return found[1] if found else ""
+
+    def finish(self, job: str, seconds: float = 60.0) -> str:
+        """The state in which the job has ended, once the node is done with it, too."""
+        over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL")
+        state = wait_until(
+            "the job's end", lambda: (s := self.job_state(job)) in over and s, seconds
+        )
+        wait_until("the epilog's end", lambda: "COMPLETING" not in self.state(), seconds)
+        return str(state)
+
+    def said(self) -> str:
+        """The logs, for who wants to know why a test failed."""
+        return "\n".join(
+            f"== {file.name}\n{file.read_text(errors='replace')[-3000:]}"
+            for file in sorted((self.directory / "log").iterdir())
+        )
