@@ -72,6 +72,9 @@ class Snapshot:
         self._wake = threading.Event()
         self._book = Book()
         self._fleet = Fleet()
+        # The inventories as the book last listed them, and by node.
+        self._listed: tuple[Inventory, ...] | None = None
+        self._by_node: Mapping[Subject, Inventory] = {}
         self._facts: Facts | None = None
         self._gpus: pa.Table | None = None
         self._drawn: Drawn | None = None
@@ -137,7 +140,9 @@ class Snapshot:
         """What every node said it has, by node; of nodes that are gone too."""
         with self._lock:
             found = self._book.onto(Facts(now=self._clock.now())).inventories
-        return {one.subject: one for one in found}
+            if found is not self._listed:
+                self._listed, self._by_node = found, {one.subject: one for one in found}
+            return self._by_node
 
     def _ask(self, complete: bool) -> Drawn:
         now = self._clock.monotonic()
