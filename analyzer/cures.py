@@ -15,6 +15,8 @@ CURES: Mapping[str, frozenset[EventKind]] = {
     "gpu_xid": _OF_GPU,
     "gpu_silent": _OF_GPU | _OF_DRIVER,
     "driver_silent": _OF_DRIVER,
+    # A reset of all GPUs and switches at once cures it, too, but no single GPU's tells of that.
+    "nvswitch_error": frozenset({EventKind.BOOT}),
     "port_down": frozenset({EventKind.PORT_UP}),
 }
 

@@ -12,6 +12,7 @@ from .detectors import (
     gpu_silent,
     gpu_xid,
     node_silent,
+    nvswitch_error,
     port_down,
 )
 from .window import Key, Need, Window
@@ -52,6 +53,15 @@ DETECTORS: tuple[Detector, ...] = (
         reads_events=True,
         sentence="A GPU with an Xid that no reset, reboot or return has cured, or that repeats.",
         source="NVIDIA Xid catalogue, a row per code",
+    ),
+    Detector(
+        name="nvswitch_error",
+        find=nvswitch_error.sxid_faults,
+        faults=("nvswitch_error",),
+        needs=(),
+        reads_events=True,
+        sentence="A node with an SXid that no boot has cured, or that repeats.",
+        source="NVIDIA Fabric Manager guide, a class per SXid",
     ),
     Detector(
         name="gpu_idle_held",

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.faults import XID_FAULTS, Scope, xid
 from gpuvigil.model import Allocation, Event, EventKind, Inventory, Record, RecordKind, Subject
+from gpuvigil.sxids import sxid
 
 from .cures import CURES
 
@@ -17,6 +18,7 @@ _MOST_ALIKE = 500
 _STANDING: Mapping[EventKind, frozenset[EventKind]] = {
     EventKind.GPU_LOST: CURES["gpu_lost"],
     EventKind.XID: CURES["gpu_xid"],
+    EventKind.SXID: CURES["nvswitch_error"],
     EventKind.DRIVER_SILENT: CURES["driver_silent"],
     EventKind.PORT_DOWN: CURES["port_down"],
 }
@@ -100,10 +102,10 @@ class Fleet:
 def _worth_keeping(events: Iterable[Event], before: datetime) -> list[Event]:
     """The young ones, and those whose fault nothing has ended; of each sort only so many."""
     kept: list[Event] = []
-    alike: dict[tuple[Subject, EventKind, int | None], int] = {}
+    alike: dict[tuple[Subject, EventKind, int | None, int | None], int] = {}
     ended: dict[tuple[Subject, EventKind], datetime] = {}
     for event in reversed(list(events)):
-        sort = (event.subject, event.kind, event.xid)
+        sort = (event.subject, event.kind, event.xid, event.sxid)
         alike[sort] = alike.get(sort, 0) + 1
         young = event.at >= before
         if alike[sort] <= _MOST_ALIKE and (young or _stands(event, ended)):
@@ -121,6 +123,8 @@ def _stands(event: Event, later: Mapping[tuple[Subject, EventKind], datetime]) -
 
 
 def _passes(event: Event) -> bool:
+    if event.kind is EventKind.SXID:
+        return sxid(event.sxid or 0).scope is Scope.PASSING
     return (
         event.kind is EventKind.XID
         and event.xid not in XID_FAULTS

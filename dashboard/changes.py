@@ -160,6 +160,10 @@ _EVENTS = {
     EventKind.DRIVER_SILENT: ("driver is silent", "drivers are silent", "bad", State.OPEN),
     EventKind.DRIVER_BACK: ("driver answers again", "drivers answer again", "good", State.RESOLVED),
     EventKind.BOOT: ("was booted", "nodes were booted", "", None),
+    EventKind.SXID: ("SXid", "nodes report SXid", "warn", State.OPEN),
+    EventKind.PCIE_ERROR: ("has a PCIe error", "have PCIe errors", "warn", None),
+    EventKind.OOM_KILL: ("ran out of memory", "nodes ran out of memory", "warn", None),
+    EventKind.MACHINE_CHECK: ("has a machine check", "have machine checks", "warn", None),
     EventKind.XID: ("Xid", "GPUs report Xid", "warn", State.OPEN),
 }
 
@@ -173,7 +177,8 @@ def _of_events(happened: Happened, label: Callable[[Subject], str]) -> Iterable[
             for at in told.get((step.value, event.subject.key), ())
         ):
             continue
-        number = "" if event.xid is None else f" {event.xid}"
+        code = event.sxid if event.xid is None else event.xid
+        number = "" if code is None else f" {code}"
         yield _Step(
             at=event.at,
             kind=("event", event.kind.value, number, event.subject.cluster),

@@ -46,6 +46,13 @@ FAULTS: dict[str, Fault] = dict(
             _CATALOGUE,
         ),
         _fault(
+            "nvswitch_error",
+            Severity.WARNING,
+            "NVSwitch reported an SXid error",
+            "Read the SXid's class and follow its action; look for Xid 74 on the node's GPUs.",
+            "NVIDIA Fabric Manager guide, a class per SXid",
+        ),
+        _fault(
             "gpu_idle_held",
             Severity.INFO,
             "GPU is held but idle",

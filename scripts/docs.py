@@ -16,6 +16,7 @@ from gpuvigil.faults import FAULTS, Fault, xids
 from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.node_faults import NODE_FAULTS
+from gpuvigil.sxids import sxids
 from scripts import collector_figures, page_figures
 
 ROOT = Path(__file__).parent.parent
@@ -107,6 +108,25 @@ def faults() -> Iterator[str]:
         yield (
             f"| {xid.code} | {xid.mnemonic} | {xid.severity.value} | {xid.scope.value} "
             f"| {xid.summary} | {xid.action} | {xid.source} |"
+        )
+    yield ""
+    yield from sxid_rows()
+
+
+def sxid_rows() -> Iterator[str]:
+    """The SXid table."""
+    yield "## SXid codes"
+    yield ""
+    yield f"From `gpuvigil/data/sxid.csv`, {len(sxids())} codes with a source per row. What the Fabric Manager guide calls always fatal is critical"
+    yield "and stands until the node is booted; potentially fatal is a warning, the rest info, and both pass. Where the guide is silent the class"
+    yield "is inferred from the driver's name of the code, and the source says so."
+    yield ""
+    yield "| SXid | name | severity | part | meaning | source |"
+    yield "|---|---|---|---|---|---|"
+    for row in sxids().values():
+        yield (
+            f"| {row.code} | {row.mnemonic} | {row.severity.value} | {row.part} | {row.summary} "
+            f"| {row.source} |"
         )
 
 

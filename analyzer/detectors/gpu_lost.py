@@ -84,7 +84,8 @@ def xid_evidence(events: Sequence[Event]) -> list[Evidence]:
     """What one code says, oldest event first: when, how often, and all that is known of it."""
     newest = events[-1]
     row, at = xid(newest.xid or 0), moment(newest.at)
-    times = f"{len(events)} times, last at" if len(events) > 1 else "reported at"
+    count = sum(event.count for event in events)
+    times = f"{count} times, last at" if count > 1 else "reported at"
     evidence = [
         Evidence(name=f"Xid {row.code}", value=f"{times} {at}"),
         Evidence(name="meaning", value=row.summary.rstrip("."), detail=True),

@@ -43,7 +43,9 @@ def _standing(window: Window, subject: Subject, events: list[Event]) -> list[Eve
 def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding:
     worst = min(events, key=lambda e: (_row(e).severity.rank, -e.at.timestamp()))
     row = _row(worst)
-    counts = Counter(event.xid for event in events)
+    counts = Counter[int | None]()
+    for event in events:
+        counts[event.xid] += event.count
     same = [event for event in events if event.xid == worst.xid]
     evidence = xid_evidence(same)
     others = ", ".join(f"{code} x{n}" for code, n in sorted(counts.items()) if code != worst.xid)

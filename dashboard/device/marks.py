@@ -21,6 +21,10 @@ _NAMES = {
     EventKind.PORT_UP: "port up",
     EventKind.DRIVER_SILENT: "driver silent",
     EventKind.DRIVER_BACK: "driver back",
+    EventKind.SXID: "SXid",
+    EventKind.PCIE_ERROR: "PCIe error",
+    EventKind.OOM_KILL: "out of memory",
+    EventKind.MACHINE_CHECK: "machine check",
     EventKind.BOOT: "boot",
 }
 _GOOD = frozenset({EventKind.GPU_BACK, EventKind.PORT_UP, EventKind.DRIVER_BACK})
@@ -46,7 +50,8 @@ class Shade:
 
 def name(event: Event) -> str:
     """An event in a word or two."""
-    return f"Xid {event.xid}" if event.xid is not None else _NAMES[event.kind]
+    code = event.sxid if event.xid is None else event.xid
+    return _NAMES[event.kind] if code is None else f"{_NAMES[event.kind]} {code}"
 
 
 def is_good(event: Event) -> bool:

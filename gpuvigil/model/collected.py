@@ -22,12 +22,20 @@ class EventKind(str, Enum):
     PORT_UP = "port_up"
     DRIVER_SILENT = "driver_silent"
     DRIVER_BACK = "driver_back"
+    SXID = "sxid"  # an Xid of an NVSwitch
+    PCIE_ERROR = "pcie_error"
+    OOM_KILL = "oom_kill"
+    MACHINE_CHECK = "machine_check"
     BOOT = "boot"  # its time is when the machine started, not when the collector did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A change of state that a collector saw: an Xid, a GPU lost or back, a port down or up."""
+    """A change of state that a collector saw: an Xid, a GPU lost or back, a port down or up.
+
+    `count` is how often it happened since the event before of its kind, when it comes too often
+    to be told each time; then `at` and `message` are of the last time.
+    """
 
     kind: EventKind
     subject: Subject
@@ -35,11 +43,17 @@ class Event:
     id: str
     xid: int | None = None
     message: str = ""
+    sxid: int | None = None
+    count: int = 1
 
     def to_record(self) -> Record:
         body: dict[str, Any] = {"event": self.kind.value, "message": self.message}
         if self.xid is not None:
             body["xid"] = self.xid
+        if self.sxid is not None:
+            body["sxid"] = self.sxid
+        if self.count != 1:
+            body["count"] = self.count
         return Record(
             kind=RecordKind.EVENT, id=self.id, at=self.at, subject=self.subject.key, body=body
         )
@@ -47,7 +61,7 @@ class Event:
     @classmethod
     def from_record(cls, record: Record) -> "Event":
         """ValueError when the record is not an event or its kind is unknown to this version."""
-        xid = record.body.get("xid")
+        xid, sxid = record.body.get("xid"), record.body.get("sxid")
         return cls(
             kind=EventKind(record.body.get("event")),
             subject=Subject.parse(record.subject),
@@ -55,6 +69,8 @@ class Event:
             id=record.id,
             xid=None if xid is None else int(xid),
             message=str(record.body.get("message", "")),
+            sxid=None if sxid is None else int(sxid),
+            count=int(record.body.get("count", 1)),
         )
 
 

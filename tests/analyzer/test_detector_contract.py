@@ -31,6 +31,12 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         lambda scene: scene.with_events(event(EventKind.XID, gpu(), NOON - 5 * SECOND, 48)),
         gpu(),
     ),
+    "nvswitch_error": (
+        lambda scene: scene.with_events(
+            replace(event(EventKind.SXID, node(), NOON - 5 * SECOND), sxid=20034)
+        ),
+        node(),
+    ),
     "gpu_idle_held": (
         lambda scene: replace(scene.changed(gpu(), IDLE), allocations=(allocation(gpu()),)),
         gpu(),

@@ -11,9 +11,10 @@ from analyzer.detectors.gpu_lost import lost_gpus
 from analyzer.detectors.gpu_silent import silent_gpus
 from analyzer.detectors.gpu_xid import xid_faults
 from analyzer.detectors.node_silent import silent_nodes
+from analyzer.detectors.nvswitch_error import sxid_faults
 from analyzer.detectors.port_down import broken_ports
 from gpuvigil.faults import xid
-from gpuvigil.model import EventKind, Severity, Subject
+from gpuvigil.model import Event, EventKind, Severity, Subject
 
 from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
 
@@ -331,3 +332,36 @@ def test_a_simulated_node_counts_only_if_this_simulation_plays_it() -> None:
     assert silent_nodes(gone.window()) == []
     played = replace(scene, heard={name.key: since + SECOND}, listening_since=since)
     assert [finding.subject for finding in silent_nodes(played.window())] == [name]
+
+
+# --- NVSwitch -------------------------------------------------------------------------------------
+
+
+def sxid_event(code: int, seconds: int, count: int = 1) -> Event:
+    made = event(EventKind.SXID, node(), NOON - seconds * SECOND)
+    return replace(made, id=f"{code} {seconds}", sxid=code, count=count, message="Link 3 error")
+
+
+def test_a_fatal_sxid_stands_until_the_node_is_booted() -> None:
+    scene = healthy().with_events(sxid_event(10003, 4000), sxid_event(11004, 3900))
+    (finding,) = sxid_faults(scene.window())
+    assert (finding.severity, finding.subject) == (Severity.CRITICAL, node())
+    assert finding.title == "SXid 10003: switch host interface error"
+    booted = scene.with_events(event(EventKind.BOOT, node(), NOON - 60 * SECOND))
+    assert sxid_faults(booted.window()) == []
+
+
+def test_another_sxid_passes_and_its_burst_is_counted() -> None:
+    scene = healthy().with_events(sxid_event(11004, 30), sxid_event(11004, 20, count=40))
+    (finding,) = sxid_faults(scene.window())
+    assert finding.severity is Severity.INFO
+    assert finding.evidence[0].text == "SXid 11004: 41 times, last at 11:59:40 UTC on 31 Jan"
+    later = replace(scene, now=NOON + HOUR)
+    assert sxid_faults(later.window()) == []
+
+
+def test_a_burst_of_one_xid_is_counted() -> None:
+    burst = replace(event(EventKind.XID, gpu(), NOON - 10 * SECOND, 31), count=7)
+    scene = healthy().with_events(event(EventKind.XID, gpu(), NOON - 20 * SECOND, 31), burst)
+    (finding,) = xid_faults(scene.window())
+    assert finding.evidence[0].text.startswith("Xid 31: 8 times")
