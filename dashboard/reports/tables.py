@@ -80,7 +80,7 @@ def _holder(one: Holder, digits: int, kind: str | None = None) -> Html:
     return tag(
         "tr",
         tag("th", one.holder, command, scope="row"),
-        tag("td", one.user or ""),
+        _user(one.user or ""),
         tag("td", "" if one.gpus is None else f"{one.gpus:,}", class_="n"),
         tag("td", words.hours(one.gpu_hours, digits), class_="n"),
         tag("td", _bar(one.used_percent), tag("span", used, class_="share"), class_="n"),
@@ -139,7 +139,7 @@ def _spell(one: IdleSpell, digits: int, kind: str | None = None) -> Html:
         "tr",
         tag("th", one.where, scope="row"),
         tag("td", one.holder),
-        tag("td", one.user),
+        _user(one.user),
         tag("td", "" if one.since is None else words.at(one.since), class_="when"),
         tag("td", "" if one.gpus is None else f"{one.gpus:,}", class_="n"),
         tag("td", "" if one.hours is None else words.lasting(one.hours), class_="n"),
@@ -239,3 +239,11 @@ def _table(
         role="region",
         aria_label=caption,
     )
+
+
+# A user's name up to here stays on its line; a longer one may break anywhere.
+_SHORT_NAME = 16
+
+
+def _user(name: str) -> Html:
+    return tag("td", name, class_="whole" if len(name) <= _SHORT_NAME else None)
