@@ -22,6 +22,13 @@ NODE_FAULTS: dict[str, Fault] = dict(
             "NVML_ERROR_DRIVER_NOT_LOADED while the PCI bus has NVIDIA GPUs",
         ),
         _fault(
+            "driver_released",
+            Severity.INFO,
+            "GPUs are released for maintenance and not looked at",
+            "Nothing; `gpuvigil collect --reattach` ends it early.",
+            "`gpuvigil collect --release`",
+        ),
+        _fault(
             "driver_mismatch",
             Severity.CRITICAL,
             "NVIDIA driver and its library are of different versions",

@@ -45,6 +45,8 @@ class Known:
 
     gpus: tuple[GpuIdentity, ...] = ()
     ports: tuple[PortIdentity, ...] = ()
+    missing_since: dict[str, datetime] = field(default_factory=dict)  # by UUID
+    released_until: datetime | None = None  # until then nobody may touch the driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,6 +34,7 @@ _LENGTH = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("3i")  # struct ucred, unix(7): pid, uid, gid
 _TRY_AGAIN_SECONDS = 0.1
 _REAP_SECONDS = 0.05
+_PAST_SECONDS = 1.0
 _DIED = "the process that looked ended by itself; the driver's library may have crashed"
 
 
@@ -46,7 +48,7 @@ def look(facts: Facts, settings: CollectorSettings, seconds: float) -> Facts:
     parent = os.getpid()
     child = os.fork()
     if child == 0:
-        _be_the_child(parent, writing, settings)
+        _be_the_child(parent, writing, facts.at, settings)
     os.close(writing)
     try:
         facts = _gather(facts, reading, began + seconds)
@@ -98,7 +100,7 @@ def _end(child: int) -> None:
         time.sleep(0.002)
 
 
-def _be_the_child(parent: int, writing: int, settings: CollectorSettings) -> NoReturn:
+def _be_the_child(parent: int, writing: int, at: datetime, settings: CollectorSettings) -> NoReturn:
     """Look, say what is seen, and end; nothing of the caller's is held, so nobody waits for us."""
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -114,13 +116,14 @@ def _be_the_child(parent: int, writing: int, settings: CollectorSettings) -> NoR
                 while line:
                     line = line[os.write(writing, line) :]
 
+        past = _Past(settings, say)
         parts = {
-            "known": lambda: _look_at_the_past(settings, say),
+            "known": past.look,
             "pci": lambda: _look_at_the_bus(settings, say),
             "ports": lambda: _look_at_ports(settings, say),
         }
         if settings.gpus:
-            parts["driver"] = lambda: _look_at_gpus(say)
+            parts["driver"] = lambda: _look_at_gpus(past, at, say)
         _all_at_once({part: _told(part, work, say) for part, work in parts.items()})
         say("over", True)
     finally:
@@ -158,13 +161,36 @@ def _let_go_of_everything_but(writing: int) -> None:
                 os.close(number)
 
 
-def _look_at_the_past(settings: CollectorSettings, say: Say) -> None:
-    from .. import remembered  # noqa: PLC0415 - only the child needs it
+class _Past:
+    """What the collector remembers, which says also whether the driver may be touched."""
 
-    file = settings.spool_directory / "node.json"
-    with suppress(FileNotFoundError), file.open("rb"):
-        known = remembered.load(file)
-        say("known", Known(gpus=tuple(known.gpus.values()), ports=tuple(known.ports.values())))
+    def __init__(self, settings: CollectorSettings, say: Say) -> None:
+        self._file = settings.spool_directory / "node.json"
+        self._say = say
+        self._looked = threading.Event()
+        self._known = Known()
+
+    def look(self) -> None:
+        from .. import remembered  # noqa: PLC0415 - only the child needs it
+
+        try:
+            with suppress(FileNotFoundError), self._file.open("rb"):
+                found = remembered.load(self._file)
+                self._known = Known(
+                    gpus=tuple(found.gpus.values()),
+                    ports=tuple(found.ports.values()),
+                    missing_since=found.missing,
+                    released_until=found.released_until,
+                )
+                self._say("known", self._known)
+        finally:
+            self._looked.set()
+
+    def released(self, at: datetime) -> bool:
+        """Whether the driver is to be left alone; a disk that does not answer says nothing."""
+        self._looked.wait(_PAST_SECONDS)
+        until = self._known.released_until
+        return until is not None and at < until
 
 
 def _look_at_the_bus(settings: CollectorSettings, say: Say) -> None:
@@ -180,8 +206,10 @@ def _look_at_ports(settings: CollectorSettings, say: Say) -> None:
     say("ports", PortSensor(settings.sysfs_root, settings.proc_root).read())
 
 
-def _look_at_gpus(say: Say) -> None:
+def _look_at_gpus(past: _Past, at: datetime, say: Say) -> None:
     """The driver, then every GPU in a thread of its own."""
+    if past.released(at):
+        return
     from ..nvml import Driver, DriverError  # noqa: PLC0415 - only the child may load the library
 
     held = _hold_the_driver(say)

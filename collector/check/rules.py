@@ -54,6 +54,11 @@ def driver(facts: Facts) -> Iterator[Finding]:
     expected = expected_gpus(facts)
     if not facts.wants_gpus:
         return
+    if is_released(facts):
+        yield _finding(
+            facts, "driver_released", {"until": f"{facts.known.released_until:%H:%M} UTC"}
+        )
+        return
     if facts.driver is None:
         if "driver" not in facts.unread:
             yield _silent_driver(facts)
@@ -68,6 +73,12 @@ def driver(facts: Facts) -> Iterator[Finding]:
         if others:
             evidence["the GPUs are held by"] = ", ".join(others)
         yield _finding(facts, key, evidence)
+
+
+def is_released(facts: Facts) -> bool:
+    """Whether somebody has asked that the driver is left alone, for a reset or a reload."""
+    until = facts.known.released_until
+    return until is not None and facts.at < until
 
 
 def _silent_driver(facts: Facts) -> Finding:
@@ -107,6 +118,8 @@ def missing_gpus(facts: Facts) -> Iterator[Finding]:
     on_bus = {gpu.address for gpu in facts.pci or ()}
     for address, uuid in unclaimed(facts).items():
         evidence = {"PCI address": address, "the driver lists": f"{facts.driver.gpus} GPUs"}
+        if uuid in facts.known.missing_since:
+            evidence["missing since"] = f"{facts.known.missing_since[uuid]:%Y-%m-%d %H:%M} UTC"
         if facts.pci is not None:
             evidence["on the PCI bus"] = "yes" if address in on_bus else "no"
         yield _finding(facts, "gpu_lost", evidence, uuid or address)

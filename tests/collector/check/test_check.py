@@ -2,10 +2,14 @@
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,7 @@ from tests.collector.check.node import Node, run
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.sysfs import PortTree
+from tests.unanswered import Unanswered, is_possible
 
 pytestmark = pytest.mark.server
 
@@ -91,6 +96,17 @@ def test_what_the_collector_remembers_is_held_against_what_is_here(node: Node) -
     ]
 
 
+def test_a_driver_that_was_released_is_left_alone(node: Node) -> None:
+    known = remembered.Remembered()
+    known.released_until = datetime.now(timezone.utc) + timedelta(minutes=10)
+    remembered.save(node.spool / "node.json", known)
+    node.driver.hang_all()  # who touched it would wait
+    told = node.check("--as", "slurm-prolog")
+    assert told.code == 0
+    assert "released for maintenance" in told.out
+    assert told.seconds < 3.0
+
+
 def test_gpus_without_a_driver_are_told(node: Node, tmp_path: Path) -> None:
     environment = {k: v for k, v in node.environment.items() if k != "LD_LIBRARY_PATH"}
     told = run(node.command(), environment)
@@ -116,6 +132,43 @@ def test_one_gpu_that_hangs_does_not_hide_the_others(node: Node) -> None:
     assert [f["fault"] for f in value["findings"]] == ["gpu_silent", "power_brake"]
     assert value["gpus"] == 3
     assert told.code == 4
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Unanswered]:
+    """A file system in which a process cannot be killed."""
+    if not is_possible():
+        pytest.skip("the uninterruptible state needs root and /dev/fuse")
+    with Unanswered(tmp_path / "unanswered") as kernel:
+        yield kernel
+
+
+def test_a_check_that_cannot_be_killed_keeps_nobody_waiting_and_stays_the_only_one(
+    node: Node, kernel: Unanswered
+) -> None:
+    node.driver.block_in(kernel.file)
+    for _ in range(2):
+        told = node.check("--as", "slurm-prolog", "--timeout", "2")
+        assert told.code == 0
+        assert "driver does not answer" in told.out
+        assert told.seconds < SLURM_SECONDS
+    # The later one names the first, and has not gone where it is.
+    named = re.search(r"a call has not returned for: \d+ s \(process (\d+)\)", told.out)
+    assert named is not None
+    assert "D" in states(int(named[1]))
+    kernel.release()
+    node.driver.release()
+    wait_until("the end of the first one", lambda: states(int(named[1])) in ([], ["Z"]))
+    assert node.check().code == 0
+
+
+def states(pid: int) -> list[str]:
+    """The state of every thread of a process, as ps shows it."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):
+            found.append(task.read_text().rpartition(")")[2].split()[0])
+    return found
 
 
 def test_while_one_is_stuck_in_the_driver_no_second_one_goes_there(node: Node) -> None:

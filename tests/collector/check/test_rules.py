@@ -1,5 +1,6 @@
 """The rules on facts made by hand."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -75,6 +76,14 @@ def test_a_driver_that_an_earlier_check_is_stuck_in_hangs(seconds: float, certai
 
 def test_a_driver_that_could_not_be_looked_at_is_not_called_silent() -> None:
     assert faults(a_node(driver=None, gpus={}, unread={"driver": "no library"})) == []
+
+
+def test_a_released_driver_is_told_and_not_called_silent() -> None:
+    until = a_node().at + timedelta(minutes=10)
+    known = Known(gpus=tuple(map(identity, range(4))), released_until=until)
+    assert faults(a_node(driver=None, gpus={}, known=known)) == ["driver_released"]
+    over = Known(released_until=a_node().at)
+    assert faults(a_node(driver=None, gpus={}, known=over)) == ["driver_silent"]
 
 
 def test_nothing_is_said_of_a_driver_that_nobody_wants_read() -> None:
