@@ -216,8 +216,9 @@ class Agent:
         for event in news.events:
             log.warning(event.message, subject=event.subject.key)
         self._record([event.to_record() for event in news.events])
-        rows = [*news.rows, *self._ports.rows(now), self._node_row(tick, news, now)]
-        self.exporter.show(rows)
+        others = [*self._ports.rows(now), self._node_row(tick, news, now)]
+        rows = [*news.rows, *others]
+        self.exporter.show([*news.shown, *others])
         lines = [line for row in rows if (line := row.line()) is not None]
         self._spool.put(self._sender.telemetry(lines, now))
         self._note_holders(tick, now)

@@ -55,7 +55,7 @@ class Exporter:
 def exposition(rows: Sequence[Row]) -> bytes:
     """The rows as Prometheus text, a family per metric; a metric without a sample is left out."""
     parts: list[str] = []
-    for measurement in metrics.MEASUREMENTS.values():
+    for measurement in metrics.EXPORTED:
         tags = measurement.tags
         mine = [
             (row.fields, _labels(tags, tuple([row.tags.get(tag, "") for tag in tags])))

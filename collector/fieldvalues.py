@@ -1,4 +1,4 @@
-"""NVML's field values: which are read, how their 40 bytes are decoded, how links are summed.
+"""NVML's field values: which are read and how often, and how their 40 bytes are decoded.
 
 Layout and numbers: NVIDIA, nvml.h (API version 13): `nvmlFieldValue_t`, `nvmlValueType_t` and the
 `NVML_FI_DEV_*` list.
@@ -9,30 +9,89 @@ from dataclasses import dataclass, field
 
 Values = dict[str, float | int]
 
-# Field numbers with the metric and its unit.
-FIELDS: dict[int, tuple[str, float | int]] = {
-    186: ("power_watts", 0.001),
-    190: ("power_limit_watts", 0.001),
-    82: ("memory_temperature_celsius", 1),
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The metric that a field is, and how the field's unit becomes the metric's."""
+
+    metric: str
+    times: int = 1
+    per: int = 1
+
+    def value(self, raw: float | int) -> float | int:
+        """A division only where there is one: a whole number stays whole."""
+        return raw * self.times if self.per == 1 else raw * self.times / self.per
+
+
+_MILLI, _NANO = 1_000, 1_000_000_000
+# By field number; read in every tick.
+FAST_FIELDS: dict[int, Field] = {
+    186: Field("power_watts", per=_MILLI),
+    185: Field("power_average_watts", per=_MILLI),
+    190: Field("power_limit_watts", per=_MILLI),
+    82: Field("memory_temperature_celsius"),
+    83: Field("energy_joules", per=_MILLI),
+    3: Field("ecc_corrected_errors"),
+    4: Field("ecc_uncorrected_errors"),
+    94: Field("pcie_replays"),
+    197: Field("pcie_transmit_bytes"),
+    198: Field("pcie_receive_bytes"),
 }
-LINK_COUNT = 91
-LINK_STATE = 165
-# Fields that NVML keeps per link: the metric they are summed to, and its unit. Throughput is KiB.
-LINK_FIELDS: dict[int, tuple[str, int]] = {
-    138: ("nvlink_transmit_bytes", 1024),
-    139: ("nvlink_receive_bytes", 1024),
-    161: ("nvlink_errors", 1),
-    162: ("nvlink_errors", 1),
-    163: ("nvlink_errors", 1),
+# Read in every slow tick: what changes rarely, and counters that lose nothing by waiting.
+SLOW_FIELDS: dict[int, Field] = {
+    74: Field("power_cap_seconds", per=_NANO),
+    75: Field("thermal_violation_seconds", per=_NANO),
+    76: Field("sync_boost_seconds", per=_NANO),
+    77: Field("board_limit_seconds", per=_NANO),
+    79: Field("reliability_limit_seconds", per=_NANO),
+    269: Field("software_thermal_slowdown_seconds", per=_NANO),
+    270: Field("hardware_thermal_slowdown_seconds", per=_NANO),
+    271: Field("power_brake_seconds", per=_NANO),
+    187: Field("power_limit_min_watts", per=_MILLI),
+    188: Field("power_limit_max_watts", per=_MILLI),
+    189: Field("power_limit_default_watts", per=_MILLI),
+    192: Field("power_limit_requested_watts", per=_MILLI),
+    193: Field("shutdown_tlimit_celsius"),
+    194: Field("slowdown_tlimit_celsius"),
+    195: Field("memory_max_tlimit_celsius"),
+    196: Field("gpu_max_tlimit_celsius"),
+    18: Field("ecc_corrected_l1_errors"),
+    19: Field("ecc_uncorrected_l1_errors"),
+    20: Field("ecc_corrected_l2_errors"),
+    21: Field("ecc_uncorrected_l2_errors"),
+    24: Field("ecc_corrected_register_errors"),
+    25: Field("ecc_uncorrected_register_errors"),
+    28: Field("ecc_uncorrected_cbu_errors"),
+    29: Field("retired_pages_corrected"),
+    30: Field("retired_pages_uncorrected"),
+    31: Field("retired_pages_pending"),
+    142: Field("remapped_rows_corrected"),
+    143: Field("remapped_rows_uncorrected"),
+    144: Field("remap_pending"),
+    145: Field("remap_failure"),
+    303: Field("remapped_banks"),
+    307: Field("bank_remap_pending"),
+    95: Field("pcie_replay_rollovers"),
+    169: Field("pcie_recoveries"),
+    173: Field("pcie_correctable_errors"),
+    174: Field("pcie_naks_received"),
+    175: Field("pcie_receiver_errors"),
+    176: Field("pcie_bad_tlps"),
+    177: Field("pcie_naks_sent"),
+    178: Field("pcie_bad_dllps"),
+    179: Field("pcie_non_fatal_errors"),
+    180: Field("pcie_fatal_errors"),
+    181: Field("pcie_unsupported_requests"),
+    182: Field("pcie_lcrc_errors"),
+    183: Field("pcie_lane_errors"),
+    230: Field("recovery_action"),
 }
-EVERY_LINK = 0xFFFFFFFF
-MOST_LINKS = 64
 # How NVML says "no value" where it has no return code for it.
 NOT_AVAILABLE = {0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF}
 
-# Codes by which a driver says that it does not know a field: invalid argument, not supported,
-# function not found.
-_UNKNOWN = {2, 3, 13}
+# Codes by which a driver says that it does not know a field: invalid argument, not supported, no
+# permission, function not found.
+_UNKNOWN = {2, 3, 4, 13}
 
 # fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value
 _ENTRY = struct.Struct("=IIqqIIQ")
@@ -64,6 +123,21 @@ def decode(buffer: memoryview) -> FieldValues:
     return found
 
 
+def latencies(buffer: memoryview) -> dict[int, tuple[int, float, float]]:
+    """What the driver says of each field of a buffer: how often it was read, and the seconds that
+    took in all and at worst.
+
+    The driver gives microseconds; what is negative is no time.
+    """
+    found: dict[int, tuple[int, float, float]] = {}
+    for number, _, _, microseconds, _, code, _ in _ENTRY.iter_unpack(buffer):
+        if code == 0 and microseconds >= 0:
+            count, seconds, slowest = found.get(number, (0, 0.0, 0.0))
+            took = microseconds / 1e6
+            found[number] = count + 1, seconds + took, max(slowest, took)
+    return found
+
+
 def decode_value(kind: int, raw: int) -> float | int:
     """A value by its type (0 double, 4 and 5 signed); `raw` is its 8 bytes, little-endian."""
     if kind == 1:
@@ -77,24 +151,3 @@ def decode_value(kind: int, raw: int) -> float | int:
         (number,) = struct.unpack("=d", struct.pack("=Q", raw))
         return float(number)
     return raw
-
-
-@dataclass(slots=True)
-class Links:
-    """The NVLinks of a GPU, summed; a link that says nothing keeps its last count."""
-
-    count: int = 0
-    last: dict[Entry, float | int] = field(default_factory=dict)
-
-    def sum_up(self, found: dict[Entry, float | int], values: Values) -> None:
-        """Add the sums over all links to a sweep's values."""
-        if not self.count:
-            return
-        values["nvlink_links_expected"] = self.count
-        states = [found[LINK_STATE, n] for n in range(self.count) if (LINK_STATE, n) in found]
-        if states:
-            values["nvlink_links_up"] = sum(1 for state in states if state)
-        self.last.update({e: value for e, value in found.items() if e[0] in LINK_FIELDS})
-        for (number, _), value in self.last.items():
-            metric, scale = LINK_FIELDS[number]
-            values[metric] = values.get(metric, 0) + int(value) * scale

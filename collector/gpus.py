@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.log import Log
-from gpuvigil.metrics import GPU, Kind
 from gpuvigil.model import Event, EventKind, GpuIdentity, Subject, Unmeasured
 
 from .events import EventMaker
+from .gpurows import GpuRowMaker
 from .monotone import Monotone
 from .report import CHANGED, LOADED, NO_DRIVER, RELEASED, STARTING, GpuTick, Tick, XidSeen
 from .rows import Number, Row
@@ -17,15 +17,14 @@ from .sensors.pci import same_form
 log = Log("collector")
 
 _ABSENT = GpuTick(index=-1)
-_WRAPS_AT = {"pcie_replays": 2**32}  # nvml.h: an unsigned int
-_COUNTERS = tuple(metric.name for metric in GPU.metrics if metric.kind is Kind.COUNTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNews:
     """What one tick says: a row per GPU that can be spoken for, events, and the driver's state."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # to be sent
+    shown: tuple[Row, ...]  # on `/metrics`
     events: tuple[Event, ...]
     answering: int
     driver_answering: bool | None  # None without a driver
@@ -47,7 +46,7 @@ class GpuBook:
         """`known`, `counters` and `lost` (UUID, since when) are kept up to date, for others to save."""
         self._events = events
         self._known = known
-        self._counters = counters
+        self._maker = GpuRowMaker(events.node, counters)
         self._timeout_seconds = driver_timeout_seconds
         self._lost: dict[str, datetime] = {} if lost is None else lost
         self._silent: set[str] = set()
@@ -93,7 +92,10 @@ class GpuBook:
         """
         changed, lost = self._learn(tick), set(self._lost)
         node_event = self._judge_driver(tick, now, outage_seconds)
-        rows: list[Row] = []
+        at = now if tick is None else tick.at
+        gpus: list[Row] = []
+        sent: list[Row] = []
+        shown: list[Row] = []
         events = [node_event] if node_event else []
         by_uuid = {} if tick is None else self._by_uuid(tick.gpus)
         for uuid, identity in self._known.items():
@@ -102,12 +104,15 @@ class GpuBook:
                 continue
             events += self._note(uuid, found, now)
             events += self._bridge(uuid, found, now)
-            at = now if tick is None else tick.at
-            rows.append(self._row(identity, found, at, self._since(uuid, found, at)))
+            rows = self._maker.rows(identity, found, at, self._beside(identity, found, at))
+            gpus.append(rows.gpu)
+            sent += [*rows.links, *rows.migs]
+            shown += [*self._maker.links_shown(uuid), *rows.migs]
         return GpuNews(
-            rows=tuple(rows),
+            rows=(*gpus, *sent),
+            shown=(*gpus, *shown, *self._maker.calls(at)),
             events=tuple(events),
-            answering=sum(1 for row in rows if row.fields.get("up") == 1),
+            answering=sum(1 for row in gpus if row.fields.get("up") == 1),
             driver_answering=self._driver_answering(tick),
             driver_silent_seconds=self._driver_silent_seconds(tick, now),
             changed=changed or lost != set(self._lost),
@@ -228,46 +233,20 @@ class GpuBook:
 
     def _bridge(self, uuid: str, gpu: GpuTick, now: datetime) -> list[Event]:
         """Make the counters among the GPU's values monotone; an event when it was reset."""
-        was_reset = False
-        values = gpu.values or {}
-        for metric in _COUNTERS:
-            if metric in values:
-                energy = metric == "energy_joules"
-                values[metric], fell = self._counters.take(
-                    f"{uuid} {metric}",
-                    values[metric],
-                    from_zero=energy,
-                    wraps_at=_WRAPS_AT.get(metric),
-                )
-                values[metric] = round(values[metric], 3)
-                was_reset |= energy and fell
-        if not was_reset:
+        if not self._maker.bridge(uuid, gpu):
             return []
         text = "GPU was reset, or its driver loaded again"
         return [self._events.make(EventKind.GPU_RESET, self._subject(uuid), now, text)]
 
-    def _row(
-        self, identity: GpuIdentity, gpu: GpuTick, at: datetime, absent_seconds: float | None
-    ) -> Row:
-        fields: dict[str, Number | None] = dict(gpu.values or {})
-        present = self._is_on_bus(identity)
-        fields["pcie_present"] = None if present is None else int(present)
-        if gpu.values is not None:
-            fields["up"] = 1
-            fields["read_seconds"] = gpu.read_seconds and round(gpu.read_seconds, 6)
-        else:
-            fields["up"] = 0 if gpu.reason is Unmeasured.LOST else None
-            fields["unmeasured_reason"] = gpu.reason
-            fields["unmeasured_seconds"] = absent_seconds
-            fields["index"] = identity.index
-        node = self._events.node
-        tags = {
-            "cluster": node.cluster,
-            "node": node.node,
-            "uuid": identity.uuid,
-            "model": identity.model,
+    def _beside(
+        self, identity: GpuIdentity, gpu: GpuTick, at: datetime
+    ) -> dict[str, Number | None]:
+        """What is known of a GPU without its driver."""
+        present, absent_seconds = self._is_on_bus(identity), self._since(identity.uuid, gpu, at)
+        return {
+            "pcie_present": None if present is None else int(present),
+            "unmeasured_seconds": absent_seconds if gpu.values is None else None,
         }
-        return Row(measurement=GPU, tags=tags, fields=fields, at=at)
 
     def _driver_answering(self, tick: Tick | None) -> bool | None:
         if self._silent_since is not None:

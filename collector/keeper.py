@@ -222,6 +222,7 @@ class ReaderKeeper:
             *("--tick-seconds", str(settings.tick_seconds)),
             *("--driver-timeout-seconds", str(call_patience_seconds(settings))),
             *("--start-timeout-seconds", str(start_seconds)),
+            *("--slow-seconds", str(settings.slow_tick_seconds)),
         ]
         self._child = subprocess.Popen(
             command,

@@ -24,6 +24,7 @@ from .report import CHANGED, LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen
 _EVENT_WAIT_MILLISECONDS = 1000
 _COUNT_SECONDS = 5.0  # GPUs that appear are seen within this time
 _CLOSE_SECONDS = 1.0  # for the driver to let go, when this process is asked to end
+_SLOW_PLACES = 8  # the slow sweeps of this many GPUs are spread over the slow tick
 _SHARE_OF_TICK = 0.8  # a sweep is waited for no longer, so that ticks stay on time
 
 
@@ -36,6 +37,7 @@ class Patience:
 
     seconds: float
     start_seconds: float
+    slow_seconds: float = 60.0  # how often what changes rarely is asked again
 
 
 class GpuThread:
@@ -57,6 +59,7 @@ class GpuThread:
         self._gpu: Gpu | None = None
         self._identity: GpuIdentity | None = None
         self._last = GpuTick(index=index)
+        self._slow_due: float | None = None
         threading.Thread(target=self._run, name=f"gpu {index}", daemon=True).start()
 
     def ask(self) -> None:
@@ -100,6 +103,7 @@ class GpuThread:
             if self._clock.monotonic() - start > self._patience.seconds:
                 # Half of these numbers are from before the call that hung.
                 result = GpuTick(index=self.index, identity=result.identity, reason=result.reason)
+                self._slow_due = None
             with self._changed:
                 self._last = result
                 self._identity = result.identity
@@ -110,19 +114,33 @@ class GpuThread:
         start = self._clock.monotonic()
         try:
             if self._gpu is None:
-                self._gpu = self._find()
-            reading = self._gpu.read()
+                self._gpu, self._slow_due = self._find(), None
+            slow = self._slow_due is None or start >= self._slow_due
+            reading = self._gpu.read(slow=slow)
         except DriverError as error:
             # A GPU that comes back may do so under another handle.
             self._gpu = None
             return GpuTick(index=self.index, identity=self._identity, reason=error.reason)
+        if slow:
+            self._slow_due = self._next_slow(start)
         return GpuTick(
             index=self.index,
             identity=self._gpu.identity,
             values=reading.values,
+            slow=reading.slow,
+            links=reading.links,
+            migs=reading.migs,
+            costs=reading.costs,
             processes=reading.processes,
             read_seconds=self._clock.monotonic() - start,
         )
+
+    def _next_slow(self, now: float) -> float:
+        """When this GPU's next slow sweep is due: not when all the others' are."""
+        every = self._patience.slow_seconds
+        if self._slow_due is not None:
+            return max(self._slow_due + every, now)
+        return now + every * (1 + self.index % _SLOW_PLACES) / _SLOW_PLACES
 
     def _find(self) -> Gpu:
         gpu = self._driver.gpu(self.index)
@@ -274,6 +292,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--tick-seconds", type=float, default=10.0)
     parser.add_argument("--driver-timeout-seconds", type=float, default=2.0)
     parser.add_argument("--start-timeout-seconds", type=float, default=15.0)
+    parser.add_argument("--slow-seconds", type=float, default=60.0)
     chosen = parser.parse_args(arguments)
     frugal.settle()
     # Ctrl-C is the supervisor's affair, who ends this process.
@@ -287,7 +306,9 @@ def main(arguments: Sequence[str]) -> int:
                 line = line[os.write(output, line) :]
 
     patience = Patience(
-        seconds=chosen.driver_timeout_seconds, start_seconds=chosen.start_timeout_seconds
+        seconds=chosen.driver_timeout_seconds,
+        start_seconds=chosen.start_timeout_seconds,
+        slow_seconds=chosen.slow_seconds,
     )
     reader = Reader(write, SystemClock(), chosen.tick_seconds, patience)
 

@@ -9,6 +9,9 @@ from gpuvigil.clock import from_text
 from gpuvigil.model import GpuIdentity, Unmeasured
 from gpuvigil.model.record import known, plain
 
+from .fieldvalues import Values
+from .reading import CallCost, MigDevice
+
 LOADED = "loaded"
 STARTING = "starting"
 NO_DRIVER = "no driver"
@@ -26,7 +29,11 @@ class GpuTick:
 
     index: int
     identity: GpuIdentity | None = None
-    values: dict[str, float | int] | None = None
+    values: Values | None = None
+    slow: Values | None = None  # in some ticks only, as are `links` and `costs`
+    links: dict[int, Values] | None = None  # by link
+    migs: tuple[MigDevice, ...] = ()
+    costs: dict[str, CallCost] | None = None  # by driver call, since they were last told
     processes: tuple[int, ...] | None = None
     reason: Unmeasured | None = None
     silent_seconds: float | None = None
@@ -80,7 +87,12 @@ def load(line: bytes) -> Tick | XidSeen:
 
 
 def _gpu(gpu: GpuTick) -> dict[str, Any]:
-    return {**plain(gpu), "identity": None if gpu.identity is None else plain(gpu.identity)}
+    value = plain(gpu)
+    value["identity"] = None if gpu.identity is None else plain(gpu.identity)
+    value["migs"] = [plain(mig) for mig in gpu.migs]
+    if gpu.costs is not None:
+        value["costs"] = {call: plain(cost) for call, cost in gpu.costs.items()}
+    return value
 
 
 def _gpu_tick(value: dict[str, Any]) -> GpuTick:
@@ -89,8 +101,20 @@ def _gpu_tick(value: dict[str, Any]) -> GpuTick:
         index=value["index"],
         identity=None if identity is None else GpuIdentity(**known(GpuIdentity, identity)),
         values=value["values"],
+        slow=value["slow"],
+        links=_links(value["links"]),
+        migs=tuple(MigDevice(**mig) for mig in value["migs"]),
+        costs=_costs(value["costs"]),
         processes=None if processes is None else tuple(processes),
         reason=None if reason is None else Unmeasured(reason),
         silent_seconds=value["silent_seconds"],
         read_seconds=value["read_seconds"],
     )
+
+
+def _links(value: dict[str, Values] | None) -> dict[int, Values] | None:
+    return None if value is None else {int(link): values for link, values in value.items()}
+
+
+def _costs(value: dict[str, dict[str, Any]] | None) -> dict[str, CallCost] | None:
+    return None if value is None else {call: CallCost(**cost) for call, cost in value.items()}

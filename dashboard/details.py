@@ -69,7 +69,10 @@ def identity(known: GpuIdentity | None, uuid: str, driver: str | None) -> Html:
         ("UUID", uuid),
         ("PCI address", known.pci_address if known else ""),
         ("Serial", known.serial if known else ""),
+        ("Part number", known.part_number if known else ""),
         ("VBIOS", known.vbios if known else ""),
+        ("InfoROM", known.inforom if known else ""),
+        ("GSP firmware", known.gsp_firmware if known else ""),
         ("Memory", f"{memory / 2**30:,.0f} GiB" if memory else ""),
         ("Driver", driver or ""),
     )

@@ -48,6 +48,7 @@ _UNITS: dict[str, tuple[float, str, str]] = {
     "_celsius": (1, "°C", ".0f"),
     "_hertz": (1e-6, "MHz", ",.0f"),
     "_seconds": (1e3, "ms", ",.1f"),
+    "_bytes_per_second": (1e-9, "GB/s", ",.2f"),
 }
 
 
@@ -69,6 +70,8 @@ def measured(metric: Metric, value: float | None) -> str:
         return NOT_MEASURED
     if metric.name == "clock_event_reasons":
         return f"0x{int(value):x}"
+    if metric.kind is Kind.COUNTER and metric.name.endswith("_seconds"):
+        return f"{value:,.1f} s"
     for ending, (factor, unit, form) in _UNITS.items():
         if metric.name.endswith(ending):
             return f"{value * factor:{form}} {unit}"

@@ -70,6 +70,10 @@ class CollectorSettings:
     node: str = _setting("", "name of this node; empty takes the host name")
     rack: str = _setting("", "name of the rack, for the map; empty groups nodes by name")
     tick_seconds: float = _setting(10.0, "numbers are read and sent this often")
+    slow_tick_seconds: float = _setting(
+        60.0,
+        "numbers of a GPU that change rarely are read this often, and refused calls tried again",
+    )
     driver_timeout_seconds: float = _setting(
         2.0, "a driver call that takes longer counts as not answering"
     )

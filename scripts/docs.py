@@ -14,7 +14,7 @@ from collector.simulator.faults import KINDS
 from gpuvigil.config import RECEIVERS, Config
 from gpuvigil.faults import FAULTS, Fault, xids
 from gpuvigil.lifecycle import diagram
-from gpuvigil.metrics import MEASUREMENTS
+from gpuvigil.metrics import EXPORTED, Metric, Seen
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import sxids
 from scripts import collector_figures, page_figures
@@ -26,26 +26,42 @@ def metrics() -> Iterator[str]:
     """The catalogue of metrics, a table per measurement."""
     yield "# Metrics"
     yield ""
-    yield "Every number that gpuvigil collects, written from `gpuvigil/metrics.py` by `make docs`."
+    yield "Every number that gpuvigil collects, written from `gpuvigil/metrics/` by `make docs`."
     yield "A value that was not measured is absent, never 0. Counters only grow: resets are bridged by the collector."
     yield ""
-    yield "What has been read so far: everything on the fake NVML library and on sysfs trees of the tests; network ports on"
-    yield "real machines; **no value here has been read from a real NVIDIA GPU yet.**"
-    for measurement in MEASUREMENTS.values():
+    yield from provenance()
+    for measurement in EXPORTED:
         yield ""
         yield f"## `{measurement.name}`"
         yield ""
         tags = ", ".join(f"`{tag}`" for tag in measurement.tags)
         yield f"{measurement.sentence} Tags: {tags}."
         yield ""
-        yield "| field | kind | read from | used by | Prometheus | DCGM | meaning |"
-        yield "|---|---|---|---|---|---|---|"
+        yield "| field | kind | read from | used by | seen | Prometheus | DCGM | meaning |"
+        yield "|---|---|---|---|---|---|---|---|"
         for metric in measurement.metrics:
             dcgm = f"`{metric.dcgm}`" if metric.dcgm else ""
             yield (
                 f"| `{metric.name}` | {metric.kind.value} | {metric.source} | {metric.used_by} "
-                f"| `{metric.prometheus}` | {dcgm} | {metric.sentence} |"
+                f"| {seen(metric)} | `{metric.prometheus}` | {dcgm} | {metric.sentence} |"
             )
+
+
+def provenance() -> Iterator[str]:
+    """How many fields have been read where."""
+    every = [metric for measurement in EXPORTED for metric in measurement.metrics]
+    counts = {kind: sum(1 for metric in every if metric.seen is kind) for kind in Seen}
+    sources = sorted({metric.seen_in for metric in every if metric.seen_in})
+    yield f"Of {len(every)} fields, {counts[Seen.HARDWARE]} have been **read on hardware** (hosts and Ethernet ports),"
+    yield f"{counts[Seen.FIXTURE]} only from a **fixture** in the form that a source describes ({', '.join(f'`{it}`' for it in sources)}), and"
+    yield f"{counts[Seen.NEVER]} were **never seen** by any test: their numbers in the driver's header are all that is known."
+    yield "**No value here has been read from a real NVIDIA GPU yet.** `nvml.h` is NVIDIA's header, API version 13, which the fake"
+    yield "driver library of the tests follows; `sysfs-...` the Linux kernel's ABI documentation."
+
+
+def seen(metric: Metric) -> str:
+    """A metric's mark."""
+    return f"fixture from {metric.seen_in}" if metric.seen is Seen.FIXTURE else metric.seen.value
 
 
 def settings() -> Iterator[str]:

@@ -226,7 +226,7 @@ def _look_at_gpus(past: _Past, at: datetime, say: Say) -> None:
             found = driver.gpu(index)
             identity = found.identity
             say("gpu", GpuFacts(index=index, identity=identity))
-            say("gpu", GpuFacts(index=index, identity=identity, values=found.read().values))
+            say("gpu", GpuFacts(index=index, identity=identity, values=found.read(slow=True).every))
         except DriverError as error:
             failed = GpuFacts(
                 index=index, identity=identity, failure=str(error), reason=error.reason

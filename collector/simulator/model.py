@@ -27,6 +27,50 @@ _REASON_GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
 _NVLINKS = 18
 
 
+# What stays as it is on a healthy H100 SXM, in the units of the catalogue.
+_STEADY: dict[str, float | int] = {
+    "encoder_utilization_percent": 0,
+    "decoder_utilization_percent": 0,
+    "memory_reserved_bytes": 578_813_952,
+    "bar1_used_bytes": 2 * 1024**2,
+    "bar1_total_bytes": 128 * 1024**3,
+    "power_limit_requested_watts": _POWER_LIMIT_WATTS,
+    "power_limit_default_watts": _POWER_LIMIT_WATTS,
+    "power_limit_min_watts": 200.0,
+    "power_limit_max_watts": _POWER_LIMIT_WATTS,
+    "shutdown_tlimit_celsius": -8,
+    "slowdown_tlimit_celsius": -2,
+    "sm_clock_max_hertz": _SM_CLOCK_HERTZ,
+    "memory_clock_max_hertz": _MEMORY_CLOCK_HERTZ,
+    "thermal_violation_seconds": 0.0,
+    "software_thermal_slowdown_seconds": 0.0,
+    "hardware_thermal_slowdown_seconds": 0.0,
+    "power_brake_seconds": 0.0,
+    "ecc_uncorrected_dram_errors": 0,
+    "ecc_uncorrected_sram_errors": 0,
+    "ecc_mode": 1,
+    "remapped_rows_corrected": 0,
+    "remapped_rows_uncorrected": 0,
+    "remap_pending": 0,
+    "remap_failure": 0,
+    "remap_banks_max": 2560,
+    "remap_banks_none": 0,
+    "recovery_action": 0,
+    "pcie_correctable_errors": 0,
+    "pcie_non_fatal_errors": 0,
+    "pcie_fatal_errors": 0,
+    "nvlink_worst_link_errors": 0,
+    "fabric_state": 3,
+    "fabric_status": 0,
+    "fabric_health": 1,
+    "mig_mode": 0,
+    "mig_devices": 0,
+    "persistence_mode": 1,
+    "compute_mode": 0,
+    "graphics_processes": 0,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """What a slot does at one moment: its load, and its load summed over time."""
@@ -73,6 +117,7 @@ def gpu_fields(node: Node, index: int, work: Work, elapsed_seconds: float, tick:
         clock -= int(load * 12 + wobble_of_clock * 2) * 15_000_000
     nvlink = int(loaded * workload.nvlink_bytes_per_second)
     return {
+        **_STEADY,
         "up": 1,
         "index": index,
         "utilization_percent": _percent(load + 0.06 + 0.02 * wobble) if computing else 0,
@@ -101,6 +146,11 @@ def gpu_fields(node: Node, index: int, work: Work, elapsed_seconds: float, tick:
         "nvlink_transmit_bytes": nvlink,
         "nvlink_errors": 0,
         "compute_processes": 1 if held else 0,
+        "sm_activity_percent": round(load * 88.0, 1) if computing else 0.0,
+        "sm_occupancy_percent": round(load * 46.0, 1) if computing else 0.0,
+        "tensor_activity_percent": round(load * 52.0, 1) if computing else 0.0,
+        "dram_activity_percent": round(load * 58.0, 1) if computing else 0.0,
+        "temperature_margin_celsius": round(87.0 - celsius),
         "read_seconds": round(0.0021 + 0.0004 * abs(wobble), 6),
     }
 

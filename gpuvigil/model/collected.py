@@ -137,6 +137,9 @@ class GpuIdentity:
     serial: str | None = None
     vbios: str | None = None
     memory_total_bytes: int | None = None
+    part_number: str | None = None
+    inforom: str | None = None
+    gsp_firmware: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.fieldvalues import LINK_STATE, Links, Values, decode, decode_value
+from collector.fieldvalues import Field, decode, decode_value, latencies
 
 FORMATS = {0: "=d", 1: "=I4x", 2: "=Q", 3: "=Q", 4: "=q", 5: "=i4x"}
 
@@ -51,22 +51,21 @@ def test_a_failed_entry_costs_no_other() -> None:
     assert found.failure == 10
 
 
-def test_a_link_that_says_nothing_keeps_its_last_count() -> None:
-    links, values = Links(count=2), Values()
-    links.sum_up({(161, 0): 5, (161, 1): 7, (138, 0): 1, (LINK_STATE, 0): 1}, values)
-    assert values["nvlink_errors"] == 12
-    assert values["nvlink_transmit_bytes"] == 1024
-    assert values["nvlink_links_up"] == 1
-    values = Values()
-    links.sum_up({(161, 0): 6}, values)
-    assert values["nvlink_errors"] == 13
-    assert "nvlink_links_up" not in values
+def test_the_drivers_latencies_are_told_by_field() -> None:
+    def timed(number: int, scope: int, microseconds: int, code: int = 0) -> bytes:
+        return struct.pack("=IIqqIIQ", number, scope, 0, microseconds, 1, code, 7)
+
+    buffer = timed(165, 0, 10) + timed(165, 1, 30) + timed(82, 0, 5, code=3) + timed(83, 0, -1)
+    count, seconds, slowest = latencies(memoryview(buffer))[165]
+    assert (count, round(seconds, 9), round(slowest, 9)) == (2, 40e-6, 30e-6)
+    # What failed was not read, and a negative time is none.
+    assert latencies(memoryview(buffer)).keys() == {165}
 
 
-def test_a_gpu_without_links_has_no_link_numbers() -> None:
-    values = Values()
-    Links(count=0).sum_up({}, values)
-    assert values == {}
+def test_a_field_in_whole_units_stays_a_whole_number() -> None:
+    assert Field("x", times=1024).value(3) == 3072
+    assert isinstance(Field("x", times=1024).value(3), int)
+    assert Field("x", per=1000).value(412_503) == 412.503
 
 
 def test_an_unfinished_buffer_is_an_error() -> None:

@@ -14,7 +14,7 @@ import pytest
 from collector.report import LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen, dump, load
 from gpuvigil import lifeline
 from gpuvigil.clock import EPOCH
-from gpuvigil.metrics import GPU
+from gpuvigil.metrics import GPU, Seen
 from gpuvigil.model import Unmeasured
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
@@ -60,8 +60,8 @@ class Reader:
 
     def values(self, index: int) -> dict[str, float | int]:
         """Of a sweep that began after this call."""
-        self.tick_with(lambda tick: tick.state == LOADED)
-        self.tick_with(lambda tick: tick.state == LOADED)
+        for _ in range(3):
+            self.tick_with(lambda tick: tick.state == LOADED)
         values = self.gpu_with(index, lambda gpu: gpu.values is not None).values
         assert values is not None
         return values
@@ -96,18 +96,21 @@ def start() -> Iterator[Callable[[Mapping[str, str]], Reader]]:
 Start = Callable[[Mapping[str, str]], Reader]
 
 
-# What a GPU says, in the driver's own units.
+# What a GPU says, in the driver's own units, and what that is as metrics of the catalogue.
 SAID: dict[str, int | str] = {
     "utilization_gpu_percent": 97,
     "utilization_memory_percent": 41,
     "memory_used_bytes": 7,
+    "memory_reserved_bytes": 5,
     "memory_total_bytes": 80,
     "power_instant_milliwatts": 412_500,
+    "power_average_milliwatts": 401_250,
     "power_limit_milliwatts": 700_000,
     "energy_millijoules": 1_500,
     "energy_millijoules_per_second": 0,
     "temperature_celsius": 61,
     "memory_temperature_celsius": 72,
+    "temperature_margin_celsius": 26,
     "clock_sm_megahertz": 1980,
     "clock_memory_megahertz": 2619,
     "event_reasons": 0x4,
@@ -115,28 +118,42 @@ SAID: dict[str, int | str] = {
     "ecc_corrected_volatile": 3,
     "ecc_uncorrected_volatile": 1,
     "pcie_generation": 4,
-    "pcie_max_generation": 5,
     "pcie_width": 8,
-    "pcie_max_width": 16,
     "pcie_replays": 9,
+    "pcie_tx_bytes": 11,
+    "pcie_rx_bytes": 12,
     "nvlink_tx_kibibytes": 2,
     "nvlink_rx_kibibytes": 3,
     "nvlink_replays": 1,
     "nvlink_crc_flit_errors": 2,
     "nvlink_recoveries": 3,
+    "gpm_graphics_percent": 90,
+    "gpm_sm_percent": 91,
+    "gpm_occupancy_percent": 40,
+    "gpm_tensor_percent": 55,
+    "gpm_dram_percent": 33,
+    "gpm_fp64_percent": 1,
+    "gpm_fp32_percent": 2,
+    "gpm_fp16_percent": 3,
+    "gpm_pcie_tx_mebibytes_per_second": 4,
+    "gpm_pcie_rx_mebibytes_per_second": 5,
+    "gpm_nvlink_rx_mebibytes_per_second": 6,
+    "gpm_nvlink_tx_mebibytes_per_second": 7,
 }
-# The same in the catalogue's units.
 READ: dict[str, float | int] = {
     "index": 1,
     "utilization_percent": 97,
     "memory_utilization_percent": 41,
     "memory_used_bytes": 7,
+    "memory_reserved_bytes": 5,
     "memory_total_bytes": 80,
     "power_watts": 412.5,
+    "power_average_watts": 401.25,
     "power_limit_watts": 700.0,
     "energy_joules": 1.5,
     "temperature_celsius": 61,
     "memory_temperature_celsius": 72,
+    "temperature_margin_celsius": 26,
     "sm_clock_hertz": 1_980_000_000,
     "memory_clock_hertz": 2_619_000_000,
     "clock_event_reasons": 4,
@@ -144,53 +161,164 @@ READ: dict[str, float | int] = {
     "ecc_corrected_errors": 3,
     "ecc_uncorrected_errors": 1,
     "pcie_generation": 4,
-    "pcie_generation_max": 5,
     "pcie_width": 8,
-    "pcie_width_max": 16,
     "pcie_replays": 9,
+    "pcie_transmit_bytes": 11,
+    "pcie_receive_bytes": 12,
     "nvlink_links_up": 17,
     "nvlink_links_expected": 18,
     "nvlink_transmit_bytes": 18 * 2 * 1024,
     "nvlink_receive_bytes": 18 * 3 * 1024,
-    "nvlink_errors": 18 * 6,
+    "nvlink_replay_errors": 18,
+    "nvlink_crc_errors": 36,
+    "nvlink_recovery_errors": 54,
+    "nvlink_errors": 108,
+    "nvlink_worst_link": 0,
+    "nvlink_worst_link_errors": 6,
     "compute_processes": 2,
+    "graphics_activity_percent": 90.0,
+    "sm_activity_percent": 91.0,
+    "sm_occupancy_percent": 40.0,
+    "tensor_activity_percent": 55.0,
+    "dram_activity_percent": 33.0,
+    "fp64_activity_percent": 1.0,
+    "fp32_activity_percent": 2.0,
+    "fp16_activity_percent": 3.0,
+    "pcie_transmit_bytes_per_second": 4.0 * 2**20,
+    "pcie_receive_bytes_per_second": 5.0 * 2**20,
+    "nvlink_receive_bytes_per_second": 6.0 * 2**20,
+    "nvlink_transmit_bytes_per_second": 7.0 * 2**20,
+}
+# The same for what the slow tick reads: said by the driver, metric, and value.
+SLOW: list[tuple[str, int, str, float | int]] = [
+    ("utilization_encoder_percent", 12, "encoder_utilization_percent", 12),
+    ("utilization_decoder_percent", 13, "decoder_utilization_percent", 13),
+    ("bar1_used_bytes", 21, "bar1_used_bytes", 21),
+    ("bar1_total_bytes", 22, "bar1_total_bytes", 22),
+    ("power_requested_limit_milliwatts", 650_000, "power_limit_requested_watts", 650.0),
+    ("power_default_limit_milliwatts", 690_000, "power_limit_default_watts", 690.0),
+    ("power_min_limit_milliwatts", 200_500, "power_limit_min_watts", 200.5),
+    ("power_max_limit_milliwatts", 710_000, "power_limit_max_watts", 710.0),
+    ("threshold_shutdown_celsius", 95, "shutdown_temperature_celsius", 95),
+    ("threshold_slowdown_celsius", 92, "slowdown_temperature_celsius", 92),
+    ("tlimit_shutdown_celsius", -8, "shutdown_tlimit_celsius", -8),
+    ("tlimit_slowdown_celsius", -1, "slowdown_tlimit_celsius", -1),
+    ("tlimit_memory_max_celsius", 2, "memory_max_tlimit_celsius", 2),
+    ("tlimit_gpu_max_celsius", 0, "gpu_max_tlimit_celsius", 0),
+    ("fans", 2, "fans", 2),
+    ("fan_speed_percent", 44, "fan_speed_percent", 44),
+    ("clock_graphics_megahertz", 345, "graphics_clock_hertz", 345_000_000),
+    ("clock_video_megahertz", 765, "video_clock_hertz", 765_000_000),
+    ("max_clock_graphics_megahertz", 1981, "graphics_clock_max_hertz", 1_981_000_000),
+    ("max_clock_sm_megahertz", 1980, "sm_clock_max_hertz", 1_980_000_000),
+    ("max_clock_memory_megahertz", 2619, "memory_clock_max_hertz", 2_619_000_000),
+    ("max_clock_video_megahertz", 1545, "video_clock_max_hertz", 1_545_000_000),
+    ("sw_power_cap_nanoseconds", 1_500_000_000, "power_cap_seconds", 1.5),
+    ("thermal_violation_nanoseconds", 2_000_000_000, "thermal_violation_seconds", 2.0),
+    ("sync_boost_nanoseconds", 250_000_000, "sync_boost_seconds", 0.25),
+    ("board_limit_nanoseconds", 3_000_000_000, "board_limit_seconds", 3.0),
+    ("reliability_nanoseconds", 4_000_000_000, "reliability_limit_seconds", 4.0),
+    ("sw_thermal_nanoseconds", 5_000_000_000, "software_thermal_slowdown_seconds", 5.0),
+    ("hw_thermal_nanoseconds", 6_000_000_000, "hardware_thermal_slowdown_seconds", 6.0),
+    ("hw_power_brake_nanoseconds", 7_000_000_000, "power_brake_seconds", 7.0),
+    ("ecc_corrected_dram", 31, "ecc_corrected_dram_errors", 31),
+    ("ecc_uncorrected_dram", 32, "ecc_uncorrected_dram_errors", 32),
+    ("ecc_corrected_sram", 33, "ecc_corrected_sram_errors", 33),
+    ("ecc_uncorrected_sram", 34, "ecc_uncorrected_sram_errors", 34),
+    ("ecc_mode", 1, "ecc_mode", 1),
+    ("ecc_mode_pending", 0, "ecc_mode_pending", 0),
+    ("sram_threshold_exceeded", 1, "sram_threshold_exceeded", 1),
+    ("sram_parity", 41, "sram_parity_errors", 41),
+    ("sram_secded", 42, "sram_secded_errors", 42),
+    ("sram_l2", 43, "sram_l2_errors", 43),
+    ("sram_sm", 44, "sram_sm_errors", 44),
+    ("sram_pcie", 45, "sram_pcie_errors", 45),
+    ("sram_mcu", 46, "sram_mcu_errors", 46),
+    ("sram_other", 47, "sram_other_errors", 47),
+    ("remapped_corrected", 51, "remapped_rows_corrected", 51),
+    ("remapped_uncorrected", 52, "remapped_rows_uncorrected", 52),
+    ("remapped_pending", 1, "remap_pending", 1),
+    ("remapped_failure", 1, "remap_failure", 1),
+    ("histogram_max", 2550, "remap_banks_max", 2550),
+    ("histogram_high", 6, "remap_banks_high", 6),
+    ("histogram_partial", 2, "remap_banks_partial", 2),
+    ("histogram_low", 1, "remap_banks_low", 1),
+    ("histogram_none", 1, "remap_banks_none", 1),
+    ("retired_pending", 1, "retired_pages_pending", 1),
+    ("repair_channel_pending", 1, "channel_repair_pending", 1),
+    ("repair_tpc_pending", 1, "tpc_repair_pending", 1),
+    ("recovery_action", 2, "recovery_action", 2),
+    ("pcie_max_generation", 5, "pcie_generation_max", 5),
+    ("pcie_max_width", 16, "pcie_width_max", 16),
+    ("pcie_rollovers", 61, "pcie_replay_rollovers", 61),
+    ("pcie_recoveries", 62, "pcie_recoveries", 62),
+    ("pcie_correctable", 63, "pcie_correctable_errors", 63),
+    ("pcie_naks_received", 64, "pcie_naks_received", 64),
+    ("pcie_receiver", 65, "pcie_receiver_errors", 65),
+    ("pcie_bad_tlps", 66, "pcie_bad_tlps", 66),
+    ("pcie_naks_sent", 67, "pcie_naks_sent", 67),
+    ("pcie_bad_dllps", 68, "pcie_bad_dllps", 68),
+    ("pcie_non_fatal", 69, "pcie_non_fatal_errors", 69),
+    ("pcie_fatal", 70, "pcie_fatal_errors", 70),
+    ("pcie_unsupported", 71, "pcie_unsupported_requests", 71),
+    ("pcie_lcrc", 72, "pcie_lcrc_errors", 72),
+    ("pcie_lanes", 73, "pcie_lane_errors", 73),
+    ("fabric_state", 2, "fabric_state", 2),
+    ("fabric_status", 27, "fabric_status", 27),
+    ("fabric_health_mask", 5, "fabric_health_mask", 5),
+    ("fabric_health_summary", 2, "fabric_health", 2),
+    ("mig_current", 0, "mig_mode", 0),
+    ("mig_pending", 1, "mig_mode_pending", 1),
+    ("mig_devices", 0, "mig_devices", 0),
+    ("persistence_mode", 0, "persistence_mode", 0),
+    ("compute_mode", 3, "compute_mode", 3),
+]
+BY_THE_SUPERVISOR = {
+    "up",
+    "unmeasured_reason",
+    "unmeasured_seconds",
+    "pcie_present",
+    "read_seconds",
 }
 
 
 def test_every_metric_of_the_catalogue_is_read(driver: FakeDriver, start: Start) -> None:
     driver.set(1, **SAID)
+    driver.set(1, **{said: value for said, value, *_ in SLOW}, graphics_processes="7:1 8:1")
     driver.set_link(1, 5, nvlink_state=0)
     driver.set_processes(1, {4711: 1, 4712: None})
     reader = start(driver.environment())
-    gpu = reader.gpu_with(1, lambda gpu: gpu.values is not None)
+    first = reader.gpu_with(1, lambda gpu: gpu.values is not None)
+    # GPM says what lies between two sweeps.
+    gpu = reader.gpu_with(1, lambda gpu: "sm_activity_percent" in (gpu.values or {}))
     assert gpu.values == READ
+    assert first.slow == {metric: value for *_, metric, value in SLOW} | {"graphics_processes": 2}
+    assert gpu.slow is None
     assert gpu.processes == (4711, 4712)
     assert gpu.identity is not None
     assert gpu.identity.pci_address == "00000000:43:00.0"
-    made_by_the_supervisor = {
-        "up",
-        "unmeasured_reason",
-        "unmeasured_seconds",
-        "pcie_present",
-        "read_seconds",
-    }
-    assert {m.name for m in GPU.metrics} == gpu.values.keys() | made_by_the_supervisor
+    assert gpu.identity.inforom == "G520.0200.00.05"
+    assert gpu.identity.gsp_firmware == "570.124.06"
+    fixtures = {m.name for m in GPU.metrics if m.seen is not Seen.NEVER}
+    assert fixtures == gpu.values.keys() | first.slow.keys() | BY_THE_SUPERVISOR
 
 
 # What fails, how, and which metrics are then absent.
 FAILURES: list[tuple[str | int, int, set[str]]] = [
     ("nvmlDeviceGetUtilizationRates", NOT_SUPPORTED, {"utilization_percent", "memory_utilization_percent"}),
-    ("nvmlDeviceGetTotalEnergyConsumption", NO_PERMISSION, {"energy_joules"}),
-    ("nvmlDeviceGetTotalEccErrors", NOT_SUPPORTED, {"ecc_corrected_errors", "ecc_uncorrected_errors"}),
+    ("nvmlDeviceGetCurrPcieLinkWidth", NO_PERMISSION, {"pcie_width"}),
+    ("nvmlGpmQueryDeviceSupport", NOT_SUPPORTED, {name for name in READ if "activity" in name or "per_second" in name or "occupancy" in name}),
     ("nvmlDeviceGetPerformanceState", TIMEOUT, {"performance_state"}),
     ("nvmlDeviceGetComputeRunningProcesses_v3", UNKNOWN, {"compute_processes"}),
     (82, NOT_SUPPORTED, {"memory_temperature_celsius"}),
     # For these another call gives the number.
     (165, NOT_SUPPORTED, set()),
     (186, NOT_SUPPORTED, set()),
+    (83, NOT_SUPPORTED, set()),
+    (4, NO_PERMISSION, set()),
     (190, NOT_SUPPORTED, set()),
     ("nvmlDeviceGetTemperatureV", NOT_SUPPORTED, set()),
-    ("nvmlDeviceGetMemoryInfo_v2", NOT_SUPPORTED, set()),
+    ("nvmlDeviceGetMemoryInfo_v2", NOT_SUPPORTED, {"memory_reserved_bytes"}),
 ]  # fmt: skip
 
 
@@ -198,10 +326,12 @@ def test_what_a_gpu_lacks_is_absent_and_costs_nothing_else(
     driver: FakeDriver, start: Start
 ) -> None:
     reader = start(driver.environment())
-    every = reader.values(0).keys()
+    whole = reader.gpu_with(0, lambda gpu: "sm_activity_percent" in (gpu.values or {}))
+    assert whole.values is not None
+    every = whole.values.keys()
     reader.end()
     for number, (what, code, _) in enumerate(FAILURES):
-        # Eleven failures share the four GPUs; none masks another's metrics.
+        # The failures share the four GPUs; none masks another's metrics.
         driver.fail(number % 4, what, code)
     reader = start(driver.environment())
     for gpu in range(4):

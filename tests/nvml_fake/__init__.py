@@ -26,8 +26,13 @@ _COUNTERS = [key for key in DEFAULTS if f"{key}_per_second" in DEFAULTS]
 # A change of one of these changes the course of a counter.
 _COURSE = {"power_milliwatts", *_COUNTERS, *(f"{name}_per_second" for name in _COUNTERS)}
 # What a GPU forgets when it is reset, besides its counters that move with time.
-_VOLATILE = ["ecc_corrected_volatile", "ecc_uncorrected_volatile", "pcie_replays"] + [
-    key for key in DEFAULTS if re.fullmatch(r"nvlink_(replays|recoveries|\w+_errors)", key)
+_VOLATILE = ["ecc_corrected_volatile", "ecc_uncorrected_volatile"] + [
+    key
+    for key in DEFAULTS
+    if re.fullmatch(
+        r"nvlink_(replays|recoveries\w*|\w+_errors|[rt]x_bytes)|pcie_(?!generation|width|max|[rt]x)\w+",
+        key,
+    )
 ]
 # A counter's new course starts this much after the old one is folded, so that a client that still
 # reads the old file never sees the counter go back.
@@ -93,6 +98,10 @@ class FakeDriver:
         """Set values of one NVLink, by their names (`nvlink_...`) in `values.def`."""
         self._set_values(gpu, f"gpu.{gpu}.link.{link}", values)
 
+    def set_mig(self, gpu: int, mig: int, **values: int | str) -> None:
+        """Set values of one MIG device, by their names (`mig_...`, `gpm_...`) in `values.def`."""
+        self._set_values(gpu, f"gpu.{gpu}.mig.{mig}", values)
+
     def set_system(self, **values: int | str) -> None:
         """Set `driver_version`, `nvml_version`, `cuda_version`, `gpus` or `node`."""
         self._change({key: str(value) for key, value in values.items()})
@@ -111,9 +120,13 @@ class FakeDriver:
         name = what if isinstance(what, str) else f"field.{what}"
         self._change({f"{scope}return.{name}": str(code)})
 
-    def delay(self, function: str, seconds: float) -> None:
-        """Let every call of a function take this long; 0 ends calls that wait, too."""
-        self._change({f"delay.{function}": str(seconds)})
+    def delay(self, what: str | int, seconds: float, gpu: int | None = None) -> None:
+        """Let every call of a function (by name) or field (by id) take this long, on all GPUs or on
+        one; 0 ends calls that wait, too.
+        """
+        scope = "" if gpu is None else f"gpu.{gpu}."
+        name = what if isinstance(what, str) else f"field.{what}"
+        self._change({f"{scope}delay.{name}": str(seconds)})
 
     def lose(self, gpu: int) -> None:
         """Let the GPU fall off the bus: every call on it says GPU_IS_LOST."""

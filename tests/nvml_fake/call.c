@@ -16,7 +16,8 @@ struct nvml_device {
     char unused;
 };
 
-static struct nvml_device devices[MAX_GPUS];
+/* The GPUs, and after them the MIG devices of each. */
+static struct nvml_device devices[MAX_GPUS * (1 + MAX_MIGS)];
 static atomic_int users;
 
 void rest(double seconds) {
@@ -36,24 +37,41 @@ void wait_while_hung(int gpu) {
     }
 }
 
-static void be_slow(const char *function) {
-    char key[128];
-    snprintf(key, sizeof key, "delay.%s", function);
+static double delay_of(int gpu, const char *what) {
+    char key[160];
+    if (gpu < 0) {
+        snprintf(key, sizeof key, "delay.%s", what);
+    } else {
+        snprintf(key, sizeof key, "gpu.%d.delay.%s", gpu, what);
+    }
+    return state_number(key, 0.0);
+}
+
+void be_slow(int gpu, const char *what) {
+    if (!state_has(KEY_DELAY)) {
+        return;
+    }
     double start = steady_seconds();
     double left;
-    while ((left = start + state_number(key, 0.0) - steady_seconds()) > 0.0) {
+    while ((left = start + delay_of(gpu, what) - steady_seconds()) > 0.0) {
         rest(left < POLL_SECONDS ? left : POLL_SECONDS);
         state_refresh();
     }
 }
 
 nvmlReturn_t told_return(int gpu, const char *what) {
+    if (!state_has(KEY_RETURN)) {
+        return NVML_SUCCESS;
+    }
     char key[160];
     snprintf(key, sizeof key, "gpu.%d.return.%s", gpu, what);
     return (nvmlReturn_t)state_number(key, NVML_SUCCESS);
 }
 
 static nvmlReturn_t told_return_everywhere(const char *function) {
+    if (!state_has(KEY_RETURN)) {
+        return NVML_SUCCESS;
+    }
     char key[160];
     snprintf(key, sizeof key, "return.%s", function);
     return (nvmlReturn_t)state_number(key, NVML_SUCCESS);
@@ -61,7 +79,7 @@ static nvmlReturn_t told_return_everywhere(const char *function) {
 
 static nvmlReturn_t begin_uninitialised(const char *function) {
     wait_while_hung(-1);
-    be_slow(function);
+    be_slow(-1, function);
     return is_unloaded() ? NVML_ERROR_DRIVER_NOT_LOADED : told_return_everywhere(function);
 }
 
@@ -73,6 +91,7 @@ nvmlReturn_t begin(const char *function) {
 nvmlReturn_t begin_lookup(int gpu, const char *function) {
     TRY(begin(function));
     wait_while_hung(gpu);
+    be_slow(gpu, function);
     TRY(told_return(gpu, function));
     int reachable = is_present(gpu) && value_number(gpu, VALUE_lost) == 0;
     return reachable ? NVML_SUCCESS : NVML_ERROR_GPU_IS_LOST;
@@ -84,12 +103,30 @@ nvmlReturn_t begin_device(nvmlDevice_t device, const char *function, int *gpu) {
     return begin_lookup(*gpu, function);
 }
 
+nvmlReturn_t begin_part(nvmlDevice_t device, const char *function, int *gpu, int *mig) {
+    REQUIRE(device >= devices && device < devices + sizeof devices / sizeof *devices);
+    int number = slot_of(device);
+    if (number < MAX_GPUS) {
+        *mig = NO_MIG;
+        return begin_device(device, function, gpu);
+    }
+    *gpu = (number - MAX_GPUS) / MAX_MIGS;
+    *mig = (number - MAX_GPUS) % MAX_MIGS;
+    TRY(begin_lookup(*gpu, function));
+    REQUIRE(value_number(*gpu, VALUE_mig_current) != 0 && *mig < (int)value_number(*gpu, VALUE_mig_devices));
+    return NVML_SUCCESS;
+}
+
 int is_present(int gpu) {
     return gpu < MAX_GPUS && gpu < (int)state_number("gpus", 8) && value_number(gpu, VALUE_missing) == 0;
 }
 
 nvmlDevice_t device_of(int gpu) {
     return &devices[gpu];
+}
+
+nvmlDevice_t mig_device_of(int gpu, int mig) {
+    return &devices[MAX_GPUS + gpu * MAX_MIGS + mig];
 }
 
 int slot_of(nvmlDevice_t device) {

@@ -6,6 +6,7 @@
 #include "values.h"
 
 #define MAX_GPUS 64
+#define MAX_MIGS 7
 
 /* Leaves the calling function with its error, if there is one. */
 #define TRY(expression)                  \
@@ -32,6 +33,9 @@ nvmlReturn_t begin(const char *function);
 /* Begins a call on a device, which it checks, and gives its slot. */
 nvmlReturn_t begin_device(nvmlDevice_t device, const char *function, int *gpu);
 
+/* The same on a GPU or one of its MIG devices, whose number is NO_MIG for the GPU itself. */
+nvmlReturn_t begin_part(nvmlDevice_t device, const char *function, int *gpu, int *mig);
+
 /* Begins a call that looks a device up by its slot. */
 nvmlReturn_t begin_lookup(int gpu, const char *function);
 
@@ -42,7 +46,11 @@ nvmlReturn_t told_return(int gpu, const char *what);
 int is_present(int gpu);
 
 nvmlDevice_t device_of(int gpu);
+nvmlDevice_t mig_device_of(int gpu, int mig);
 int slot_of(nvmlDevice_t device);
+
+/* Takes as long as the state file says that a function or field of a GPU takes (a negative one is none). */
+void be_slow(int gpu, const char *what);
 
 /* Sleeps for a short time. */
 void rest(double seconds);

@@ -75,6 +75,7 @@ UNSIGNED_GETTER(nvmlDeviceGetCurrPcieLinkWidth, pcie_width)
 UNSIGNED_GETTER(nvmlDeviceGetMaxPcieLinkGeneration, pcie_max_generation)
 UNSIGNED_GETTER(nvmlDeviceGetMaxPcieLinkWidth, pcie_max_width)
 UNSIGNED_GETTER(nvmlDeviceGetPcieReplayCounter, pcie_replays)
+UNSIGNED_GETTER(nvmlDeviceGetNumFans, fans)
 
 WIDE_GETTER(nvmlDeviceGetCurrentClocksEventReasons, event_reasons)
 WIDE_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, event_reasons)
@@ -91,6 +92,48 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvml
     return give_pair(device, __func__, PAIR, &out->gpu, &out->memory);
 }
 
+/* Encoder and decoder say for how many microseconds they were watched, too. */
+static nvmlReturn_t give_engine(nvmlDevice_t device, const char *function, enum value value, unsigned int *utilization,
+                                unsigned int *period) {
+    REQUIRE(period != NULL);
+    *period = 167000;
+    return give_unsigned(device, function, value, utilization);
+}
+
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *out, unsigned int *period) {
+    return give_engine(device, __func__, VALUE_utilization_encoder_percent, out, period);
+}
+
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *out, unsigned int *period) {
+    return give_engine(device, __func__, VALUE_utilization_decoder_percent, out, period);
+}
+
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *out) {
+    REQUIRE(fan < (unsigned int)value_number(slot_of(device), VALUE_fans));
+    return give_unsigned(device, __func__, VALUE_fan_speed_percent, out);
+}
+
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *out) {
+    int gpu;
+    TRY(begin_device(device, __func__, &gpu));
+    REQUIRE(out != NULL);
+    out->bar1Total = (unsigned long long)value_number(gpu, VALUE_bar1_total_bytes);
+    out->bar1Used = (unsigned long long)value_number(gpu, VALUE_bar1_used_bytes);
+    out->bar1Free = out->bar1Total - out->bar1Used;
+    return NVML_SUCCESS;
+}
+
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *out) {
+    int gpu;
+    TRY(begin_device(device, __func__, &gpu));
+    REQUIRE(out != NULL);
+    if (out->version != NVML_MARGIN_TEMPERATURE_V1_VERSION) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    out->marginTemperature = (int)value_number(gpu, VALUE_temperature_margin_celsius);
+    return NVML_SUCCESS;
+}
+
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *out) {
     int gpu;
     TRY(begin_device(device, __func__, &gpu));
@@ -103,15 +146,16 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemp
 }
 
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *out) {
-    int gpu;
-    TRY(begin_device(device, __func__, &gpu));
+    int gpu, mig;
+    TRY(begin_part(device, __func__, &gpu, &mig));
     REQUIRE(out != NULL);
     if (out->version != NVML_MEMORY_V2_VERSION) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
-    out->total = (unsigned long long)value_number(gpu, VALUE_memory_total_bytes);
-    out->reserved = (unsigned long long)value_number(gpu, VALUE_memory_reserved_bytes);
-    out->used = (unsigned long long)value_number(gpu, VALUE_memory_used_bytes);
+    int whole = mig == NO_MIG;
+    out->total = (unsigned long long)mig_number(gpu, mig, whole ? VALUE_memory_total_bytes : VALUE_mig_memory_total_bytes);
+    out->reserved = whole ? (unsigned long long)value_number(gpu, VALUE_memory_reserved_bytes) : 0;
+    out->used = (unsigned long long)mig_number(gpu, mig, whole ? VALUE_memory_used_bytes : VALUE_mig_memory_used_bytes);
     out->free = out->total - out->reserved - out->used;
     return NVML_SUCCESS;
 }

@@ -1,11 +1,12 @@
 /* nvmlDeviceGetFieldValues: many values in one call, each with a type and a return code of its own. */
 #include "call.h"
+#include "state.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-enum source { GPU_VALUE, GPU_COUNTER, LINK_VALUE, LINK_SUM, ENERGY };
+enum source { GPU_VALUE, GPU_COUNTER, LINK_VALUE, NVLINK5_VALUE, LINK_SUM, ENERGY };
 
 struct field {
     unsigned int id;
@@ -21,6 +22,7 @@ struct field {
 #define PLAIN(id, type, key) {id, type, GPU_VALUE, VALUE_##key, VALUE_NONE}
 #define RATED(id, key) {id, WIDE, GPU_COUNTER, VALUE_##key, VALUE_##key##_per_second}
 #define LINK(id, type, key) {id, type, LINK_VALUE, VALUE_##key, VALUE_NONE}
+#define NVLINK5(id, key) {id, WIDE, NVLINK5_VALUE, VALUE_##key, VALUE_NONE}
 #define SUM(id, key) {id, WIDE, LINK_SUM, VALUE_##key, VALUE_NONE}
 #define RATED_SUM(id, key) {id, WIDE, LINK_SUM, VALUE_##key, VALUE_##key##_per_second}
 
@@ -35,10 +37,13 @@ static const struct field FIELDS[] = {
     RATED(74, sw_power_cap_nanoseconds),
     RATED(75, thermal_violation_nanoseconds),
     RATED(76, sync_boost_nanoseconds),
+    RATED(77, board_limit_nanoseconds),
+    RATED(79, reliability_nanoseconds),
     PLAIN(82, UINT, memory_temperature_celsius),
     {83, WIDE, ENERGY, VALUE_energy_millijoules, VALUE_NONE},
     PLAIN(91, UINT, links),
     PLAIN(94, UINT, pcie_replays),
+    PLAIN(95, UINT, pcie_rollovers),
     RATED_SUM(138, nvlink_tx_kibibytes),
     RATED_SUM(139, nvlink_rx_kibibytes),
     RATED_SUM(140, nvlink_raw_tx_kibibytes),
@@ -54,6 +59,18 @@ static const struct field FIELDS[] = {
     LINK(164, UINT, nvlink_speed_megabytes_per_second),
     LINK(165, UINT, nvlink_state),
     LINK(166, UINT, nvlink_version),
+    PLAIN(169, UINT, pcie_recoveries),
+    PLAIN(173, UINT, pcie_correctable),
+    PLAIN(174, UINT, pcie_naks_received),
+    PLAIN(175, UINT, pcie_receiver),
+    PLAIN(176, UINT, pcie_bad_tlps),
+    PLAIN(177, UINT, pcie_naks_sent),
+    PLAIN(178, UINT, pcie_bad_dllps),
+    PLAIN(179, UINT, pcie_non_fatal),
+    PLAIN(180, UINT, pcie_fatal),
+    PLAIN(181, UINT, pcie_unsupported),
+    PLAIN(182, UINT, pcie_lcrc),
+    PLAIN(183, UINT, pcie_lanes),
     PLAIN(185, UINT, power_average_milliwatts),
     PLAIN(186, UINT, power_instant_milliwatts),
     PLAIN(187, UINT, power_min_limit_milliwatts),
@@ -67,6 +84,13 @@ static const struct field FIELDS[] = {
     PLAIN(196, SINT, tlimit_gpu_max_celsius),
     RATED(197, pcie_tx_bytes),
     RATED(198, pcie_rx_bytes),
+    NVLINK5(202, nvlink_tx_bytes),
+    NVLINK5(204, nvlink_rx_bytes),
+    NVLINK5(208, nvlink_receive_errors),
+    NVLINK5(213, nvlink_recoveries_succeeded),
+    NVLINK5(214, nvlink_recoveries_failed),
+    NVLINK5(219, nvlink_effective_errors),
+    NVLINK5(221, nvlink_symbol_errors),
     PLAIN(230, UINT, recovery_action),
     RATED(269, sw_thermal_nanoseconds),
     RATED(270, hw_thermal_nanoseconds),
@@ -91,6 +115,14 @@ static unsigned long long gpu_number(int gpu, const struct field *field) {
 
 static nvmlReturn_t link_reading(int gpu, const struct field *field, unsigned int scope, unsigned long long *number) {
     unsigned int links = (unsigned int)value_number(gpu, VALUE_links);
+    int version = (int)link_number(gpu, (int)scope, VALUE_nvlink_version);
+    if (field->source == NVLINK5_VALUE && version < NVML_NVLINK_VERSION_5_0) {
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+    if (field->source == LINK_SUM && scope == NVML_ALL_SCOPES && !state_has(KEY_LINK)) {
+        *number = links * counter(gpu, NO_LINK, field->value, field->rate);
+        return NVML_SUCCESS;
+    }
     if (field->source == LINK_SUM && scope == NVML_ALL_SCOPES) {
         for (unsigned int link = 0; link < links; link++) {
             *number += counter(gpu, (int)link, field->value, field->rate);
@@ -132,6 +164,8 @@ static void write_number(nvmlFieldValue_t *out, unsigned int type, unsigned long
 static nvmlReturn_t read_field(int gpu, nvmlFieldValue_t *out) {
     char what[32];
     snprintf(what, sizeof what, "field.%u", out->fieldId);
+    be_slow(-1, what);
+    be_slow(gpu, what);
     TRY(told_return(gpu, what));
     const struct field *field = find(out->fieldId);
     if (field == NULL) {

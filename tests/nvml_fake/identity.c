@@ -99,11 +99,26 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned 
 }
 
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *out, unsigned int length) {
-    int gpu;
+    int gpu, mig;
     char text[SHORT_TEXT];
-    TRY(begin_device(device, __func__, &gpu));
-    uuid_of(gpu, text);
+    TRY(begin_part(device, __func__, &gpu, &mig));
+    if (mig == NO_MIG) {
+        uuid_of(gpu, text);
+    } else {
+        unsigned int node = (unsigned int)state_number("node", 0);
+        snprintf(text, sizeof text, "MIG-%08x-0000-4000-8%03x-%012x", node, mig, gpu);
+    }
     return give_text(text, out, length);
+}
+
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *out, unsigned int length) {
+    int gpu, mig;
+    char name[SHORT_TEXT], profile[SHORT_TEXT], text[2 * SHORT_TEXT + 8];
+    TRY(begin_part(device, __func__, &gpu, &mig));
+    value_text(gpu, VALUE_name, name, sizeof name);
+    mig_text(gpu, mig, VALUE_mig_profile, profile, sizeof profile);
+    snprintf(text, sizeof text, "%s MIG %s", name, profile);
+    return give_text(mig == NO_MIG ? name : text, out, length);
 }
 
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *out, unsigned int length) {
@@ -126,9 +141,19 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *out, uns
         return give_text(text, out, length);                                                    \
     }
 
-TEXT_GETTER(nvmlDeviceGetName, name)
 TEXT_GETTER(nvmlDeviceGetBoardPartNumber, board_part_number)
 TEXT_GETTER(nvmlDeviceGetVbiosVersion, vbios_version)
+TEXT_GETTER(nvmlDeviceGetInforomImageVersion, inforom_version)
+
+/* The caller's buffer is of a fixed size here. */
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *out) {
+    enum { NVML_GSP_FIRMWARE_VERSION_BUF_SIZE = 64 };
+    int gpu;
+    char text[SHORT_TEXT];
+    TRY(begin_device(device, __func__, &gpu));
+    value_text(gpu, VALUE_gsp_firmware_version, text, sizeof text);
+    return give_text(text, out, NVML_GSP_FIRMWARE_VERSION_BUF_SIZE);
+}
 
 static void write_address(struct address address, nvmlPciInfo_t *pci) {
     memset(pci, 0, sizeof *pci);

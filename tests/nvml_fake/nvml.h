@@ -10,6 +10,7 @@ enum {
     NVML_ERROR_UNINITIALIZED = 1,
     NVML_ERROR_INVALID_ARGUMENT = 2,
     NVML_ERROR_NOT_SUPPORTED = 3,
+    NVML_ERROR_NO_PERMISSION = 4,
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
     NVML_ERROR_DRIVER_NOT_LOADED = 9,
@@ -28,6 +29,13 @@ enum {
 #define NVML_EVENT_TYPE_XID_CRITICAL_ERROR 0x8ULL
 #define NVML_MEMORY_V2_VERSION 0x02000028U
 #define NVML_TEMPERATURE_V1_VERSION 0x0100000CU
+#define NVML_MARGIN_TEMPERATURE_V1_VERSION 0x01000008U
+#define NVML_SRAM_STATUS_V1_VERSION 0x01000068U
+#define NVML_REPAIR_STATUS_V1_VERSION 0x0100000CU
+#define NVML_FABRIC_INFO_V2_VERSION 0x02000024U
+#define NVML_FABRIC_INFO_V3_VERSION 0x03000028U
+#define NVML_GPM_VERSION 1U
+#define NVML_NVLINK_VERSION_5_0 7
 #define NVML_ALL_SCOPES 0xFFFFFFFFU
 #define NVML_NO_INSTANCE 0xFFFFFFFFU
 #define NVML_VALUE_NOT_AVAILABLE 0xFFFFFFFFFFFFFFFFULL
@@ -69,6 +77,60 @@ typedef struct {
 typedef struct {
     unsigned long long referenceTime, violationTime;
 } nvmlViolationTime_t;
+
+typedef struct {
+    unsigned long long bar1Total, bar1Free, bar1Used;
+} nvmlBAR1Memory_t;
+
+typedef struct {
+    unsigned int version;
+    int marginTemperature;
+} nvmlMarginTemperature_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned long long aggregateUncParity, aggregateUncSecDed, aggregateCor;
+    unsigned long long volatileUncParity, volatileUncSecDed, volatileCor;
+    unsigned long long aggregateUncBucketL2, aggregateUncBucketSm, aggregateUncBucketPcie;
+    unsigned long long aggregateUncBucketMcu, aggregateUncBucketOther;
+    unsigned int bThresholdExceeded;
+} nvmlEccSramErrorStatus_t;
+
+typedef struct {
+    unsigned int max, high, partial, low, none;
+} nvmlRowRemapperHistogramValues_t;
+
+typedef struct {
+    unsigned int version, bChannelRepairPending, bTpcRepairPending;
+} nvmlRepairStatus_t;
+
+/* Version 2 ends before healthSummary. */
+typedef struct {
+    unsigned int version;
+    unsigned char clusterUuid[16];
+    nvmlReturn_t status;
+    unsigned int cliqueId, state, healthMask;
+    unsigned char healthSummary;
+} nvmlGpuFabricInfoV_t;
+
+typedef struct {
+    unsigned int version, isSupportedDevice;
+} nvmlGpmSupport_t;
+
+typedef struct nvml_gpm_sample *nvmlGpmSample_t;
+
+typedef struct {
+    unsigned int metricId;
+    nvmlReturn_t nvmlReturn;
+    double value;
+    const char *shortName, *longName, *unit;
+} nvmlGpmMetric_t;
+
+typedef struct {
+    unsigned int version, numMetrics;
+    nvmlGpmSample_t sample1, sample2;
+    nvmlGpmMetric_t metrics[];
+} nvmlGpmMetricsGet_t;
 
 typedef struct {
     nvmlDevice_t device;

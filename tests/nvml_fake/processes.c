@@ -30,11 +30,11 @@ static unsigned int words_in(const char *text) {
 
 static nvmlReturn_t give_processes(nvmlDevice_t device, const char *function, enum value value, unsigned int *count,
                                    nvmlProcessInfo_t *out) {
-    int gpu;
+    int gpu, mig;
     char text[TEXT_SIZE];
-    TRY(begin_device(device, function, &gpu));
+    TRY(begin_part(device, function, &gpu, &mig));
     REQUIRE(count != NULL);
-    value_text(gpu, value, text, sizeof text);
+    mig_text(gpu, mig, mig == NO_MIG ? value : VALUE_mig_compute_processes, text, sizeof text);
     unsigned int room = *count;
     *count = words_in(text);
     if (*count > room) {

@@ -20,6 +20,7 @@ struct table {
     size_t entry_count;
     struct xid_event *xids;
     size_t xid_count;
+    bool has[KEY_KINDS];
     struct stat file;
 };
 
@@ -59,6 +60,10 @@ static void add_line(struct table *table, char *line) {
     }
     *equals = '\0';
     table->entries[table->entry_count++] = (struct entry){line, equals + 1};
+    static const char *const PARTS[KEY_KINDS] = {"return.", "delay.", ".link.", ".mig."};
+    for (size_t kind = 0; kind < KEY_KINDS; kind++) {
+        table->has[kind] |= strstr(line, PARTS[kind]) != NULL;
+    }
     struct xid_event xid;
     if (sscanf(line, "xid.%llu", &xid.number) == 1 && sscanf(equals + 1, "%d %llu", &xid.gpu, &xid.code) == 2) {
         table->xids[table->xid_count++] = xid;
@@ -141,6 +146,13 @@ bool state_text(const char *key, char *text, size_t size) {
 double state_number(const char *key, double fallback) {
     char text[64];
     return state_text(key, text, sizeof text) ? strtod(text, NULL) : fallback;
+}
+
+bool state_has(enum key_kind kind) {
+    pthread_mutex_lock(&lock);
+    bool has = current.has[kind];
+    pthread_mutex_unlock(&lock);
+    return has;
 }
 
 bool state_next_xid(unsigned long long after, struct xid_event *event) {

@@ -22,6 +22,12 @@ bool state_text(const char *key, char *text, size_t size);
 /* The value of `key` as a number, or `fallback` where the file does not set it. */
 double state_number(const char *key, double fallback);
 
+/* Kinds of keys of which a file may have none at all: then nobody needs to look for one. */
+enum key_kind { KEY_RETURN, KEY_DELAY, KEY_LINK, KEY_MIG, KEY_KINDS };
+
+/* Whether the file sets any key of this kind. */
+bool state_has(enum key_kind kind);
+
 /* Finds the Xid event with the lowest number above `after`; false where there is none. */
 bool state_next_xid(unsigned long long after, struct xid_event *event);
 

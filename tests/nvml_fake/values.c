@@ -16,10 +16,26 @@ static const struct {
 #undef VALUE
 };
 
-static bool link_text(int gpu, int link, enum value value, char *text, size_t size) {
+static bool part_text(int gpu, const char *part, int number, enum value value, char *text, size_t size) {
     char key[128];
-    snprintf(key, sizeof key, "gpu.%d.link.%d.%s", gpu, link, VALUES[value].key);
-    return link != NO_LINK && state_text(key, text, size);
+    snprintf(key, sizeof key, "gpu.%d.%s.%d.%s", gpu, part, number, VALUES[value].key);
+    return state_text(key, text, size);
+}
+
+static bool link_text(int gpu, int link, enum value value, char *text, size_t size) {
+    return link != NO_LINK && state_has(KEY_LINK) && part_text(gpu, "link", link, value, text, size);
+}
+
+void mig_text(int gpu, int mig, enum value value, char *text, size_t size) {
+    if (mig == NO_MIG || !state_has(KEY_MIG) || !part_text(gpu, "mig", mig, value, text, size)) {
+        value_text(gpu, value, text, size);
+    }
+}
+
+long long mig_number(int gpu, int mig, enum value value) {
+    char text[64];
+    mig_text(gpu, mig, value, text, sizeof text);
+    return strtoll(text, NULL, 0);
 }
 
 void value_text(int gpu, enum value value, char *text, size_t size) {

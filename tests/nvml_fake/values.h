@@ -11,8 +11,9 @@ enum value {
     VALUE_NONE
 };
 
-/* Stands where a link's number may stand, for values of the whole GPU. */
+/* Stands where the number of a link or a MIG device may stand, for values of the whole GPU. */
 #define NO_LINK (-1)
+#define NO_MIG (-1)
 
 /* Copies a value of a GPU, cut to `size`; empty where neither the file nor values.def has one. */
 void value_text(int gpu, enum value value, char *text, size_t size);
@@ -21,6 +22,10 @@ long long value_number(int gpu, enum value value);
 
 /* The value of one link: its own, else that of all links. */
 long long link_number(int gpu, int link, enum value value);
+
+/* The value of one MIG device: its own, else that of the GPU. */
+void mig_text(int gpu, int mig, enum value value, char *text, size_t size);
+long long mig_number(int gpu, int mig, enum value value);
 
 /* A counter now: what the file says, plus `rate` a second since `counted_from`. `rate` may be VALUE_NONE. */
 unsigned long long counter(int gpu, int link, enum value value, enum value rate);

@@ -1,0 +1,122 @@
+"""From what a GPU said in a tick to its rows: counters made monotone, slow numbers kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.metrics import DRIVER_CALL, GPU, MIG, Kind
+from gpuvigil.model import GpuIdentity, Subject, Unmeasured
+
+from .fieldvalues import Values
+from .links import LinkBook
+from .monotone import Monotone
+from .reading import CallCost
+from .report import GpuTick
+from .rows import Number, Row
+
+_COUNTERS = frozenset(metric.name for metric in GPU.metrics if metric.kind is Kind.COUNTER)
+_WRAPS_AT = {"pcie_replays": 2**32}  # nvml.h: an unsigned int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRows:
+    """The rows of one GPU in one tick; `links` holds those that are due, MIG devices all."""
+
+    gpu: Row
+    links: tuple[Row, ...] = ()
+    migs: tuple[Row, ...] = ()
+
+
+class GpuRowMaker:
+    """Makes the rows of every GPU of a node."""
+
+    def __init__(self, node: Subject, counters: Monotone) -> None:
+        """`counters` is kept up to date, for others to save."""
+        self._node = node
+        self._counters = counters
+        self._slow: dict[str, Values] = {}
+        self._links = LinkBook(counters)
+        self._costs: dict[str, CallCost] = {}
+
+    def bridge(self, uuid: str, gpu: GpuTick) -> bool:
+        """Make the counters among the GPU's values monotone; true when the GPU was reset."""
+        if gpu.values is None and gpu.reason is not None:
+            # It may be another when it answers again: reset, or of another firmware.
+            self._slow.pop(uuid, None)
+        was_reset = self._bridge(uuid, gpu.values or {})
+        if gpu.slow is not None:
+            self._bridge(uuid, gpu.slow)
+            self._slow[uuid] = gpu.slow
+        for call, cost in (gpu.costs or {}).items():
+            self._costs.setdefault(call, CallCost()).add(cost)
+        return was_reset
+
+    def rows(
+        self,
+        identity: GpuIdentity,
+        gpu: GpuTick,
+        at: datetime,
+        beside: Mapping[str, Number | None],
+    ) -> GpuRows:
+        """The rows of a tick, after `bridge`; `beside` is what is known without the driver."""
+        uuid = identity.uuid
+        slow = self._slow.get(uuid, {}) if gpu.values is not None else {}
+        fields: dict[str, Number | None] = {**slow, **(gpu.values or {}), **beside}
+        if gpu.values is not None:
+            fields["up"] = 1
+            fields["read_seconds"] = gpu.read_seconds and round(gpu.read_seconds, 6)
+        else:
+            fields["up"] = 0 if gpu.reason is Unmeasured.LOST else None
+            fields["unmeasured_reason"] = gpu.reason
+            fields["index"] = identity.index
+        tags = self._tags(uuid=uuid, model=identity.model)
+        return GpuRows(
+            gpu=Row(measurement=GPU, tags=tags, fields=fields, at=at),
+            links=() if gpu.links is None else self._links.take(tags, gpu.links, at),
+            migs=tuple(
+                Row(
+                    measurement=MIG,
+                    tags=self._tags(uuid=uuid, mig=mig.uuid, profile=mig.profile),
+                    fields={**mig.values},
+                    at=at,
+                )
+                for mig in gpu.migs
+            ),
+        )
+
+    def links_shown(self, uuid: str) -> tuple[Row, ...]:
+        """Every link of a GPU as last read."""
+        return self._links.shown(uuid)
+
+    def calls(self, at: datetime) -> tuple[Row, ...]:
+        """What each driver call has cost since the collector started, over all GPUs."""
+        return tuple(
+            Row(
+                measurement=DRIVER_CALL,
+                tags=self._tags(call=call),
+                fields={
+                    "calls": cost.calls,
+                    "seconds": round(cost.seconds, 9),
+                    "slowest_seconds": round(cost.slowest_seconds, 9),
+                },
+                at=at,
+            )
+            for call, cost in sorted(self._costs.items())
+        )
+
+    def _bridge(self, uuid: str, values: Values) -> bool:
+        was_reset = False
+        for metric in _COUNTERS & values.keys():
+            energy = metric == "energy_joules"
+            value, fell = self._counters.take(
+                f"{uuid} {metric}",
+                values[metric],
+                from_zero=energy,
+                wraps_at=_WRAPS_AT.get(metric),
+            )
+            values[metric] = round(value, 6)
+            was_reset |= energy and fell
+        return was_reset
+
+    def _tags(self, **more: str) -> Mapping[str, str]:
+        return {"cluster": self._node.cluster, "node": self._node.node, **more}

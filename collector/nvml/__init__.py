@@ -1,0 +1,15 @@
+"""NVIDIA's management library, read with kept buffers; the only package that touches it.
+
+Rare calls go through `pynvml`. What is read again and again is bound once and decoded with `struct`,
+since pynvml's field-value helper costs a hundred times a kept buffer.
+Semantics of calls, fields and codes: NVIDIA, "NVML API Reference Guide" and the header nvml.h (API
+version 13). `nvmlDeviceGetPcieThroughput` is never called: it samples for 20 ms.
+"""
+
+from ..reading import CallCost, Reading
+from .codes import DriverError
+from .driver import Driver
+from .events import Events
+from .gpu import Gpu
+
+__all__ = ["CallCost", "Driver", "DriverError", "Events", "Gpu", "Reading"]

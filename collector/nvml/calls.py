@@ -1,0 +1,90 @@
+"""Calls on one device, bound once; what the driver refuses, and what each call costs."""
+
+import ctypes
+import time
+from collections.abc import Callable
+
+from ..reading import CallCost
+from .codes import FUNCTION_NOT_FOUND, NOT_SUPPORTED, OF_ALL, REFUSALS, SUCCESS, DriverError
+
+
+class Calls:
+    """The calls on one device, and what is known of each; for one thread."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        handle: "ctypes._Pointer[ctypes.Structure]",
+        costs: dict[str, CallCost] | None = None,
+    ) -> None:
+        """`costs` is shared by the devices of one GPU."""
+        self.library = library
+        self.handle = handle
+        self.costs: dict[str, CallCost] = {} if costs is None else costs
+        self.succeeded = False
+        self.failure = SUCCESS
+        self._refused: dict[str, int] = {}
+        self._functions: dict[str, Callable[..., int] | None] = {}
+
+    def begin_sweep(self) -> None:
+        self.succeeded, self.failure = False, SUCCESS
+
+    def retry(self) -> None:
+        """Try again what was refused, except what this driver's library does not have at all."""
+        self._refused = {k: c for k, c in self._refused.items() if c == FUNCTION_NOT_FOUND}
+
+    def call(self, key: str, name: str, *arguments: object) -> bool:
+        """Make a call on the device unless it was refused before; true when it succeeded.
+
+        `key` is what a refusal is remembered by. DriverError when the GPU is lost or the driver is
+        gone.
+        """
+        return self.code(key, name, self.handle, *arguments) == SUCCESS
+
+    def code(self, key: str, name: str, *arguments: object) -> int:
+        """The return code of a call with exactly these arguments; the rest as in `call`."""
+        if key in self._refused:
+            return self._refused[key]
+        function = self.bound(name)
+        code = FUNCTION_NOT_FOUND
+        if function is not None:
+            start = time.perf_counter()
+            code = function(*arguments)
+            self.add_cost(name, time.perf_counter() - start)
+        if code == SUCCESS:
+            self.succeeded = True
+        else:
+            self._note(key, name, code)
+        return code
+
+    def refuse(self, key: str) -> None:
+        """Take it as refused until the next slow tick."""
+        self._refused[key] = NOT_SUPPORTED
+
+    def refuses(self, key: str) -> bool:
+        """Whether the driver has refused this call, as far as is known."""
+        return key in self._refused
+
+    def add_cost(self, name: str, seconds: float) -> None:
+        """Count a call that took this long."""
+        cost = self.costs.get(name)
+        if cost is None:
+            cost = self.costs[name] = CallCost()
+        cost.calls += 1
+        cost.seconds += seconds
+        cost.slowest_seconds = max(cost.slowest_seconds, seconds)
+
+    def bound(self, name: str) -> Callable[..., int] | None:
+        """The library's function, or None when this driver has none of that name."""
+        if name not in self._functions:
+            self._functions[name] = getattr(self.library, name, None)
+        return self._functions[name]
+
+    def _note(self, key: str, name: str, code: int) -> None:
+        """Remember a failure; DriverError when it stands for the whole GPU or driver."""
+        if code in OF_ALL:
+            raise DriverError(name, code)
+        if code in REFUSALS:
+            self._refused[key] = code
+        if self.failure in REFUSALS or self.failure == SUCCESS:
+            self.failure = code

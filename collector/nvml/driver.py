@@ -1,0 +1,85 @@
+"""The driver library itself, and who each GPU is."""
+
+import ctypes
+from collections.abc import Callable
+from contextlib import suppress
+
+import pynvml
+
+from gpuvigil.model import GpuIdentity
+
+from .codes import OF_ALL, DriverError
+from .gpu import Gpu
+
+_LIBRARY = "libnvidia-ml.so.1"
+
+
+class Driver:
+    """The driver library, initialised; may block for as long as the driver likes."""
+
+    def __init__(self) -> None:
+        """DriverError when there is no driver, or it cannot be used."""
+        try:
+            pynvml.nvmlInit()
+            self.version = str(pynvml.nvmlSystemGetDriverVersion())
+            self.count = int(pynvml.nvmlDeviceGetCount())
+        except pynvml.NVMLError as error:
+            raise DriverError("nvmlInit", error.value) from None
+        self._library = ctypes.CDLL(_LIBRARY)
+
+    def close(self) -> None:
+        """Let the driver go, with everything that is open on it; it may block."""
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+    def has_changed(self) -> bool:
+        """Whether the driver lists another number of GPUs than at the start; it may block."""
+        try:
+            return int(pynvml.nvmlDeviceGetCount()) != self.count
+        except pynvml.NVMLError:
+            return False
+
+    def gpu(self, index: int) -> Gpu:
+        """The GPU that NVML lists at `index`; DriverError when it does not answer as one."""
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            identity = _identity(handle, index)
+        except pynvml.NVMLError as error:
+            raise DriverError("nvmlDeviceGetHandleByIndex", error.value) from None
+        return Gpu(self._library, handle, identity)
+
+
+def _identity(handle: "ctypes._Pointer[ctypes.Structure]", index: int) -> GpuIdentity:
+    """NVMLError when the GPU does not even say its UUID."""
+    return GpuIdentity(
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        index=index,
+        pci_address=_optional(lambda: pynvml.nvmlDeviceGetPciInfo(handle).busId),
+        model=_optional(lambda: pynvml.nvmlDeviceGetName(handle)) or "unknown",
+        serial=_optional(lambda: pynvml.nvmlDeviceGetSerial(handle)),
+        vbios=_optional(lambda: pynvml.nvmlDeviceGetVbiosVersion(handle)),
+        memory_total_bytes=_memory_total(handle),
+        part_number=_optional(lambda: pynvml.nvmlDeviceGetBoardPartNumber(handle)),
+        inforom=_optional(lambda: pynvml.nvmlDeviceGetInforomImageVersion(handle)),
+        gsp_firmware=_optional(lambda: pynvml.nvmlDeviceGetGspFirmwareVersion(handle)),
+    )
+
+
+def _memory_total(handle: "ctypes._Pointer[ctypes.Structure]") -> int | None:
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except pynvml.NVMLError:
+        return None
+
+
+def _optional(read: Callable[[], str | bytes]) -> str | None:
+    try:
+        return _text(read())
+    except pynvml.NVMLError as error:
+        if error.value in OF_ALL:
+            raise
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

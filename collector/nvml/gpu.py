@@ -1,0 +1,142 @@
+"""One GPU, and the sweep over it."""
+
+import ctypes
+
+from gpuvigil.model import GpuIdentity
+
+from ..fieldvalues import FAST_FIELDS, SLOW_FIELDS, FieldValues, Values
+from ..reading import CallCost, Reading
+from .calls import Calls
+from .codes import DriverError
+from .fields import Fields, unknown
+from .getters import FAST, INSTEAD_OF_FIELD, SLOW, Read, drop_impossible
+from .gpm import Gpm
+from .links import LINK_COUNT, Links
+from .mig import Migs
+from .processes import COMPUTE, GRAPHICS, Processes
+
+
+class Gpu:
+    """One GPU and the buffers to read it with; for one thread."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        handle: "ctypes._Pointer[ctypes.Structure]",
+        identity: GpuIdentity,
+    ) -> None:
+        self.identity = identity
+        self.handle = handle
+        self._calls = Calls(library, handle)
+        self._fast = [each.bind(self._calls) for each in FAST]
+        self._slow = [each.bind(self._calls) for each in SLOW]
+        self._instead: list[Read] = []
+        self._links = Links(self._calls)
+        self._fields = Fields([])
+        self._slow_fields = Fields([(number, 0) for number in SLOW_FIELDS])
+        self._processes = Processes(COMPUTE)
+        self._graphics = Processes(GRAPHICS)
+        self._gpm = Gpm(self._calls)
+        self._migs = Migs(self._calls)
+        self._fan_speed = ctypes.c_uint()
+
+    def read(self, *, slow: bool) -> Reading:
+        """One sweep; the first must be `slow`. A value that the GPU does not give is left out.
+
+        DriverError when the GPU is lost, the driver is gone, or no call at all succeeded.
+        """
+        calls = self._calls
+        calls.begin_sweep()
+        if slow:
+            calls.retry()
+            self._plan()
+        values: Values = {}
+        if self.identity.index is not None:
+            values["index"] = self.identity.index
+        for read in self._fast:
+            read(values)
+        news = self._read_fields(values)
+        self._gpm.read(values)
+        pids = self._processes.read(calls)
+        if pids is not None:
+            values["compute_processes"] = len(pids)
+        drop_impossible(values)
+        rest = self._read_slow() if slow else None
+        links = self._links.each() if slow or news else None
+        self._links.add_worst(values)
+        migs = self._migs.read()
+        if not calls.succeeded:
+            raise DriverError("every call of the sweep", calls.failure)
+        return Reading(
+            values=values,
+            processes=pids,
+            slow=rest,
+            links=links,
+            migs=migs,
+            costs=self._take_costs() if slow else None,
+        )
+
+    def _plan(self) -> None:
+        """Learn which fields this GPU has, and how it counts its links."""
+        asked = Fields([(number, 0) for number in (*FAST_FIELDS, LINK_COUNT)])
+        found = asked.read(self._calls)
+        if found is None and unknown(self._calls):
+            found = FieldValues(unsupported={(number, 0) for number in FAST_FIELDS})
+        if found is None:
+            return
+        asked.count_latencies(self._calls)
+        known = [number for number in FAST_FIELDS if (number, 0) not in found.unsupported]
+        self._instead = [
+            INSTEAD_OF_FIELD[field.metric].bind(self._calls)
+            for number, field in FAST_FIELDS.items()
+            if number not in known and field.metric in INSTEAD_OF_FIELD
+        ]
+        links = self._links.plan(int(found.values.get((LINK_COUNT, 0), 0)))
+        self._fields = Fields([*((number, 0) for number in known), *links])
+
+    def _read_fields(self, values: Values) -> bool:
+        """What the driver gives as fields; true when there is news of the links."""
+        for read in self._instead:
+            read(values)
+        found = self._fields.read(self._calls)
+        if found is None:
+            return False
+        for number, field in FAST_FIELDS.items():
+            raw = found.values.get((number, 0))
+            if raw is not None:
+                values[field.metric] = field.value(raw)
+        self._links.sum_up(found, values)
+        return self._links.have_news(found, values)
+
+    def _read_slow(self) -> Values:
+        values: Values = {}
+        for read in self._slow:
+            read(values)
+        found = self._slow_fields.read(self._calls)
+        if found is not None:
+            self._slow_fields.count_latencies(self._calls)
+            for (number, _), raw in found.values.items():
+                values[SLOW_FIELDS[number].metric] = SLOW_FIELDS[number].value(raw)
+        self._read_fans(values)
+        pids = self._graphics.read(self._calls)
+        if pids is not None:
+            values["graphics_processes"] = len(pids)
+        if "mig_mode" in values:
+            values["mig_devices"] = self._migs.find(enabled=values["mig_mode"] == 1)
+        drop_impossible(values)
+        return values
+
+    def _read_fans(self, values: Values) -> None:
+        """The slowest fan: one that stands still is what somebody wants to see."""
+        speeds = []
+        name = "nvmlDeviceGetFanSpeed_v2"
+        for fan in range(int(values.get("fans", 0))):
+            if self._calls.call(name, name, fan, ctypes.byref(self._fan_speed)):
+                speeds.append(self._fan_speed.value)
+        if speeds:
+            values["fan_speed_percent"] = min(speeds)
+
+    def _take_costs(self) -> dict[str, CallCost]:
+        costs = dict(self._calls.costs)
+        self._calls.costs.clear()
+        return costs

@@ -1,0 +1,189 @@
+"""The NVLinks of one GPU: sums over all of them in every tick, each of them when something is new."""
+
+import ctypes
+from dataclasses import dataclass, field
+
+from ..fieldvalues import Entry, Field, FieldValues, Values
+from .calls import Calls
+from .fields import Fields
+
+LINK_COUNT = 91
+LINK_STATE = 165
+EVERY_LINK = 0xFFFFFFFF
+_MOST_LINKS = 64
+# Throughput fields count KiB; of the two that NVLink 5 and its elders have, the first known is read.
+_SENT, _RECEIVED = (138, 202), (139, 204)
+_KIB = {138: 1024, 139: 1024, 202: 1, 204: 1}
+# Sums that every tick reads: the fields that may give them, and the metric of the GPU.
+_SUMS: dict[str, tuple[int, ...]] = {
+    "nvlink_transmit_bytes": _SENT,
+    "nvlink_receive_bytes": _RECEIVED,
+    "nvlink_replay_errors": (161,),
+    "nvlink_recovery_errors": (162,),
+    "nvlink_crc_errors": (163,),
+}
+_ERRORS = ("nvlink_replay_errors", "nvlink_recovery_errors", "nvlink_crc_errors")
+# What is read of each link, as metrics of measurement `nvlink`; a later field of one metric stands
+# in where the earlier is not known. The 200s are what NVLink 5 counts.
+LINK_FIELDS: dict[int, Field] = {
+    LINK_STATE: Field("up"),
+    164: Field("speed_bits_per_second", times=8_000_000),  # the driver says MB/s
+    166: Field("version"),
+    138: Field("transmit_bytes", times=1024),
+    139: Field("receive_bytes", times=1024),
+    160: Field("ecc_errors"),
+    161: Field("replay_errors"),
+    162: Field("recovery_errors"),
+    163: Field("crc_errors"),
+    202: Field("transmit_bytes"),
+    204: Field("receive_bytes"),
+    201: Field("transmit_packets"),
+    203: Field("receive_packets"),
+    206: Field("malformed_packets"),
+    207: Field("buffer_overruns"),
+    208: Field("receive_errors"),
+    209: Field("remote_errors"),
+    210: Field("general_errors"),
+    211: Field("integrity_errors"),
+    212: Field("transmit_discards"),
+    213: Field("recoveries_succeeded"),
+    214: Field("recoveries_failed"),
+    219: Field("effective_errors"),
+    221: Field("symbol_errors"),
+}
+# Errors of a link, for the link that has most; symbol errors are what forward error correction is
+# for, and every fast link has them.
+ERRORS_OF_A_LINK = (
+    "ecc_errors",
+    "replay_errors",
+    "recovery_errors",
+    "crc_errors",
+    "malformed_packets",
+    "buffer_overruns",
+    "receive_errors",
+    "integrity_errors",
+    "recoveries_failed",
+    "effective_errors",
+)
+
+
+@dataclass(slots=True)
+class Links:
+    """What is known of the links; `last` holds each count until the link gives another."""
+
+    calls: Calls
+    count: int = 0
+    last: dict[Entry, float | int] = field(default_factory=dict)
+    _sums: dict[int, str] = field(default_factory=dict)  # by field
+    _said: tuple[object, ...] | None = None
+    _each: Fields | None = None
+    _worst: tuple[int, int] | None = None
+    _number: ctypes.c_uint = field(default_factory=ctypes.c_uint)
+
+    def plan(self, count: int) -> list[Entry]:
+        """The entries that every tick reads of this many links, as far as the driver knows them."""
+        self.count = min(count, _MOST_LINKS)
+        self._sums = {}
+        if not self.count:
+            return []
+        candidates = {number for numbers in _SUMS.values() for number in numbers}
+        links = range(self.count)
+        whole = [(number, EVERY_LINK) for number in candidates]
+        single = [(number, link) for number in candidates for link in links]
+        probe = Fields([*whole, *single]).read(self.calls) or FieldValues()
+        entries: list[Entry] = []
+        for metric, numbers in _SUMS.items():
+            for number in numbers:
+                found = [(number, link) for link in links if (number, link) in probe.values]
+                if (number, EVERY_LINK) in probe.values:
+                    found = [(number, EVERY_LINK)]
+                if found:
+                    self._sums[number] = metric
+                    entries += found
+                    break
+        self.last = {e: v for e, v in self.last.items() if e in set(entries)}
+        self._each = None
+        return entries + [(LINK_STATE, link) for link in links]
+
+    def sum_up(self, found: FieldValues, values: Values) -> None:
+        """Add the sums over all links to a sweep's values."""
+        if not self.count:
+            return
+        values["nvlink_links_expected"] = self.count
+        states = [found.values.get((LINK_STATE, link)) for link in range(self.count)]
+        if any(state is not None for state in states):
+            values["nvlink_links_up"] = sum(1 for state in states if state)
+        else:
+            self._ask_states(values)
+        self.last.update({e: v for e, v in found.values.items() if e[0] in self._sums})
+        for (number, _), value in self.last.items():
+            metric = self._sums[number]
+            values[metric] = values.get(metric, 0) + int(value) * _KIB.get(number, 1)
+        counted = [values[metric] for metric in _ERRORS if metric in values]
+        if counted:
+            values["nvlink_errors"] = sum(counted)
+
+    def have_news(self, found: FieldValues, values: Values) -> bool:
+        """Whether a link went up or down, or an error was counted, since this was last asked."""
+        states = tuple(found.values.get((LINK_STATE, link)) for link in range(self.count))
+        said = (*states, values.get("nvlink_errors"))
+        before, self._said = self._said, said
+        return before is not None and said != before
+
+    def each(self) -> dict[int, Values] | None:
+        """The numbers of every link; None when there is none, or the driver does not say."""
+        if not self.count:
+            return None
+        if self._each is None:
+            every = range(self.count)
+            self._each = Fields([(number, link) for link in every for number in LINK_FIELDS])
+        found = self._each.read(self.calls)
+        if found is None:
+            return None
+        self._each.count_latencies(self.calls)
+        links: dict[int, Values] = {}
+        for (number, link), value in found.values.items():
+            of = LINK_FIELDS[number]
+            links.setdefault(link, {}).setdefault(of.metric, of.value(value))
+        self._forget_unknown(found)
+        for values in links.values():
+            if "up" in values:
+                values["up"] = int(values["up"] != 0)
+        self._worst = _worst(links)
+        return links
+
+    def add_worst(self, values: Values) -> None:
+        """Add which link had most errors when each of them was last read."""
+        if self._worst is not None:
+            link, errors = self._worst
+            values["nvlink_worst_link_errors"] = errors
+            if errors:
+                values["nvlink_worst_link"] = link
+
+    def _forget_unknown(self, found: FieldValues) -> None:
+        """The next time, ask only for what this driver knows; `plan` begins anew."""
+        if self._each is not None and found.unsupported:
+            known = [entry for entry in self._each.entries if entry not in found.unsupported]
+            self._each = Fields(known)
+
+    def _ask_states(self, values: Values) -> None:
+        """For drivers that have no field for it, link by link; all or none are counted."""
+        states = []
+        for link in range(self.count):
+            reference = ctypes.byref(self._number)
+            if not self.calls.call("link state", "nvmlDeviceGetNvLinkState", link, reference):
+                return
+            states.append(self._number.value)
+        values["nvlink_links_up"] = sum(1 for state in states if state)
+
+
+def _worst(links: dict[int, Values]) -> tuple[int, int] | None:
+    """The link with most errors and their number; None without links."""
+    errors = {
+        link: sum(int(values.get(metric, 0)) for metric in ERRORS_OF_A_LINK)
+        for link, values in links.items()
+    }
+    if not errors:
+        return None
+    link = max(sorted(errors), key=lambda it: errors[it])
+    return link, errors[link]

@@ -1,0 +1,30 @@
+"""One catalogue of every number that is collected.
+
+The collector's fields, the store's columns, the Prometheus names, the dashboard's labels and
+`docs/metrics.md` all come from these tables. A metric that nothing reads is not in them.
+"""
+
+from .driver import DRIVER_CALL
+from .gpu import GPU
+from .host import NODE, PORT
+from .links import MIG, NVLINK
+from .model import Kind, Measurement, Metric, Seen
+
+MEASUREMENTS: dict[str, Measurement] = {m.name: m for m in (GPU, NVLINK, MIG, PORT, NODE)}
+# What `/metrics` shows: also what is for whoever looks at one node, and is stored nowhere.
+EXPORTED: tuple[Measurement, ...] = (*MEASUREMENTS.values(), DRIVER_CALL)
+
+__all__ = [
+    "DRIVER_CALL",
+    "EXPORTED",
+    "GPU",
+    "MEASUREMENTS",
+    "MIG",
+    "NODE",
+    "NVLINK",
+    "PORT",
+    "Kind",
+    "Measurement",
+    "Metric",
+    "Seen",
+]

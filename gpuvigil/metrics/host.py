@@ -1,0 +1,46 @@
+"""What is collected of network ports, and of a node as a whole."""
+
+from .model import Measurement, table
+
+PORT = Measurement(
+    name="port",
+    tags=("cluster", "node", "device", "port", "kind", "role"),
+    sentence="One line per network port and tick.",
+    metrics=table(
+        "port",
+        """
+up                    | state   | infiniband ports/N/state, net operstate                | port detector, details | hardware               | - | 1 when the link is active, 0 when it is not.
+physical_state        | state   | infiniband ports/N/phys_state                          | details                | sysfs-class-infiniband | - | InfiniBand physical state: 5 is link up, 2 polling, 3 disabled.
+speed_bits_per_second | integer | infiniband ports/N/rate, net speed                     | port detector, details | hardware               | - | Speed that the link negotiated.
+receive_bytes         | counter | port_rcv_data (4-byte words), net statistics/rx_bytes  | details                | hardware               | - | Data received.
+transmit_bytes        | counter | port_xmit_data (4-byte words), net statistics/tx_bytes | details                | hardware               | - | Data sent.
+receive_errors        | counter | port_rcv_errors, net statistics/rx_errors              | details                | hardware               | - | Packets received with an error.
+transmit_discards     | counter | port_xmit_discards, net statistics/tx_dropped          | details                | hardware               | - | Packets dropped before they were sent.
+link_downed           | counter | link_downed, net carrier_down_count                    | port detector          | hardware               | - | Times the link went down.
+symbol_errors         | counter | symbol_error                                           | details                | sysfs-class-infiniband | - | InfiniBand symbol errors.
+""",
+    ),
+)
+
+NODE = Measurement(
+    name="node",
+    tags=("cluster", "node"),
+    sentence="One line per node and tick, lost GPU or not: the collector's own health.",
+    metrics=table(
+        "node",
+        """
+gpus_expected          | integer | the node's own history                  | status strip, node state  | nvml.h                 | - | GPUs that this node should have.
+gpus_answering         | integer | the reader                              | status strip, node state  | nvml.h                 | - | GPUs that answered in this tick.
+driver_answering       | state   | the reader                              | driver detector           | nvml.h                 | - | 1 when the driver answers, 0 when calls hang; absent without a driver.
+driver_silent_seconds  | gauge   | the supervisor's clock                  | driver detector           | nvml.h                 | - | How long no call to the driver has come back; 0 when it answers.
+reader_restarts        | counter | the supervisor                          | collector health          | hardware               | - | Reader processes started after the first.
+sweep_seconds          | gauge   | the collector's clock                   | collector health          | hardware               | - | Time from the start of a sweep over all GPUs to its last answer.
+spool_bytes            | integer | the spool                               | collector health          | hardware               | - | Bytes that wait on disk to be sent.
+spool_oldest_seconds   | gauge   | the spool                               | collector health          | hardware               | - | Age of the oldest body that waits.
+dropped_bodies         | counter | the spool                               | collector health          | hardware               | - | Bodies given up: no room in the spool, a torn file, or refused by the hub.
+load_average           | gauge   | /proc/loadavg, 1 minute                 | details                   | hardware               | - | Runnable and uninterruptible tasks, 1-minute average.
+memory_available_bytes | integer | /proc/meminfo MemAvailable              | details                   | hardware               | - | Host memory that can be had without swapping.
+memory_total_bytes     | integer | /proc/meminfo MemTotal                  | details                   | hardware               | - | Host memory in all.
+""",
+    ),
+)
