@@ -13,7 +13,7 @@ from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import Subject
 
-from . import frugal, release
+from . import frugal, privileges, release
 from .agent import Agent
 from .envelope import Sender
 from .localsocket import Door
@@ -29,6 +29,7 @@ _SPREAD = 0.5  # of a tick: within this time after their start, nodes begin to s
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     frugal.settle()
+    privileges.tell(config.collector.proc_root)
     settings, clock = config.collector, SystemClock()
     token = secret_source(
         config.hub.collector_token_file, "hub.collector_token_file", "collector token"
