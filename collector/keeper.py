@@ -158,17 +158,15 @@ class ReaderKeeper:
     @property
     def resting(self) -> bool:
         """Whether no reader should speak: there is no driver to read, or it is left alone."""
-        if self._released:
-            return True
-        return self._child is None and self._has_none_to_read()
+        return self._child is None and (self._released or self._has_none_to_read())
 
     def absence(self, now: datetime) -> Tick | None:
         """What a reader would say now, while none should speak."""
+        if not self.resting:
+            return None  # a reader that is asked to go has not gone yet
         if self._released:
             return Tick(at=now, state=RELEASED)
-        if self._last is None or not self.resting:
-            return None
-        return Tick(at=now, state=self._last.state)
+        return None if self._last is None else Tick(at=now, state=self._last.state)
 
     @property
     def last(self) -> Tick | None:

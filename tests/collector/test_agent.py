@@ -32,10 +32,11 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def watching(agent: Agent, driver: FakeDriver, receiver: Receiver) -> Agent:
-    """The agent on a node with four GPUs, after its first tick."""
+    """The agent on a node with four GPUs, after its first tick and its first inventory."""
     agent.environment = driver.environment()
     agent.start()
     wait_until("a row of every GPU", lambda: all(gpu_row(receiver, uuid) for uuid in UUIDS))
+    wait_until("the inventory", lambda: receiver.records("inventory"))
     return agent
 
 
