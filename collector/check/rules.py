@@ -1,23 +1,21 @@
 """From what was seen to what is wrong: pure functions of the facts, without any history."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from gpuvigil.faults import FAULTS, Fault
 from gpuvigil.model import Evidence, Finding, GpuIdentity, Severity, Subject, Unmeasured
 from gpuvigil.node_faults import NODE_FAULTS
 
-from ..fieldvalues import Values
 from ..sensors.pci import PciGpu, same_form
 from .facts import Facts, GpuFacts
+from .gpu_rules import judge
 
 DETECTOR = "check"
 # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 _MISMATCH = 18
 # A driver that is not kept loaded may take this long for its first answer; after it, it hangs.
 HANGS_AFTER_SECONDS = 30.0
-
-HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -29,7 +27,7 @@ def findings(facts: Facts) -> list[Finding]:
 def _finding(
     facts: Facts,
     key: str,
-    evidence: dict[str, str],
+    evidence: Mapping[str, str],
     gpu: str | None = None,
     *,
     certain: bool = True,
@@ -154,8 +152,13 @@ def gpus(facts: Facts) -> Iterator[Finding]:
             key = "gpu_lost" if lost else "gpu_unreadable"
             yield _finding(facts, key, {"NVML": gpu.failure}, subject_of(facts, gpu))
         else:
-            for key, given in judge(gpu.values):
-                yield _finding(facts, key, given, subject_of(facts, gpu))
+            for claim in judge(gpu.values):
+                found = _finding(facts, claim.fault, claim.evidence, subject_of(facts, gpu))
+                yield replace(
+                    found,
+                    severity=claim.severity or found.severity,
+                    action=claim.action or found.action,
+                )
 
 
 def subject_of(facts: Facts, gpu: GpuFacts) -> str:
@@ -168,54 +171,6 @@ def subject_of(facts: Facts, gpu: GpuFacts) -> str:
         return uuid or address
     before = [known.uuid for known in facts.known.gpus if known.index == gpu.index]
     return before[0] if before else f"index {gpu.index}"
-
-
-Judged = Iterator[tuple[str, dict[str, str]]]
-
-
-def judge(values: Values) -> Judged:
-    """Faults that one GPU's numbers show, each with its evidence."""
-    for rule in GPU_RULES:
-        yield from rule(values)
-
-
-def _ecc(values: Values) -> Judged:
-    count = values.get("ecc_uncorrected_errors")
-    if count:
-        yield "ecc_uncorrected", {"uncorrectable errors": f"{count}"}
-
-
-def _slowdown(values: Values) -> Judged:
-    """The umbrella bit 0x8 is told by itself only when neither of its two causes is."""
-    reasons = int(values.get("clock_event_reasons") or 0)
-    evidence = {"clock event reasons": f"0x{reasons:x}"}
-    if reasons & POWER_BRAKE:
-        yield "power_brake", evidence
-    if reasons & HW_THERMAL:
-        yield "hw_thermal_slowdown", evidence | _temperature(values)
-    if reasons & HW_SLOWDOWN and not reasons & (HW_THERMAL | POWER_BRAKE):
-        yield "hw_slowdown", evidence
-    if reasons & SW_THERMAL and not reasons & HW_THERMAL:
-        yield "sw_thermal_slowdown", evidence | _temperature(values)
-
-
-def _temperature(values: Values) -> dict[str, str]:
-    celsius = values.get("temperature_celsius")
-    return {} if celsius is None else {"temperature": f"{celsius} °C"}
-
-
-def _pcie(values: Values) -> Judged:
-    width, widest = values.get("pcie_width"), values.get("pcie_width_max")
-    if width and widest and width < widest:
-        yield "pcie_narrow", {"lanes": f"{width} of {widest}"}
-    generation, highest = values.get("pcie_generation"), values.get("pcie_generation_max")
-    busy = values.get("utilization_percent") or 0
-    if busy and generation and highest and generation < highest:
-        at = {"generation": f"{generation} of {highest}", "utilisation": f"{busy} %"}
-        yield "pcie_slow", at
-
-
-GPU_RULES: tuple[Callable[[Values], Judged], ...] = (_ecc, _slowdown, _pcie)
 
 
 def nvlinks(facts: Facts) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """Findings as people read them: which GPU, what, on which evidence, what to do first."""
 
 import json
+import re
 from collections.abc import Sequence
 
 from gpuvigil.clock import to_text
@@ -9,6 +10,8 @@ from gpuvigil.model.record import plain
 
 from .facts import Facts
 from .rules import worst
+
+_RESET = re.compile(r"\breset (the|all its) GPU", re.IGNORECASE)
 
 
 def place(facts: Facts, finding: Finding) -> str:
@@ -34,8 +37,14 @@ def claim(facts: Facts, finding: Finding) -> str:
 
 def line(facts: Facts, finding: Finding) -> str:
     """One finding, and the first thing to do."""
-    severity = finding.severity.value
-    return f"{severity:<8} {claim(facts, finding)} -> {finding.action}"
+    return f"{finding.severity.value:<8} {claim(facts, finding)} -> {action(finding)}"
+
+
+def action(finding: Finding) -> str:
+    """The first thing to do: a GPU can be reset only when the collector has let go of it."""
+    if _RESET.search(finding.action):
+        return f"`gpuvigil collect --release 10m`, then: {finding.action}"
+    return finding.action
 
 
 def counts(found: Sequence[Finding]) -> str:
@@ -83,6 +92,6 @@ def _finding(facts: Facts, finding: Finding) -> dict[str, object]:
         "title": finding.title,
         "certain": finding.certain,
         "evidence": [plain(item) for item in finding.evidence],
-        "action": finding.action,
+        "action": action(finding),
         "source": finding.source,
     }

@@ -47,20 +47,37 @@ def test_a_healthy_node_takes_less_than_a_second(node: Node) -> None:
 
 def test_every_finding_is_a_line_and_an_object(node: Node) -> None:
     node.driver.set(1, ecc_uncorrected_volatile=2, event_reasons=0x88)
-    node.driver.set(2, pcie_width=8)
+    node.driver.set(2, pcie_width=8, remapped_pending=1, retired_pending=1, histogram_none=2)
     node.driver.set_link(3, 5, nvlink_state=0)
+    node.driver.set(3, fabric_health_summary=2)
     told = node.check()
     assert told.code == 3
-    assert len(told.lines) == 5
+    assert len(told.lines) == 9
     value = json.loads(node.check("-o", "json").out)
     found = {(f["fault"], f["place"].partition(" (")[0]) for f in value["findings"]}
     assert found == {
         ("ecc_uncorrected", "GPU 1"),
         ("power_brake", "GPU 1"),
         ("pcie_narrow", "GPU 2"),
+        ("repair_pending", "GPU 2"),
+        ("retirement_pending", "GPU 2"),
+        ("spare_rows_used_up", "GPU 2"),
+        ("fabric_unhealthy", "GPU 3"),
         ("nvlink_down", "GPU 3"),
     }
     assert all(f["action"] and f["evidence"] for f in value["findings"])
+
+
+def test_what_a_gpu_says_of_itself_may_be_critical(node: Node) -> None:
+    node.driver.set(0, recovery_action=2)
+    node.driver.set(1, remapped_failure=1)
+    node.driver.set(2, sram_threshold_exceeded=1)
+    node.driver.set(3, fabric_state=2)
+    value = json.loads(node.check("-o", "json").out)
+    found = {(f["fault"], f["severity"]) for f in value["findings"]}
+    faults = ("recovery_action", "remap_failed", "sram_threshold", "fabric_not_ready")
+    assert found == {(fault, "critical") for fault in faults}
+    assert node.check("--as", "slurm-epilog").code == 1
 
 
 def test_a_lost_gpu_is_critical_and_the_others_are_read(node: Node) -> None:

@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.check.facts import DriverFacts, Facts, GpuFacts, Known, Stuck
-from collector.check.rules import findings, judge
+from collector.check.gpu_rules import judge
+from collector.check.rules import findings
+from collector.check.words import action
 from collector.sensors.pci import same_form
 from collector.sensors.ports import PortReading
+from gpuvigil.metrics import GPU
 from gpuvigil.model import Finding, PortIdentity, Severity, Unmeasured
 from gpuvigil.node_faults import NODE_FAULTS
 from tests.collector.check.nodes import HEALTHY, a_node, identity, on_bus
@@ -178,6 +181,20 @@ def test_a_gpu_that_refuses_every_call_is_unreadable() -> None:
         ({"clock_event_reasons": 0x68}, ["hw_thermal_slowdown"]),
         ({"clock_event_reasons": 0x88}, ["power_brake"]),
         ({"clock_event_reasons": 0xC8}, ["power_brake", "hw_thermal_slowdown"]),
+        ({"sram_threshold_exceeded": 1, "sram_parity_errors": 9}, ["sram_threshold"]),
+        ({"sram_threshold_exceeded": 0, "sram_parity_errors": 1}, []),
+        ({"remap_failure": 1, "remap_pending": 1}, ["remap_failed", "repair_pending"]),
+        ({"remap_pending": 0, "remapped_rows_uncorrected": 3}, []),
+        ({"channel_repair_pending": 1, "tpc_repair_pending": 1}, ["repair_pending"]),
+        ({"bank_remap_pending": 1}, ["repair_pending"]),
+        ({"retired_pages_pending": 1}, ["retirement_pending"]),
+        ({"remap_banks_none": 1}, ["spare_rows_used_up"]),
+        ({"recovery_action": 1}, ["recovery_action"]),
+        ({"fabric_state": 0, "fabric_health": 0}, []),
+        ({"fabric_state": 2}, ["fabric_not_ready"]),
+        ({"fabric_state": 3, "fabric_status": 0, "fabric_health": 1}, []),
+        ({"fabric_state": 3, "fabric_status": 999}, ["fabric_not_ready"]),
+        ({"fabric_state": 3, "fabric_health": 2, "fabric_health_mask": 1}, ["fabric_unhealthy"]),
         ({"pcie_width": 8}, ["pcie_narrow"]),
         ({"pcie_generation": 1}, ["pcie_slow"]),
         ({"pcie_generation": 1, "utilization_percent": 0}, []),
@@ -188,14 +205,47 @@ def test_a_gpu_that_refuses_every_call_is_unreadable() -> None:
 )
 def test_what_one_gpus_numbers_show(values: dict[str, Any], expected: list[str]) -> None:
     given = {k: v for k, v in {**HEALTHY, **values}.items() if v is not None}
-    assert [fault for fault, _ in judge(given)] == expected
+    assert [claim.fault for claim in judge(given)] == expected
 
 
-@given(st.dictionaries(st.sampled_from(sorted(HEALTHY)), st.integers(0, 2**40)))
+@pytest.mark.parametrize(
+    ("number", "severity", "words"),
+    [
+        (1, Severity.CRITICAL, "reset the GPU"),
+        (2, Severity.CRITICAL, "reboot"),
+        (3, Severity.WARNING, "peer-to-peer"),
+        (4, Severity.CRITICAL, "reset the GPU"),
+        (5, Severity.WARNING, "nvidia-imex"),
+        (7, Severity.CRITICAL, "reboot"),
+        (77, Severity.WARNING, "reset the GPU"),
+    ],
+)
+def test_the_drivers_advice_is_what_to_do(number: int, severity: Severity, words: str) -> None:
+    gpus = dict(a_node().gpus)
+    values = {**HEALTHY, "recovery_action": number}
+    gpus[1] = GpuFacts(index=1, identity=identity(1), values=values)
+    finding = only(a_node(gpus=gpus))
+    assert (finding.fault, finding.severity) == ("recovery_action", severity)
+    assert words in finding.action
+
+
+def test_who_must_reset_a_gpu_is_told_to_let_the_collector_go_first() -> None:
+    gpus = dict(a_node().gpus)
+    values = {**HEALTHY, "recovery_action": 1, "remap_failure": 1}
+    gpus[1] = GpuFacts(index=1, identity=identity(1), values=values)
+    said = {finding.fault: action(finding) for finding in findings(a_node(gpus=gpus))}
+    assert said["recovery_action"].startswith("`gpuvigil collect --release 10m`, then: Drain")
+    assert said["remap_failed"].startswith("Drain the node")
+
+
+METRICS = sorted(metric.name for metric in GPU.metrics)
+
+
+@given(st.dictionaries(st.sampled_from(METRICS), st.integers(0, 2**40)))
 def test_any_numbers_are_judged_and_every_claim_has_evidence(values: dict[str, int]) -> None:
-    for fault, claimed in judge(dict(values)):
-        assert fault in NODE_FAULTS
-        assert claimed
+    for claim in judge(dict(values)):
+        assert claim.fault in NODE_FAULTS
+        assert claim.evidence
 
 
 def test_fewer_links_than_the_peers_have_are_told_and_few_on_all_are_not() -> None:
