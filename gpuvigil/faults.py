@@ -22,8 +22,25 @@ class Fault:
     source: str
 
 
+RELEASE = "gpuvigil collect --release 10m"
+_RESET = re.compile(r"\breset (the|all its) GPU", re.IGNORECASE)
+
+
+def with_release(action: str) -> str:
+    """A first action; one that resets a GPU says first how the collector lets go of it.
+
+    A GPU is not reset while any process has it open. The time runs from the command on, so it
+    comes last before the reset and not before the node is drained.
+    """
+    if not _RESET.search(action) or RELEASE in action:
+        return action
+    return f"Right before the reset run `{RELEASE}` on the node. {action}"
+
+
 def _fault(key: str, severity: Severity, title: str, action: str, source: str) -> tuple[str, Fault]:
-    fault = Fault(key=key, severity=severity, title=title, action=action, source=source)
+    fault = Fault(
+        key=key, severity=severity, title=title, action=with_release(action), source=source
+    )
     return key, fault
 
 
@@ -211,9 +228,10 @@ def _row(row: Mapping[str, str]) -> Xid:
 def _action(row: Mapping[str, str]) -> str:
     own = _OWN_ACTIONS.get(int(row["xid"]))
     if own is not None:
-        return own
+        return with_release(own)
     action, more = _ACTIONS[row["action"]], _FOLLOW_UPS.get(row["followup"])
-    return action.rstrip(".") + more if more and row["action"] in _CURING_ACTIONS else action
+    cures = more is not None and row["action"] in _CURING_ACTIONS
+    return with_release(action.rstrip(".") + (more or "") if cures else action)
 
 
 def xid(code: int) -> Xid:

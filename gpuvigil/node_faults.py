@@ -4,12 +4,15 @@ The meaning of ECC, remapping and retirement: NVIDIA, "A100 GPU memory error man
 meaning of event reasons, fabric states and recovery actions: the header nvml.h (API version 13).
 """
 
-from .faults import Fault
+from .faults import Fault, with_release
 from .model import Severity
 
 
 def _fault(key: str, severity: Severity, title: str, action: str, source: str) -> tuple[str, Fault]:
-    return key, Fault(key=key, severity=severity, title=title, action=action, source=source)
+    fault = Fault(
+        key=key, severity=severity, title=title, action=with_release(action), source=source
+    )
+    return key, fault
 
 
 NODE_FAULTS: dict[str, Fault] = dict(

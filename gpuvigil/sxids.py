@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from .faults import Scope
+from .faults import Scope, with_release
 from .model import Severity
 
 
@@ -38,7 +38,7 @@ _SEVERITIES: Mapping[str, Severity] = {
     "non_fatal": Severity.INFO,
 }
 
-_RESET = "Drain the node, then reset all its GPUs and switches, or reboot it."
+_RESET = with_release("Drain the node, then reset all its GPUs and switches, or reboot it.")
 _LINK = (
     "Restart the programs that used the link; look for Xid 74 on the GPUs, and check its seating."
 )

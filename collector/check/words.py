@@ -1,17 +1,15 @@
 """Findings as people read them: which GPU, what, on which evidence, what to do first."""
 
 import json
-import re
 from collections.abc import Sequence
 
 from gpuvigil.clock import to_text
+from gpuvigil.faults import with_release
 from gpuvigil.model import Finding, Severity
 from gpuvigil.model.record import plain
 
 from .facts import Facts
 from .rules import worst
-
-_RESET = re.compile(r"\breset (the|all its) GPU", re.IGNORECASE)
 
 
 def place(facts: Facts, finding: Finding) -> str:
@@ -42,9 +40,7 @@ def line(facts: Facts, finding: Finding) -> str:
 
 def action(finding: Finding) -> str:
     """The first thing to do: a GPU can be reset only when the collector has let go of it."""
-    if _RESET.search(finding.action):
-        return f"`gpuvigil collect --release 10m`, then: {finding.action}"
-    return finding.action
+    return with_release(finding.action)
 
 
 def counts(found: Sequence[Finding]) -> str:

@@ -4,6 +4,8 @@ import pytest
 
 from gpuvigil.faults import FAULTS, XID_FAULTS, Scope, Xid, xid, xids
 from gpuvigil.model import Severity
+from gpuvigil.node_faults import NODE_FAULTS
+from gpuvigil.sxids import sxids
 
 
 @pytest.mark.parametrize("key", FAULTS)
@@ -68,8 +70,13 @@ def test_well_known_codes_have_their_weight(code: int, severity: Severity, scope
 
 
 def test_the_action_says_all_that_the_table_asks_for() -> None:
-    assert xid(94).action == "Restart the program, and reset the GPU at the next convenient moment."
-    assert xid(46).action == "Drain the node, then reset the GPU; if it comes back, ask support."
+    release = "Right before the reset run `gpuvigil collect --release 10m` on the node. "
+    assert xid(94).action == (
+        release + "Restart the program, and reset the GPU at the next convenient moment."
+    )
+    assert xid(46).action == (
+        release + "Drain the node, then reset the GPU; if it comes back, ask support."
+    )
     assert xid(31).action.startswith("Restart the program")
 
 
@@ -86,3 +93,16 @@ def test_an_unknown_code_is_worth_a_look() -> None:
 def test_codes_with_a_fault_of_their_own_name_one_that_exists() -> None:
     assert set(XID_FAULTS.values()) <= set(FAULTS)
     assert XID_FAULTS[79] == "gpu_lost"
+
+
+def test_whoever_shall_reset_a_gpu_is_told_first_how_the_collector_lets_go() -> None:
+    actions = [row.action for row in (*FAULTS.values(), *NODE_FAULTS.values())]
+    actions += [row.action for row in xids().values()]
+    actions += [row.action for row in sxids().values()]
+    resetting = [action for action in actions if "reset" in action.lower() and "GPU" in action]
+    assert len(resetting) > 20
+    for action in resetting:
+        before, command, after = action.partition("`gpuvigil collect --release 10m`")
+        assert command, action
+        assert "reset the" not in before.replace("before the reset run", "").lower()
+        assert "reset" in after.lower()
