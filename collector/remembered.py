@@ -97,7 +97,7 @@ def save(path: Path, remembered: Remembered) -> None:
     draft = path.with_suffix(".draft")
     try:
         with draft.open("w", encoding="utf-8") as stream:
-            json.dump(value, stream)
+            stream.write(json.dumps(value))  # `json.dump` would write it word by word
             stream.flush()
             os.fsync(stream.fileno())
         draft.replace(path)

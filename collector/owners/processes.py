@@ -10,6 +10,8 @@ from pathlib import Path
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import Allocation, Subject
 
+from ..sensors import files
+
 # The words after these are the program that people know it by.
 _INTERPRETERS = ("python", "bash", "sh", "perl", "java", "node", "julia", "Rscript")
 _LONGEST_COMMAND = 120
@@ -35,16 +37,25 @@ class ProcessTable:
 
     def find(self, pid: int) -> Process:
         """What can be told of a process now."""
-        folder = self._proc / str(pid)
+        folder = f"{self._proc}/{pid}"
         return Process(
             pid=pid,
             user=self._user(folder),
             command=_command(folder),
-            started_at=self._started_at(folder),
+            started_at=self._started_at(pid),
         )
 
-    def _user(self, folder: Path) -> str | None:
-        words = [line.split() for line in _text(folder / "status").splitlines()]
+    def start_ticks(self, pid: int) -> int | None:
+        """When a process started, in clock ticks since boot; None when it is not there.
+
+        proc(5): field 22 of stat. The name in field 2 may hold spaces and brackets; what follows
+        the last bracket does not.
+        """
+        words = _text(f"{self._proc}/{pid}/stat").rpartition(")")[2].split(maxsplit=20)
+        return int(words[19]) if len(words) > 19 and words[19].isdigit() else None
+
+    def _user(self, folder: str) -> str | None:
+        words = [line.split() for line in _text(f"{folder}/status").splitlines()]
         uid = next((w[1] for w in words if len(w) > 1 and w[0] == "Uid:"), "")
         if not uid.isdigit():
             return None
@@ -55,16 +66,14 @@ class ProcessTable:
                 self._users[int(uid)] = f"uid {uid}"
         return self._users[int(uid)]
 
-    def _started_at(self, folder: Path) -> datetime | None:
-        """proc(5): field 22 of stat in clock ticks since boot; `btime` of /proc/stat is the boot.
-
-        The name in field 2 may hold spaces and brackets; what follows the last bracket does not.
-        """
-        words = _text(folder / "stat").rpartition(")")[2].split()
-        boot = [line.split()[1] for line in _text(self._proc / "stat").splitlines() if _btime(line)]
-        if len(words) < 20 or not boot or not words[19].isdigit():
+    def _started_at(self, pid: int) -> datetime | None:
+        """`btime` of /proc/stat is the boot."""
+        started = self.start_ticks(pid)
+        words = _text(f"{self._proc}/stat").splitlines()
+        boot = [line.split()[1] for line in words if _btime(line)]
+        if started is None or not boot:
             return None
-        ticks = timedelta(seconds=int(words[19]) / self._ticks_per_second)
+        ticks = timedelta(seconds=started / self._ticks_per_second)
         return (EPOCH + timedelta(seconds=int(boot[0])) + ticks).astimezone(timezone.utc)
 
 
@@ -73,11 +82,11 @@ def _btime(line: str) -> bool:
     return len(words) == 2 and words[0] == "btime" and words[1].isdigit()
 
 
-def _command(folder: Path) -> str | None:
+def _command(folder: str) -> str | None:
     """The program's name, for an interpreter with its script; options may hold secrets."""
-    words = [word for word in _text(folder / "cmdline").split("\0") if word]
+    words = [word for word in _text(f"{folder}/cmdline").split("\0") if word]
     if not words:
-        return _text(folder / "comm").strip() or None
+        return _text(f"{folder}/comm").strip() or None
     name = Path(words[0]).name
     if name.startswith(_INTERPRETERS):
         script = next((word for word in words[1:] if not word.startswith("-")), None)
@@ -88,11 +97,8 @@ def _command(folder: Path) -> str | None:
     return name[:_LONGEST_COMMAND]
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+def _text(file: str) -> str:
+    return files.read(file) or ""
 
 
 class Holders:
@@ -103,6 +109,8 @@ class Holders:
         self._node = node
         self._table = table
         self._held = {(a.subject.gpu or "", a.holder): a for a in held}
+        # By holder, when its process was last found to be the same.
+        self._started: dict[tuple[str, str], int] = {}
 
     @property
     def held(self) -> list[Allocation]:
@@ -116,14 +124,18 @@ class Holders:
         and whoever held it still does while the process lives.
         """
         unread = [key for key in self._held if key[0] not in processes and self._has_died(key)]
-        changed = [replace(self._held.pop(key), ended_at=now) for key in unread]
+        changed = [self._end(key, now) for key in unread]
         for uuid, pids in processes.items():
             present = {f"pid {pid}": pid for pid in pids}
             for key in [key for key in self._held if key[0] == uuid and key[1] not in present]:
-                changed.append(replace(self._held.pop(key), ended_at=now))
+                changed.append(self._end(key, now))
             for holder, pid in present.items():
                 changed += self._see(uuid, holder, pid, now)
         return tuple(changed)
+
+    def _end(self, key: tuple[str, str], at: datetime) -> Allocation:
+        self._started.pop(key, None)
+        return replace(self._held.pop(key), ended_at=at)
 
     def _has_died(self, key: tuple[str, str]) -> bool:
         """A process of another PID namespace cannot be seen to die: it has no user."""
@@ -137,6 +149,11 @@ class Holders:
         """A process on a GPU: nothing new, a new holder, or another under an old one's id."""
         key, changed = (uuid, holder), []
         old = self._held.get(key)
+        started = self._table.start_ticks(pid)
+        if old is not None and started is not None and self._started.get(key) == started:
+            return []
+        if started is not None:
+            self._started[key] = started
         process = self._table.find(pid)
         if old is not None:
             if not _is_another(process.started_at, old.started_at):

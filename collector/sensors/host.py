@@ -6,7 +6,10 @@ from pathlib import Path
 
 from gpuvigil.clock import EPOCH
 
+from . import files
+
 _KIB = 1024
+_MEMORY = {"MemAvailable": "memory_available_bytes", "MemTotal": "memory_total_bytes"}
 
 
 def booted_at(proc_root: Path) -> datetime | None:
@@ -28,16 +31,10 @@ def boot_id(proc_root: Path) -> str | None:
 def read_host(proc_root: Path) -> dict[str, float | int]:
     """`load_average`, `memory_available_bytes`, `memory_total_bytes`: those that can be read."""
     values: dict[str, float | int] = {}
-    with suppress(OSError, ValueError, IndexError):
-        values["load_average"] = float((proc_root / "loadavg").read_text().split()[0])
-    try:
-        lines = (proc_root / "meminfo").read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return values
-    names = {"MemAvailable": "memory_available_bytes", "MemTotal": "memory_total_bytes"}
-    for line in lines:
+    with suppress(ValueError, IndexError):
+        values["load_average"] = float((files.read(f"{proc_root}/loadavg") or "").split()[0])
+    for line in (files.read(f"{proc_root}/meminfo") or "").splitlines():
         name, _, rest = line.partition(":")
-        number = rest.split()[:1]
-        if name in names and number and number[0].isdigit():
-            values[names[name]] = int(number[0]) * _KIB
+        if name in _MEMORY and (number := rest.split()[:1]) and number[0].isdigit():
+            values[_MEMORY[name]] = int(number[0]) * _KIB
     return values

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import files
+
 _NVIDIA = "0x10de"
 _DISPLAY = ("0x0300", "0x0302")  # VGA and 3D controller; the audio function is 0x0403
 
@@ -30,11 +32,14 @@ class PciGpu:
 def nvidia_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
     """Every NVIDIA GPU on the bus, by address; OSError when the bus cannot be listed."""
     found = []
-    for device in sorted((sysfs_root / "bus/pci/devices").iterdir()):
-        kind = _text(device / "class")
-        if _text(device / "vendor") == _NVIDIA and kind.startswith(_DISPLAY):
-            driver = os.readlink(device / "driver") if (device / "driver").is_symlink() else None
-            found.append(PciGpu(address=device.name, driver=driver and os.path.basename(driver)))
+    bus = f"{sysfs_root}/bus/pci/devices"
+    for name in sorted(os.listdir(bus)):
+        device = f"{bus}/{name}"
+        kind = _text(f"{device}/class")
+        if kind.startswith(_DISPLAY) and _text(f"{device}/vendor") == _NVIDIA:
+            link = f"{device}/driver"
+            driver = os.path.basename(os.readlink(link)) if os.path.islink(link) else None
+            found.append(PciGpu(address=name, driver=driver))
     return tuple(found)
 
 
@@ -50,8 +55,5 @@ def same_form(address: str) -> str:
     return f"{int(domain, 16):04x}:{bus}:{device}{function or '.0'}".lower()
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
+def _text(file: str) -> str:
+    return (files.read(file) or "").strip()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from gpuvigil.model import PortIdentity
 
+from . import files
+
 _IB_WORD_BYTES = 4  # port_rcv_data and port_xmit_data count words of four bytes
 _IB_ACTIVE = 4
 _TYPE_INFINIBAND = "32"  # ARPHRD_INFINIBAND: IP over InfiniBand, the same port once more
@@ -55,43 +57,41 @@ class PortSensor:
     """
 
     def __init__(self, sysfs_root: Path, proc_root: Path) -> None:
-        self._infiniband = sysfs_root / "class/infiniband"
-        self._net = sysfs_root / "class/net"
-        self._routes = proc_root / "net/route"
+        self._infiniband = f"{sysfs_root}/class/infiniband"
+        self._net = f"{sysfs_root}/class/net"
+        self._routes = f"{proc_root}/net/route"
 
     def read(self) -> tuple[PortReading, ...]:
         """Every port that there is now, ordered by device and port."""
         management = self._management()
-        rdma = {self._hardware(device): device.name for device in _entries(self._infiniband)}
+        devices = files.names(self._infiniband)
+        rdma = {_hardware(f"{self._infiniband}/{device}"): device for device in devices}
         found = []
-        for device in _entries(self._infiniband):
-            carries = any(self._rdma_name(net, rdma) == device.name for net in management)
-            for port in _entries(device / "ports"):
-                found.append(_read_rdma(device.name, port, "management" if carries else "fabric"))
-        for interface in _entries(self._net):
+        for device in devices:
+            carries = any(self._rdma_name(net, rdma) == device for net in management)
+            role = "management" if carries else "fabric"
+            ports = f"{self._infiniband}/{device}/ports"
+            found += [_read_rdma(device, ports, port, role) for port in files.names(ports)]
+        for interface in files.names(self._net):
             if self._is_ethernet(interface, rdma):
-                role = "management" if interface.name in management else "storage"
-                found.append(_read_ethernet(interface, role))
+                role = "management" if interface in management else "storage"
+                found.append(_read_ethernet(interface, f"{self._net}/{interface}", role))
         return tuple(found)
 
-    def _is_ethernet(self, interface: Path, rdma: dict[str | None, str]) -> bool:
+    def _is_ethernet(self, interface: str, rdma: dict[str | None, str]) -> bool:
         """Whether it is hardware of its own that no RDMA device stands for already."""
-        device = interface / "device"
+        device = f"{self._net}/{interface}/device"
         return (
-            device.exists()
-            and not (device / "physfn").exists()  # a virtual function of another port
-            and _text(interface / "type") != _TYPE_INFINIBAND
-            and self._rdma_name(interface.name, rdma) is None
+            os.path.exists(device)
+            and not os.path.exists(f"{device}/physfn")  # a virtual function of another port
+            and _text(f"{self._net}/{interface}/type") != _TYPE_INFINIBAND
+            and self._rdma_name(interface, rdma) is None
         )
 
     def _rdma_name(self, interface: str, rdma: dict[str | None, str]) -> str | None:
         """The RDMA device on the same hardware as a network interface."""
-        hardware = self._hardware(self._net / interface)
+        hardware = _hardware(f"{self._net}/{interface}") if rdma else None
         return None if hardware is None else rdma.get(hardware)
-
-    def _hardware(self, entry: Path) -> str | None:
-        device = entry / "device"
-        return os.path.realpath(device) if device.exists() else None
 
     def _management(self) -> set[str]:
         """The interfaces that the default route goes through, and what they are made of."""
@@ -101,45 +101,53 @@ class PortSensor:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
-                entries = _entries(self._net / name)
-                waiting += [e.name[len("lower_") :] for e in entries if e.name[:6] == "lower_"]
+                lower = [
+                    entry for entry in files.names(f"{self._net}/{name}") if entry[:6] == "lower_"
+                ]
+                waiting += [entry.removeprefix("lower_") for entry in lower]
         return found
 
 
-def _read_rdma(device: str, port: Path, role: str) -> PortReading:
-    layer = _text(port / "link_layer")
+def _hardware(entry: str) -> str | None:
+    device = f"{entry}/device"
+    return os.path.realpath(device) if os.path.exists(device) else None
+
+
+def _read_rdma(device: str, ports: str, number: str, role: str) -> PortReading:
+    port = f"{ports}/{number}"
+    layer = _text(f"{port}/link_layer")
     kind = "efa" if device.startswith("efa") else _KINDS.get(layer, "infiniband")
-    state = _leading_number(_text(port / "state"))
-    rate = re.match(r"([0-9.]+)\s*Gb/sec", _text(port / "rate"))
+    state = _leading_number(_text(f"{port}/state"))
+    rate = re.match(r"([0-9.]+)\s*Gb/sec", _text(f"{port}/rate"))
     values = {
         "up": None if state is None else int(state == _IB_ACTIVE),
-        "physical_state": _leading_number(_text(port / "phys_state")),
+        "physical_state": _leading_number(_text(f"{port}/phys_state")),
         "speed_bits_per_second": None if rate is None else round(float(rate[1]) * 1e9),
     }
     for name, (file, unit) in _IB_COUNTERS.items():
-        count = _whole(port / "counters" / file)
+        count = _whole(f"{port}/counters/{file}")
         values[name] = None if count is None else count * unit
-    identity = PortIdentity(device=device, port=port.name, kind=kind, role=role)
+    identity = PortIdentity(device=device, port=number, kind=kind, role=role)
     return PortReading(identity=identity, values=_measured(values))
 
 
-def _read_ethernet(interface: Path, role: str) -> PortReading:
-    speed = _whole(interface / "speed")  # -1, or no answer at all, while the link is down
+def _read_ethernet(name: str, interface: str, role: str) -> PortReading:
+    speed = _whole(f"{interface}/speed")  # -1, or no answer at all, while the link is down
     values: dict[str, int | None] = {
         "up": _ethernet_up(interface),
         "speed_bits_per_second": None if speed is None else speed * 1_000_000,
     }
-    for name, file in _NET_COUNTERS.items():
-        values[name] = _whole(interface / file)
-    identity = PortIdentity(device=interface.name, port="1", kind="ethernet", role=role)
+    for metric, file in _NET_COUNTERS.items():
+        values[metric] = _whole(f"{interface}/{file}")
+    identity = PortIdentity(device=name, port="1", kind="ethernet", role=role)
     return PortReading(identity=identity, values=_measured(values))
 
 
-def _ethernet_up(interface: Path) -> int | None:
+def _ethernet_up(interface: str) -> int | None:
     """A driver that does not keep an operstate says `unknown`; then the carrier counts."""
-    state = _text(interface / "operstate")
+    state = _text(f"{interface}/operstate")
     if state in {"", "unknown"}:
-        return _whole(interface / "carrier")
+        return _whole(f"{interface}/carrier")
     return int(state == "up")
 
 
@@ -155,22 +163,12 @@ def _default_interfaces(routes: str) -> Iterator[str]:
             yield words[0]
 
 
-def _entries(directory: Path) -> list[Path]:
-    try:
-        return sorted(directory.iterdir())
-    except OSError:
-        return []
-
-
-def _text(file: Path) -> str:
+def _text(file: str) -> str:
     """The file's text, or nothing when it cannot be read."""
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
+    return (files.read(file) or "").strip()
 
 
-def _whole(file: Path) -> int | None:
+def _whole(file: str) -> int | None:
     """The file's number if it is one, and not negative."""
     text = _text(file)
     return int(text) if text.isascii() and text.isdigit() else None

@@ -48,19 +48,23 @@ class LineTemplate:
         """One line without its newline, or None when no field was measured."""
         parts = []
         for key, value in fields.items():
-            # A float is what the collector writes most; x - x is 0 only for a finite x.
-            if type(value) is float:
+            # Numbers are what the collector writes most; x - x is 0 only for a finite x.
+            if type(value) is int and INT64_MIN <= value <= INT64_MAX:
+                parts.append(f"{_field_key(key)}{value}i")
+            elif type(value) is float:
                 if value - value == 0.0:
                     parts.append(f"{_field_key(key)}{value!r}")
             elif value is not None and (text := _value_text(key, value)) is not None:
                 parts.append(_field_key(key) + text)
-        if not parts:
-            return None
-        if at_ns is None:
-            return self._prefix + ",".join(parts)
-        if not INT64_MIN <= at_ns <= INT64_MAX:
-            raise ValueError(f"time {at_ns} ns is outside int64")
-        return f"{self._prefix}{','.join(parts)} {at_ns:d}"
+        return f"{self._prefix}{','.join(parts)}{_time(at_ns)}" if parts else None
+
+
+def _time(at_ns: int | None) -> str:
+    if at_ns is None:
+        return ""
+    if not INT64_MIN <= at_ns <= INT64_MAX:
+        raise ValueError(f"time {at_ns} ns is outside int64")
+    return f" {at_ns:d}"
 
 
 def _name(what: str, text: str) -> str:

@@ -20,7 +20,8 @@ class Seen(str, Enum):
     NEVER = "never seen"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# There is one of each, so they are compared by what they are: quick keys of what is kept by them.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Metric:
     """One column of one measurement."""
 
@@ -56,7 +57,7 @@ class Metric:
         return None if -(2**63) <= value < 2**63 else f"{name} is out of range"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measurement:
     """A table of the store: the tags name a subject, one line per subject and tick."""
 

@@ -1,0 +1,35 @@
+"""Small files of procfs and sysfs, read with as few system calls as that takes.
+
+A collector reads hundreds of them a minute: Python's own files cost three times as much each.
+"""
+
+import os
+
+_BLOCK_BYTES = 64 * 1024
+
+
+def read(path: str) -> str | None:
+    """The file's text, with what is no UTF-8 replaced; None when it cannot be read."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        content = os.read(file, _BLOCK_BYTES)
+        block = content
+        # procfs gives some files a page at a time.
+        while block and (block := os.read(file, _BLOCK_BYTES)):
+            content += block
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return content.decode(errors="replace")
+
+
+def names(directory: str) -> list[str]:
+    """What lies in a directory, sorted; nothing when it cannot be read."""
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
