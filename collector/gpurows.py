@@ -37,6 +37,7 @@ class GpuRowMaker:
         self._slow: dict[str, Values] = {}
         self._links = LinkBook(counters)
         self._costs: dict[str, CallCost] = {}
+        self._calls: tuple[Row, ...] = ()
 
     def bridge(self, uuid: str, gpu: GpuTick) -> bool:
         """Make the counters among the GPU's values monotone; true when the GPU was reset."""
@@ -49,6 +50,7 @@ class GpuRowMaker:
             self._slow[uuid] = gpu.slow
         for call, cost in (gpu.costs or {}).items():
             self._costs.setdefault(call, CallCost()).add(cost)
+            self._calls = ()
         return was_reset
 
     def rows(
@@ -89,20 +91,20 @@ class GpuRowMaker:
         return self._links.shown(uuid)
 
     def calls(self, at: datetime) -> tuple[Row, ...]:
-        """What each driver call has cost since the collector started, over all GPUs."""
-        return tuple(
-            Row(
-                measurement=DRIVER_CALL,
-                tags=self._tags(call=call),
-                fields={
-                    "calls": cost.calls,
-                    "seconds": round(cost.seconds, 9),
-                    "slowest_seconds": round(cost.slowest_seconds, 9),
-                },
-                at=at,
-            )
-            for call, cost in sorted(self._costs.items())
-        )
+        """What each driver call has cost since the collector started, over all GPUs; as last told,
+        which is when a GPU had its slow tick.
+        """
+        if not self._calls:
+            self._calls = tuple(self._call(call, cost, at) for call, cost in self._costs.items())
+        return self._calls
+
+    def _call(self, call: str, cost: CallCost, at: datetime) -> Row:
+        fields = {
+            "calls": cost.calls,
+            "seconds": round(cost.seconds, 9),
+            "slowest_seconds": round(cost.slowest_seconds, 9),
+        }
+        return Row(measurement=DRIVER_CALL, tags=self._tags(call=call), fields=fields, at=at)
 
     def _bridge(self, uuid: str, values: Values) -> bool:
         was_reset = False

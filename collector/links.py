@@ -17,7 +17,15 @@ _EVERY = timedelta(hours=1)
 _COUNTERS = tuple(metric.name for metric in NVLINK.metrics if metric.kind is Kind.COUNTER)
 # Traffic moves all the time and is summed in the GPU's own row; it alone sends no row.
 _TRAFFIC = frozenset(
-    {"receive_bytes", "transmit_bytes", "receive_packets", "transmit_packets", "symbol_errors"}
+    {
+        "receive_bytes",
+        "transmit_bytes",
+        "raw_receive_bytes",
+        "raw_transmit_bytes",
+        "receive_packets",
+        "transmit_packets",
+        "symbol_errors",
+    }
 )
 _NEWS = tuple(metric.name for metric in NVLINK.metrics if metric.name not in _TRAFFIC)
 

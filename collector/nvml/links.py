@@ -31,6 +31,8 @@ LINK_FIELDS: dict[int, Field] = {
     166: Field("version"),
     138: Field("transmit_bytes", times=1024),
     139: Field("receive_bytes", times=1024),
+    140: Field("raw_transmit_bytes", times=1024),
+    141: Field("raw_receive_bytes", times=1024),
     160: Field("ecc_errors"),
     161: Field("replay_errors"),
     162: Field("recovery_errors"),

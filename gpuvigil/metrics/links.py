@@ -17,6 +17,8 @@ speed_bits_per_second | integer | field 164 (MB/s)              | to come: NVLin
 version               | state   | field 166                     | to come: NVLink detector | nvml.h | - | NVLink version, as a number of the driver's enumeration: 6 is NVLink 4.
 receive_bytes         | counter | field 139 (KiB), or 204       | to come: NVLink detector | nvml.h | - | Data received.
 transmit_bytes        | counter | field 138 (KiB), or 202       | to come: NVLink detector | nvml.h | - | Data sent.
+raw_receive_bytes     | counter | field 141 (KiB)               | to come: NVLink detector | nvml.h | - | Data received, with what the protocol adds: how full the link is.
+raw_transmit_bytes    | counter | field 140 (KiB)               | to come: NVLink detector | nvml.h | - | Data sent, with what the protocol adds: how full the link is.
 ecc_errors            | counter | field 160                     | to come: NVLink detector | nvml.h | - | ECC errors of the link's data.
 replay_errors         | counter | field 161                     | to come: NVLink detector | nvml.h | - | Data-link replays.
 recovery_errors       | counter | field 162                     | to come: NVLink detector | nvml.h | - | Data-link recoveries.

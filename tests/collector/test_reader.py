@@ -28,13 +28,19 @@ NOT_SUPPORTED, NO_PERMISSION, TIMEOUT, UNKNOWN = 3, 4, 10, 999
 class Reader:
     """A reader with a tick of 0.2 s; a driver call may take 0.3 s."""
 
-    def __init__(self, environment: Mapping[str, str], start_timeout_seconds: float = 0.5) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        start_timeout_seconds: float = 0.5,
+        slow_seconds: float = 60.0,
+    ) -> None:
         self._messages: queue.SimpleQueue[Tick | XidSeen] = queue.SimpleQueue()
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "gpuvigil", "read"),
                 *("--tick-seconds", "0.2", "--driver-timeout-seconds", "0.3"),
                 *("--start-timeout-seconds", str(start_timeout_seconds)),
+                *("--slow-seconds", str(slow_seconds)),
             ],
             cwd=ROOT,
             env={**lifeline.environment(), **environment},
