@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from collector.events import EventMaker
 from collector.gpus import GpuBook, GpuNews
 from collector.monotone import Monotone
-from collector.report import LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen
+from collector.report import CHANGED, LOADED, NO_DRIVER, RELEASED, STARTING, GpuTick, Tick, XidSeen
 from gpuvigil.model import EventKind, GpuIdentity, Subject, Unmeasured
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
@@ -144,3 +144,135 @@ def test_energy_counts_from_the_first_sight_and_a_fall_is_a_reset() -> None:
         resets = [event.kind for event in news.events]
         assert resets == ([EventKind.GPU_RESET] if joules == 3.0 else [])
     assert told == [0.0, 10.0, 13.0, 14.0]
+
+
+def in_slot(index: int, pci_address: str) -> GpuTick:
+    at_home = replace(identity(index), pci_address=pci_address)
+    return GpuTick(index=index, identity=at_home, values={"power_watts": 70.0})
+
+
+def seconds(news: GpuNews, uuid: str) -> float | None:
+    (row,) = [row for row in news.rows if row.tags["uuid"] == uuid]
+    return row.fields.get("unmeasured_seconds")
+
+
+def test_a_lost_gpu_is_missing_since_it_was_lost_whatever_comes_between() -> None:
+    lost: dict[str, datetime] = {}
+    events_ = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
+    known = {"GPU-0": identity(0), "GPU-1": identity(1)}
+    gpus = GpuBook(events_, known, Monotone(), TIMEOUT_SECONDS, lost)
+    gpus.take(tick(answers(0)), NOW, None)
+    assert lost == {"GPU-1": NOW}
+    later = NOW + timedelta(minutes=10)
+    gpus.take(replace(tick(answers(0), silent=5.0), at=later), later, None)
+    again = GpuBook(events_, known, Monotone(), TIMEOUT_SECONDS, lost)
+    news = again.take(replace(tick(answers(0)), at=later), later, None)
+    assert (said(news)["GPU-1"], seconds(news, "GPU-1")) == (LOST, 600.0)
+    assert not news.events
+    assert events(again.take(tick(answers(0), answers(1)), later, None)) == [
+        (EventKind.GPU_BACK, "c/n1/gpu/GPU-1")
+    ]
+    assert lost == {}
+
+
+def test_a_silent_gpu_is_unknown_since_its_call_began() -> None:
+    gpus = book(0, 1)
+    late = replace(answers(1), values=None, silent_seconds=2.5)
+    assert seconds(gpus.take(tick(answers(0), late), NOW, None), "GPU-1") == 2.5
+    at = NOW + timedelta(seconds=10)
+    later = replace(late, silent_seconds=12.5)
+    news = gpus.take(replace(tick(answers(0), later), at=at), at, None)
+    assert seconds(news, "GPU-1") == 12.5
+    assert seconds(news, "GPU-0") is None
+
+
+RELEASED_NOW = (None, Unmeasured.RELEASED_FOR_MAINTENANCE)
+
+
+def test_a_release_is_no_fault_and_ends_a_silence_in_its_own_words() -> None:
+    gpus = book(0, 1)
+    assert said(gpus.take(tick(state=RELEASED), NOW, None)) == {
+        "GPU-0": RELEASED_NOW,
+        "GPU-1": RELEASED_NOW,
+    }
+    gpus.take(tick(answers(0), answers(1)), NOW, None)
+    gpus.take(tick(silent=5.0), NOW, None)
+    news = gpus.take(tick(state=RELEASED), NOW, None)
+    assert [(event.kind, event.message) for event in news.events] == [
+        (EventKind.DRIVER_BACK, "released for maintenance")
+    ]
+    assert news.driver_answering is None
+
+
+def test_a_gpu_that_is_lost_stays_so_during_a_release() -> None:
+    gpus = book(0, 1)
+    gpus.take(tick(answers(0)), NOW, None)
+    news = gpus.take(tick(state=RELEASED), NOW, None)
+    assert said(news) == {"GPU-0": RELEASED_NOW, "GPU-1": LOST}
+    assert not news.events
+
+
+def test_a_driver_with_other_gpus_than_before_is_not_spoken_for() -> None:
+    assert not book(0).take(tick(state=CHANGED), NOW, None).rows
+
+
+def test_the_bus_tells_of_a_gpu_that_is_gone_while_the_driver_hangs() -> None:
+    gpus = book()
+    both = (in_slot(0, "00000000:1B:00.0"), in_slot(1, "00000000:43:00.0"))
+    gpus.see_bus(["0000:1b:00.0", "0000:43:00.0"])
+    news = gpus.take(tick(*both), NOW, None)
+    assert [row.fields["pcie_present"] for row in news.rows] == [1, 1]
+    gpus.see_bus(["0000:1b:00.0"])
+    news = gpus.take(tick(silent=5.0), NOW, None)
+    assert said(news) == {"GPU-0": SILENT, "GPU-1": LOST}
+    assert [row.fields["pcie_present"] for row in news.rows] == [1, 0]
+    assert (EventKind.GPU_LOST, "c/n1/gpu/GPU-1") in events(news)
+
+
+def test_a_bus_that_never_showed_a_gpu_says_nothing_of_it() -> None:
+    empty: list[str] = []
+    for bus in (empty, None):
+        gpus = book()
+        gpus.see_bus(bus)
+        gpus.take(tick(in_slot(0, "00000000:1B:00.0")), NOW, None)
+        news = gpus.take(tick(silent=5.0), NOW, None)
+        assert said(news) == {"GPU-0": SILENT}
+        assert news.rows[0].fields["pcie_present"] is None
+
+
+def test_a_new_gpu_in_the_slot_of_a_lost_one_has_replaced_it() -> None:
+    gpus = book()
+    gpus.take(tick(in_slot(0, "a"), in_slot(1, "b")), NOW, None)
+    gpus.take(tick(in_slot(0, "a")), NOW, None)
+    news = gpus.take(tick(in_slot(0, "a"), in_slot(2, "b")), NOW, None)
+    assert said(news) == {"GPU-0": UP, "GPU-2": UP}
+    assert news.changed
+
+
+def test_gpus_that_moved_up_at_a_boot_replace_nobody() -> None:
+    gpus = book()
+    gpus.take(tick(in_slot(0, "a"), in_slot(1, "b")), NOW, None)
+    assert said(gpus.take(tick(in_slot(1, "a")), NOW, None)) == {"GPU-0": LOST, "GPU-1": UP}
+
+
+def test_what_the_hub_remembers_is_known_again_but_for_what_was_replaced() -> None:
+    gpus = book()
+    gpus.take(tick(in_slot(0, "a"), in_slot(3, "d")), NOW, None)
+    had = [
+        replace(identity(number), pci_address=slot) for number, slot in enumerate(("a", "b", "d"))
+    ]
+    since = NOW - timedelta(hours=1)
+    assert gpus.recall(had, {"GPU-1": since, "GPU-2": since})
+    news = gpus.take(tick(in_slot(0, "a"), in_slot(3, "d")), NOW, None)
+    assert said(news) == {"GPU-0": UP, "GPU-1": LOST, "GPU-3": UP}
+    assert seconds(news, "GPU-1") == 3600.0
+    assert not news.events
+    assert not gpus.recall(had, {})
+
+
+def test_a_gpu_that_was_taken_out_is_forgotten() -> None:
+    gpus = book(0, 1)
+    gpus.take(tick(answers(0)), NOW, None)
+    assert gpus.forget("GPU-1")
+    assert said(gpus.take(tick(answers(0)), NOW, None)) == {"GPU-0": UP}
+    assert not gpus.forget("GPU-1")

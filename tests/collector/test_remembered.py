@@ -32,6 +32,9 @@ def everything() -> remembered.Remembered:
         held=[HELD],
         counters=counters,
         boot_id="b1",
+        missing={"GPU-1": NOW},
+        released_until=NOW,
+        complete=True,
     )
 
 

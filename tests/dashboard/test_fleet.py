@@ -379,3 +379,17 @@ def test_what_is_kept_from_earlier_moments_changes_nothing(one: Facts, other: Fa
             assert (kept.name, kept.cells) == (fresh.name, fresh.cells)
             assert (kept.strip, tuple(kept.ports)) == (fresh.strip, tuple(fresh.ports))
             assert encoded(kept) == encoded(fresh)
+
+
+def test_a_gpu_without_numbers_says_since_when() -> None:
+    since = moment(NOON - timedelta(hours=2))
+    away = {"utilization_percent": None, "unmeasured_seconds": 7200.2}
+    lost = cell(one_gpu(up=0, unmeasured_reason=int(Unmeasured.LOST), **away))
+    assert (lost.state, lost.reason) == (GpuState.UNAVAILABLE, f"missing: lost since {since}")
+    silent = cell(one_gpu(up=None, unmeasured_reason=int(Unmeasured.DRIVER_NOT_ANSWERING), **away))
+    assert silent.state is GpuState.UNKNOWN
+    assert silent.reason == f"driver not answering since {since}"
+    released = int(Unmeasured.RELEASED_FOR_MAINTENANCE)
+    away_on_purpose = cell(one_gpu(up=None, unmeasured_reason=released, **away))
+    assert away_on_purpose.state is GpuState.UNAVAILABLE
+    assert away_on_purpose.reason == f"released for maintenance since {since}"

@@ -13,7 +13,7 @@ import pytest
 
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub import Hub
-from gpuvigil.model import AllocationState, Record, RecordKind
+from gpuvigil.model import AllocationState, Record, RecordKind, Subject
 from tests.hub.talk import ask
 from tests.servers import HubProcess
 
@@ -360,3 +360,20 @@ def test_records_survive_a_kill(tmp_path: Path) -> None:
         assert len(client.changes(0, [EVENT]).records) == 20
         assert len(client.claim(EVENT, "b", lease_seconds=60)) == 15
         client.finish(EVENT, "a", [f"kept-{number}" for number in range(5)])
+
+
+def test_a_collector_reads_one_nodes_inventory_and_nothing_else(records_hub: HubProcess) -> None:
+    client, collector = records_hub.hub(), records_hub.collector_hub()
+    mine = Subject(cluster="inv", node="n 1")
+    assert collector.inventory(mine) is None
+    for name, version in (("n 1", 1), ("n 1", 2), ("n 2", 3)):
+        subject = Subject(cluster="inv", node=name).key
+        client.write_records(
+            [a_record(subject, RecordKind.INVENTORY, subject=subject, version=version)]
+        )
+    found = collector.inventory(mine)
+    assert found is not None
+    assert (found.id, found.version) == (mine.key, 2)
+    for path in ("inventory", "inventory?cluster=inv", "inventory?node=n"):
+        answer = ask(f"{records_hub.url}/api/v1/{path}", token=records_hub.collector_token)
+        assert answer.status == 400

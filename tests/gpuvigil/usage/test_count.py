@@ -50,6 +50,7 @@ QUARTER = 15 * MINUTE
         ({"unmeasured_reason": 4.0}, GpuState.UNKNOWN),
         (LOST, GpuState.UNAVAILABLE),
         ({"unmeasured_reason": 3.0}, GpuState.UNAVAILABLE),
+        ({"unmeasured_reason": 7.0}, GpuState.UNAVAILABLE),
     ],
 )
 def test_each_minute_is_in_the_state_that_its_row_says(
@@ -271,7 +272,7 @@ ROWS = st.fixed_dictionaries(
         "utilization_percent": st.sampled_from([0.0, 0.0, 37.5, 100.0, None]),
         "compute_processes": st.sampled_from([0.0, 1.0, 2.5, None]),
         "power_watts": st.sampled_from([None, 70.0, 700.0]),
-        "unmeasured_reason": st.sampled_from([None, 3.0, 4.0]),
+        "unmeasured_reason": st.sampled_from([None, 3.0, 4.0, 7.0]),
     }
 )
 CELLS = st.lists(
