@@ -30,6 +30,7 @@ _KILL_PATIENCE_SECONDS = 5.0
 _END_PATIENCE_SECONDS = 1.2  # for a reader that was asked to end; it gives the driver one second
 # A reader speaks once a tick; this much later it is not just late on a busy machine.
 _LATE_SECONDS = 1.0
+_FIRST_WORD_SECONDS = 10.0  # for Python to start on a node whose processors are all taken
 _LOCK_FILE = "reader.lock"
 # Linux kernel, Documentation/ABI/stable/sysfs-module.
 _MODULE_FILE = "module/nvidia/version"
@@ -69,6 +70,7 @@ class ReaderKeeper:
         self._inbox = inbox
         self._child: subprocess.Popen[bytes] | None = None
         self._heard = clock.monotonic()
+        self._has_spoken = False
         self._last: Tick | None = None
         self._not_before = 0.0
         self._rest_seconds = _SHORTEST_REST_SECONDS
@@ -153,6 +155,10 @@ class ReaderKeeper:
         silent = self._clock.monotonic() - self._heard
         tick_seconds = self._settings.tick_seconds
         patience = max(2 * tick_seconds, tick_seconds + _LATE_SECONDS)
+        if self._is_left_behind:
+            patience = 0.0
+        elif not self._has_spoken:
+            patience = max(patience, _FIRST_WORD_SECONDS)
         return None if self.resting or silent < patience else silent
 
     @property
@@ -234,7 +240,8 @@ class ReaderKeeper:
             self._restarts += 1
         self._starts += 1
         self._is_fresh = False
-        self._heard, self._asked, self._killed, self._stubborn = now, None, None, False
+        self._heard, self._has_spoken = now, False
+        self._asked, self._killed, self._stubborn = None, None, False
         threading.Thread(
             target=self._listen, args=(self._child, self._starts), name="reader", daemon=True
         ).start()
@@ -247,7 +254,7 @@ class ReaderKeeper:
             except ValueError as error:
                 log.warning("reader speaks otherwise than expected", why=str(error))
                 continue
-            self._heard = self._clock.monotonic()
+            self._heard, self._has_spoken = self._clock.monotonic(), True
             self._inbox.say(reader, message)
         child.stdout.close()
         self._inbox.wake()

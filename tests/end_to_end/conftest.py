@@ -103,7 +103,8 @@ class Site:
 
     def gpus(self) -> list[dict[str, object]]:
         """The newest row of every GPU."""
-        fields = ["up", "unmeasured_reason", "utilization_percent", "power_watts", "index"]
+        fields = ["up", "unmeasured_reason", "unmeasured_seconds", "utilization_percent"]
+        fields += ["power_watts", "index"]
         return self.latest("gpu", fields)
 
     def latest(self, measurement: str, fields: list[str]) -> list[dict[str, object]]:

@@ -1,7 +1,10 @@
 """A fault of the sensors becomes a message, in seconds, on real processes."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -9,7 +12,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from gpuvigil.model import Unmeasured
+from gpuvigil.model import GpuState, Unmeasured
+from gpuvigil.states import gpu_state
 from tests.end_to_end.conftest import Site, about
 from tests.polling import wait_until
 
@@ -92,6 +96,50 @@ def test_a_driver_that_hangs_whole_leaves_the_agent_shipping(site: Site) -> None
     site.told("port_down")
     site.driver.release()
     site.told("driver_silent", "resolved", timeout_seconds=25)
+
+
+def test_a_release_makes_every_gpu_unavailable_and_opens_no_incident(site: Site) -> None:
+    def reasons() -> set[object]:
+        return {row["unmeasured_reason"] for row in site.gpus()}
+
+    command = [sys.executable, "-m", "gpuvigil", "collect", "--config", str(site.config)]
+    subprocess.run([*command, "--release", "1h"], check=True, capture_output=True)
+    wait_until("released GPUs", lambda: reasons() == {Unmeasured.RELEASED_FOR_MAINTENANCE})
+    # Longer than the window in which the analyzer would find something.
+    time.sleep(6.0)
+    assert reasons() == {Unmeasured.RELEASED_FOR_MAINTENANCE}
+    states = {gpu_state(row, held=False, faults={}) for row in site.gpus()}
+    assert states == {(GpuState.UNAVAILABLE, "released for maintenance")}
+    assert site.incidents() == []
+    subprocess.run([*command, "--reattach"], check=True, capture_output=True)
+    wait_until("all GPUs are read again", lambda: reasons() == {None})
+    time.sleep(2.0)
+    assert site.incidents() == []
+    assert site.receiver.received() == []
+
+
+def test_a_node_that_lost_its_memory_gets_its_lost_gpu_back_from_the_hub(site: Site) -> None:
+    site.driver.lose(6)
+    fired = site.told("gpu_lost")
+    site.processes["collect"].kill()
+    site.processes["collect"].wait()
+    shutil.rmtree(site.directory / "spool")
+    site.driver.set(6, missing=1)
+    site.start("collect", site.driver.environment())
+    lost = wait_until(
+        "the row of the lost GPU after the restart",
+        lambda: [
+            row
+            for row in site.gpus()
+            if row["up"] == 0 and float(str(row["unmeasured_seconds"] or 0)) > 2
+        ],
+    )
+    assert [row["uuid"] for row in lost] == ["GPU-00000000-0000-4000-8000-000000000006"]
+    assert len(site.incidents()) == 1
+    again = about(site.receiver.received(), "gpu_lost", "firing")
+    assert {one.payload["alerts"][0]["startsAt"] for one in again} == {
+        fired.payload["alerts"][0]["startsAt"]
+    }
 
 
 def test_a_killed_hub_costs_no_alert_and_doubles_none(site: Site) -> None:
