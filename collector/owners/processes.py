@@ -1,4 +1,9 @@
-"""Who holds a GPU, by the processes that compute on it: user, command and start from procfs."""
+"""Who holds a GPU, by the processes that compute on it: user, command and start from procfs.
+
+The kernel reads a command line out of the process's memory and waits for the lock on it, which a
+process that is stuck in the driver may hold for ever; a user's name may come from a directory
+service that is away. Both are waited for with patience. Status and start need no such lock.
+"""
 
 import os
 import pwd
@@ -10,11 +15,13 @@ from pathlib import Path
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import Allocation, Subject
 
+from ..patient import Patient
 from ..sensors import files
 
 # The words after these are the program that people know it by.
 _INTERPRETERS = ("python", "bash", "sh", "perl", "java", "node", "julia", "Rscript")
 _LONGEST_COMMAND = 120
+_PATIENCE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +40,8 @@ class ProcessTable:
     def __init__(self, proc_root: Path) -> None:
         self._proc = proc_root
         self._users: dict[int, str] = {}
+        self._commands = Patient(_PATIENCE_SECONDS)
+        self._names = Patient(_PATIENCE_SECONDS)
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
 
     def find(self, pid: int) -> Process:
@@ -41,8 +50,8 @@ class ProcessTable:
         return Process(
             pid=pid,
             user=self._user(folder),
-            command=_command(folder),
-            started_at=self._started_at(pid),
+            command=self._commands.call(lambda: _command(folder), None) or _kernel_name(folder),
+            started_at=self.started_at(pid),
         )
 
     def start_ticks(self, pid: int) -> int | None:
@@ -59,14 +68,15 @@ class ProcessTable:
         uid = next((w[1] for w in words if len(w) > 1 and w[0] == "Uid:"), "")
         if not uid.isdigit():
             return None
-        if int(uid) not in self._users:
-            try:
-                self._users[int(uid)] = pwd.getpwuid(int(uid)).pw_name
-            except KeyError:
-                self._users[int(uid)] = f"uid {uid}"
-        return self._users[int(uid)]
+        number = int(uid)
+        if number not in self._users:
+            name = self._names.call(lambda: _user_name(number), None)
+            if name is None:
+                return f"uid {uid}"
+            self._users[number] = name
+        return self._users[number]
 
-    def _started_at(self, pid: int) -> datetime | None:
+    def started_at(self, pid: int) -> datetime | None:
         """`btime` of /proc/stat is the boot."""
         started = self.start_ticks(pid)
         words = _text(f"{self._proc}/stat").splitlines()
@@ -75,6 +85,13 @@ class ProcessTable:
             return None
         ticks = timedelta(seconds=started / self._ticks_per_second)
         return (EPOCH + timedelta(seconds=int(boot[0])) + ticks).astimezone(timezone.utc)
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"uid {number}"
 
 
 def _btime(line: str) -> bool:
@@ -86,7 +103,7 @@ def _command(folder: str) -> str | None:
     """The program's name, for an interpreter with its script; options may hold secrets."""
     words = [word for word in _text(f"{folder}/cmdline").split("\0") if word]
     if not words:
-        return _text(f"{folder}/comm").strip() or None
+        return None
     name = Path(words[0]).name
     if name.startswith(_INTERPRETERS):
         script = next((word for word in words[1:] if not word.startswith("-")), None)
@@ -95,6 +112,11 @@ def _command(folder: str) -> str | None:
         if script is not None and (module or script == words[1]):
             name += " -m " + script if module else " " + Path(script).name
     return name[:_LONGEST_COMMAND]
+
+
+def _kernel_name(folder: str) -> str | None:
+    """What the kernel calls the process, at most 15 characters of its program's name."""
+    return _text(f"{folder}/comm").strip() or None
 
 
 def _text(file: str) -> str:
@@ -142,7 +164,7 @@ class Holders:
         held = self._held[key]
         if held.user is None:
             return False
-        started_at = self._table.find(int(held.holder.removeprefix("pid "))).started_at
+        started_at = self._table.started_at(int(held.holder.removeprefix("pid ")))
         return started_at is None or _is_another(started_at, held.started_at)
 
     def _see(self, uuid: str, holder: str, pid: int, now: datetime) -> list[Allocation]:

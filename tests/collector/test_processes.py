@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -143,3 +144,25 @@ def test_whoever_left_while_the_collector_was_away_is_ended(
     after = Holders(NODE, table, before.held)
     assert ids(after, {"A": []}) == [("A", "pid 1", True)]
     assert after.held == []
+
+
+def test_a_process_that_is_stuck_in_the_kernel_holds_up_nobody(
+    proc: Proc, table: ProcessTable
+) -> None:
+    for pid in (1, 2):
+        proc.process(pid, 10)
+        (proc.root / f"{pid}/cmdline").unlink()
+        # Whoever opens it waits for a writer, as for the lock on the memory of such a process.
+        os.mkfifo(proc.root / f"{pid}/cmdline")
+    holders = Holders(NODE, table)
+    began = time.monotonic()
+    found = holders.take({"GPU-0": [1, 2]}, NOW)
+    for _ in range(100):
+        assert holders.take({}, NOW) == ()
+    assert time.monotonic() - began < 5.0
+    assert [(a.holder, a.command) for a in found] == [
+        ("pid 1", "kernel name"),
+        ("pid 2", "kernel name"),
+    ]
+    assert {a.user for a in found} == {pwd.getpwuid(os.getuid()).pw_name}
+    os.close(os.open(proc.root / "1/cmdline", os.O_WRONLY))
