@@ -14,9 +14,10 @@ from pathlib import Path
 from gpuvigil.config import Config, load
 from gpuvigil.errors import ConfigError, GpuvigilError
 
+from ..aside import process_seconds
 from .callers import CALLERS, PERSON, PROGRAM, Caller, Outcome
 from .facts import Facts
-from .look import look, process_seconds
+from .look import look
 from .rules import findings
 
 _OUTPUT, _ERRORS = 1, 2  # written without buffers: nothing is left to fail at the end

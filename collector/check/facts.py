@@ -5,6 +5,7 @@ from datetime import datetime
 
 from gpuvigil.model import GpuIdentity, PortIdentity, Unmeasured
 
+from ..aside import Stuck
 from ..fieldvalues import Values
 from ..sensors.pci import PciGpu
 from ..sensors.ports import PortReading
@@ -50,14 +51,6 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stuck:
-    """A process that hangs in the driver already: an earlier check, or the collector's reader."""
-
-    pid: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """The node at one moment; None is what could not be read, and `unread` says why."""
 
@@ -73,5 +66,4 @@ class Facts:
     ports: tuple[PortReading, ...] | None = None
     known: Known = Known()
     stuck: Stuck | None = None
-    over: bool = False  # everything that was begun has come to its end
     unread: dict[str, str] = field(default_factory=dict)

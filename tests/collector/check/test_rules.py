@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.check.facts import DriverFacts, Facts, GpuFacts, Known, Stuck
+from collector.aside import Stuck
+from collector.check.facts import DriverFacts, Facts, GpuFacts, Known
 from collector.check.gpu_rules import judge
 from collector.check.rules import findings
 from collector.check.words import action
