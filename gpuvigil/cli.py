@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {
     "report": "write how the GPUs were used: HTML, PDF, Markdown, CSV or JSON",
     "inject": "make a fault happen in a simulated node, or clear it",
     "check": "look at this node once, and say what is wrong and what to do first",
+    "doctor": "say what this node can and cannot measure and send, and why",
     "collect": "read this node's sensors and send them to the hub",
     "simulate": "play a simulated cluster towards the hub",
     "hub": "keep telemetry and records, and answer for them",

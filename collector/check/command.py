@@ -15,6 +15,7 @@ from gpuvigil.config import Config, load
 from gpuvigil.errors import ConfigError, GpuvigilError
 
 from ..aside import process_seconds
+from ..nodeconfig import config_file
 from .callers import CALLERS, PERSON, PROGRAM, Caller, Outcome
 from .facts import Facts
 from .look import look
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _check(given: _Given, begun: float) -> Outcome:
-    config = load(given.config)
+    config = load(config_file(given.config))
     reserve = _LAST_WORDS_SECONDS + (_DRAIN_SECONDS if given.drain else 0.0)
     left = begun + given.seconds - reserve - time.monotonic()
     facts = look(_unseen(config), config.collector, max(left, 0.1))

@@ -1,11 +1,14 @@
 """Calls on one device, bound once; what the driver refuses, and what each call costs."""
 
 import ctypes
+import re
 import time
 from collections.abc import Callable
 
 from ..reading import CallCost
 from .codes import FUNCTION_NOT_FOUND, NOT_SUPPORTED, OF_ALL, REFUSALS, SUCCESS, DriverError
+
+_FUNCTION = re.compile(r"nvml\w+")
 
 
 class Calls:
@@ -64,6 +67,11 @@ class Calls:
     def refuses(self, key: str) -> bool:
         """Whether the driver has refused this call, as far as is known."""
         return key in self._refused
+
+    def refused(self) -> dict[str, int]:
+        """The functions that were refused, with the last code; a key begins with its function."""
+        names = {key: _FUNCTION.match(key) for key in self._refused}
+        return {found[0]: self._refused[key] for key, found in names.items() if found is not None}
 
     def add_cost(self, name: str, seconds: float) -> None:
         """Count a call that took this long."""

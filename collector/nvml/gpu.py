@@ -76,6 +76,10 @@ class Gpu:
             costs=self._take_costs() if slow else None,
         )
 
+    def refused(self) -> dict[str, int]:
+        """The functions that this GPU's driver refuses as far as is known, with NVML's codes."""
+        return self._calls.refused()
+
     def _plan(self) -> None:
         """Learn which fields this GPU has, and how it counts its links."""
         asked = Fields([(number, 0) for number in (*FAST_FIELDS, LINK_COUNT)])

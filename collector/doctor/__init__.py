@@ -1,0 +1,1 @@
+"""`gpuvigil doctor`: what this node can and cannot measure and send, and why, a line each."""

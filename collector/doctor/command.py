@@ -1,0 +1,91 @@
+"""`gpuvigil doctor`: look at everything at once, say a line each, and whether the collector can work."""
+
+import argparse
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpuvigil import command
+from gpuvigil.config import Config, load
+from gpuvigil.errors import GpuvigilError
+
+from ..aside import Say, aside
+from ..nodeconfig import config_file
+from . import gpus, hub, node
+from .diagnosis import Diagnosis, as_json, can_work, lines, missing, ok
+
+_SECONDS = 15.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Say what this node can and cannot do; 0 when a collector can do its work here, else 1."""
+    parser = command.parser(
+        "doctor", "Say what this node can and cannot measure and send, and why."
+    )
+    parser.add_argument("-o", dest="form", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=_SECONDS,
+        metavar="SECONDS",
+        help="what does not answer by then is said to be silent",
+    )
+    chosen = parser.parse_args(arguments)
+    file = config_file(chosen.config)
+    try:
+        config = load(file)
+    except GpuvigilError as error:
+        return command.fail(parser.prog, error)
+    found = diagnose(config, file, chosen.timeout)
+    text = as_json(found) if chosen.form == "json" else "\n".join(lines(found))
+    with suppress(BrokenPipeError):
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    return 0 if can_work(found) else 1
+
+
+def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosis]:
+    """All lines; nothing that hangs keeps them waiting longer than `seconds`."""
+    settings = config.collector
+    name = settings.node or socket.gethostname()
+    asked: dict[str, Callable[[], list[Diagnosis]]] = {
+        "privileges": partial(node.access, settings),
+        "network ports": partial(node.ports, settings),
+        "dcgm-exporter": partial(node.dcgm, settings),
+        "time synchronisation": node.clock,
+        "hub": partial(hub.diagnose, config, file, name),
+        "spool": partial(node.spool, settings),
+        "collector": partial(node.agent, settings),
+    }
+    seen = gpus.Seen()
+
+    def works(say: Say) -> dict[str, Callable[[], None]]:
+        told = {part: partial(_tell, part, look, say) for part, look in asked.items()}
+        return {**gpus.works(settings, say), **told}
+
+    seen.end = aside(works, partial(gpus.take, seen), seconds)
+    found = [ok("configuration", str(file) if file else "defaults and variables: no file")]
+    found += gpus.tell(settings, seen, seconds)
+    for part in asked:
+        found += seen.told.get(part) or [_untold(part, seen, seconds)]
+    return found
+
+
+def _tell(part: str, look: Callable[[], list[Diagnosis]], say: Say) -> None:
+    say("told", {part: look()})
+
+
+def _untold(part: str, seen: gpus.Seen, seconds: float) -> Diagnosis:
+    why: Any = seen.unread.get(part, f"no answer within {seconds:.0f} s")
+    return missing(part, str(why), "look at what this node's kernel log says")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to 3600")
+    return value

@@ -1,0 +1,208 @@
+"""The driver: its library, its version, and what each GPU lets be read. In a child that may get stuck."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuvigil.config import CollectorSettings
+from gpuvigil.model import Unmeasured
+
+from ..aside import End, Say, Stuck, all_at_once, hold_the_driver
+from ..sensors.pci import PciGpu
+from .diagnosis import Diagnosis, limited, missing, ok
+from .groups import Readable, diagnose
+
+if TYPE_CHECKING:
+    from ..nvml import Driver, Events
+
+_SECOND_SWEEP_SECONDS = 0.15  # GPM's numbers are differences of samples 0.1 s apart
+_LIBRARY = "libnvidia-ml.so"
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What the child said."""
+
+    end: End = End.LATE
+    pci: tuple[PciGpu, ...] = ()
+    released: bool = False
+    library: str | None = None
+    version: str | None = None
+    count: int = 0
+    failure: str = ""
+    reason: Unmeasured | None = None
+    stuck: Stuck | None = None
+    events: str | None = None  # empty when they work, else why not
+    persistence: dict[int, bool] = field(default_factory=dict)
+    read: dict[int, Readable] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    told: dict[str, list[Diagnosis]] = field(default_factory=dict)  # by part, ready to be said
+
+
+def take(seen: Seen, part: str, value: Any) -> None:
+    """Keep one thing that the child said."""
+    kept = getattr(seen, part)
+    if isinstance(kept, dict):
+        kept.update(value)
+    else:
+        setattr(seen, part, value)
+
+
+def works(settings: CollectorSettings, say: Say) -> dict[str, Callable[[], None]]:
+    """What the child does about GPUs."""
+    parts: dict[str, Callable[[], None]] = {"bus": partial(_look_at_bus, settings, say)}
+    if settings.gpus:
+        parts["driver"] = partial(_look_at_driver, settings, say)
+    return parts
+
+
+def _look_at_bus(settings: CollectorSettings, say: Say) -> None:
+    from ..sensors.pci import nvidia_gpus  # noqa: PLC0415 - only the child needs it
+
+    if (settings.sysfs_root / "bus/pci/devices").exists():
+        say("pci", nvidia_gpus(settings.sysfs_root))
+
+
+def _look_at_driver(settings: CollectorSettings, say: Say) -> None:
+    from ..nvml import Driver, DriverError  # noqa: PLC0415 - only the child may load the library
+
+    if _is_released(settings):
+        say("released", True)
+        return
+    held = hold_the_driver(say)
+    try:
+        driver = Driver()
+    except DriverError as error:
+        say("reason", error.reason)
+        say("failure", str(error))
+        return
+    say("library", _loaded_library())
+    say("count", driver.count)
+    say("version", driver.version)
+    events = _open_events(say)
+    looks = {
+        f"GPU {index}": partial(_look_at_gpu, driver, index, events, say)
+        for index in range(driver.count)
+    }
+    all_at_once(looks, say)
+    held.close()
+
+
+def _is_released(settings: CollectorSettings) -> bool:
+    from gpuvigil.clock import SystemClock  # noqa: PLC0415 - only the child needs these
+
+    from .. import remembered  # noqa: PLC0415
+
+    until = remembered.load(settings.spool_directory / "node.json").released_until
+    return until is not None and SystemClock().now() < until
+
+
+def _open_events(say: Say) -> "Events | None":
+    from ..nvml import DriverError, Events  # noqa: PLC0415 - only the child may load the library
+
+    try:
+        events = Events()
+    except DriverError as error:
+        say("events", str(error))
+        return None
+    say("events", "")
+    return events
+
+
+def _look_at_gpu(driver: "Driver", index: int, events: "Events | None", say: Say) -> None:
+    from ..nvml import DriverError  # noqa: PLC0415 - only the child may load the library
+
+    try:
+        gpu = driver.gpu(index)
+        gpu.read(slow=True)
+        time.sleep(_SECOND_SWEEP_SECONDS)
+        values = gpu.read(slow=True).every
+    except DriverError as error:
+        say("failed", {index: str(error)})
+        return
+    if "persistence_mode" in values:
+        say("persistence", {index: values["persistence_mode"] == 1})
+    refused = {name: DriverError(name, code).reason for name, code in gpu.refused().items()}
+    say("read", {index: Readable(gpu=str(index), metrics=frozenset(values), refused=refused)})
+    if events is not None:
+        try:
+            events.register(gpu)
+        except DriverError as error:
+            say("events", str(error))
+
+
+def _loaded_library() -> str | None:
+    """The file that was loaded, of those that may be found (proc(5), maps)."""
+    for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
+        if _LIBRARY in line:
+            return line.split(maxsplit=5)[-1]
+    return None
+
+
+def tell(settings: CollectorSettings, seen: Seen, seconds: float) -> list[Diagnosis]:
+    """The lines about the driver and its GPUs."""
+    if not settings.gpus:
+        return [ok("driver", "not read: collector.gpus is false")]
+    if seen.released:
+        return [ok("driver", "released for maintenance, so it was left alone")]
+    if seen.version is None:
+        return [_no_driver(seen, seconds)]
+    found = [ok("NVML library", f"{seen.library or 'loaded'}"), _driver(seen)]
+    found += [_listed(seen)]
+    for index, why in sorted(seen.failed.items()):
+        found.append(missing(f"GPU {index}", why, "see gpuvigil check"))
+    silent = [i for i in range(seen.count) if i not in seen.read and i not in seen.failed]
+    for index in silent:
+        why = f"no answer within {seconds:.0f} s"
+        found.append(missing(f"GPU {index}", why, "see gpuvigil check"))
+    if seen.events is not None:
+        found.append(_events(seen.events))
+    return found + diagnose([seen.read[index] for index in sorted(seen.read)])
+
+
+def _no_driver(seen: Seen, seconds: float) -> Diagnosis:
+    bus = f"{len(seen.pci)} NVIDIA GPUs on the PCI bus"
+    if seen.end is End.DIED:
+        return missing("driver", End.DIED.value, "load the library by hand: nvidia-smi")
+    if "driver" in seen.unread:
+        return missing("driver", seen.unread["driver"], "report this with gpuvigil --version")
+    if seen.failure:
+        if not seen.pci and seen.reason is Unmeasured.DRIVER_NOT_LOADED:
+            return ok("driver", "none, and no NVIDIA GPU on the PCI bus: ports only")
+        todo = "load the driver (modprobe nvidia), and see that libnvidia-ml.so.1 is installed"
+        return missing("driver", f"{seen.failure}; {bus}", todo)
+    text = f"no answer within {seconds:.0f} s; {bus}"
+    if seen.stuck is not None:
+        text += f"; process {seen.stuck.pid} is in it since {seen.stuck.seconds:.0f} s"
+    todo = "a driver that is not kept loaded may need longer: --timeout 30; else gpuvigil check"
+    return missing("driver", text, todo)
+
+
+def _driver(seen: Seen) -> Diagnosis:
+    if seen.persistence and not all(seen.persistence.values()):
+        off = ", ".join(str(index) for index, on in sorted(seen.persistence.items()) if not on)
+        return limited(
+            "driver",
+            f"{seen.version}; persistence mode is off on GPU {off}: it wakes up for each first call",
+            "nvidia-smi -pm 1, or run nvidia-persistenced",
+        )
+    return ok("driver", f"{seen.version}")
+
+
+def _listed(seen: Seen) -> Diagnosis:
+    held = [gpu for gpu in seen.pci if gpu.for_nvidia]
+    text = f"{seen.count} by the driver, {len(seen.pci)} on the PCI bus"
+    if seen.pci and len(held) > seen.count:
+        todo = "see gpuvigil check; a container sees only the GPUs that it was given"
+        return limited("GPUs", text, todo)
+    return ok("GPUs", text)
+
+
+def _events(why: str) -> Diagnosis:
+    if not why:
+        return ok("Xid events", "the driver tells them at once")
+    return limited("Xid events", why, "Xids come from the kernel log alone")

@@ -1,0 +1,97 @@
+"""The catalogue of GPU metrics in groups that people know, and what of each could be read."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuvigil.metrics import GPU, Metric
+from gpuvigil.model import Unmeasured
+
+from .diagnosis import Diagnosis, limited, ok
+
+# The first that fits takes a metric; what the collector makes itself is in none.
+_GROUPS: tuple[tuple[str, str], ...] = (
+    ("", r"up|unmeasured_.*|pcie_present|index|read_seconds|nvlink_worst_.*"),
+    ("profiling counters (GPM)", r".*_activity_percent|sm_occupancy_percent|.*_bytes_per_second"),
+    ("utilisation", r".*utilization_percent"),
+    ("memory", r"memory_.*_bytes|bar1_.*"),
+    ("power and energy", r"power_(limit_|average_)?.*watts|energy_joules"),
+    ("temperatures and fans", r".*_celsius|fans|fan_.*"),
+    ("clocks", r".*_hertz|performance_state"),
+    ("why clocks are low", r"clock_event_reasons|.*_seconds"),
+    ("SRAM error threshold", r"sram_.*"),
+    ("memory errors (ECC)", r"ecc_.*"),
+    ("repairs of memory", r"remap.*|bank_remap.*|retired_.*|.*_repair_pending"),
+    ("recovery advice", r"recovery_action"),
+    ("PCIe", r"pcie_.*"),
+    ("NVLink", r"nvlink_.*"),
+    ("NVLink fabric", r"fabric_.*"),
+    ("processes", r".*_processes"),
+    ("MIG", r"mig_.*"),
+    ("modes", r"persistence_mode|compute_mode"),
+)
+
+
+def group_of(metric: str) -> str | None:
+    """The group of a GPU's metric; empty for what the collector makes itself, None for no group."""
+    for name, form in _GROUPS:
+        if re.fullmatch(form, metric):
+            return name
+    return None
+
+
+def groups() -> dict[str, list[Metric]]:
+    """The metrics of every group, in the order in which they are told."""
+    found: dict[str, list[Metric]] = {name: [] for name, _ in _GROUPS if name}
+    for metric in GPU.metrics:
+        name = group_of(metric.name)
+        if name:
+            found[name].append(metric)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readable:
+    """What one GPU gave: metrics with a value, and the calls it refused with their reasons."""
+
+    gpu: str  # as people call it
+    metrics: frozenset[str]
+    refused: Mapping[str, Unmeasured]  # by function
+
+
+def diagnose(read: Sequence[Readable]) -> list[Diagnosis]:
+    """A line per group; GPUs that differ in it have lines of their own."""
+    found = []
+    for name, metrics in groups().items():
+        alike: dict[tuple[str, str], list[str]] = {}
+        for gpu in read:
+            alike.setdefault(_words(metrics, gpu), []).append(gpu.gpu)
+        for (text, todo), gpus in alike.items():
+            whose = "" if len(gpus) == len(read) else f" of GPU {', '.join(gpus)}"
+            what = f"{name}{whose}"
+            found.append(limited(what, text, todo) if todo else ok(what, text))
+    return found
+
+
+def _words(metrics: Sequence[Metric], gpu: Readable) -> tuple[str, str]:
+    """What could be read of a group, and what to do for the rest, if anything can be done."""
+    lacking = [metric for metric in metrics if metric.name not in gpu.metrics]
+    text = f"{len(metrics) - len(lacking)} of {len(metrics)}"
+    if not lacking:
+        return text, ""
+    forbidden = sorted(
+        {call for metric in lacking for call in _refusing(metric, gpu, forbidden=True)}
+    )
+    others = [m.name for m in lacking if not _refusing(m, gpu, forbidden=True)]
+    if others:
+        text += f"; not on this GPU or driver: {', '.join(others)}"
+    if forbidden:
+        return f"{text}; refused, no permission: {', '.join(forbidden)}", "needs root to be read"
+    return text, ""
+
+
+def _refusing(metric: Metric, gpu: Readable, *, forbidden: bool) -> list[str]:
+    """The calls of a metric that this GPU refuses, for want of permission or for another reason."""
+    calls = re.findall(r"nvml\w+", metric.source)
+    wanted = Unmeasured.NO_PERMISSION
+    return [c for c in calls if c in gpu.refused and (gpu.refused[c] is wanted) == forbidden]

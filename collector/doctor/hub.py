@@ -1,0 +1,94 @@
+"""The hub from here: whether it answers, from where its address is, its clock, and our token."""
+
+import os
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+from gpuvigil.config import Config, HubSettings, read_secret
+from gpuvigil.errors import ConfigError, HubError, HubRefused
+from gpuvigil.hub import Hub
+from gpuvigil.model import Subject
+
+from ..nodeconfig import token_file
+from .diagnosis import Diagnosis, limited, missing, ok
+
+_PATIENCE_SECONDS = 4.0
+# The header Date counts whole seconds: half of one is the best guess of the rest.
+_DATE_REST_SECONDS = 0.5
+_OFFSET_SECONDS = 2.0
+_TOKEN = "hub.collector_token_file"
+_MAKE_TOKEN = "copy the hub's collector token here and name its file"
+
+
+def diagnose(config: Config, file: Path | None, node: str) -> list[Diagnosis]:
+    """Lines about store, clock and token."""
+    where = address_source(config.hub, file, os.environ)
+    try:
+        hub = Hub(config.hub.url, lambda: "", timeout_seconds=_PATIENCE_SECONDS)
+        began = time.time()
+        answer = hub.request("GET", "/ping")
+    except ConfigError as error:
+        return [missing("hub", f"{error} (from {where})", "set hub.url")]
+    except HubError as error:
+        todo = "is it up, is the address right, does a firewall stand between?"
+        return [missing("hub", f"{error} (address from {where})", todo)]
+    taken = time.time() - began
+    found = [ok("hub", f"{config.hub.url} answers in {1000 * taken:.0f} ms (address from {where})")]
+    offset = clock_offset(answer.headers, began + taken / 2)
+    if offset is not None:
+        found.append(_clock(offset))
+    return [*found, _token(config, node)]
+
+
+def address_source(hub: HubSettings, file: Path | None, environment: Mapping[str, str]) -> str:
+    """Where the hub's address was found."""
+    if "GPUVIGIL_HUB_URL" in environment:
+        return "GPUVIGIL_HUB_URL"
+    if file is None or hub.url == HubSettings().url:
+        return "the default"
+    return str(file)
+
+
+def clock_offset(headers: Mapping[str, str], at: float) -> float | None:
+    """How far our clock, `at`, is ahead of the header Date, in seconds; None without that."""
+    try:
+        theirs = parsedate_to_datetime(headers["date"]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return None
+    return at - (theirs + _DATE_REST_SECONDS)
+
+
+def _clock(offset: float) -> Diagnosis:
+    if abs(offset) <= _OFFSET_SECONDS:
+        return ok("clock", f"within {_OFFSET_SECONDS:.0f} s of the hub's")
+    ahead = "ahead of" if offset > 0 else "behind"
+    text = f"{abs(offset):.0f} s {ahead} the hub's: what is sent has that time"
+    return limited("clock", text, "synchronise both: chrony, systemd-timesyncd or ptp4l")
+
+
+def _token(config: Config, node: str) -> Diagnosis:
+    file = token_file(config.hub.collector_token_file)
+    if file is None:
+        return missing("token", f"{_TOKEN} is not set", _MAKE_TOKEN)
+    try:
+        token = read_secret(file, "collector token")
+    except ConfigError as error:
+        return missing("token", str(error), _MAKE_TOKEN)
+    return _asked(Hub(config.hub.url, lambda: token, _PATIENCE_SECONDS), config, node, file)
+
+
+def _asked(hub: Hub, config: Config, node: str, file: Path) -> Diagnosis:
+    """What the hub says to a question that a collector may ask."""
+    try:
+        had = hub.inventory(Subject(cluster=config.collector.cluster, node=node))
+    except HubRefused as error:
+        if error.status in {401, 403}:
+            text = f"the hub refuses the one in {file}: {error}"
+            return missing("token", text, _MAKE_TOKEN)
+        return limited("token", str(error), "is the hub of another version?")
+    except HubError as error:
+        return limited("token", str(error), "try again")
+    known = "knows this node" if had is not None else "has not heard of this node yet"
+    return ok("token", f"accepted ({file}); the hub {known}")

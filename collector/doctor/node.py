@@ -1,0 +1,144 @@
+"""The node around the GPUs: ports, privileges, another exporter, the clock, the spool, the agent."""
+
+import ctypes
+import os
+import struct
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from gpuvigil.config import CollectorSettings
+from gpuvigil.errors import GpuvigilError
+
+from .. import privileges
+from ..localsocket import NoAgentError, ask
+from ..sensors.ports import PortSensor
+from .diagnosis import Diagnosis, limited, missing, ok
+
+_GIB = 1024**3
+_DCGM_PORT = 9400
+_DCGM_PROGRAMS = ("dcgm-exporter", "nv-hostengine")
+_LISTENS = "0A"  # TCP_LISTEN, proc(5)
+
+# adjtimex(2): modes, offset, freq, maxerror, esterror, status.
+_TIMEX = struct.Struct("@Illlli")
+_TIMEX_BYTES = 512  # more than the structure has on any machine
+_STA_UNSYNC = 0x0040
+
+
+def ports(settings: CollectorSettings) -> list[Diagnosis]:
+    """What sysfs shows of the network."""
+    if not (settings.sysfs_root / "class/net").exists():
+        todo = "mount sysfs, or set collector.sysfs_root"
+        return [limited("network ports", f"no class/net under {settings.sysfs_root}", todo)]
+    read = PortSensor(settings.sysfs_root, settings.proc_root).read()
+    kinds: dict[str, int] = {}
+    for port in read:
+        kinds[port.identity.kind] = kinds.get(port.identity.kind, 0) + 1
+    text = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return [ok("network ports", text or "none: no InfiniBand, RoCE, EFA or Ethernet hardware")]
+
+
+def access(settings: CollectorSettings) -> list[Diagnosis]:
+    """What this user may not do."""
+    found = privileges.look(settings.proc_root)
+    if found.kernel_log or found.journal:
+        way = "/dev/kmsg" if found.kernel_log else "the journal"
+        log = [ok("kernel log", f"readable: {way}")]
+    else:
+        log = []
+    told = [ok("user", f"looked at as user id {os.geteuid()}; one with fewer rights sees less")]
+    lacks = privileges.lacks(found)
+    return [*told, *log, *(limited("privilege", f"not measured: {k.what}", k.gives) for k in lacks)]
+
+
+def dcgm(settings: CollectorSettings) -> list[Diagnosis]:
+    """Whether somebody else publishes the same numbers."""
+    running = _running(settings.proc_root, _DCGM_PROGRAMS)
+    listening = _is_listened_on(settings.proc_root, _DCGM_PORT)
+    if not running and not listening:
+        text = "none here; /metrics has our own names, docs/metrics.md says which DCGM name each is"
+        return [ok("dcgm-exporter", text)]
+    who = [f"{name} (process {pid})" for name, pid in running]
+    who += [f"port {_DCGM_PORT} is listened on"] if listening else []
+    text = (
+        f"{', '.join(who)}: both may run; our names are not DCGM's, so do not relabel them to"
+        " DCGM's here: sums on dashboards would double"
+    )
+    return [ok("dcgm-exporter", text)]
+
+
+def _running(proc_root: Path, programs: tuple[str, ...]) -> list[tuple[str, int]]:
+    found = []
+    for file in proc_root.glob("[0-9]*/comm"):
+        with suppress(OSError):
+            name = file.read_text(errors="replace").strip()
+            if name in programs:
+                found.append((name, int(file.parent.name)))
+    return sorted(found)
+
+
+def _is_listened_on(proc_root: Path, port: int) -> bool:
+    """From /proc/net/tcp and tcp6, in which ports are written in hexadecimal."""
+    for table in ("net/tcp", "net/tcp6"):
+        with suppress(OSError):
+            for line in (proc_root / table).read_text().splitlines()[1:]:
+                words = line.split()
+                if words[1].endswith(f":{port:04X}") and words[3] == _LISTENS:
+                    return True
+    return False
+
+
+def clock() -> list[Diagnosis]:
+    """Whether the kernel says that something keeps its clock right."""
+    buffer = ctypes.create_string_buffer(_TIMEX_BYTES)
+    if ctypes.CDLL(None, use_errno=True).adjtimex(buffer) < 0:
+        why = os.strerror(ctypes.get_errno())
+        return [
+            limited(
+                "time synchronisation", f"not known: adjtimex: {why}", "look at chronyc tracking"
+            )
+        ]
+    status = _TIMEX.unpack_from(buffer)[5]
+    if status & _STA_UNSYNC:
+        todo = "start chrony, systemd-timesyncd or ptp4l; where a host keeps the time, look there"
+        return [limited("time synchronisation", "the kernel's clock is not synchronised", todo)]
+    return [ok("time synchronisation", "the kernel's clock is synchronised")]
+
+
+def spool(settings: CollectorSettings) -> list[Diagnosis]:
+    """Whether the spool can be written, and whether what it may grow to is free."""
+    directory = settings.spool_directory
+    place = directory
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        todo = "give the collector's user the directory, or set collector.spool_directory"
+        return [missing("spool", f"{place} cannot be written: {error.strerror}", todo)]
+    space = os.statvfs(place)
+    free = space.f_bavail * space.f_frsize
+    where = f"{directory}" + ("" if place == directory else " (not made yet)")
+    text = f"{where} can be written, {free / _GIB:.1f} GiB free"
+    if free < settings.spool_bytes:
+        most = f"collector.spool_bytes is {settings.spool_bytes / _GIB:.2f} GiB"
+        return [
+            limited("spool", f"{text}, {most}", "free some, or set collector.spool_bytes lower")
+        ]
+    return [ok("spool", text)]
+
+
+def agent(settings: CollectorSettings) -> list[Diagnosis]:
+    """Whether a collector runs here, and what it says of itself."""
+    try:
+        said = ask(settings.spool_directory, {"do": "status"})
+    except NoAgentError:
+        todo = "systemctl start gpuvigil-collector, or gpuvigil collect"
+        return [limited("collector", f"none runs with the spool {settings.spool_directory}", todo)]
+    except GpuvigilError as error:
+        return [limited("collector", str(error), "look at its log")]
+    lost = len(said.get("missing") or ())
+    text = f"runs, version {said.get('version')}; driver: {said.get('driver')}, {said.get('gpus')} GPUs known"
+    return [ok("collector", text + (f", {lost} missing" if lost else ""))]

@@ -1,0 +1,194 @@
+"""The doctor's lines from what was seen, and what it reads of a node's files."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collector.aside import End, Stuck
+from collector.doctor import gpus, hub, node
+from collector.doctor.diagnosis import Diagnosis, State, can_work, limited, lines, missing, ok
+from collector.doctor.groups import Readable, diagnose, group_of, groups
+from collector.sensors.pci import PciGpu
+from gpuvigil.config import CollectorSettings, HubSettings
+from gpuvigil.metrics import GPU
+from gpuvigil.model import Unmeasured
+
+EVERY = frozenset(metric.name for metric in GPU.metrics)
+
+
+def test_every_metric_of_a_gpu_is_in_a_group() -> None:
+    assert [metric.name for metric in GPU.metrics if group_of(metric.name) is None] == []
+    assert all(groups().values())
+
+
+def test_a_gpu_that_gives_everything_is_well() -> None:
+    found = diagnose([Readable(gpu="0", metrics=EVERY, refused={})])
+    assert {diagnosis.state for diagnosis in found} == {State.OK}
+    assert [diagnosis.what for diagnosis in found] == list(groups())
+
+
+def test_what_is_refused_is_told_with_the_reason_and_only_of_the_gpu_that_refuses() -> None:
+    sram = frozenset(metric.name for metric in groups()["SRAM error threshold"])
+    call = "nvmlDeviceGetSramEccErrorStatus"
+    refusing = Readable(gpu="1", metrics=EVERY - sram, refused={call: Unmeasured.NO_PERMISSION})
+    found = diagnose([Readable(gpu="0", metrics=EVERY, refused={}), refusing])
+    (line,) = [diagnosis for diagnosis in found if diagnosis.state is State.LIMITED]
+    assert line.what == "SRAM error threshold of GPU 1"
+    assert line.text == f"0 of 8; refused, no permission: {call}"
+    assert "root" in line.todo
+
+
+def test_what_a_gpu_does_not_have_is_no_limit() -> None:
+    call = "nvmlDeviceGetGpuFabricInfoV"
+    fabric = frozenset(metric.name for metric in groups()["NVLink fabric"])
+    gpu = Readable(gpu="0", metrics=EVERY - fabric, refused={call: Unmeasured.NOT_SUPPORTED})
+    (line,) = [d for d in diagnose([gpu]) if d.what == "NVLink fabric"]
+    assert line.state is State.OK
+    assert line.text.startswith("0 of 4; not on this GPU or driver: fabric_state")
+
+
+SETTINGS = CollectorSettings()
+ON_BUS = (PciGpu(address="0000:01:00.0", driver="nvidia"),)
+
+
+def first(seen: gpus.Seen, settings: CollectorSettings = SETTINGS) -> Diagnosis:
+    return gpus.tell(settings, seen, 15.0)[0]
+
+
+def test_a_machine_without_gpus_needs_no_driver_and_one_with_gpus_does() -> None:
+    none = {"failure": "nvmlInit: driver not loaded", "reason": Unmeasured.DRIVER_NOT_LOADED}
+    assert first(gpus.Seen(**none)).state is State.OK  # type: ignore[arg-type]
+    with_gpus = first(gpus.Seen(pci=ON_BUS, **none))  # type: ignore[arg-type]
+    assert with_gpus.state is State.MISSING
+    assert "1 NVIDIA GPUs on the PCI bus" in with_gpus.text
+
+
+def test_a_driver_that_does_not_answer_is_told_with_who_is_stuck_in_it() -> None:
+    line = first(gpus.Seen(stuck=Stuck(pid=12, seconds=99.0)))
+    assert line.state is State.MISSING
+    assert "no answer within 15 s" in line.text
+    assert "process 12 is in it since 99 s" in line.text
+
+
+def test_a_driver_whose_library_crashes_is_told() -> None:
+    assert "crashed" in first(gpus.Seen(end=End.DIED)).text
+
+
+def test_a_released_driver_and_one_that_nobody_wants_read_are_well() -> None:
+    assert first(gpus.Seen(released=True)).state is State.OK
+    assert first(gpus.Seen(), replace(SETTINGS, gpus=False)).state is State.OK
+
+
+def test_gpus_that_fail_are_silent_or_missing_are_told_one_by_one() -> None:
+    seen = gpus.Seen(
+        pci=ON_BUS * 4,
+        version="570",
+        count=3,
+        persistence={0: False},
+        read={0: Readable(gpu="0", metrics=EVERY, refused={})},
+        failed={2: "lost (NVML code 15)"},
+        events="nvmlEventSetCreate: not supported",
+    )
+    told = {d.what: d for d in gpus.tell(SETTINGS, seen, 15.0)}
+    assert told["GPU 1"].text == "no answer within 15 s"
+    assert told["GPU 2"].text == "lost (NVML code 15)"
+    assert told["GPUs"].state is State.LIMITED
+    assert "persistence mode is off on GPU 0" in told["driver"].text
+    assert told["Xid events"].state is State.LIMITED
+
+
+def test_only_what_is_missing_keeps_a_collector_from_its_work() -> None:
+    assert can_work([ok("a", "b"), limited("c", "d", "e")])
+    assert not can_work([ok("a", "b"), missing("c", "d", "e")])
+    assert lines([ok("a", "b"), missing("long", "d", "e")]) == [
+        "ok       a     b",
+        "missing  long  d -> e",
+    ]
+
+
+def proc(root: Path, *, port: int | None = None, programs: tuple[str, ...] = ()) -> Path:
+    """A procfs with these programs, and a listener on this port."""
+    (root / "net").mkdir(parents=True)
+    rows = ["  sl  local_address rem_address   st tx_queue"]
+    if port is not None:
+        rows.append(f"   0: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000")
+        rows.append(f"   1: 0100007F:{port + 1:04X} 0100007F:1F90 01 00000000:00000000")
+    (root / "net/tcp").write_text("\n".join(rows) + "\n")
+    for pid, name in enumerate(programs, 100):
+        (root / str(pid)).mkdir()
+        (root / str(pid) / "comm").write_text(f"{name}\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("port", "programs", "said"),
+    [
+        (None, ("bash",), "none here"),
+        (9399, (), "none here"),  # 9400 is connected, and not listened on
+        (9400, (), "port 9400 is listened on"),
+        (None, ("dcgm-exporter",), "dcgm-exporter (process 100)"),
+        (None, ("bash", "nv-hostengine"), "nv-hostengine (process 101)"),
+    ],
+)
+def test_another_exporter_is_seen(
+    tmp_path: Path, port: int | None, programs: tuple[str, ...], said: str
+) -> None:
+    settings = replace(SETTINGS, proc_root=proc(tmp_path, port=port, programs=programs))
+    (line,) = node.dcgm(settings)
+    assert line.text.startswith(said)
+    assert ("would double" in line.text) == (said != "none here")
+
+
+def test_a_spool_that_cannot_be_written_or_has_no_room_is_told(tmp_path: Path) -> None:
+    here = replace(SETTINGS, spool_directory=tmp_path / "a/b", spool_bytes=1)
+    (line,) = node.spool(here)
+    assert line.state is State.OK
+    assert "not made yet" in line.text
+    (line,) = node.spool(replace(here, spool_bytes=2**61))
+    assert line.state is State.LIMITED
+    file = tmp_path / "file"
+    file.write_text("")
+    (line,) = node.spool(replace(here, spool_directory=file / "spool"))
+    assert line.state is State.MISSING
+    assert line.todo
+
+
+def test_the_kernels_clock_is_asked() -> None:
+    (line,) = node.clock()
+    assert line.state in {State.OK, State.LIMITED}
+    assert "clock is" in line.text or "not known" in line.text
+
+
+def test_no_agent_is_a_limit_and_ports_are_counted_by_kind(tmp_path: Path) -> None:
+    (line,) = node.agent(replace(SETTINGS, spool_directory=tmp_path))
+    assert (line.state, line.what) == (State.LIMITED, "collector")
+    (line,) = node.ports(replace(SETTINGS, sysfs_root=tmp_path))
+    assert line.state is State.LIMITED
+    assert os.fspath(tmp_path) in line.text
+
+
+@pytest.mark.parametrize(
+    ("date", "at", "offset"),
+    [
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 100.5, 0.0),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 160.5, 60.0),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 40.5, -60.0),
+        ("no date", 0.0, None),
+        (None, 0.0, None),
+    ],
+)
+def test_the_hubs_date_is_held_against_our_clock(
+    date: str | None, at: float, offset: float | None
+) -> None:
+    assert hub.clock_offset({} if date is None else {"date": date}, at) == offset
+
+
+def test_where_the_hubs_address_is_from_is_said() -> None:
+    named, default = HubSettings(url="http://h:1"), HubSettings()
+    file = Path("/etc/x.toml")
+    assert hub.address_source(named, file, {}) == "/etc/x.toml"
+    assert hub.address_source(named, file, {"GPUVIGIL_HUB_URL": "x"}) == "GPUVIGIL_HUB_URL"
+    assert hub.address_source(default, file, {}) == "the default"
+    assert hub.address_source(default, None, {}) == "the default"
