@@ -25,7 +25,8 @@ _SHORTEST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 5.0
 _LONGEST_RETRY_AFTER_SECONDS = 60.0
 _TIMEOUT_SECONDS = 10.0
-_IDLE_SECONDS = 1.0  # how soon a thread that waits sees that it shall stop
+_IDLE_SECONDS = 1.0  # how soon a thread that waits for the hub sees that it shall stop
+_LONGEST_IDLE_SECONDS = 10.0  # a thread that waits for a body is woken at the end
 _STOP_SECONDS = 2.0  # for answers that are under way when the collector stops
 
 # The request itself is at fault, and comes back however often it is sent, when the hub says so. Any
@@ -156,7 +157,7 @@ class Shipper:
         hub, gate = Hub(self._hub_url, self._token, self._timeout_seconds), self._gates[name]
         self._clock.wait(stop, self._pause_seconds)
         while not stop.is_set():
-            if not self._spool.wait(lanes, _IDLE_SECONDS) or not gate.enter():
+            if not self._spool.wait(lanes, _LONGEST_IDLE_SECONDS) or not gate.enter():
                 continue
             body = self._spool.next(lanes)
             if body is None:
