@@ -18,14 +18,14 @@ from gpuvigil.model import (
     Transition,
 )
 
-from .changes import BACK, Happened
+from .changes import BACK, Happened, moved
 
 # The most of one kind that is asked for when the feed begins, and kept.
 MOST = 20_000
 KINDS = frozenset({RecordKind.TRANSITION, RecordKind.EVENT, RecordKind.ALLOCATION})
 
 _READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
-    RecordKind.TRANSITION: Transition.from_record,
+    RecordKind.TRANSITION: lambda record: moved(Transition.from_record(record)),
     RecordKind.EVENT: Event.from_record,
     RecordKind.ALLOCATION: Allocation.from_record,
 }

@@ -10,7 +10,16 @@ from datetime import datetime, timedelta
 
 from gpuvigil import links
 from gpuvigil.lifecycle import COVERED, State
-from gpuvigil.model import Allocation, Event, EventKind, Incident, Record, Subject, Transition
+from gpuvigil.model import (
+    UNREADABLE,
+    Allocation,
+    Event,
+    EventKind,
+    Incident,
+    Record,
+    Subject,
+    Transition,
+)
 
 from .words import counted
 
@@ -33,10 +42,37 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moved:
+    """A transition, read as far as it will be drawn again and again."""
+
+    at: datetime
+    subject: Subject
+    to_state: str
+    incident_id: str
+    incident: Incident | None  # as it was then; None: not worth a line, or not to be read
+    about: frozenset[str]  # keys of the subjects that it tells of
+
+
+def moved(transition: Transition) -> Moved:
+    """The part of a transition that lines are made of."""
+    told = transition.to_state in _INCIDENTS and not transition.reason.startswith(COVERED)
+    steps = transition.from_state != transition.to_state
+    members = (transition.snapshot.get("body") or {}).get("members") or ()
+    return Moved(
+        at=transition.at,
+        subject=transition.subject,
+        to_state=transition.to_state,
+        incident_id=transition.incident,
+        incident=_incident(transition) if told and steps else None,
+        about=frozenset({transition.subject.key, *map(str, members)}),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Happened:
     """What the hub says of the last hours, of one cluster; the same value while nothing happens."""
 
-    transitions: tuple[Transition, ...] = ()
+    transitions: tuple[Moved, ...] = ()
     events: tuple[Event, ...] = ()
     allocations: tuple[Allocation, ...] = ()  # held, or ended within those hours
 
@@ -114,14 +150,10 @@ _NOUNS = {"gpu": "GPUs", "node": "nodes", "port": "ports"}
 _TONES = {"critical": "bad", "warning": "warn"}
 
 
-def _of_incidents(
-    transitions: Iterable[Transition], label: Callable[[Subject], str]
-) -> Iterable[_Step]:
+def _of_incidents(transitions: Iterable[Moved], label: Callable[[Subject], str]) -> Iterable[_Step]:
     for one in transitions:
-        incident = _incident(one)
-        moved = one.from_state != one.to_state
-        passing = one.to_state not in _INCIDENTS or one.reason.startswith(COVERED)
-        if incident is None or not moved or passing:
+        incident = one.incident
+        if incident is None:
             continue
         said, tone = _INCIDENTS[one.to_state]
         if one.to_state == State.OPEN.value:
@@ -136,7 +168,7 @@ def _of_incidents(
             one=f"{incident.label or label(incident.subject)}: {incident.title}",
             many=f"{_NOUNS[incident.subject.kind]}: {incident.title}",
             tone=tone,
-            href=links.incident_page(one.incident),
+            href=links.incident_page(one.incident_id),
             several_href=links.INCIDENTS,
         )
 
@@ -145,7 +177,7 @@ def _incident(transition: Transition) -> Incident | None:
     """The incident as it was then; None when a newer version wrote it."""
     try:
         return Incident.from_record(Record.from_json(transition.snapshot))
-    except (KeyError, TypeError, ValueError):
+    except UNREADABLE:
         return None
 
 
@@ -190,13 +222,12 @@ def _of_events(happened: Happened, label: Callable[[Subject], str]) -> Iterable[
         )
 
 
-def _told(transitions: Iterable[Transition]) -> dict[tuple[str, str], list[datetime]]:
+def _told(transitions: Iterable[Moved]) -> dict[tuple[str, str], list[datetime]]:
     """When incidents about a subject were opened or over; one that flaps was opened."""
     found: dict[tuple[str, str], list[datetime]] = {}
     for one in transitions:
         state = State.OPEN.value if one.to_state == State.FLAPPING.value else one.to_state
-        members = (one.snapshot.get("body") or {}).get("members") or ()
-        for key in {one.subject.key, *map(str, members)}:
+        for key in one.about:
             found.setdefault((state, key), []).append(one.at)
     return found
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 SIMULATED_CLUSTER = "simulated"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """What something is said about: a node, one of its GPUs (by UUID), or one of its ports."""
 
@@ -18,6 +18,14 @@ class Subject:
     gpu: str | None = None
     device: str | None = None
     port: str | None = None
+
+    def __lt__(self, other: "Subject") -> bool:
+        """A node before what is in it, whatever that is: what one has not comes first."""
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[str, ...]:
+        return self.cluster, self.node, self.gpu or "", self.device or "", self.port or ""
 
     @property
     def kind(self) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.changes import BACK, MOST, Change, Happened, changes
+from dashboard.changes import BACK, MOST, Change, Happened, changes, moved
 from gpuvigil import links
 from gpuvigil.model import (
     Allocation,
@@ -33,7 +33,9 @@ def lines(
     events: tuple[Event, ...] = (),
     allocations: tuple[Allocation, ...] = (),
 ) -> tuple[Change, ...]:
-    happened = Happened(transitions=transitions, events=events, allocations=allocations)
+    happened = Happened(
+        transitions=tuple(map(moved, transitions)), events=events, allocations=allocations
+    )
     return changes(happened, NOON, label)
 
 
@@ -137,7 +139,14 @@ def test_what_is_older_than_six_hours_or_not_yet_is_left_out() -> None:
     assert texts(events=(old, coming), allocations=()) == []
 
 
-subjects = st.builds(lambda n, i: gpu(i, node(f"n{n}")), st.integers(0, 3), st.integers(0, 3))
+nodes = st.integers(0, 3).map(lambda number: node(f"n{number}"))
+subjects = st.one_of(
+    nodes,
+    st.builds(lambda of, index: gpu(index, of), nodes, st.integers(0, 3)),
+    st.builds(
+        lambda of, port: replace(of, device="mlx5_0", port=str(port)), nodes, st.integers(1, 2)
+    ),
+)
 events = st.builds(
     lambda kind, subject, minutes: event(kind, subject, NOON - minutes * MINUTE),
     st.sampled_from(EventKind),
