@@ -14,13 +14,8 @@
 #include <unistd.h>
 
 #define MAX_SETS 32
-<<<<<<< HEAD
 /* How soon a set that was freed is noticed; an event wakes its waiter at once. */
 #define POLL_SECONDS 0.1
-=======
-/* A set that another thread frees is seen this late; an event at once. */
-#define LONGEST_WAIT_SECONDS 0.25
->>>>>>> 76529fc (The fake driver's events wait without turning in circles, as the real ones do)
 
 struct nvml_event_set {
     bool used;
@@ -126,21 +121,11 @@ NVML_EXPORT nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t
     TRY(begin(__func__));
     REQUIRE(out != NULL);
     double end = steady_seconds() + timeout_ms / 1e3;
-<<<<<<< HEAD
     int changes = watch_state();
     nvmlReturn_t result;
     double left;
     while ((result = take(set, out)) == NVML_ERROR_TIMEOUT && (left = end - steady_seconds()) > 0.0) {
         rest_until_change(changes, left < POLL_SECONDS ? left : POLL_SECONDS);
-=======
-    for (;;) {
-        nvmlReturn_t result = take(set, out);
-        double left = end - steady_seconds();
-        if (result != NVML_ERROR_TIMEOUT || left <= 0.0) {
-            return result;
-        }
-        state_await_change(left < LONGEST_WAIT_SECONDS ? left : LONGEST_WAIT_SECONDS);
->>>>>>> 76529fc (The fake driver's events wait without turning in circles, as the real ones do)
         wait_while_hung(-1);
     }
     close(changes);

@@ -2,12 +2,10 @@
 #include "state.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -130,39 +128,6 @@ bool state_refresh(void) {
     bool known = current.text != NULL;
     pthread_mutex_unlock(&lock);
     return known;
-}
-
-/* A file that is replaced is a new one, so its folder is watched. A thread's first look comes before its first wait. */
-static int watch_folder(void) {
-    const char *path = getenv("NVML_FAKE_STATE");
-    const char *name = path == NULL ? NULL : strrchr(path, '/');
-    if (name == NULL) {
-        return -1;
-    }
-    char folder[TEXT_SIZE];
-    snprintf(folder, sizeof folder, "%.*s", (int)(name - path), path);
-    int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (watch >= 0 && inotify_add_watch(watch, folder, IN_MOVED_TO | IN_CLOSE_WRITE) < 0) {
-        close(watch);
-        return -1;
-    }
-    return watch;
-}
-
-void state_await_change(double seconds) {
-    static _Thread_local int watch = -1;
-    if (watch < 0) {
-        watch = watch_folder();
-        if (watch >= 0) {
-            return;
-        }
-    }
-    struct pollfd waiting = {watch, POLLIN, 0};
-    if (poll(&waiting, 1, (int)(seconds * 1e3) + 1) > 0) {
-        char events[TEXT_SIZE];
-        while (read(watch, events, sizeof events) > 0) {
-        }
-    }
 }
 
 bool state_text(const char *key, char *text, size_t size) {

@@ -16,9 +16,6 @@ struct xid_event {
 /* Reads the file named by NVML_FAKE_STATE if it changed; false while none could ever be read. */
 bool state_refresh(void);
 
-/* Waits until the file may have changed, at most this long; the calling thread watches it from now on. */
-void state_await_change(double seconds);
-
 /* Copies the value of `key`, cut to `size`; false where the file does not set it. */
 bool state_text(const char *key, char *text, size_t size);
 
