@@ -5,7 +5,7 @@ through the spool to the hub, and the rows to `/metrics`.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 from gpuvigil.metrics import NODE
-from gpuvigil.model import EventKind, Inventory, Record, Subject
+from gpuvigil.model import Event, EventKind, Inventory, Record, Subject
 
 from . import remembered
 from .control import Control, released_until
@@ -24,6 +24,7 @@ from .exporter import Exporter
 from .gpus import GpuBook, GpuNews
 from .inbox import Inbox, Message, Work
 from .keeper import ReaderKeeper, call_patience_seconds
+from .kernelbook import KernelBook
 from .localsocket import Reply, Request
 from .maintenance import Maintenance
 from .owners.processes import Holders, ProcessTable
@@ -31,6 +32,7 @@ from .ports import PortBook
 from .report import NO_DRIVER, Tick, XidSeen
 from .rows import Number, Row
 from .sensors.host import boot_id, booted_at, read_host
+from .sensors.kernel_log import Batch, KernelLog, Source
 from .sensors.pci import nvidia_gpus
 from .sensors.ports import PortSensor
 from .spool import Spool
@@ -64,6 +66,9 @@ class Agent:
         patience = call_patience_seconds(settings)
         self._gpus = GpuBook(self._events, known.gpus, known.counters, patience, known.missing)
         self._ports = PortBook(self._events, known.ports, known.counters)
+        self._kernel = KernelBook(
+            settings.spool_directory / "kernel_log.json", self._node, known.gpus, clock
+        )
         self._holders = Holders(self._node, ProcessTable(settings.proc_root), known.held)
         self._sensor = PortSensor(settings.sysfs_root, settings.proc_root)
         self._inbox = Inbox()
@@ -115,6 +120,7 @@ class Agent:
     def run(self, stop: threading.Event) -> None:
         """Watch the node until `stop`."""
         self._tell_boot()
+        self._listen_to_kernel(stop)
         began = self._clock.monotonic()
         try:
             while not stop.is_set():
@@ -123,9 +129,11 @@ class Agent:
                     self._look_at_maintenance()
                 self._look_at_ports()
                 self._take(self._inbox.next(self._pause_seconds()))
+                self._tell_kernel(self._kernel.due())
                 self._tick_without_reader(began)
         finally:
             self._keeper.stop()
+            self._tell_kernel(self._kernel.flush())
             self._remember()
 
     def _look_at_maintenance(self) -> None:
@@ -155,6 +163,40 @@ class Agent:
             boot = self._events.make(EventKind.BOOT, self._node, at, "the node was booted")
             self._record([boot.to_record()])
 
+    def _listen_to_kernel(self, stop: threading.Event) -> None:
+        settings = self._settings
+        source = Source(
+            path=settings.kernel_log,
+            journalctl=settings.journalctl,
+            proc_root=settings.proc_root,
+        )
+
+        def deliver(batch: Batch) -> None:
+            taken = threading.Event()
+            self.post(lambda: self._hear_kernel(batch, taken))
+            while not taken.wait(_LONGEST_WAIT_SECONDS) and not stop.is_set():
+                pass
+
+        kernel_log = KernelLog(source, self._kernel.position, deliver, self._clock)
+        threading.Thread(
+            target=kernel_log.run, args=(stop,), name="kernel log", daemon=True
+        ).start()
+
+    def _hear_kernel(self, batch: Batch, taken: threading.Event) -> None:
+        events = self._kernel.take(batch)
+        self._tell_kernel(events)
+        if not events:
+            self._kernel.save()
+        taken.set()
+
+    def _tell_kernel(self, events: Sequence[Event]) -> None:
+        """What the kernel log and NVML report, each once; what is told need not be told again."""
+        if events:
+            for event in events:
+                log.warning(event.message, subject=event.subject.key, count=event.count)
+            self._record([event.to_record() for event in events])
+            self._kernel.save()
+
     def _take(self, found: tuple[int, Message] | Work | None) -> None:
         if isinstance(found, tuple):
             self._hear(self._keeper.note(*found))
@@ -163,8 +205,7 @@ class Agent:
 
     def _hear(self, message: Message | None) -> None:
         if isinstance(message, XidSeen):
-            self._record([self._gpus.xid(message).to_record()])
-            log.warning("xid", gpu=message.uuid, xid=message.xid)
+            self._tell_kernel(self._kernel.xid(self._gpus.xid(message)))
         elif message is not None:
             self._tick(message)
 
@@ -215,6 +256,8 @@ class Agent:
         self._changed |= news.changed
         for event in news.events:
             log.warning(event.message, subject=event.subject.key)
+            if event.kind in {EventKind.GPU_BACK, EventKind.GPU_RESET}:
+                self._tell_kernel(self._kernel.calm(event.subject))
         self._record([event.to_record() for event in news.events])
         others = [*self._ports.rows(now), self._node_row(tick, news, now)]
         rows = [*news.rows, *others]

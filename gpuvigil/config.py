@@ -86,6 +86,13 @@ class CollectorSettings:
     gpus: bool = _setting(True, "read NVIDIA GPUs")
     sysfs_root: Path = _setting(Path("/sys"), "where sysfs is mounted")
     proc_root: Path = _setting(Path("/proc"), "where procfs is mounted")
+    kernel_log: Path = _setting(
+        Path("/dev/kmsg"), "the kernel log: Xids, PCIe errors, OOM kills, machine checks"
+    )
+    journalctl: str = _setting(
+        "journalctl",
+        "program that reads the journal where the kernel log is closed; empty: none",
+    )
     spool_directory: Path = _setting(STATE / "spool", "where bodies wait while the hub is away")
     spool_bytes: int = _setting(
         256 * 1024 * 1024, "most bytes that may wait; the oldest are dropped and counted"

@@ -29,12 +29,15 @@ class Agent:
             "metrics_port": 0,
             "spool_directory": str(directory / "spool"),
             "sysfs_root": str(directory / "sys"),
+            "kernel_log": str(directory / "kmsg"),
+            "journalctl": "",
         }
         self.environment: Mapping[str, str] = {}
         self.log = directory / "log"
         self._hub_url = hub_url
         self.process: subprocess.Popen[bytes] | None = None
         (directory / "token").write_text("secret\n")
+        (directory / "kmsg").write_text("")
 
     def start(self) -> None:
         """Start; what an earlier process logged is gone."""

@@ -24,7 +24,12 @@ SENDER = Sender(cluster="c", node="n1", boot="b1")
 def running(directory: Path, drops: int) -> Iterator[Agent]:
     """An agent on a spool that has given up `drops` bodies since its start."""
     settings = CollectorSettings(
-        gpus=False, tick_seconds=0.05, sysfs_root=directory, spool_directory=directory / "spool"
+        gpus=False,
+        tick_seconds=0.05,
+        sysfs_root=directory,
+        spool_directory=directory / "spool",
+        kernel_log=directory / "kmsg",
+        journalctl="",
     )
     spool = Spool(settings.spool_directory, 1_000_000)
     for _ in range(drops):

@@ -31,6 +31,8 @@ driver_timeout_seconds = 0.4
 reader_patience_seconds = 3
 port_poll_seconds = 0.2
 sysfs_root = "{sysfs}"
+kernel_log = "{directory}/kmsg"
+journalctl = ""
 spool_directory = "{directory}/spool"
 metrics_port = 0
 [analyzer]

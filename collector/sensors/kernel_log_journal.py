@@ -1,0 +1,74 @@
+"""The journal, read by `journalctl` in a child process that ends with its parent."""
+
+import os
+import select
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+
+from gpuvigil import lifeline
+
+_LOOK_SECONDS = 1.0  # how soon a stop is seen
+_MOST_WORDS = 2000
+# How journalctl says that it may not read what the system wrote.
+_NOT_ALLOWED = (b"insufficient permissions", b"not seeing messages from other users")
+
+
+def follow(
+    program: str,
+    options: Sequence[str],
+    take: Callable[[bytes], None],
+    stop: threading.Event,
+) -> str:
+    """Give every line to `take` until `stop`, or until journalctl ends; returns why it ended.
+
+    To be called by a thread that lasts, since the kernel ends the child with the thread.
+    """
+    with subprocess.Popen(
+        lifeline.tied([program, *options]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        try:
+            return _Journal(child, take).listen(stop)
+        finally:
+            child.kill()
+
+
+class _Journal:
+    """What a child writes: lines for `take`, and words about itself."""
+
+    def __init__(self, child: subprocess.Popen[bytes], take: Callable[[bytes], None]) -> None:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        self._lines, self._errors = child.stdout.fileno(), child.stderr.fileno()
+        self._take = take
+        self._rest = b""
+        self._words = b""
+
+    def listen(self, stop: threading.Event) -> str:
+        """Until both ends are closed, the child says that it may not read, or `stop`."""
+        poller, is_open = select.poll(), {self._lines, self._errors}
+        for descriptor in is_open:
+            poller.register(descriptor, select.POLLIN)
+        while is_open and not stop.is_set():
+            for descriptor, _ in poller.poll(_LOOK_SECONDS * 1000):
+                if not self._hear(descriptor):
+                    poller.unregister(descriptor)
+                    is_open.discard(descriptor)
+            if any(words in self._words for words in _NOT_ALLOWED):
+                return "no permission"
+        said = self._words.decode(errors="replace").strip().splitlines()
+        return said[-1] if said else "journalctl ended"
+
+    def _hear(self, descriptor: int) -> bool:
+        """Whether there may be more."""
+        data = os.read(descriptor, 65536)
+        if descriptor == self._errors:
+            self._words = (self._words + data)[-_MOST_WORDS:]
+            return bool(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+        return bool(data)

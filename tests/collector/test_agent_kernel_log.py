@@ -1,0 +1,105 @@
+"""The kernel log through the whole agent: real processes, a file in the place of the device."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuvigil.clock import from_text
+from tests.collector.agent import Agent
+from tests.collector.receiver import Receiver
+from tests.collector.rows import UUIDS, gpu_row, is_silent, rows_are
+from tests.nvml_fake import FakeDriver
+from tests.polling import wait_until
+
+pytestmark = pytest.mark.server
+
+
+class KernelLog:
+    """Writes records, each with the time since boot at which it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._sequence = 0
+
+    def write(self, text: str) -> None:
+        self._sequence += 1
+        microseconds = int(time.monotonic() * 1e6)
+        with self._path.open("a") as stream:
+            stream.write(f"4,{self._sequence},{microseconds},-;{text}\n")
+
+
+@pytest.fixture
+def watching(agent: Agent, driver: FakeDriver, receiver: Receiver) -> Agent:
+    agent.environment = driver.environment()
+    agent.start()
+    wait_until("a row of every GPU", lambda: all(gpu_row(receiver, uuid) for uuid in UUIDS))
+    return agent
+
+
+@pytest.fixture
+def kernel(agent: Agent) -> KernelLog:
+    return KernelLog(agent.directory / "kmsg")
+
+
+def address(receiver: Receiver, uuid: str) -> str:
+    """A GPU's address as the driver writes it into the kernel log."""
+    inventory = wait_until("the inventory", lambda: receiver.records("inventory"))[-1]
+    (gpu,) = [gpu for gpu in inventory["body"]["gpus"] if gpu["uuid"] == uuid]
+    return str(gpu["pci_address"]).lower()[4:].rpartition(".")[0]
+
+
+def xids(receiver: Receiver) -> list[tuple[str, int]]:
+    return [(e["subject"].rpartition("/")[2], e["body"]["xid"]) for e in receiver.events("xid")]
+
+
+def test_an_xid_of_both_sources_is_one_event_and_a_restart_repeats_none(
+    watching: Agent, kernel: KernelLog, driver: FakeDriver, receiver: Receiver
+) -> None:
+    place = address(receiver, UUIDS[1])
+    kernel.write(f"NVRM: Xid (PCI:{place}): 79, pid=1, GPU has fallen off the bus.")
+    (event,) = wait_until("the event", lambda: receiver.events("xid"), 2.0)
+    assert event["subject"] == f"c/n1/gpu/{UUIDS[1]}"
+    assert "fallen off the bus" in event["body"]["message"]
+    assert abs(from_text(event["at"]).timestamp() - time.time()) < 5
+    driver.xid(1, 79)
+    driver.xid(1, 48)
+    wait_until("what only NVML tells", lambda: len(xids(receiver)) == 2, 3.0)
+    assert xids(receiver) == [(UUIDS[1], 79), (UUIDS[1], 48)]
+
+    watching.kill()
+    kernel.write("Out of memory: Killed process 4711 (python3) total-vm:1kB")
+    watching.start()
+    (killed,) = wait_until("what came meanwhile", lambda: receiver.events("oom_kill"))
+    assert "python3 (pid 4711)" in killed["body"]["message"]
+    assert len(xids(receiver)) == 2
+
+
+def test_a_storm_is_one_event_and_a_count(
+    watching: Agent, kernel: KernelLog, receiver: Receiver
+) -> None:
+    for _ in range(300):
+        kernel.write("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 11004, Non-fatal, Link 3 x")
+    wait_until("the first", lambda: receiver.events("sxid"))
+    assert watching.stop() == 0
+    events: list[dict[str, Any]] = receiver.events("sxid")
+    if len(events) == 1:  # the rest was written to disk at the end
+        watching.start()
+        wait_until("the rest", lambda: len(receiver.events("sxid")) == 2)
+        events = receiver.events("sxid")
+    assert [event["body"].get("count", 1) for event in events] == [1, 299]
+    assert {event["subject"] for event in events} == {"c/n1"}
+
+
+def test_the_kernel_is_heard_while_the_driver_hangs(
+    watching: Agent, kernel: KernelLog, driver: FakeDriver, receiver: Receiver
+) -> None:
+    place = address(receiver, UUIDS[2])
+    driver.hang_all()
+    wait_until("silence of all GPUs", rows_are(receiver, UUIDS, is_silent))
+    kernel.write(
+        f"NVRM: Xid (PCI:{place}): 119, pid=1, name=x, Timeout after 6s of waiting for RPC"
+    )
+    wait_until("the event", lambda: xids(receiver) == [(UUIDS[2], 119)], 2.0)
+    driver.release()
