@@ -33,6 +33,7 @@ class Agent:
             "journalctl": "",
         }
         self.environment: Mapping[str, str] = {}
+        self.within: list[str] = []  # a program that runs the agent in its own place
         self.log = directory / "log"
         self._hub_url = hub_url
         self.process: subprocess.Popen[bytes] | None = None
@@ -50,7 +51,15 @@ class Agent:
         config.write_text(hub + "[collector]\n" + "\n".join(rows) + "\n")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gpuvigil", "collect", "--config", str(config)],
+                [
+                    *self.within,
+                    sys.executable,
+                    "-m",
+                    "gpuvigil",
+                    "collect",
+                    "--config",
+                    str(config),
+                ],
                 cwd=ROOT,
                 env={**os.environ, **self.environment},
                 stderr=log,
