@@ -9,6 +9,7 @@ from ..aside import Stuck
 from ..fieldvalues import Values
 from ..sensors.pci import PciGpu
 from ..sensors.ports import PortReading
+from .kernel import KernelSeen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class Facts:
     driver: DriverFacts | None = None
     gpus: dict[int, GpuFacts] = field(default_factory=dict)
     ports: tuple[PortReading, ...] | None = None
+    kernel: tuple[KernelSeen, ...] | None = None
     known: Known = Known()
     stuck: Stuck | None = None
     unread: dict[str, str] = field(default_factory=dict)

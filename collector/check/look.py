@@ -31,6 +31,7 @@ def look(facts: Facts, settings: CollectorSettings, seconds: float) -> Facts:
             "known": past.look,
             "pci": partial(_look_at_the_bus, settings, say),
             "ports": partial(_look_at_ports, settings, say),
+            "kernel log": partial(_look_at_the_log, settings, say),
         }
         if settings.gpus:
             parts["driver"] = partial(_look_at_gpus, past, facts.at, say)
@@ -94,6 +95,12 @@ def _look_at_ports(settings: CollectorSettings, say: Say) -> None:
     from ..sensors.ports import PortSensor  # noqa: PLC0415 - only the child needs it
 
     say("ports", PortSensor(settings.sysfs_root, settings.proc_root).read())
+
+
+def _look_at_the_log(settings: CollectorSettings, say: Say) -> None:
+    from .kernel import read  # noqa: PLC0415 - only the child needs it
+
+    say("kernel", read(settings.kernel_log))
 
 
 def _look_at_gpus(past: _Past, at: datetime, say: Say) -> None:

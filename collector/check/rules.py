@@ -6,10 +6,12 @@ from dataclasses import replace
 from gpuvigil.faults import FAULTS, Fault
 from gpuvigil.model import Evidence, Finding, GpuIdentity, Severity, Subject, Unmeasured
 from gpuvigil.node_faults import NODE_FAULTS
+from gpuvigil.sxids import Sxid
 
 from ..sensors.pci import PciGpu, same_form
 from .facts import Facts, GpuFacts
 from .gpu_rules import judge
+from .kernel_rules import standing
 
 DETECTOR = "check"
 # NVML_ERROR_LIB_RM_VERSION_MISMATCH
@@ -210,12 +212,34 @@ def ports(facts: Facts) -> Iterator[Finding]:
             yield replace(found, subject=subject)
 
 
+def kernel_log(facts: Facts) -> Iterator[Finding]:
+    """What the kernel has logged of GPUs and NVSwitches, and no reset has ended."""
+    uuids = {
+        same_form(gpu.pci_address): gpu.uuid
+        for gpu in (*facts.known.gpus, *(g.identity for g in facts.gpus.values() if g.identity))
+        if gpu.pci_address
+    }
+    answers = facts.driver is not None and not facts.driver.failure
+    for told in standing(facts.kernel or (), driver_answers=answers):
+        key = "nvswitch_error" if isinstance(told.row, Sxid) else "gpu_xid"
+        gpu = None if told.address is None else uuids.get(told.address, told.address)
+        found = _finding(facts, key, told.evidence, gpu, certain=told.certain)
+        yield replace(
+            found,
+            severity=told.row.severity,
+            title=told.row.title,
+            action=told.row.action,
+            source=told.row.source,
+        )
+
+
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     driver,
     missing_gpus,
     gpus,
     nvlinks,
     ports,
+    kernel_log,
 )
 
 

@@ -37,9 +37,11 @@ class Node:
         (self.sysfs / "bus/pci/drivers/nvidia").mkdir(parents=True)
         (self.sysfs / "bus/pci/devices").mkdir(parents=True)
         self.spool.mkdir()
+        self.kernel_log = directory / "kmsg"
+        self.kernel_log.touch()
         self.config.write_text(
             f"[collector]\ncluster = 'c'\nnode = 'n1'\nsysfs_root = '{self.sysfs}'\n"
-            f"spool_directory = '{self.spool}'\n"
+            f"spool_directory = '{self.spool}'\nkernel_log = '{self.kernel_log}'\n"
         )
         for gpu in range(gpus):
             address = f"0000:{0x20 + gpu:02x}:00.0"
@@ -53,6 +55,12 @@ class Node:
         (device / "vendor").write_text("0x10de\n")
         (device / "class").write_text("0x030200\n")
         (device / "driver").symlink_to("../../drivers/nvidia")
+
+    def log(self, text: str) -> None:
+        """The kernel says this now."""
+        microseconds = int(time.monotonic() * 1_000_000)
+        with self.kernel_log.open("a") as log:
+            log.write(f"4,{microseconds},{microseconds},-;{text}\n")
 
     @property
     def environment(self) -> dict[str, str]:

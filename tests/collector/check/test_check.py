@@ -124,6 +124,18 @@ def test_a_driver_that_was_released_is_left_alone(node: Node) -> None:
     assert told.seconds < 3.0
 
 
+def test_what_the_kernel_has_just_logged_of_a_gpu_counts(node: Node) -> None:
+    node.log("NVRM: Xid (PCI:0000:21:00): 95, pid=7, name=a, Uncontained: SM (0x1)")
+    told = node.check("--as", "slurm-prolog")
+    assert told.code == 1
+    assert told.lines[0].startswith("critical GPU 1 (00000000:21:00.0, GPU-")
+    assert "Xid 95: " in told.lines[0]
+    node.kernel_log.unlink()
+    told = node.check()
+    assert told.code == 0
+    assert "not looked at: kernel log: No such file or directory" in told.out
+
+
 def test_gpus_without_a_driver_are_told(node: Node, tmp_path: Path) -> None:
     environment = {k: v for k, v in node.environment.items() if k != "LD_LIBRARY_PATH"}
     told = run(node.command(), environment)

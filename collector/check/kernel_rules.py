@@ -1,0 +1,76 @@
+"""Xids and SXids of the last two hours that a reset has not ended."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuvigil.faults import XID_FAULTS, Scope, Xid, xid
+from gpuvigil.model import Severity
+from gpuvigil.sxids import Sxid, sxid
+
+from ..sensors.kernel_log_parser import KernelEventKind
+from .kernel import KernelSeen
+
+# azurehpc-health-checks looks back as far; what came before it was lived with, or cured unseen.
+LOOK_BACK_SECONDS = 7200.0
+# For so long nobody can have cured it: then it stops jobs.
+FRESH_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What stands of one GPU, by its PCI address, or of the node's switches."""
+
+    address: str | None
+    row: Xid | Sxid
+    evidence: dict[str, str]
+    certain: bool
+
+
+def standing(seen: Sequence[KernelSeen], *, driver_answers: bool) -> Iterator[Reported]:
+    """The worst code of each GPU, and of the switches, with all that stands as evidence.
+
+    An Xid that names a fault of its own is told by what NVML says, when NVML says anything.
+    """
+    by_place: dict[str | None, list[tuple[KernelSeen, Xid | Sxid]]] = {}
+    for one in seen:
+        address = one.event.pci_address
+        if one.event.kind is KernelEventKind.PCI_RESET:
+            by_place.pop(address, None)
+            continue
+        row = _row(one)
+        if row is None or (one.event.code in XID_FAULTS and driver_answers):
+            continue
+        switch = one.event.kind is KernelEventKind.SXID
+        by_place.setdefault(None if switch else address, []).append((one, row))
+    for address, reports in by_place.items():
+        yield _worst(address, reports)
+
+
+def _row(seen: KernelSeen) -> Xid | Sxid | None:
+    """Its row in the table; None when it does not stand, or is nobody's business."""
+    code = seen.event.code
+    if code is None:
+        return None
+    row = sxid(code) if seen.event.kind is KernelEventKind.SXID else xid(code)
+    kept = FRESH_SECONDS if row.scope is Scope.PASSING else LOOK_BACK_SECONDS
+    return None if row.severity is Severity.INFO or seen.seconds_ago > kept else row
+
+
+def _worst(address: str | None, reports: list[tuple[KernelSeen, Xid | Sxid]]) -> Reported:
+    worst_seen, worst = min(reports, key=lambda it: (it[1].severity.rank, it[0].seconds_ago))
+    word = "SXid" if isinstance(worst, Sxid) else "Xid"
+    counts = Counter(row.code for _, row in reports)
+    evidence = {}
+    for code, count in counts.most_common():
+        last = min(seen.seconds_ago for seen, row in reports if row.code == code)
+        times = f"{count} times, last " if count > 1 else ""
+        evidence[f"{word} {code}"] = f"{times}{_ago(last)}"
+    if worst_seen.event.text:
+        evidence["the driver's words"] = worst_seen.event.text[:120]
+    certain = worst_seen.seconds_ago <= FRESH_SECONDS
+    return Reported(address=address, row=worst, evidence=evidence, certain=certain)
+
+
+def _ago(seconds: float) -> str:
+    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
