@@ -1,7 +1,7 @@
-"""The only process that touches the driver: one thread per GPU, and a main thread that never does.
+"""The only process that touches the driver: threads that sweep, and a main thread that never does.
 
-A driver call on a sick GPU may never come back. Then that GPU's thread is stuck, the other GPUs
-go on, and the main thread goes on telling the supervisor who is silent, and for how long.
+A driver call on a sick GPU may never come back. Then one thread is stuck, the other GPUs go on in
+others, and the main thread goes on telling the supervisor who is silent, and for how long.
 """
 
 import argparse
@@ -10,151 +10,21 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpuvigil import lifeline
 from gpuvigil.clock import Clock, SystemClock
-from gpuvigil.model import GpuIdentity, Unmeasured
+from gpuvigil.model import Unmeasured
 
 from . import frugal
-from .nvml import Driver, DriverError, Events, Gpu
+from .nvml import Driver, DriverError, Events
 from .report import CHANGED, LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen, dump
+from .sweeping import GpuSweep, Patience, Runners
 
 _EVENT_WAIT_MILLISECONDS = 1000
 _COUNT_SECONDS = 5.0  # GPUs that appear are seen within this time
 _CLOSE_SECONDS = 1.0  # for the driver to let go, when this process is asked to end
-_SLOW_PLACES = 8  # the slow sweeps of this many GPUs are spread over the slow tick
-# A GPU that answers at once is let finish before the next is asked: threads that call the driver at
-# the same time spend more on handing Python's lock to each other than on the calls.
-_HEAD_START_SECONDS = 0.002
 _SHARE_OF_TICK = 0.8  # a sweep is waited for no longer, so that ticks stay on time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a driver call may take before it counts as not answering.
-
-    The first calls may wake a driver that is not kept loaded, which takes it many seconds.
-    """
-
-    seconds: float
-    start_seconds: float
-    slow_seconds: float = 60.0  # how often what changes rarely is asked again
-
-
-class GpuThread:
-    """Reads one GPU whenever it is asked to, in a thread of its own."""
-
-    def __init__(
-        self, driver: Driver, events: Events | None, index: int, patience: Patience, clock: Clock
-    ) -> None:
-        self.index = index
-        self._patience = patience
-        self._driver = driver
-        self._events = events
-        self._clock = clock
-        self._changed = threading.Condition()
-        self._asked = 0
-        self._answered = 0
-        self._told = 0
-        self._started: float | None = None
-        self._gpu: Gpu | None = None
-        self._identity: GpuIdentity | None = None
-        self._last = GpuTick(index=index)
-        self._slow_due: float | None = None
-        threading.Thread(target=self._run, name=f"gpu {index}", daemon=True).start()
-
-    def ask(self) -> None:
-        """Begin a sweep, unless one is still under way."""
-        with self._changed:
-            if self._asked == self._answered:
-                self._asked += 1
-                self._started = self._clock.monotonic()
-                self._changed.notify_all()
-
-    def silent_seconds(self) -> float | None:
-        """How long the sweep has been under way; None when it came back."""
-        with self._changed:
-            if self._asked == self._answered or self._started is None:
-                return None
-            return self._clock.monotonic() - self._started
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the sweep's end; false when it did not come within `seconds`."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._asked == self._answered, seconds)
-
-    def tick(self) -> GpuTick:
-        """What this sweep gave, or the last one while it is untold, or that none has come back."""
-        silent = self.silent_seconds()
-        with self._changed:
-            untold = self._told < self._answered
-            if silent is None or (untold and silent < self._patience.seconds):
-                self._told = self._answered
-                return self._last
-            if self._answered == 0 and silent < self._patience.start_seconds:
-                return GpuTick(index=self.index)
-            return GpuTick(index=self.index, identity=self._identity, silent_seconds=silent)
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._asked > self._answered)
-            start = self._clock.monotonic()
-            result = self._sweep()
-            if self._clock.monotonic() - start > self._patience.seconds:
-                # Half of these numbers are from before the call that hung.
-                result = GpuTick(index=self.index, identity=result.identity, reason=result.reason)
-                self._slow_due = None
-            with self._changed:
-                self._last = result
-                self._identity = result.identity
-                self._answered = self._asked
-                self._changed.notify_all()
-
-    def _sweep(self) -> GpuTick:
-        start = self._clock.monotonic()
-        try:
-            if self._gpu is None:
-                self._gpu, self._slow_due = self._find(), None
-            slow = self._slow_due is None or start >= self._slow_due
-            reading = self._gpu.read(slow=slow)
-        except DriverError as error:
-            # A GPU that comes back may do so under another handle.
-            self._gpu = None
-            return GpuTick(index=self.index, identity=self._identity, reason=error.reason)
-        if slow:
-            self._slow_due = self._next_slow(start)
-        return GpuTick(
-            index=self.index,
-            identity=self._gpu.identity,
-            values=reading.values,
-            slow=reading.slow,
-            links=reading.links,
-            migs=reading.migs,
-            costs=reading.costs,
-            processes=reading.processes,
-            read_seconds=self._clock.monotonic() - start,
-        )
-
-    def _next_slow(self, now: float) -> float:
-        """When this GPU's next slow sweep is due: not when all the others' are."""
-        every = self._patience.slow_seconds
-        if self._slow_due is not None:
-            return max(self._slow_due + every, now)
-        return now + every * (1 + self.index % _SLOW_PLACES) / _SLOW_PLACES
-
-    def _find(self) -> Gpu:
-        gpu = self._driver.gpu(self.index)
-        self._identity = gpu.identity
-        if self._events is not None:
-            try:
-                self._events.register(gpu)
-            except DriverError as error:
-                if error.reason is Unmeasured.LOST:
-                    raise
-        return gpu
 
 
 class Reader:
@@ -175,7 +45,8 @@ class Reader:
         self._ready = threading.Event()
         self._state = STARTING
         self._driver: Driver | None = None
-        self._threads: tuple[GpuThread, ...] = ()
+        self._gpus: tuple[GpuSweep, ...] = ()
+        self._runners = Runners(clock)
 
     def run(self) -> None:
         """Report until the driver turns out to be absent or gone; then the process may end."""
@@ -209,8 +80,8 @@ class Reader:
         except DriverError:
             events = None
         self._driver = driver
-        self._threads = tuple(
-            GpuThread(driver, events, index, self._patience, self._clock)
+        self._gpus = tuple(
+            GpuSweep(driver, events, index, self._patience, self._clock)
             for index in range(driver.count)
         )
         self._state = LOADED
@@ -252,23 +123,14 @@ class Reader:
 
     def _sweep(self) -> Tick:
         at, start = self._clock.now(), self._clock.monotonic()
-        threads = self._threads if self._ready.is_set() else ()
+        gpus = self._gpus if self._ready.is_set() else ()
         patience = min(self._patience.seconds, _SHARE_OF_TICK * self._tick_seconds)
-        stuck = {thread for thread in threads if thread.silent_seconds() is not None}
-        for thread in threads:
-            thread.ask()
-            if thread not in stuck:
-                thread.wait(_HEAD_START_SECONDS)
-        for thread in threads:
-            if thread not in stuck:
-                thread.wait(max(start + patience - self._clock.monotonic(), 0.0))
-        sweep_seconds = self._clock.monotonic() - start if threads else None
-        return self._tick(at, threads, sweep_seconds)
+        self._runners.sweep([gpu for gpu in gpus if gpu.silent_seconds() is None], patience)
+        sweep_seconds = self._clock.monotonic() - start if gpus else None
+        return self._tick(at, gpus, sweep_seconds)
 
-    def _tick(
-        self, at: datetime, threads: Sequence[GpuThread], sweep_seconds: float | None
-    ) -> Tick:
-        gpus = tuple(thread.tick() for thread in threads)
+    def _tick(self, at: datetime, sweeps: Sequence[GpuSweep], sweep_seconds: float | None) -> Tick:
+        gpus = tuple(sweep.tick() for sweep in sweeps)
         gone = any(gpu.reason is Unmeasured.DRIVER_NOT_LOADED for gpu in gpus)
         return Tick(
             at=at,

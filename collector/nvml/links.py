@@ -84,6 +84,8 @@ class Links:
 
     def plan(self, count: int) -> list[Entry]:
         """The entries that every tick reads of this many links, as far as the driver knows them."""
+        if min(count, _MOST_LINKS) != self.count:
+            self._each = None
         self.count = min(count, _MOST_LINKS)
         self._sums = {}
         if not self.count:
@@ -104,7 +106,6 @@ class Links:
                     entries += found
                     break
         self.last = {e: v for e, v in self.last.items() if e in set(entries)}
-        self._each = None
         return entries + [(LINK_STATE, link) for link in links]
 
     def sum_up(self, found: FieldValues, values: Values) -> None:
@@ -163,7 +164,7 @@ class Links:
                 values["nvlink_worst_link"] = link
 
     def _forget_unknown(self, found: FieldValues) -> None:
-        """The next time, ask only for what this driver knows; `plan` begins anew."""
+        """From now on ask only for what this driver knows of links: that stays until it is reloaded."""
         if self._each is not None and found.unsupported:
             known = [entry for entry in self._each.entries if entry not in found.unsupported]
             self._each = Fields(known)
