@@ -20,7 +20,7 @@ from .rules import worst
 
 NPD_LENGTH = 80
 # Slurm is kept waiting for at most 5 s, and waits for more than this process.
-SLURM_SECONDS = 4.0
+SLURM_SECONDS = 3.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ _OUTPUT, _ERRORS = 1, 2  # written without buffers: nothing is left to fail at t
 _SECONDS = 5.0
 # Of the time that is given: for the last words, and for scontrol when the node may be drained.
 _LAST_WORDS_SECONDS = 0.4
-_DRAIN_SECONDS = 1.6
+_DRAIN_SECONDS = 1.2
 _CONTAINER_SIGNS = ("/.dockerenv", "/run/.containerenv")
 
 

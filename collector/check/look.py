@@ -28,9 +28,9 @@ def look(facts: Facts, settings: CollectorSettings, seconds: float) -> Facts:
     def works(say: Say) -> dict[str, Callable[[], None]]:
         past = _Past(settings, say)
         parts: dict[str, Callable[[], None]] = {
-            "known": past.look,
-            "pci": partial(_look_at_the_bus, settings, say),
-            "ports": partial(_look_at_ports, settings, say),
+            "the collector's memory": past.look,
+            "PCI bus": partial(_look_at_the_bus, settings, say),
+            "network ports": partial(_look_at_ports, settings, say),
             "kernel log": partial(_look_at_the_log, settings, say),
         }
         if settings.gpus:
