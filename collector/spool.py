@@ -76,7 +76,9 @@ class Spool:
         self._limit = timedelta(seconds=limit_seconds)
         self._memory_bytes = memory_bytes
         self._memory = timedelta(seconds=memory_seconds)
-        self._changed = threading.Condition()
+        self._mutex = threading.RLock()
+        # By the lanes that they wait for: a body wakes one of each kind, not everybody.
+        self._waiting: dict[frozenset[Lane], threading.Condition] = {}
         # What is in memory, taken or set aside; all else is a number on a shelf and a file.
         self._items: dict[Lane, OrderedDict[int, _Item]] = {lane: OrderedDict() for lane in Lane}
         self._shelves = {Lane.RECORDS: Shelf(), Lane.BACKLOG: Shelf()}
@@ -110,7 +112,7 @@ class Spool:
 
     def oldest_seconds(self, now: datetime) -> float:
         """Age of the oldest body that waits; 0 when none does."""
-        with self._changed:
+        with self._mutex:
             queues = (*self._items.values(), *self._aside.values())
             oldest = [item.at for queue in queues for item in queue.values()]
             places = (shelf.first for shelf in self._shelves.values())
@@ -120,7 +122,7 @@ class Spool:
     def put(self, body: Body) -> None:
         """Keep a body until `done`; a body of records is on disk when this returns."""
         lane = Lane.RECORDS if body.path == RECORDS_PATH else Lane.LIVE
-        with self._changed:
+        with self._mutex:
             self._number += 1
             item = _Item(number=self._number, lane=lane, at=body.at, body=body)
             self._items[lane][item.number] = item
@@ -145,15 +147,19 @@ class Spool:
 
     def wait(self, lanes: Collection[Lane], seconds: float) -> bool:
         """Wait until one of `lanes` has a body; false when `seconds` passed, or at `interrupt`."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._interrupted or self._has(lanes), seconds)
+        kind = frozenset(lanes)
+        with self._mutex:
+            if kind not in self._waiting:
+                self._waiting[kind] = threading.Condition(self._mutex)
+            self._waiting[kind].wait_for(lambda: self._interrupted or self._has(lanes), seconds)
             return not self._interrupted and self._has(lanes)
 
     def interrupt(self) -> None:
         """Let nobody wait any more: the end is near."""
-        with self._changed:
+        with self._mutex:
             self._interrupted = True
-            self._changed.notify_all()
+            for waiting in self._waiting.values():
+                waiting.notify_all()
 
     def done(self, body: Body) -> None:
         """The hub has committed the body: forget it."""
@@ -178,7 +184,7 @@ class Spool:
 
     def close(self) -> None:
         """Write to disk whatever is still in memory, and let another process use the directory."""
-        with self._changed:
+        with self._mutex:
             loose = [item for queue in self._loose.values() for item in queue.values()]
         for item in loose:
             self._identify(item, Lane.BACKLOG)
@@ -193,7 +199,7 @@ class Spool:
 
     def _take(self, lane: Lane) -> _Item | None:
         """The lane's oldest body that nobody has; one that was set aside when there is no other."""
-        with self._changed:
+        with self._mutex:
             queue = self._items[lane]
             item = next((item for item in queue.values() if not item.taken), None)
             place = self._shelves[lane].first if lane in self._shelves else None
@@ -238,7 +244,7 @@ class Spool:
         if item.lane is not Lane.RECORDS and "Gpuvigil-Sequence" not in headers:
             names = ("Gpuvigil-Cluster", "Gpuvigil-Node", "Gpuvigil-Boot")
             key = (*(headers.get(name) for name in names), lane.value)
-            with self._changed:
+            with self._mutex:
                 self._sequences[key] = sequence = self._sequences.get(key, 0) + 1
             headers = {
                 **headers,
@@ -253,7 +259,7 @@ class Spool:
 
         Records are there only while the disk takes nothing: they are tried first.
         """
-        with self._changed:
+        with self._mutex:
             for queue in (self._loose[True], self._loose[False]):
                 item = next(iter(queue.values()), None)
                 if item is None:
@@ -268,7 +274,7 @@ class Spool:
 
         False when the disk does not take it: then it stays in memory while there is room.
         """
-        with self._changed:
+        with self._mutex:
             in_flight, item.taken = item.taken, True
         if in_flight:
             return self._store(item)
@@ -279,7 +285,7 @@ class Spool:
 
     def _move(self, item: _Item, lane: Lane, *, last: bool = False) -> None:
         """Put an item that was taken back into a queue, for others to take."""
-        with self._changed:
+        with self._mutex:
             if self._items[item.lane].pop(item.number, None) is None:
                 return
             item.lane, item.taken = lane, False
@@ -292,7 +298,9 @@ class Spool:
                 self._shelves[lane].add(
                     Place(item.number, (item.at - EPOCH) // _MICROSECOND, item.stored_bytes)
                 )
-            self._changed.notify_all()
+            for lanes, waiting in self._waiting.items():
+                if lane in lanes:
+                    waiting.notify()
 
     def _store(self, item: _Item) -> bool:
         """Write the item's body to disk, once; false when the disk does not take it."""
@@ -313,7 +321,7 @@ class Spool:
         if self._disk_fails:
             log.info("spool can be written again", directory=str(self._directory))
         self._disk_fails = False
-        with self._changed:
+        with self._mutex:
             self._tie(item)
             item.stored_bytes = bytes_on_disk(len(content))
             self._bytes += item.stored_bytes
@@ -342,7 +350,7 @@ class Spool:
 
     def _surplus(self, now: datetime) -> _Item | None:
         """The body to drop next, now taken: telemetry first, records when nothing else is left."""
-        with self._changed:
+        with self._mutex:
             old = (now - self._limit - EPOCH) // _MICROSECOND
             for lane, shelf in self._shelves.items():
                 if shelf.first is not None and shelf.first.microseconds < old:
@@ -370,12 +378,12 @@ class Spool:
             self._remove(item, counted=counted)
 
     def _find(self, number: int) -> _Item | None:
-        with self._changed:
+        with self._mutex:
             found = (queue.get(number) for queue in self._items.values())
             return next((item for item in found if item is not None), None)
 
     def _remove(self, item: _Item, *, counted: bool) -> None:
-        with self._changed:
+        with self._mutex:
             if self._items[item.lane].pop(item.number, None) is None:
                 return
             self._tie(item)
@@ -383,7 +391,7 @@ class Spool:
         self._forget_file(item)
 
     def _forget_file(self, item: _Item) -> None:
-        with self._changed:
+        with self._mutex:
             stored, item.stored_bytes = item.stored_bytes, 0
             if stored == 0:
                 return
