@@ -12,7 +12,7 @@ from .links import LinkBook
 from .monotone import Monotone
 from .reading import CallCost
 from .report import GpuTick
-from .rows import Number, Row
+from .rows import Number, Row, Steady
 
 _COUNTERS = frozenset(metric.name for metric in GPU.metrics if metric.kind is Kind.COUNTER)
 _WRAPS_AT = {"pcie_replays": 2**32}  # nvml.h: an unsigned int
@@ -34,7 +34,7 @@ class GpuRowMaker:
         """`counters` is kept up to date, for others to save."""
         self._node = node
         self._counters = counters
-        self._slow: dict[str, Values] = {}
+        self._slow: dict[str, Steady] = {}
         self._links = LinkBook(counters)
         self._costs: dict[str, CallCost] = {}
         self._calls: tuple[Row, ...] = ()
@@ -47,7 +47,7 @@ class GpuRowMaker:
         was_reset = self._bridge(uuid, gpu.values or {})
         if gpu.slow is not None:
             self._bridge(uuid, gpu.slow)
-            self._slow[uuid] = gpu.slow
+            self._slow[uuid] = Steady(GPU, gpu.slow)
         for call, cost in (gpu.costs or {}).items():
             self._costs.setdefault(call, CallCost()).add(cost)
             self._calls = ()
@@ -62,8 +62,8 @@ class GpuRowMaker:
     ) -> GpuRows:
         """The rows of a tick, after `bridge`; `beside` is what is known without the driver."""
         uuid = identity.uuid
-        slow = self._slow.get(uuid, {}) if gpu.values is not None else {}
-        fields: dict[str, Number | None] = {**slow, **(gpu.values or {}), **beside}
+        slow = self._slow.get(uuid) if gpu.values is not None else None
+        fields: dict[str, Number | None] = {**(gpu.values or {}), **beside}
         if gpu.values is not None:
             fields["up"] = 1
             fields["read_seconds"] = gpu.read_seconds and round(gpu.read_seconds, 6)
@@ -71,9 +71,12 @@ class GpuRowMaker:
             fields["up"] = 0 if gpu.reason is Unmeasured.LOST else None
             fields["unmeasured_reason"] = gpu.reason
             fields["index"] = identity.index
+        if slow is not None:
+            slow = self._without(uuid, slow, fields)
+            fields = {**slow.values, **fields}
         tags = self._tags(uuid=uuid, model=identity.model)
         return GpuRows(
-            gpu=Row(measurement=GPU, tags=tags, fields=fields, at=at),
+            gpu=Row(measurement=GPU, tags=tags, fields=fields, at=at, steady=slow),
             links=() if gpu.links is None else self._links.take(tags, gpu.links, at),
             migs=tuple(
                 Row(
@@ -85,6 +88,14 @@ class GpuRowMaker:
                 for mig in gpu.migs
             ),
         )
+
+    def _without(self, uuid: str, slow: Steady, fields: Mapping[str, object]) -> Steady:
+        """The slow numbers that no tick gives: what it says now is the better word."""
+        if slow.values.keys().isdisjoint(fields):
+            return slow
+        rest = {name: value for name, value in slow.values.items() if name not in fields}
+        self._slow[uuid] = Steady(GPU, rest)
+        return self._slow[uuid]
 
     def links_shown(self, uuid: str) -> tuple[Row, ...]:
         """Every link of a GPU as last read."""

@@ -44,19 +44,32 @@ class LineTemplate:
                 parts.append(f"{escaped}={_name(f'tag {key!r}', value).translate(_IN_NAME)}")
         self._prefix = ",".join(parts) + " "
 
-    def line(self, fields: Mapping[str, Value | None], at_ns: int | None) -> str | None:
-        """One line without its newline, or None when no field was measured."""
-        parts = []
-        for key, value in fields.items():
-            # Numbers are what the collector writes most; x - x is 0 only for a finite x.
-            if type(value) is int and INT64_MIN <= value <= INT64_MAX:
-                parts.append(f"{_field_key(key)}{value}i")
-            elif type(value) is float:
-                if value - value == 0.0:
-                    parts.append(f"{_field_key(key)}{value!r}")
-            elif value is not None and (text := _value_text(key, value)) is not None:
-                parts.append(_field_key(key) + text)
-        return f"{self._prefix}{','.join(parts)}{_time(at_ns)}" if parts else None
+    def line(
+        self, fields: Mapping[str, Value | None], at_ns: int | None, more: str = ""
+    ) -> str | None:
+        """One line without its newline, or None when no field was measured.
+
+        `more` are further fields as `fields_text` writes them.
+        """
+        text = fields_text(fields)
+        if more:
+            text = f"{text},{more}" if text else more
+        return f"{self._prefix}{text}{_time(at_ns)}" if text else None
+
+
+def fields_text(fields: Mapping[str, Value | None]) -> str:
+    """The fields of a line; empty when none was measured."""
+    parts = []
+    for key, value in fields.items():
+        # Numbers are what the collector writes most; x - x is 0 only for a finite x.
+        if type(value) is int and INT64_MIN <= value <= INT64_MAX:
+            parts.append(f"{_field_key(key)}{value}i")
+        elif type(value) is float:
+            if value - value == 0.0:
+                parts.append(f"{_field_key(key)}{value!r}")
+        elif value is not None and (text := _value_text(key, value)) is not None:
+            parts.append(_field_key(key) + text)
+    return ",".join(parts)
 
 
 def _time(at_ns: int | None) -> str:

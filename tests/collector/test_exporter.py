@@ -6,11 +6,14 @@ import urllib.request
 from datetime import datetime, timezone
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from collector.exporter import Exporter
-from collector.rows import Row
+from collector.rows import Row, Steady
 from gpuvigil.errors import ConfigError
+from gpuvigil.lineprotocol import parse
 from gpuvigil.metrics import GPU, MEASUREMENTS, NODE
 from gpuvigil.model import Unmeasured
 
@@ -115,3 +118,24 @@ def test_a_row_is_written_in_the_types_of_its_columns() -> None:
     line = row.line()
     assert line == "node,cluster=c,node=n gpus_expected=8i,load_average=1.0 1769817600000000000"
     assert Row(measurement=NODE, tags={}, fields={"up": 1}, at=NOW).line() is None
+
+
+numbers = st.integers(-(2**40), 2**40) | st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(
+    st.dictionaries(st.sampled_from([m.name for m in NODE.metrics if not m.integer]), numbers),
+    st.sets(st.sampled_from([m.name for m in NODE.metrics])),
+)
+def test_what_is_written_once_reads_as_what_is_written_each_time(
+    fields: dict[str, float], steady: set[str]
+) -> None:
+    tags = {"cluster": "c", "node": "n"}
+    kept = Steady(NODE, {name: value for name, value in fields.items() if name in steady})
+    plain = Row(measurement=NODE, tags=tags, fields=fields, at=NOW).line()
+    quick = Row(measurement=NODE, tags=tags, fields=fields, at=NOW, steady=kept).line()
+    assert (plain is None) == (quick is None)
+    if plain is not None and quick is not None:
+        (expected,), (found,) = parse(plain.encode()).lines, parse(quick.encode()).lines
+        assert dict(found.fields) == dict(expected.fields)
+        assert (found.tags, found.at_ns) == (expected.tags, expected.at_ns)
