@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from gpuvigil import __version__
-from gpuvigil.clock import Clock
+from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 from gpuvigil.metrics import NODE
@@ -100,6 +100,7 @@ class Agent:
 
     def status(self) -> dict[str, Any]:
         """What this agent does now, as plain values."""
+        silent = self._gpus.silent_since
         return {
             "cluster": self._node.cluster,
             "node": self._node.node,
@@ -108,6 +109,7 @@ class Agent:
             "gpus": len(self._known.gpus),
             "missing": sorted(self._known.missing),
             "released_until": released_until(self._known),
+            "driver_silent_since": None if silent is None else to_text(silent),
         }
 
     def post(self, work: Callable[[], None]) -> None:

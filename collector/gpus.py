@@ -253,6 +253,11 @@ class GpuBook:
             return False
         return True if tick is not None and tick.state == LOADED else None
 
+    @property
+    def silent_since(self) -> datetime | None:
+        """Since when no call to the driver has come back; None while they do."""
+        return self._silent_since
+
     def _driver_silent_seconds(self, tick: Tick | None, now: datetime) -> float | None:
         if self._silent_since is not None:
             return max((now - self._silent_since).total_seconds(), 0.0)

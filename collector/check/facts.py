@@ -68,4 +68,5 @@ class Facts:
     kernel: tuple[KernelSeen, ...] | None = None
     known: Known = Known()
     stuck: Stuck | None = None
+    agent_silent_seconds: float | None = None  # as the collector on this node says
     unread: dict[str, str] = field(default_factory=dict)

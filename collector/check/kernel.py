@@ -1,14 +1,20 @@
 """What the kernel log of this boot says about GPUs and NVSwitches."""
 
 import os
+import threading
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
+from gpuvigil.config import CollectorSettings
+
+from ..sensors.kernel_log_journal import ENDED, follow
 from ..sensors.kernel_log_parser import KernelEvent, KernelEventKind, parse
-from ..sensors.kernel_log_records import KmsgReader
+from ..sensors.kernel_log_records import KmsgReader, journal_record
 
 _RECORD_BYTES = 8192  # CONSOLE_EXT_LOG_MAX: no record is longer
+_JOURNAL = ("--dmesg", "--boot", "--since=-2h", "--no-pager", "--output=json")
 _KINDS = frozenset({KernelEventKind.XID, KernelEventKind.SXID, KernelEventKind.PCI_RESET})
 
 
@@ -18,6 +24,38 @@ class KernelSeen:
 
     event: KernelEvent
     seconds_ago: float
+
+
+def read_log(settings: CollectorSettings, now: datetime) -> tuple[KernelSeen, ...]:
+    """What the kernel has said lately: its log, or the journal where that is closed.
+
+    OSError with both reasons when neither can be read.
+    """
+    try:
+        return read(settings.kernel_log)
+    except OSError as error:
+        found, why = read_journal(settings.journalctl, now)
+        if why:
+            text = f"{settings.kernel_log}: {error.strerror}; journal: {why}"
+            raise OSError(error.errno, text) from None
+        return found
+
+
+def read_journal(program: str, now: datetime) -> tuple[tuple[KernelSeen, ...], str]:
+    """What the journal of this boot holds of the last hours, and why it cannot be read."""
+    if not program:
+        return (), "not asked for"
+    found: list[KernelSeen] = []
+
+    def take(line: bytes) -> None:
+        record = journal_record(line)
+        event = parse(record.text) if record is not None and record.of_kernel else None
+        if record is not None and event is not None and event.kind in _KINDS:
+            ago = max((now - record.at).total_seconds(), 0.0)
+            found.append(KernelSeen(event=event, seconds_ago=ago))
+
+    why = follow(program, _JOURNAL, take, threading.Event())
+    return tuple(found), "" if why == ENDED else why
 
 
 def read(path: Path) -> tuple[KernelSeen, ...]:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from gpuvigil.config import CollectorSettings
+from gpuvigil.errors import GpuvigilError
 
 from ..aside import End, Say, all_at_once, aside, hold_the_driver
 from .facts import DriverFacts, Facts, GpuFacts, Known
@@ -31,7 +32,8 @@ def look(facts: Facts, settings: CollectorSettings, seconds: float) -> Facts:
             "the collector's memory": past.look,
             "PCI bus": partial(_look_at_the_bus, settings, say),
             "network ports": partial(_look_at_ports, settings, say),
-            "kernel log": partial(_look_at_the_log, settings, say),
+            "kernel log": partial(_look_at_the_log, settings, facts.at, say),
+            "collector": partial(_ask_the_agent, settings, facts.at, say),
         }
         if settings.gpus:
             parts["driver"] = partial(_look_at_gpus, past, facts.at, say)
@@ -97,10 +99,22 @@ def _look_at_ports(settings: CollectorSettings, say: Say) -> None:
     say("ports", PortSensor(settings.sysfs_root, settings.proc_root).read())
 
 
-def _look_at_the_log(settings: CollectorSettings, say: Say) -> None:
-    from .kernel import read  # noqa: PLC0415 - only the child needs it
+def _look_at_the_log(settings: CollectorSettings, at: datetime, say: Say) -> None:
+    from .kernel import read_log  # noqa: PLC0415 - only the child needs it
 
-    say("kernel", read(settings.kernel_log))
+    say("kernel", read_log(settings, at))
+
+
+def _ask_the_agent(settings: CollectorSettings, at: datetime, say: Say) -> None:
+    """Since when the collector on this node has no answer from the driver, if one runs."""
+    from gpuvigil.clock import from_text  # noqa: PLC0415 - only the child needs these
+
+    from ..localsocket import ask  # noqa: PLC0415
+
+    with suppress(GpuvigilError):
+        since = ask(settings.spool_directory, {"do": "status"}).get("driver_silent_since")
+        if since is not None:
+            say("agent_silent_seconds", (at - from_text(since)).total_seconds())
 
 
 def _look_at_gpus(past: _Past, at: datetime, say: Say) -> None:

@@ -87,7 +87,11 @@ def _silent_driver(facts: Facts) -> Finding:
     stuck = facts.stuck
     if stuck is not None:
         evidence["a call has not returned for"] = f"{stuck.seconds:.0f} s (process {stuck.pid})"
-    certain = stuck is not None and stuck.seconds >= HANGS_AFTER_SECONDS
+    agent = facts.agent_silent_seconds
+    if agent is not None:
+        evidence["the collector has had no answer for"] = f"{agent:.0f} s"
+    longest = max(agent or 0.0, 0.0 if stuck is None else stuck.seconds)
+    certain = longest >= HANGS_AFTER_SECONDS
     return _finding(facts, "driver_silent", evidence, certain=certain)
 
 

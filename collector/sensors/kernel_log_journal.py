@@ -10,6 +10,7 @@ from gpuvigil import lifeline
 
 _LOOK_SECONDS = 1.0  # how soon a stop is seen
 _MOST_WORDS = 2000
+ENDED = "journalctl ended"
 # How journalctl says that it may not read what the system wrote.
 _NOT_ALLOWED = (b"insufficient permissions", b"not seeing messages from other users")
 
@@ -60,7 +61,7 @@ class _Journal:
             if any(words in self._words for words in _NOT_ALLOWED):
                 return "no permission"
         said = self._words.decode(errors="replace").strip().splitlines()
-        return said[-1] if said else "journalctl ended"
+        return said[-1] if said else ENDED
 
     def _hear(self, descriptor: int) -> bool:
         """Whether there may be more."""

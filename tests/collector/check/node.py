@@ -42,6 +42,7 @@ class Node:
         self.config.write_text(
             f"[collector]\ncluster = 'c'\nnode = 'n1'\nsysfs_root = '{self.sysfs}'\n"
             f"spool_directory = '{self.spool}'\nkernel_log = '{self.kernel_log}'\n"
+            "journalctl = ''\n"
         )
         for gpu in range(gpus):
             address = f"0000:{0x20 + gpu:02x}:00.0"
@@ -69,9 +70,9 @@ class Node:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "gpuvigil", "check", "--config", str(self.config), *arguments]
 
-    def check(self, *arguments: str) -> Told:
+    def check(self, *arguments: str, **variables: str) -> Told:
         """Run it and wait until nobody holds its output any more, as a scheduler does."""
-        return run(self.command(*arguments), self.environment)
+        return run(self.command(*arguments), {**self.environment, **variables})
 
     def processes(self) -> list[int]:
         """Those that still use this driver, or died in it and were not waited for."""

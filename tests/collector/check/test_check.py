@@ -7,6 +7,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
@@ -16,6 +17,8 @@ import pytest
 
 from collector import remembered
 from collector.check.callers import CALLERS
+from collector.localsocket import Door, Reply, Request
+from gpuvigil.clock import to_text
 from gpuvigil.model import GpuIdentity, PortIdentity
 from tests.collector.check.node import Node, run
 from tests.nvml_fake import FakeDriver
@@ -130,10 +133,46 @@ def test_what_the_kernel_has_just_logged_of_a_gpu_counts(node: Node) -> None:
     assert told.code == 1
     assert told.lines[0].startswith("critical GPU 1 (00000000:21:00.0, GPU-")
     assert "Xid 95: " in told.lines[0]
+
+
+def test_where_the_kernel_log_is_closed_the_journal_is_read(node: Node, tmp_path: Path) -> None:
     node.kernel_log.unlink()
     told = node.check()
     assert told.code == 0
-    assert "not looked at: kernel log: No such file or directory" in told.out
+    assert f"not looked at: kernel log: {node.kernel_log}: No such file" in told.out
+    record = {
+        "__CURSOR": "s=1",
+        "_BOOT_ID": "0",
+        "__REALTIME_TIMESTAMP": str(int(time.time() * 1_000_000)),
+        "SYSLOG_FACILITY": "0",
+        "MESSAGE": "NVRM: Xid (PCI:0000:21:00): 95, pid=7, name=a, Uncontained: SM (0x1)",
+    }
+    program = tmp_path / "journalctl"
+    program.write_text(f"#!/bin/sh\necho '{json.dumps(record)}'\n")
+    program.chmod(0o755)
+    told = node.check(GPUVIGIL_COLLECTOR_JOURNALCTL=str(program))
+    assert told.code == 4
+    assert "Xid 95: " in told.lines[0]
+    assert "not looked at" not in told.out
+
+
+def test_a_collector_that_runs_here_is_asked_since_when_the_driver_hangs(
+    node: Node, tmp_path: Path
+) -> None:
+    since = to_text(datetime.now(timezone.utc) - timedelta(seconds=50))
+
+    def obey(request: Request, reply: Reply) -> None:
+        reply({"ok": request == {"do": "status"}, "driver_silent_since": since})
+
+    door = Door(node.spool, obey)
+    try:
+        node.driver.hang_all()
+        told = node.check("--timeout", "1.5", "-o", "json")
+    finally:
+        door.close()
+    (finding,) = json.loads(told.out)["findings"]
+    assert (finding["fault"], finding["certain"]) == ("driver_silent", True)
+    assert finding["evidence"][1]["name"] == "the collector has had no answer for"
 
 
 def test_gpus_without_a_driver_are_told(node: Node, tmp_path: Path) -> None:

@@ -78,6 +78,13 @@ def test_a_driver_that_an_earlier_check_is_stuck_in_hangs(seconds: float, certai
     assert "process 4711" in evidence(finding)["a call has not returned for"]
 
 
+def test_a_driver_that_the_collector_cannot_reach_either_hangs() -> None:
+    finding = only(a_node(driver=None, gpus={}, agent_silent_seconds=75.0))
+    assert finding.certain
+    assert evidence(finding)["the collector has had no answer for"] == "75 s"
+    assert not only(a_node(driver=None, gpus={}, agent_silent_seconds=5.0)).certain
+
+
 def test_a_driver_that_could_not_be_looked_at_is_not_called_silent() -> None:
     assert faults(a_node(driver=None, gpus={}, unread={"driver": "no library"})) == []
 
