@@ -46,6 +46,13 @@ NODE_FAULTS: dict[str, Fault] = dict(
             "nvmlInit failed although the PCI bus has NVIDIA GPUs",
         ),
         _fault(
+            "too_few_gpus",
+            Severity.CRITICAL,
+            "Node has fewer GPUs than it must have",
+            "Drain the node and reboot it; if a GPU is still missing, check power and seating.",
+            "the number that whoever asks gives, `gpuvigil check --gpus N`",
+        ),
+        _fault(
             "gpu_unreadable",
             Severity.CRITICAL,
             "GPU cannot be read",

@@ -37,6 +37,7 @@ class _Given:
     seconds: float
     drain: bool
     node: str | None
+    gpus: int | None
     caller: Caller
 
 
@@ -64,7 +65,7 @@ def _check(given: _Given, begun: float) -> Outcome:
     config = load(config_file(given.config))
     reserve = _LAST_WORDS_SECONDS + (_DRAIN_SECONDS if given.drain else 0.0)
     left = begun + given.seconds - reserve - time.monotonic()
-    facts = look(_unseen(config), config.collector, max(left, 0.1))
+    facts = look(_unseen(config, given.gpus), config.collector, max(left, 0.1))
     found = findings(facts)
     outcome = given.caller.tell(facts, found)
     if "driver" in facts.unread and not found:
@@ -77,7 +78,7 @@ def _check(given: _Given, begun: float) -> Outcome:
     return Outcome(lines=(*outcome.lines, done), code=outcome.code)
 
 
-def _unseen(config: Config) -> Facts:
+def _unseen(config: Config, gpus: int | None) -> Facts:
     """This node before it is looked at."""
     inside = any(os.path.exists(sign) for sign in _CONTAINER_SIGNS)
     # Who mounts the host's sysfs elsewhere means the whole machine.
@@ -87,6 +88,7 @@ def _unseen(config: Config) -> Facts:
         cluster=config.collector.cluster,
         at=datetime.now(timezone.utc),
         wants_gpus=config.collector.gpus,
+        gpus_wanted=gpus,
         container=own and (inside or "KUBERNETES_SERVICE_HOST" in os.environ),
     )
 
@@ -122,6 +124,7 @@ def _parse(arguments: Sequence[str], caller: Caller) -> _Given:
         "--drain", action="store_true", help="with --as slurm-health: drain on what is critical"
     )
     parser.add_argument("--node", metavar="NAME", help="its name in Slurm, if not the host's")
+    parser.add_argument("--gpus", type=int, metavar="N", help="this node must have so many GPUs")
     chosen = parser.parse_args(arguments)
     if chosen.drain and chosen.who != "slurm-health":
         parser.error("--drain goes with --as slurm-health only")
@@ -134,6 +137,7 @@ def _parse(arguments: Sequence[str], caller: Caller) -> _Given:
         seconds=min(chosen.timeout, caller.longest_seconds or chosen.timeout),
         drain=chosen.drain,
         node=chosen.node,
+        gpus=chosen.gpus,
         caller=caller,
     )
 

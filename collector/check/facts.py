@@ -60,6 +60,7 @@ class Facts:
     at: datetime
     waited_seconds: float = 0.0
     wants_gpus: bool = True  # the setting collector.gpus
+    gpus_wanted: int | None = None  # as whoever asks says; None: what is on the bus or remembered
     container: bool = False  # sysfs then shows GPUs that the container was not given
     pci: tuple[PciGpu, ...] | None = None
     driver: DriverFacts | None = None

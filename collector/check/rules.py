@@ -51,7 +51,7 @@ def _finding(
 
 def driver(facts: Facts) -> Iterator[Finding]:
     """A driver that does not answer, is not there although GPUs are, or cannot be used."""
-    expected = expected_gpus(facts)
+    expected = max(len(expected_gpus(facts)), facts.gpus_wanted or 0)
     if not facts.wants_gpus:
         return
     if is_released(facts):
@@ -68,7 +68,7 @@ def driver(facts: Facts) -> Iterator[Finding]:
     elif facts.driver.failure and expected:
         absent = facts.driver.reason is Unmeasured.DRIVER_NOT_LOADED
         key = "driver_not_loaded" if absent else "driver_unusable"
-        evidence = {"GPUs that should be here": str(len(expected)), "NVML": facts.driver.failure}
+        evidence = {"GPUs that should be here": str(expected), "NVML": facts.driver.failure}
         others = sorted({gpu.driver for gpu in facts.pci or () if gpu.driver == "nouveau"})
         if others:
             evidence["the GPUs are held by"] = ", ".join(others)
@@ -127,6 +127,16 @@ def missing_gpus(facts: Facts) -> Iterator[Finding]:
         if facts.pci is not None:
             evidence["on the PCI bus"] = "yes" if address in on_bus else "no"
         yield _finding(facts, "gpu_lost", evidence, uuid or address)
+
+
+def too_few_gpus(facts: Facts) -> Iterator[Finding]:
+    """Fewer than there must be, and nobody knows which."""
+    wanted = facts.gpus_wanted
+    if wanted is None or facts.driver is None or facts.driver.failure or not facts.wants_gpus:
+        return
+    named = 0 if any(gpu.identity is None for gpu in _listed(facts)) else len(unclaimed(facts))
+    if facts.driver.gpus + named < wanted:
+        yield _finding(facts, "too_few_gpus", {"GPUs": f"{facts.driver.gpus} of {wanted}"})
 
 
 def unclaimed(facts: Facts) -> dict[str, str | None]:
@@ -240,6 +250,7 @@ def kernel_log(facts: Facts) -> Iterator[Finding]:
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     driver,
     missing_gpus,
+    too_few_gpus,
     gpus,
     nvlinks,
     ports,

@@ -19,7 +19,10 @@ from .facts import Facts
 
 _OURS = "gpuvigil"
 _LONGEST_REASON = 200
-_TAKEN = {"DRAIN", "DRAINED", "DRAINING", "DOWN", "FAIL", "FAILING", "MAINT", "FUTURE"}
+_TAKEN = {
+    *("DRAIN", "DRAINED", "DRAINING", "DOWN", "FAIL", "FAILING", "MAINT", "FUTURE"),
+    *("REBOOT_REQUESTED", "REBOOT_ISSUED", "POWERING_DOWN", "POWERED_DOWN", "POWER_DOWN"),
+}
 _STATE = re.compile(r"\bState=(\S+)")
 _REASON = re.compile(r"\bReason=(.*?)(?: \[[^\]]*\]|$)")
 

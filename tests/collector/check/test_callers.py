@@ -122,6 +122,7 @@ IDLE = "NodeName=n1 Arch=x86_64 State=IDLE ThreadsPerCore=1 Partitions=gpu"
         (IDLE.replace("IDLE", "IDLE*"), ""),
         (IDLE.replace("IDLE", "IDLE+DRAIN"), "is DRAIN already"),
         (IDLE.replace("IDLE", "DOWN*+DRAIN"), "is DOWN and DRAIN already"),
+        (IDLE.replace("IDLE", "MIXED+REBOOT_REQUESTED"), "is REBOOT_REQUESTED already"),
         (f"{IDLE} Reason=bad disk [root@2026-01-01T00:00:00]", "has somebody's reason: bad disk"),
         (f"{IDLE} Reason=gpuvigil x: y [root@2026-01-01T00:00:00]", "already says: gpuvigil x: y"),
     ],

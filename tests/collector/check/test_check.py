@@ -294,6 +294,8 @@ def test_the_others_hear_that_they_asked_wrongly(node: Node) -> None:
     assert node.check("--as", "npd", "--config", "/no/such/file").code == 2
     assert node.check("--as", "slurm").code == 2
     assert node.check("--drain").code == 2
+    assert node.check("--gpus", "many").code == 2
+    assert node.check("--gpus", "9", "--as", "nagios").code == 2  # CRITICAL, here
 
 
 @pytest.mark.parametrize("who", SLURM)

@@ -130,6 +130,17 @@ def test_a_gpu_that_was_here_is_lost_by_its_uuid_also_when_it_left_the_bus() -> 
     assert evidence(finding)["on the PCI bus"] == "no"
 
 
+def test_a_node_that_must_have_more_gpus_than_anybody_knows_of_is_told() -> None:
+    finding = only(a_node(2, gpus_wanted=4))
+    assert (finding.fault, finding.subject.gpu) == ("too_few_gpus", None)
+    assert evidence(finding) == {"GPUs": "2 of 4"}
+    assert findings(a_node(4, gpus_wanted=4)) == []
+    # One that is known by its address is told by that.
+    assert faults(a_node(4, **listed(0, 1, 3), gpus_wanted=4)) == ["gpu_lost"]
+    none = DriverFacts(code=9, failure="none", reason=Unmeasured.DRIVER_NOT_LOADED)
+    assert faults(a_node(0, driver=none, gpus_wanted=4)) == ["driver_not_loaded"]
+
+
 def test_a_gpu_given_to_a_virtual_machine_is_not_lost() -> None:
     pci = (*map(on_bus, (0, 1, 3)), on_bus(2, "vfio-pci"))
     known = Known(gpus=tuple(map(identity, range(4))))
