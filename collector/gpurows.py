@@ -44,6 +44,7 @@ class GpuRowMaker:
         if gpu.values is None and gpu.reason is not None:
             # It may be another when it answers again: reset, or of another firmware.
             self._slow.pop(uuid, None)
+            self._links.forget(uuid)
         was_reset = self._bridge(uuid, gpu.values or {})
         if gpu.slow is not None:
             self._bridge(uuid, gpu.slow)

@@ -66,6 +66,10 @@ class LinkBook:
         known = self._gpus.get(uuid)
         return () if known is None else known.shown
 
+    def forget(self, uuid: str) -> None:
+        """Show nothing of this GPU's links until they are read again, and then tell all of them."""
+        self._gpus.pop(uuid, None)
+
     def _row(self, tags: Mapping[str, str], link: int, values: Values, at: datetime) -> Row:
         for name in _COUNTERS:
             if name in values:

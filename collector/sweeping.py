@@ -64,8 +64,8 @@ class GpuSweep:
         start = self._clock.monotonic()
         result = self._sweep()
         if self._clock.monotonic() - start > self._patience.seconds:
-            # Half of these numbers are from before the call that hung.
-            result = GpuTick(index=self.index, identity=result.identity, reason=result.reason)
+            # Half of these numbers are from before the call that hung; what it cost is true.
+            result = replace(_numberless(result), costs=result.costs)
             self._slow_due = None
         with self._lock:
             if self._told < self._answered:
@@ -135,6 +135,10 @@ class GpuSweep:
                 if error.reason is Unmeasured.LOST:
                     raise
         return gpu
+
+
+def _numberless(result: GpuTick) -> GpuTick:
+    return GpuTick(index=result.index, identity=result.identity, reason=result.reason)
 
 
 def _with_untold(last: GpuTick, result: GpuTick) -> GpuTick:

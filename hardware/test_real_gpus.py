@@ -26,9 +26,14 @@ QUERY = "index,uuid,name,memory.total,power.limit,driver_version"
 @pytest.fixture(scope="module")
 def tick() -> Iterator[Tick]:
     """One sweep over every GPU of this machine, once all of them have answered."""
-    reader = Reader(os.environ, start_timeout_seconds=30.0)
+    # Every tick is a slow one; GPM speaks from the second on.
+    reader = Reader(os.environ, start_timeout_seconds=30.0, slow_seconds=0.1)
     try:
-        yield reader.tick_with(lambda it: it.state == LOADED and all(gpu.values for gpu in it.gpus))
+        for _ in range(3):
+            tick = reader.tick_with(
+                lambda it: it.state == LOADED and all(gpu.slow for gpu in it.gpus)
+            )
+        yield tick
     finally:
         reader.end()
 
@@ -65,7 +70,12 @@ def test_numbers_agree_with_the_drivers_own_tool(tick: Tick) -> None:
 def test_it_says_which_metrics_this_gpu_has_and_how_long_they_take(tick: Tick) -> None:
     for gpu in tick.gpus:
         assert gpu.values is not None
-        missing = {m.name for m in GPU.metrics} - set(gpu.values) - BY_THE_SUPERVISOR
+        read = gpu.values.keys() | (gpu.slow or {}).keys()
+        missing = {m.name for m in GPU.metrics} - read - BY_THE_SUPERVISOR
         print(f"\n{gpu.identity}: not measured here: {sorted(missing)}")  # noqa: T201 - for docs/hardware.md
         assert "utilization_percent" in gpu.values
+        for call, cost in sorted((gpu.costs or {}).items()):
+            mean = cost.seconds / cost.calls
+            print(f"{call}: {cost.calls} x {mean:.6f} s, {cost.slowest_seconds:.6f}")  # noqa: T201
+        print(f"links: {gpu.links}\nMIG: {gpu.migs}")  # noqa: T201
     print(f"sweep: {tick.sweep_seconds}")  # noqa: T201

@@ -57,6 +57,10 @@ def test_links_are_shown_always_and_sent_when_there_is_news() -> None:
     news = gpus.take(tick(answers(0)), NOW, None)
     assert [row.measurement for row in news.rows] == [GPU]
     assert [row.measurement for row in news.shown] == [GPU, NVLINK, NVLINK]
+    lost = replace(answers(0), values=None, reason=Unmeasured.LOST)
+    assert [row.measurement for row in gpus.take(tick(lost), NOW, None).shown] == [GPU]
+    back = gpus.take(tick(replace(answers(0), links=links)), NOW, None)
+    assert [row.measurement for row in back.rows] == [GPU, NVLINK, NVLINK]
 
 
 def test_every_mig_device_has_a_row_of_its_own() -> None:

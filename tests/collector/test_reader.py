@@ -368,12 +368,32 @@ def test_numbers_that_stand_for_no_value_are_absent(driver: FakeDriver, start: S
         pcie_replays=none,
         event_reasons=-1,
         utilization_gpu_percent=none,
+        memory_temperature_celsius=none,
+        memory_total_bytes=0,
+        utilization_encoder_percent=none,
+        threshold_slowdown_celsius=none,
+        tlimit_shutdown_celsius=2**31 - 1,
+        fabric_state=none,
+        bar1_used_bytes=-1,
+        gpm_sm_percent=-1,
     )
-    values = start(driver.environment()).values(0)
+    # A signed number of which all bits are ones is -1.
+    driver.set(1, temperature_celsius=-1, temperature_margin_celsius=-1)
+    reader = start(driver.environment())
+    first = reader.gpu_with(0, lambda gpu: gpu.slow is not None)
+    gpu = reader.gpu_with(0, lambda gpu: "tensor_activity_percent" in (gpu.values or {}))
+    assert first.slow is not None
+    assert gpu.values is not None
     absent = {"performance_state", "pcie_width", "power_watts", "pcie_replays"}
-    absent |= {"clock_event_reasons", "utilization_percent"}
-    assert values.keys() & absent == set()
-    assert values["temperature_celsius"] == 34
+    absent |= {"clock_event_reasons", "utilization_percent", "memory_temperature_celsius"}
+    absent |= {"memory_total_bytes", "sm_activity_percent", "bar1_used_bytes", "fabric_state"}
+    absent |= {"encoder_utilization_percent", "slowdown_temperature_celsius"}
+    absent |= {"shutdown_tlimit_celsius"}
+    assert (gpu.values.keys() | first.slow.keys()) & absent == set()
+    assert gpu.values["temperature_celsius"] == 34
+    second = reader.values(1)
+    assert "temperature_celsius" not in second
+    assert second["temperature_margin_celsius"] == -1
 
 
 def test_links_are_summed_one_by_one_where_the_driver_does_not(

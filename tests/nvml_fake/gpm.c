@@ -71,6 +71,7 @@ NVML_EXPORT nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *request) {
     REQUIRE(request != NULL && request->version == NVML_GPM_VERSION);
     REQUIRE(request->sample1 != NULL && request->sample2 != NULL);
     const struct nvml_gpm_sample *first = request->sample1, *second = request->sample2;
+    be_slow(second->gpu, __func__);
     REQUIRE(first->gpu == second->gpu && first->mig == second->mig && second->at > first->at);
     for (unsigned int i = 0; i < request->numMetrics; i++) {
         nvmlGpmMetric_t *metric = &request->metrics[i];
