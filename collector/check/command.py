@@ -87,6 +87,7 @@ def _unseen(config: Config, gpus: int | None) -> Facts:
         node=config.collector.node or socket.gethostname(),
         cluster=config.collector.cluster,
         at=datetime.now(timezone.utc),
+        uptime_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
         wants_gpus=config.collector.gpus,
         gpus_wanted=gpus,
         container=own and (inside or "KUBERNETES_SERVICE_HOST" in os.environ),

@@ -58,6 +58,7 @@ class Facts:
     node: str
     cluster: str
     at: datetime
+    uptime_seconds: float = 0.0  # of the machine
     waited_seconds: float = 0.0
     wants_gpus: bool = True  # the setting collector.gpus
     gpus_wanted: int | None = None  # as whoever asks says; None: what is on the bus or remembered

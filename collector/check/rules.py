@@ -20,9 +20,21 @@ _MISMATCH = 18
 HANGS_AFTER_SECONDS = 30.0
 
 
+# What is still being started on a node that was booted just now is no reason to drain it.
+_STARTED_AT_BOOT = frozenset({"driver_not_loaded", "driver_unusable", "fabric_not_ready"})
+BOOT_SECONDS = 600.0
+
+
 def findings(facts: Facts) -> list[Finding]:
     """Everything that is wrong, the most severe first."""
-    found = [finding for rule in RULES for finding in rule(facts)]
+    booting = facts.uptime_seconds < BOOT_SECONDS
+    found = [
+        replace(finding, certain=False)
+        if booting and finding.fault in _STARTED_AT_BOOT
+        else finding
+        for rule in RULES
+        for finding in rule(facts)
+    ]
     return sorted(found, key=lambda f: (f.severity.rank, not f.certain))
 
 
@@ -160,6 +172,8 @@ def _listed(facts: Facts) -> list[GpuFacts]:
 def gpus(facts: Facts) -> Iterator[Finding]:
     """What is wrong with each GPU that the driver lists."""
     for gpu in _listed(facts):
+        if f"GPU {gpu.index}" in facts.unread:
+            continue
         if not gpu.answered:
             evidence = {"no answer within": f"{facts.waited_seconds:.1f} s"}
             yield _finding(facts, "gpu_silent", evidence, subject_of(facts, gpu), certain=False)

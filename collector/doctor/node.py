@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import socket
 import struct
 import tempfile
 from contextlib import suppress
@@ -136,9 +137,24 @@ def agent(settings: CollectorSettings) -> list[Diagnosis]:
         said = ask(settings.spool_directory, {"do": "status"})
     except NoAgentError:
         todo = "systemctl start gpuvigil-collector, or gpuvigil collect"
-        return [limited("collector", f"none runs with the spool {settings.spool_directory}", todo)]
+        text = f"none runs with the spool {settings.spool_directory}"
+        return [limited("collector", text, todo), *_metrics_port(settings)]
     except GpuvigilError as error:
         return [limited("collector", str(error), "look at its log")]
     lost = len(said.get("missing") or ())
     text = f"runs, version {said.get('version')}; driver: {said.get('driver')}, {said.get('gpus')} GPUs known"
     return [ok("collector", text + (f", {lost} missing" if lost else ""))]
+
+
+def _metrics_port(settings: CollectorSettings) -> list[Diagnosis]:
+    """Whether a collector that starts now could serve its /metrics; without that it does not start."""
+    address = (settings.metrics_listen, settings.metrics_port)
+    if settings.metrics_port < 0:
+        return []
+    family = socket.AF_INET6 if ":" in settings.metrics_listen else socket.AF_INET
+    try:
+        with socket.create_server(address, family=family):
+            return []
+    except OSError as error:
+        text = f"{address[0]}:{address[1]} is not to be had for /metrics: {error.strerror}"
+        return [missing("metrics port", text, "set collector.metrics_port, -1 serves none")]

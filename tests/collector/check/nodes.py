@@ -35,6 +35,7 @@ def a_node(count: int = 4, **changes: Any) -> Facts:
         "node": "n1",
         "cluster": "c",
         "at": datetime(2026, 1, 1, tzinfo=timezone.utc),
+        "uptime_seconds": 86400.0,
         "waited_seconds": 4.0,
         "pci": tuple(map(on_bus, range(count))),
         "driver": DriverFacts(version="570", gpus=count),

@@ -64,6 +64,22 @@ def test_another_failure_of_the_driver_is_told_where_gpus_are() -> None:
     assert faults(a_node(0, driver=broken)) == []
 
 
+def test_what_is_still_being_started_after_a_boot_is_told_and_not_certain() -> None:
+    none = DriverFacts(code=9, failure="none", reason=Unmeasured.DRIVER_NOT_LOADED)
+    gpus = dict(a_node().gpus)
+    values = {**HEALTHY, "fabric_state": 2}
+    gpus[1] = GpuFacts(index=1, identity=identity(1), values=values)
+    for changes in ({"driver": none, "gpus": {}}, {"gpus": gpus}):
+        assert only(a_node(**changes)).certain
+        assert not only(a_node(**changes, uptime_seconds=90.0)).certain
+
+
+def test_a_gpu_that_could_not_be_looked_at_is_not_called_silent() -> None:
+    gpus = dict(a_node().gpus)
+    gpus[1] = GpuFacts(index=1, identity=identity(1))
+    assert faults(a_node(gpus=gpus, unread={"GPU 1": "no memory"})) == []
+
+
 def test_a_driver_that_has_not_answered_yet_may_be_waking_up() -> None:
     finding = only(a_node(driver=None, gpus={}))
     assert (finding.fault, finding.certain) == ("driver_silent", False)

@@ -41,7 +41,7 @@ class Doctor:
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         keys = "".join(f"{key} = '{value}'\n" for key, value in self.hub.items())
         text = f"[hub]\n{keys}[collector]\nspool_directory = '{self.spool}'\n"
-        self.config.write_text(f"{text}cluster = 'c'\nnode = 'n1'\n")
+        self.config.write_text(f"{text}cluster = 'c'\nnode = 'n1'\nmetrics_port = 0\n")
         return subprocess.run(
             [sys.executable, "-m", "gpuvigil", "doctor", "--config", str(self.config), *arguments],
             cwd=ROOT,

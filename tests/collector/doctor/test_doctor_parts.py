@@ -1,6 +1,7 @@
 """The doctor's lines from what was seen, and what it reads of a node's files."""
 
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,8 +163,14 @@ def test_the_kernels_clock_is_asked() -> None:
 
 
 def test_no_agent_is_a_limit_and_ports_are_counted_by_kind(tmp_path: Path) -> None:
-    (line,) = node.agent(replace(SETTINGS, spool_directory=tmp_path))
+    here = replace(SETTINGS, spool_directory=tmp_path, metrics_port=0)
+    (line,) = node.agent(here)
     assert (line.state, line.what) == (State.LIMITED, "collector")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        _, line = node.agent(replace(here, metrics_port=port))
+        assert (line.state, line.what) == (State.MISSING, "metrics port")
+        assert len(node.agent(replace(here, metrics_port=-1))) == 1
     (line,) = node.ports(replace(SETTINGS, sysfs_root=tmp_path))
     assert line.state is State.LIMITED
     assert os.fspath(tmp_path) in line.text
