@@ -86,7 +86,7 @@ def message(notice: Notice, now: datetime, external_url: str) -> Message:
         summary=_summary(incident, notice, now, ends_at),
         where=clean(_where(incident), LONGEST_LIST),
         since=_since(incident.since, now, ends_at),
-        impact=clean(_impact(incident.impact), LONGEST_LIST),
+        impact=clean(("until then: " if over else "") + _impact(incident.impact), LONGEST_LIST),
         evidence=clean(_evidence(incident), LONGEST_LIST),
         action=clean(_action(incident, notice)),
         source=clean(incident.source),
@@ -136,6 +136,8 @@ def _action(incident: Incident, notice: Notice) -> str:
         return incident.action or "Open the link."
     if _is_covered(notice):
         return f"Go on with what covers it: {notice.cause.removeprefix(COVERED)}."
+    if incident.severity is Severity.CRITICAL and incident.action:
+        return f"Nothing now. Should it come back: {incident.action}"
     return "Nothing is left to do."
 
 

@@ -162,7 +162,7 @@ def _of_incidents(transitions: Iterable[Moved], label: Callable[[Subject], str])
             said = f"Taken by {incident.acknowledged_by}: "
         yield _Step(
             at=one.at,
-            kind=("incident", one.to_state, incident.title, incident.subject.cluster),
+            kind=("incident", one.to_state, said, incident.title, incident.subject.cluster),
             subject=incident.subject,
             said=said,
             one=f"{incident.label or label(incident.subject)}: {incident.title}",

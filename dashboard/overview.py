@@ -207,7 +207,7 @@ def _trend() -> None:
         return
     said = _usage(view, found.cluster.name)
     if said is None or trend.since(said) is None:
-        st.html(joined(panels.trend_title(None, 0), panels.nothing_counted()))
+        st.html(joined(panels.trend_title(None, 0), panels.nothing_counted(asked=said is not None)))
         return
     wall, incidents = is_wall(), _incidents(view, found.cluster.name, said.start)
     young = trend.since(said) if trend.is_young(said) else None

@@ -283,7 +283,7 @@ def trend_title(young_since: datetime | None, marks: int) -> Html:
     return tag("div", tag("h2", title, tag("small", span)), tag("ul", *key), class_="gv-key")
 
 
-def nothing_counted() -> Html:
-    """Instead of an empty chart."""
-    text = "Nothing is counted yet: this fills as quarters of an hour pass."
-    return tag("p", text, class_="gv-empty")
+def nothing_counted(*, asked: bool) -> Html:
+    """Instead of an empty chart; `asked`: the hub has answered that there is nothing."""
+    nothing = "Nothing is counted yet: this fills as quarters of an hour pass."
+    return tag("p", nothing if asked else "The day is being read.", class_="gv-empty")

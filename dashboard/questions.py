@@ -20,7 +20,7 @@ MOST_KEPT = 256
 FORGOTTEN_SECONDS = 600.0
 MOST_CLIENTS = 8
 # A page waits so long for a newer answer than the one there is, and so long for the first.
-PATIENCE_SECONDS, FIRST_SECONDS = 1.5, 20.0
+PATIENCE_SECONDS, FIRST_SECONDS = 1.5, 5.0
 # An answer that is under way for longer is said to be late.
 LATE_SECONDS = 5.0
 

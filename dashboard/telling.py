@@ -79,7 +79,7 @@ def _unsent(notice: Record) -> str:
         return said + (f", {tries} tries" if tries and "tried" not in said else "")
     if notice.body.get("state") == "dead":
         return f"{what}could not be sent: {_reason(notice)}"
-    return f"held: {_reason(notice)}"
+    return f"not sent: {_reason(notice)}"
 
 
 def failing_channels(notices: Iterable[Record], now: datetime) -> tuple[str, ...]:

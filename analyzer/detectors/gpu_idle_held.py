@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pyarrow.compute as pc
 
@@ -111,7 +111,8 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
     newest = window.newest(subject)
     if newest is None or newest.get("up") != 1 or not _covered(window, subject, row):
         return None
-    start = window.now - timedelta(seconds=window.settings.idle_after_seconds)
+    # Nothing is said of a time before the first sample.
+    start = max(_start(window), row["first_at"])
     held = window.held(subject)
     processes = row["compute_processes_min"]
     if not (processes is not None and processes >= 1) and not any(
@@ -134,17 +135,22 @@ def _covered(window: Window, subject: Subject, row: Row) -> bool:
     """Whether the samples stand for the whole span."""
     span = window.settings.idle_after_seconds
     expected = max(span / window.tick_seconds(subject.of_node()), 1.0)
-    missing = row["first_at"] - (window.now - timedelta(seconds=span))
+    missing = row["first_at"] - _start(window)
     return bool(
         row["utilization_percent_count"] >= _COVERAGE * expected
         and missing.total_seconds() <= (1.0 - _COVERAGE) * span
     )
 
 
+def _start(window: Window) -> datetime:
+    """When the idle span begins."""
+    return window.now - timedelta(seconds=window.settings.idle_after_seconds)
+
+
 def _evidence(
     window: Window, row: Row, newest: Row, held: tuple[Allocation, ...]
 ) -> tuple[Evidence, ...]:
-    span = duration(timedelta(seconds=window.settings.idle_after_seconds))
+    span = duration(window.now - max(_start(window), row["first_at"]))
     evidence = [
         Evidence(
             name="utilisation",

@@ -89,13 +89,14 @@ def _idle(usage: Counted, hours: float, digits: int) -> Figure:
 
 
 def _lost(usage: Counted, digits: int) -> Figure:
-    lost = usage.seconds.unavailable
-    share = share_percent(lost, usage.seconds.known)
+    share = share_percent(usage.seconds.unavailable, usage.seconds.known)
+    # As the table of states has it, which adds up.
+    hours = {part.state: part.gpu_hours for part in parts(usage.seconds, digits)}
     return Figure(
         key="unavailable_gpu_hours",
         label="Lost to faults",
         unit="GPU-hours",
-        value=near(lost / HOUR, digits) if share is not None else None,
+        value=hours[GpuState.UNAVAILABLE.value] if share is not None else None,
         more_is="worse",
         note="GPUs unavailable" if share is None else f"{share:.1f} % of GPU-hours",
     )

@@ -56,7 +56,8 @@ def test_the_end_says_how_long_it_lasted_and_asks_for_nothing() -> None:
     said = message(noticed(over, Kind.RESOLVED), FOUR_MINUTES + seconds(60), URL)
     assert said.summary == "Resolved after 4 min: GPU fell off the bus: n1 GPU 5"
     assert said.since == "12:00:00 UTC on 20 Nov until 12:04:00 UTC on 20 Nov (4 min)"
-    assert said.action == "Nothing is left to do."
+    assert said.action.startswith("Nothing now. Should it come back: Drain the node")
+    assert said.impact.startswith("until then: ")
     assert said.ends_at == FOUR_MINUTES
     assert "to=2026-11-20T12%3A34%3A00Z" in said.link
 

@@ -94,13 +94,14 @@ def test_a_simulated_incident_says_so_first() -> None:
     assert value["text"].startswith("[simulated] ")
 
 
-def test_the_end_is_short_and_asks_for_nothing() -> None:
+def test_the_end_is_short_and_asks_for_nothing_now() -> None:
     value = payload(ended())
     assert header(value) == "Resolved after 12 min: GPU fell off the bus: n1 GPU 5"
-    assert value["text"] == f"{header(value)}. Nothing is left to do."
+    nothing = "Nothing now. Should it come back: Drain the node and reboot it."
+    assert value["text"] == f"{header(value)}. {nothing}"
     since, action, links = lines(value)
     assert since == "From: 12:00:00 UTC on 20 Nov until 12:12:00 UTC on 20 Nov (12 min)"
-    assert action == "Do now: Nothing is left to do."
+    assert action == f"Do now: {nothing}"
     assert "|Open the GPU>" in links
     assert "Acknowledge" not in links
 

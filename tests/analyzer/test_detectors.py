@@ -16,7 +16,7 @@ from analyzer.detectors.port_down import broken_ports
 from gpuvigil.faults import xid
 from gpuvigil.model import Event, EventKind, Severity, Subject
 
-from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
+from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node, port
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
@@ -191,6 +191,15 @@ def test_a_gpu_is_not_idle_before_the_whole_span_was_measured() -> None:
         ),
     )
     assert idle_held_gpus(unmeasured.window()) == []
+
+
+def test_nobody_is_told_of_idle_time_that_was_not_measured() -> None:
+    (young,) = idle_held_gpus(idle(healthy(seconds=260)).window())
+    assert timedelta(seconds=240) <= NOON - young.since <= timedelta(seconds=260)
+    measured = next(item for item in young.evidence if item.name == "utilisation")
+    assert measured.value == "0 % at most in 4 min"
+    (old,) = idle_held_gpus(idle(healthy(seconds=600)).window())
+    assert old.since >= NOON - timedelta(seconds=SETTINGS.idle_after_seconds)
 
 
 def test_a_lost_gpu_is_not_idle() -> None:

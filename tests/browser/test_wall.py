@@ -66,4 +66,7 @@ def test_a_wall_that_is_not_renewed_any_more_says_so_by_itself(
     said = page.get_by_text("No answer from the dashboard")
     expect(said).to_be_visible(timeout=40_000)
     expect(said).to_contain_text("everything below is as it was then (data of ")
+    # Streamlit's own words about it would cover the numbers.
+    page.locator("[data-testid='stDialog']").first.wait_for(state="attached", timeout=40_000)
+    expect(page.get_by_role("dialog")).to_be_hidden()
     expect(page.locator("canvas[data-cells]")).to_have_attribute("data-cells", str(NODES * GPUS))

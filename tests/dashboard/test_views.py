@@ -100,7 +100,7 @@ def test_it_is_said_whom_we_told_and_why_not() -> None:
     assert [f"{told.channel}: {told.text}" for told in told_of(notices, NOON)] == [
         "ops: sent 4 s ago",
         "gone: could not be sent: refused for good",
-        "pager: held: simulated",
+        "pager: not sent: simulated",
         "slow: not sent yet: the receiver failed, 2 tries",
     ]
 
