@@ -11,6 +11,7 @@ from tests.collector.check.node import ROOT, Node
 from tests.end_to_end.slurm import PROGRAMS, Slurm
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
+from tests.unanswered import Unanswered, is_possible
 
 pytestmark = pytest.mark.server
 
@@ -158,18 +159,32 @@ def test_a_driver_that_hangs_drains_nothing_and_delays_a_job_by_less_than_five_s
     site: Site,
 ) -> None:
     site.driver.hang_all()
+    a_job_is_not_held_up(site)
+    site.checks_again()
+    assert "nothing critical is certain" in "".join(site.said("health"))
+    assert site.slurm.state() == {"IDLE"}
+
+
+def test_nor_does_a_driver_in_which_nobody_can_be_killed(site: Site, tmp_path: Path) -> None:
+    if not is_possible():
+        pytest.skip("the uninterruptible state needs root and /dev/fuse")
+    site.no_health_checks()
+    with Unanswered(tmp_path / "unanswered") as kernel:
+        site.driver.block_in(kernel.file)
+        a_job_is_not_held_up(site)
+        assert site.slurm.state() == {"IDLE"}
+
+
+def a_job_is_not_held_up(site: Site) -> None:
     started = site.directory / "started"
     assert site.run_job(f"date +%s.%N >{started}") == "COMPLETED"
     began = float(last(site.said("prolog"), "began").split()[1])
     assert float(started.read_text()) - began < LONGEST_DELAY_SECONDS
-    assert any("driver does not answer" in line for line in site.said("prolog"))
     for who in ("prolog", "epilog"):
         _, ended, code = last(site.said(who), "ended").split()
         assert code == "0"
         assert float(ended) - float(last(site.said(who), "began").split()[1]) < 5.0
-    site.checks_again()
-    assert "nothing critical is certain" in "".join(site.said("health"))
-    assert site.slurm.state() == {"IDLE"}
+        assert any("driver does not answer" in line for line in site.said(who)[-3:])
 
 
 def test_a_prolog_fails_for_a_critical_finding(site: Site) -> None:
