@@ -17,6 +17,7 @@ from gpuvigil.metrics import NODE
 from gpuvigil.model import Event, EventKind, Inventory, Record, Subject
 
 from . import remembered
+from .bus import Bus
 from .control import Control, released_until
 from .envelope import Sender
 from .events import EventMaker
@@ -33,7 +34,6 @@ from .report import NO_DRIVER, Tick, XidSeen
 from .rows import Number, Row
 from .sensors.host import boot_id, booted_at, read_host
 from .sensors.kernel_log import Batch, KernelLog, Source
-from .sensors.pci import nvidia_gpus
 from .sensors.ports import PortSensor
 from .spool import Spool
 
@@ -71,6 +71,7 @@ class Agent:
         )
         self._holders = Holders(self._node, ProcessTable(settings.proc_root), known.held)
         self._sensor = PortSensor(settings.sysfs_root, settings.proc_root)
+        self._bus = Bus(settings.sysfs_root)
         self._inbox = Inbox()
         self._keeper = ReaderKeeper(settings, clock, self._inbox)
         self._maintenance = Maintenance(self._keeper, known, clock)
@@ -253,7 +254,10 @@ class Agent:
         now = self._clock.now()
         self._ticked = self._clock.monotonic()
         self._note_state(tick)
-        self._gpus.see_bus(self._bus())
+        self._gpus.see_bus(self._bus.read())
+        if self._bus.has_appeared(tick):
+            log.info("a GPU has appeared, the driver is asked anew")
+            self._keeper.renew()
         news = self._gpus.take(tick, now, self._keeper.outage_seconds())
         self._changed |= news.changed
         for event in news.events:
@@ -270,13 +274,6 @@ class Agent:
         self._tell_inventory(now, silent=news.driver_answering is False)
         if news.events or self._clock.monotonic() - self._remembered >= _REMEMBER_SECONDS:
             self._remember()
-
-    def _bus(self) -> list[str] | None:
-        """Addresses of the GPUs on the PCI bus, by the kernel; None when it does not list one."""
-        try:
-            return [gpu.address for gpu in nvidia_gpus(self._settings.sysfs_root)]
-        except OSError:
-            return None
 
     def _note_state(self, tick: Tick | None) -> None:
         """One log line whenever there is, or is not, a driver."""

@@ -113,6 +113,13 @@ class ReaderKeeper:
             self._child.terminate()
             self._asked = self._clock.monotonic()
 
+    def renew(self) -> None:
+        """Let another reader follow this one, which sees what the driver has now."""
+        if self._child is not None and self._asked is None and self._killed is None:
+            self._is_fresh = True
+            self._child.terminate()
+            self._asked = self._clock.monotonic()
+
     def attach(self) -> None:
         """Read again, at once."""
         self._released = False

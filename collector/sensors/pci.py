@@ -31,16 +31,21 @@ class PciGpu:
 
 def nvidia_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
     """Every NVIDIA GPU on the bus, by address; OSError when the bus cannot be listed."""
-    found = []
     bus = f"{sysfs_root}/bus/pci/devices"
-    for name in sorted(os.listdir(bus)):
-        device = f"{bus}/{name}"
-        kind = _text(f"{device}/class")
-        if kind.startswith(_DISPLAY) and _text(f"{device}/vendor") == _NVIDIA:
-            link = f"{device}/driver"
-            driver = os.path.basename(os.readlink(link)) if os.path.islink(link) else None
-            found.append(PciGpu(address=name, driver=driver))
-    return tuple(found)
+    found = (gpu_at(f"{bus}/{name}") for name in sorted(os.listdir(bus)))
+    return tuple(gpu for gpu in found if gpu is not None)
+
+
+def gpu_at(device: str) -> PciGpu | None:
+    """The GPU whose folder this is; None when it is another device, or there is none."""
+    kind = _text(f"{device}/class")
+    if not kind.startswith(_DISPLAY) or _text(f"{device}/vendor") != _NVIDIA:
+        return None
+    try:
+        driver = os.path.basename(os.readlink(f"{device}/driver"))
+    except OSError:
+        driver = None
+    return PciGpu(address=os.path.basename(device), driver=driver)
 
 
 _ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(\.[0-7])?")

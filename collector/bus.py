@@ -1,0 +1,53 @@
+"""The GPUs on the PCI bus, tick by tick, by the kernel alone: also while the driver hangs."""
+
+from pathlib import Path
+
+from .report import LOADED, Tick
+from .sensors import files
+from .sensors.pci import PciGpu, gpu_at, same_form
+
+_DRIVER = "nvidia"
+
+
+class Bus:
+    """Lists the bus each tick and looks closer only at what is new on it."""
+
+    def __init__(self, sysfs_root: Path) -> None:
+        self._folder = f"{sysfs_root}/bus/pci/devices"
+        self._others: frozenset[str] = frozenset()  # devices that are no GPUs of NVIDIA's
+        self._gpus: frozenset[str] = frozenset()
+        self._unlisted: frozenset[str] | None = None
+
+    def read(self) -> tuple[str, ...] | None:
+        """Addresses of NVIDIA GPUs; None when the kernel lists no bus."""
+        names = frozenset(files.names(self._folder))
+        self._others &= names
+        found = [name for name in names - self._others if self._look(name) is not None]
+        self._others = names - set(found)
+        self._gpus = frozenset(found)
+        return tuple(sorted(found)) if names else None
+
+    def has_appeared(self, tick: Tick | None) -> bool:
+        """Whether a GPU was on the bus at the last `read` that the driver holds and does not list.
+
+        The driver's library lists GPUs when it is started. What was not listed before already is
+        not worth another start.
+        """
+        if tick is None or tick.state != LOADED or any(g.identity is None for g in tick.gpus):
+            return False
+        listed = {same_form(g.identity.pci_address or "") for g in tick.gpus if g.identity}
+        rest = self._gpus - listed
+        before, self._unlisted = self._unlisted, rest
+        if before is None or rest <= before:
+            return False
+        held = {name for name in rest - before if self._is_held(name)}
+        # One that its driver has not taken yet is looked at again.
+        self._unlisted = rest & (before | held)
+        return bool(held)
+
+    def _look(self, name: str) -> PciGpu | None:
+        return gpu_at(f"{self._folder}/{name}")
+
+    def _is_held(self, name: str) -> bool:
+        gpu = self._look(name)
+        return gpu is not None and gpu.driver == _DRIVER
