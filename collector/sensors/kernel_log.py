@@ -197,7 +197,10 @@ class KernelLog:
         options = ["--dmesg", "--follow", "--no-tail", "--no-pager", "--output=json"]
         if self._position.cursor is not None:
             options.append(f"--after-cursor={self._position.cursor}")
-        why = kernel_log_journal.follow(program, options, self._take_journal, stop)
+        try:
+            why = kernel_log_journal.follow(program, options, self._take_journal, stop)
+        except OSError as error:  # no process can be started
+            return str(error.strerror)
         if "seek to cursor" in why:
             # The journal has forgotten it; what was told is known by its time.
             self._position = replace(self._position, cursor=None)

@@ -108,14 +108,18 @@ def journal_record(line: bytes) -> JournalRecord | None:
     """A line of `journalctl -o json`; None when it is none."""
     try:
         value = json.loads(line)
-        text = value["MESSAGE"]
+        message = value["MESSAGE"]
+        # What is not UTF-8 comes as a list of bytes.
+        is_list = isinstance(message, list)
+        text = bytes(message).decode(errors="replace") if is_list else str(message)
+        # Of what root wrote into /dev/kmsg the journal takes the first word away.
+        name = str(value.get("SYSLOG_IDENTIFIER", "kernel"))
         return JournalRecord(
             cursor=str(value["__CURSOR"]),
             boot_id=plain_boot_id(str(value["_BOOT_ID"])),
             at=EPOCH + int(value["__REALTIME_TIMESTAMP"]) * _MICROSECOND,
             facility=int(value.get("SYSLOG_FACILITY", 0)),
-            # What is not UTF-8 comes as a list of bytes.
-            text=bytes(text).decode(errors="replace") if isinstance(text, list) else str(text),
+            text=text if name == "kernel" else f"{name}: {text}",
         )
     except (ValueError, KeyError, TypeError, OverflowError):
         return None

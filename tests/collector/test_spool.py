@@ -184,11 +184,17 @@ OPERATIONS = st.lists(
 class Owner:
     """Puts bodies into a spool, takes them out again, and keeps count."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, limit_bytes: int) -> None:
         self.directory = directory
-        self.spool = Spool(directory, MIB, memory_seconds=3)
+        self.limit_bytes = limit_bytes
+        self.spool = self.open()
+        self.dropped = 0  # by spools before this one
         self.put: list[bytes] = []
         self.gone: list[Body] = []
+        self.refused: list[Body] = []
+
+    def open(self) -> Spool:
+        return Spool(self.directory, self.limit_bytes, memory_seconds=3, memory_bytes=4096)
 
     def do(self, operation: str, second: int) -> None:
         at = NOW + timedelta(seconds=second)
@@ -198,7 +204,8 @@ class Owner:
             self.spool.put(replace(body, content=self.put[-1]))
         elif operation == "restart":
             self.spool.close()
-            self.spool = Spool(self.directory, MIB, memory_seconds=3)
+            self.dropped += self.spool.dropped
+            self.spool = self.open()
         elif (taken := self.spool.next(ALL)) is not None and operation in {
             "fail",
             "set aside",
@@ -206,7 +213,26 @@ class Owner:
             self.spool.again(taken, last=operation == "set aside")
         elif taken is not None:
             self.gone.append(taken)
+            self.refused += [taken] if operation == "refuse" else []
             (self.spool.done if operation == "send" else self.spool.drop)(taken)
+
+
+@settings(max_examples=80, deadline=None)
+@given(operations=OPERATIONS, blocks=st.integers(1, 5))
+def test_what_there_is_no_room_for_is_counted_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, operations: list[str], blocks: int
+) -> None:
+    owner = Owner(tmp_path_factory.mktemp("spool"), blocks * 4096)
+    for second, operation in enumerate(operations):
+        owner.do(operation, second)
+        assert owner.spool.bytes <= blocks * 4096
+        assert owner.spool.bytes == 4096 * len(bodies(owner.directory))
+    refused = owner.spool.dropped + owner.dropped
+    gone = [*owner.gone, *drain(owner.spool)]
+    assert len({body.content for body in gone}) == len(gone)
+    # Those that the test itself dropped are among both.
+    assert len(gone) - len(owner.refused) + refused == len(owner.put)
+    owner.spool.close()
 
 
 @settings(max_examples=80, deadline=None)
@@ -214,7 +240,7 @@ class Owner:
 def test_every_body_is_delivered_once_or_counted(
     tmp_path_factory: pytest.TempPathFactory, operations: list[str]
 ) -> None:
-    owner = Owner(tmp_path_factory.mktemp("spool"))
+    owner = Owner(tmp_path_factory.mktemp("spool"), MIB)
     for second, operation in enumerate(operations):
         owner.do(operation, second)
     gone = [*owner.gone, *drain(owner.spool)]

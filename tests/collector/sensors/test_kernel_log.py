@@ -186,16 +186,19 @@ def test_the_real_device(tmp_path: Path) -> None:
     try:
         time.sleep(0.5)
         wrote = datetime.now(timezone.utc)
-        device.write_text(f"<4>NVRM: Xid (PCI:0000:05:00): 13, {mark}\nsecond line of it\n")
 
-        def mine() -> list[LogEvent]:
-            return [e for batch in heard for e in batch.events if mark in e.event.text]
+        def mine() -> LogEvent | None:
+            # Not each is kept: the kernel limits how much a process may write.
+            device.write_text(f"<4>NVRM: Xid (PCI:0000:05:00): 13, {mark}\nsecond line of it\n")
+            time.sleep(0.1)
+            found = (e for batch in heard for e in batch.events if mark in e.event.text)
+            return next(found, None)
 
-        (event,) = wait_until("it to come back", mine)
+        event = wait_until("it to come back", mine)
     finally:
         stop.set()
         thread.join()
-    assert abs((event.at - wrote).total_seconds()) < 2
+    assert abs((event.at - wrote).total_seconds()) < 5
 
 
 JOURNALCTL = """#!{python}
@@ -243,7 +246,11 @@ def test_the_journal_is_read_where_the_device_is_closed(tmp_path: Path) -> None:
     entries = [
         entry(1, XID.format(79), boot="f" * 32),
         entry(2, XID.format(48)),
-        entry(3, list(b"NVRM: Xid (PCI:0000:05:00): 31, \xff")),
+        {
+            **entry(3, list(b"Xid (PCI:0000:05:00): 31, \xff")),
+            "SYSLOG_IDENTIFIER": "NVRM",
+            "SYSLOG_FACILITY": "1",
+        },
     ]
     kernel = Log(tmp_path, journal(tmp_path, *entries))
     try:
