@@ -25,6 +25,7 @@ _SHORTEST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 5.0
 _LONGEST_RETRY_AFTER_SECONDS = 60.0
 _TIMEOUT_SECONDS = 10.0
+_ANSWER_BYTES = 1024 * 1024  # a thousand refused lines, named, take a tenth of it
 _IDLE_SECONDS = 1.0  # how soon a thread that waits for the hub sees that it shall stop
 _LONGEST_IDLE_SECONDS = 10.0  # a thread that waits for a body is woken at the end
 _STOP_SECONDS = 2.0  # for answers that are under way when the collector stops
@@ -154,7 +155,8 @@ class Shipper:
         self._spool.close()
 
     def _send_until(self, stop: threading.Event, name: str, lanes: tuple[Lane, ...]) -> None:
-        hub, gate = Hub(self._hub_url, self._token, self._timeout_seconds), self._gates[name]
+        hub = Hub(self._hub_url, self._token, self._timeout_seconds, _ANSWER_BYTES)
+        gate = self._gates[name]
         self._clock.wait(stop, self._pause_seconds)
         while not stop.is_set():
             if not self._spool.wait(lanes, _LONGEST_IDLE_SECONDS) or not gate.enter():

@@ -6,6 +6,7 @@ Standard library only, since it runs on every node. One `Hub` per thread: it kee
 import gzip
 import http.client
 import json
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,8 +46,16 @@ class Hub:
     `token` is called for each request, so that a rotated token file is picked up.
     """
 
-    def __init__(self, url: str, token: Callable[[], str], timeout_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: Callable[[], str],
+        timeout_seconds: float = 10.0,
+        answer_bytes: int | None = None,
+    ) -> None:
+        """With `answer_bytes` a longer answer is none of the hub's, nor one that never ends."""
         self._parts = _address(url)
+        self._answer_bytes = answer_bytes
         self._token = token
         self._timeout_seconds = timeout_seconds
         self._connection: http.client.HTTPConnection | None = None
@@ -225,9 +234,23 @@ class Hub:
         connection.sock.settimeout(self._timeout_seconds + wait_seconds)
         connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
         response = connection.getresponse()
-        content = response.read()
+        content = self._read(response)
         lower = {name.lower(): value for name, value in response.getheaders()}
         return Answer(status=response.status, headers=lower, body=content)
+
+    def _read(self, response: http.client.HTTPResponse) -> bytes:
+        """The body; of somebody who drips, or never stops, only so much."""
+        if self._answer_bytes is None:
+            return response.read()
+        deadline, content = time.monotonic() + self._timeout_seconds, bytearray()
+        while chunk := response.read1(self._answer_bytes):
+            content += chunk
+            if len(content) > self._answer_bytes:
+                raise http.client.HTTPException("the answer is too long to be the hub's")
+            if time.monotonic() > deadline:
+                raise TimeoutError("the answer takes too long")
+        response.close()  # `read1` leaves this to its caller; the connection is kept
+        return bytes(content)
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._connection is None:

@@ -3,8 +3,11 @@
 import logging
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -288,6 +291,51 @@ def test_a_slow_hub_is_given_up_on_and_the_body_keeps_its_name(
         answer.set()
         wait_until("an empty spool", lambda: shipping.spool.oldest_seconds(NOW + HOUR) == 0.0)
     assert {request.identity for request in receiver.attempts} == {("n1", "b1", "live", "1")}
+
+
+@contextmanager
+def pouring(chunk: bytes, pause_seconds: float) -> Iterator[tuple[str, list[float]]]:
+    """A server whose answers never end, and when it was asked."""
+    asked: list[float] = []
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(time.monotonic())
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(chunk)
+                    time.sleep(pause_seconds)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(("chunk", "pause_seconds"), [(b"x" * 65536, 0.0), (b"x", 0.05)])
+def test_an_answer_without_an_end_is_left_and_the_body_kept(
+    tmp_path: Path, chunk: bytes, pause_seconds: float
+) -> None:
+    with pouring(chunk, pause_seconds) as (url, asked):
+        tracemalloc.start()
+        with Shipping(tmp_path / "spool", url, timeout_seconds=0.3) as shipping:
+            shipping.spool.put(telemetry(1))
+            wait_until("another attempt", lambda: len(asked) > 2)
+            assert shipping.spool.bytes > 0
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert most < 8 * MIB
 
 
 def test_the_hub_says_when_to_come_back(shipping: Shipping, receiver: Receiver) -> None:
