@@ -69,8 +69,10 @@ def series(question: Mapping[str, Any]) -> Query:
     step = round(seconds * 1_000_000) * 1_000
     start_of_step = f'make_timestamp_ns(epoch_ns("at") // {step} * {step})'
     columns = [_quoted(tag) for tag in measurement.tags] + [f"{start_of_step} AS step_at"]
+    columns.append(f'avg(epoch_ns("at") % {step}) / 1e9 AS offset_seconds')
     columns += [f"avg({_quoted(field)}) AS {_quoted(field)}" for field in fields]
-    kinds = [("at", _TIME), *((field, pa.float64()) for field in fields)]
+    kinds = [("at", _TIME), ("offset_seconds", pa.float64())]
+    kinds += [(field, pa.float64()) for field in fields]
     return _grouped(measurement, columns, kinds, (_range(question), where), by=", step_at")
 
 

@@ -9,7 +9,7 @@ from gpuvigil.metrics import GPU
 
 from ..words import title
 from .grid import Floats, increase, median, rates
-from .reading import Numbers
+from .reading import OFFSETS, Numbers
 
 GIB = 2.0**30
 
@@ -153,7 +153,7 @@ def value(numbers: Numbers, uuid: str, name: str, measure: Measure) -> Floats:
     """A field of a GPU as its chart shows it."""
     values = numbers.of(uuid, name)
     if measure.rate:
-        values = rates(values, numbers.grid)
+        values = rates(values, numbers.of(uuid, OFFSETS), numbers.grid)
     return values * measure.factor
 
 
@@ -177,7 +177,11 @@ def errors(read: Callable[[str], Floats], names: Mapping[str, str], numbers: Num
         return Errors(text=f"No errors in this window: {_listed(measured)} did not grow.")
     seconds = numbers.grid.step.total_seconds()
     curves = tuple(
-        Curve(name=names[name], values=rates(read(name), numbers.grid) * seconds, look=look)
+        Curve(
+            name=names[name],
+            values=rates(read(name), read(OFFSETS), numbers.grid) * seconds,
+            look=look,
+        )
         for name, look in zip((it for it in names if it in moved), _LOOKS, strict=False)
     )
     counts = {names[name]: count for name, count in grown.items() if count}

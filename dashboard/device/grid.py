@@ -23,7 +23,6 @@ class Grid:
     start: datetime
     step: timedelta
     count: int
-    whole: int  # how many of them lie wholly before the end
 
     @property
     def times(self) -> tuple[datetime, ...]:
@@ -42,7 +41,7 @@ def grid(start: datetime, end: datetime, step: timedelta) -> Grid:
     """The steps that cover `[start, end)`; they begin at multiples of `step` since 1970."""
     first = cut(start, step)
     count = max(-((first - end) // step), 1)
-    return Grid(start=first, step=step, count=count, whole=max((end - first) // step, 0))
+    return Grid(start=first, step=step, count=count)
 
 
 def laid(at: Ints, values: Floats, onto: Grid) -> Floats:
@@ -55,19 +54,18 @@ def laid(at: Ints, values: Floats, onto: Grid) -> Floats:
     return full
 
 
-def rates(counter: Floats, on: Grid) -> Floats:
+def rates(counter: Floats, offsets: Floats, on: Grid) -> Floats:
     """What a counter grew by per second from the step before to each step.
 
-    NaN at a gap and beside one, where a step was measured in part only and its mean is of another
-    moment than its middle; where the counter was reset; and in a step that is cut.
+    `offsets` says how many seconds after its start each step was measured on average: a step that
+    was measured in part only has its mean of another moment than its middle. NaN at a gap, after
+    one, and where the counter was reset.
     """
-    there = np.concatenate(([True], np.isfinite(counter), [True]))
-    beside_gap = ~(there[:-3] & there[3:])
+    elapsed = on.step.total_seconds() + np.diff(offsets)
     difference = np.diff(counter)
-    grown = np.full(len(counter), np.nan)
-    grown[1:] = np.where((difference >= 0) & ~beside_gap, difference, np.nan)
-    grown[on.whole :] = np.nan
-    per_second: Floats = grown / on.step.total_seconds()
+    per_second = np.full(len(counter), np.nan)
+    grows = (difference >= 0) & (elapsed > 0)
+    per_second[1:][grows] = difference[grows] / elapsed[grows]
     return per_second
 
 

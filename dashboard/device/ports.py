@@ -11,7 +11,7 @@ from ..words import natural, speed
 from .curves import Curve
 from .grid import increase, rates
 from .multiples import Panel, Strip, strip
-from .reading import Fields, Numbers
+from .reading import OFFSETS, Fields, Numbers
 
 _ERRORS = {
     "receive_errors": "receive errors",
@@ -76,7 +76,7 @@ def rows(
 def _newest(fields: Fields, name: str, numbers: Numbers) -> float | None:
     if name not in fields:
         return None
-    grown = rates(fields[name], numbers.grid)
+    grown = rates(fields[name], fields[OFFSETS], numbers.grid)
     measured = grown[np.isfinite(grown)]
     return float(measured[-1]) if len(measured) else None
 
@@ -86,8 +86,9 @@ def traffic(ports: Sequence[Port], numbers: Numbers) -> Strip:
     panels = []
     for port in ports:
         fields = numbers.ports.get(port, {})
+        offsets = fields.get(OFFSETS, numbers.nothing)
         received, sent = (
-            rates(fields.get(name, numbers.nothing), numbers.grid) / 1e9
+            rates(fields.get(name, numbers.nothing), offsets, numbers.grid) / 1e9
             for name in ("receive_bytes", "transmit_bytes")
         )
         panels.append(

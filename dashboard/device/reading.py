@@ -34,6 +34,9 @@ GPU_FIELDS = tuple(metric.name for metric in GPU.metrics if metric.name != "read
 PORT_FIELDS = tuple(metric.name for metric in PORT.metrics)
 NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)
 
+# How long after its start each step was measured on average, as one more field.
+OFFSETS = "offset_seconds"
+
 Fields = Mapping[str, Floats]
 Key = tuple[str, ...]
 _T = TypeVar("_T")
@@ -195,7 +198,7 @@ def _by(
     rows: dict[Key, list[int]] = {}
     for number, name in enumerate(names):
         rows.setdefault(name, []).append(number)
-    columns = {name: table[name].to_numpy().astype(np.float64) for name in fields}
+    columns = {name: table[name].to_numpy().astype(np.float64) for name in (*fields, OFFSETS)}
     return {
         name: {it: laid(at[mine], values[mine], onto) for it, values in columns.items()}
         for name, mine in ((name, np.array(numbers)) for name, numbers in rows.items())

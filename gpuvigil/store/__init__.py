@@ -74,6 +74,8 @@ class Store(Protocol):
     ) -> pa.Table:
         """Means per subject and step, for charts: tags, `at` (start of the step), the fields.
 
+        `offset_seconds` is how long after `at` the step's lines are on average: the moment that
+        the means are of, also where a step was measured in part only.
         Only subjects whose tags equal `where`. Steps without a line are absent: a gap is a gap.
         Ordered by tags, then `at`.
         """

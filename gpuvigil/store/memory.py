@@ -100,8 +100,10 @@ class MemoryStore:
                 steps.setdefault(at, []).append(row)
             for at, inside in steps.items():
                 means = {name: _mean(_measured(inside, name)) for name in names}
-                answer.append({**subject, "at": at, **means})
-        return _table(catalogue, [("at", _TIME), *((it, pa.float64()) for it in names)], answer)
+                offset = _mean([(from_ns(row.at_ns) - at).total_seconds() for row in inside])
+                answer.append({**subject, "at": at, "offset_seconds": offset, **means})
+        kinds = [("at", _TIME), ("offset_seconds", pa.float64())]
+        return _table(catalogue, [*kinds, *((it, pa.float64()) for it in names)], answer)
 
     def latest(self, measurement: str, fields: Collection[str], since: datetime) -> pa.Table:
         """See `Store.latest`."""

@@ -124,9 +124,9 @@ def test_a_series_has_means_per_step_and_a_gap_stays_a_gap(store: Store) -> None
         a_line(NOON + 3 * MINUTE, up=1),
     )
     rows = store.series("gpu", ["power_watts"], {}, (NOON, NOON + HOUR), MINUTE).to_pylist()
-    assert [(row["at"], row["power_watts"]) for row in rows] == [
-        (NOON, 200.0),
-        (NOON + 3 * MINUTE, None),
+    assert [(row["at"], row["offset_seconds"], row["power_watts"]) for row in rows] == [
+        (NOON, 1.5, 200.0),
+        (NOON + 3 * MINUTE, 0.0, None),
     ]
 
 

@@ -19,7 +19,7 @@ from .scene import NOON
 
 STEP = timedelta(seconds=10)
 COUNT = 30
-GRID = Grid(start=NOON, step=STEP, count=COUNT, whole=COUNT)
+GRID = Grid(start=NOON, step=STEP, count=COUNT)
 measured_steps = st.dictionaries(
     st.integers(0, COUNT - 1), st.floats(0, 1e12, allow_nan=False), max_size=COUNT
 )
@@ -45,26 +45,35 @@ def test_a_point_is_drawn_exactly_where_a_step_had_a_sample_and_with_its_value(
 
 
 @given(measured_steps)
-def test_a_rate_is_drawn_only_between_two_whole_neighbours_and_is_never_negative(
+def test_a_rate_is_drawn_only_between_two_neighbours_and_is_never_negative(
     steps: dict[int, float],
 ) -> None:
-    drawn = rates(on_grid(steps), GRID)
+    drawn = rates(on_grid(steps), on_grid(dict.fromkeys(steps, 5.0)), GRID)
     for number in range(COUNT):
-        around = [it for it in range(number - 2, number + 2) if 0 <= it < COUNT]
         before, here = steps.get(number - 1), steps.get(number)
-        whole = number > 0 and all(it in steps for it in around)
-        if before is None or here is None or here < before or not whole:
+        if before is None or here is None or here < before:
             assert np.isnan(drawn[number])
         else:
             assert drawn[number] == pytest.approx((here - before) / 10)
 
 
-@given(measured_steps, st.integers(0, COUNT))
-def test_a_step_that_is_cut_by_the_end_of_the_window_has_no_rate(
-    steps: dict[int, float], whole: int
+@given(
+    st.floats(0, 1e12),
+    st.dictionaries(
+        st.integers(0, COUNT - 1),
+        st.sets(st.integers(0, 9), min_size=1),
+        min_size=1,
+    ),
+)
+def test_a_steady_rate_is_drawn_as_it_is_however_many_ticks_were_lost(
+    per_second: float, ticks: dict[int, set[int]]
 ) -> None:
-    cut = Grid(start=NOON, step=STEP, count=COUNT, whole=whole)
-    assert np.isnan(rates(on_grid(steps), cut)[whole:]).all()
+    offsets = {number: sum(seconds) / len(seconds) for number, seconds in ticks.items()}
+    means = {number: per_second * (10 * number + offset) for number, offset in offsets.items()}
+    drawn = rates(on_grid(means), on_grid(offsets), GRID)
+    measured = drawn[np.isfinite(drawn)]
+    assert measured == pytest.approx(np.full(len(measured), per_second), rel=1e-6, abs=1e-6)
+    assert len(measured) == sum(number - 1 in ticks for number in ticks)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=COUNT), st.data())
@@ -108,7 +117,6 @@ def test_the_grid_covers_the_window_with_whole_steps(begin: int, length: int, st
     assert found.start <= start < found.start + apart
     last = found.times[-1]
     assert last < end <= last + apart
-    assert found.count - 1 <= found.whole <= found.count
 
 
 def frame() -> Frame:

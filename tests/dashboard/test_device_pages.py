@@ -124,11 +124,15 @@ def test_a_counter_is_a_rate_without_a_spike_over_the_gap(world: World) -> None:
     spec, data = charts(test)["nvlink"]
     line = points(data, column(spec, "received"))
     step = 2 * TICK
-    # The steps at both edges of the gap may have been measured in part only.
-    start, end = SILENT[0] - step, SILENT[1] + step
+    # The step after the gap follows on none, and those at its edges may be measured in part only.
+    inside, edges = (SILENT[0] + step, SILENT[1] - step), (SILENT[0] - step, SILENT[1] + step)
     for second, value in line.items():
-        gap = start <= timedelta(seconds=second) <= end
-        assert value == (None if gap or second == 0 else pytest.approx(2.0))
+        at = timedelta(seconds=second)
+        if inside[0] <= at <= inside[1] or second == 0:
+            assert value is None
+        elif not edges[0] <= at <= edges[1]:
+            assert value == pytest.approx(2.0)
+        assert value is None or value == pytest.approx(2.0)
 
 
 def test_the_page_of_a_gpu_says_who_held_it_what_happened_and_what_it_is(world: World) -> None:

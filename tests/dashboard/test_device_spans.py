@@ -18,7 +18,7 @@ from .scene import NOON, gpu, incident, node
 
 STEP = timedelta(seconds=10)
 COUNT = 6
-GRID = Grid(start=NOON, step=STEP, count=COUNT, whole=COUNT)
+GRID = Grid(start=NOON, step=STEP, count=COUNT)
 WINDOW = Window(start=NOON, end=NOON + COUNT * STEP, live=False)
 LATER = NOON + timedelta(hours=1)
 HOSTILE = '<img src=x onerror="alert(1)">'

@@ -376,7 +376,7 @@ def test_a_bucket_survives_its_record(given_: Facts) -> None:
     if found is None:
         return
     back = Bucket.from_record(found.to_record())
-    assert _rounded(back, 2) == _rounded(found, 2)
+    assert _rounded(back, 3) == _rounded(found, 3)  # as many digits as a record has
     assert (back.cluster, back.counted_at, back.watched_since) == (
         found.cluster,
         found.counted_at,
