@@ -45,7 +45,7 @@ class Exporter:
                 " set collector.metrics_port"
             ) from None
         self.port = server.socket.getsockname()[1]
-        threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+        threading.Thread(target=server.accept_always, name="metrics", daemon=True).start()
 
     def text(self) -> bytes:
         """What `/metrics` answers now."""
@@ -103,6 +103,11 @@ class _Server(socketserver.ThreadingTCPServer):
         self.text = text
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
+
+    def accept_always(self) -> None:
+        """Unlike `serve_forever`, without a look every half second whether it shall end."""
+        while True:
+            self.handle_request()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A scraper that hangs up half-way is its own affair."""
