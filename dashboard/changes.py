@@ -109,8 +109,10 @@ def changes(
         *_of_events(happened, label),
     ]
     young = [step for step in steps if now - BACK <= step.at <= now]
-    jobs = [one for one in _jobs(happened.allocations, now) if one.at >= now - BACK]
-    lines = [*map(_line, _bursts(young)), *jobs]
+    jobs = [one for one in _jobs(happened.allocations) if one[1][0][0] >= now - BACK]
+    # Thousands begin and end in a large cluster: only what is shown gets its words.
+    jobs.sort(key=lambda one: (one[1][0][0], one[0]), reverse=True)
+    lines = [*map(_line, _bursts(young)), *(_job(said, span, now) for said, span in jobs[:MOST])]
     lines.sort(key=lambda one: (one.at, one.text), reverse=True)
     return tuple(lines[:MOST])
 
@@ -232,23 +234,23 @@ def _told(transitions: Iterable[Moved]) -> dict[tuple[str, str], list[datetime]]
     return found
 
 
-def _jobs(allocations: Iterable[Allocation], now: datetime) -> list[Change]:
-    """A line per job or program that took or let go of GPUs, whatever their number."""
+def _jobs(allocations: Iterable[Allocation]) -> list[tuple[str, "_Span"]]:
+    """What each job or program did, and when it took or let go of which GPUs."""
     holders: dict[tuple[str, str, str], list[Allocation]] = {}
     for one in allocations:
         name = one.holder if one.holder.startswith("job ") else one.command or "a program"
         holders.setdefault((one.subject.cluster, name, one.user or ""), []).append(one)
-    found: list[Change] = []
+    found: list[tuple[str, _Span]] = []
     for (_, name, user), held in holders.items():
         who = f"{name} of {user}" if user else name
         stands = any(one.ended_at is None for one in held)
         started = [(one.started_at, one.subject) for one in held]
         ended = [(one.ended_at, one.subject) for one in held if one.ended_at is not None]
         ends = _spans(ended)
-        found += [_job(f"{who} started", span, now) for span in _spans(started)]
+        found += [(f"{who} started", span) for span in _spans(started)]
         # Some of its GPUs may be let go while it goes on with the others.
-        found += [_job(f"{who} let go", span, now) for span in (ends if stands else ends[:-1])]
-        found += [_job(f"{who} ended", span, now) for span in (() if stands else ends[-1:])]
+        found += [(f"{who} let go", span) for span in (ends if stands else ends[:-1])]
+        found += [(f"{who} ended", span) for span in (() if stands else ends[-1:])]
     return found
 
 

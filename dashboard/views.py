@@ -84,9 +84,10 @@ def _states(
     ports = {view.name: view.ports for view in views}
     said = {}
     for one in facts.incidents:
-        listed = ports.get(one.subject.cluster) if one.subject.kind == "port" else None
+        is_port = one.subject.kind == "port"
+        listed = ports.get(one.subject.cluster) if is_port else None
         port = listed.of(one.subject) if listed is not None else None
-        last = facts.port_events.get(one.subject.key)
+        last = facts.port_events.get(one.subject.key) if is_port else None
         said[one.id] = flapping(one, port.word if port else None, last, settings, now)
     return said
 
