@@ -1,4 +1,4 @@
-"""A tree of network ports as the kernel shows it under /sys, for tests to bend."""
+"""Network ports and the PCI bus as the kernel shows them under /sys, for tests to bend."""
 
 from pathlib import Path
 
@@ -43,3 +43,28 @@ class PortTree:
         fresh = path.with_suffix(".new")
         fresh.write_text(text + "\n")
         fresh.replace(path)
+
+
+class PciTree:
+    """GPUs on the PCI bus under `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def add(self, name: str, *, driver: str | None = "nvidia", kind: str = "0x030200") -> None:
+        folder = self.root / "bus/pci/devices" / name
+        folder.mkdir(parents=True)
+        (folder / "class").write_text(f"{kind}\n")
+        (folder / "vendor").write_text("0x10de\n")
+        if driver is not None:
+            self.take(name, driver)
+
+    def take(self, name: str, driver: str) -> None:
+        """Let a driver hold the device."""
+        (self.root / "bus/pci/devices" / name / "driver").symlink_to(f"../drivers/{driver}")
+
+    def remove(self, name: str) -> None:
+        folder = self.root / "bus/pci/devices" / name
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()

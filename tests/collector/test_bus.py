@@ -8,40 +8,18 @@ from collector.bus import Bus
 from collector.report import LOADED, STARTING, GpuTick, Tick
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import GpuIdentity
+from tests.sysfs import PciTree
 
 FIRST, SECOND = "0000:1b:00.0", "0000:43:00.0"
 
 
-class Devices:
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def add(self, name: str, *, driver: str | None = "nvidia", kind: str = "0x030200") -> None:
-        folder = self.root / "bus/pci/devices" / name
-        folder.mkdir(parents=True)
-        (folder / "class").write_text(f"{kind}\n")
-        (folder / "vendor").write_text("0x10de\n")
-        if driver is not None:
-            self.take(name, driver)
-
-    def take(self, name: str, driver: str) -> None:
-        """Let a driver hold the device."""
-        (self.root / "bus/pci/devices" / name / "driver").symlink_to(f"../drivers/{driver}")
-
-    def remove(self, name: str) -> None:
-        folder = self.root / "bus/pci/devices" / name
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
+@pytest.fixture
+def devices(tmp_path: Path) -> PciTree:
+    return PciTree(tmp_path)
 
 
 @pytest.fixture
-def devices(tmp_path: Path) -> Devices:
-    return Devices(tmp_path)
-
-
-@pytest.fixture
-def bus(devices: Devices) -> Bus:
+def bus(devices: PciTree) -> Bus:
     return Bus(devices.root)
 
 
@@ -64,7 +42,7 @@ def listed(*addresses: str, state: str = LOADED) -> Tick:
     return Tick(at=EPOCH, state=state, gpus=tuple(gpus))
 
 
-def test_only_gpus_are_told_and_come_and_go(bus: Bus, devices: Devices) -> None:
+def test_only_gpus_are_told_and_come_and_go(bus: Bus, devices: PciTree) -> None:
     assert bus.read() is None
     devices.add("0000:1b:00.1", kind="0x040300")
     assert bus.read() == ()
@@ -75,7 +53,7 @@ def test_only_gpus_are_told_and_come_and_go(bus: Bus, devices: Devices) -> None:
     assert bus.read() == (SECOND,)
 
 
-def test_a_gpu_that_comes_is_new_once(bus: Bus, devices: Devices) -> None:
+def test_a_gpu_that_comes_is_new_once(bus: Bus, devices: PciTree) -> None:
     devices.add(FIRST)
     assert not appeared(bus, listed(FIRST))
     devices.add(SECOND)
@@ -89,14 +67,14 @@ def test_a_gpu_that_comes_is_new_once(bus: Bus, devices: Devices) -> None:
     assert appeared(bus, listed(FIRST))
 
 
-def test_a_gpu_that_was_never_listed_is_not_new(bus: Bus, devices: Devices) -> None:
+def test_a_gpu_that_was_never_listed_is_not_new(bus: Bus, devices: PciTree) -> None:
     devices.add(FIRST)
     devices.add(SECOND)
     assert not appeared(bus, listed(FIRST))
     assert not appeared(bus, listed(FIRST))
 
 
-def test_a_gpu_is_new_when_its_driver_has_taken_it(bus: Bus, devices: Devices) -> None:
+def test_a_gpu_is_new_when_its_driver_has_taken_it(bus: Bus, devices: PciTree) -> None:
     devices.add(FIRST)
     assert not appeared(bus, listed(FIRST))
     devices.add(SECOND, driver=None)
@@ -106,7 +84,7 @@ def test_a_gpu_is_new_when_its_driver_has_taken_it(bus: Bus, devices: Devices) -
 
 
 def test_nothing_is_concluded_from_a_driver_that_starts_or_has_not_told_all(
-    bus: Bus, devices: Devices
+    bus: Bus, devices: PciTree
 ) -> None:
     devices.add(FIRST)
     assert not appeared(bus, listed(FIRST))
