@@ -81,7 +81,7 @@ def _message(notice: Record, now: datetime) -> Message:
         at=_time(body, "sent_at") or notice.at,
         number=_whole(body, "number"),
         step=f"reminder {repeat}" if repeat else step,
-        about=_KINDS.get(str(body.get("kind")), ""),
+        about="reminder" if repeat and state == "due" else _KINDS.get(str(body.get("kind")), ""),
         state=state,
         word="on its way" if moving else _STATES.get(state, state or "unknown"),
         reason=str(body.get("reason") or "no reason was written down"),

@@ -73,7 +73,10 @@ def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
 def _notes(
     facts: Facts, cover: Coverage, incidents: Sequence[Incident], grain: str
 ) -> tuple[str, ...]:
-    notes = ["Counted in quarters of an hour from samples of every tick; all times are UTC."]
+    notes = [
+        "Counted in whole quarters of an hour from samples of every tick, so that a span begins with"
+        " the quarter in which it was asked to begin; all times are UTC."
+    ]
     notes.append(f"The chart is by {grain}; a step of which less than half is known is a gap.")
     if cover.counted_since is not None:
         notes.append(f"Counting began at {words.at(cover.counted_since)}; shares are from then on.")
