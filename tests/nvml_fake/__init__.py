@@ -9,8 +9,10 @@ import hashlib
 import os
 import re
 import subprocess
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -78,6 +80,8 @@ class FakeDriver:
         self.devices.mkdir(parents=True, exist_ok=True)
         for name in ("nvidiactl", *(f"nvidia{gpu}" for gpu in range(gpus))):
             (self.devices / name).touch()
+        self._stamps = os.open(f"{self._path}.stamp", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        weakref.finalize(self, os.close, self._stamps)
         with self._lock:
             self._write()
 
@@ -247,3 +251,5 @@ class FakeDriver:
         self._stamp = max(self._stamp + 1, time.time_ns())
         os.utime(unfinished, ns=(self._stamp, self._stamp))
         unfinished.replace(self._path)
+        # Clients map this number, and look at the file when it has changed.
+        os.pwrite(self._stamps, self._stamp.to_bytes(8, sys.byteorder), 0)

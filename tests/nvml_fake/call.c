@@ -32,7 +32,7 @@ static int everything_hangs(void) {
 
 void wait_while_hung(int gpu) {
     wait_in_kernel();
-    while (state_refresh() && (everything_hangs() || (gpu >= 0 && value_number(gpu, VALUE_hang) != 0))) {
+    while (state_refresh() && state_has(KEY_HANG) && (everything_hangs() || (gpu >= 0 && value_number(gpu, VALUE_hang) != 0))) {
         rest(POLL_SECONDS);
     }
 }
@@ -93,7 +93,7 @@ nvmlReturn_t begin_lookup(int gpu, const char *function) {
     wait_while_hung(gpu);
     be_slow(gpu, function);
     TRY(told_return(gpu, function));
-    int reachable = is_present(gpu) && value_number(gpu, VALUE_lost) == 0;
+    int reachable = is_present(gpu) && (!state_has(KEY_LOST) || value_number(gpu, VALUE_lost) == 0);
     return reachable ? NVML_SUCCESS : NVML_ERROR_GPU_IS_LOST;
 }
 
@@ -118,7 +118,7 @@ nvmlReturn_t begin_part(nvmlDevice_t device, const char *function, int *gpu, int
 }
 
 int is_present(int gpu) {
-    return gpu < MAX_GPUS && gpu < (int)state_number("gpus", 8) && value_number(gpu, VALUE_missing) == 0;
+    return gpu < MAX_GPUS && gpu < (int)state_number("gpus", 8) && (!state_has(KEY_MISSING) || value_number(gpu, VALUE_missing) == 0);
 }
 
 nvmlDevice_t device_of(int gpu) {

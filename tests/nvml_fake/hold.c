@@ -46,11 +46,11 @@ void let_devices_go(void) {
 void wait_in_kernel(void) {
     char path[TEXT_SIZE];
     struct stat unused;
-    if (state_refresh() && state_text("block", path, sizeof path)) {
+    if (state_refresh() && state_has(KEY_BLOCK) && state_text("block", path, sizeof path)) {
         (void)!stat(path, &unused);
     }
 }
 
 bool is_unloaded(void) {
-    return state_number("unloaded", 0.0) != 0.0;
+    return state_has(KEY_UNLOADED) && state_number("unloaded", 0.0) != 0.0;
 }

@@ -19,11 +19,25 @@ bool state_refresh(void);
 /* Copies the value of `key`, cut to `size`; false where the file does not set it. */
 bool state_text(const char *key, char *text, size_t size);
 
+/* Copies the value of a GPU (`gpu.<slot>.<key>`), by its number in values.def; false where the file does not set it. */
+bool state_value(int gpu, size_t value, char *text, size_t size);
+
 /* The value of `key` as a number, or `fallback` where the file does not set it. */
 double state_number(const char *key, double fallback);
 
 /* Kinds of keys of which a file may have none at all: then nobody needs to look for one. */
-enum key_kind { KEY_RETURN, KEY_DELAY, KEY_LINK, KEY_MIG, KEY_KINDS };
+enum key_kind {
+    KEY_RETURN,
+    KEY_DELAY,
+    KEY_LINK,
+    KEY_MIG,
+    KEY_HANG,
+    KEY_LOST,
+    KEY_MISSING,
+    KEY_BLOCK,
+    KEY_UNLOADED,
+    KEY_KINDS
+};
 
 /* Whether the file sets any key of this kind. */
 bool state_has(enum key_kind kind);

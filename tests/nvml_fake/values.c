@@ -39,19 +39,15 @@ long long mig_number(int gpu, int mig, enum value value) {
 }
 
 void value_text(int gpu, enum value value, char *text, size_t size) {
-    char key[128];
-    snprintf(key, sizeof key, "gpu.%d.%s", gpu, VALUES[value].key);
-    if (!state_text(key, text, size)) {
+    if (!state_value(gpu, value, text, size)) {
         snprintf(text, size, "%s", VALUES[value].fallback);
     }
 }
 
 long long link_number(int gpu, int link, enum value value) {
     char text[64];
-    if (!link_text(gpu, link, value, text, sizeof text)) {
-        value_text(gpu, value, text, sizeof text);
-    }
-    return strtoll(text, NULL, 0);
+    bool set = link_text(gpu, link, value, text, sizeof text) || state_value(gpu, value, text, sizeof text);
+    return strtoll(set ? text : VALUES[value].fallback, NULL, 0);
 }
 
 long long value_number(int gpu, enum value value) {
