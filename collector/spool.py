@@ -5,6 +5,7 @@ failed or a body `memory_seconds` younger arrives, so that a healthy node writes
 A collector that is killed with -9 loses at most the telemetry of those seconds, and no record.
 """
 
+import errno
 import fcntl
 import os
 import threading
@@ -26,6 +27,8 @@ log = Log("collector")
 
 _SUFFIX = ".body"
 _MICROSECOND = timedelta(microseconds=1)
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MOST_THAT_GIVE_WAY = 8  # for one body: what others fill up is not for us to empty
 
 
 class Lane(str, Enum):
@@ -57,8 +60,9 @@ class Spool:
     """A bounded queue of bodies in one directory, of one process; safe in any thread.
 
     When `limit_bytes` on disk are reached, or a body waits for longer than `limit_seconds`, the
-    oldest telemetry is dropped and counted, and records only when nothing else is left. A disk that
-    is full costs bodies, counted, and never the process. No call takes longer because more waits.
+    oldest telemetry is dropped and counted, and records only when nothing else is left. So it is when
+    the disk has no room; one that takes nothing costs bodies, counted, and never the process.
+    No call takes longer because more waits.
     """
 
     def __init__(
@@ -305,22 +309,41 @@ class Spool:
     def _store(self, item: _Item) -> bool:
         """Write the item's body to disk, once; false when the disk does not take it."""
         with self._writing:
-            return item.body is None or item.stored_bytes > 0 or self._write_down(item, item.body)
+            body = item.body
+            if body is None or item.stored_bytes > 0:
+                return True
+            for _ in range(_MOST_THAT_GIVE_WAY):
+                error = self._write_down(item, body)
+                if error is None:
+                    if self._disk_fails:
+                        log.info("spool can be written again", directory=str(self._directory))
+                    self._disk_fails = False
+                    return True
+                if error.errno not in _NO_ROOM or not self._give_way(item):
+                    break
+            if not self._disk_fails:
+                why = str(error)
+                log.warning("spool cannot be written", directory=str(self._directory), why=why)
+            self._disk_fails = True
+            return False
 
-    def _write_down(self, item: _Item, body: Body) -> bool:
+    def _give_way(self, item: _Item) -> bool:
+        """On a disk without room drop the oldest telemetry; false when none is older than the item."""
+        with self._mutex:
+            oldest = self._shelves[Lane.BACKLOG].first
+            if oldest is None or (oldest.number > item.number and item.lane is not Lane.RECORDS):
+                return False
+            dropped = self._unshelve(Lane.BACKLOG)
+        self._drop_oldest(dropped)
+        return True
+
+    def _write_down(self, item: _Item, body: Body) -> OSError | None:
+        """Why it could not be written, None when it was."""
         content = encode(body)
         try:
             write(self._file(item), content, durable=item.lane is Lane.RECORDS)
         except OSError as error:
-            if not self._disk_fails:
-                log.warning(
-                    "spool cannot be written", directory=str(self._directory), why=str(error)
-                )
-            self._disk_fails = True
-            return False
-        if self._disk_fails:
-            log.info("spool can be written again", directory=str(self._directory))
-        self._disk_fails = False
+            return error
         with self._mutex:
             self._tie(item)
             item.stored_bytes = bytes_on_disk(len(content))
@@ -328,7 +351,7 @@ class Spool:
             gone = item.number not in self._items[item.lane]
         if gone:  # the hub took it meanwhile
             self._forget_file(item)
-        return True
+        return None
 
     def _tie(self, item: _Item) -> None:
         """The item is not in memory alone any more, or not at all."""
@@ -342,11 +365,14 @@ class Spool:
     def _make_room(self, now: datetime) -> None:
         """Drop the oldest until disk and memory are within their limits; told once an outage."""
         while (oldest := self._surplus(now)) is not None:
-            if not self._full:
-                why = "spool is full or has bodies that are too old, the oldest are dropped"
-                log.warning(why, since=to_text(oldest.at))
-            self._full = True
-            self._remove(oldest, counted=True)
+            self._drop_oldest(oldest)
+
+    def _drop_oldest(self, oldest: _Item) -> None:
+        if not self._full:
+            why = "spool is full or has bodies that are too old, the oldest are dropped"
+            log.warning(why, since=to_text(oldest.at))
+        self._full = True
+        self._remove(oldest, counted=True)
 
     def _surplus(self, now: datetime) -> _Item | None:
         """The body to drop next, now taken: telemetry first, records when nothing else is left."""

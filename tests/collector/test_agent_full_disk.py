@@ -73,7 +73,7 @@ def test_a_full_disk_costs_only_the_oldest_numbers(
     agent.environment = driver.environment()
     agent.settings |= {"spool_directory": str(tmp_path / "disk"), "tick_seconds": 0.1}
     agent.start()
-    wait_until("a full disk", lambda: "spool cannot be written" in agent.said(), 60.0)
+    wait_until("a full disk", lambda: "spool is full" in agent.said(), 60.0)
     # It goes on: /metrics answers with new numbers, and a restart finds a full disk.
     swept = metric(agent, "gpuvigil_node_spool_oldest_seconds")
     wait_until(
