@@ -125,7 +125,7 @@ def test_an_event_does_not_wait_for_telemetry_that_waits_for_its_commit(
     wait_until("the event", lambda: receiver.records("event"))
     took = next(r.at for r in receiver.accepted if r.is_records) - put_at
     commit.set()
-    assert took < 0.05
+    assert took < 0.5  # the others take ten seconds
     wait_until("all telemetry", lambda: len(contents(receiver.accepted)) == 8)
 
 
