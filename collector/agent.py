@@ -22,9 +22,9 @@ from .control import Control, released_until
 from .envelope import Sender
 from .events import EventMaker
 from .exporter import Exporter
-from .gpus import GpuBook, GpuNews
+from .gpus import GpuBook, GpuNews, Silence
 from .inbox import Inbox, Message, Work
-from .keeper import ReaderKeeper, call_patience_seconds
+from .keeper import ReaderKeeper
 from .kernelbook import KernelBook
 from .localsocket import Reply, Request
 from .maintenance import Maintenance
@@ -63,8 +63,13 @@ class Agent:
             self._count(metric, 0)  # what follows is counted from here on
         self._node = Subject(cluster=sender.cluster, node=sender.node)
         self._events = EventMaker(node=self._node, boot=sender.boot)
-        patience = call_patience_seconds(settings)
-        self._gpus = GpuBook(self._events, known.gpus, known.counters, patience, known.missing)
+        self._gpus = GpuBook(
+            self._events,
+            known.gpus,
+            known.counters,
+            Silence.of(settings),
+            known.missing,
+        )
         self._ports = PortBook(self._events, known.ports, known.counters)
         self._kernel = KernelBook(
             settings.spool_directory / "kernel_log.json", self._node, known.gpus, clock

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 from gpuvigil.model import Event, EventKind, GpuIdentity, Subject, Unmeasured
 
@@ -16,6 +17,8 @@ from .sensors.pci import same_form
 
 log = Log("collector")
 
+# A sweep that is under way at the tick after its own is a little younger than a tick, or older.
+_SHARE_OF_TICK = 0.9
 _ABSENT = GpuTick(index=-1)
 
 
@@ -32,6 +35,23 @@ class GpuNews:
     changed: bool  # the node has other GPUs than before, or misses others
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """For how long calls on a GPU may be under way until it is unknown, and until that is told."""
+
+    unknown_seconds: float
+    event_seconds: float
+
+    @classmethod
+    def of(cls, settings: CollectorSettings) -> "Silence":
+        """A hang shows within two ticks; people hear of it when a call should have come back."""
+        timeout = settings.driver_timeout_seconds
+        return cls(
+            unknown_seconds=min(timeout, _SHARE_OF_TICK * settings.tick_seconds),
+            event_seconds=timeout,
+        )
+
+
 class GpuBook:
     """Keeps every GPU this node ever had in sight, also when the driver says nothing of it."""
 
@@ -40,20 +60,21 @@ class GpuBook:
         events: EventMaker,
         known: dict[str, GpuIdentity],
         counters: Monotone,
-        driver_timeout_seconds: float,
+        silence: Silence,
         lost: dict[str, datetime] | None = None,
     ) -> None:
         """`known`, `counters` and `lost` (UUID, since when) are kept up to date, for others to save."""
         self._events = events
         self._known = known
         self._maker = GpuRowMaker(events.node, counters)
-        self._timeout_seconds = driver_timeout_seconds
+        self._silence = silence
         self._lost: dict[str, datetime] = {} if lost is None else lost
         self._silent: set[str] = set()
         self._absent: dict[str, tuple[Unmeasured, datetime]] = {}  # why and since when
         self._on_bus: frozenset[str] | None = None
         self._seen_on_bus: set[str] = set()
         self._silent_since: datetime | None = None
+        self._all_silent = False
 
     def xid(self, seen: XidSeen) -> Event:
         """The event of an Xid: of its GPU, or of the node when the driver named none we know."""
@@ -92,6 +113,10 @@ class GpuBook:
         """
         changed, lost = self._learn(tick), set(self._lost)
         node_event = self._judge_driver(tick, now, outage_seconds)
+        listed = () if tick is None else tick.gpus
+        self._all_silent = self._silent_since is not None or all(
+            gpu.silent_seconds is not None for gpu in listed
+        )
         at = now if tick is None else tick.at
         gpus: list[Row] = []
         sent: list[Row] = []
@@ -168,7 +193,7 @@ class GpuBook:
         elif gpu is None:
             # It was there once; a driver that is loaded would list it.
             gpu = replace(_ABSENT, reason=None if tick is None else self._why_absent(uuid, tick))
-        elif (gpu.silent_seconds or 0.0) >= self._timeout_seconds:
+        elif (gpu.silent_seconds or 0.0) >= self._silence.unknown_seconds:
             gpu = replace(gpu, reason=Unmeasured.DRIVER_NOT_ANSWERING)
         if gpu.values is None and gpu.reason is not None and self._has_left_bus(uuid):
             gpu = replace(gpu, reason=Unmeasured.LOST)
@@ -218,9 +243,10 @@ class GpuBook:
         elif gpu.values is not None and uuid in self._lost:
             del self._lost[uuid]
             events.append(make(EventKind.GPU_BACK, subject, now, "GPU is back"))
-        # When everything is silent the node's own event has said so.
-        alone = gpu.reason is Unmeasured.DRIVER_NOT_ANSWERING and self._silent_since is None
-        if alone and uuid not in self._silent:
+        # When everything is silent the node's own event has said so, or will.
+        alone = gpu.reason is Unmeasured.DRIVER_NOT_ANSWERING and not self._all_silent
+        told = (gpu.silent_seconds or 0.0) >= self._silence.event_seconds
+        if alone and told and uuid not in self._silent:
             self._silent.add(uuid)
             text = "driver calls on this GPU do not come back"
             events.append(make(EventKind.DRIVER_SILENT, subject, now, text))

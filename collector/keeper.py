@@ -55,11 +55,6 @@ def judge(
     return Verdict.KEEP
 
 
-def call_patience_seconds(settings: CollectorSettings) -> float:
-    """How long a driver call may take: less than two ticks, so that two ticks tell of a hang."""
-    return min(settings.driver_timeout_seconds, 1.5 * settings.tick_seconds)
-
-
 class ReaderKeeper:
     """One reader at most; `keep` is for the main thread, which the kernel ties the child to."""
 
@@ -231,7 +226,7 @@ class ReaderKeeper:
         command = [
             *program.command("read", "collector.reader"),
             *("--tick-seconds", str(settings.tick_seconds)),
-            *("--driver-timeout-seconds", str(call_patience_seconds(settings))),
+            *("--driver-timeout-seconds", str(settings.driver_timeout_seconds)),
             *("--start-timeout-seconds", str(start_seconds)),
             *("--slow-seconds", str(settings.slow_tick_seconds)),
         ]

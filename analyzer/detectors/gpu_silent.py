@@ -13,7 +13,9 @@ from ..rows import Row
 from ..window import Need, Span, Window
 
 NEEDS = (
-    Need(measurement="gpu", span=Span.NOW, fields=("up", "unmeasured_reason")),
+    Need(
+        measurement="gpu", span=Span.NOW, fields=("up", "unmeasured_reason", "unmeasured_seconds")
+    ),
     Need(
         measurement="gpu",
         span=Span.RECENT,
@@ -24,6 +26,9 @@ NEEDS = (
 _FAULT = FAULTS["gpu_silent"]
 # One slow call is not a hang.
 _TICKS = 2
+# The collector tells of a silence by an event when a call should have come back, after two seconds
+# by default; only a much longer one is believed without it.
+_WITHOUT_EVENT_SECONDS = 30.0
 
 
 def silent_gpus(window: Window) -> list[Finding]:
@@ -47,7 +52,7 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
         return None
     event = _event(window, subject, back_at)
     certain = event is not None and row["at"] > event.at
-    if not certain and not _lasts(window, subject):
+    if not certain and not _lasts(window, subject, row):
         return None
     return Finding(
         fault="gpu_silent",
@@ -70,6 +75,14 @@ def _event(window: Window, subject: Subject, back_at: datetime | None) -> Event 
     return None
 
 
-def _lasts(window: Window, subject: Subject) -> bool:
+def _lasts(window: Window, subject: Subject, row: Row) -> bool:
+    """Whether it is silent for so long that the event should have come, and got lost.
+
+    A GPU that is slow in one tick after the other is unknown in each, and no fault.
+    """
+    limit = max(_TICKS * window.tick_seconds(subject.of_node()), _WITHOUT_EVENT_SECONDS)
+    seconds = row.get("unmeasured_seconds")
+    if seconds is not None and seconds < limit:
+        return False
     recent = window.get("gpu", Span.RECENT).get(subject)
     return recent is not None and recent["unmeasured_reason_count"] >= _TICKS

@@ -4,13 +4,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from collector.events import EventMaker
-from collector.gpus import GpuBook, GpuNews
+from collector.gpus import GpuBook, GpuNews, Silence
 from collector.monotone import Monotone
 from collector.report import CHANGED, LOADED, NO_DRIVER, RELEASED, STARTING, GpuTick, Tick, XidSeen
 from gpuvigil.model import EventKind, GpuIdentity, Subject, Unmeasured
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
-TIMEOUT_SECONDS = 2.0
+SILENCE = Silence(unknown_seconds=2.0, event_seconds=2.0)
 
 
 def identity(index: int) -> GpuIdentity:
@@ -28,7 +28,7 @@ def tick(*gpus: GpuTick, state: str = LOADED, silent: float | None = None) -> Ti
 def book(*known: int) -> GpuBook:
     events = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
     identities = {identity(index).uuid: identity(index) for index in known}
-    return GpuBook(events, identities, Monotone(), TIMEOUT_SECONDS)
+    return GpuBook(events, identities, Monotone(), SILENCE)
 
 
 def said(news: GpuNews) -> dict[str, tuple[float | None, float | None]]:
@@ -160,12 +160,12 @@ def test_a_lost_gpu_is_missing_since_it_was_lost_whatever_comes_between() -> Non
     lost: dict[str, datetime] = {}
     events_ = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
     known = {"GPU-0": identity(0), "GPU-1": identity(1)}
-    gpus = GpuBook(events_, known, Monotone(), TIMEOUT_SECONDS, lost)
+    gpus = GpuBook(events_, known, Monotone(), SILENCE, lost)
     gpus.take(tick(answers(0)), NOW, None)
     assert lost == {"GPU-1": NOW}
     later = NOW + timedelta(minutes=10)
     gpus.take(replace(tick(answers(0), silent=5.0), at=later), later, None)
-    again = GpuBook(events_, known, Monotone(), TIMEOUT_SECONDS, lost)
+    again = GpuBook(events_, known, Monotone(), SILENCE, lost)
     news = again.take(replace(tick(answers(0)), at=later), later, None)
     assert (said(news)["GPU-1"], seconds(news, "GPU-1")) == (LOST, 600.0)
     assert not news.events
@@ -276,3 +276,24 @@ def test_a_gpu_that_was_taken_out_is_forgotten() -> None:
     assert gpus.forget("GPU-1")
     assert said(gpus.take(tick(answers(0)), NOW, None)) == {"GPU-0": UP}
     assert not gpus.forget("GPU-1")
+
+
+def test_a_gpu_is_unknown_before_people_hear_of_it_and_never_for_the_whole_driver() -> None:
+    events_ = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
+    quick = Silence(unknown_seconds=0.9, event_seconds=2.0)
+    gpus = GpuBook(events_, {"GPU-0": identity(0), "GPU-1": identity(1)}, Monotone(), quick)
+
+    def silent(index: int, for_seconds: float) -> GpuTick:
+        return replace(answers(index), values=None, silent_seconds=for_seconds)
+
+    news = gpus.take(tick(answers(0), silent(1, 1.0)), NOW, None)
+    assert said(news) == {"GPU-0": UP, "GPU-1": SILENT}
+    assert not news.events
+    assert events(gpus.take(tick(answers(0), silent(1, 2.0)), NOW, None)) == [
+        (EventKind.DRIVER_SILENT, "c/n1/gpu/GPU-1")
+    ]
+    assert len(gpus.take(tick(answers(0), answers(1)), NOW, None).events) == 1
+    # All are silent, and the reader has not yet judged the driver as a whole.
+    news = gpus.take(tick(silent(0, 2.0), silent(1, 1.9)), NOW, None)
+    assert said(news) == {"GPU-0": SILENT, "GPU-1": SILENT}
+    assert not news.events
