@@ -28,6 +28,7 @@ from scripts import collector_pyz
 from tests.nvml_fake import LIBRARY, FakeDriver, build
 from tests.polling import wait_until
 from tests.servers import HubProcess
+from tests.sysfs import PciTree
 
 RESULT = Path(__file__).with_suffix(".json")
 ROUNDS = 4
@@ -49,6 +50,7 @@ node = "node-1"
 tick_seconds = {tick}
 metrics_port = {port}
 spool_directory = "{spool}"
+sysfs_root = "{sysfs}"
 """
 
 
@@ -86,8 +88,9 @@ class Stage:
         self.driver = FakeDriver(folder / "driver", build(folder / "nvml"), gpus=GPUS)
         for gpu in range(GPUS):
             process = stack.enter_context(computing())
-            self.driver.set(gpu, utilization_gpu_percent=97, links=LINKS)
+            self.driver.set(gpu, utilization_gpu_percent=97, links=LINKS, pci_bus_id=address(gpu))
             self.driver.set_processes(gpu, {process.pid: 60 * 1024**3})
+        self.sysfs = bus(folder / "sys")
         self.hub = stack.enter_context(HubProcess(folder / "hub", {"commit_seconds": 1.0}))
         self.file = folder / "collector.pyz"
         collector_pyz.write(self.file)
@@ -99,6 +102,7 @@ class Stage:
             token=self.hub.collector_token_file,
             tick=TICK_SECONDS,
             port=port,
+            sysfs=self.sysfs,
             spool=self.folder / f"spool-{number}",
         )
         config.write_text(text, encoding="utf-8")
@@ -220,6 +224,20 @@ def summed_up(rounds: Sequence[dict[str, float]]) -> dict[str, Any]:
     """Medians over the rounds, and every round."""
     median = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
     return {"median": median, "rounds": list(rounds)}
+
+
+def bus(root: Path) -> Path:
+    """This machine's network ports, and the GPUs on the PCI bus, where a node has them."""
+    tree = PciTree(root)
+    for gpu in range(GPUS):
+        tree.add(address(gpu))
+    (root / "class").symlink_to("/sys/class")
+    return root
+
+
+def address(gpu: int) -> str:
+    """Where a GPU is on the PCI bus."""
+    return f"0000:{0x1B + gpu:02x}:00.0"
 
 
 @contextmanager

@@ -29,6 +29,10 @@ import sys
 if sys.version_info < (3, 10):
     sys.exit("gpuvigil needs Python 3.10 or newer; this is Python %d.%d" % sys.version_info[:2])
 
+if sys.argv[1:2] == ["read"]:
+    # By far the largest source first: what compiling it leaves free, all that follows can fill.
+    import pynvml
+
 from gpuvigil.cli import main
 
 sys.exit(main())
