@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from gpuvigil.clock import from_text
@@ -88,18 +89,23 @@ def load(line: bytes) -> Tick | XidSeen:
 
 def _gpu(gpu: GpuTick) -> dict[str, Any]:
     value = plain(gpu)
-    value["identity"] = None if gpu.identity is None else plain(gpu.identity)
+    value["identity"] = None if gpu.identity is None else _plain_identity(gpu.identity)
     value["migs"] = [plain(mig) for mig in gpu.migs]
     if gpu.costs is not None:
         value["costs"] = {call: plain(cost) for call, cost in gpu.costs.items()}
     return value
 
 
+@lru_cache(maxsize=256)
+def _plain_identity(identity: GpuIdentity) -> dict[str, Any]:
+    return plain(identity)
+
+
 def _gpu_tick(value: dict[str, Any]) -> GpuTick:
     identity, processes, reason = value["identity"], value["processes"], value["reason"]
     return GpuTick(
         index=value["index"],
-        identity=None if identity is None else GpuIdentity(**known(GpuIdentity, identity)),
+        identity=None if identity is None else _identity(tuple(identity.items())),
         values=value["values"],
         slow=value["slow"],
         links=_links(value["links"]),
@@ -110,6 +116,12 @@ def _gpu_tick(value: dict[str, Any]) -> GpuTick:
         silent_seconds=value["silent_seconds"],
         read_seconds=value["read_seconds"],
     )
+
+
+# The same in every tick, and made once: more than the GPUs of a node.
+@lru_cache(maxsize=256)
+def _identity(items: tuple[tuple[str, Any], ...]) -> GpuIdentity:
+    return GpuIdentity(**known(GpuIdentity, dict(items)))
 
 
 def _links(value: dict[str, Values] | None) -> dict[int, Values] | None:
