@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import SplitResult, urlencode, urlsplit
 
@@ -280,7 +281,7 @@ class Hub:
             details, message = None, f"status {answer.status}"
         text = f"{self._place()}: {message}"
         if answer.status == 429 or not 400 <= answer.status < 500:
-            return HubUnavailable(text, _seconds(answer.headers.get("retry-after")))
+            return HubUnavailable(text, _retry_after_seconds(answer.headers))
         return HubRefused(text, answer.status, details)
 
     def _unavailable(self, error: Exception) -> HubUnavailable:
@@ -316,9 +317,17 @@ def _dump(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value).encode()
 
 
-def _seconds(text: str | None) -> float | None:
-    """Retry-After in seconds; None when it is absent or a date."""
+def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """Retry-After in seconds (RFC 9110, section 10.2.3); a date is taken by the answerer's clock."""
+    text = headers.get("retry-after")
+    if text is None:
+        return None
     try:
-        return None if text is None else max(float(text), 0.0)
+        return max(float(text), 0.0)
     except ValueError:
+        pass
+    try:
+        then, now = parsedate_to_datetime(text), parsedate_to_datetime(headers["date"])
+        return max((then - now).total_seconds(), 0.0)
+    except (KeyError, ValueError, TypeError):
         return None

@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -27,8 +28,12 @@ from tests.servers import HubProcess
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 SENDER = Sender(cluster="c", node="n1", boot="b1")
 NODE = Subject(cluster="c", node="n1")
-HOUR = timedelta(hours=1)
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 MIB = 1024 * 1024
+
+
+def utcnow() -> datetime:
+    return datetime.now(timezone.utc)
 
 
 class Shipping:
@@ -348,6 +353,20 @@ def test_the_hub_says_when_to_come_back(shipping: Shipping, receiver: Receiver) 
     wait_until("the body", lambda: receiver.accepted)
     first, second = receiver.attempts
     assert second.at - first.at >= 1.0
+
+
+def test_when_to_come_back_may_be_a_time(shipping: Shipping, receiver: Receiver) -> None:
+    receiver.behave = lambda request: (
+        refusing(503, "later", Retry_After=format_datetime(utcnow() + 3 * SECOND, usegmt=True))(
+            request
+        )
+        if len(receiver.attempts) == 1
+        else as_a_hub(request)
+    )
+    shipping.spool.put(telemetry(1))
+    wait_until("the body", lambda: receiver.accepted)
+    first, second = receiver.attempts
+    assert second.at - first.at >= 1.5  # both times are of whole seconds
 
 
 def test_nodes_that_start_together_do_not_speak_together(
