@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -60,8 +61,17 @@ class Site:
         self.receiver = Receiver()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.config = directory / "gpuvigil.toml"
+        self._lines = 0
+
+    def kernel_says(self, *lines: str) -> None:
+        """Write lines into the kernel log, now."""
+        with (self.directory / "kmsg").open("a") as log:
+            for line in lines:
+                self._lines += 1
+                log.write(f"4,{self._lines},{int(time.monotonic() * 1e6)},-;{line}\n")
 
     def configure(self) -> None:
+        (self.directory / "kmsg").touch()
         self.config.write_text(
             SETTINGS.format(
                 hub=self.hub.url,

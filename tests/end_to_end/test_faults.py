@@ -32,6 +32,21 @@ def test_an_xid_79_is_told_in_seconds_with_what_to_do(site: Site) -> None:
     assert "79" in alert["annotations"]["evidence"]
 
 
+def test_what_only_the_kernel_says_is_told_in_seconds(site: Site) -> None:
+    """An SXid, which NVML has no word for, with the lines that belong to it."""
+    switch = "nvidia-nvswitch1: SXid (PCI:0000:c1:00.0): 10003"
+    site.kernel_says(
+        f"{switch}, Fatal, Link -1 Host_unhandled_interrupt",
+        f"{switch}, Severity 1 Engine instance 0 Sub-engine instance 00",
+        f"{switch}, Data {{0x00000001, 0x00000001}}",
+    )
+    alert = site.told("nvswitch_error").payload["alerts"][0]
+    assert alert["labels"]["severity"] == "critical"
+    assert "SXid 10003" in alert["annotations"]["summary"]
+    assert "reset all its GPUs and switches" in alert["annotations"]["action"]
+    assert "reported at" in alert["annotations"]["evidence"]
+
+
 def test_a_lost_gpu_is_one_incident_until_it_is_back(site: Site) -> None:
     site.driver.lose(5)
     fired = site.told("gpu_lost")
