@@ -92,6 +92,32 @@ def test_a_storm_is_one_event_and_a_count(
     assert {event["subject"] for event in events} == {"c/n1"}
 
 
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_the_journals_reader_ends_with_the_agent(
+    agent: Agent, tmp_path: Path, end: str, receiver: Receiver
+) -> None:
+    program, pid_file = tmp_path / "journalctl", tmp_path / "pid"
+    program.write_text(
+        f"#!/bin/sh\necho $$ > {pid_file}.new\nmv {pid_file}.new {pid_file}\nexec sleep 600\n"
+    )
+    program.chmod(0o755)
+    agent.settings |= {"kernel_log": str(tmp_path / "none"), "journalctl": str(program)}
+    agent.start()
+    wait_until("the child", pid_file.exists)
+    pid = int(pid_file.read_text())
+    assert runs(pid)
+    getattr(agent, end)()
+    wait_until("its end", lambda: not runs(pid))
+
+
+def runs(pid: int) -> bool:
+    """Whether the process is there and more than a zombie, which not every container's init reaps."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_the_kernel_is_heard_while_the_driver_hangs(
     watching: Agent, kernel: KernelLog, driver: FakeDriver, receiver: Receiver
 ) -> None:
