@@ -55,6 +55,21 @@ PLAIN_CALLS: dict[str, tuple[dict[str, int | str], Any]] = {
         },
         [1, 2, 1, 0],
     ),
+    "nvmlDeviceGetInforomImageVersion": ({"inforom_version": "G1"}, "G1"),
+    "nvmlDeviceGetGspFirmwareVersion": ({"gsp_firmware_version": "570.1"}, "570.1"),
+    "nvmlDeviceGetNumFans": ({"fans": 3}, 3),
+    "nvmlDeviceGetMarginTemperature": ({"temperature_margin_celsius": -4}, -4),
+    "nvmlDeviceGetEncoderUtilization": ({"utilization_encoder_percent": 12}, [12, 167_000]),
+    "nvmlDeviceGetDecoderUtilization": ({"utilization_decoder_percent": 13}, [13, 167_000]),
+    "nvmlDeviceGetRepairStatus": ({"repair_channel_pending": 1, "repair_tpc_pending": 0}, [1, 0]),
+    "nvmlDeviceGetBAR1MemoryInfo": (
+        {"bar1_total_bytes": 100, "bar1_used_bytes": 30},
+        {"bar1Total": 100, "bar1Free": 70, "bar1Used": 30},
+    ),
+    "nvmlDeviceGetRowRemapperHistogram": (
+        {"histogram_max": 9, "histogram_none": 2},
+        {"max": 9, "high": 0, "partial": 0, "low": 0, "none": 2},
+    ),
     "nvmlDeviceGetMemoryInfo": (
         {"memory_total_bytes": 1000, "memory_reserved_bytes": 100, "memory_used_bytes": 250},
         {"total": 1000, "free": 650, "used": 350},
@@ -201,6 +216,20 @@ def test_the_process_list_says_its_size_first(driver: FakeDriver, client: Client
     assert [(p["pid"], p["usedGpuMemory"]) for p in held] == [(4321, 1 << 30), (4322, None)]
     driver.set(0, graphics_processes="7:1")
     assert [p["pid"] for p in client.call("nvmlDeviceGetGraphicsRunningProcesses", gpu)] == [7]
+
+
+def test_mig_devices_are_found_while_the_mode_is_on(driver: FakeDriver, client: Client) -> None:
+    gpu = client.gpu(1)
+    driver.set(1, mig_current=1, mig_devices=2)
+    driver.set_mig(1, 1, mig_profile="3g.40gb", mig_memory_used_bytes=77)
+    second = client.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, 1)
+    assert client.call("nvmlDeviceGetName", second) == "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
+    assert client.call("nvmlDeviceGetMemoryInfo", second, pynvml.nvmlMemory_v2)["used"] == 77
+    assert client.call("nvmlDeviceGetGpuInstanceId", second) == 2
+    assert client.call("nvmlDeviceGetUUID", second).startswith("MIG-")
+    assert client.error("nvmlDeviceGetMigDeviceHandleByIndex", gpu, 2) == 6
+    driver.set(1, mig_current=0)
+    assert client.error("nvmlDeviceGetMigDeviceHandleByIndex", gpu, 1) == 6
 
 
 def test_energy_follows_power_and_restarts_at_a_reset(driver: FakeDriver, client: Client) -> None:
