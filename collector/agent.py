@@ -134,7 +134,7 @@ class Agent:
             while not stop.is_set():
                 if self._settings.gpus:
                     self._keeper.keep()
-                    self._look_at_maintenance()
+                self._look_at_maintenance()
                 self._look_at_ports()
                 self._take(self._inbox.next(self._pause_seconds()))
                 self._tell_kernel(self._kernel.due())

@@ -195,7 +195,9 @@ class GpuBook:
             gpu = replace(_ABSENT, reason=None if tick is None else self._why_absent(uuid, tick))
         elif (gpu.silent_seconds or 0.0) >= self._silence.unknown_seconds:
             gpu = replace(gpu, reason=Unmeasured.DRIVER_NOT_ANSWERING)
-        if gpu.values is None and gpu.reason is not None and self._has_left_bus(uuid):
+        # During a release it is taken off the bus and put back on purpose, to be reset.
+        unsure = gpu.reason not in {None, Unmeasured.RELEASED_FOR_MAINTENANCE}
+        if gpu.values is None and unsure and self._has_left_bus(uuid):
             gpu = replace(gpu, reason=Unmeasured.LOST)
         return None if gpu.values is None and gpu.reason is None else gpu
 

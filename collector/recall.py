@@ -36,7 +36,8 @@ def recall(
             delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
         else:
             tell(had)
-            return
+            break
+    hub.close()
 
 
 def _asked(hub: Hub, node: Subject) -> Inventory | None:

@@ -88,10 +88,11 @@ class Receiver:
         self.asked.append(handler.path)
         asked = Request(path=handler.path, headers={}, content=b"", at=time.monotonic())
         content = json.dumps({"records": [self.inventory] if self.inventory else []}).encode()
-        if self.behave(asked) is None:
+        reply = self.behave(asked)
+        if reply is None:
             handler.close_connection = True
             return
-        handler.send_response(200)
+        handler.send_response(200 if reply.status == 204 else reply.status)
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
         handler.wfile.write(content)

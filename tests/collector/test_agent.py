@@ -11,7 +11,7 @@ import pytest
 from gpuvigil.lineprotocol import Line
 from gpuvigil.model import Unmeasured
 from tests.collector.agent import ROOT, Agent
-from tests.collector.receiver import Receiver, field, tag
+from tests.collector.receiver import Receiver, Reply, as_a_hub, field, tag
 from tests.collector.rows import (
     UUIDS,
     gpu_field,
@@ -61,6 +61,22 @@ def test_a_start_tells_boot_and_inventory(watching: Agent, receiver: Receiver) -
     assert [gpu["uuid"] for gpu in inventory["body"]["gpus"]] == UUIDS
     assert inventory["body"]["driver_state"] == "loaded"
     assert inventory["body"]["tick_seconds"] == 0.25
+
+
+def test_a_hub_that_does_not_say_what_a_node_had_is_asked_once(
+    agent: Agent, driver: FakeDriver, receiver: Receiver
+) -> None:
+    receiver.behave = lambda request: (
+        Reply(status=404, body=b"{}") if "inventory" in request.path else as_a_hub(request)
+    )
+    agent.environment = driver.environment()
+    agent.start()
+    wait_until("the inventory", lambda: receiver.records("inventory"))
+    assert len(receiver.asked) == 1
+    agent.stop()
+    agent.start()
+    wait_until("another", lambda: len(receiver.events("boot")) == 2)
+    assert len(receiver.asked) == 1
 
 
 def test_an_xid_is_an_event_at_once(

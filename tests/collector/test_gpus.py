@@ -229,6 +229,19 @@ def test_the_bus_tells_of_a_gpu_that_is_gone_while_the_driver_hangs() -> None:
     assert (EventKind.GPU_LOST, "c/n1/gpu/GPU-1") in events(news)
 
 
+def test_a_gpu_that_is_taken_off_the_bus_during_a_release_is_not_lost() -> None:
+    gpus = book()
+    gpus.see_bus(["0000:1b:00.0"])
+    gpus.take(tick(in_slot(0, "00000000:1B:00.0")), NOW, None)
+    gpus.see_bus([])
+    news = gpus.take(tick(state=RELEASED), NOW, None)
+    assert said(news) == {"GPU-0": RELEASED_NOW}
+    assert not news.events
+    assert events(gpus.take(tick(state=LOADED), NOW, None)) == [
+        (EventKind.GPU_LOST, "c/n1/gpu/GPU-0")
+    ]
+
+
 def test_a_bus_that_never_showed_a_gpu_says_nothing_of_it() -> None:
     empty: list[str] = []
     for bus in (empty, None):
