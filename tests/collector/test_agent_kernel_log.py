@@ -1,6 +1,7 @@
 """The kernel log through the whole agent: real processes, a file in the place of the device."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,28 @@ def test_a_storm_is_one_event_and_a_count(
         events = receiver.events("sxid")
     assert [event["body"].get("count", 1) for event in events] == [1, 299]
     assert {event["subject"] for event in events} == {"c/n1"}
+
+
+def has_heard(receiver: Receiver, count: int) -> bool:
+    return len(xids(receiver)) >= count
+
+
+def test_no_kill_loses_or_doubles_an_event(
+    agent: Agent, kernel: KernelLog, receiver: Receiver
+) -> None:
+    """Killed wherever it is: what is sent twice has one name, by which the hub knows it again."""
+    codes = range(1, 61)
+    agent.start()
+    for code in codes:
+        kernel.write(f"NVRM: Xid (PCI:0000:05:00): {code}, words")
+        if code % 20 == 0:
+            wait_until("most of them", partial(has_heard, receiver, code - 5))
+            agent.kill()
+            agent.start()
+        time.sleep(0.01)
+    wait_until("all of them", lambda: {xid for _, xid in xids(receiver)} == set(codes))
+    names = {event["id"]: event["body"]["xid"] for event in receiver.events("xid")}
+    assert sorted(names.values()) == list(codes)
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
