@@ -119,7 +119,7 @@ def test_a_release_closes_every_device_and_ends_when_told(
 def test_a_release_ends_by_itself_and_lasts_over_a_restart(
     watching: Agent, driver: FakeDriver, receiver: Receiver
 ) -> None:
-    done = tell(watching, "--release", "4s")
+    done = tell(watching, "--release", "8s")
     assert done.returncode == 0
     assert done.stdout.startswith("released after ")
     assert "gpuvigil collect --reattach" in done.stdout
@@ -129,7 +129,7 @@ def test_a_release_ends_by_itself_and_lasts_over_a_restart(
     wait_until("every GPU says so", rows_are(receiver, UUIDS, is_released))
     assert watching.reader() is None
     wait_until("all GPUs up again", rows_are(receiver, UUIDS, is_up))
-    assert time.monotonic() - began > 2.5
+    assert time.monotonic() - began > 5.0
 
 
 @pytest.mark.server
