@@ -11,6 +11,7 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -280,14 +281,26 @@ def read_secret(path: Path, what: str) -> str:
 
 
 def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
-    """Reads a secret anew each time, since it may be rotated.
+    """The secret as it is now, since it may be rotated: the file is read again when it has changed.
 
     ConfigError at once when `key` names no file, or one that cannot be read.
     """
     if path is None:
         raise ConfigError(f"{key} is not set: name the file that holds the {what}")
-    read_secret(path, what)
-    return lambda: read_secret(path, what)
+    version, kept = "", read_secret(path, what)
+
+    def secret() -> str:
+        nonlocal version, kept
+        now = ""
+        with suppress(OSError):
+            found = os.stat(path)
+            now = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+        if not now or now != version:
+            kept = read_secret(path, what)
+            version = now
+        return kept
+
+    return secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

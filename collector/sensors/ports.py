@@ -16,6 +16,9 @@ from . import files
 
 _IB_WORD_BYTES = 4  # port_rcv_data and port_xmit_data count words of four bytes
 _IB_ACTIVE = 4
+# What a port is for is looked at again after so many reads, and when there are others, or other
+# routes: its state and counters are read each time.
+_READS_OF_A_LAYOUT = 10
 _TYPE_INFINIBAND = "32"  # ARPHRD_INFINIBAND: IP over InfiniBand, the same port once more
 _KINDS = {"InfiniBand": "infiniband", "Ethernet": "roce"}
 _IB_COUNTERS = {
@@ -49,6 +52,17 @@ class PortReading:
         return None if up is None else up == 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a port is read, and what it is for."""
+
+    kind: str
+    device: str
+    port: str
+    path: str
+    role: str
+
+
 class PortSensor:
     """Reads the ports under one sysfs; half of the files may be missing.
 
@@ -60,23 +74,37 @@ class PortSensor:
         self._infiniband = f"{sysfs_root}/class/infiniband"
         self._net = f"{sysfs_root}/class/net"
         self._routes = f"{proc_root}/net/route"
+        self._layout: tuple[_Place, ...] = ()
+        self._laid_out_for: tuple[object, ...] = ()
+        self._reads = 0
 
     def read(self) -> tuple[PortReading, ...]:
         """Every port that there is now, ordered by device and port."""
-        management = self._management()
-        devices = files.names(self._infiniband)
+        devices, interfaces = files.names(self._infiniband), files.names(self._net)
+        routes = _text(self._routes)
+        now = (devices, interfaces, routes)
+        if now != self._laid_out_for or self._reads % _READS_OF_A_LAYOUT == 0:
+            self._layout = tuple(self._lay_out(devices, interfaces, routes))
+            self._laid_out_for = now
+        self._reads += 1
+        return tuple([_READ[place.kind](place) for place in self._layout])
+
+    def _lay_out(
+        self, devices: list[str], interfaces: list[str], routes: str
+    ) -> Iterator["_Place"]:
+        """Which of them are ports, and what each is for."""
+        management = self._management(routes)
         rdma = {_hardware(f"{self._infiniband}/{device}"): device for device in devices}
-        found = []
         for device in devices:
             carries = any(self._rdma_name(net, rdma) == device for net in management)
             role = "management" if carries else "fabric"
             ports = f"{self._infiniband}/{device}/ports"
-            found += [_read_rdma(device, ports, port, role) for port in files.names(ports)]
-        for interface in files.names(self._net):
+            for port in files.names(ports):
+                yield _Place("rdma", device, port, f"{ports}/{port}", role)
+        for interface in interfaces:
             if self._is_ethernet(interface, rdma):
                 role = "management" if interface in management else "storage"
-                found.append(_read_ethernet(interface, f"{self._net}/{interface}", role))
-        return tuple(found)
+                yield _Place("net", interface, "1", f"{self._net}/{interface}", role)
 
     def _is_ethernet(self, interface: str, rdma: dict[str | None, str]) -> bool:
         """Whether it is hardware of its own that no RDMA device stands for already."""
@@ -93,10 +121,10 @@ class PortSensor:
         hardware = _hardware(f"{self._net}/{interface}") if rdma else None
         return None if hardware is None else rdma.get(hardware)
 
-    def _management(self) -> set[str]:
+    def _management(self, routes: str) -> set[str]:
         """The interfaces that the default route goes through, and what they are made of."""
         found: set[str] = set()
-        waiting = list(_default_interfaces(_text(self._routes)))
+        waiting = list(_default_interfaces(routes))
         while waiting:
             name = waiting.pop()
             if name not in found:
@@ -113,8 +141,8 @@ def _hardware(entry: str) -> str | None:
     return os.path.realpath(device) if os.path.exists(device) else None
 
 
-def _read_rdma(device: str, ports: str, number: str, role: str) -> PortReading:
-    port = f"{ports}/{number}"
+def _read_rdma(place: _Place) -> PortReading:
+    device, port = place.device, place.path
     layer = _text(f"{port}/link_layer")
     kind = "efa" if device.startswith("efa") else _KINDS.get(layer, "infiniband")
     state = _leading_number(_text(f"{port}/state"))
@@ -127,11 +155,12 @@ def _read_rdma(device: str, ports: str, number: str, role: str) -> PortReading:
     for name, (file, unit) in _IB_COUNTERS.items():
         count = _whole(f"{port}/counters/{file}")
         values[name] = None if count is None else count * unit
-    identity = PortIdentity(device=device, port=number, kind=kind, role=role)
+    identity = PortIdentity(device=device, port=place.port, kind=kind, role=place.role)
     return PortReading(identity=identity, values=_measured(values))
 
 
-def _read_ethernet(name: str, interface: str, role: str) -> PortReading:
+def _read_ethernet(place: _Place) -> PortReading:
+    interface = place.path
     speed = _whole(f"{interface}/speed")  # -1, or no answer at all, while the link is down
     values: dict[str, int | None] = {
         "up": _ethernet_up(interface),
@@ -139,8 +168,11 @@ def _read_ethernet(name: str, interface: str, role: str) -> PortReading:
     }
     for metric, file in _NET_COUNTERS.items():
         values[metric] = _whole(f"{interface}/{file}")
-    identity = PortIdentity(device=name, port="1", kind="ethernet", role=role)
+    identity = PortIdentity(device=place.device, port=place.port, kind="ethernet", role=place.role)
     return PortReading(identity=identity, values=_measured(values))
+
+
+_READ = {"rdma": _read_rdma, "net": _read_ethernet}
 
 
 def _ethernet_up(interface: str) -> int | None:

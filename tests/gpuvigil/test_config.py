@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuvigil.config import Config, load, read_secret
+from gpuvigil.config import Config, load, read_secret, secret_source
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 
@@ -155,3 +155,24 @@ def test_every_service_refuses_a_wrong_file_with_one_line_and_exit_code_2(
     assert ended.returncode == 2, ended.stderr
     assert ended.stderr.count("\n") == 1
     assert "line 2, hub.prot: unknown key" in ended.stderr
+
+
+def test_a_secret_is_what_its_file_holds_now(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("one\n")
+    secret = secret_source(file, "hub.collector_token_file", "token")
+    assert [secret(), secret()] == ["one", "one"]
+    file.write_text("two\n")
+    assert secret() == "two"
+    (tmp_path / "new").write_text("3rd\n")
+    (tmp_path / "new").replace(file)
+    assert secret() == "3rd"
+    file.write_text("")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="must be exactly one line"):
+            secret()
+    file.unlink()
+    with pytest.raises(ConfigError, match="cannot read the token"):
+        secret()
+    file.write_text("again\n")
+    assert secret() == "again"
