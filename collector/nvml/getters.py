@@ -301,8 +301,15 @@ RANGES: dict[str, tuple[int, int]] = {
 }
 
 
+# No count, in whatever unit, comes near; and what is to be sent is a signed number of 64 bits.
+_MOST = 2**62
+
+
 def drop_impossible(values: Values) -> None:
     """Leave out what stands for no value."""
+    if values and max(values.values()) >= _MOST:
+        for metric in [metric for metric, value in values.items() if value >= _MOST]:
+            del values[metric]
     for metric in RANGES.keys() & values.keys():
         low, high = RANGES[metric]
         if not low <= values[metric] <= high:

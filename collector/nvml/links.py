@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from ..fieldvalues import Entry, Field, FieldValues, Values
 from .calls import Calls
 from .fields import Fields
+from .getters import drop_impossible
 
 LINK_COUNT = 91
 LINK_STATE = 165
@@ -150,6 +151,7 @@ class Links:
             links.setdefault(link, {}).setdefault(of.metric, of.value(value))
         self._forget_unknown(found)
         for values in links.values():
+            drop_impossible(values)
             if "up" in values:
                 values["up"] = int(values["up"] != 0)
         self._worst = _worst(links)

@@ -376,6 +376,8 @@ def test_numbers_that_stand_for_no_value_are_absent(driver: FakeDriver, start: S
         fabric_state=none,
         bar1_used_bytes=-1,
         gpm_sm_percent=-1,
+        pcie_tx_bytes=2**63 - 1,
+        nvlink_tx_kibibytes=2**53,
     )
     # A signed number of which all bits are ones is -1.
     driver.set(1, temperature_celsius=-1, temperature_margin_celsius=-1)
@@ -388,9 +390,12 @@ def test_numbers_that_stand_for_no_value_are_absent(driver: FakeDriver, start: S
     absent |= {"clock_event_reasons", "utilization_percent", "memory_temperature_celsius"}
     absent |= {"memory_total_bytes", "sm_activity_percent", "bar1_used_bytes", "fabric_state"}
     absent |= {"encoder_utilization_percent", "slowdown_temperature_celsius"}
-    absent |= {"shutdown_tlimit_celsius"}
+    absent |= {"shutdown_tlimit_celsius", "pcie_transmit_bytes", "nvlink_transmit_bytes"}
     assert (gpu.values.keys() | first.slow.keys()) & absent == set()
     assert gpu.values["temperature_celsius"] == 34
+    assert first.links is not None
+    assert "transmit_bytes" not in first.links[0]
+    assert first.links[0]["receive_bytes"] == 0
     second = reader.values(1)
     assert "temperature_celsius" not in second
     assert second["temperature_margin_celsius"] == -1
