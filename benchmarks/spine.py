@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -235,8 +236,10 @@ def descendants(pid: int) -> Iterator[int]:
     """`pid` and all processes below it."""
     yield pid
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in (thread / "children").read_text().split():
-            yield from descendants(int(child))
+        # A thread may have ended since it was listed.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in (thread / "children").read_text().split():
+                yield from descendants(int(child))
 
 
 def summary(seconds: list[float]) -> dict[str, float]:

@@ -52,8 +52,10 @@ def section(result: dict[str, Any]) -> Iterator[str]:
 
 def verdict(key: str, ours: float, peer: float) -> tuple[str, str]:
     """The bar in words, and whether it holds; both empty where there is none."""
+    half = (f"at most {CPU_SHARE:g} of its", ours <= CPU_SHARE * peer)
     bars = {
-        "cpu_percent": (f"at most {CPU_SHARE:g} of its", ours <= CPU_SHARE * peer),
+        "cpu_percent": half,
+        "cpu_percent_scraped": half,
         "values": (f"at least {VALUES_RATIO:g} times its", ours >= VALUES_RATIO * peer),
         "scrape_us_per_value": (f"at most {SCRAPE_SHARE:g} of its", ours <= SCRAPE_SHARE * peer),
         "pss_mib": (f"at most {PSS_MIB:g}", ours <= PSS_MIB),
