@@ -33,8 +33,12 @@ def read_host(proc_root: Path) -> dict[str, float | int]:
     values: dict[str, float | int] = {}
     with suppress(ValueError, IndexError):
         values["load_average"] = float((files.read(f"{proc_root}/loadavg") or "").split()[0])
+    missing = set(_MEMORY)
     for line in (files.read(f"{proc_root}/meminfo") or "").splitlines():
+        if not missing:
+            break  # they are among the first of some fifty
         name, _, rest = line.partition(":")
         if name in _MEMORY and (number := rest.split()[:1]) and number[0].isdigit():
             values[_MEMORY[name]] = int(number[0]) * _KIB
+            missing.discard(name)
     return values
