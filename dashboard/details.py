@@ -20,7 +20,7 @@ _ABOUT_THE_ROW = frozenset(
 def numbers(
     cell: Cell | None, row: Mapping[str, Any] | None, items: Iterable[Attention] = ()
 ) -> Html:
-    """Every metric; where none was measured, why and since when instead of a list of absences."""
+    """Every metric that was measured, and the names of the others; where none was, why and since when instead of a list of absences."""
     metrics = [metric for metric in GPU.metrics if metric.name not in _ABOUT_THE_ROW]
     head = tag("h2", "Newest numbers", tag("small", _as_of(row)))
     if row is None or all(row.get(metric.name) is None for metric in metrics):
@@ -33,8 +33,17 @@ def numbers(
             tag("dd", measured(metric, row.get(metric.name))),
         )
         for metric in metrics
+        if row.get(metric.name) is not None
     )
-    return tag("section", head, tag("dl", *rows, class_="numbers"), class_="gv-details")
+    missing = ", ".join(title(metric) for metric in metrics if row.get(metric.name) is None)
+    folded = tag("details", tag("summary", "Not measured"), tag("p", missing, class_="gv-line"))
+    return tag(
+        "section",
+        head,
+        tag("dl", *rows, class_="numbers"),
+        folded if missing else joined(),
+        class_="gv-details",
+    )
 
 
 def _nothing_measured(

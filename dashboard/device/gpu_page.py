@@ -16,7 +16,7 @@ from .. import colours, details, live, panels
 from ..components import style
 from ..markup import joined, tag
 from ..questions import Said
-from . import asking, curves, drawing, spans, timeline
+from . import asking, curves, drawing, parts, spans, timeline
 from .chart import Frame
 from .grid import Floats
 from .marks import marks, shades
@@ -28,6 +28,8 @@ from .window import step
 COLUMNS = 3
 TICKS_BEFORE_STALE = 3
 ARRIVAL = timedelta(seconds=12)
+# Links and MIG devices change rarely.
+PARTS_SECONDS = 20.0
 
 
 def draw() -> None:
@@ -41,6 +43,7 @@ def draw() -> None:
     pace = asking.pace(found, asking.window(view), view.now)
     st.fragment(_over_time, run_every=pace)()
     st.fragment(_numbers, run_every=refresh)()
+    st.fragment(_parts, run_every=PARTS_SECONDS)()
 
 
 def _now() -> None:
@@ -203,3 +206,21 @@ def _numbers() -> None:
         st.html(panels.notes([f"The newest numbers are not known: {error}"]))
         return
     st.html(details.numbers(found.cell, said.value, items))
+
+
+def _parts() -> None:
+    view, found = asking.looked_up()
+    if found is None or not found.gpu:
+        return
+    fresh = TICKS_BEFORE_STALE * found.tick + ARRIVAL
+    try:
+        said: Said = live.shared().questions.ask(
+            ("parts", found.subject.key),
+            lambda hub: parts.parts(hub, found.subject, view.now, fresh),
+            0.9 * PARTS_SECONDS,
+        )
+    except HubError:
+        return  # the numbers above say it already
+    shown = parts.drawn(said.value)
+    if shown:
+        st.html(shown)

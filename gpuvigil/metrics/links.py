@@ -12,17 +12,17 @@ NVLINK = Measurement(
     metrics=table(
         "nvlink",
         """
-up                    | state   | field 165                     | to come: NVLink detector | nvml.h | - | 1 when the link is active, 0 when it is not.
-speed_bits_per_second | integer | field 164 (MB/s)              | to come: NVLink detector | nvml.h | - | Speed that the link runs at.
+up                    | state   | field 165                     | GPU page                 | nvml.h | - | 1 when the link is active, 0 when it is not.
+speed_bits_per_second | integer | field 164 (MB/s)              | GPU page                 | nvml.h | - | Speed that the link runs at.
 version               | state   | field 166                     | to come: NVLink detector | nvml.h | - | NVLink version, as a number of the driver's enumeration: 6 is NVLink 4.
 receive_bytes         | counter | field 139 (KiB), or 204       | to come: NVLink detector | nvml.h | - | Data received.
 transmit_bytes        | counter | field 138 (KiB), or 202       | to come: NVLink detector | nvml.h | - | Data sent.
 raw_receive_bytes     | counter | field 141 (KiB)               | to come: NVLink detector | nvml.h | - | Data received, with what the protocol adds: how full the link is.
 raw_transmit_bytes    | counter | field 140 (KiB)               | to come: NVLink detector | nvml.h | - | Data sent, with what the protocol adds: how full the link is.
-ecc_errors            | counter | field 160                     | to come: NVLink detector | nvml.h | - | ECC errors of the link's data.
-replay_errors         | counter | field 161                     | to come: NVLink detector | nvml.h | - | Data-link replays.
-recovery_errors       | counter | field 162                     | to come: NVLink detector | nvml.h | - | Data-link recoveries.
-crc_errors            | counter | field 163                     | to come: NVLink detector | nvml.h | - | Data-link CRC errors.
+ecc_errors            | counter | field 160                     | GPU page                 | nvml.h | - | ECC errors of the link's data.
+replay_errors         | counter | field 161                     | GPU page                 | nvml.h | - | Data-link replays.
+recovery_errors       | counter | field 162                     | GPU page                 | nvml.h | - | Data-link recoveries.
+crc_errors            | counter | field 163                     | GPU page                 | nvml.h | - | Data-link CRC errors.
 receive_packets       | counter | field 203 (NVLink 5)          | to come: NVLink detector | -      | - | Packets received.
 transmit_packets      | counter | field 201 (NVLink 5)          | to come: NVLink detector | -      | - | Packets sent.
 malformed_packets     | counter | field 206 (NVLink 5)          | to come: NVLink detector | -      | - | Malformed packets.
@@ -47,10 +47,10 @@ MIG = Measurement(
     metrics=table(
         "mig",
         """
-memory_used_bytes         | integer | nvmlDeviceGetMemoryInfo v2              | to come: usage by slice | nvml.h | - | Device memory in use.
-memory_total_bytes        | integer | nvmlDeviceGetMemoryInfo v2              | to come: usage by slice | nvml.h | - | Device memory in all.
-compute_processes         | integer | nvmlDeviceGetComputeRunningProcesses_v3 | to come: usage by slice | nvml.h | - | Processes that hold a compute context.
-graphics_activity_percent | gauge   | GPM 1                                   | to come: usage by slice | nvml.h | - | Share of time in which the graphics or compute engine was busy.
+memory_used_bytes         | integer | nvmlDeviceGetMemoryInfo v2              | GPU page                | nvml.h | - | Device memory in use.
+memory_total_bytes        | integer | nvmlDeviceGetMemoryInfo v2              | GPU page                | nvml.h | - | Device memory in all.
+compute_processes         | integer | nvmlDeviceGetComputeRunningProcesses_v3 | GPU page                | nvml.h | - | Processes that hold a compute context.
+graphics_activity_percent | gauge   | GPM 1                                   | GPU page                | nvml.h | - | Share of time in which the graphics or compute engine was busy.
 sm_activity_percent       | gauge   | GPM 2                                   | to come: usage by slice | nvml.h | - | Share of its multiprocessors that had work, on average.
 sm_occupancy_percent      | gauge   | GPM 3                                   | to come: usage by slice | nvml.h | - | Warps that were resident, of those that fit.
 tensor_activity_percent   | gauge   | GPM 5                                   | to come: usage by slice | nvml.h | - | Share of time in which a tensor pipe was busy.
