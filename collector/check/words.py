@@ -52,7 +52,9 @@ def counts(found: Sequence[Finding]) -> str:
 def summary(facts: Facts, found: Sequence[Finding]) -> str:
     """One line: how many GPUs and ports were looked at, and how that went."""
     answered = sum(gpu.values is not None for gpu in facts.gpus.values())
-    seen = f"{answered} GPUs and {len(facts.ports or ())} ports read"
+    ports = len(facts.ports or ())
+    seen = f"{answered} GPU{'' if answered == 1 else 's'}"
+    seen += f" and {ports} port{'' if ports == 1 else 's'} read"
     return f"{counts(found) or 'nothing found'}; {seen} in {facts.waited_seconds:.2f} s"
 
 
