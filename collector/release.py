@@ -16,6 +16,7 @@ from gpuvigil.errors import GpuvigilError
 
 from .localsocket import ask
 from .maintenance import LONGEST_SECONDS
+from .nodeconfig import config_file
 
 _FORM = re.compile(r"(\d{1,6})(s|min|m|h)", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -58,7 +59,7 @@ def is_asked(chosen: argparse.Namespace) -> bool:
 def run(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
     """Ask, and print one line; returns the exit code."""
     try:
-        directory = load(chosen.config).collector.spool_directory
+        directory = load(config_file(chosen.config)).collector.spool_directory
         line = _line(chosen, ask(directory, _request(chosen)))
     except GpuvigilError as error:
         return command.fail(parser.prog, error)
@@ -93,6 +94,9 @@ def _line(chosen: argparse.Namespace, answer: Mapping[str, Any]) -> str:
         f"{answer['gpus']} GPUs known",
         f"missing: {', '.join(missing)}" if missing else "none missing",
     ]
+    silent = answer.get("driver_silent_since")
+    if silent:
+        parts.insert(1, f"driver not answering since {moment(from_text(silent))}")
     if end:
         parts.append(f"released until {end}")
     return "; ".join(parts)

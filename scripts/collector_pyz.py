@@ -27,7 +27,10 @@ _MAIN = '''\
 import sys
 
 if sys.version_info < (3, 10):
-    sys.exit("gpuvigil needs Python 3.10 or newer; this is Python %d.%d" % sys.version_info[:2])
+    version = "%d.%d" % sys.version_info[:2]
+    sys.stderr.write("gpuvigil needs Python 3.10 or newer; this is Python " + version + "\\n")
+    # Slurm takes anything but 0 for a reason to drain the node.
+    sys.exit(0 if any("slurm-" in word for word in sys.argv) else 2)
 
 if sys.argv[1:2] == ["read"]:
     # By far the largest source first: what compiling it leaves free, all that follows can fill.

@@ -173,3 +173,17 @@ def test_one_file_reads_gpus_and_ships_them_to_a_hub(
             assert words[:5] == [*ALONE, str(directory / "collector.pyz"), "read"]
             process.terminate()
             assert process.wait(SECONDS) == 0
+
+
+@pytest.mark.parametrize(("caller", "code"), [("slurm-prolog", 0), ("slurm-health", 0), ("npd", 2)])
+def test_a_python_that_is_too_old_says_so_and_fails_no_job(
+    pyz: Path, caller: str, code: int
+) -> None:
+    main = zipfile.ZipFile(pyz).read("__main__.py").decode()
+    old = (
+        "import sys; sys.version_info = (3, 9, 18, 'final', 0);"
+        f" sys.argv = ['collector.pyz', 'check', '--as', {caller!r}]; exec({main!r})"
+    )
+    done = run(*ALONE, "-c", old)
+    assert done.returncode == code
+    assert done.stderr == "gpuvigil needs Python 3.10 or newer; this is Python 3.9\n"

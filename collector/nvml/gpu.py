@@ -15,6 +15,9 @@ from .links import LINK_COUNT, Links
 from .mig import Migs
 from .processes import COMPUTE, GRAPHICS, Processes
 
+# What is above it stands for "not known", whatever the driver says.
+_FASTEST_FAN_PERCENT = 200
+
 
 class Gpu:
     """One GPU and the buffers to read it with; for one thread."""
@@ -135,7 +138,10 @@ class Gpu:
         speeds = []
         name = "nvmlDeviceGetFanSpeed_v2"
         for fan in range(int(values.get("fans", 0))):
-            if self._calls.call(name, name, fan, ctypes.byref(self._fan_speed)):
+            if not self._calls.call(name, name, fan, ctypes.byref(self._fan_speed)):
+                continue
+            # A fan may be asked for more than its nominal speed.
+            if self._fan_speed.value <= _FASTEST_FAN_PERCENT:
                 speeds.append(self._fan_speed.value)
         if speeds:
             values["fan_speed_percent"] = min(speeds)

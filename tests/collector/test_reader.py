@@ -309,6 +309,16 @@ def test_every_metric_of_the_catalogue_is_read(driver: FakeDriver, start: Start)
     assert fixtures == gpu.values.keys() | first.slow.keys() | BY_THE_SUPERVISOR
 
 
+def test_a_fan_of_which_the_driver_knows_nothing_has_no_speed(
+    driver: FakeDriver, start: Start
+) -> None:
+    driver.set(1, fans=2, fan_speed_percent=2**32 - 1)
+    gpu = start(driver.environment()).gpu_with(1, lambda gpu: gpu.slow is not None)
+    assert gpu.slow is not None
+    assert gpu.slow["fans"] == 2
+    assert "fan_speed_percent" not in gpu.slow
+
+
 # What fails, how, and which metrics are then absent.
 FAILURES: list[tuple[str | int, int, set[str]]] = [
     ("nvmlDeviceGetUtilizationRates", NOT_SUPPORTED, {"utilization_percent", "memory_utilization_percent"}),
