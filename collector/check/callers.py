@@ -111,7 +111,7 @@ def _npd(facts: Facts, found: Sequence[Finding]) -> Outcome:
     if not problems:
         return Outcome(lines=(shortened(words.summary(facts, found), NPD_LENGTH),), code=0)
     more = f" (+{len(problems) - 1})" if len(problems) > 1 else ""
-    text = f"{words.place(facts, problems[0]).partition(' (')[0]}: {problems[0].title}"
+    text = f"{words.short_place(facts, problems[0])}: {problems[0].title}"
     return Outcome(lines=(shortened(text, NPD_LENGTH - len(more)) + more,), code=1)
 
 

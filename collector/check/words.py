@@ -27,6 +27,12 @@ def place(facts: Facts, finding: Finding) -> str:
     return f"GPU {subject.gpu}"
 
 
+def short_place(facts: Facts, finding: Finding) -> str:
+    """`GPU 3`, by its PCI address where it has no index now; `port mlx5_0/1`, or `node`."""
+    name, _, rest = place(facts, finding).partition(" (")
+    return name if name != "GPU" else f"GPU {rest.partition(',')[0].rstrip(')')}"
+
+
 def claim(facts: Facts, finding: Finding) -> str:
     """What is wrong where, with its evidence."""
     evidence = ", ".join(item.text for item in finding.evidence)

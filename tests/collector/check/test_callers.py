@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.check.callers import CALLERS, NPD_LENGTH, PERSON, PROGRAM, shortened
-from collector.check.facts import Facts, GpuFacts
+from collector.check.facts import DriverFacts, Facts, GpuFacts, Known
 from collector.check.rules import findings
 from collector.check.slurm import reason, why_left_alone
 from gpuvigil.model import Unmeasured
@@ -129,3 +129,14 @@ IDLE = "NodeName=n1 Arch=x86_64 State=IDLE ThreadsPerCore=1 Partitions=gpu"
 )
 def test_a_node_that_somebody_has_spoken_for_is_left_alone(shown: str, why: str) -> None:
     assert why_left_alone(shown) == why
+
+
+def test_npd_is_told_which_gpu_it_is_also_when_it_has_no_index_any_more() -> None:
+    left = {index: gpu for index, gpu in WELL.gpus.items() if index != 2}
+    gone = replace(
+        a_node(gpus=left, driver=DriverFacts(version="570", gpus=3)),
+        known=Known(gpus=tuple(map(identity, range(4)))),
+    )
+    (lost,) = [finding for finding in findings(gone) if finding.subject.gpu == "GPU-2"]
+    (line,) = CALLERS["npd"].tell(gone, [lost]).lines
+    assert line.startswith(f"GPU {identity(2).pci_address}: ")
