@@ -50,7 +50,7 @@ def build(facts: Facts) -> Report:
         step=step,
         points=points(usage, step),
         hours=week(usage) if end - since >= LEAST_FOR_WEEK else (),
-        days=days(usage, digits),
+        days=days(usage, digits, next(it.gpu_hours for it in amounts if it.state == "unavailable")),
         parts=amounts,
         installed_gpu_hours=near(sum(one.gpu_hours for one in amounts), digits),
         allocated_gpu_hours=total.gpu_hours,

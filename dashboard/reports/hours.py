@@ -65,11 +65,12 @@ def week(usage: Counted) -> tuple[Hour, ...]:
     )
 
 
-def days(usage: Counted, digits: int) -> tuple[Day, ...]:
-    """A row per day in UTC; GPU-hours add up to those of the span."""
+def days(usage: Counted, digits: int, lost_gpu_hours: float) -> tuple[Day, ...]:
+    """A row per day in UTC; GPU-hours add up to those of the span, the lost ones as it says them."""
     found = sorted(_added(usage.buckets, lambda start: f"{start:%Y-%m-%d}").items())
     allocated = _apart([one.allocated for _, one in found], digits)
-    unavailable = _apart([one.unavailable for _, one in found], digits)
+    lost = [one.unavailable / HOUR for _, one in found]
+    unavailable = shared(lost, lost_gpu_hours, digits)
     return tuple(
         Day(
             day=day,
