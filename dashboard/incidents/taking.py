@@ -55,7 +55,7 @@ def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
         left.text_input("Your name", key=f"name-{incident.id}", max_chars=LONGEST_NAME)
         right.text_input(
             "What you know or do about it",
-            key=f"note-{incident.id}",
+            key=note_key(incident.id),
             max_chars=LONGEST_NOTE,
         )
         end.form_submit_button(
@@ -74,8 +74,10 @@ def _send(incident: Incident, first: bool, story_key: tuple[str, str]) -> None:
     """Write what the form holds; what cannot be written stays in the form, with the reason."""
     state = st.session_state
     by = cleaned(state.get(f"name-{incident.id}", ""), LONGEST_NAME)
-    note = cleaned(state.get(f"note-{incident.id}", ""), LONGEST_NOTE)
+    note = cleaned(state.get(note_key(incident.id), ""), LONGEST_NOTE)
     state[f"wrong-{incident.id}"] = ""
+    if not note and _just_sent(incident.id):
+        return  # the second half of a double click finds the next note's empty field
     if not by or not (note or first):
         missing = "your name" if not by else "a note"
         state[f"wrong-{incident.id}"] = f"Nothing was sent: write {missing} first."
@@ -88,16 +90,31 @@ def _send(incident: Incident, first: bool, story_key: tuple[str, str]) -> None:
             f"Not sent: {error}. What you wrote is still here; send it again."
         )
         return
-    state[_NAME], state[f"note-{incident.id}"] = by, ""
+    state[_NAME] = by
+    state[f"notes-{incident.id}"] = state.get(f"notes-{incident.id}", 0) + 1
     state[f"kept-{incident.id}"] = time.monotonic()
     live.shared().questions.forget(story_key)
+
+
+def note_key(incident: str) -> str:
+    """The key of the field for a note: another one after each note that was sent.
+
+    A field that is emptied from here tells the browser so in one run only, and a renewal of the
+    page that overtakes this run leaves the old words standing; a new field is empty in every run.
+    """
+    return f"note-{incident}-{st.session_state.get(f'notes-{incident}', 0)}"
 
 
 def _form_id(incident: str) -> str:
     """One name for the form until some time after it was sent: a second click is the same click."""
     state, name = st.session_state, f"form-{incident}"
-    kept = state.get(f"kept-{incident}")
-    if name not in state or (kept is not None and time.monotonic() - kept > SAME_CLICK_SECONDS):
+    sent = state.get(f"kept-{incident}") is not None
+    if name not in state or (sent and not _just_sent(incident)):
         state[name] = secrets.token_hex(8)
         state[f"kept-{incident}"] = None
     return str(state[name])
+
+
+def _just_sent(incident: str) -> bool:
+    kept = st.session_state.get(f"kept-{incident}")
+    return kept is not None and time.monotonic() - kept <= SAME_CLICK_SECONDS

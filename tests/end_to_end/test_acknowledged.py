@@ -51,7 +51,7 @@ def test_what_is_taken_on_the_page_is_acknowledged_and_told_to_nobody_again(page
     page.query_params["incident"] = lost.id
     page.run()
     page.text_input(key=f"name-{lost.id}").set_value("Ann")
-    page.text_input(key=f"note-{lost.id}").set_value("driving there")
+    page.text_input(key=f"note-{lost.id}-0").set_value("driving there")
     (button,) = [one for one in page.button if one.key == f"send-{lost.id}"]
     button.click().run()
     assert "Taken by Ann" in shown(page)
