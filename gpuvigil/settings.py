@@ -1,0 +1,232 @@
+"""Every setting with its default and its sentence; `gpuvigil.config` reads them.
+
+Durations are numbers of seconds. The tables of `docs/settings.md` are written from this file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+def _setting(default: Any, text: str) -> Any:
+    """A setting with its default and its sentence for the documentation."""
+    if isinstance(default, tuple):
+        return field(default=default, metadata={"text": text})
+    return field(default_factory=lambda: default, metadata={"text": text})
+
+
+# Where a service keeps its state unless told otherwise; `gpuvigil up` tells it otherwise.
+STATE = Path("/var/lib/gpuvigil")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSettings:
+    """The hub, and how everybody reaches it."""
+
+    url: str = _setting("http://127.0.0.1:8428", "where collectors and services reach the hub")
+    listen: str = _setting("127.0.0.1", "address the hub listens on")
+    port: int = _setting(8428, "port the hub listens on; 0 takes a free one")
+    data_directory: Path = _setting(STATE / "hub", "where the store and the records live")
+    records_url: str = _setting(
+        "", "PostgreSQL for the records, as postgresql://...; empty keeps them in a SQLite file"
+    )
+    records_url_file: Path | None = _setting(
+        None, "file that holds records_url, since that holds a password"
+    )
+    bucket: str = _setting("gpuvigil", "the one bucket of the InfluxDB-compatible write path")
+    collector_token_file: Path | None = _setting(
+        None, "token that may write telemetry, events, allocations, inventory"
+    )
+    service_token_file: Path | None = _setting(None, "token that may do everything")
+    commit_seconds: float = _setting(1.0, "telemetry is committed this often; events at once")
+    queue_bytes: int = _setting(
+        64 * 1024 * 1024, "telemetry waiting for its commit; more is answered 429"
+    )
+    body_bytes: int = _setting(16 * 1024 * 1024, "largest body, inflated")
+    retention_hours: float = _setting(48.0, "telemetry older than this is forgotten")
+    records_days: float = _setting(
+        400.0,
+        "events, usage, ended allocations and resolved incidents older than this are forgotten",
+    )
+    memory_limit_bytes: int = _setting(1024 * 1024 * 1024, "memory that the embedded store may use")
+    threads: int = _setting(2, "threads of the embedded store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorSettings:
+    """The agent on a node."""
+
+    cluster: str = _setting("local", "name of the cluster this node belongs to")
+    node: str = _setting("", "name of this node; empty takes the host name")
+    rack: str = _setting("", "name of the rack, for the map; empty groups nodes by name")
+    tick_seconds: float = _setting(10.0, "numbers are read and sent this often")
+    slow_tick_seconds: float = _setting(
+        60.0,
+        "numbers of a GPU that change rarely are read this often, and refused calls tried again",
+    )
+    driver_timeout_seconds: float = _setting(
+        2.0, "a driver call that takes longer counts as not answering"
+    )
+    reader_patience_seconds: float = _setting(
+        30.0, "a reader none of whose calls return for this long is replaced"
+    )
+    port_poll_seconds: float = _setting(
+        1.0, "network ports are looked at this often for changes of state"
+    )
+    gpus: bool = _setting(True, "read NVIDIA GPUs")
+    sysfs_root: Path = _setting(Path("/sys"), "where sysfs is mounted")
+    proc_root: Path = _setting(Path("/proc"), "where procfs is mounted")
+    kernel_log: Path = _setting(
+        Path("/dev/kmsg"), "the kernel log: Xids, PCIe errors, OOM kills, machine checks"
+    )
+    journalctl: str = _setting(
+        "journalctl",
+        "program that reads the journal where the kernel log is closed; empty: none",
+    )
+    spool_directory: Path = _setting(STATE / "spool", "where bodies wait while the hub is away")
+    spool_bytes: int = _setting(
+        256 * 1024 * 1024, "most bytes that may wait; the oldest are dropped and counted"
+    )
+    spool_hours: float = _setting(
+        168.0, "what has waited for longer is dropped and counted, as telemetry that no page shows"
+    )
+    metrics_listen: str = _setting("127.0.0.1", "address of /metrics")
+    metrics_port: int = _setting(9431, "port of /metrics; 0 takes a free one, -1 serves none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatorSettings:
+    """The simulated cluster; marked as simulated wherever it shows."""
+
+    nodes: int = _setting(0, "nodes to simulate; 0 simulates none")
+    gpus_per_node: int = _setting(8, "GPUs of a simulated node")
+    tick_seconds: float = _setting(1.0, "simulated numbers are read and sent this often")
+    seed: int = _setting(1, "the same seed gives the same cluster")
+    faults_file: Path = _setting(
+        STATE / "simulator" / "faults.json",
+        "what `gpuvigil inject` writes and the simulated sensors read",
+    )
+    spool_directory: Path = _setting(
+        STATE / "simulator" / "spool", "where simulated bodies wait while the hub is away"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzerSettings:
+    """When numbers become findings, and findings incidents."""
+
+    tick_seconds: float = _setting(
+        10.0, "a pass over the fleet is made this often; events wake it at once"
+    )
+    window_seconds: float = _setting(60.0, "span of telemetry a pass looks at")
+    idle_after_seconds: float = _setting(1800.0, "a held GPU at 0 % for this long is idle")
+    idle_below_percent: float = _setting(1.0, "utilisation under this counts as nothing computed")
+    silent_after_seconds: float = _setting(
+        30.0, "a node without data for this long stopped reporting; at least three of its ticks"
+    )
+    port_down_seconds: float = _setting(
+        0.0, "a port that was up is down for this long before it is an incident"
+    )
+    port_flap_count: int = _setting(
+        3, "times down within the flap window that make a flapping port"
+    )
+    port_flap_window_seconds: float = _setting(600.0, "span in which a flapping port is counted")
+    passing_xid_seconds: float = _setting(
+        600.0, "an Xid that asks for no reset stands this long after it was last seen"
+    )
+    clear_seconds: float = _setting(
+        30.0,
+        "an incident whose cause is gone for this long is resolved; a seen cure resolves at once",
+    )
+    late_after_seconds: float = _setting(
+        120.0, "events that arrive later than this are recorded and page nobody"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverSettings:
+    """Somebody who is told by a post to a URL."""
+
+    name: str = _setting("", "name of the channel, in notices and in the log")
+    url: str = _setting("", "where to post; the URL is a secret: better in url_file")
+    url_file: Path | None = _setting(None, "file that holds the URL")
+    minimum_severity: str = _setting(
+        "warning", "critical, warning or info: less severe incidents are not sent"
+    )
+    send_resolved: bool = _setting(True, "tell also when an incident is resolved")
+    timeout_seconds: float = _setting(10.0, "a receiver that takes longer is tried again later")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings(ReceiverSettings):
+    """A receiver that takes Alertmanager's webhook format, version 4."""
+
+    name: str = _setting("webhook", "name of the channel, in notices and in the log")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackSettings(ReceiverSettings):
+    """A Slack channel, through an incoming webhook."""
+
+    name: str = _setting("slack", "name of the channel, in notices and in the log")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertsSettings:
+    """Who is told, and how often."""
+
+    external_url: str = _setting(
+        "http://127.0.0.1:8501", "address of the dashboard, for links in messages"
+    )
+    update_seconds: float = _setting(
+        300.0, "an update of an incident, or that it came back, goes out at most this often"
+    )
+    repeat_seconds: float = _setting(
+        14400.0, "a critical incident that stays open is told again after this long"
+    )
+    give_up_seconds: float = _setting(
+        86400.0, "a message that could not be delivered for this long is set aside, visibly"
+    )
+    webhooks: tuple[WebhookSettings, ...] = _setting((), "receivers, as [[alerts.webhooks]]")
+    slack: tuple[SlackSettings, ...] = _setting((), "Slack channels, as [[alerts.slack]]")
+
+
+# The lists in `[alerts]` of those who are told, and what an entry of each may say.
+RECEIVERS: Mapping[str, type[ReceiverSettings]] = {
+    "webhooks": WebhookSettings,
+    "slack": SlackSettings,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardSettings:
+    """The pages."""
+
+    listen: str = _setting("127.0.0.1", "address the pages are served on")
+    port: int = _setting(8501, "port the pages are served on; 0 takes a free one")
+    refresh_seconds: float = _setting(2.0, "an open page renews itself this often")
+    secrets_directory: Path = _setting(
+        STATE / "secrets", "where the sign-in secret and the one-time tokens live"
+    )
+    session_hours: float = _setting(168.0, "a sign-in lasts this long")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What the services say about themselves."""
+
+    level: str = _setting("info", "debug, info, warning or error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration; a section per service."""
+
+    hub: HubSettings = _setting(HubSettings(), "the hub")
+    collector: CollectorSettings = _setting(CollectorSettings(), "the collector")
+    simulator: SimulatorSettings = _setting(SimulatorSettings(), "the simulated cluster")
+    analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")
+    alerts: AlertsSettings = _setting(AlertsSettings(), "alerts")
+    dashboard: DashboardSettings = _setting(DashboardSettings(), "the dashboard")
+    log: LogSettings = _setting(LogSettings(), "the log")
