@@ -25,8 +25,7 @@ from .committer import Committer
 from .counters import Counters
 from .embedded import Embedded
 from .ingest import Ingest
-from .records import Book, Desk
-from .records.tables import open_engine
+from .records import Book, Desk, open_records
 from .status import Status
 from .telemetry import Telemetry
 from .tokens import App, Gate, Tokens
@@ -80,8 +79,9 @@ def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
         settings.memory_limit_bytes,
         settings.threads,
     )
-    book = Book(open_engine(settings.data_directory / "records.sqlite"))
+    book = Book(open_records(settings))
     counters, news = Counters(), News()
+    book.follow(news.heard)
     committer = Committer(store, settings, clock, counters, book.forget)
     counters.watch_queue(committer.waiting)
     ingest = Ingest(committer, settings, clock, counters)

@@ -17,11 +17,15 @@ class News:
         self._next.set()
         self._next = asyncio.Event()
 
+    def heard(self) -> None:
+        """Something was committed elsewhere. May be called from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.tell)
+
     def close(self) -> None:
         """The hub stops: nobody waits any longer. May be called from any thread."""
         self.closed = True
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self.tell)
+        self.heard()
 
     def ticket(self) -> asyncio.Event:
         """Taken before a look at the records, so that no commit after the look is missed."""

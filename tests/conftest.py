@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.nvml_fake import build
+from tests.postgresql import Postgresql, programs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -70,3 +71,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if any(left_out.values()):
         reporter.write_line(f"CI runs every test, and these were left out: {left_out}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Postgresql]:
+    """A real PostgreSQL, empty; tests make databases of their own in it."""
+    found = programs()
+    if found is None:
+        if IN_CI:
+            pytest.fail("PostgreSQL is missing: make test-servers installs it")
+        pytest.skip("PostgreSQL is missing: apt-get install postgresql")
+    with Postgresql(found) as server:
+        yield server

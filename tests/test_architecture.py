@@ -18,6 +18,8 @@ HEAVY = {
     "pyarrow",
     "duckdb",
     "sqlalchemy",
+    "alembic",
+    "psycopg",
     "starlette",
     "uvicorn",
     "streamlit",

@@ -1,6 +1,7 @@
 """The records: small, transactional, in SQL; this package alone opens them."""
 
 from .book import Book, LeaseLostError
+from .database import open_records
 from .desk import Desk
 
-__all__ = ["Book", "Desk", "LeaseLostError"]
+__all__ = ["Book", "Desk", "LeaseLostError", "open_records"]

@@ -1,9 +1,7 @@
 """The records: kept, asked for, followed, claimed and finished."""
 
 import json
-import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,14 +20,14 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.exc import DBAPIError
 
 from gpuvigil.clock import from_text, to_text
-from gpuvigil.errors import StoreError
 from gpuvigil.model import AllocationState, Record, RecordKind
 
 from . import aging
-from .tables import counter, record, writing
+from .follower import Follower, announce
+from .tables import counter, record
+from .transactions import Transactions
 
 # Records of one answer of `changes`.
 MOST_CHANGES = 10_000
@@ -46,27 +44,35 @@ class Book:
     """Transactions on the records; StoreError when the database cannot do one."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        # SQLite lets a second writer sleep and try again; a lock of ours wakes it at once.
-        self._writing = threading.Lock()
+        self._transactions = Transactions(engine)
+        self._follower: Follower | None = None
+        self._newest = -1
+
+    def follow(self, tell: Callable[[], None]) -> None:
+        """Call `tell`, from a thread, when another hub has committed to the same database."""
+        if self._transactions.shared:
+            self._follower = Follower(self._transactions.engine, tell, lambda: self._newest)
+            self._follower.start()
 
     def write(self, records: Iterable[Record]) -> tuple[int, int]:
         """Keep records, all or none; the commit sequence, and how many were new or newer."""
-        with self._write() as connection:
+        with self._transactions.write() as connection:
             kept = _keep(connection, records)
-            return _sequence(connection), kept
+            sequence = self._announced(connection, kept)
+        self._newest = sequence
+        return sequence, kept
 
     def find(self, wanted: Sequence[ColumnElement[bool]], limit: int) -> list[dict[str, Any]]:
         """The newest `limit` records that fulfil all of `wanted`, oldest first."""
         query = select(record).where(*wanted).order_by(record.c.sequence.desc()).limit(limit)
-        with self._read() as connection:
+        with self._transactions.read() as connection:
             return [_json(row) for row in reversed(connection.execute(query).all())]
 
     def changes(
         self, after: int, kinds: Collection[RecordKind]
     ) -> tuple[list[dict[str, Any]], int]:
         """Records of `kinds` committed after a sequence, oldest first, and where to go on."""
-        with self._read() as connection:
+        with self._transactions.read() as connection:
             # Read first: whatever is committed meanwhile has a higher sequence, and its turn later.
             current = _sequence(connection)
             query = (
@@ -85,41 +91,42 @@ class Book:
 
     def sequence(self) -> int:
         """The sequence of the newest commit."""
-        with self._read() as connection:
+        with self._transactions.read() as connection:
             return _sequence(connection)
 
     def claim(
         self, kind: RecordKind, owner: str, now: datetime, lease: timedelta, limit: int
     ) -> list[dict[str, Any]]:
         """Lease the records that are due to `owner`, earliest first."""
-        due = and_(
-            record.c.kind == kind.value,
-            record.c.due_at <= to_text(now),
-            or_(record.c.lease_until.is_(None), record.c.lease_until <= to_text(now)),
-        )
-        query = (
-            select(record).where(due).order_by(record.c.due_at, record.c.sequence).limit(limit)
-        ).with_for_update(skip_locked=True)
-        with self._write() as connection:
+        with self._transactions.write() as connection:
+            at = self._now(connection, now)
+            due = and_(
+                record.c.kind == kind.value,
+                record.c.due_at <= to_text(at),
+                or_(record.c.lease_until.is_(None), record.c.lease_until <= to_text(at)),
+            )
+            query = (
+                select(record).where(due).order_by(record.c.due_at, record.c.sequence).limit(limit)
+            )
             rows = connection.execute(query).all()
             for ids in _parts([row.id for row in rows]):
                 connection.execute(
                     update(record)
                     .where(record.c.kind == kind.value, record.c.id.in_(ids))
-                    .values(owner=owner, lease_until=to_text(now + lease))
+                    .values(owner=owner, lease_until=to_text(at + lease))
                 )
             return [_json(row) for row in rows]
 
-    def next_due(self, kind: RecordKind) -> datetime | None:
-        """When the next record becomes due, or due again because its lease ends."""
+    def due_in(self, kind: RecordKind, now: datetime) -> timedelta | None:
+        """Time until the next record becomes due, or due again because its lease ends."""
         lease = record.c.lease_until
         when = case((lease > record.c.due_at, lease), else_=record.c.due_at)
         query = select(func.min(when)).where(
             record.c.kind == kind.value, record.c.due_at.is_not(None)
         )
-        with self._read() as connection:
+        with self._transactions.read() as connection:
             found = connection.execute(query).scalar()
-        return None if found is None else from_text(found)
+            return None if found is None else from_text(found) - self._now(connection, now)
 
     def finish(
         self,
@@ -134,8 +141,8 @@ class Book:
         LeaseLostError when a lease is no longer held: nothing is kept. Finishing again what this
         owner finished before changes nothing, since an answer may get lost.
         """
-        with self._write() as connection:
-            leased = _held(connection, kind, owner, ids, now)
+        with self._transactions.write() as connection:
+            leased = _held(connection, kind, owner, ids, self._now(connection, now))
             for part in _parts(leased):
                 connection.execute(
                     update(record)
@@ -143,42 +150,42 @@ class Book:
                     .values(due_at=None, lease_until=None)
                 )
             kept = _keep(connection, records)
-            return _sequence(connection), kept
+            sequence = self._announced(connection, kept)
+        self._newest = sequence
+        return sequence, kept
 
     def forget(self, before: datetime) -> int:
         """Drop what was over before that time, see `aging`; how many records that were."""
         gone, seen, limit = 0, 0, to_text(before)
         while True:
-            with self._read() as connection:
+            with self._transactions.read() as connection:
                 rows = aging.look(connection, limit, seen)
             if not rows:
                 return gone
             seen = rows[-1].sequence
             old = [row for row in rows if aging.old(row, limit)]
             if old:
-                with self._write() as connection:
+                with self._transactions.write() as connection:
                     gone += aging.drop(connection, old)
 
     def close(self) -> None:
-        self._engine.dispose()
+        if self._follower is not None:
+            self._follower.stop()
+        self._transactions.engine.dispose()
 
-    @contextmanager
-    def _read(self) -> Iterator[Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except DBAPIError as error:
-            raise StoreError(f"the records: {error.orig}") from error
+    def _announced(self, connection: Connection, kept: int) -> int:
+        """The sequence after this transaction; other hubs hear of it when something was kept."""
+        sequence = _sequence(connection)
+        if kept and self._transactions.shared:
+            announce(connection, sequence)
+        return sequence
 
-    @contextmanager
-    def _write(self) -> Iterator[Connection]:
-        try:
-            with self._writing, writing(self._engine).begin() as connection:
-                # Where the database lets several write at once, this row's lock puts them in order.
-                connection.execute(update(counter).values(sequence=counter.c.sequence))
-                yield connection
-        except DBAPIError as error:
-            raise StoreError(f"the records: {error.orig}") from error
+    def _now(self, connection: Connection, now: datetime) -> datetime:
+        """One clock for all hubs: whose clock is ahead would take a lease for ended."""
+        if not self._transactions.shared:
+            return now
+        found: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
+        return found
 
 
 def under(subject: str) -> ColumnElement[bool]:

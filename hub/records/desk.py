@@ -61,6 +61,8 @@ class Desk:
 
     async def find(self, request: Request) -> Response:
         asked = request.query_params
+        for key in ("id", "parent", "subject", "states"):
+            _storable(asked.get(key, ""), key)
         wanted = [record.c.kind == _kind(asked.get("kind")).value]
         if "id" in asked:
             wanted.append(record.c.id == asked["id"])
@@ -82,6 +84,8 @@ class Desk:
         asked = request.query_params
         if not asked.get("cluster") or not asked.get("node"):
             raise Refused(400, "cluster and node must be given")
+        for key in ("cluster", "node"):
+            _storable(asked[key], key)
         node = Subject(cluster=asked["cluster"], node=asked["node"]).key
         wanted = [record.c.kind == RecordKind.INVENTORY.value, record.c.id == node]
         return await _asked(lambda: JSONResponse({"records": self._book.find(wanted, 1)}))
@@ -118,9 +122,9 @@ class Desk:
             left = end - self._clock.monotonic()
             if found or left <= 0 or self._news.closed:
                 return JSONResponse({"records": found})
-            due = await _asked(lambda: self._book.next_due(kind))
-            if due is not None:
-                left = min(left, max((due - self._clock.now()).total_seconds(), 0.001))
+            due_in = await _asked(partial(self._book.due_in, kind, self._clock.now()))
+            if due_in is not None:
+                left = min(left, max(due_in.total_seconds(), 0.001))
             await self._news.wait(ticket, left)
             if await request.is_disconnected():
                 # Whoever asked was killed: a lease for it would hold up everybody else.
@@ -183,11 +187,16 @@ def _texts(values: object, key: str) -> Collection[str]:
     texts = [it for it in values if isinstance(it, str) and it] if isinstance(values, list) else []
     if not isinstance(values, list) or len(texts) < len(values):
         raise Refused(400, f"{key} must be text that is not empty")
+    for text in texts:
+        _storable(text, key)
+    return texts
+
+
+def _storable(text: str, key: str) -> None:
     try:
-        storable(*texts)
+        storable(text)
     except ValueError:
         raise Refused(400, f"{key} cannot be stored") from None
-    return texts
 
 
 def _number(value: object, key: str, lowest: float, highest: float) -> float:

@@ -12,6 +12,9 @@ from ..answers import Refused
 _LARGEST_VERSION = 2**63 - 1
 _DEEPEST = 32
 
+# PostgreSQL indexes values of up to 2,704 bytes, and two of them are never in one index.
+_LONGEST_NAME_BYTES = 1024
+
 
 def record_of(value: object, where: str) -> Record:
     """The record; Refused with 400 says what is wrong with it and `where` it stands."""
@@ -20,7 +23,7 @@ def record_of(value: object, where: str) -> Record:
     try:
         found = Record.from_json(value)
         _storable_version(found.version)
-        storable(found.id, found.subject, found.parent or "")
+        storable(found.id, found.subject, found.parent or "", _state(found.body))
         for at in (found.at, found.due_at):
             _storable_time(at)
         _storable_body(found.body)
@@ -38,8 +41,17 @@ def storable(*texts: str) -> None:
     """ValueError when a text cannot be stored."""
     for text in texts:
         # A lone surrogate fails here; PostgreSQL takes no NUL.
-        if b"\0" in text.encode():
+        written = text.encode()
+        if b"\0" in written:
             raise ValueError("a record's names may not hold a NUL")
+        if len(written) > _LONGEST_NAME_BYTES:
+            raise ValueError(f"a record's names may have {_LONGEST_NAME_BYTES} bytes")
+
+
+def _state(body: Mapping[str, Any]) -> str:
+    """What the body says of its state, which can be asked for like a name."""
+    state = body.get("state")
+    return state if isinstance(state, str) else ""
 
 
 def _storable_time(at: datetime | None) -> None:

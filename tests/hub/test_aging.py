@@ -14,9 +14,8 @@ from hub.body import Body
 from hub.committer import Committer
 from hub.counters import Counters
 from hub.embedded import Embedded
-from hub.records import Book
+from hub.records import Book, open_records
 from hub.records.aging import LOOK
-from hub.records.tables import open_engine
 from tests.polling import wait_until
 
 LIMIT = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -24,9 +23,12 @@ BEFORE, AFTER = LIMIT - timedelta(days=1), LIMIT + timedelta(days=1)
 EVERY = tuple(RecordKind)
 
 
-@pytest.fixture
-def book(tmp_path: Path) -> Iterator[Book]:
-    made = Book(open_engine(tmp_path / "records.sqlite"))
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
+    url = ""
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgresql").database()
+    made = Book(open_records(HubSettings(data_directory=tmp_path, records_url=url)))
     yield made
     made.close()
 

@@ -97,7 +97,7 @@ def test_a_store_of_a_newer_version_is_not_opened(stopped: HubProcess) -> None:
 
 def test_records_of_a_newer_version_are_not_opened(stopped: HubProcess) -> None:
     connection = sqlite3.connect(stopped.data / "records.sqlite")
-    connection.execute("UPDATE counter SET schema_version = 99")
+    connection.execute("UPDATE alembic_version SET version_num = '99'")
     connection.commit()
     connection.close()
     code, said = start(stopped.config)

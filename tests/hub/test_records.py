@@ -1,6 +1,7 @@
 """Records: kept once, followed without a gap, claimed by one."""
 
 import json
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -24,9 +25,19 @@ EVENT, NOTICE, TRANSITION = RecordKind.EVENT, RecordKind.NOTICE, RecordKind.TRAN
 INCIDENT = RecordKind.INCIDENT
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def settings(request: pytest.FixtureRequest) -> dict[str, object]:
+    """Where the records lie."""
+    if request.param == "sqlite":
+        return {}
+    return {"records_url": request.getfixturevalue("postgresql").database()}
+
+
 @pytest.fixture(scope="module")
-def records_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("records")) as process:
+def records_hub(
+    tmp_path_factory: pytest.TempPathFactory, settings: dict[str, object]
+) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("records"), settings) as process:
         yield process
 
 
@@ -94,6 +105,16 @@ def test_records_are_found_by_subject_state_and_time(client: Hub) -> None:
     assert names(client.records(INCIDENT, subject="Find", limit=2)) == ["other", "wild"]
 
 
+def test_the_longest_names_are_kept_and_found(client: Hub) -> None:
+    # Random letters, which no index can make smaller.
+    letters = random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=1024)
+    name = "".join(letters)
+    given = a_record(name, INCIDENT, subject=name, parent=name, body={"state": name})
+    client.write_records([given])
+    found = client.records(INCIDENT, parent=name, subject=name, states={name})
+    assert names(found) == [name]
+
+
 def test_a_record_is_found_by_its_name(client: Hub) -> None:
     client.write_records([a_record("named", INCIDENT), a_record("named", NOTICE)])
     found = client.record(INCIDENT, "named")
@@ -128,6 +149,10 @@ def test_one_bad_record_keeps_the_whole_body_out(records_hub: HubProcess, client
         + "[" * 50
         + "]" * 50
         + "}}",
+        '{"kind": "event", "id": "x", "at": "2026-01-31T12:00:00Z", "subject": "s", "body": {"state": "\\u0000"}}',
+        '{"kind": "event", "at": "2026-01-31T12:00:00Z", "subject": "s", "id": "'
+        + "x" * 1025
+        + '"}',
         "\x80",
     ):
         body = f"{good}\n{bad}".encode("latin-1")
@@ -331,6 +356,9 @@ def test_a_claim_waits_for_a_record_that_is_written_later(
         ("changes?after=x&kinds=event", None),
         ("changes?after=0&kinds=gossip", None),
         ("records", None),
+        ("records?kind=event&id=%00", None),
+        ("records?kind=event&states=%00", None),
+        ("inventory?cluster=%00&node=n", None),
         ("records?kind=event&since=x", None),
         ("records?kind=event&limit=0", None),
         ("telemetry/window", b"garbage"),
@@ -348,8 +376,12 @@ def test_garbage_is_400_and_named(records_hub: HubProcess, path: str, body: byte
     assert answer.json["message"]
 
 
-def test_records_survive_a_kill(tmp_path: Path) -> None:
-    with HubProcess(tmp_path) as process:
+def test_records_survive_a_kill(
+    tmp_path: Path, settings: dict[str, object], request: pytest.FixtureRequest
+) -> None:
+    if settings:
+        settings = {"records_url": request.getfixturevalue("postgresql").database()}
+    with HubProcess(tmp_path, settings) as process:
         client = process.hub()
         for number in range(20):
             client.write_records([a_record(f"kept-{number}", due_at=NOON)])

@@ -1,0 +1,139 @@
+"""How the database of the records is opened: a SQLite file of this hub's, or PostgreSQL for several."""
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from gpuvigil.config import HubSettings, read_secret
+from gpuvigil.errors import ConfigError, StoreError
+
+from .migrations import upgrade
+
+# A hub whose machine is gone, or that hangs, must not hold the one lock of all writers for long.
+# The server would look after a silent connection only after two hours.
+_SESSION = """
+SET lock_timeout = '10s';
+SET statement_timeout = '60s';
+SET idle_in_transaction_session_timeout = '20s';
+SET tcp_keepalives_idle = 10;
+SET tcp_keepalives_interval = 5;
+SET tcp_keepalives_count = 3;
+SELECT set_config('synchronous_commit', 'on', false)
+WHERE current_setting('synchronous_commit') = 'off';
+"""
+
+# The same from our side; milliseconds where libpq counts in them.
+_CONNECTION = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "application_name": "gpuvigil hub",
+}
+
+
+def open_records(settings: HubSettings) -> Engine:
+    """The records' database in its newest layout; ConfigError or StoreError with one line."""
+    key, text = "hub.records_url", settings.records_url
+    if settings.records_url_file is not None:
+        key, text = "hub.records_url_file", read_secret(settings.records_url_file, "records' URL")
+    if not text:
+        return open_sqlite(settings.data_directory / "records.sqlite")
+    return open_postgresql(_address(text, key))
+
+
+def open_sqlite(path: Path) -> Engine:
+    """The records in a SQLite file, created when missing."""
+    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10.0})
+    event.listen(engine, "connect", _on_sqlite_connect)
+    event.listen(engine, "begin", _on_sqlite_begin)
+    return _upgraded(engine, f"the records in {path}")
+
+
+def open_postgresql(url: URL) -> Engine:
+    """The records in a database of PostgreSQL, which must exist and may be empty."""
+    try:
+        engine = create_engine(
+            url,
+            connect_args=_CONNECTION,
+            isolation_level="READ COMMITTED",
+            # A server that was restarted costs a round trip, not a failed request.
+            pool_pre_ping=True,
+            pool_size=5,
+            max_overflow=15,
+            pool_timeout=10,
+        )
+    except ImportError:
+        raise ConfigError(
+            "hub.records_url: PostgreSQL needs its driver: pip install 'gpuvigil[postgresql]'"
+        ) from None
+    event.listen(engine, "connect", _on_postgresql_connect)
+    return _upgraded(engine, f"the records in {place(engine)}")
+
+
+def place(engine: Engine) -> str:
+    """Where the database is, in words that hold no secret."""
+    url = engine.url
+    host = url.host or str(url.query.get("host", "the local socket"))
+    return f"PostgreSQL at {host}{f':{url.port}' if url.port else ''}, database {url.database}"
+
+
+def reason(error: DBAPIError) -> str:
+    """The driver's first line; the others repeat it for each address, or ask whether it runs."""
+    return (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0]
+
+
+def writing(engine: Engine) -> Engine:
+    """The same engine for transactions that write."""
+    return engine.execution_options(writes=True)
+
+
+def _upgraded(engine: Engine, where: str) -> Engine:
+    try:
+        with writing(engine).begin() as connection:
+            upgrade(connection, where)
+    except DBAPIError as error:
+        engine.dispose()
+        raise StoreError(f"{where}: {reason(error)}") from error
+    except StoreError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def _address(text: str, key: str) -> URL:
+    # A message with what was given might tell its password.
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise ConfigError(f"{key} is not a URL like {_EXAMPLE}") from None
+    if url.get_backend_name() not in {"postgresql", "postgres"}:
+        raise ConfigError(f"{key} must be a URL like {_EXAMPLE}; without it SQLite is used")
+    return url.set(drivername="postgresql+psycopg")
+
+
+_EXAMPLE = "postgresql://user:password@host:5432/database"
+
+
+def _on_sqlite_connect(connection: Any, _record: object) -> None:
+    # The driver would begin transactions on its own, and too late; `_on_sqlite_begin` does it.
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _on_sqlite_begin(connection: Connection) -> None:
+    # A transaction that reads and then writes must hold the write lock from its start.
+    mode = "IMMEDIATE" if connection.get_execution_options().get("writes") else "DEFERRED"
+    connection.exec_driver_sql(f"BEGIN {mode}")
+
+
+def _on_postgresql_connect(connection: Any, _record: object) -> None:
+    before = connection.autocommit
+    # Within a transaction the settings would go with it.
+    connection.autocommit = True
+    connection.execute(_SESSION)
+    connection.autocommit = before

@@ -1,0 +1,74 @@
+"""What other hubs commit to the same PostgreSQL wakes this one, too."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy.exc import DBAPIError
+
+from .tables import counter
+
+# Every commit says so here, with its sequence. https://www.postgresql.org/docs/15/sql-notify.html
+CHANNEL = "gpuvigil_records"
+
+# Where a pooler between here and the server swallows notifications, this is the delay instead.
+_LOOK_SECONDS = 1.0
+_AGAIN_SECONDS = 1.0
+
+
+def announce(connection: Connection, sequence: int) -> None:
+    """Tell all hubs, with the commit of this transaction and not before."""
+    connection.execute(select(func.pg_notify(CHANNEL, str(sequence))))
+
+
+class Follower:
+    """A thread that calls `tell` after commits of others, as soon as they can be read."""
+
+    def __init__(self, engine: Engine, tell: Callable[[], None], own: Callable[[], int]) -> None:
+        """`own` is the newest sequence that this hub has told of itself."""
+        self._engine = engine
+        self._tell = tell
+        self._own = own
+        self._told = -1
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="records-follower", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it; it ends within a look."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        errors = (DBAPIError, self._engine.dialect.loaded_dbapi.Error)
+        while not self._stopping.is_set():
+            try:
+                with self._engine.connect() as connection:
+                    for sequence in self._heard(connection):
+                        self._hear(sequence)
+            except errors:
+                # Requests say in the log that the database is away. Whoever waits asks again, too.
+                self._tell()
+                self._stopping.wait(_AGAIN_SECONDS)
+
+    def _heard(self, connection: Connection) -> Iterator[int]:
+        """The newest sequence, whenever a commit was told, and at every look."""
+        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        connection.exec_driver_sql(f"LISTEN {CHANNEL}")
+        driver: Any = connection.connection.driver_connection
+        try:
+            while not self._stopping.is_set():
+                yield int(connection.execute(select(counter.c.sequence)).scalar_one())
+                for _ in driver.notifies(timeout=_LOOK_SECONDS, stop_after=1):
+                    pass
+        finally:
+            # Nothing of it may go back into the pool.
+            connection.detach()
+
+    def _hear(self, sequence: int) -> None:
+        if sequence > max(self._told, self._own()):
+            self._tell()
+        self._told = sequence

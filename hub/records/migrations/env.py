@@ -1,0 +1,6 @@
+"""What Alembic runs for every command: inside the connection, and the transaction, of its caller."""
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"])
+context.run_migrations()

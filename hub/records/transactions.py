@@ -1,0 +1,72 @@
+"""Transactions on the records' database, and what is said when it cannot do one."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine, update
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from gpuvigil.errors import StoreError
+from gpuvigil.log import Log
+
+from .database import place, reason, writing
+from .tables import counter
+
+_LOG = Log("hub")
+
+# Longer than the database itself waits for the lock of another hub.
+_TURN_SECONDS = 30.0
+
+
+class Transactions:
+    """One engine's; StoreError with a line that may be shown to anybody, the log has the details."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.shared = engine.dialect.name == "postgresql"
+        # SQLite lets a second writer sleep and try again; a lock of ours wakes it at once.
+        self._turn = threading.Lock()
+        self._away = False
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads."""
+        with self._said(), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that reads and writes, alone: one follows the other, over all hubs."""
+        if not self._turn.acquire(timeout=_TURN_SECONDS):
+            raise StoreError("the records: too much waits to be written")
+        try:
+            with self._said(), writing(self.engine).begin() as connection:
+                # Where the database lets several write at once, this row's lock puts them in order.
+                connection.execute(update(counter).values(sequence=counter.c.sequence))
+                yield connection
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except PoolTimeoutError as error:
+            raise StoreError("the records: every connection to the database is taken") from error
+        except (OperationalError, InterfaceError) as error:
+            if not self.shared:
+                raise StoreError(f"the records: {reason(error)}") from error
+            self._lost(reason(error))
+            raise StoreError("the records: PostgreSQL cannot do it; see the hub's log") from error
+        except DBAPIError as error:
+            raise StoreError(f"the records: {reason(error)}") from error
+        if self._away:
+            self._away = False
+            _LOG.info("records back", where=place(self.engine))
+
+    def _lost(self, why: str) -> None:
+        if not self._away:
+            self._away = True
+            _LOG.error("records away", where=place(self.engine), error=why)
