@@ -21,10 +21,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """Line protocol as it arrived, and whom to tell what became of it."""
+    """Line protocol as it arrived, and whom to tell what became of it.
+
+    `shift_ns` is what its times must be changed by to be of the hub's clock.
+    """
 
     text: bytes
     precision: Precision
     received_at: datetime
     identity: Identity | None
     done: Callable[[Outcome], None]
+    shift_ns: int = 0

@@ -10,13 +10,12 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import Clock, to_ns
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
-from gpuvigil.lineprotocol import parse_columns
 from gpuvigil.log import Log
 
 from .body import Body, Outcome
 from .counters import Counters
 from .embedded import Embedded
-from .rows import Assembly, fit
+from .reading import read_bodies
 from .seen import Arrival, Identity, Seen
 
 _LOG = Log("hub")
@@ -160,28 +159,22 @@ def commit(store: Embedded, seen: Seen, bodies: Sequence[Body]) -> list[Outcome]
 
     StoreError when the store cannot: then nothing was kept of any.
     """
-    assembly = Assembly()
     arrivals: list[Arrival] = []
-    outcomes: list[Outcome] = []
+    new: list[bool] = []
     fresh: set[tuple[object, int]] = set()
     for body in bodies:
         who = body.identity
-        if who is not None:
-            if who in seen or (who.lane, who.sequence) in fresh:
-                outcomes.append(Outcome(duplicate=True))
-                continue
+        new.append(who is None or not (who in seen or (who.lane, who.sequence) in fresh))
+        if who is not None and new[-1]:
             fresh.add((who.lane, who.sequence))
             arrivals.append(_arrival(who, body.received_at))
-        parsed = parse_columns(body.text, body.precision)
-        blocks, refused = fit(parsed, to_ns(body.received_at))
-        lines = sum(len(block.numbers) for block in blocks)
-        outcomes.append(Outcome(refused=tuple(refused), lines=lines))
-        assembly.add(blocks)
-    if assembly.rows or arrivals:
+    tables, read = read_bodies([body for body, is_new in zip(bodies, new, strict=True) if is_new])
+    if tables or arrivals:
         joined = _joined(arrivals)
-        store.append(assembly.tables(), joined)
+        store.append(tables, joined)
         seen.add(joined)
-    return outcomes
+    outcomes = iter(read)
+    return [next(outcomes) if is_new else Outcome(duplicate=True) for is_new in new]
 
 
 def _arrival(who: Identity, received_at: datetime) -> Arrival:
