@@ -20,6 +20,7 @@ from .model import SIMULATED_CLUSTER, Severity
 from .settings import (
     RECEIVERS,
     STATE,
+    STORES,
     AlertsSettings,
     AnalyzerSettings,
     CollectorSettings,
@@ -30,6 +31,7 @@ from .settings import (
     ReceiverSettings,
     SimulatorSettings,
     SlackSettings,
+    StoreSettings,
     WebhookSettings,
 )
 
@@ -41,6 +43,7 @@ else:
 __all__ = [
     "RECEIVERS",
     "STATE",
+    "STORES",
     "AlertsSettings",
     "AnalyzerSettings",
     "CollectorSettings",
@@ -51,6 +54,7 @@ __all__ = [
     "ReceiverSettings",
     "SimulatorSettings",
     "SlackSettings",
+    "StoreSettings",
     "WebhookSettings",
     "load",
     "read_secret",
@@ -257,6 +261,7 @@ def _check(config: Config, where: _Where) -> None:
                 " digits and signs"
             )
     _check_one_of(where, ("log", "level"), config.log.level, _LEVELS)
+    _check_store(where, config.store)
     for section in fields(Config):
         _check_numbers(where, (section.name,), getattr(config, section.name))
     for key in RECEIVERS:
@@ -283,10 +288,26 @@ _POSITIVE = frozenset(
     {
         *("tick_seconds", "commit_seconds", "refresh_seconds", "port_poll_seconds"),
         *("window_seconds", "timeout_seconds", "driver_timeout_seconds"),
-        *("reader_patience_seconds", "session_hours"),
+        *("reader_patience_seconds", "session_hours", "span_hours"),
     }
 )
+_URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
 _LEVELS = ("debug", "info", "warning", "error")
+
+
+def _check_store(where: _Where, store: StoreSettings) -> None:
+    _check_one_of(where, ("store", "kind"), store.kind, STORES)
+    for key in ("url", "write_url"):
+        url = getattr(store, key)
+        needed = key == "url" and store.kind != "hub"
+        if (url or needed) and not _URL.fullmatch(url):
+            raise ConfigError(
+                f"{where.of(('store', key))}: {url!r} is not an http or https address"
+            )
+    if store.user and (store.password_file is None or store.token_file is not None):
+        raise ConfigError(
+            f"{where.of(('store', 'user'))}: goes with store.password_file and without a token"
+        )
 
 
 def _check_numbers(where: _Where, keys: tuple[str, ...], settings: Any) -> None:

@@ -7,6 +7,7 @@ GpuvigilError                 what, where and what to do, in one line
 │   └── HubRefused            4xx: the request is at fault and must not be repeated as it is
 ├── LifecycleError            a signal that the incident's state does not allow: our own bug
 ├── StoreError                the time-series store cannot do what was asked
+│   └── StoreUnavailable      no answer, or 429 / 5xx: try again later
 └── SensorError               one sensor could not be read; its neighbours still can
 """
 
@@ -56,6 +57,10 @@ class LifecycleError(GpuvigilError):
 
 class StoreError(GpuvigilError):
     """The time-series store cannot do what was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """A time-series store elsewhere gave no answer, or asked to come back later."""
 
 
 class SensorError(GpuvigilError):

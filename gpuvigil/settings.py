@@ -53,6 +53,36 @@ class HubSettings:
     threads: int = _setting(2, "threads of the embedded store")
 
 
+# What keeps telemetry; `gpuvigil.store.choice` knows each.
+STORES = ("hub", "victoriametrics", "influxdb", "prometheus")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Where telemetry is kept; records stay on the hub."""
+
+    kind: str = _setting("hub", "hub, victoriametrics, influxdb, or prometheus, which is only read")
+    url: str = _setting(
+        "", "where it is read; of a VictoriaMetrics cluster, the tenant at vmselect"
+    )
+    write_url: str = _setting(
+        "", "where it is written, if elsewhere; of a cluster, the tenant at vminsert"
+    )
+    bucket: str = _setting("gpuvigil", "bucket or database; in VictoriaMetrics the label `db`")
+    organization: str = _setting("", "organization, where InfluxDB 2 asks for one")
+    token_file: Path | None = _setting(None, "file that holds the server's token")
+    user: str = _setting("", "user name, where the server asks for one and a password")
+    password_file: Path | None = _setting(None, "file that holds the password")
+    ca_file: Path | None = _setting(None, "certificates to trust instead of the system's")
+    cluster: str = _setting(
+        "prometheus", "cluster of what Prometheus has without a label `cluster`"
+    )
+    span_hours: float = _setting(
+        24.0,
+        "longest span that an InfluxDB is asked for at once; InfluxDB 3 Core refuses over 72 h",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorSettings:
     """The agent on a node."""
@@ -224,6 +254,7 @@ class Config:
     """The whole configuration; a section per service."""
 
     hub: HubSettings = _setting(HubSettings(), "the hub")
+    store: StoreSettings = _setting(StoreSettings(), "where telemetry is kept")
     collector: CollectorSettings = _setting(CollectorSettings(), "the collector")
     simulator: SimulatorSettings = _setting(SimulatorSettings(), "the simulated cluster")
     analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")

@@ -17,7 +17,7 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.store import Aggregate, Function, Store
 from gpuvigil.store.memory import MemoryStore
 
-from .conftest import AFTER_ALL
+from .conftest import Backend
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -137,14 +137,29 @@ def test_a_series_holds_only_the_subjects_that_were_asked_for(store: Store) -> N
     assert [row["uuid"] for row in rows] == ["GPU-1"]
 
 
+@pytest.mark.parametrize(
+    "name", ["x'y", 'x"y', "x\\y", "x\\'y", ".*", "x{y}", "x' OR 'a'='a", "$x", "x\u2028y", "%27"]
+)
+def test_whatever_a_tag_holds_names_one_subject(store: Store, name: str) -> None:
+    write(store, a_line(uuid=name, index=7), a_line(uuid="GPU-1"))
+    rows = store.series("gpu", ["index"], {"uuid": name}, (NOON, NOON + HOUR), MINUTE).to_pylist()
+    assert [(row["uuid"], row["index"]) for row in rows] == [(name, 7.0)]
+    assert {row["uuid"] for row in window_of(store)} == {name, "GPU-1"}
+
+
 def test_the_latest_line_is_given_as_it_is_also_where_it_lacks_a_field(store: Store) -> None:
     write(store, a_line(NOON + SECOND, up=0), a_line(NOON, up=1, power_watts=100.0))
     (row,) = store.latest("gpu", ["up", "power_watts"], NOON).to_pylist()
     assert (row["at"], row["up"], row["power_watts"]) == (NOON + SECOND, 0, None)
 
 
-def test_forgetting_drops_what_is_older_and_keeps_the_rest(store: Store) -> None:
+def test_forgetting_drops_what_is_older_and_keeps_the_rest(backend: Backend) -> None:
+    store = backend.empty()
     write(store, a_line(NOON - SECOND), a_line(NOON), "node,cluster=test,node=n1 load_average=1 1")
+    if "forget" in backend.limits:
+        with pytest.raises(StoreError, match="retentionPeriod"):
+            store.forget(NOON)
+        return
     store.forget(NOON)
     (row,) = window_of(store)
     assert (row["samples"], row["first_at"]) == (1, NOON)
@@ -204,7 +219,10 @@ def test_strange_measurements_fields_and_tags_do_no_harm(store: Store) -> None:
     assert [(row["uuid"], row["model"], row["up"]) for row in rows] == [("GPU-0", "", 1)]
 
 
-def test_an_increase_too_large_for_a_column_is_not_known_and_harms_nobody(store: Store) -> None:
+def test_an_increase_too_large_for_a_column_is_not_known_and_harms_nobody(
+    backend: Backend,
+) -> None:
+    store = backend.empty()
     write(
         store,
         a_line(NOON, ecc_corrected_errors=2**63 - 1),
@@ -215,10 +233,12 @@ def test_an_increase_too_large_for_a_column_is_not_known_and_harms_nobody(store:
     assert [row["ecc_corrected_errors_increase"] for row in rows] == [None, 0]
 
 
-def test_whole_numbers_beyond_a_floats_reach_stay_exact(store: Store) -> None:
+def test_whole_numbers_beyond_a_floats_reach_stay_exact(backend: Backend) -> None:
+    store = backend.empty()
     write(store, a_line(nvlink_receive_bytes=2**53 + 1))
     (row,) = window_of(store, *every("nvlink_receive_bytes"))
-    assert row["nvlink_receive_bytes_last"] == 2**53 + 1
+    kept = 2**53 if "integers" in backend.limits else 2**53 + 1
+    assert row["nvlink_receive_bytes_last"] == kept
 
 
 def test_what_is_unknown_raises_a_store_error(store: Store) -> None:
@@ -237,7 +257,7 @@ def test_what_is_unknown_raises_a_store_error(store: Store) -> None:
 
 
 FIELDS = ("power_watts", "pcie_replays", "up")
-SUBJECTS = ("GPU-0", "GPU-1", "GPU a,b=c", "GPU-ü")
+SUBJECTS = ("GPU-0", "GPU-1", "GPU a,b=c", "GPU-ü\\\"'.*")
 
 
 @st.composite
@@ -266,7 +286,6 @@ def lines(draw: st.DrawFn) -> list[str]:
 
 
 def answers(store: Store, written: Sequence[str]) -> list[pa.Table]:
-    store.forget(AFTER_ALL)
     if written:
         write(store, *written)
     span = (NOON - 30 * MINUTE, NOON + 30 * MINUTE)
@@ -283,7 +302,7 @@ def assert_alike(found: pa.Table, expected: pa.Table) -> None:
     for mine, other in zip(found.to_pylist(), expected.to_pylist(), strict=True):
         for key, value in other.items():
             if isinstance(value, float):
-                assert math.isclose(mine[key], value, rel_tol=1e-9, abs_tol=1e-6), (key, mine)
+                assert math.isclose(mine[key], value, rel_tol=1e-9, abs_tol=1e-5), (key, mine)
             else:
                 assert mine[key] == value, (key, mine)
 
@@ -291,9 +310,9 @@ def assert_alike(found: pa.Table, expected: pa.Table) -> None:
 @settings(max_examples=30, deadline=None)
 @given(written=lines(), seed=st.integers())
 def test_any_lines_in_any_order_are_answered_as_the_reference_does(
-    backend: Store, written: list[str], seed: int
+    backend: Backend, written: list[str], seed: int
 ) -> None:
     expected = answers(MemoryStore(), written)
     shuffled = random.Random(seed).sample(written, len(written))
-    for found, table in zip(answers(backend, shuffled), expected, strict=True):
+    for found, table in zip(answers(backend.empty(), shuffled), expected, strict=True):
         assert_alike(found, table)

@@ -1,0 +1,279 @@
+"""Telemetry in VictoriaMetrics: written as line protocol, asked in MetricsQL.
+
+A field of a measurement is a series `<measurement>_<field>`; times are milliseconds, values floats.
+What is said of lines comes from their mark (`lines.MARK`), a series like any other. A cluster is
+the same under other addresses (docs.victoriametrics.com/cluster-victoriametrics, "URL format").
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..clock import EPOCH, Clock, SystemClock
+from ..config import StoreSettings
+from ..errors import StoreError
+from ..metrics import Measurement
+from . import Aggregate, Function, reduce
+from .lines import MARK
+from .promql import Selector, Tags, number, seconds, selector, subject
+from .shape import (
+    TIME,
+    aggregate_type,
+    fields_of,
+    latest_schema,
+    measurement_of,
+    series_schema,
+    tags_of,
+)
+from .web import Web
+from .writing import Writer
+
+_ROLLUPS: Mapping[Function, str] = {
+    Function.COUNT: "count_over_time",
+    Function.MEAN: "avg_over_time",
+    Function.MIN: "min_over_time",
+    Function.MAX: "max_over_time",
+    Function.FIRST: "first_over_time",
+    Function.LAST: "last_over_time",
+}
+_MILLISECOND = timedelta(milliseconds=1)
+# The server gives no more points of a series at once (-search.maxPointsPerTimeseries, 30,000).
+_MOST_POINTS = 20_000
+# It takes nothing of a time later than this (lib/storage of 1.79).
+_AHEAD_MS = 2 * 86_400_000
+# Of so many fields at once: 300,000 series may be in one answer (-search.maxUniqueTimeseries).
+_FIELDS_AT_ONCE = 16
+# In this last time it doubts what it has, and repeats an older point (-search.latencyOffset, 30 s).
+_DOUBTED_MS = 120_000
+
+# What was found for each field, as the server writes it.
+_Texts = dict[str, str]
+
+
+class VictoriaMetricsStore:
+    """`gpuvigil.store.Store` in VictoriaMetrics, a single server or a cluster.
+
+    Whole numbers beyond 2^53 are not exact, and null where they do not fit into 64 bits.
+    """
+
+    def __init__(self, settings: StoreSettings, clock: Clock | None = None) -> None:
+        """ConfigError when a file of the settings cannot be read."""
+        self._clock = clock or SystemClock()
+        self._url = settings.url.rstrip("/")
+        self._bucket = settings.bucket
+        self._web = Web(settings)
+        self._writer = Writer(settings, self._clock, self._web)
+
+    def write(self, lines: bytes) -> None:
+        """See `Store.write`; it is acknowledged before it is on disk, and seen seconds later."""
+        self._writer.write(lines)
+
+    def window(
+        self, measurement: str, aggregates: Sequence[Aggregate], start: datetime, end: datetime
+    ) -> pa.Table:
+        """See `Store.window`."""
+        catalogue = measurement_of(measurement)
+        fields_of(catalogue, [it.field for it in aggregates])
+        wanted, span = reduce.asked(aggregates), (_ms(start), _ms(end))
+        marks = {
+            column: self._rolled(catalogue, rollup, [MARK], span)
+            for column, rollup in (
+                ("samples", "count_over_time"),
+                ("first_at", "min_over_time"),
+                ("last_at", "max_over_time"),
+            )
+        }
+        rows: dict[Tags, dict[str, Any]] = {
+            tags: dict(zip(catalogue.tags, tags, strict=True)) for tags in marks["samples"]
+        }
+        kinds = [("samples", pa.int64()), ("first_at", TIME), ("last_at", TIME)]
+        for (name, kind), found in zip(kinds, marks.values(), strict=True):
+            _fill(rows, {tags: texts[MARK] for tags, texts in found.items()}, name, kind)
+        for function, rollup in _ROLLUPS.items():
+            parts = {it.field: it for it in wanted if it.function is function}
+            found = self._rolled(catalogue, rollup, list(parts), span)
+            for name, part in parts.items():
+                texts = {tags: it[name] for tags, it in found.items() if name in it}
+                kinds.append((part.column, aggregate_type(catalogue, part)))
+                _fill(rows, texts, *kinds[-1])
+        schema = pa.schema([*((tag, pa.string()) for tag in catalogue.tags), *kinds])
+        table = pa.Table.from_pylist(list(rows.values()), schema=schema)
+        return reduce.finished_window(catalogue, aggregates, table)
+
+    def series(
+        self,
+        measurement: str,
+        fields: Sequence[str],
+        where: Mapping[str, str],
+        span: tuple[datetime, datetime],
+        step: timedelta,
+    ) -> pa.Table:
+        """See `Store.series`."""
+        catalogue = measurement_of(measurement)
+        names, wanted = fields_of(catalogue, fields), tags_of(catalogue, where)
+        start, end, step_ms = _ms(span[0]), _ms(span[1]), step // _MILLISECOND
+        # Whole steps are averaged by the server; what is cut at the ends, and steps as fine as
+        # lines, are averaged here.
+        first, last = -(-start // max(step_ms, 1)), end // max(step_ms, 1)
+        until = max(last, (_ms(self._clock.now()) // max(step_ms, 1)) + 3)
+        doubted = last * step_ms > _ms(self._clock.now()) - _DOUBTED_MS
+        points = (until if doubted else last) - first
+        if step % _MILLISECOND or first >= last or points > _MOST_POINTS:
+            lines = self._lines(catalogue, names, wanted, (start, end))
+            return reduce.series(catalogue, names, lines, step)
+        cut = [(start, first * step_ms), (last * step_ms, end)]
+        edges = [self._lines(catalogue, names, wanted, it) for it in cut if it[0] < it[1]]
+        parts = [reduce.series(catalogue, names, it, step) for it in edges]
+        whole = self._steps(catalogue, names, wanted, (first, last, first + points), step_ms)
+        keys = [(name, "ascending") for name in (*catalogue.tags, "at")]
+        return pa.concat_tables([whole, *parts]).sort_by(keys).combine_chunks()
+
+    def latest(self, measurement: str, fields: Collection[str], since: datetime) -> pa.Table:
+        """See `Store.latest`."""
+        catalogue = measurement_of(measurement)
+        names = fields_of(catalogue, fields)
+        span = (_ms(since), _ms(self._clock.now()) + _AHEAD_MS)
+        values = self._rolled(catalogue, "last_over_time", [MARK, *names], span)
+        times = self._rolled(catalogue, "tlast_over_time", [MARK, *names], span)
+        rows = []
+        for tags, texts in values.items():
+            at = times.get(tags, {}).get(MARK)
+            if MARK not in texts or at is None:
+                continue
+            row: dict[str, Any] = dict(zip(catalogue.tags, tags, strict=True))
+            row["at"] = number(texts[MARK], whole=True)
+            for name in names:
+                if times[tags].get(name) == at:
+                    row[name] = number(texts[name], whole=catalogue.metric(name).integer)
+            rows.append(row)
+        lines = pa.Table.from_pylist(rows, schema=latest_schema(catalogue, names))
+        lines = lines.filter(pc.greater_equal(lines.column("at"), pa.scalar(since, TIME)))
+        return reduce.latest(catalogue, names, lines)
+
+    def forget(self, before: datetime) -> None:
+        """Refused with StoreError: the server forgets by itself, after its -retentionPeriod."""
+        raise StoreError(
+            "VictoriaMetrics drops no time range: set -retentionPeriod where it is started"
+        )
+
+    def _selector(
+        self, catalogue: Measurement, names: Sequence[str], where: Mapping[str, str]
+    ) -> Selector:
+        labels = {**where, **({"db": self._bucket} if self._bucket else {})}
+        return selector([f"{catalogue.name}_{name}" for name in names], labels)
+
+    def _rolled(
+        self, catalogue: Measurement, rollup: str, names: Sequence[str], span: tuple[int, int]
+    ) -> dict[Tags, _Texts]:
+        """A rollup of each field over `[start, end)` in milliseconds, by subject."""
+        found: dict[Tags, _Texts] = {}
+        start, end = span
+        for few in _few(names) if start < end else ():
+            # The server's windows leave out their start and hold their end.
+            query = f"{rollup}({self._selector(catalogue, few, {})}[{end - start}ms])"
+            answer = self._ask("query", f"{query} keep_metric_names", time=seconds(end - 1))
+            for one in answer:
+                tags, name = subject(catalogue, one["metric"])
+                found.setdefault(tags, {})[name] = one["value"][1]
+        return found
+
+    def _steps(
+        self,
+        catalogue: Measurement,
+        names: Sequence[str],
+        where: Mapping[str, str],
+        steps: tuple[int, int, int],
+        step_ms: int,
+    ) -> pa.Table:
+        """The means of the steps from the first to before the second; to the third are asked for."""
+        first, last, until = steps
+        rows: dict[tuple[Tags, int], dict[str, Any]] = {}
+        for few in _few([MARK, *names]):
+            query = f"avg_over_time({self._selector(catalogue, few, where)}[{step_ms}ms])"
+            answer = self._ask(
+                "query_range",
+                f"{query} keep_metric_names",
+                start=seconds((first + 1) * step_ms - 1),
+                end=seconds(until * step_ms - 1),
+                step=f"{step_ms}ms",
+            )
+            for one in answer:
+                tags, name = subject(catalogue, one["metric"])
+                for at_seconds, text in one["values"]:
+                    step = round(at_seconds * 1000) // step_ms
+                    if step < last:
+                        rows.setdefault((tags, step), {})[name] = float(text)
+        found = []
+        for (tags, step), values in rows.items():
+            if MARK in values:
+                at = step * step_ms * 1000
+                offset = (values.pop(MARK) - at) / 1e6
+                subject_tags = dict(zip(catalogue.tags, tags, strict=True))
+                found.append({**subject_tags, "at": at, "offset_seconds": offset, **values})
+        return pa.Table.from_pylist(found, schema=series_schema(catalogue, names))
+
+    def _lines(
+        self,
+        catalogue: Measurement,
+        names: Sequence[str],
+        where: Mapping[str, str],
+        span: tuple[int, int],
+    ) -> pa.Table:
+        """The lines of `[start, end)` as they are."""
+        rows: dict[tuple[Tags, int], dict[str, Any]] = {}
+        for few in _few([MARK, *names]) if span[0] < span[1] else ():
+            form = {
+                "match[]": self._selector(catalogue, few, where),
+                "start": seconds(span[0]),
+                "end": seconds(span[1] - 1),
+            }
+            for one in self._export(form):
+                tags, name = subject(catalogue, one["metric"])
+                for at, value in zip(one["timestamps"], one["values"], strict=True):
+                    rows.setdefault((tags, at), {})[name] = value
+        found = []
+        for (tags, _), values in rows.items():
+            at = number(str(values.pop(MARK, "")), whole=True)
+            if at is not None:
+                kept = {
+                    name: number(str(value), whole=catalogue.metric(name).integer)
+                    for name, value in values.items()
+                }
+                found.append({**dict(zip(catalogue.tags, tags, strict=True)), "at": at, **kept})
+        return pa.Table.from_pylist(found, schema=latest_schema(catalogue, names))
+
+    def _ask(self, what: str, query: str, **given: str) -> list[Any]:
+        """The results of a query; the server's cache and its rounding of times are not wanted."""
+        form = {"query": query, "nocache": "1", **given}
+        answer = self._web.post(f"{self._url}/api/v1/{what}", form)
+        if answer.get("isPartial"):
+            raise StoreError("a part of VictoriaMetrics did not answer: the result is not whole")
+        results: list[Any] = answer["data"]["result"]
+        return results
+
+    def _export(self, form: Mapping[str, str]) -> Iterator[Any]:
+        content = self._web.request("POST", f"{self._url}/api/v1/export", fields=form)
+        return (json.loads(line) for line in content.splitlines())
+
+
+def _ms(at: datetime) -> int:
+    """Milliseconds since 1970, cut as the server cuts the times of lines."""
+    return (at - EPOCH) // _MILLISECOND
+
+
+def _few(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for place in range(0, len(names), _FIELDS_AT_ONCE):
+        yield names[place : place + _FIELDS_AT_ONCE]
+
+
+def _fill(
+    rows: Mapping[Tags, dict[str, Any]], texts: Mapping[Tags, str], column: str, kind: pa.DataType
+) -> None:
+    """Put what was found into a column of the rows."""
+    for tags, text in texts.items():
+        if tags in rows:
+            rows[tags][column] = number(text, whole=kind != pa.float64())

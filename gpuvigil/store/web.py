@@ -1,0 +1,108 @@
+"""HTTP to a store that is not ours."""
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import urllib3
+
+from .. import __version__
+from ..config import StoreSettings, secret_source
+from ..errors import StoreError, StoreUnavailable
+
+_TIMEOUT = urllib3.Timeout(connect=5.0, read=60.0)
+
+
+class Web:
+    """Requests to one server; threads may share it.
+
+    StoreUnavailable when it does not answer, or asks to come back later; StoreError for a refusal.
+    Secrets are read again when their files change, and never shown.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        """ConfigError when a secret's file cannot be read."""
+        self._name = settings.kind
+        ca_file = None if settings.ca_file is None else str(settings.ca_file)
+        self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ca_certs=ca_file)
+        self.authorization = authorization(settings)
+
+    def get(self, url: str, query: Mapping[str, str]) -> Any:
+        """JSON, asked by GET."""
+        return self._json(self.request("GET", url, fields=query), url)
+
+    def post(self, url: str, query: Mapping[str, str]) -> Any:
+        """JSON, asked by a form, which may be longer than an address."""
+        return self._json(self.request("POST", url, fields=query), url)
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        fields: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> bytes:
+        """The body of an answer of 2xx."""
+        headers = {"User-Agent": f"gpuvigil/{__version__}", "Accept-Encoding": "gzip"}
+        if value := self.authorization():
+            headers["Authorization"] = value
+        given: dict[str, Any] = {"headers": headers}
+        if fields is not None:
+            given |= {"fields": dict(fields)}
+            if method == "POST":
+                given["encode_multipart"] = False
+        if body is not None:
+            given["body"] = body
+        try:
+            answer = self._pool.request(method, url, **given)
+        except urllib3.exceptions.HTTPError as error:
+            reason = str(getattr(error, "reason", None) or error)
+            raise StoreUnavailable(f"{self._place(url)} does not answer: {reason}") from error
+        if answer.status < 300:
+            return answer.data
+        raise refusal(self._place(url), answer.status, answer.data)
+
+    def _json(self, content: bytes, url: str) -> Any:
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise StoreUnavailable(
+                f"{self._place(url)} answered something that is not JSON; is the address right?"
+            ) from None
+
+    def _place(self, url: str) -> str:
+        parts = urllib3.util.parse_url(url)
+        return f"{self._name} at {parts.scheme}://{parts.netloc}{parts.path or ''}"
+
+
+def authorization(settings: StoreSettings) -> Callable[[], str]:
+    """The header of that name, as it is now; empty for none. ConfigError for an unreadable file."""
+    if settings.user:
+        password = secret_source(settings.password_file, "store.password_file", "store's password")
+        user = settings.user
+        return lambda: "Basic " + b64encode(f"{user}:{password()}".encode()).decode()
+    if settings.token_file is None:
+        return lambda: ""
+    token = secret_source(settings.token_file, "store.token_file", "store's token")
+    word = "Token" if settings.kind == "influxdb" else "Bearer"
+    return lambda: f"{word} {token()}"
+
+
+def refusal(place: str, status: int, content: bytes | None) -> StoreError:
+    """What an answer that is none means, with what the server says of it."""
+    text = f"{place}: status {status}: {_said(content or b'')}"
+    again = status == 429 or not 400 <= status < 500
+    return StoreUnavailable(text) if again else StoreError(text)
+
+
+def _said(content: bytes) -> str:
+    """What a server says was wrong, in one short line."""
+    text = content.decode(errors="replace").strip()
+    try:
+        value = json.loads(text)
+        text = str(value.get("error") or value.get("message") or text)
+    except (ValueError, AttributeError):
+        pass
+    return " ".join(text.split())[:300] or "no reason given"

@@ -1,0 +1,143 @@
+"""Real time-series servers for tests, from Debian: each a process on a free port of the loopback."""
+
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from tests.polling import wait_until
+
+MISSING = "{} is not installed: run scripts/install-test-servers"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class TimeSeriesServer:
+    """A server with data and log in `directory`, ended by its pid; a context manager."""
+
+    program: str
+    ready: str
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.log = directory / "log"
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def arguments(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def __enter__(self):  # type: ignore[no-untyped-def]
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        if shutil.which(self.program) is None:
+            pytest.fail(MISSING.format(self.program))
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [self.program, *self.arguments()], cwd=self.directory, stdout=log, stderr=log
+            )
+        try:
+            wait_until(f"{self.program} answers", self._answers, 60.0)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(20)
+            self._process = None
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log.read_text(encoding="utf-8")[-2000:]
+        try:
+            with urllib.request.urlopen(self.url + self.ready, timeout=5) as answer:
+                return 200 <= int(answer.status) < 300
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        except OSError:
+            return False
+
+
+class VictoriaMetrics(TimeSeriesServer):
+    """A single VictoriaMetrics that keeps everything, and a line that is sent twice once."""
+
+    program = "victoria-metrics"
+    ready = "/health"
+
+    def arguments(self) -> Sequence[str]:
+        return (
+            f"-storageDataPath={self.directory / 'data'}",
+            f"-httpListenAddr=127.0.0.1:{self.port}",
+            "-retentionPeriod=100y",
+            "-dedup.minScrapeInterval=1ms",
+        )
+
+    def flush(self) -> None:
+        """What was acknowledged is found from now on."""
+        urllib.request.urlopen(f"{self.url}/internal/force_flush", timeout=30).close()
+
+
+class InfluxDB(TimeSeriesServer):
+    """An InfluxDB 1 without a password."""
+
+    program = "influxd"
+    ready = "/ping"
+
+    def arguments(self) -> Sequence[str]:
+        file = self.directory / "influxdb.conf"
+        file.write_text(
+            f"""reporting-disabled = true
+bind-address = "127.0.0.1:{free_port()}"
+[meta]
+dir = "{self.directory}/meta"
+[data]
+dir = "{self.directory}/data"
+wal-dir = "{self.directory}/wal"
+index-version = "tsi1"
+[http]
+bind-address = "127.0.0.1:{self.port}"
+log-enabled = false
+[monitor]
+store-enabled = false
+""",
+            encoding="utf-8",
+        )
+        return ("run", "-config", str(file))
+
+    def create(self, database: str) -> None:
+        self.query(f'CREATE DATABASE "{database}"')
+
+    def query(self, text: str) -> bytes:
+        form = urllib.parse.urlencode({"q": text}).encode()
+        with urllib.request.urlopen(f"{self.url}/query", data=form, timeout=30) as answer:
+            return bytes(answer.read())
