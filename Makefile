@@ -9,6 +9,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN = $(VENV)/bin
 ARGUMENTS ?=
+# Test files run beside each other in this many processes; each starts servers of its own.
+WORKERS ?= 2
 
 help: ## say what there is
 	@sed -n 's/^\([a-z.-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -17,10 +19,10 @@ up: $(VENV)/up ## run gpuvigil on this machine; ARGUMENTS="--simulate 16" and ot
 	@$(BIN)/gpuvigil up $(ARGUMENTS)
 
 test: $(VENV)/dev ## run every test (needs gcc and Chromium: make test-servers)
-	$(BIN)/python -m pytest $(ARGUMENTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGUMENTS)
 
 test-unit: $(VENV)/dev ## run the tests that start no servers, in under 90 seconds
-	$(BIN)/python -m pytest -m 'not server' $(ARGUMENTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not server' $(ARGUMENTS)
 
 check: $(VENV)/dev ## lint, format and types, changing nothing
 	$(BIN)/ruff check .
