@@ -20,6 +20,9 @@ from .config import HubSettings, secret_source
 from .errors import ConfigError, HubRefused, HubUnavailable
 from .model import Record, RecordKind, Subject
 
+# A hub that stops, or cannot reach its database or what stands behind a proxy: another one may.
+_AWAY = frozenset({500, 502, 503, 504})
+
 # Longest time a `changes` call waits on the hub; the socket waits a little longer.
 LONGEST_WAIT_SECONDS = 25.0
 
@@ -42,9 +45,11 @@ class Changes:
 
 
 class Hub:
-    """Requests to one hub with one token; every method raises HubUnavailable or HubRefused.
+    """Requests to the hub with one token; every method raises HubUnavailable or HubRefused.
 
-    `token` is called for each request, so that a rotated token file is picked up.
+    `url` may name several hubs that share their records, separated by commas: one that is away is
+    left for the next, which is kept until it is away. `token` is called for each request, so that
+    a rotated token file is picked up.
     """
 
     def __init__(
@@ -55,7 +60,8 @@ class Hub:
         answer_bytes: int | None = None,
     ) -> None:
         """With `answer_bytes` a longer answer is none of the hub's, nor one that never ends."""
-        self._parts = _address(url)
+        self._places = [_address(one) for one in addresses(url)]
+        self._at = 0
         self._answer_bytes = answer_bytes
         self._token = token
         self._timeout_seconds = timeout_seconds
@@ -187,7 +193,26 @@ class Hub:
         }
         if body is not None and len(body) > 1024 and "Content-Encoding" not in sent:
             body, sent["Content-Encoding"] = gzip.compress(body, 1), "gzip"
-        answer = self._exchange(method, path, body, sent, wait_seconds)
+        for _ in self._places[1:]:
+            try:
+                answer = self._exchange(method, path, body, sent, wait_seconds)
+            except HubUnavailable:
+                self._turn()
+                continue
+            if answer.status not in _AWAY:
+                return self._taken(answer)
+            self._turn()
+        return self._taken(self._exchange(method, path, body, sent, wait_seconds))
+
+    @property
+    def _parts(self) -> SplitResult:
+        return self._places[self._at]
+
+    def _turn(self) -> None:
+        self.close()
+        self._at = (self._at + 1) % len(self._places)
+
+    def _taken(self, answer: Answer) -> Answer:
         if answer.status < 300:
             return answer
         raise self._refusal(answer)
@@ -290,6 +315,11 @@ class Hub:
 
     def _place(self) -> str:
         return f"hub at {self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}"
+
+
+def addresses(url: str) -> tuple[str, ...]:
+    """The addresses that `hub.url` names, in the order in which they are tried."""
+    return tuple(one.strip() for one in url.split(","))
 
 
 def _address(url: str) -> SplitResult:

@@ -24,7 +24,11 @@ STATE = Path("/var/lib/gpuvigil")
 class HubSettings:
     """The hub, and how everybody reaches it."""
 
-    url: str = _setting("http://127.0.0.1:8428", "where collectors and services reach the hub")
+    url: str = _setting(
+        "http://127.0.0.1:8428",
+        "where collectors and services reach the hub; of several that share their records, separated"
+        " by commas, the first that answers is taken",
+    )
     listen: str = _setting("127.0.0.1", "address the hub listens on")
     port: int = _setting(8428, "port the hub listens on; 0 takes a free one")
     data_directory: Path = _setting(STATE / "hub", "where the store and the records live")

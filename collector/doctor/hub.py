@@ -3,16 +3,17 @@
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from gpuvigil.config import Config, HubSettings, read_secret
 from gpuvigil.errors import ConfigError, HubError, HubRefused
-from gpuvigil.hub import Hub
+from gpuvigil.hub import Hub, addresses
 from gpuvigil.model import Subject
 
 from ..nodeconfig import token_file
-from .diagnosis import Diagnosis, limited, missing, ok
+from .diagnosis import Diagnosis, State, limited, missing, ok
 
 _PATIENCE_SECONDS = 4.0
 # The header Date counts whole seconds: half of one is the best guess of the rest.
@@ -25,8 +26,20 @@ _MAKE_TOKEN = "copy the hub's collector token here and name its file"
 def diagnose(config: Config, file: Path | None, node: str) -> list[Diagnosis]:
     """Lines about store, clock and token."""
     where = address_source(config.hub, file, os.environ)
+    found = [line for url in addresses(config.hub.url) for line in _address(url, where)]
+    if all(line.state is State.MISSING for line in found):
+        return found
+    # One that answers is enough.
+    at_work = [
+        replace(line, state=State.LIMITED) if line.state is State.MISSING else line
+        for line in found
+    ]
+    return [*at_work, _token(config, node)]
+
+
+def _address(url: str, where: str) -> list[Diagnosis]:
     try:
-        hub = Hub(config.hub.url, lambda: "", timeout_seconds=_PATIENCE_SECONDS)
+        hub = Hub(url, lambda: "", timeout_seconds=_PATIENCE_SECONDS)
         began = time.time()
         answer = hub.request("GET", "/ping")
     except ConfigError as error:
@@ -35,11 +48,11 @@ def diagnose(config: Config, file: Path | None, node: str) -> list[Diagnosis]:
         todo = "is it up, is the address right, does a firewall stand between?"
         return [missing("hub", f"{error} (address from {where})", todo)]
     taken = time.time() - began
-    found = [ok("hub", f"{config.hub.url} answers in {1000 * taken:.0f} ms (address from {where})")]
+    found = [ok("hub", f"{url} answers in {1000 * taken:.0f} ms (address from {where})")]
     offset = clock_offset(answer.headers, began + taken / 2)
     if offset is not None:
         found.append(_clock(offset))
-    return [*found, _token(config, node)]
+    return found
 
 
 def address_source(hub: HubSettings, file: Path | None, environment: Mapping[str, str]) -> str:

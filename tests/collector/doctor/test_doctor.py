@@ -98,6 +98,15 @@ def test_a_hub_that_is_away_is_missing_with_where_its_address_is_from(doctor: Do
     assert "token" not in told
 
 
+def test_of_several_hubs_one_that_answers_is_enough(doctor: Doctor, hub: HubProcess) -> None:
+    urls = f"http://127.0.0.1:9,{hub.url}"
+    done = doctor.run("-o", "json", GPUVIGIL_HUB_URL=urls)
+    told = [row for row in json.loads(done.stdout)["diagnoses"] if row["what"] == "hub"]
+    assert done.returncode == 0
+    assert [row["state"] for row in told] == ["limited", "ok"]
+    assert f"{hub.url} answers" in told[1]["text"]
+
+
 def test_what_a_gpu_refuses_and_one_that_hangs_are_told(doctor: Doctor) -> None:
     doctor.driver.fail(1, "nvmlDeviceGetSramEccErrorStatus", 4)
     doctor.driver.hang(2)
