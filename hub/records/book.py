@@ -294,7 +294,9 @@ def _state(it: Record) -> str | None:
 
 
 def _json(row: Row[Any]) -> dict[str, Any]:
-    """The row as `Record.to_json` writes it."""
+    """The row as `Record.to_json` writes it, but for the body, which stays the text that it is."""
     found = row._mapping
-    keys = ("kind", "id", "at", "subject", "parent", "due_at", "version", "sequence")
-    return {**{key: found[key] for key in keys}, "body": json.loads(found["body"])}
+    return {key: found[key] for key in _KEYS}
+
+
+_KEYS = ("kind", "id", "at", "subject", "parent", "due_at", "version", "sequence", "body")
