@@ -16,11 +16,12 @@ from gpuvigil.clock import Clock, SystemClock, to_text
 from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config
 from gpuvigil.errors import HubError, HubRefused
-from gpuvigil.hub import Hub, service_hubs
+from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import UNREADABLE, Acknowledgement, Record, RecordKind, Subject
-from gpuvigil.store.hub import HubStore
+from gpuvigil.store.beside import store_of
+from gpuvigil.store.choice import hubs
 
 from .acknowledge import line
 from .analysis import Analysis, Unit, patience
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     """Run the threads until `stop`."""
-    connect, clock = service_hubs(config.hub), SystemClock()
+    connect, clock = hubs(config), SystemClock()
     service = Service(config, connect, clock, stop)
     retention = timedelta(hours=config.hub.retention_hours)
     usage = UsageCounter(connect(), clock, stop, retention)
@@ -76,7 +77,7 @@ class Service:
         self.log = Log("analyzer")
         self.analysis = Analysis(settings)
         self._pass_hub, self._changes_hub = connect(), connect()
-        self._store = HubStore(self._pass_hub)
+        self._store = store_of(self._pass_hub)
         self._needs = questions(DETECTORS)
         gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
         self._ear = Ear(timedelta(seconds=gap_seconds))

@@ -12,7 +12,7 @@ from gpuvigil.clock import from_text
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import GPU, NODE, PORT
 from gpuvigil.model import AllocationState, RecordKind, Subject
-from gpuvigil.store.hub import HubStore
+from gpuvigil.store.beside import store_of
 
 from .facts import STANDING_STATES, Book, Facts
 from .fleet import ARRIVAL, TICKS_BEFORE_STALE
@@ -54,7 +54,7 @@ def numbers(
     now = from_text(status["now"])
     slowest = max((one.tick_seconds for one in facts.inventories), default=10.0)
     since = now - TICKS_BEFORE_STALE * timedelta(seconds=slowest) - 5 * ARRIVAL
-    store = HubStore(hub)
+    store = store_of(hub)
     gpus = store.latest(GPU.name, fields, since)
     ports = store.latest(PORT.name, PORT_FIELDS, since) if before is None else before.ports
     nodes = store.latest(NODE.name, NODE_FIELDS, since) if before is None else before.nodes

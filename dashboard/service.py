@@ -24,10 +24,10 @@ from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config
 from gpuvigil.door import Door
 from gpuvigil.errors import ConfigError, GpuvigilError
-from gpuvigil.hub import service_hubs
 from gpuvigil.keys import Keys
 from gpuvigil.log import Log
 from gpuvigil.signin import source_hash
+from gpuvigil.store.choice import hubs
 
 from . import live
 from . import overview as _overview  # noqa: F401 - loaded now: the first visitor does not wait for it
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Start everything, say the port, and wait for `stop`."""
     log = Log("dashboard")
-    connect = service_hubs(config.hub)
+    connect = hubs(config)
     clock = SystemClock()
     snapshot = Snapshot(connect, clock, config.analyzer, config.dashboard.refresh_seconds)
     keys = Keys(config.dashboard.secrets_directory, timedelta(hours=config.dashboard.session_hours))

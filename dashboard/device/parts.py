@@ -9,7 +9,7 @@ from gpuvigil.clock import moment
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import MIG, NVLINK, Measurement
 from gpuvigil.model import Subject
-from gpuvigil.store.hub import HubStore
+from gpuvigil.store.beside import store_of
 
 from ..markup import Html, joined, tag
 from ..words import natural, percent, speed
@@ -60,7 +60,7 @@ def _newest(
 ) -> tuple[Line, ...]:
     where = {"cluster": gpu.cluster, "node": gpu.node, "uuid": gpu.gpu or ""}
     until = span[1] + timedelta(minutes=5)  # of a clock that is ahead
-    lines = HubStore(hub).series(of.name, fields, where, (span[0], until), _LINE_BY_LINE)
+    lines = store_of(hub).series(of.name, fields, where, (span[0], until), _LINE_BY_LINE)
     newest = {line[name]: line for line in lines.to_pylist()}
     return tuple(newest[key] for key in sorted(newest, key=natural))
 

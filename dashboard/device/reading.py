@@ -19,7 +19,7 @@ from gpuvigil.model import (
     Subject,
     readable,
 )
-from gpuvigil.store.hub import HubStore
+from gpuvigil.store.beside import store_of
 
 from .grid import Floats, Grid, grid, laid
 from .window import Window
@@ -99,7 +99,7 @@ def numbers(
 ) -> Numbers:
     """The node's numbers; a GPU that sat in another node then is asked for by `moved`."""
     onto = grid(window.start, window.end, step)
-    span, store = (onto.start, window.end), HubStore(hub)
+    span, store = (onto.start, window.end), store_of(hub)
     where = {"cluster": node.cluster, "node": node.node}
     gpus = store.series(GPU.name, GPU_FIELDS, where, span, step)
     found = _by(gpus, GPU, ("uuid",), GPU_FIELDS, onto)
@@ -125,7 +125,7 @@ def moved(hub: Hub, gpu: Subject, window: Window, step: timedelta) -> Numbers:
     """A GPU's numbers in any node of its cluster: it may have been put into another."""
     onto = grid(window.start, window.end, step)
     where = {"cluster": gpu.cluster, "uuid": gpu.gpu or ""}
-    found = HubStore(hub).series(GPU.name, GPU_FIELDS, where, (onto.start, window.end), step)
+    found = store_of(hub).series(GPU.name, GPU_FIELDS, where, (onto.start, window.end), step)
     fields = _by(found, GPU, ("uuid",), GPU_FIELDS, onto)
     return Numbers(
         grid=onto,
@@ -138,7 +138,7 @@ def newest(hub: Hub, gpu: Subject, since: datetime, until: datetime) -> Mapping[
     """The newest line of one GPU in the range with every metric, and `at`; None without one."""
     where = {"cluster": gpu.cluster, "node": gpu.node, "uuid": gpu.gpu or ""}
     fields = tuple(metric.name for metric in GPU.metrics)
-    found = HubStore(hub).series(GPU.name, fields, where, (since, until), _LINE_BY_LINE)
+    found = store_of(hub).series(GPU.name, fields, where, (since, until), _LINE_BY_LINE)
     if not found.num_rows:
         return None
     row: Mapping[str, Any] = found.slice(found.num_rows - 1, 1).to_pylist()[0]

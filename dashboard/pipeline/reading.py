@@ -10,7 +10,7 @@ from gpuvigil.hub import Hub
 from gpuvigil.metrics import NODE
 from gpuvigil.model import Inventory, Record, RecordKind, readable
 from gpuvigil.store import Aggregate, Function
-from gpuvigil.store.hub import HubStore
+from gpuvigil.store.beside import store_of
 
 # Coverage and increases are of this span; a node that is silent for longer has no row.
 WINDOW = timedelta(minutes=15)
@@ -47,7 +47,7 @@ def read(hub: Hub, inventories: tuple[Inventory, ...]) -> Sources:
     """Everything, in six questions; `inventories` are large and change seldom."""
     status = hub.status()
     now = from_text(status["now"])
-    store = HubStore(hub)
+    store = store_of(hub)
     return Sources(
         now=now,
         status=status,

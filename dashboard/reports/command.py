@@ -11,8 +11,8 @@ from gpuvigil.clock import SystemClock
 from gpuvigil.command import fail, parser
 from gpuvigil.config import load
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
-from gpuvigil.hub import service_hubs
 from gpuvigil.statedir import config_of_up
+from gpuvigil.store.choice import hubs
 
 from .build import build
 from .content import Report
@@ -72,7 +72,7 @@ def _run(chosen: argparse.Namespace) -> None:
     now = SystemClock().now()
     span = span_of(chosen.last, chosen.start, chosen.end, now)
     config = load(config_of_up(chosen.config))
-    hub = service_hubs(config.hub)()
+    hub = hubs(config)()
     try:
         facts = read(hub, chosen.cluster, span, now, config.analyzer)
     finally:

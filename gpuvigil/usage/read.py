@@ -9,7 +9,8 @@ import pyarrow as pa
 from ..clock import EPOCH, from_text
 from ..hub import Hub
 from ..model import Allocation, AllocationState, Inventory, Record, RecordKind, readable
-from ..store.hub import HubStore
+from ..store import Store
+from ..store.beside import store_of
 from .count import FIELDS, MINUTE, SENT_WITHIN, Facts, count, left_after
 from .holding import Gpu
 from .model import BUCKET, Bucket, cluster_key
@@ -35,10 +36,10 @@ class Reader:
     _allocations: tuple[Allocation, ...] = ()
     _looked: tuple[datetime, datetime] | None = None
     _senders: Mapping[datetime, set[Gpu]] = field(default_factory=dict)
-    _store: HubStore = field(init=False)
+    _store: Store = field(init=False)
 
     def __post_init__(self) -> None:
-        self._store = HubStore(self.hub)
+        self._store = store_of(self.hub)
 
     def count(self, start: datetime, watched_since: datetime | None) -> Bucket | None:
         """The bucket that begins at `start`; see `count.count`."""
