@@ -16,6 +16,7 @@ from gpuvigil.errors import GpuvigilError, HubRefused, HubUnavailable
 from gpuvigil.hub import Answer, Hub
 from gpuvigil.log import Log
 
+from .beside import Beside
 from .body import IDENTITY, RECORDS_PATH, Body
 from .spool import Lane, Spool
 
@@ -97,12 +98,15 @@ class Shipper:
         token: Callable[[], str],
         clock: Clock,
         *,
+        beside: Beside | None = None,
         connections: int = 4,
         spread_seconds: float = 0.0,
         timeout_seconds: float = _TIMEOUT_SECONDS,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """`connections` carry telemetry: about one body a second each, by the hub's commits.
+
+        With `beside` it goes there, and the hub gets the records alone.
 
         Nothing is sent until a random part of `spread_seconds` has passed, so that a cluster whose
         power comes back does not speak all at once.
@@ -112,6 +116,7 @@ class Shipper:
         Hub(hub_url, token)
         self._spool = spool
         self._hub_url = hub_url
+        self._beside = beside
         self._token = token
         self._clock = clock
         self._connections = connections
@@ -155,7 +160,7 @@ class Shipper:
         self._spool.close()
 
     def _send_until(self, stop: threading.Event, name: str, lanes: tuple[Lane, ...]) -> None:
-        hub = Hub(self._hub_url, self._token, self._timeout_seconds, _ANSWER_BYTES)
+        hub = self._connect(name)
         gate = self._gates[name]
         self._clock.wait(stop, self._pause_seconds)
         while not stop.is_set():
@@ -167,6 +172,11 @@ class Shipper:
             else:
                 self._attempt(hub, gate, name, body)
         hub.close()
+
+    def _connect(self, name: str) -> Hub:
+        if self._beside is not None and name == "telemetry":
+            return self._beside.connect(self._timeout_seconds, _ANSWER_BYTES)
+        return Hub(self._hub_url, self._token, self._timeout_seconds, _ANSWER_BYTES)
 
     def _attempt(self, hub: Hub, gate: Gate, name: str, body: Body) -> None:
         """Send a body once and deal with the answer."""
@@ -189,6 +199,8 @@ class Shipper:
             log.info("hub answers again", lane=name)
 
     def _send(self, hub: Hub, body: Body) -> Answer:
+        if self._beside is not None and body.path != RECORDS_PATH:
+            return self._beside.send(hub, body)
         headers = {**body.headers, "Gpuvigil-Sent-At": to_text(self._clock.now())}
         return hub.request("POST", body.path, body.content, headers)
 

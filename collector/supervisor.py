@@ -15,6 +15,7 @@ from gpuvigil.model import Subject
 
 from . import frugal, privileges, release
 from .agent import Agent
+from .beside import beside
 from .envelope import Sender
 from .localsocket import Door
 from .recall import recall
@@ -40,7 +41,12 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         limit_seconds=settings.spool_hours * 3600,
     )
     shipper = Shipper(
-        spool, config.hub.url, token, clock, spread_seconds=settings.tick_seconds * _SPREAD
+        spool,
+        config.hub.url,
+        token,
+        clock,
+        beside=beside(config.store),
+        spread_seconds=settings.tick_seconds * _SPREAD,
     )
     node = settings.node or socket.gethostname()
     sender = Sender(cluster=settings.cluster, node=node, boot=os.urandom(8).hex())

@@ -52,6 +52,8 @@ class Hub:
     a rotated token file is picked up.
     """
 
+    name = "hub"  # in messages
+
     def __init__(
         self,
         url: str,
@@ -301,8 +303,9 @@ class Hub:
     def _refusal(self, answer: Answer) -> HubRefused | HubUnavailable:
         try:
             details = json.loads(answer.body)
-            message = str(details["message"])
-        except (ValueError, KeyError, TypeError):
+            # InfluxDB 1 says `error` where 2 says `message`.
+            message = str(details.get("message") or details["error"])
+        except (ValueError, KeyError, TypeError, AttributeError):
             details, message = None, f"status {answer.status}"
         text = f"{self._place()}: {message}"
         if answer.status == 429 or not 400 <= answer.status < 500:
@@ -314,7 +317,7 @@ class Hub:
         return HubUnavailable(f"{self._place()} does not answer: {reason}")
 
     def _place(self) -> str:
-        return f"hub at {self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}"
+        return f"{self.name} at {self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}"
 
 
 def addresses(url: str) -> tuple[str, ...]:

@@ -141,3 +141,7 @@ store-enabled = false
         form = urllib.parse.urlencode({"q": text}).encode()
         with urllib.request.urlopen(f"{self.url}/query", data=form, timeout=30) as answer:
             return bytes(answer.read())
+
+    def write(self, database: str, lines: str) -> None:
+        address = f"{self.url}/write?db={database}&precision=ns"
+        urllib.request.urlopen(address, data=lines.encode(), timeout=30).close()

@@ -15,7 +15,7 @@ from gpuvigil.errors import GpuvigilError
 
 from ..aside import Say, aside
 from ..nodeconfig import config_file
-from . import gpus, hub, node
+from . import gpus, hub, node, store
 from .diagnosis import Diagnosis, as_json, can_work, lines, missing, ok
 
 _SECONDS = 15.0
@@ -58,6 +58,7 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
         "dcgm-exporter": partial(node.dcgm, settings),
         "time synchronisation": node.clock,
         "hub": partial(hub.diagnose, config, file, name),
+        "store": partial(store.diagnose, config.store),
         "spool": partial(node.spool, settings),
         "collector": partial(node.agent, settings),
     }
@@ -71,7 +72,8 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
     found = [ok("configuration", str(file) if file else "defaults and variables: no file")]
     found += gpus.tell(settings, seen, seconds)
     for part in asked:
-        found += seen.told.get(part) or [_untold(part, seen, seconds)]
+        told = seen.told.get(part)
+        found += [_untold(part, seen, seconds)] if told is None else told
     return found
 
 

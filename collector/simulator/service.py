@@ -13,6 +13,7 @@ from gpuvigil.config import Config, secret_source
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
+from ..beside import beside
 from ..body import Body
 from ..shipper import Shipper
 from ..spool import Spool
@@ -53,6 +54,7 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
         config.hub.url,
         token,
         clock,
+        beside=beside(config.store),
         connections=min(max(math.ceil(per_second * 1.5), 4), _MOST_CONNECTIONS),
     )
     shipping = threading.Thread(target=shipper.run, args=(stop,), name="shipper")

@@ -1,6 +1,6 @@
 """Telemetry in InfluxDB 1, 2 or 3: written as line protocol, asked in InfluxQL at `/query`.
 
-InfluxQL is the one language that all three speak. The lines bear a mark (`lines.MARK`), since
+InfluxQL is the one language that all three speak. The lines bear a mark (`MARK`), since
 InfluxQL counts values of fields, not lines. Long spans are asked in pieces.
 """
 
@@ -13,9 +13,9 @@ import pyarrow as pa
 from ..clock import Clock, SystemClock, to_ns
 from ..config import StoreSettings
 from ..errors import StoreError
+from ..lineprotocol.mark import MARK
 from ..metrics import MEASUREMENTS, Measurement
 from . import LATEST_NS, Aggregate, Function, reduce
-from .lines import MARK
 from .shape import (
     TIME,
     aggregate_type,
@@ -90,8 +90,8 @@ class InfluxStore:
         rows = []
         for piece in _pieces(span, self._longest):
             for row in self._select(catalogue, asked, wanted, piece, every, timed=True):
-                at, mean = row[len(catalogue.tags)], row[len(catalogue.tags) + 1]
-                row[len(catalogue.tags) + 1] = None if mean is None else (mean - at) / 1e6
+                place = len(catalogue.tags)
+                row[place + 1] = (row[place + 1] - row[place]) / 1e6
                 rows.append(row)
         keys = [*catalogue.tags, "at"]
         weights = {name: f"{name}_count" for name in ("offset_seconds", *names)}
@@ -132,14 +132,18 @@ class InfluxStore:
         *,
         timed: bool = False,
     ) -> list[list[Any]]:
-        """Rows of tags, the time if `timed`, and what is asked for."""
+        """Rows of tags, the time if `timed`, and what is asked for.
+
+        Of what somebody else wrote, without a mark, the first that is asked for is null: no lines.
+        """
         bounds = [f"time >= {max(to_ns(span[0]), 0)}", f"time < {to_ns(span[1])}"]
         bounds += [f"{_identifier(tag)} = {_literal(value)}" for tag, value in where.items()]
         query = (
             f"SELECT {','.join(asked)} FROM {_identifier(catalogue.name)}"
             f" WHERE {' AND '.join(bounds)} GROUP BY {_tags(catalogue)}{every}"
         )
-        return self._rows(query, catalogue, timed=timed)
+        mark = len(catalogue.tags) + timed
+        return [row for row in self._rows(query, catalogue, timed=timed) if row[mark] is not None]
 
     def _rows(self, query: str, catalogue: Measurement, *, timed: bool = False) -> list[list[Any]]:
         rows = []

@@ -4,13 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..lineprotocol import Line, encode, parse
+from ..lineprotocol.mark import MARK
 from ..metrics import MEASUREMENTS
 from . import EARLIEST_NS, LATEST_NS
-
-# An engine that keeps every field for itself does not know which of them made one line. The lines
-# that it gets carry their own time as a field, in Unix microseconds: it is there exactly where a
-# line is, its mean, least and greatest are of lines, and a float holds it exactly until 2255.
-MARK = "at_microseconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

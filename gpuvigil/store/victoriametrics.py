@@ -1,7 +1,7 @@
 """Telemetry in VictoriaMetrics: written as line protocol, asked in MetricsQL.
 
 A field of a measurement is a series `<measurement>_<field>`; times are milliseconds, values floats.
-What is said of lines comes from their mark (`lines.MARK`), a series like any other. A cluster is
+What is said of lines comes from their mark (`MARK`), a series like any other. A cluster is
 the same under other addresses (docs.victoriametrics.com/cluster-victoriametrics, "URL format").
 """
 
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from ..clock import EPOCH, Clock, SystemClock
 from ..config import StoreSettings
 from ..errors import StoreError
+from ..lineprotocol.mark import MARK
 from ..metrics import Measurement
 from . import Aggregate, Function, reduce
-from .lines import MARK
 from .promql import Selector, Tags, number, seconds, selector, subject
 from .shape import (
     TIME,
