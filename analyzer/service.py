@@ -47,7 +47,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     """Run the threads until `stop`."""
     connect, clock = hubs(config), SystemClock()
     service = Service(config, connect, clock, stop)
-    retention = timedelta(hours=config.hub.retention_hours)
+    retention = timedelta(days=config.hub.telemetry_days)
     usage = UsageCounter(connect(), clock, stop, retention)
     steps = (("pass", service.make_pass), ("changes", service.follow), ("usage", usage.step))
     threads = [

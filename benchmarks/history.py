@@ -5,7 +5,7 @@ what a cluster of that size would have sent from then until now: inventories, wh
 from when to when, every number, and a few faults that came and went. With `--simulator DIRECTORY`
 a simulator that starts there afterwards goes on with the same jobs and counters.
 
-The hub keeps only what is younger than its `retention_hours`, and the past is of the simulated
+The hub keeps only what is younger than its `telemetry_days`, and the past is of the simulated
 cluster alone.
 """
 

@@ -35,7 +35,7 @@ _SETTINGS = """
 data_directory = "{data}"
 service_token_file = "{service_token}"
 collector_token_file = "{collector_token}"
-retention_hours = {retention_hours}
+telemetry_days = {telemetry_days}
 [collector]
 tick_seconds = {tick_seconds}
 [simulator]
@@ -99,7 +99,7 @@ def prepare(
         data=hub.data,
         service_token=hub.service_token_file,
         collector_token=hub.collector_token_file,
-        retention_hours=max(48.0, past.span.total_seconds() / 3600 + 24),
+        telemetry_days=max(14.0, past.span.total_seconds() / 86400 + 1),
         nodes=past.nodes,
         seed=SEED,
         tick_seconds=tick_seconds,

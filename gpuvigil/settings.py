@@ -48,7 +48,16 @@ class HubSettings:
         64 * 1024 * 1024, "telemetry waiting for its commit; more is answered 429"
     )
     body_bytes: int = _setting(16 * 1024 * 1024, "largest body, inflated")
-    retention_hours: float = _setting(48.0, "telemetry older than this is forgotten")
+    hot_hours: float = _setting(
+        2.0, "telemetry of the last hours is kept ready for change; whole hours before are sealed"
+    )
+    telemetry_days: float = _setting(14.0, "lines of telemetry older than this are forgotten")
+    rollup_days: float = _setting(
+        400.0, "counts, means and bounds over ten minutes are kept in their place for this long"
+    )
+    store_bytes: int = _setting(
+        64 * 1024**3, "most bytes of telemetry on disk; beyond, the oldest is dropped and counted"
+    )
     records_days: float = _setting(
         400.0,
         "events, usage, ended allocations and resolved incidents older than this are forgotten",

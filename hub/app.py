@@ -25,6 +25,7 @@ from .committer import Committer
 from .counters import Counters
 from .embedded import Embedded
 from .ingest import Ingest
+from .keeper import Keeper
 from .records import Book, Desk, open_records
 from .status import Status
 from .telemetry import Telemetry
@@ -46,6 +47,7 @@ class Parts:
     store: Embedded
     book: Book
     committer: Committer
+    keeper: Keeper
     news: News
     app: App
 
@@ -84,6 +86,7 @@ def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
     book.follow(news.heard)
     committer = Committer(store, settings, clock, counters, book.forget)
     counters.watch_queue(committer.waiting)
+    keeper = Keeper(store, settings, clock, counters)
     ingest = Ingest(committer, settings, clock, counters)
     routes = [
         Route("/api/v2/write", ingest.write, methods=["POST"]),
@@ -92,7 +95,14 @@ def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
         *Status(store, book, committer, counters, settings, clock).routes(),
     ]
     inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
-    return Parts(store=store, book=book, committer=committer, news=news, app=Gate(inner, tokens))
+    return Parts(
+        store=store,
+        book=book,
+        committer=committer,
+        keeper=keeper,
+        news=news,
+        app=Gate(inner, tokens),
+    )
 
 
 def _serve(
@@ -102,6 +112,7 @@ def _serve(
     # In a thread of its own, uvicorn leaves the signals to us.
     thread = threading.Thread(target=server.run, args=([listener],), name="http")
     parts.committer.start()
+    parts.keeper.start()
     thread.start()
     try:
         while not server.started and thread.is_alive():
@@ -114,6 +125,7 @@ def _serve(
         # Everybody who waits is answered first: for news, or for a commit.
         parts.news.close()
         parts.committer.stop()
+        parts.keeper.stop()
         server.should_exit = True
         thread.join()
     if not stop.is_set():

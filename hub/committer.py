@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpuvigil.clock import Clock, to_ns
+from gpuvigil.clock import Clock
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.log import Log
@@ -147,7 +147,6 @@ class Committer:
     def _keep_house(self) -> None:
         now, settings = self._clock.now(), self._settings
         try:
-            self._store.forget(to_ns(now - timedelta(hours=settings.retention_hours)))
             self._forget_records(now - timedelta(days=settings.records_days))
             self._store.replace_seen(self.seen.compact(now - _SEEN_KEPT))
         except StoreError as error:

@@ -18,6 +18,12 @@ class Counters:
         self._refused = self._counter("refused_lines", "Lines that were at fault.")
         self.busy = self._counter("busy_answers", "Bodies sent away because the queue was full.")
         self.failed_commits = self._counter("failed_commits", "Commits of telemetry that failed.")
+        self.failed_tidying = self._counter(
+            "failed_tidying", "Passes of sealing and forgetting that failed."
+        )
+        self.dropped_lines = self._counter(
+            "dropped_lines", "Oldest lines dropped because the store was full."
+        )
         self.records = self._counter("records", "Records committed, each version counted.")
         self.commit_seconds = Histogram(
             "gpuvigil_hub_commit_seconds",

@@ -1,6 +1,6 @@
 """The hub about itself: for people, for probes, for Prometheus."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -11,14 +11,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gpuvigil import __version__
-from gpuvigil.clock import Clock, to_text
+from gpuvigil.clock import Clock, from_ns, to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 
 from .answers import failure
 from .committer import Committer
 from .counters import Counters
-from .embedded import Embedded
+from .embedded import Dropped, Embedded
 from .records import Book
 from .seen import Arrival
 
@@ -103,10 +103,14 @@ class Status:
                 "bytes": size,
                 "tables": tables,
                 "oldest_at": None if oldest is None else to_text(oldest),
+                "most_bytes": self._settings.store_bytes,
+                "dropped": _dropped(self._store.dropped),
+                "damaged": [_damaged(row) for row in self._store.damaged()],
             },
             "nodes": [_node(arrival) for arrival in self._committer.seen.nodes()],
             "retention": {
-                "telemetry_hours": self._settings.retention_hours,
+                "telemetry_hours": self._settings.telemetry_days * 24.0,
+                "rollup_days": self._settings.rollup_days,
                 "records_days": self._settings.records_days,
             },
             "queue": {
@@ -123,6 +127,18 @@ async def _answered(work: Callable[[], dict[str, Any]]) -> Response:
         return JSONResponse(await run_in_threadpool(work))
     except StoreError as error:
         return failure(503, str(error), 5)
+
+
+def _dropped(dropped: Dropped) -> dict[str, Any]:
+    until_ns = dropped.until_ns
+    return {
+        "lines": dropped.lines,
+        "until": None if until_ns is None else to_text(from_ns(until_ns)),
+    }
+
+
+def _damaged(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"at": to_text(from_ns(row["at_ns"])), **{k: row[k] for k in row if k != "at_ns"}}
 
 
 def _node(arrival: Arrival) -> dict[str, Any]:

@@ -1,7 +1,6 @@
-"""Telemetry out: the questions of `gpuvigil.store.Store` as SQL, the answers as Arrow."""
+"""Telemetry out: the questions of `gpuvigil.store.Store` over HTTP, the answers as Arrow."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,41 +17,25 @@ from gpuvigil.metrics import MEASUREMENTS, Measurement
 from gpuvigil.store import EARLIEST_NS, LATEST_NS, Aggregate, Function
 
 from .answers import Refused, question_of
-from .embedded import Embedded
-from .rows import arrow_type
+from .embedded import Embedded, Latest, Question, Series, Window
 
 _ARROW = "application/vnd.apache.arrow.stream"
-_TIME = pa.timestamp("us", "UTC")
-# The difference of two 64-bit numbers may not fit into one; then it is not known.
-_WHOLE_INCREASE = "TRY_CAST(max({0})::HUGEINT - min({0})::HUGEINT AS BIGINT)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """SQL whose names all come from the catalogue, its parameters, and the answer's columns."""
-
-    text: str
-    parameters: tuple[Any, ...]
-    schema: pa.Schema
-
-
-def window(question: Mapping[str, Any]) -> Query:
+def window(question: Mapping[str, Any]) -> Window:
     """See `Store.window`."""
     measurement = _measurement(question)
-    aggregates = dict.fromkeys(_aggregates(question.get("aggregates"), measurement))
-    columns = [_quoted(tag) for tag in measurement.tags]
-    columns += ["count(*) AS samples", 'min("at") AS first_at', 'max("at") AS last_at']
-    for it in aggregates:
-        reduced = _SQL[it.function](_quoted(it.field))
-        if it.function is Function.INCREASE and measurement.metric(it.field).integer:
-            reduced = _WHOLE_INCREASE.format(_quoted(it.field))
-        columns.append(f"{reduced} AS {_quoted(it.column)}")
-    kinds = [("samples", pa.int64()), ("first_at", _TIME), ("last_at", _TIME)]
-    kinds += [(it.column, _kind(it, measurement)) for it in aggregates]
-    return _grouped(measurement, columns, kinds, (_range(question), {}))
+    aggregates = _aggregates(question.get("aggregates"), measurement)
+    start_ns, end_ns = _range(question)
+    return Window(
+        measurement=measurement,
+        aggregates=tuple(dict.fromkeys(aggregates)),
+        start_ns=start_ns,
+        end_ns=end_ns,
+    )
 
 
-def series(question: Mapping[str, Any]) -> Query:
+def series(question: Mapping[str, Any]) -> Series:
     """See `Store.series`."""
     measurement = _measurement(question)
     fields = _fields(question.get("fields"), measurement)
@@ -65,83 +48,30 @@ def series(question: Mapping[str, Any]) -> Query:
     seconds = question.get("step_seconds")
     if not isinstance(seconds, int | float) or not 0.001 <= seconds <= 1e9:
         raise Refused(400, "step_seconds must be a number from 0.001 to 1e9")
-    # A whole number that we made, not text from outside.
-    step = round(seconds * 1_000_000) * 1_000
-    start_of_step = f'make_timestamp_ns(epoch_ns("at") // {step} * {step})'
-    columns = [_quoted(tag) for tag in measurement.tags] + [f"{start_of_step} AS step_at"]
-    columns.append(f'avg(epoch_ns("at") % {step}) / 1e9 AS offset_seconds')
-    columns += [f"avg({_quoted(field)}) AS {_quoted(field)}" for field in fields]
-    kinds = [("at", _TIME), ("offset_seconds", pa.float64())]
-    kinds += [(field, pa.float64()) for field in fields]
-    return _grouped(measurement, columns, kinds, (_range(question), where), by=", step_at")
+    start_ns, end_ns = _range(question)
+    return Series(
+        measurement=measurement,
+        fields=tuple(fields),
+        where=tuple(where.items()),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        step_ns=round(seconds * 1_000_000) * 1_000,
+    )
 
 
-def latest(question: Mapping[str, Any]) -> Query:
+def latest(question: Mapping[str, Any]) -> Latest:
     """See `Store.latest`."""
     measurement = _measurement(question)
     fields = _fields(question.get("fields"), measurement)
-    since = _time(question.get("since"), "since")
-    columns = [_quoted(tag) for tag in measurement.tags] + ['max("at") AS newest_at']
-    if fields:
-        # One struct, so that all fields are those of the same line.
-        packed = ", ".join(f"{_quoted(field)} := {_quoted(field)}" for field in fields)
-        columns.append(f'unnest(arg_max(struct_pack({packed}), "at"))')
-    kinds = [("at", _TIME)]
-    kinds += [(field, arrow_type(measurement.metric(field))) for field in fields]
-    return _grouped(measurement, columns, kinds, ((since, LATEST_NS + 1), {}))
+    since_ns = _time(question.get("since"), "since")
+    return Latest(measurement=measurement, fields=tuple(fields), since_ns=since_ns)
 
 
-QUERIES: dict[str, Callable[[Mapping[str, Any]], Query]] = {
+QUESTIONS: dict[str, Callable[[Mapping[str, Any]], Question]] = {
     "window": window,
     "series": series,
     "latest": latest,
 }
-
-
-_SQL: dict[Function, Callable[[str], str]] = {
-    Function.COUNT: "count({})".format,
-    Function.MEAN: "avg({})".format,
-    Function.MIN: "min({})".format,
-    Function.MAX: "max({})".format,
-    Function.FIRST: 'arg_min({}, "at")'.format,
-    Function.LAST: 'arg_max({}, "at")'.format,
-    Function.INCREASE: "max({0}) - min({0})".format,
-}
-
-
-def _grouped(
-    measurement: Measurement,
-    columns: Sequence[str],
-    kinds: Sequence[tuple[str, pa.DataType]],
-    lines: tuple[tuple[int, int], Mapping[str, str]],
-    by: str = "",
-) -> Query:
-    """`columns` per subject over the lines of a range and with certain tags, in order."""
-    (start, end), where = lines
-    conditions = [
-        '"at" >= make_timestamp_ns(?::BIGINT)',
-        '"at" < make_timestamp_ns(?::BIGINT)',
-        *(f"{_quoted(tag)} = ?" for tag in where),
-    ]
-    tags = ", ".join(_quoted(tag) for tag in measurement.tags)
-    text = (
-        f"SELECT {', '.join(columns)} FROM {_quoted(measurement.name)}"
-        f" WHERE {' AND '.join(conditions)} GROUP BY {tags}{by} ORDER BY {tags}{by}"
-    )
-    schema = pa.schema([(tag, pa.string()) for tag in measurement.tags] + list(kinds))
-    return Query(text=text, parameters=(start, end, *where.values()), schema=schema)
-
-
-def _kind(aggregate: Aggregate, measurement: Measurement) -> pa.DataType:
-    if aggregate.function is Function.COUNT:
-        return pa.int64()
-    if aggregate.function is Function.MEAN:
-        return pa.float64()
-    return arrow_type(measurement.metric(aggregate.field))
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'
 
 
 def _measurement(question: Mapping[str, Any]) -> Measurement:
@@ -201,10 +131,10 @@ class Telemetry:
 
     async def answer(self, request: Request) -> Response:
         verb = request.path_params["verb"]
-        if verb not in QUERIES:
-            raise Refused(404, f"no question {verb!r}; there are {', '.join(QUERIES)}, forget")
-        query = QUERIES[verb](await question_of(request, self._settings.body_bytes))
-        return Response(await run_in_threadpool(self._stream, query), media_type=_ARROW)
+        if verb not in QUESTIONS:
+            raise Refused(404, f"no question {verb!r}; there are {', '.join(QUESTIONS)}, forget")
+        question = QUESTIONS[verb](await question_of(request, self._settings.body_bytes))
+        return Response(await run_in_threadpool(self._stream, question), media_type=_ARROW)
 
     async def forget(self, request: Request) -> Response:
         question = await question_of(request, self._settings.body_bytes)
@@ -215,17 +145,12 @@ class Telemetry:
             raise Refused(503, str(error), 5) from error
         return Response(status_code=204)
 
-    def _stream(self, query: Query) -> bytes:
+    def _stream(self, question: Question) -> bytes:
         try:
-            found = self._store.ask(query.text, query.parameters)
+            found = self._store.answer(question)
         except StoreError as error:
             raise Refused(503, str(error), 5) from error
-        # Nanoseconds are cut to microseconds.
-        columns = [
-            column.cast(field.type, safe=False)
-            for column, field in zip(found.columns, query.schema, strict=True)
-        ]
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, query.schema) as writer:
-            writer.write_table(pa.table(columns, schema=query.schema))
+        with pa.ipc.new_stream(sink, found.schema) as writer:
+            writer.write_table(found)
         return bytes(sink.getvalue())

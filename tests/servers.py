@@ -35,7 +35,7 @@ class HubProcess:
         for file in (self.service_token_file, self.collector_token_file):
             file.write_text(secrets.token_urlsafe(16) + "\n", encoding="utf-8")
         # Tests write of times long ago, which a hub forgets at its first look.
-        longest = {"retention_hours": 1_000_000.0, "records_days": 40_000.0}
+        longest = {"telemetry_days": 40_000.0, "rollup_days": 40_000.0, "records_days": 40_000.0}
         kept = {"commit_seconds": 0.02, **longest}
         self.settings: dict[str, object] = {**kept, **(settings or {})}
         self.url = ""

@@ -32,7 +32,7 @@ def looked_up() -> tuple[FleetView, Device | None]:
 
 def window(view: FleetView) -> Asked:
     """The window of the page's address."""
-    kept = timedelta(hours=live.shared().config.hub.retention_hours)
+    kept = timedelta(days=live.shared().config.hub.telemetry_days)
     return asked(st.query_params.to_dict(), view.now, kept, view.back)
 
 

@@ -71,7 +71,7 @@ def test_a_variable_wins_over_the_file(tmp_path: Path) -> None:
         ("[hub]\nport = true\n", ["hub.port", "not a whole number"]),
         ("[collector]\ntick_seconds = 0\n", ["collector.tick_seconds", "more than 0"]),
         ("[collector]\nport_poll_seconds = 0\n", ["collector.port_poll_seconds", "more than 0"]),
-        ("[hub]\nretention_hours = nan\n", ["line 2", "hub.retention_hours", "from 0 to"]),
+        ("[hub]\ntelemetry_days = nan\n", ["line 2", "hub.telemetry_days", "from 0 to"]),
         ("[hub]\nrecords_days = 1e9\n", ["hub.records_days", "to 40000"]),
         ("[hub]\nport = 70000\n", ["hub.port", "from 0 to 65535"]),
         ("[collector]\nmetrics_port = -2\n", ["collector.metrics_port", "from -1 to"]),

@@ -83,7 +83,7 @@ def forget_nothing(_before: datetime) -> None:
 
 
 def test_a_body_that_breaks_the_store_does_not_take_its_neighbours_down(store: Fussy) -> None:
-    settings = HubSettings(retention_hours=1_000_000.0)
+    settings = HubSettings()
     committer = Committer(store, settings, SystemClock(), Counters(), forget_nothing)
     told: dict[str, list[Outcome]] = {name: [] for name in ("a", "poison", "b")}
     for name, outcomes in told.items():

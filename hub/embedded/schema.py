@@ -1,0 +1,137 @@
+"""The tables of the store's DuckDB file, made from the catalogue."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from gpuvigil.clock import from_ns, to_ns
+from gpuvigil.errors import StoreError
+from gpuvigil.metrics import MEASUREMENTS, Measurement, Metric
+
+from ..rows import EXTRA, TIME, arrow_type
+from ..seen import Arrival, Lane
+from .units import TABLE as UNITS
+
+# Raised when a reader of the old version could not make sense of what the new one writes.
+# 2: most lines are in sealed files, which version 1 would not find.
+SCHEMA_VERSION = 2
+
+_TYPES = {
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    TIME: "TIMESTAMP_NS",
+    pa.string(): "VARCHAR",
+}
+_SEEN = (
+    "cluster VARCHAR, node VARCHAR, boot VARCHAR, lane VARCHAR, first BIGINT, last BIGINT,"
+    " received_ns BIGINT, sent_ns BIGINT, version VARCHAR"
+)
+_DAMAGED = "at_ns BIGINT, file VARCHAR, reason VARCHAR, moved_to VARCHAR, lines BIGINT"
+_SEEN_SCHEMA = pa.schema(
+    [(name, pa.string()) for name in ("cluster", "node", "boot", "lane", "version")]
+    + [(name, pa.int64()) for name in ("first", "last", "received_ns", "sent_ns")]
+)
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it; names come from the catalogue only."""
+    return f'"{name}"'
+
+
+def text(value: str) -> str:
+    """A text as SQL has it."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def sql_type(metric: Metric) -> str:
+    """The type of a metric's column."""
+    return _TYPES[arrow_type(metric)]
+
+
+def prepare(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
+    """Create what is missing; true when there was nothing.
+
+    StoreError when a newer version wrote the file.
+    """
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER)")
+    found = connection.execute("SELECT max(version) FROM schema_version").fetchall()[0][0]
+    if found is not None and found > SCHEMA_VERSION:
+        raise StoreError(
+            f"the store in {path} was written by a newer gpuvigil (schema {found}, this one knows"
+            f" {SCHEMA_VERSION}); start that version, or move the file away"
+        )
+    connection.begin()
+    if found != SCHEMA_VERSION:
+        connection.execute("DELETE FROM schema_version")
+        connection.execute("INSERT INTO schema_version VALUES (?)", [SCHEMA_VERSION])
+    connection.execute(f"CREATE TABLE IF NOT EXISTS seen ({_SEEN})")
+    connection.execute(
+        f'CREATE TABLE IF NOT EXISTS {EXTRA} ("at" TIMESTAMP_NS, measurement VARCHAR,'
+        " tags VARCHAR, field VARCHAR, value DOUBLE, text VARCHAR)"
+    )
+    for measurement in MEASUREMENTS.values():
+        _prepare_lines(connection, measurement.name, measurement)
+        _prepare_lines(connection, newest_table(measurement), measurement)
+    connection.execute(f"CREATE TABLE IF NOT EXISTS sealed ({UNITS})")
+    connection.execute("CREATE TABLE IF NOT EXISTS layouts (layout VARCHAR, columns VARCHAR)")
+    connection.execute(f"CREATE TABLE IF NOT EXISTS damaged ({_DAMAGED})")
+    connection.commit()
+    return found is None
+
+
+def newest_table(measurement: Measurement) -> str:
+    """The table with a newest line of each subject whose lines may all be sealed."""
+    return f"newest_{measurement.name}"
+
+
+def _prepare_lines(
+    connection: duckdb.DuckDBPyConnection, table: str, measurement: Measurement
+) -> None:
+    """A table of lines; a field that is new in the catalogue is null in the old ones."""
+    connection.execute(f'CREATE TABLE IF NOT EXISTS {quoted(table)} ("at" TIMESTAMP_NS)')
+    columns = [f"{quoted(tag)} VARCHAR DEFAULT ''" for tag in measurement.tags]
+    columns += [f"{quoted(it.name)} {sql_type(it)}" for it in measurement.metrics]
+    for column in columns:
+        connection.execute(f"ALTER TABLE {quoted(table)} ADD COLUMN IF NOT EXISTS {column}")
+
+
+def insert(cursor: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> None:
+    """Add rows to tables; columns that are not given are null."""
+    for name, table in tables.items():
+        cursor.register("incoming", table)
+        cursor.execute(f"INSERT INTO {quoted(name)} BY NAME SELECT * FROM incoming")
+        cursor.unregister("incoming")
+
+
+def seen_table(arrivals: Sequence[Arrival]) -> pa.Table:
+    """Arrivals as rows of the table `seen`."""
+    rows = [
+        {
+            "cluster": it.lane.cluster,
+            "node": it.lane.node,
+            "boot": it.lane.boot,
+            "lane": it.lane.lane,
+            "first": it.first,
+            "last": it.last,
+            "received_ns": to_ns(it.received_at),
+            "sent_ns": None if it.sent_at is None else to_ns(it.sent_at),
+            "version": it.version,
+        }
+        for it in arrivals
+    ]
+    return pa.Table.from_pylist(rows, schema=_SEEN_SCHEMA)
+
+
+def arrival(row: Mapping[str, Any]) -> Arrival:
+    """A row of the table `seen`."""
+    return Arrival(
+        lane=Lane(cluster=row["cluster"], node=row["node"], boot=row["boot"], lane=row["lane"]),
+        first=row["first"],
+        last=row["last"],
+        received_at=from_ns(row["received_ns"]),
+        sent_at=None if row["sent_ns"] is None else from_ns(row["sent_ns"]),
+        version=row["version"],
+    )

@@ -1,0 +1,474 @@
+"""The store as a whole: what is committed goes into the hot table of one DuckDB file, what is over
+into Parquet files beside it, and every question is answered from both in one snapshot.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from gpuvigil.clock import Clock, SystemClock, from_ns, to_ns
+from gpuvigil.errors import StoreError
+from gpuvigil.log import Log
+from gpuvigil.metrics import MEASUREMENTS, Measurement
+from gpuvigil.store import EARLIEST_NS
+
+from ..rows import EXTRA
+from ..seen import Arrival
+from . import damage, sealing
+from .finding import adopted, remove_orphans
+from .newest import Newest
+from .question import Latest, Question, Series, Window
+from .readers import Readers
+from .reading import lines_of, sources
+from .schema import arrival, insert, newest_table, prepare, quoted, seen_table
+from .sql import compiled
+from .units import Unit, strike, units, wrong_with
+from .writing import Maker
+
+_LOG = Log("hub")
+
+Work = Callable[[duckdb.DuckDBPyConnection], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """What had to go because the store was full: lines, and the time of the newest of them."""
+
+    lines: int = 0
+    until_ns: int | None = None
+
+    def and_then(self, later: "Dropped") -> "Dropped":
+        """Both together."""
+        times = [it for it in (self.until_ns, later.until_ns) if it is not None]
+        return Dropped(lines=self.lines + later.lines, until_ns=max(times, default=None))
+
+
+class Embedded:
+    """Tables of telemetry, one per measurement of the catalogue, and which bodies are in them.
+
+    Any thread may call. Every method raises StoreError with one line when the store cannot do it.
+    A week of lines is loaded by `append` with lines of any time, then `tidy` with a `now` after
+    them: that seals, and puts days together.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        memory_limit_bytes: int,
+        threads: int,
+        *,
+        clock: Clock | None = None,
+        after_step: Callable[[str], None] = lambda _step: None,
+    ) -> None:
+        """`after_step` is told each step of what takes several: tests make it fail there."""
+        self._path = path
+        self.folder = path.with_suffix(".sealed")
+        self._clock = clock or SystemClock()
+        self._settings: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": f"{memory_limit_bytes}B",
+            "threads": str(threads),
+            # Otherwise any variable of ours with the name of a table would stand in for it.
+            "python_enable_replacements": "false",
+            "autoinstall_known_extensions": "false",
+        }
+        # One writer at a time; readers never wait for it.
+        self._writing = threading.Lock()
+        # Sealing, joining, forgetting: one at a time, beside the writer.
+        self._tidying = threading.Lock()
+        self._opening = threading.RLock()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._readers = Readers()
+        self._maker = Maker(folder=self.folder, after_step=after_step)
+        self._after_step = after_step
+        self._newest: dict[str, Newest] = {}
+        self.dropped = Dropped()  # since the start
+        self._open()
+
+    def append(self, tables: Mapping[str, pa.Table], arrivals: Sequence[Arrival]) -> None:
+        """Keep rows and the bodies they came in, in one commit: all or nothing."""
+        incoming = {**tables, "seen": seen_table(arrivals)}
+        with self._writing:
+            self._transaction(lambda cursor: insert(cursor, incoming))
+            for name, table in tables.items():
+                if name in self._newest:
+                    self._newest[name].add(table)
+
+    def answer(self, question: Question) -> pa.Table:
+        """The answer as `gpuvigil.store.Store` describes it, times in microseconds and UTC."""
+        if isinstance(question, Latest):
+            found = self._newest[question.measurement.name].latest(
+                question.fields, question.since_ns
+            )
+            at = found.schema.get_field_index("at")
+            times = found["at"].cast(pa.timestamp("us"), safe=False).cast(pa.timestamp("us", "UTC"))
+            return found.set_column(at, "at", times)
+        try:
+            return self._answered(question)
+        except duckdb.Error as error:
+            if not self._set_aside_damaged_units(question.measurement):
+                raise _store_error(self._path, error) from error
+        try:
+            return self._answered(question)
+        except duckdb.Error as error:
+            raise _store_error(self._path, error) from error
+
+    def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        """All rows that a query of the DuckDB file's tables gives."""
+        try:
+            with self._connected().cursor() as cursor:
+                return cursor.sql(query, params=list(parameters)).to_arrow_table()
+        except duckdb.Error as error:
+            raise _store_error(self._path, error) from error
+
+    def forget(self, before_ns: int) -> None:
+        """Drop every row of telemetry older than `before_ns`.
+
+        Of lines that are kept as roll-ups only, the whole day in which `before_ns` lies.
+        """
+        now_ns = to_ns(self._clock.now())
+
+        def work(cursor: duckdb.DuckDBPyConnection) -> list[Unit]:
+            gone = []
+            for measurement in MEASUREMENTS.values():
+                gone += sealing.cut(cursor, self._maker, measurement, before_ns, now_ns)
+                _delete(cursor, newest_table(measurement), before_ns)
+                _delete(cursor, measurement.name, before_ns)
+            _delete(cursor, EXTRA, before_ns)
+            return gone
+
+        with self._tidying, self._writing:
+            self._remove(self._made(work))
+            for newest in self._newest.values():
+                newest.forget(before_ns)
+
+    def seal(self, now_ns: int, hot_ns: int) -> int:
+        """Move whole hours that are older than `hot_ns` into files; returns how many."""
+        count = 0
+        with self._tidying:
+            for it in MEASUREMENTS.values():
+                due = partial(sealing.due_hours, measurement=it, now_ns=now_ns)
+                for start_ns in self._transaction(partial(due, before_ns=now_ns - hot_ns)):
+                    self._seal_hour(it, start_ns, now_ns)
+                    count += 1
+        return count
+
+    def join(self, now_ns: int, hot_ns: int) -> int:
+        """Put the files of each whole day together; returns how many days."""
+        count = 0
+        with self._tidying:
+            for it in MEASUREMENTS.values():
+                found = self._transaction(partial(units, measurement=it.name))
+                for day in sealing.due_days(found, now_ns - hot_ns, now_ns):
+                    join = partial(sealing.join, maker=self._maker, measurement=it)
+                    self._remove(self._made(partial(join, day=day, now_ns=now_ns)))
+                    self._after_step("swept")
+                    count += 1
+        return count
+
+    def expire(self, lines_before_ns: int, rolled_before_ns: int) -> None:
+        """Drop sealed lines and roll-ups wholly older than they are kept for, and hot lines."""
+
+        def work(cursor: duckdb.DuckDBPyConnection) -> tuple[list[Unit], list[Unit]]:
+            for name in (*MEASUREMENTS, EXTRA):
+                _delete(cursor, name, lines_before_ns)
+            for measurement in MEASUREMENTS.values():
+                _delete(cursor, newest_table(measurement), lines_before_ns)
+            return sealing.expire(cursor, lines_before_ns, rolled_before_ns)
+
+        with self._tidying:
+            stripped, gone = self._transaction(work)
+            self._readers.doom([it.lines_file(self.folder) for it in stripped])
+            self._remove(gone)
+            for newest in self._newest.values():
+                newest.forget(lines_before_ns)
+
+    def shrink(self, most_bytes: int) -> Dropped:
+        """Drop the oldest sealed telemetry until the store is no larger; returns what went."""
+        with self._tidying:
+            over = self.sizes()[1] - most_bytes
+            gone: list[Unit] = []
+            for unit in self.units() if over > 0 else ():
+                if over <= 0:
+                    break
+                over -= (unit.lines_bytes or 0) + unit.rolled_bytes
+                gone.append(unit)
+            if not gone:
+                return Dropped()
+            self._transaction(partial(strike, gone=gone))
+            self._remove(gone)
+        now = Dropped(
+            lines=sum(unit.lines for unit in gone), until_ns=max(unit.last_ns for unit in gone)
+        )
+        self.dropped = self.dropped.and_then(now)
+        return now
+
+    def seen(self) -> list[Arrival]:
+        """Every body with an identity that was committed."""
+        return [arrival(row) for row in self.ask("SELECT * FROM seen").to_pylist()]
+
+    def replace_seen(self, arrivals: Sequence[Arrival]) -> None:
+        """Put `arrivals` in the place of all that `seen` gives."""
+
+        def replace(cursor: duckdb.DuckDBPyConnection) -> None:
+            cursor.execute("DELETE FROM seen")
+            insert(cursor, {"seen": seen_table(arrivals)})
+
+        with self._writing:
+            self._transaction(replace)
+
+    def sizes(self) -> tuple[dict[str, int], int]:
+        """Lines per table, sealed ones included, and the bytes on disk."""
+        tables = (*MEASUREMENTS, EXTRA)
+        counts = ", ".join(f"(SELECT count(*) FROM {quoted(table)})" for table in tables)
+        (found,) = self.ask(f"SELECT [{counts}] AS rows")["rows"].to_pylist()
+        rows = dict(zip(tables, found, strict=True))
+        files = (self._path, self._path.with_name(self._path.name + ".wal"))
+        size = sum(file.stat().st_size for file in files if file.exists())
+        for unit in self.units():
+            if unit.lines_bytes is not None:
+                rows[unit.measurement] += unit.lines
+            size += (unit.lines_bytes or 0) + unit.rolled_bytes
+        return rows, size
+
+    def units(self) -> list[Unit]:
+        """The manifest of sealed files, the oldest first."""
+        found: list[Unit] = self._transaction(units)
+        return found
+
+    def damaged(self) -> list[dict[str, Any]]:
+        """What was set aside because it could not be read: `at_ns, file, reason, moved_to, lines`."""
+        found: list[dict[str, Any]] = self.ask("SELECT * FROM damaged ORDER BY at_ns").to_pylist()
+        return found
+
+    def oldest(self) -> datetime | None:
+        """The time of the oldest line of a node; None in an empty store."""
+        found = self.ask(
+            "SELECT min(least_ns) AS oldest FROM ("
+            'SELECT epoch_ns(min("at")) AS least_ns FROM node UNION ALL SELECT min(first_ns)'
+            " FROM sealed WHERE measurement = 'node' AND lines_bytes IS NOT NULL)"
+        )["oldest"][0].as_py()
+        return None if found is None else from_ns(found)
+
+    def close(self) -> None:
+        """Write everything into the files and let them go."""
+        with self._tidying, self._writing:
+            self._disconnect()
+
+    def _answered(self, question: Window | Series) -> pa.Table:
+        with self._readers.reading(), self._connected().cursor() as cursor:
+            # The manifest and the hot table are read in one snapshot.
+            cursor.begin()
+            lines, rolled, _ = sources(cursor, self.folder, question)
+            query = compiled(question, lines, rolled)
+            found = cursor.execute(query.text, query.parameters).to_arrow_table()
+            cursor.commit()
+        # Nanoseconds are cut to microseconds.
+        columns = [
+            column.cast(field.type, safe=False)
+            for column, field in zip(found.columns, query.schema, strict=True)
+        ]
+        return pa.table(columns, schema=query.schema)
+
+    def _seal_hour(self, measurement: Measurement, start_ns: int, now_ns: int) -> None:
+        newest = self._newest[measurement.name]
+
+        def work(cursor: duckdb.DuckDBPyConnection) -> None:
+            sealing.seal(cursor, self._maker, measurement, start_ns, now_ns)
+            # Whoever has no line in the hot table any more is found here after a restart.
+            fields = [metric.name for metric in measurement.metrics]
+            cursor.execute(f"DELETE FROM {quoted(newest_table(measurement))}")
+            insert(cursor, {newest_table(measurement): newest.latest(fields, EARLIEST_NS)})
+
+        # No commit is on its way from the hot table into `newest` while the snapshot is taken.
+        self._made(work, begin_under=self._writing)
+        self._after_step("sealed")
+
+    def _remove(self, gone: Sequence[Unit]) -> None:
+        self._readers.doom([path for unit in gone for path in unit.files(self.folder)])
+
+    def _transaction(
+        self, work: Work, begin_under: AbstractContextManager[Any] | None = None
+    ) -> Any:
+        try:
+            with self._connected().cursor() as cursor:
+                with begin_under or nullcontext():
+                    cursor.begin()
+                    # The snapshot is that of the first statement.
+                    cursor.execute("SELECT 1 FROM schema_version").fetchall()
+                try:
+                    done = work(cursor)
+                    cursor.commit()
+                except (duckdb.Error, OSError):
+                    # A failed commit has rolled back by itself.
+                    with suppress(duckdb.Error):
+                        cursor.rollback()
+                    raise
+                return done
+        except duckdb.Error as error:
+            self._after(error)
+            raise _store_error(self._path, error) from error
+        except OSError as error:
+            raise StoreError(f"the store in {self.folder}: {error.strerror or error}") from error
+
+    def _made(self, work: Work, begin_under: AbstractContextManager[Any] | None = None) -> Any:
+        """A transaction that makes units; when it fails, their files go with it."""
+        self._maker.made.clear()
+        try:
+            return self._transaction(work, begin_under)
+        except StoreError:
+            for path in self._maker.made:
+                path.unlink(missing_ok=True)
+            raise
+
+    def _after(self, error: duckdb.Error) -> None:
+        """Get ready to go on after an error that DuckDB, or its file, does not get over."""
+        if damage.of_file(error):
+            self._set_aside(str(error))
+        elif isinstance(error, duckdb.FatalException):
+            # After a failed commit DuckDB serves nobody until the file is opened again.
+            self._disconnect()
+
+    def _connected(self) -> duckdb.DuckDBPyConnection:
+        with self._opening:
+            if self._connection is None:
+                self._open()
+            assert self._connection is not None
+            return self._connection
+
+    def _open(self) -> None:
+        with self._opening:
+            try:
+                created = self._connect()
+            except duckdb.Error as error:
+                self._disconnect()
+                if not damage.of_file(error):
+                    raise _store_error(self._path, error) from error
+                self._set_aside(str(error))
+                return
+            except StoreError:
+                self._disconnect()
+                raise
+            if created or not self._newest:
+                self._look_over(created)
+
+    def _connect(self) -> bool:
+        self._connection = duckdb.connect(str(self._path), config=self._settings)
+        # Sealed files never change.
+        self._connection.execute("SET parquet_metadata_cache = true")
+        return prepare(self._connection, self._path)
+
+    def _set_aside(self, reason: str) -> None:
+        """Put a damaged DuckDB file away, and go on with a new one and the sealed files."""
+        with self._opening:
+            self._disconnect()
+            first = reason.splitlines()[0]
+            moved = damage.moved_away(damage.files_of(self._path, first), self._clock.now())
+            try:
+                self._connect()
+                self._look_over(created=True)
+                for file, to in moved.items():
+                    self._tell_damage(file, first, to, None)
+            except duckdb.Error as error:
+                self._disconnect()
+                raise _store_error(self._path, error) from error
+
+    def _look_over(self, created: bool) -> None:
+        """Compare the sealed files with the manifest, and find the newest lines."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        cursor = self._connected()
+        if created:
+            for unit in adopted(cursor, self.folder):
+                _LOG.warning("sealed file without a manifest taken in", unit=unit.name)
+        known = units(cursor)
+        for unit in known:
+            for path, (size, _) in unit.files(self.folder).items():
+                there = path.stat().st_size if path.exists() else None
+                if there != size:
+                    reason = "it is gone" if there is None else f"{there} bytes instead of {size}"
+                    self._set_aside_unit(unit, {path: reason})
+                    break
+        remove_orphans(self.folder, units(cursor))
+        self._newest = {
+            name: _newest(cursor, measurement, self.folder, from_files=created)
+            for name, measurement in MEASUREMENTS.items()
+        }
+
+    def _set_aside_damaged_units(self, measurement: Measurement) -> bool:
+        """Look through the sealed files of a measurement; whether one of them was at fault."""
+        found = False
+        for unit in self._transaction(partial(units, measurement=measurement.name)):
+            wrong = wrong_with(unit, self.folder)
+            if wrong:
+                self._set_aside_unit(unit, wrong)
+                found = True
+        return found
+
+    def _set_aside_unit(self, unit: Unit, wrong: Mapping[Path, str]) -> None:
+        """Take a unit out of the manifest; what can still be read of it, by people, stays."""
+        moved = damage.moved_away(unit.files(self.folder), self._clock.now())
+        cursor = self._connected().cursor()
+        with cursor:
+            strike(cursor, [unit])
+        for path, reason in wrong.items():
+            self._tell_damage(path, reason, moved.get(path), unit.lines)
+
+    def _tell_damage(self, file: Path, reason: str, to: Path | None, lines: int | None) -> None:
+        _LOG.error(
+            "damaged file set aside", file=str(file), reason=reason, moved_to=str(to), lines=lines
+        )
+        with self._connected().cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO damaged VALUES (?, ?, ?, ?, ?)",
+                [
+                    to_ns(self._clock.now()),
+                    str(file),
+                    reason,
+                    None if to is None else str(to),
+                    lines,
+                ],
+            )
+
+    def _disconnect(self) -> None:
+        with self._opening:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+def _store_error(path: Path, error: duckdb.Error) -> StoreError:
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return StoreError(f"the store in {path}: {first}")
+
+
+def _delete(cursor: duckdb.DuckDBPyConnection, table: str, before_ns: int) -> None:
+    cursor.execute(
+        f'DELETE FROM {quoted(table)} WHERE "at" < make_timestamp_ns(?::BIGINT)', [before_ns]
+    )
+
+
+def _newest(
+    cursor: duckdb.DuckDBPyConnection, measurement: Measurement, folder: Path, *, from_files: bool
+) -> Newest:
+    """The newest lines as the tables tell, and the sealed files when the tables are new."""
+    found = Newest(measurement)
+    places = [quoted(measurement.name), quoted(newest_table(measurement))]
+    sealed = [it for it in units(cursor, measurement.name) if it.lines_bytes is not None]
+    if from_files and sealed:
+        places.append(lines_of(cursor, folder, measurement, sealed))
+    tags = ", ".join(map(quoted, measurement.tags))
+    for place in places:
+        found.add(
+            cursor.sql(
+                f'SELECT * FROM {place} JOIN (SELECT {tags}, max("at") AS "at" FROM {place}'
+                f' GROUP BY {tags}) USING ({tags}, "at")'
+            ).to_arrow_table()
+        )
+    return found

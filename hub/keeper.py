@@ -1,0 +1,74 @@
+"""The store grows old in a thread of its own: sealed by the hour, joined by the day, forgotten."""
+
+import threading
+from datetime import timedelta
+
+from gpuvigil.clock import Clock, from_ns, to_ns, to_text
+from gpuvigil.config import HubSettings
+from gpuvigil.errors import StoreError
+from gpuvigil.log import Log
+
+from .counters import Counters
+from .embedded import Embedded
+
+_LOG = Log("hub")
+
+_PASS_SECONDS = 60.0
+
+
+class Keeper:
+    """Tidies the store every minute, beside the committer."""
+
+    def __init__(
+        self, store: Embedded, settings: HubSettings, clock: Clock, counters: Counters
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._counters = counters
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the step under way."""
+        self._stopping.set()
+        self._thread.join()
+
+    def tidy(self) -> None:
+        """One pass. What fails is logged, and tried again in the next."""
+        settings, now = self._settings, self._clock.now()
+        hot_ns = round(settings.hot_hours * 3_600e9)
+        try:
+            self._store.expire(
+                to_ns(now - timedelta(days=settings.telemetry_days)),
+                to_ns(now - timedelta(days=settings.rollup_days)),
+            )
+            self._shrink()
+            sealed = self._store.seal(to_ns(now), hot_ns)
+            joined = self._store.join(to_ns(now), hot_ns)
+        except StoreError as error:
+            self._counters.failed_tidying.inc()
+            _LOG.error("tidying failed", error=str(error))
+            return
+        if sealed or joined:
+            _LOG.info("sealed", hours=sealed, days_joined=joined)
+
+    def _shrink(self) -> None:
+        gone = self._store.shrink(self._settings.store_bytes)
+        if gone.until_ns is None:
+            return
+        self._counters.dropped_lines.inc(gone.lines)
+        _LOG.error(
+            "the store is full: its oldest telemetry was dropped; raise hub.store_bytes",
+            most_bytes=self._settings.store_bytes,
+            lines=gone.lines,
+            until=to_text(from_ns(gone.until_ns)),
+        )
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.tidy()
+            self._clock.wait(self._stopping, _PASS_SECONDS)
