@@ -43,11 +43,19 @@ class HubSettings:
         None, "token that may write telemetry, events, allocations, inventory"
     )
     service_token_file: Path | None = _setting(None, "token that may do everything")
+    tokens_file: Path | None = _setting(
+        None,
+        "tokens that `gpuvigil token` has issued, hashed; empty: tokens.json in data_directory",
+    )
     commit_seconds: float = _setting(1.0, "telemetry is committed this often; events at once")
     queue_bytes: int = _setting(
         64 * 1024 * 1024, "telemetry waiting for its commit; more is answered 429"
     )
     body_bytes: int = _setting(16 * 1024 * 1024, "largest body, inflated")
+    series_per_node_count: int = _setting(
+        10_000, "series (a measurement with its tags) of one node in half a day; more are refused"
+    )
+    nodes_count: int = _setting(20_000, "nodes that write in half a day; more are refused")
     hot_hours: float = _setting(
         2.0, "telemetry of the last hours is kept ready for change; whole hours before are sealed"
     )

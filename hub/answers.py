@@ -3,13 +3,15 @@
 import asyncio
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 # The words of InfluxDB v2's API, as far as there is one for a status.
 _CODES = {
@@ -80,42 +82,53 @@ async def gone(_request: Request, _error: Exception) -> Response:
 
 async def body_of(request: Request, largest_bytes: int) -> bytes:
     """The whole body, inflated; Refused with 413 when it is larger than `largest_bytes`."""
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    return await body_from(request.receive, request.headers, largest_bytes)
+
+
+async def body_from(receive: Receive, headers: Mapping[str, str], largest_bytes: int) -> bytes:
+    """As `body_of`, of a request that is not taken apart yet."""
+    encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "gzip", ""}:
         raise Refused(400, f"content encoding {encoding!r} is not understood; send gzip or none")
     try:
         async with asyncio.timeout(_BODY_SECONDS):
-            pieces = await _read(request, largest_bytes)
+            pieces = await _read(receive, largest_bytes)
     except TimeoutError:
         raise Refused(503, f"the body took longer than {_BODY_SECONDS} s", 1) from None
     except asyncio.CancelledError:
         # Nobody but the end of the hub cancels a request.
         raise Refused(503, "the hub stops", 1) from None
     if encoding != "gzip":
-        return bytes(pieces)
+        return pieces
     if len(pieces) < _THREAD_FROM_BYTES:
         return inflate(pieces, largest_bytes)
     return await run_in_threadpool(inflate, pieces, largest_bytes)
 
 
-async def _read(request: Request, largest_bytes: int) -> bytearray:
-    pieces = bytearray()
+async def _read(receive: Receive, largest_bytes: int) -> bytes:
+    pieces: list[bytes] = []
     seen = 0
-    async for piece in request.stream():
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece = message.get("body", b"")
+        more = message.get("more_body", False)
         seen += len(piece)
         if seen <= largest_bytes:
-            pieces += piece
+            pieces.append(piece)
         elif seen > _DRAINED * largest_bytes:
             break
     if seen > largest_bytes:
         raise too_large(largest_bytes)
-    return pieces
+    return b"".join(pieces)
 
 
-def inflate(packed: bytes | bytearray, largest_bytes: int) -> bytes:
+def inflate(packed: bytes, largest_bytes: int) -> bytes:
     """The content of a gzip body, of one member or several; never more than is allowed."""
-    content = bytearray()
-    rest = bytes(packed)
+    content = b""
+    rest = packed
     members = 0
     try:
         while rest:
@@ -131,7 +144,7 @@ def inflate(packed: bytes | bytearray, largest_bytes: int) -> bytes:
             rest = member.unused_data
     except zlib.error:
         raise Refused(400, "the body is not gzip, as its header says") from None
-    return bytes(content)
+    return content
 
 
 def too_large(largest_bytes: int) -> Refused:

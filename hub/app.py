@@ -24,12 +24,15 @@ from .changes import News
 from .committer import Committer
 from .counters import Counters
 from .embedded import Embedded
+from .gate import WRITE, App, Gate
 from .ingest import Ingest
 from .keeper import Keeper
+from .keyring import Keyring, tokens_file
 from .records import Book, Desk, open_records
 from .status import Status
 from .telemetry import Telemetry
-from .tokens import App, Gate, Tokens
+from .token_desk import TokenDesk
+from .tokens import Tokens
 
 _LOG = Log("hub")
 
@@ -61,11 +64,13 @@ def main(arguments: Sequence[str]) -> int:
 def run(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Serve until `stop` is set, then drain."""
     settings = config.hub
-    tokens = Tokens(settings)
     _make_directory(settings.data_directory)
+    clock = SystemClock()
+    keyring = Keyring(tokens_file(settings), clock.now)
+    tokens = Tokens(settings, keyring)
     _allow_connections()
     with _listen(settings) as listener:
-        parts = build(settings, tokens, SystemClock())
+        parts = build(settings, tokens, keyring, clock)
         try:
             _serve(parts, settings, listener, stop)
         finally:
@@ -74,7 +79,7 @@ def run(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> N
     _LOG.info("stopped")
 
 
-def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
+def build(settings: HubSettings, tokens: Tokens, keyring: Keyring, clock: Clock) -> Parts:
     """The hub's parts, store and records opened; the committer waits to be started."""
     store = Embedded(
         settings.data_directory / "telemetry.duckdb",
@@ -87,21 +92,24 @@ def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
     committer = Committer(store, settings, clock, counters, book.forget)
     counters.watch_queue(committer.waiting)
     keeper = Keeper(store, settings, clock, counters)
+    counters.watch_series(committer.series)
     ingest = Ingest(committer, settings, clock, counters)
     routes = [
-        Route("/api/v2/write", ingest.write, methods=["POST"]),
         *Telemetry(store, settings).routes(),
+        Route(WRITE[1], ingest, methods=[WRITE[0]]),
+        *TokenDesk(keyring).routes(),
         *Desk(book, news, settings, clock, counters).routes(),
         *Status(store, book, committer, counters, settings, clock).routes(),
     ]
     inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
+    gate = Gate(inner, ingest, tokens)
     return Parts(
         store=store,
         book=book,
         committer=committer,
         keeper=keeper,
         news=news,
-        app=Gate(inner, tokens),
+        app=gate,
     )
 
 

@@ -6,17 +6,21 @@ from datetime import datetime
 
 from gpuvigil.lineprotocol import Precision, Refusal
 
+from .keyring import Bearer, Scope
 from .seen import Identity
+
+ANYBODY = Bearer(scope=Scope.COLLECTOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a body: an error means that nothing was kept."""
+    """What became of a body: an error means that nothing was kept, and so does `forbidden`."""
 
     refused: Sequence[Refusal] = ()
     lines: int = 0
     duplicate: bool = False
     error: str | None = None
+    forbidden: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +36,4 @@ class Body:
     identity: Identity | None
     done: Callable[[Outcome], None]
     shift_ns: int = 0
+    bearer: Bearer = ANYBODY

@@ -6,10 +6,10 @@ turns into a number, so that no value ever is a Python object. Whatever is unusu
 left to the parser and `fit`, line by line, so both say the same about every line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -48,11 +48,12 @@ class Read:
 
     `tables` are rows of measurements' own tables, `beside` holds the fields that the catalogue does
     not know, `lines` is how many lines of each text are in them. `rest` are the rows of each text
-    that must be read in full, with their numbers from 1.
+    that must be read in full, with their numbers from 1; `refused` are those that a censor struck.
     """
 
     lines: list[int]
     rest: list[list[_Row]]
+    refused: list[list[tuple[int, str]]]
     tables: dict[str, list[pa.Table]] = field(default_factory=dict)
     beside: list[ColumnBlock] = field(default_factory=list)
 
@@ -62,19 +63,38 @@ def is_plain(text: bytes) -> bool:
     return text.isascii() and not any(sign in text for sign in _UNUSUAL)
 
 
-def read(texts: Sequence[bytes], scale: int, shifts_ns: Sequence[int]) -> Read:
-    """Read plain texts whose times are in units of `scale` ns; `shifts_ns` is added to each's."""
+def read(
+    texts: Sequence[bytes], scale: int, shifts_ns: Sequence[int], censor: "Censor | None" = None
+) -> Read:
+    """Read plain texts whose times are in units of `scale` ns; `shifts_ns` is added to each's.
+
+    `censor` gets every head of each text, an unusual one too, and says which lines are left out.
+    """
     counts = [text.count(b"\n") + 1 for text in texts]
-    found = Read(lines=[0] * len(texts), rest=[[] for _ in texts])
+    nothing = [0] * len(texts)
+    found = Read(nothing, [[] for _ in texts], [[] for _ in texts])
     text = b"\n".join([b"", *texts, b""])
     if len(text) > _MOST_BYTES:
         for rest, one in zip(found.rest, texts, strict=True):
             rest.extend(enumerate(one.split(b"\n"), 1))
         return found
-    _Work(found, _Origin.of(counts), text, scale, np.array(shifts_ns, np.int64)).run()
+    work = _Work(found, _Origin.of(counts), text, scale, np.array(shifts_ns, np.int64))
+    if censor is not None:
+        work.ask(censor)
+    work.run()
     for rest in found.rest:
         rest.sort()
     return found
+
+
+class Censor(Protocol):
+    """Decides about lines by what stands before their fields."""
+
+    def look(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
+        """For each text's index, head and number of lines, why the lines are refused, or None."""
+
+    def silenced(self) -> Collection[int]:
+        """The indexes of texts of which nothing may be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +135,17 @@ class _Cut:
         times = newlines[1:] - 1
         self.regular = (kinds[times] == _SPACE) & (np.diff(self._edges) <= MAX_LINE_BYTES // 2)
         self._signs, self._marks, self._kinds, self._times = signs, marks, kinds, times
+
+    def heads(self) -> pa.DictionaryArray:
+        """What stands before the first space of each row."""
+        starts, ends = self._edges[:-1] + 1, self._edges[1:]
+        spaces = self._marks[self._kinds == _SPACE]
+        first = np.searchsorted(spaces, starts)
+        ends = np.minimum(ends, np.append(spaces, len(self.text))[first])
+        offsets = np.empty(2 * len(starts) + 1, np.int32)
+        offsets[:-1:2], offsets[1::2], offsets[-1] = starts, ends, len(self.text)
+        pieces = _strings(offsets, pa.py_buffer(self.text))
+        return pieces.take(pa.array(np.arange(0, 2 * len(starts), 2))).dictionary_encode()
 
     def rows(self, indexes: Indexes) -> list[bytes]:
         edges = zip(self._edges[indexes] + 1, self._edges[indexes + 1], strict=True)
@@ -213,12 +244,28 @@ class _Work:
         self._scale = scale
         self._shifts_ns = shifts_ns
 
+    def ask(self, censor: Censor) -> None:
+        """Leave out what a censor strikes."""
+        heads = self._cut.heads()
+        codes, names = heads.indices.to_numpy(), heads.dictionary.to_pylist()
+        both = self._origin.texts * len(names) + codes
+        pairs, of_row, counts = np.unique(both, return_inverse=True, return_counts=True)
+        texts, codes = np.divmod(pairs, len(names))
+        asked = zip(texts.tolist(), codes.tolist(), counts.tolist(), strict=True)
+        reasons = censor.look([(text, names[code], count) for text, code, count in asked])
+        silenced = np.isin(texts, list(censor.silenced()))
+        struck = silenced | np.array([reason is not None for reason in reasons])
+        if not struck.any():
+            return
+        for row in np.flatnonzero((struck & ~silenced)[of_row]):
+            number, reason = int(self._origin.numbers[row]), reasons[of_row[row]]
+            self._found.refused[self._origin.texts[row]].append((number, reason or ""))
+        self._keep_only(~struck[of_row])
+
     def run(self) -> None:
         if not self._cut.regular.all():
             self._leave(np.flatnonzero(~self._cut.regular))
-            kept = np.flatnonzero(self._cut.regular)
-            self._origin = self._origin.only(kept)
-            self._cut = _Cut(b"\n".join([b"", *self._cut.rows(kept), b""]))
+            self._keep_only(self._cut.regular)
         if not len(self._origin.texts):
             return
         self._cut.pieces()
@@ -234,6 +281,11 @@ class _Work:
                 self._leave(rows)
             else:
                 self._settle(schema, rows)
+
+    def _keep_only(self, which: Any) -> None:
+        kept = np.flatnonzero(which)
+        self._origin = self._origin.only(kept)
+        self._cut = _Cut(b"\n".join([b"", *self._cut.rows(kept), b""]))
 
     def _leave(self, rows: Indexes) -> None:
         """Have rows read in full."""

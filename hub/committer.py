@@ -17,6 +17,7 @@ from .counters import Counters
 from .embedded import Embedded
 from .reading import read_bodies
 from .seen import Arrival, Identity, Seen
+from .series import Series
 
 _LOG = Log("hub")
 
@@ -51,6 +52,7 @@ class Committer:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="committer")
+        self.series = Series(settings.series_per_node_count, settings.nodes_count, clock.now)
         self.seen = Seen()
         self.seen.add(store.seen())
 
@@ -128,7 +130,7 @@ class Committer:
         """What became of each body; no failure ends the thread."""
         started = self._clock.monotonic()
         try:
-            outcomes = commit(self._store, self.seen, bodies)
+            outcomes = commit(self._store, self.seen, bodies, self.series)
         except StoreError as error:
             return self._failed(bodies, error)
         except Exception as error:  # noqa: BLE001 - the one committer outlives any batch
@@ -153,25 +155,33 @@ class Committer:
             _LOG.error("retention failed", error=str(error))
 
 
-def commit(store: Embedded, seen: Seen, bodies: Sequence[Body]) -> list[Outcome]:
+def commit(
+    store: Embedded, seen: Seen, bodies: Sequence[Body], series: Series | None = None
+) -> list[Outcome]:
     """Commit the rows of all bodies not seen before, and that they were seen, together.
 
     StoreError when the store cannot: then nothing was kept of any.
     """
-    arrivals: list[Arrival] = []
     new: list[bool] = []
     fresh: set[tuple[object, int]] = set()
     for body in bodies:
         who = body.identity
         new.append(who is None or not (who in seen or (who.lane, who.sequence) in fresh))
-        if who is not None and new[-1]:
+        if who is not None:
             fresh.add((who.lane, who.sequence))
-            arrivals.append(_arrival(who, body.received_at))
-    tables, read = read_bodies([body for body, is_new in zip(bodies, new, strict=True) if is_new])
+    taken = [body for body, is_new in zip(bodies, new, strict=True) if is_new]
+    tables, read = read_bodies(taken, series)
+    arrivals = _joined(
+        [
+            _arrival(body.identity, body.received_at)
+            for body, outcome in zip(taken, read, strict=True)
+            # Of a body that may not come in, nothing is kept; its sender may yet be allowed to.
+            if body.identity is not None and outcome.forbidden is None
+        ]
+    )
     if tables or arrivals:
-        joined = _joined(arrivals)
-        store.append(tables, joined)
-        seen.add(joined)
+        store.append(tables, arrivals)
+        seen.add(arrivals)
     outcomes = iter(read)
     return [next(outcomes) if is_new else Outcome(duplicate=True) for is_new in new]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from .body import Outcome
+from .series import Series
 
 
 class Counters:
@@ -42,9 +43,22 @@ class Counters:
             )
             gauge.set_function(lambda index=index: waiting()[index])  # type: ignore[misc]
 
+    def watch_series(self, series: Series) -> None:
+        """Show how many series there are, and the lines refused because there were too many."""
+        known = Gauge(
+            "gpuvigil_hub_series", "Series of the last half day to day.", registry=self.registry
+        )
+        known.set_function(lambda: series.count)
+        flood = Gauge(
+            "gpuvigil_hub_refused_series_lines",
+            "Lines of new series refused in this half day, of nodes that have too many.",
+            registry=self.registry,
+        )
+        flood.set_function(lambda: sum(it.lines for it in series.floods()))
+
     def body(self, outcome: Outcome) -> None:
         """Count what became of a body."""
-        if outcome.error is not None:
+        if outcome.error is not None or outcome.forbidden is not None:
             return
         (self._duplicates if outcome.duplicate else self._bodies).inc()
         self._lines.inc(outcome.lines)

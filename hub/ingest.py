@@ -2,27 +2,35 @@
 
 import asyncio
 import math
+from collections import deque
+from collections.abc import Mapping
 from typing import Literal, cast, get_args
+from urllib.parse import parse_qsl
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from gpuvigil.clock import Clock
 from gpuvigil.config import HubSettings
 from gpuvigil.lineprotocol import Precision
+from gpuvigil.log import Log
 
-from .answers import Refused, body_of, failure
+from .answers import Receive, Refused, body_from, failure
 from .body import Body, Outcome
 from .committer import Committer
 from .counters import Counters
+from .gate import Message, Send
+from .keyring import Bearer, foreign
 from .seen import Identity, identity
+
+_LOG = Log("hub")
 
 # Refused lines that an answer names; their number is always right.
 _MOST_NAMED = 1000
 
 
 class Ingest:
-    """The write path; each request waits until its body is committed."""
+    """The write path, an ASGI application; each request waits until its body is committed."""
 
     def __init__(
         self, committer: Committer, settings: HubSettings, clock: Clock, counters: Counters
@@ -31,24 +39,43 @@ class Ingest:
         self._settings = settings
         self._clock = clock
         self._counters = counters
+        self._told: deque[tuple[asyncio.Future[Outcome], Outcome]] = deque()
 
-    async def write(self, request: Request) -> Response:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._write(scope, receive)
+        except Refused as error:
+            answer = failure(error.status, str(error), error.retry_after_seconds)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one body, the next counts
+            _LOG.error("write failed", error=f"{type(error).__name__}: {error}")
+            answer = failure(500, "the hub failed at this body; see its log")
+        await answer(scope, receive, send)
+
+    async def _write(self, scope: Message, receive: Receive) -> Response:
         """204 after the commit, 400 naming the lines at fault once the good ones are committed."""
-        self._check_bucket(request)
-        precision = _precision(request)
-        who = _identity(request)
+        received_at = self._clock.now()
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        bearer: Bearer = scope["state"]["bearer"]
+        self._check_bucket(query)
+        precision = _precision(query)
+        who = _identity(headers, bearer)
         self._check_room(0)
-        text = await body_of(request, self._settings.body_bytes)
+        text = await body_from(receive, headers, self._settings.body_bytes)
         self._check_room(len(text))
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Outcome] = loop.create_future()
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         taken = self._committer.put(
             Body(
                 text=text,
                 precision=precision,
-                received_at=self._clock.now(),
+                received_at=received_at,
                 identity=who,
-                done=lambda it: _tell(loop, outcome, it),
+                done=lambda it: self._tell(outcome, it),
+                bearer=bearer,
             )
         )
         if not taken:
@@ -67,42 +94,53 @@ class Ingest:
             self._counters.busy.inc()
             raise Refused(429, "too much telemetry waits for its commit", self._pause)
 
-    def _check_bucket(self, request: Request) -> None:
-        bucket = request.query_params.get("bucket", self._settings.bucket)
+    def _check_bucket(self, query: Mapping[str, str]) -> None:
+        bucket = query.get("bucket", self._settings.bucket)
         if bucket != self._settings.bucket:
             raise Refused(404, f"bucket {bucket!r} not found; it is {self._settings.bucket!r} here")
 
+    def _tell(self, future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+        """Hand the outcome over from the committer's thread; the loop is woken once for many."""
+        loop = future.get_loop()
+        self._told.append((future, outcome))
+        if len(self._told) == 1 and not loop.is_closed():
+            loop.call_soon_threadsafe(self._settle)
 
-def _precision(request: Request) -> Precision:
-    given = request.query_params.get("precision", "ns")
+    def _settle(self) -> None:
+        while self._told:
+            # The last goes only after it is settled: while it is there nobody wakes the loop.
+            future, outcome = self._told[0]
+            if not future.done():  # the request may be gone
+                future.set_result(outcome)
+            self._told.popleft()
+
+
+def _precision(query: Mapping[str, str]) -> Precision:
+    given = query.get("precision", "ns")
     if given not in get_args(Precision):
         raise Refused(400, f"precision {given!r} is none of {', '.join(get_args(Precision))}")
     return cast("Literal['ns', 'us', 'ms', 's']", given)
 
 
-def _identity(request: Request) -> Identity | None:
+def _identity(headers: Mapping[str, str], bearer: Bearer) -> Identity | None:
     try:
-        return identity(request.headers)
+        who = identity(headers)
     except ValueError as error:
         raise Refused(400, str(error)) from None
-
-
-def _tell(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Outcome], outcome: Outcome
-) -> None:
-    """Hand the outcome over from the committer's thread; the request may be gone."""
-
-    def settle() -> None:
-        if not future.done():
-            future.set_result(outcome)
-
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(settle)
+    if not bearer.writes_for_any_node:
+        named = {key: headers.get(f"gpuvigil-{key}") for key in ("cluster", "node")}
+        own = {"cluster": bearer.cluster, "node": bearer.node}
+        if any(name not in {None, own[key]} for key, name in named.items()):
+            whose = f"{named['cluster'] or bearer.cluster}/{named['node'] or bearer.node}"
+            raise Refused(403, foreign(bearer, whose))
+    return who
 
 
 def _answer(outcome: Outcome) -> Response:
     if outcome.error is not None:
         return failure(503, outcome.error, 5)
+    if outcome.forbidden is not None:
+        return failure(403, outcome.forbidden)
     if outcome.duplicate:
         return Response(status_code=204, headers={"Gpuvigil-Duplicate": "1"})
     if not outcome.refused:

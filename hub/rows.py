@@ -48,7 +48,7 @@ def fit(parsed: ParsedColumns, received_ns: int) -> tuple[list[ColumnBlock], lis
         timed = replace(block, at_ns=cast("list[int | None]", at_ns))
         reasons = _reasons(timed)
         refused += [Refusal(number=block.numbers[i], reason=reasons[i]) for i in sorted(reasons)]
-        kept = _without(timed, reasons) if reasons else timed
+        kept = without(timed, reasons) if reasons else timed
         if kept.numbers:
             blocks.append(_converted(kept))
     return blocks, sorted(refused, key=lambda refusal: refusal.number)
@@ -89,7 +89,8 @@ def _catalogued(block: ColumnBlock) -> Iterable[tuple[Metric, type, Any]]:
             yield metrics[key], kind, column
 
 
-def _without(block: ColumnBlock, dropped: Iterable[int]) -> ColumnBlock:
+def without(block: ColumnBlock, dropped: Iterable[int]) -> ColumnBlock:
+    """The block without some rows, by their indexes."""
     keep = [True] * len(block.numbers)
     for index in dropped:
         keep[index] = False

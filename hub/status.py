@@ -119,6 +119,19 @@ class Status:
                 "most_bytes": self._settings.queue_bytes,
             },
             "refused_lines": self._counters.refused_lines,
+            "series": {
+                "known": self._committer.series.count,
+                "most_per_node": self._settings.series_per_node_count,
+                "floods": [
+                    {
+                        "cluster": it.cluster,
+                        "node": it.node,
+                        "refused_lines": it.lines,
+                        "since": to_text(it.since),
+                    }
+                    for it in self._committer.series.floods()
+                ],
+            },
         }
 
 

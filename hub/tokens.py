@@ -1,43 +1,15 @@
-"""Who may do what: the two tokens, in front of every path but the open ones."""
+"""Who comes with which token: the two of the configuration, and those that the hub has issued."""
 
 import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
-from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from gpuvigil.config import HubSettings, read_secret
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
-from .answers import failure
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+from .keyring import Bearer, Keyring, Scope
 
 _LOG = Log("hub")
-
-# Answered to everybody: whether the hub lives, and how it fares in numbers.
-OPEN_PATHS = frozenset({"/ping", "/health", "/healthz", "/readyz", "/metrics"})
-
-# All that a collector's token opens; `records` looks at the kinds itself. A node that has lost its
-# own memory asks what it had.
-_COLLECTOR_CALLS = frozenset(
-    {
-        ("POST", "/api/v2/write"),
-        ("POST", "/api/v1/records"),
-        ("GET", "/api/v1/inventory"),
-    }
-)
-
-
-class Scope(Enum):
-    """What a token may do."""
-
-    COLLECTOR = "collector"
-    SERVICE = "service"
 
 
 class Secret:
@@ -74,11 +46,15 @@ class Secret:
 
 
 class Tokens:
-    """The tokens of the configuration; ConfigError when one is missing, or both are the same."""
+    """Every token that is good; ConfigError when one of the two is missing, or both are the same."""
 
-    def __init__(self, settings: HubSettings) -> None:
+    def __init__(self, settings: HubSettings, keyring: Keyring) -> None:
+        self._keyring = keyring
         self._secrets = [
-            (scope, Secret(_given(path, scope), f"{scope.value} token"))
+            (
+                Bearer(scope=scope, name="configuration"),
+                Secret(_given(path, scope), f"{scope.value} token"),
+            )
             for scope, path in (
                 (Scope.SERVICE, settings.service_token_file),
                 (Scope.COLLECTOR, settings.collector_token_file),
@@ -92,43 +68,15 @@ class Tokens:
                 " which every collector may do everything; put another one into either"
             )
 
-    def scope(self, authorization: str) -> Scope | None:
-        """What the bearer of an `Authorization` header may do; None for a stranger."""
-        scheme, _, token = authorization.partition(" ")
-        if scheme.lower() not in {"token", "bearer"}:
+    def bearer(self, authorization: bytes) -> Bearer | None:
+        """Who comes with an `Authorization` header; None for a stranger."""
+        scheme, _, token = authorization.partition(b" ")
+        if scheme.lower() not in {b"token", b"bearer"}:
             return None
-        given = token.strip().encode("latin-1", "replace")
+        given = token.strip()
         # Each is compared, so that the time does not tell which one it was.
-        found = [scope for scope, secret in self._secrets if secret.matches(given)]
-        return found[0] if found else None
-
-
-class Gate:
-    """ASGI middleware: nobody without a token comes in, and a collector's token only writes."""
-
-    def __init__(self, app: App, tokens: Tokens) -> None:
-        self._app = app
-        self._tokens = tokens
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        call = (scope["method"], scope["path"])
-        if scope["path"] not in OPEN_PATHS:
-            headers = dict(scope["headers"])
-            found = self._tokens.scope(headers.get(b"authorization", b"").decode("latin-1"))
-            if found is None:
-                answer = failure(401, "unauthorized access: the token is missing or wrong")
-                await answer(scope, receive, send)
-                return
-            if found is Scope.COLLECTOR and call not in _COLLECTOR_CALLS:
-                answer = failure(
-                    403, "a collector's token may only write, and ask for one inventory"
-                )
-                await answer(scope, receive, send)
-                return
-            scope.setdefault("state", {})["token"] = found
-        await self._app(scope, receive, send)
+        found = [bearer for bearer, secret in self._secrets if secret.matches(given)]
+        return found[0] if found else self._keyring.bearer(given)
 
 
 def _given(path: Path | None, scope: Scope) -> Path:

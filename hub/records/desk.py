@@ -1,7 +1,7 @@
 """Records over HTTP: what `docs/wire.md` says about them."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from gpuvigil.model import COLLECTOR_KINDS, Record, RecordKind, Subject
 from ..answers import Refused, body_of, json_of, question_of
 from ..changes import News
 from ..counters import Counters
-from ..tokens import Scope
+from ..keyring import Bearer, Scope, foreign
 from .book import Book, LeaseLostError, under
 from .intake import record_of, storable
 from .tables import record
@@ -55,9 +55,12 @@ class Desk:
         body = await body_of(request, self._settings.body_bytes)
         records = await run_in_threadpool(_records, body)
         kinds = {it.kind for it in records}
-        if request.state.token is Scope.COLLECTOR and not kinds <= COLLECTOR_KINDS:
+        bearer: Bearer = request.state.bearer
+        if bearer.scope is not Scope.SERVICE and not kinds <= COLLECTOR_KINDS:
             names = ", ".join(sorted(kind.value for kind in kinds - COLLECTOR_KINDS))
             raise Refused(403, f"a collector's token may not write records of kind {names}")
+        if not bearer.writes_for_any_node:
+            await _asked(lambda: self._check_own(bearer, records))
         return self._kept(await _asked(lambda: self._book.write(records)))
 
     async def find(self, request: Request) -> Response:
@@ -87,6 +90,10 @@ class Desk:
             raise Refused(400, "cluster and node must be given")
         for key in ("cluster", "node"):
             _storable(asked[key], key)
+        bearer: Bearer = request.state.bearer
+        own = (bearer.cluster, bearer.node) == (asked["cluster"], asked["node"])
+        if bearer.scope is Scope.NODE and not own:
+            raise Refused(403, foreign(bearer, asked["node"]))
         node = Subject(cluster=asked["cluster"], node=asked["node"]).key
         wanted = [record.c.kind == RecordKind.INVENTORY.value, record.c.id == node]
         return await _asked(lambda: _answer(self._book.find(wanted, 1)))
@@ -150,6 +157,25 @@ class Desk:
         """The answer to a look, where the next one goes on, and how many records were found."""
         records, sequence = self._book.changes(after, kinds)
         return _answer(records, sequence=sequence), sequence, len(records)
+
+    def _check_own(self, bearer: Bearer, records: Sequence[Record]) -> None:
+        """Refused with 403 when a record is, or would replace one, of another node."""
+        own = Subject(cluster=bearer.cluster, node=bearer.node).key
+        known = [
+            it["subject"]
+            for kind in {it.kind for it in records}
+            for it in self._book.find(
+                [
+                    record.c.kind == kind.value,
+                    record.c.id.in_([it.id for it in records if it.kind is kind]),
+                ],
+                _MOST_RECORDS,
+            )
+        ]
+        inventories = [it.id for it in records if it.kind is RecordKind.INVENTORY]
+        for subject in (*inventories, *(it.subject for it in records), *known):
+            if subject != own and not subject.startswith(f"{own}/"):
+                raise Refused(403, foreign(bearer, subject))
 
     def _kept(self, answer: tuple[int, int]) -> Response:
         sequence, kept = answer

@@ -1,0 +1,183 @@
+"""`gpuvigil token`: who may come to the hub, asked of a hub that runs or of its file."""
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+from gpuvigil.clock import SystemClock
+from gpuvigil.command import fail, parser
+from gpuvigil.config import Config, HubSettings, load
+from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
+from gpuvigil.hub import Hub, service_hubs
+from gpuvigil.statedir import config_of_up
+
+from .keyring import Issued, Keyring, Scope, tokens_file
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_NO_SUCH_TOKEN = "no token that holds has the id {!r}; see 'gpuvigil token list'"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Create, list, revoke or rotate tokens; returns the exit code."""
+    options = parser("token", "Tokens of nodes and readers: who may come to the hub.")
+    verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
+    create = verbs.add_parser("create", help="issue a token and print it, this once")
+    create.add_argument("--node", default="", help="a node's token: it writes for this node only")
+    create.add_argument("--cluster", default="", help="the node's; as configured, if left out")
+    create.add_argument(
+        "--scope",
+        choices=[it.value for it in Scope],
+        help="what it may do: node (as with --node), reader (read), collector (write, for any"
+        " node) or service (everything)",
+    )
+    create.add_argument("--name", default="", help="whose it is, in lists and in the log")
+    verbs.add_parser("list", help="show every token's bearer and end, never the token")
+    for verb, text in (
+        ("revoke", "end a token now"),
+        ("rotate", "issue another token for the same bearer, and end the old one later"),
+    ):
+        added = verbs.add_parser(verb, help=text)
+        added.add_argument("id", help="the token's id, the word after gpuvigil_ in it")
+        if verb == "rotate":
+            added.add_argument(
+                "--overlap",
+                type=_seconds,
+                default=86_400,
+                help="the old token holds on for 30s, 10m, 24h or 7d; 24h, if left out",
+            )
+    chosen = options.parse_args(arguments)
+    try:
+        config = load(chosen.config if chosen.config is not None else config_of_up(None))
+        _VERBS[chosen.verb](_desk(config.hub), config, chosen)
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+    return 0
+
+
+class _Remote:
+    """The tokens of a hub that runs."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def all(self) -> list[Mapping[str, Any]]:
+        return list(self._ask("GET", "")["tokens"])
+
+    def create(self, scope: Scope, name: str, cluster: str, node: str) -> tuple[str, str]:
+        asked = {"scope": scope.value, "name": name, "cluster": cluster, "node": node}
+        return _issued(self._ask("POST", "", asked))
+
+    def revoke(self, id_: str) -> None:
+        self._ask("POST", f"/{quote(id_, safe='')}/revoke", {})
+
+    def rotate(self, id_: str, overlap: timedelta) -> tuple[str, str]:
+        asked = {"overlap_seconds": overlap.total_seconds()}
+        return _issued(self._ask("POST", f"/{quote(id_, safe='')}/rotate", asked))
+
+    def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        content = None if body is None else json.dumps(body).encode()
+        answer = self._hub.request(method, f"/api/v1/tokens{path}", content).body
+        found: Mapping[str, Any] = json.loads(answer)
+        return found
+
+
+def _issued(answer: Mapping[str, Any]) -> tuple[str, str]:
+    return str(answer["issued"]["id"]), str(answer["token"])
+
+
+class _Local:
+    """The tokens in the file of a hub that does not run."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    def all(self) -> list[Mapping[str, Any]]:
+        return [it.to_json() for it in self._keyring.all()]
+
+    def create(self, scope: Scope, name: str, cluster: str, node: str) -> tuple[str, str]:
+        return _pair(_written(lambda: self._keyring.create(scope, name, cluster, node)))
+
+    def revoke(self, id_: str) -> None:
+        _written(lambda: self._keyring.revoke(id_))
+
+    def rotate(self, id_: str, overlap: timedelta) -> tuple[str, str]:
+        return _pair(_written(lambda: self._keyring.rotate(id_, overlap)))
+
+
+def _pair(found: tuple[Issued, str]) -> tuple[str, str]:
+    return found[0].id, found[1]
+
+
+def _written(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except KeyError as error:
+        raise GpuvigilError(_NO_SUCH_TOKEN.format(error.args[0])) from None
+    except OSError as error:
+        raise ConfigError(f"cannot write the tokens: {error}") from None
+
+
+def _desk(settings: HubSettings) -> _Remote | _Local:
+    """The hub's own desk when it runs, else the file in its data directory."""
+    hub = service_hubs(settings)()
+    try:
+        hub.request("GET", "/api/v1/tokens")
+    except HubUnavailable as error:
+        path = tokens_file(settings)
+        if not path.parent.is_dir():
+            raise GpuvigilError(
+                f"{error}; and there is no {path.parent} here to write into: start the hub, or run"
+                " this where it lives"
+            ) from None
+        return _Local(Keyring(path, SystemClock().now))
+    return _Remote(hub)
+
+
+def _create(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:
+    scope = Scope(chosen.scope or ("node" if chosen.node else "reader"))
+    if (scope is Scope.NODE) != bool(chosen.node):
+        raise ConfigError("--node NAME goes with the scope node, and with no other")
+    cluster = (chosen.cluster or config.collector.cluster) if chosen.node else ""
+    _show(desk.create(scope, chosen.name, cluster, chosen.node))
+
+
+def _list(desk: _Remote | _Local, _config: Config, _chosen: argparse.Namespace) -> None:
+    columns = ("id", "scope", "cluster", "node", "name", "created_at", "ends_at")
+    rows = [columns, *([str(it[key] or "-") for key in columns] for it in desk.all())]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(columns))]
+    for row in rows:
+        print(
+            "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+        )
+
+
+def _revoke(desk: _Remote | _Local, _config: Config, chosen: argparse.Namespace) -> None:
+    desk.revoke(chosen.id)
+    print(f"revoked {chosen.id}")
+
+
+def _rotate(desk: _Remote | _Local, _config: Config, chosen: argparse.Namespace) -> None:
+    _show(desk.rotate(chosen.id, timedelta(seconds=chosen.overlap)))
+
+
+def _show(issued: tuple[str, str]) -> None:
+    """The token, alone on its line; it cannot be shown again."""
+    print(issued[1])
+
+
+def _seconds(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
+    if found is None or int(found[1]) * _UNITS[found[2]] > 90 * 86_400:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time like 30s, 10m, 24h or 7d, at most 90d"
+        )
+    return int(found[1]) * _UNITS[found[2]]
+
+
+_VERBS = {"create": _create, "list": _list, "revoke": _revoke, "rotate": _rotate}

@@ -1,0 +1,237 @@
+"""Tokens of nodes and readers: issued by a command, held against every request."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from gpuvigil.clock import from_text
+from gpuvigil.errors import ConfigError
+from hub.keyring import Bearer, Keyring, Scope
+from tests.hub.talk import Reply, ask, identity
+from tests.servers import ROOT, HubProcess
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+LINE = "node,cluster=test,node={} load_average=1 1769860800"
+EVENT = {
+    "kind": "event",
+    "id": "e1",
+    "at": "2026-01-31T12:00:00Z",
+    "subject": "test/n1",
+    "body": {},
+    "version": 1,
+}
+
+
+@pytest.fixture
+def now() -> list[datetime]:
+    return [NOON]
+
+
+@pytest.fixture
+def keyring(tmp_path: Path, now: list[datetime]) -> Keyring:
+    return Keyring(tmp_path / "tokens.json", lambda: now[0])
+
+
+def test_of_a_token_only_its_hash_is_kept_and_the_file_is_its_owners(
+    keyring: Keyring, tmp_path: Path
+) -> None:
+    issued, token = keyring.create(Scope.NODE, "rack 3", "test", "n1")
+    file = tmp_path / "tokens.json"
+    assert token not in file.read_text()
+    assert token.rpartition("_")[2] not in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "sha256" not in issued.to_json()
+    bearer = Bearer(scope=Scope.NODE, name="rack 3", cluster="test", node="n1")
+    assert keyring.bearer(token.encode()) == bearer
+    assert keyring.bearer(token[:-1].encode()) is None
+
+
+def test_a_rotated_token_holds_until_its_end_and_the_new_one_at_once(
+    keyring: Keyring, now: list[datetime]
+) -> None:
+    issued, old = keyring.create(Scope.READER, "")
+    _, new = keyring.rotate(issued.id, timedelta(hours=1))
+    assert keyring.bearer(old.encode()) == keyring.bearer(new.encode()) is not None
+    now[0] += timedelta(hours=1)
+    assert keyring.bearer(old.encode()) is None
+    assert keyring.bearer(new.encode()) is not None
+    with pytest.raises(KeyError):
+        keyring.rotate(issued.id, timedelta())
+
+
+def test_a_rotation_does_not_prolong_what_was_to_end_sooner(
+    keyring: Keyring, now: list[datetime]
+) -> None:
+    issued, old = keyring.create(Scope.READER, "")
+    keyring.rotate(issued.id, timedelta(hours=1))
+    keyring.rotate(issued.id, timedelta(hours=9))
+    now[0] += timedelta(hours=2)
+    assert keyring.bearer(old.encode()) is None
+
+
+def test_what_another_process_changes_counts_at_the_next_request(
+    keyring: Keyring, tmp_path: Path
+) -> None:
+    other = Keyring(tmp_path / "tokens.json", lambda: NOON)
+    issued, token = other.create(Scope.READER, "")
+    assert keyring.bearer(token.encode()) is not None
+    other.revoke(issued.id)
+    assert keyring.bearer(token.encode()) is None
+
+
+def test_a_file_that_is_damaged_is_one_line_and_a_hub_that_runs_keeps_what_it_had(
+    keyring: Keyring, tmp_path: Path
+) -> None:
+    _, token = keyring.create(Scope.READER, "")
+    assert keyring.bearer(token.encode()) is not None
+    (tmp_path / "tokens.json").write_text('{"format": 1, "tokens": [{"id": 1}]}')
+    assert keyring.bearer(token.encode()) is not None
+    with pytest.raises(ConfigError, match="does not hold tokens"):
+        Keyring(tmp_path / "tokens.json", lambda: NOON)
+    (tmp_path / "tokens.json").write_text('{"format": 2, "tokens": []}')
+    with pytest.raises(ConfigError, match="newer gpuvigil"):
+        Keyring(tmp_path / "tokens.json", lambda: NOON)
+
+
+def test_what_ended_a_month_ago_is_forgotten(keyring: Keyring, now: list[datetime]) -> None:
+    issued, _ = keyring.create(Scope.READER, "")
+    keyring.revoke(issued.id)
+    now[0] += timedelta(days=31)
+    keyring.create(Scope.READER, "another")
+    assert [it.name for it in keyring.all()] == ["another"]
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+def test_a_token_has_a_node_exactly_when_it_is_a_nodes(keyring: Keyring, scope: Scope) -> None:
+    wrong = ("", "") if scope is Scope.NODE else ("test", "n1")
+    with pytest.raises(ValueError, match="a node's token"):
+        keyring.create(scope, "", *wrong)
+
+
+@pytest.fixture(scope="module")
+def own_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("tokens")) as process:
+        yield process
+
+
+def command(hub: HubProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    text = hub.config.read_text(encoding="utf-8")
+    if "\nurl = " not in text:
+        hub.config.write_text(f'{text}url = "{hub.url}"\n', encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-m", "gpuvigil", "token", "--config", str(hub.config), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def issue(hub: HubProcess, *arguments: str) -> str:
+    done = command(hub, "create", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.strip()
+
+
+def write(hub: HubProcess, token: str, line: str, headers: dict[str, str] | None = None) -> Reply:
+    url = f"{hub.url}/api/v2/write?precision=s"
+    return ask(url, line.encode(), token=token, headers=headers)
+
+
+@pytest.mark.server
+def test_a_nodes_token_writes_for_that_node_and_reads_nothing_but_its_inventory(
+    own_hub: HubProcess,
+) -> None:
+    token = issue(own_hub, "--node", "n1", "--cluster", "test")
+    url = own_hub.url
+    before = own_hub.hub().status()["store"]["rows"]
+    assert write(own_hub, token, LINE.format("n1"), identity(1)).status == 204
+    for line, headers in (
+        (LINE.format("n1"), identity(2, node="n2")),
+        (LINE.format("n2"), identity(3)),
+        (f"{LINE.format('n1')}\n{LINE.format('n2')}", identity(4)),
+        (LINE.format("n1").replace("cluster=test", "cluster=other"), identity(5)),
+        ("node load_average=1 5", identity(6)),
+        ('node,cluster=test,node=n2 load_average=1,note="x" 5', identity(7)),
+    ):
+        refused = write(own_hub, token, line, headers)
+        assert (refused.status, refused.json["code"]) == (403, "forbidden"), line
+        assert "this token is of node n1 in test" in refused.json["message"]
+    assert own_hub.hub().status()["store"]["rows"] == before + 1
+    events = f"{url}/api/v1/records"
+    assert ask(events, json.dumps(EVENT).encode(), token=token).status == 200
+    for wrong in (
+        {**EVENT, "id": "e2", "subject": "test/n2"},
+        {**EVENT, "kind": "inventory", "id": "test/n2"},
+        {**EVENT, "kind": "incident", "id": "i"},
+    ):
+        assert ask(events, json.dumps(wrong).encode(), token=token).status == 403
+    theirs = {**EVENT, "id": "theirs", "subject": "test/n2"}
+    assert ask(events, json.dumps(theirs).encode(), token=own_hub.service_token).status == 200
+    stolen = {**theirs, "subject": "test/n1", "version": 2}
+    assert ask(events, json.dumps(stolen).encode(), token=token).status == 403
+    own = f"{url}/api/v1/inventory?cluster=test&node="
+    assert [ask(own + name, token=token).status for name in ("n1", "n2")] == [200, 403]
+    assert ask(f"{url}/api/v1/status", token=token).status == 403
+
+
+@pytest.mark.server
+def test_a_readers_token_reads_and_changes_nothing(own_hub: HubProcess) -> None:
+    token = issue(own_hub, "--scope", "reader", "--name", "grafana")
+    url = own_hub.url
+    for path in ("status", "records?kind=event", "changes?after=-1", "inventory?cluster=c&node=n"):
+        assert ask(f"{url}/api/v1/{path}", token=token).status == 200
+    question = json.dumps({"measurement": "node", "fields": ["load_average"], "since": EVENT["at"]})
+    latest = ask(f"{url}/api/v1/telemetry/latest", question.encode(), token=token)
+    assert latest.status == 200
+    for path in ("records", "claim", "finish", "telemetry/forget", "tokens"):
+        assert ask(f"{url}/api/v1/{path}", b"{}", token=token).status == 403
+    assert write(own_hub, token, LINE.format("n1")).status == 403
+
+
+@pytest.mark.server
+def test_tokens_are_listed_rotated_and_revoked_by_a_command(own_hub: HubProcess) -> None:
+    token = issue(own_hub, "--scope", "reader", "--name", "nightly")
+    id_ = token.split("_")[1]
+    status = f"{own_hub.url}/api/v1/status"
+    listed = command(own_hub, "list").stdout
+    assert "nightly" in listed
+    assert token not in listed
+    rotated = command(own_hub, "rotate", id_, "--overlap", "1h").stdout.strip()
+    assert [ask(status, token=it).status for it in (token, rotated)] == [200, 200]
+    assert command(own_hub, "revoke", id_).returncode == 0
+    assert [ask(status, token=it).status for it in (token, rotated)] == [401, 200]
+    again = command(own_hub, "revoke", id_)
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1)
+    assert "no token that holds" in again.stderr
+    assert rotated not in own_hub.log.read_text()
+
+
+@pytest.mark.server
+def test_without_a_hub_its_file_is_written_and_no_file_is_one_line(tmp_path: Path) -> None:
+    with HubProcess(tmp_path) as hub:
+        command(hub, "list")
+        hub.stop()
+        token = issue(hub, "--node", "n9", "--cluster", "test")
+        assert command(hub, "revoke", "nobody").returncode == 1
+        hub.start()
+        assert write(hub, token, LINE.format("n9")).status == 204
+        hub.stop()
+        hub.config.write_text(
+            hub.config.read_text().replace(str(hub.data), str(tmp_path / "elsewhere")), "utf-8"
+        )
+        done = command(hub, "list")
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "does not answer" in done.stderr
+
+
+def test_ends_are_times(keyring: Keyring) -> None:
+    issued, _ = keyring.create(Scope.READER, "")
+    keyring.revoke(issued.id)
+    assert [from_text(it.ends_at or "") for it in keyring.all()] == [NOON]
