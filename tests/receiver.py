@@ -108,6 +108,11 @@ class Receiver:
         with self._lock:
             return list(self._received)
 
+    def forget(self) -> None:
+        """As if nothing had been received yet."""
+        with self._lock:
+            self._received.clear()
+
     def accepted(self) -> list[Received]:
         """The requests that were answered 2xx."""
         return [one for one in self.received() if one.accepted]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from gpuvigil.hub import Hub
 from gpuvigil.model import Incident, RecordKind
 from gpuvigil.store.hub import HubStore
-from tests.nvml_fake import FakeDriver
+from tests.nvml_fake import DEFAULTS, FakeDriver
 from tests.polling import wait_until
 from tests.receiver import Received, Receiver
 from tests.servers import HubProcess
@@ -40,6 +41,7 @@ metrics_port = 0
 tick_seconds = 0.5
 window_seconds = 5
 idle_after_seconds = 4
+silent_after_seconds = 12
 clear_seconds = 1
 [alerts]
 update_seconds = 1
@@ -48,6 +50,9 @@ name = "ops"
 url = "{webhook}"
 minimum_severity = "info"
 """
+# What tests do to a GPU, and to its ports.
+BENT = ("lost", "missing", "utilization_gpu_percent", "utilization_memory_percent")
+PORTS = ("mlx5_0", "mlx5_1")
 
 
 class Site:
@@ -62,6 +67,37 @@ class Site:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.config = directory / "gpuvigil.toml"
         self._lines = 0
+        self._former: set[str] = set()  # incidents of tests before
+
+    def settle(self) -> None:
+        """Heal what tests bend, wait until nothing is wrong any more, and forget all of it."""
+        self.driver.release()
+        for gpu in range(8):
+            self.driver.set(gpu, compute_processes="", **{name: DEFAULTS[name] for name in BENT})
+        for port in PORTS:
+            self.ports.up(port)
+        wait_until("a site without a fault", self._is_well, 60.0)
+        self._former |= {incident.id for incident in self.incidents()}
+        self.receiver.forget()
+
+    def _is_well(self) -> bool:
+        up = [row["up"] for row in self.gpus()] + [row["up"] for row in self.latest("port", ["up"])]
+        told = {status: self._fingerprints(status) for status in ("firing", "resolved")}
+        return (
+            up == [1] * (8 + len(PORTS))
+            and not self.incidents("open", "acknowledged")
+            and told["firing"] <= told["resolved"]
+        )
+
+    def _fingerprints(self, status: str) -> set[str]:
+        """Of what was told with this status."""
+        payloads = [one.payload for one in self.receiver.accepted()]
+        return {
+            alert["fingerprint"]
+            for payload in payloads
+            for alert in payload["alerts"]
+            if payload["status"] == status
+        }
 
     def kernel_says(self, *lines: str) -> None:
         """Write lines into the kernel log, now."""
@@ -132,10 +168,12 @@ class Site:
         return sum(table.column("samples").to_pylist())
 
     def incidents(self, *states: str) -> list[Incident]:
+        """Since the site was settled."""
         records = self.client().records(RecordKind.INCIDENT, states=states)
-        return [Incident.from_record(record) for record in records]
+        found = [Incident.from_record(record) for record in records]
+        return [incident for incident in found if incident.id not in self._former]
 
-    def told(self, fault: str, status: str = "firing", timeout_seconds: float = 15.0) -> Received:
+    def told(self, fault: str, status: str = "firing", timeout_seconds: float = 45.0) -> Received:
         """The first message about a fault with that status, once it has come."""
         got = self.receiver.wait(lambda all_: bool(about(all_, fault, status)), timeout_seconds)
         return about(got, fault, status)[0]
@@ -155,15 +193,15 @@ def about(received: list[Received], fault: str, status: str) -> list[Received]:
     ]
 
 
-@pytest.fixture
-def site(tmp_path: Path, library: Path) -> Iterator[Site]:
+@contextmanager
+def running(folder: Path, library: Path) -> Iterator[Site]:
     """A site that runs: eight GPUs, two InfiniBand ports, hub, collector, analyzer, alerts."""
-    driver = FakeDriver(tmp_path / "driver", library)
-    with HubProcess(tmp_path / "hub") as hub:
-        site = Site(tmp_path, hub, driver)
+    driver = FakeDriver(folder / "driver", library)
+    with HubProcess(folder / "hub") as hub:
+        site = Site(folder, hub, driver)
         with site.receiver:
-            site.ports.infiniband("mlx5_0")
-            site.ports.infiniband("mlx5_1")
+            for port in PORTS:
+                site.ports.infiniband(port)
             site.configure()
             try:
                 site.start_all()
@@ -171,3 +209,23 @@ def site(tmp_path: Path, library: Path) -> Iterator[Site]:
             finally:
                 driver.release()
                 site.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_site(tmp_path_factory: pytest.TempPathFactory, library: Path) -> Iterator[Site]:
+    with running(tmp_path_factory.mktemp("site"), library) as site:
+        yield site
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    """The site of this file's tests, without a fault: for what the next test can undo."""
+    shared_site.settle()
+    return shared_site
+
+
+@pytest.fixture
+def fresh_site(tmp_path: Path, library: Path) -> Iterator[Site]:
+    """A site of one's own, for what leaves traces."""
+    with running(tmp_path, library) as site:
+        yield site
