@@ -19,7 +19,7 @@ from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
 from .inbox import Inbox, Message
-from .report import CHANGED, LOADED, RELEASED, STARTING, Tick, load
+from .report import CHANGED, LOADED, RELEASED, STARTING, Tick, contents, load
 
 log = Log("collector")
 
@@ -250,9 +250,9 @@ class ReaderKeeper:
 
     def _listen(self, child: subprocess.Popen[bytes], reader: int) -> None:
         assert child.stdout is not None
-        for line in child.stdout:
+        for content in contents(child.stdout):
             try:
-                message = load(line)
+                message = load(content)
             except ValueError as error:
                 log.warning("reader speaks otherwise than expected", why=str(error))
                 continue

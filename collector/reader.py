@@ -165,12 +165,12 @@ def main(arguments: Sequence[str]) -> int:
     # Ctrl-C is the supervisor's affair, who ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     writing = threading.Lock()
-    output = sys.stdout.fileno()
+    output = _take_output()
 
-    def write(line: bytes) -> None:
+    def write(message: bytes) -> None:
         with writing:
-            while line:
-                line = line[os.write(output, line) :]
+            while message:
+                message = message[os.write(output, message) :]
 
     patience = Patience(
         seconds=chosen.driver_timeout_seconds,
@@ -188,6 +188,13 @@ def main(arguments: Sequence[str]) -> int:
     reader.run()
     # Threads may be stuck in the driver, and nothing is left to save.
     os._exit(0)
+
+
+def _take_output() -> int:
+    """Standard output, for messages alone: what the driver's library prints goes to the log."""
+    output = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return output
 
 
 if __name__ == "__main__":

@@ -1,10 +1,16 @@
-"""What the reader tells the supervisor: one JSON line per tick, and one per Xid at once."""
+"""What the reader tells the supervisor: one message per tick, and one per Xid at once.
 
-import json
+Plain values in Python's own form, which takes a tenth of what JSON does: at a tick of a second that
+was a tenth of all the collector's work. Both ends are one program, and no data comes from elsewhere.
+"""
+
+import marshal
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import IO, Any
 
 from gpuvigil.clock import from_text
 from gpuvigil.model import GpuIdentity, Unmeasured
@@ -12,6 +18,9 @@ from gpuvigil.model.record import known, plain
 
 from .fieldvalues import Values
 from .reading import CallCost, MigDevice
+
+_LENGTH = struct.Struct("!I")
+_FORM = 4  # the same in every Python since 3.4
 
 LOADED = "loaded"
 STARTING = "starting"
@@ -66,25 +75,36 @@ class XidSeen:
 
 
 def dump(message: Tick | XidSeen) -> bytes:
-    """The message as one line."""
+    """The message, as `contents` finds it in a stream."""
     if isinstance(message, XidSeen):
         value: dict[str, Any] = {"kind": "xid", **plain(message)}
     else:
         value = {"kind": "tick", **plain(message), "gpus": [_gpu(gpu) for gpu in message.gpus]}
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+    content = marshal.dumps(value, _FORM)
+    return _LENGTH.pack(len(content)) + content
 
 
-def load(line: bytes) -> Tick | XidSeen:
+def contents(stream: IO[bytes]) -> Iterator[bytes]:
+    """What `load` takes, message by message, until the stream ends."""
+    while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
+        (length,) = _LENGTH.unpack(head)
+        content = stream.read(length)
+        if len(content) < length:
+            return
+        yield content
+
+
+def load(content: bytes) -> Tick | XidSeen:
     """The message that `dump` wrote; ValueError for anything else."""
     try:
-        value = json.loads(line)
+        value = marshal.loads(content)
         at = from_text(value["at"])
         if value["kind"] == "xid":
             return XidSeen(at=at, uuid=value["uuid"], xid=int(value["xid"]))
         gpus = tuple(_gpu_tick(gpu) for gpu in value["gpus"])
         return Tick(**{**known(Tick, value), "at": at, "gpus": gpus})
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"not a line of the reader: {error}") from error
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a message of the reader: {error}") from error
 
 
 def _gpu(gpu: GpuTick) -> dict[str, Any]:

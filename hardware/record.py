@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.footprint import cpu_seconds
 from benchmarks.spine import about
 from collector.reading import CallCost
-from collector.report import LOADED, GpuTick, Tick, load
+from collector.report import LOADED, GpuTick, Tick, contents, load
 from gpuvigil.metrics import GPU, MIG, NVLINK
 
 from . import products
@@ -79,8 +79,8 @@ def reading() -> Iterator[tuple["subprocess.Popen[bytes]", Iterator[Tick]]]:
 def _listen(reader: "subprocess.Popen[bytes]", ticks: "queue.SimpleQueue[Tick | None]") -> None:
     assert reader.stdout is not None
     with reader.stdout:
-        for line in reader.stdout:
-            message = load(line)
+        for content in contents(reader.stdout):
+            message = load(content)
             if isinstance(message, Tick):
                 ticks.put(message)
     ticks.put(None)

@@ -1,5 +1,7 @@
 """The reader as a process: the real pynvml on a fake driver."""
 
+import io
+import marshal
 import os
 import queue
 import subprocess
@@ -11,11 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from collector.report import LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen, dump, load
+from collector.fieldvalues import Values
+from collector.report import (
+    LOADED,
+    NO_DRIVER,
+    STARTING,
+    GpuTick,
+    Tick,
+    XidSeen,
+    contents,
+    dump,
+    load,
+)
 from gpuvigil import lifeline
 from gpuvigil.clock import EPOCH
 from gpuvigil.metrics import GPU, Seen
-from gpuvigil.model import Unmeasured
+from gpuvigil.model import GpuIdentity, Unmeasured
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 
@@ -79,9 +92,9 @@ class Reader:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        with self.process.stdout as lines:
-            for line in lines:
-                self._messages.put(load(line))
+        with self.process.stdout as stream:
+            for content in contents(stream):
+                self._messages.put(load(content))
 
 
 @pytest.fixture
@@ -540,11 +553,23 @@ def test_a_reader_that_is_alone_in_the_world_ends(driver: FakeDriver, start: Sta
     assert reader.process.returncode == 1
 
 
+def sent(*messages: Tick | XidSeen) -> list[Tick | XidSeen]:
+    stream = io.BytesIO(b"".join(dump(message) for message in messages))
+    return [load(content) for content in contents(stream)]
+
+
 def test_messages_are_read_as_they_were_written() -> None:
-    tick = Tick(at=EPOCH, state=LOADED, gpus=(GpuTick(index=1, processes=(5,)),))
-    assert load(dump(tick)) == tick
-    xid = XidSeen(at=EPOCH, uuid=None, xid=79)
-    assert load(dump(xid)) == xid
-    for line in (b"{}", b'{"kind": "tick"}', b"[]"):
-        with pytest.raises(ValueError, match="not a line of the reader"):
-            load(line)
+    identity = GpuIdentity(uuid="GPU-1", index=1, pci_address=None, model="H100")
+    links: dict[int, Values] = {0: {"up": 1}, 17: {"up": 0, "crc_errors": 2**63}}
+    gpu = GpuTick(index=1, identity=identity, values={"power": 0.1}, links=links, processes=(5,))
+    tick, xid = Tick(at=EPOCH, state=LOADED, gpus=(gpu,)), XidSeen(at=EPOCH, uuid=None, xid=79)
+    assert sent(tick, xid, tick) == [tick, xid, tick]
+
+
+def test_what_is_no_message_is_refused_and_half_a_one_is_none() -> None:
+    for content in (b"", b"{}", b"\x00" * 9, marshal.dumps({"kind": "tick"}), marshal.dumps([])):
+        with pytest.raises(ValueError, match="not a message of the reader"):
+            load(content)
+    whole = dump(XidSeen(at=EPOCH, uuid=None, xid=79))
+    for length in range(len(whole)):
+        assert list(contents(io.BytesIO(whole[:length]))) == []
