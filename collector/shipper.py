@@ -18,7 +18,8 @@ from gpuvigil.log import Log
 
 from .beside import Beside
 from .body import IDENTITY, RECORDS_PATH, Body
-from .spool import Lane, Spool
+from .lanes import Lane
+from .spool import Spool
 
 log = Log("collector")
 

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import Enum
 from pathlib import Path
 
 from gpuvigil.clock import EPOCH, to_text
@@ -21,6 +20,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
 from .body import RECORDS_PATH, Body, bytes_on_disk, decode, encode, write
+from .lanes import Bells, Lane
 from .shelf import Place, Shelf
 
 log = Log("collector")
@@ -29,14 +29,6 @@ _SUFFIX = ".body"
 _MICROSECOND = timedelta(microseconds=1)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MOST_THAT_GIVE_WAY = 8  # for one body: what others fill up is not for us to empty
-
-
-class Lane(str, Enum):
-    """Who waits for whom: records go first and alone, live telemetry before what drains."""
-
-    RECORDS = "records"
-    LIVE = "live"
-    BACKLOG = "backlog"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,8 +73,7 @@ class Spool:
         self._memory_bytes = memory_bytes
         self._memory = timedelta(seconds=memory_seconds)
         self._mutex = threading.RLock()
-        # By the lanes that they wait for: a body wakes one of each kind, not everybody.
-        self._waiting: dict[frozenset[Lane], threading.Condition] = {}
+        self._bells = Bells()
         # What is in memory, taken or set aside; all else is a number on a shelf and a file.
         self._items: dict[Lane, OrderedDict[int, _Item]] = {lane: OrderedDict() for lane in Lane}
         self._shelves = {Lane.RECORDS: Shelf(), Lane.BACKLOG: Shelf()}
@@ -150,20 +141,23 @@ class Spool:
         return None
 
     def wait(self, lanes: Collection[Lane], seconds: float) -> bool:
-        """Wait until one of `lanes` has a body; false when `seconds` passed, or at `interrupt`."""
-        kind = frozenset(lanes)
+        """Wait until one of `lanes` has a body; false when it has none after `seconds`, when
+        somebody else was faster, or at `interrupt`.
+        """
         with self._mutex:
-            if kind not in self._waiting:
-                self._waiting[kind] = threading.Condition(self._mutex)
-            self._waiting[kind].wait_for(lambda: self._interrupted or self._has(lanes), seconds)
+            if self._interrupted or self._has(lanes):
+                return not self._interrupted
+            bell = self._bells.hang(lanes)
+        bell.wait(seconds)
+        with self._mutex:
+            self._bells.take_down(bell)
             return not self._interrupted and self._has(lanes)
 
     def interrupt(self) -> None:
         """Let nobody wait any more: the end is near."""
         with self._mutex:
             self._interrupted = True
-            for waiting in self._waiting.values():
-                waiting.notify_all()
+            self._bells.ring_all()
 
     def done(self, body: Body) -> None:
         """The hub has committed the body: forget it."""
@@ -302,9 +296,7 @@ class Spool:
                 self._shelves[lane].add(
                     Place(item.number, (item.at - EPOCH) // _MICROSECOND, item.stored_bytes)
                 )
-            for lanes, waiting in self._waiting.items():
-                if lane in lanes:
-                    waiting.notify()
+            self._bells.ring(lane)
 
     def _store(self, item: _Item) -> bool:
         """Write the item's body to disk, once; false when the disk does not take it."""

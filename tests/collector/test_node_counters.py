@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from collector.agent import Agent
 from collector.envelope import Sender
-from collector.spool import Lane, Spool
+from collector.lanes import Lane
+from collector.spool import Spool
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import CollectorSettings
 from tests.polling import wait_until

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from collector.body import Body
 from collector.envelope import Sender
+from collector.lanes import Lane
 from collector.shelf import Place, Shelf
-from collector.spool import Lane, Spool
+from collector.spool import Spool
 from gpuvigil.errors import ConfigError
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
@@ -353,7 +354,8 @@ import json, os, resource, sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from collector.envelope import Sender
-from collector.spool import Lane, Spool
+from collector.lanes import Lane
+from collector.spool import Spool
 directory, limit = Path(sys.argv[1]), int(sys.argv[2])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from collector.body import Body
+from collector.lanes import Lane
 from collector.simulator import inject
 from collector.simulator.service import play
-from collector.spool import Lane, Spool
+from collector.spool import Spool
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import Config, load
 
