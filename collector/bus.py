@@ -7,6 +7,8 @@ from .sensors import files
 from .sensors.pci import PciGpu, gpu_at, same_form
 
 _DRIVER = "nvidia"
+# A device that stays at its address is looked at again after so many reads of the bus.
+_READS_OF_A_DEVICE = 10
 
 
 class Bus:
@@ -17,15 +19,17 @@ class Bus:
         self._others: frozenset[str] = frozenset()  # devices that are no GPUs of NVIDIA's
         self._gpus: frozenset[str] = frozenset()
         self._unlisted: frozenset[str] | None = None
+        self._reads = 0
 
     def read(self) -> tuple[str, ...] | None:
         """Addresses of NVIDIA GPUs; None when the kernel lists no bus."""
         names = frozenset(files.names(self._folder))
-        self._others &= names
-        found = [name for name in names - self._others if self._look(name) is not None]
-        self._others = names - set(found)
-        self._gpus = frozenset(found)
-        return tuple(sorted(found)) if names else None
+        self._reads += 1
+        stay = self._gpus & names if self._reads % _READS_OF_A_DEVICE else frozenset()
+        new = names - self._others - stay
+        self._gpus = stay | {name for name in new if self._look(name) is not None}
+        self._others = names - self._gpus
+        return tuple(sorted(self._gpus)) if names else None
 
     def has_appeared(self, tick: Tick | None) -> bool:
         """Whether a GPU was on the bus at the last `read` that the driver holds and does not list.

@@ -58,7 +58,7 @@ def exposition(rows: Sequence[Row]) -> bytes:
     for measurement in metrics.EXPORTED:
         tags = measurement.tags
         mine = [
-            (row.fields, _labels(tags, tuple([row.tags.get(tag, "") for tag in tags])))
+            (row.every, _labels(tags, tuple([row.tags.get(tag, "") for tag in tags])))
             for row in rows
             if row.measurement is measurement
         ]

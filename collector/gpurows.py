@@ -74,7 +74,6 @@ class GpuRowMaker:
             fields["index"] = identity.index
         if slow is not None:
             slow = self._without(uuid, slow, fields)
-            fields = {**slow.values, **fields}
         tags = self._tags(uuid=uuid, model=identity.model)
         return GpuRows(
             gpu=Row(measurement=GPU, tags=tags, fields=fields, at=at, steady=slow),
@@ -119,16 +118,16 @@ class GpuRowMaker:
         return Row(measurement=DRIVER_CALL, tags=self._tags(call=call), fields=fields, at=at)
 
     def _bridge(self, uuid: str, values: Values) -> bool:
-        was_reset = False
-        for metric in _COUNTERS & values.keys():
+        take, was_reset = self._counters.take, False
+        for metric in values.keys() & _COUNTERS:
             energy = metric == "energy_joules"
-            value, fell = self._counters.take(
+            value, fell = take(
                 f"{uuid} {metric}",
                 values[metric],
                 from_zero=energy,
                 wraps_at=_WRAPS_AT.get(metric),
             )
-            values[metric] = round(value, 6)
+            values[metric] = value if type(value) is int else round(value, 6)
             was_reset |= energy and fell
         return was_reset
 

@@ -46,18 +46,15 @@ class Monotone:
         if course is None:
             course = Course(last=raw, offset=-raw if from_zero else 0)
             self.courses[name] = course
-        fell = raw < course.last
-        wrapped = (
-            fell
-            and wraps_at is not None
-            and raw + wraps_at - course.last < (wraps_at * _MOST_OF_RANGE)
+        if raw >= course.last:
+            course.last = raw
+            return raw + course.offset, False
+        wrapped = wraps_at is not None and (
+            raw + wraps_at - course.last < wraps_at * _MOST_OF_RANGE
         )
-        if wrapped and wraps_at is not None:
-            course.offset += wraps_at
-        elif fell:
-            course.offset += course.last
+        course.offset += wraps_at if wrapped and wraps_at is not None else course.last
         course.last = raw
-        return raw + course.offset, fell and not wrapped
+        return raw + course.offset, not wrapped
 
     def restart(self, which: Callable[[str], bool]) -> None:
         """Counters by these names begin again at 0: for a boot, which not every reading shows."""

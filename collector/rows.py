@@ -1,35 +1,34 @@
 """Rows of telemetry: what the catalogue says of them, as line protocol and for `/metrics`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
 
 from gpuvigil.clock import to_ns
-from gpuvigil.lineprotocol.writer import LineTemplate, fields_text
+from gpuvigil.lineprotocol.model import INT64_MAX, INT64_MIN
+from gpuvigil.lineprotocol.writer import LineTemplate
 from gpuvigil.metrics import Measurement
 
 Number = float | int
-_Column = tuple[str, type[int] | type[float]]  # the name, and how it is written
+_Column = tuple[str, bool]  # as a line names it, and whether it is written as a whole number
 
 
 class Steady:
     """Numbers of a row that stay for many ticks: what they are as text is made once."""
 
-    __slots__ = ("columns", "text", "values")
+    __slots__ = ("text", "values")
 
     def __init__(self, measurement: Measurement, values: Mapping[str, Number]) -> None:
-        every = _columns(measurement)
         self.values = values
-        self.text = fields_text(_typed(every, values))
-        self.columns = tuple(column for column in every if column[0] not in values)
+        self.text = _text(_columns(measurement), values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One line of a measurement: tags name the subject, fields hold what was measured.
 
-    `steady` may hold those of `fields` that are as they were in the row before.
+    `steady` holds further fields, none of `fields` among them, that are as in the row before.
     """
 
     measurement: Measurement
@@ -38,30 +37,40 @@ class Row:
     at: datetime
     steady: Steady | None = None
 
+    @property
+    def every(self) -> Mapping[str, Number | None]:
+        """All fields."""
+        return self.fields if self.steady is None else {**self.steady.values, **self.fields}
+
     def line(self) -> str | None:
         """Line protocol, each field in the type of its column; None when nothing was measured."""
+        text = _text(_columns(self.measurement), self.fields)
+        if self.steady is not None and self.steady.text:
+            text = f"{text},{self.steady.text}" if text else self.steady.text
         template = _template(self.measurement.name, tuple(self.tags.items()))
-        if self.steady is None:
-            fields = _typed(_columns(self.measurement), self.fields)
-            return template.line(fields, to_ns(self.at))
-        fields = _typed(self.steady.columns, self.fields)
-        return template.line(fields, to_ns(self.at), self.steady.text)
+        return template.line({}, to_ns(self.at), text)
 
 
-def _typed(
-    columns: Iterable[_Column], fields: Mapping[str, Number | None]
-) -> dict[str, Number | None]:
-    measured = fields.get
-    return {
-        name: value if type(value) is kind else kind(value)
-        for name, kind in columns
-        if (value := measured(name)) is not None
-    }
+def _text(columns: Mapping[str, _Column], fields: Mapping[str, Number | None]) -> str:
+    """The fields that have a column; one that is no finite number, or too large, is none."""
+    parts = []
+    for name, value in fields.items():
+        if value is None or (column := columns.get(name)) is None:
+            continue
+        key, whole = column
+        # x - x is 0 only for a finite x.
+        if value - value != 0:
+            continue
+        if not whole:
+            parts.append(f"{key}{float(value)!r}")
+        elif INT64_MIN <= (number := int(value)) <= INT64_MAX:
+            parts.append(f"{key}{number}i")
+    return ",".join(parts)
 
 
 @cache
-def _columns(measurement: Measurement) -> tuple[_Column, ...]:
-    return tuple((metric.name, int if metric.integer else float) for metric in measurement.metrics)
+def _columns(measurement: Measurement) -> Mapping[str, _Column]:
+    return {metric.name: (f"{metric.name}=", metric.integer) for metric in measurement.metrics}
 
 
 # More subjects than a node has: each GPU has up to 18 NVLinks.

@@ -123,6 +123,11 @@ def _text(file: str) -> str:
     return files.read(file) or ""
 
 
+# How long a process that is on a GPU in every tick is taken for the same without another look: the
+# kernel goes through all other numbers before it gives one again.
+_SAME_FOR = timedelta(seconds=10)
+
+
 class Holders:
     """Keeps the allocations of a node's GPUs by the processes on them."""
 
@@ -131,8 +136,8 @@ class Holders:
         self._node = node
         self._table = table
         self._held = {(a.subject.gpu or "", a.holder): a for a in held}
-        # By holder, when its process was last found to be the same.
-        self._started: dict[tuple[str, str], int] = {}
+        # By holder, when its process was started, and when it was last found to be the same.
+        self._started: dict[tuple[str, str], tuple[int, datetime]] = {}
 
     @property
     def held(self) -> list[Allocation]:
@@ -170,12 +175,14 @@ class Holders:
     def _see(self, uuid: str, holder: str, pid: int, now: datetime) -> list[Allocation]:
         """A process on a GPU: nothing new, a new holder, or another under an old one's id."""
         key, changed = (uuid, holder), []
-        old = self._held.get(key)
-        started = self._table.start_ticks(pid)
-        if old is not None and started is not None and self._started.get(key) == started:
+        old, before = self._held.get(key), self._started.get(key)
+        if before is not None and timedelta() <= now - before[1] < _SAME_FOR:
             return []
+        started = self._table.start_ticks(pid)
         if started is not None:
-            self._started[key] = started
+            self._started[key] = started, now
+            if old is not None and before is not None and before[0] == started:
+                return []
         process = self._table.find(pid)
         if old is not None:
             if not _is_another(process.started_at, old.started_at):

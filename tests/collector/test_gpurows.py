@@ -21,12 +21,12 @@ def test_slow_numbers_are_in_every_row_until_they_are_read_again() -> None:
     gpus = book(0)
     (first,) = gpus.take(tick(slow(answers(0))), NOW, None).rows
     (second,) = gpus.take(tick(answers(0)), NOW, None).rows
-    assert first.fields.items() >= SLOW.items()
-    assert second.fields.items() >= SLOW.items()
+    assert first.every.items() >= SLOW.items()
+    assert second.every.items() >= SLOW.items()
     changed = replace(answers(0), slow={"remap_pending": 0})
     (third,) = gpus.take(tick(changed), NOW, None).rows
-    assert third.fields["remap_pending"] == 0
-    assert "pcie_fatal_errors" not in third.fields
+    assert third.every["remap_pending"] == 0
+    assert "pcie_fatal_errors" not in third.every
 
 
 def test_nothing_slow_is_said_of_a_gpu_that_does_not_answer_nor_of_one_that_is_back() -> None:
@@ -36,7 +36,7 @@ def test_nothing_slow_is_said_of_a_gpu_that_does_not_answer_nor_of_one_that_is_b
     (gone,) = gpus.take(tick(lost), NOW, None).rows
     (back,) = gpus.take(tick(answers(0)), NOW, None).rows
     for row in (gone, back):
-        assert not SLOW.keys() & row.fields.keys()
+        assert not SLOW.keys() & row.every.keys()
 
 
 def test_slow_counters_go_on_over_a_reset() -> None:
@@ -44,7 +44,7 @@ def test_slow_counters_go_on_over_a_reset() -> None:
     gpus.take(tick(slow(answers(0))), NOW, None)
     after = replace(answers(0), slow={"pcie_fatal_errors": 1})
     (row,) = gpus.take(tick(after), NOW, None).rows
-    assert row.fields["pcie_fatal_errors"] == 6
+    assert row.every["pcie_fatal_errors"] == 6
 
 
 def test_links_are_shown_always_and_sent_when_there_is_news() -> None:

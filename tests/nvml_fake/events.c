@@ -15,7 +15,7 @@
 
 #define MAX_SETS 32
 /* How soon a set that was freed is noticed; an event wakes its waiter at once. */
-#define POLL_SECONDS 0.5
+#define POLL_SECONDS 1.0
 
 struct nvml_event_set {
     bool used;
