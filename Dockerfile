@@ -9,7 +9,7 @@ COPY analyzer analyzer
 COPY alerts alerts
 COPY dashboard dashboard
 RUN python -m venv /opt/gpuvigil \
-    && /opt/gpuvigil/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[all]'
+    && /opt/gpuvigil/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[all,influxdb]'
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/gpuvigil /opt/gpuvigil

@@ -19,12 +19,17 @@ def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return home / "gpuvigil"
 
 
-def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """The chosen configuration, or the one that `up` wrote; ConfigError when there is neither."""
+def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The chosen configuration, or the one that `up` wrote; None where variables say everything.
+
+    ConfigError when there is nothing of it. In a container there are only variables.
+    """
     if chosen is not None:
         return chosen
     written = state_directory(environment) / CONFIG_NAME
     if not written.is_file():
+        if "GPUVIGIL_HUB_URL" in environment:
+            return None
         raise ConfigError(
             f"there is no {written}: start 'gpuvigil up' first, or name a file with --config"
         )

@@ -1,56 +1,136 @@
-"""The compose file names our folders, runs our commands, and opens nothing to the network."""
+"""The compose file names our folders, runs our commands as they are written, and opens nothing to the network."""
 
+import json
+import os
 import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuvigil.cli import COMMANDS
 from gpuvigil.config import load
+from tests.composed import COMPOSE, ROOT, SERVICES, of_profile
 
-ROOT = Path(__file__).parent.parent
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
-SERVICES = COMPOSE["services"]
-
-
-def test_every_service_is_a_folder_of_that_name() -> None:
-    assert set(SERVICES) == {"hub", "collector", "analyzer", "alerts", "dashboard"}
-    assert all((ROOT / name).is_dir() for name in SERVICES)
+OURS = {name: it for name, it in SERVICES.items() if "build" in it}
+OTHERS = {name: it for name, it in SERVICES.items() if "build" not in it}
+FOLDERS = {"hub", "collector", "analyzer", "alerts", "dashboard"}
+PROFILES = ("embedded", "influxdb", "victoriametrics")
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_has_every_service_once(profile: str) -> None:
+    ours = [name.partition("-")[0] for name in of_profile(profile) if name in OURS]
+    assert sorted(name for name in ours if name in FOLDERS) == sorted(FOLDERS)
+    assert all((ROOT / name).is_dir() for name in FOLDERS)
+    stores = [name for name in of_profile(profile) if name in OTHERS]
+    assert stores == [name for name in (profile,) if name != "embedded"]
+
+
+def test_there_are_no_other_profiles() -> None:
+    named = {profile for it in SERVICES.values() for profile in it.get("profiles", ())}
+    assert named == set(PROFILES)
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
 def test_every_service_runs_a_command_that_exists(name: str) -> None:
-    program, command = SERVICES[name]["command"]
-    assert program == "gpuvigil"
-    assert command in COMMANDS
+    program, command = OURS[name]["command"][:2]
+    assert (program == "gpuvigil" and command in COMMANDS) or (program, command) == ("python", "-c")
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
-def test_published_ports_are_on_loopback(name: str) -> None:
-    for port in SERVICES[name].get("ports", ()):
+def test_a_container_may_do_no_more_than_it_must(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    for port in service.get("ports", ()):
         assert port.startswith("127.0.0.1:")
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_another_makers_image_has_a_version(name: str) -> None:
+    assert re.fullmatch(r"[a-z/-]+:v?\d+\.\d+\.\d+", OTHERS[name]["image"])
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
 def test_every_variable_is_a_setting(name: str) -> None:
-    given = {
-        key: value
-        for key, value in SERVICES[name]["environment"].items()
-        if key.startswith("GPUVIGIL_")
-    }
+    environment: dict[str, str] = OURS[name].get("environment", {})
+    given = {key: value for key, value in environment.items() if key.startswith("GPUVIGIL_")}
     config = load(None, given)
-    assert str(config.hub.url) == given["GPUVIGIL_HUB_URL"]
+    assert config.hub.url == given.get("GPUVIGIL_HUB_URL", config.hub.url)
+    _, _, store = name.partition("-")
+    assert config.store.kind == (store if store in PROFILES else "hub")
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
-def test_every_secret_that_a_service_gets_is_declared(name: str) -> None:
-    assert set(SERVICES[name]["secrets"]) <= set(COMPOSE["secrets"])
+def test_every_secret_and_volume_that_a_service_gets_is_declared(name: str) -> None:
+    assert set(SERVICES[name].get("secrets", ())) <= set(COMPOSE["secrets"])
+    volumes = {volume.partition(":")[0] for volume in SERVICES[name].get("volumes", ())}
+    assert volumes <= set(COMPOSE["volumes"])
 
 
 def test_the_image_copies_every_package_and_is_not_run_by_root() -> None:
     text = (ROOT / "Dockerfile").read_text()
     copied = set(re.findall(r"^COPY (\w+) \1$", text, re.MULTILINE))
-    assert copied == {"gpuvigil", "collector", "hub", "analyzer", "alerts", "dashboard"}
+    assert copied == {"gpuvigil", *FOLDERS}
     assert "\nUSER gpuvigil\n" in text
+    # What speaks to VictoriaMetrics and InfluxDB is an extra.
+    assert "'.[all,influxdb]'" in text
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """For secrets, volumes and logs; the services' account must get there."""
+    made = Path(tempfile.mkdtemp(prefix="gpuvigil-compose-"))
+    made.chmod(0o711)
+    (made / "secrets").mkdir()
+    for name in COMPOSE["secrets"]:
+        (made / COMPOSE["secrets"][name]["file"]).write_text(secrets.token_hex(32) + "\n")
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_command_and_health_check_works_as_it_is_written(
+    profile: str, directory: Path
+) -> None:
+    result = run(profile, directory)
+    said = json.dumps(result["said"], indent=1)
+    assert result["healthy"] == result["services"] == of_profile(profile), said
+    assert set(result["codes"].values()) == {0}, said
+    assert re.search(r"^http://127.0.0.1:8501/\?token=\S+$", result["url"], re.MULTILINE)
+
+
+def run(profile: str, directory: Path) -> dict[str, Any]:
+    """What `tests.composed` found, in namespaces that end with it."""
+    apart = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
+        # As a container engine does.
+        said = "namespaces are not to be had: this needs root"
+        pytest.fail(said) if os.environ.get("CI") == "true" else pytest.skip(said)
+    process = subprocess.Popen(
+        [*apart, sys.executable, "-m", "tests.composed", profile, str(directory)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=110)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        said, _ = process.communicate()
+    file = directory / "result.json"
+    assert file.exists(), said
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found

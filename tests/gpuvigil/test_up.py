@@ -239,6 +239,8 @@ def test_the_state_directory_follows_the_xdg_rules() -> None:
     assert state_directory({"XDG_STATE_HOME": "/x"}) == Path("/x/gpuvigil")
     assert state_directory({"XDG_STATE_HOME": "relative"}) == Path.home() / ".local/state/gpuvigil"
     assert config_of_up(Path("mine.toml"), {}) == Path("mine.toml")
+    in_a_container = {"GPUVIGIL_HUB_URL": "http://hub:8428", "XDG_STATE_HOME": "/nowhere"}
+    assert config_of_up(None, in_a_container) is None
 
 
 def test_steps_are_noted_once_and_only_for_what_has_started(tmp_path: Path) -> None:

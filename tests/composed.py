@@ -1,0 +1,224 @@
+"""A profile of compose.yaml without a container engine: every command and health check as written.
+
+`python -m tests.composed PROFILE DIRECTORY` runs in network, process and mount namespaces of its own.
+Each service sees what its container would: its volumes, its secrets, an empty /tmp, a read-only root, its
+environment and nothing of ours, no capabilities, and our image's services no root. All share one loopback, where
+the services' names lead. Of other makers' images Debian's program takes the place, with the same arguments.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+COMPOSE: Mapping[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES: Mapping[str, Mapping[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+# What runs in place of an image's entry point: Debian's package of the same program.
+PROGRAMS = {"victoriametrics/victoria-metrics": ["victoria-metrics"], "influxdb": []}
+
+_LONGEST_SECONDS = 90.0
+
+
+def of_profile(profile: str) -> list[str]:
+    """The services that start, each after those that it depends on."""
+    wanted = {name for name, it in SERVICES.items() if profile in it.get("profiles", [profile])}
+    ordered: list[str] = []
+    while len(ordered) < len(wanted):
+        ready = [
+            name
+            for name in sorted(wanted - set(ordered))
+            if set(SERVICES[name].get("depends_on", ())) <= set(ordered)
+        ]
+        assert ready, f"no order for {wanted - set(ordered)}"
+        ordered += ready
+    return ordered
+
+
+def image_environment() -> dict[str, str]:
+    """What the Dockerfile's last stage sets, with our programs' folder for the image's."""
+    stage = DOCKERFILE.rpartition("FROM ")[2]
+    (line,) = re.findall(r"^ENV (.+)$", stage, re.MULTILINE)
+    found = dict(pair.split("=", 1) for pair in shlex.split(line))
+    rest = os.environ.get("PATH", os.defpath)
+    found["PATH"] = found["PATH"].replace("/opt/gpuvigil", sys.prefix).replace("$PATH", rest)
+    if "PYTHONPATH" in os.environ:
+        found["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    return found
+
+
+class Containers:
+    """Services that run, with their logs and volumes in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._hosts = directory / "hosts"
+        self._hosts.write_text(f"127.0.0.1 localhost {' '.join(SERVICES)}\n", encoding="utf-8")
+        self._hosts.chmod(0o644)
+
+    def start(self, name: str) -> None:
+        """Wait for what it depends on, as it says, and start it."""
+        for other, how in SERVICES[name].get("depends_on", {}).items():
+            self._await(other, how["condition"])
+        self._running[name] = self._run(name, command(name))
+
+    def healthy(self, name: str) -> bool:
+        """Whether its health check succeeds before long; without one, whether it runs."""
+        test = SERVICES[name].get("healthcheck", {}).get("test")
+        if test is None:
+            return self.exit_code(name) in {None, 0}
+        assert test[0] == "CMD"
+        deadline = time.monotonic() + _LONGEST_SECONDS
+        while time.monotonic() < deadline and self.exit_code(name) is None:
+            if self._run(name, test[1:], "check").wait() == 0:
+                return True
+            time.sleep(0.5)
+        return False
+
+    def exit_code(self, name: str) -> int | None:
+        return self._running[name].poll()
+
+    def call(self, name: str, words: Sequence[str]) -> str:
+        """What a command says inside, as `docker compose exec` runs one."""
+        self._run(name, words, "exec").wait(60)
+        return self.log(name, "exec")
+
+    def log(self, name: str, what: str = "log") -> str:
+        return (self._directory / f"{name}.{what}").read_text(encoding="utf-8", errors="replace")
+
+    def stop(self) -> dict[str, int]:
+        """Ask everything to end, the last started first; the exit codes."""
+        codes: dict[str, int] = {}
+        for name, process in reversed(self._running.items()):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            codes[name] = process.wait(30)
+        return codes
+
+    def _await(self, name: str, condition: str) -> None:
+        if condition == "service_healthy":
+            assert self.healthy(name), f"{name} is not healthy: {self.log(name)}"
+        elif condition == "service_completed_successfully":
+            deadline = time.monotonic() + _LONGEST_SECONDS
+            while self._running[name].wait(30) != 0 and time.monotonic() < deadline:
+                # `restart: on-failure`
+                time.sleep(0.5)
+                self._running[name] = self._run(name, command(name))
+        else:
+            assert condition == "service_started"
+
+    def _run(self, name: str, words: Sequence[str], what: str = "log") -> subprocess.Popen[bytes]:
+        service = SERVICES[name]
+        ours = "build" in service
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            **(image_environment() if ours else {}),
+            **service.get("environment", {}),
+        }
+        given = [f"{key}={value}" for key, value in environment.items()]
+        who = _account() if ours else 0
+        rights = ["setpriv", f"--reuid={who}", f"--regid={who}", "--clear-groups"]
+        rights += ["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+        script = "\n".join(["set -e", *self._mounts(name, who), 'exec "$@"'])
+        with (self._directory / f"{name}.{what}").open("ab") as log:
+            return subprocess.Popen(
+                [
+                    *("unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh"),
+                    *rights,
+                    *("env", "-i", *given, *words),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _mounts(self, name: str, who: int) -> Iterator[str]:
+        """Shell that makes the container's file system out of the machine's."""
+        service = SERVICES[name]
+        yield f"mount --bind {self._hosts} /etc/hosts"
+        # Whatever of ours lies where something is mounted over it must be kept first.
+        yield "mount -t tmpfs tmpfs /run"
+        kept = {ROOT, Path(sys.prefix), Path(sys.base_prefix), self._directory}
+        hidden = sorted(
+            it for it in kept if it.is_relative_to("/tmp") or it.is_relative_to("/var/lib")
+        )
+        for number, path in enumerate(hidden):
+            yield f"mkdir /run/{number} && mount --bind {path} /run/{number}"
+        yield "mount -t tmpfs -o mode=1777 tmpfs /tmp"
+        yield "mount -t tmpfs tmpfs /var/lib"
+        for number, path in enumerate(hidden):
+            yield f"mkdir -p {path} && mount --bind /run/{number} {path}"
+        for volume in service.get("volumes", ()):
+            source, target = volume.split(":")
+            assert source in COMPOSE["volumes"]
+            place = self._directory / "volumes" / source
+            place.mkdir(parents=True, exist_ok=True)
+            os.chown(place, who, who)
+            yield f"mkdir -p {target} && mount --bind {place} {target}"
+        yield "mkdir -p /run/secrets /var/lib/gpuvigil"
+        for secret in service.get("secrets", ()):
+            file = self._directory / COMPOSE["secrets"][secret]["file"]
+            yield f"touch /run/secrets/{secret} && mount --bind {file} /run/secrets/{secret}"
+        for place in ("/", "/var/lib", "/run", *hidden):
+            yield f"mount -o remount,bind,ro {place}"
+        yield "cd /var/lib/gpuvigil"
+
+
+def command(name: str) -> list[str]:
+    """What the container runs: the program of the image, and the command as written."""
+    image = SERVICES[name]["image"].rpartition(":")[0]
+    return [*PROGRAMS.get(image, []), *SERVICES[name]["command"]]
+
+
+def _account() -> int:
+    """The image's, or whose the files are where that one may not read them."""
+    (text,) = re.findall(r"--uid (\d+)", DOCKERFILE)
+    for path in (ROOT, Path(sys.prefix), Path(sys.base_prefix)):
+        if any(not it.stat().st_mode & 0o001 for it in (path, *path.parents)):
+            return os.stat(ROOT).st_uid
+    return int(text)
+
+
+def _loopback_up() -> None:
+    # ioctl SIOCGIFFLAGS and SIOCSIFFLAGS, IFF_UP: netdevice(7)
+    with socket.socket() as it:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(it, 0x8913, request))[1]
+        fcntl.ioctl(it, 0x8914, struct.pack("16sh14x", b"lo", flags | 1))
+
+
+def main(profile: str, directory: Path) -> None:
+    """Run a profile until each service is healthy, look, and end it; results as JSON."""
+    _loopback_up()
+    containers = Containers(directory)
+    names = of_profile(profile)
+    result: dict[str, Any] = {"services": names, "said": {}}
+    try:
+        for name in names:
+            containers.start(name)
+        result["healthy"] = [name for name in names if containers.healthy(name)]
+        (dashboard,) = (name for name in names if name.startswith("dashboard"))
+        result["url"] = containers.call(dashboard, ["gpuvigil", "url"])
+    finally:
+        result["codes"] = containers.stop()
+        result["said"] = {name: containers.log(name)[-3000:] for name in result["codes"]}
+        (directory / "result.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
