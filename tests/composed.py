@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,34 @@ def _loopback_up() -> None:
         fcntl.ioctl(it, 0x8914, struct.pack("16sh14x", b"lo", flags | 1))
 
 
+def kept(profile: str, directory: Path) -> list[str]:
+    """The measurements that a collector has brought to where the profile keeps them."""
+    token = (directory / COMPOSE["secrets"]["service-token"]["file"]).read_text().strip()
+    place = {
+        "embedded": "http://127.0.0.1:8428/api/v1/status",
+        "victoriametrics": "http://127.0.0.1:8429/api/v1/label/__name__/values",
+        "influxdb": "http://127.0.0.1:8086/query?db=gpuvigil&q=SHOW+MEASUREMENTS",
+    }[profile]
+    headers = {"Authorization": f"Token {token}"} if profile == "embedded" else {}
+    with urllib.request.urlopen(urllib.request.Request(place, headers=headers), timeout=10) as it:
+        answer = json.load(it)
+    if profile == "embedded":
+        return [name for name, rows in answer["store"]["tables"].items() if rows]
+    if profile == "victoriametrics":
+        return [str(name) for name in answer["data"]]
+    series = answer["results"][0].get("series", [{"values": []}])
+    return [str(name) for (name,) in series[0]["values"]]
+
+
+def _wait_for_telemetry(profile: str, directory: Path) -> list[str]:
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while True:
+        found = kept(profile, directory)
+        if any(name.startswith("node") for name in found) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.5)
+
+
 def main(profile: str, directory: Path) -> None:
     """Run a profile until each service is healthy, look, and end it; results as JSON."""
     _loopback_up()
@@ -213,6 +242,7 @@ def main(profile: str, directory: Path) -> None:
             containers.start(name)
         result["healthy"] = [name for name in names if containers.healthy(name)]
         (dashboard,) = (name for name in names if name.startswith("dashboard"))
+        result["kept"] = _wait_for_telemetry(profile, directory)
         result["url"] = containers.call(dashboard, ["gpuvigil", "url"])
     finally:
         result["codes"] = containers.stop()

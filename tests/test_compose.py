@@ -107,6 +107,7 @@ def test_every_command_and_health_check_works_as_it_is_written(
     said = json.dumps(result["said"], indent=1)
     assert result["healthy"] == result["services"] == of_profile(profile), said
     assert set(result["codes"].values()) == {0}, said
+    assert any(name.startswith("node") for name in result["kept"]), said
     assert re.search(r"^http://127.0.0.1:8501/\?token=\S+$", result["url"], re.MULTILINE)
 
 
