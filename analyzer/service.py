@@ -1,8 +1,8 @@
 """`gpuvigil analyze`: a pass every tick, and a look at once when an event comes.
 
-Three threads, each with its own client of the hub; the third counts usage. Whatever happens to the
-hub, they go on trying, and what was concluded is written until it is kept: every write names what
-it writes, so that writing twice changes nothing.
+Three threads, each with its own client of the hub; the third counts usage, and with a Prometheus a
+fourth writes inventories. Whatever happens to the hub, they go on trying, and what was concluded is
+written until it is kept: every write names what it writes, so that writing twice changes nothing.
 """
 
 import threading
@@ -27,6 +27,7 @@ from .acknowledge import line
 from .analysis import Analysis, Unit, patience
 from .detector import DETECTORS, questions
 from .reading import KINDS, Ear, beginning, newest_at, offsets, rows, subjects
+from .scout import Scout
 from .usage import UsageCounter
 
 # How long a wait for changes keeps a stop waiting.
@@ -49,7 +50,10 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     service = Service(config, connect, clock, stop)
     retention = timedelta(days=config.hub.telemetry_days)
     usage = UsageCounter(connect(), clock, stop, retention)
-    steps = (("pass", service.make_pass), ("changes", service.follow), ("usage", usage.step))
+    steps = [("pass", service.make_pass), ("changes", service.follow), ("usage", usage.step)]
+    if config.store.kind == "prometheus":
+        hub = connect()
+        steps.append(("scout", Scout(hub, store_of(hub), clock, stop).step))
     threads = [
         threading.Thread(target=service.loop, args=(name, step), name=name, daemon=True)
         for name, step in steps

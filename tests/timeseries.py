@@ -1,12 +1,13 @@
 """Real time-series servers for tests, from Debian: each a process on a free port of the loopback."""
 
+import json
 import shutil
 import socket
 import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -145,3 +146,33 @@ store-enabled = false
     def write(self, database: str, lines: str) -> None:
         address = f"{self.url}/write?db={database}&precision=ns"
         urllib.request.urlopen(address, data=lines.encode(), timeout=30).close()
+
+
+class Prometheus(TimeSeriesServer):
+    """A Prometheus that scrapes every second what `targets` say: path of an exporter, labels."""
+
+    program = "prometheus"
+    ready = "/-/ready"
+
+    def __init__(
+        self, directory: Path, address: str, targets: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        super().__init__(directory)
+        self._address = address
+        self._targets = targets
+
+    def arguments(self) -> Sequence[str]:
+        scraped = [
+            {"targets": [self._address], "labels": {"__metrics_path__": path, **labels}}
+            for path, labels in self._targets.items()
+        ]
+        jobs = [{"job_name": "exporters", "static_configs": scraped}]
+        # YAML holds JSON.
+        text = json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs})
+        file = self.directory / "prometheus.yml"
+        file.write_text(text, encoding="utf-8")
+        return (
+            f"--config.file={file}",
+            f"--storage.tsdb.path={self.directory / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+        )

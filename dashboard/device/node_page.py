@@ -8,7 +8,7 @@ import streamlit as st
 
 from gpuvigil import links
 from gpuvigil.clock import SystemClock, moment
-from gpuvigil.model import Subject
+from gpuvigil.model import Inventory, Subject
 
 from .. import colours, details, live, panels
 from ..components import style
@@ -79,10 +79,17 @@ def _identity(found: Device) -> Sequence[tuple[str, str | None]]:
         ("Rack", known.rack),
         ("GPUs", ", ".join(sorted({gpu.model for gpu in known.gpus}))),
         ("Driver", driver),
-        ("Boot", known.boot),
-        ("Collector", f"gpuvigil {known.version}, a tick every {known.tick_seconds:g} s"),
+        ("Boot", known.boot if known.collected else None),
+        ("Collector", _collector(known)),
         ("Inventory of", moment(known.at)),
     )
+
+
+def _collector(known: Inventory) -> str:
+    every = f"every {known.tick_seconds:g} s"
+    if not known.collected:
+        return f"none: read from Prometheus, which scrapes {every}"
+    return f"gpuvigil {known.version}, a tick {every}"
 
 
 def _over_time() -> None:

@@ -169,6 +169,11 @@ class Inventory:
     rack: str | None = None
     missing: Mapping[str, datetime] = field(default_factory=dict)  # lost GPUs: UUID, since when
 
+    @property
+    def collected(self) -> bool:
+        """Whether a collector of ours wrote it; else it is made of what others collect."""
+        return bool(self.version)
+
     def to_record(self) -> Record:
         """The version is the time in microseconds, so that the newest wins."""
         body = {

@@ -23,6 +23,10 @@ def open_store(settings: StoreSettings, clock: Clock | None = None) -> Store:
         from .influxdb import InfluxStore  # noqa: PLC0415
 
         return InfluxStore(settings, clock)
+    if settings.kind == "prometheus":
+        from .prometheus import PrometheusStore  # noqa: PLC0415
+
+        return PrometheusStore(settings, clock)
     raise ValueError(f"a store of the kind {settings.kind!r} is not opened here")
 
 

@@ -11,12 +11,15 @@ Selector = str
 Tags = tuple[str, ...]
 
 
-def selector(names: Sequence[str], labels: Mapping[str, str]) -> Selector:
-    """The series of these names whose labels are equal to `labels`; empty is absent."""
+def selector(names: Sequence[str], labels: Mapping[str, str], more: Sequence[str] = ()) -> Selector:
+    """The series of these names whose labels are equal to `labels`; empty is absent.
+
+    `more` are further matchers as they are.
+    """
     name = "|".join(re.escape(name) for name in names)
     matches = [f"__name__=~{quoted(name)}"]
     matches += [f"{label}={quoted(value)}" for label, value in labels.items()]
-    return "{" + ",".join(matches) + "}"
+    return "{" + ",".join([*matches, *more]) + "}"
 
 
 def quoted(text: str) -> str:

@@ -1,0 +1,149 @@
+"""How dcgm-exporter and node_exporter name what the catalogue has, and in which units.
+
+DCGM's names are the catalogue's aliases. Units: the help texts of dcgm-exporter's
+etc/default-counters.csv and the field list of DCGM's API reference; node_exporter names its own in
+the names. Both read 2026-11.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..metrics import GPU, NODE, PORT, Measurement
+
+Labels = Mapping[str, str]
+_MIB, _MEGA = 1024 * 1024, 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """The metric that a field is, and what turns its value into the field's unit."""
+
+    metric: str
+    times: float = 1
+    equals: float | None = None  # the field is 1 where the metric is this, else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exporter:
+    """One kind of target that tells lines of a measurement.
+
+    A line is there where one of `presence` is: they are told in every scrape. `subject` gives the
+    tags after cluster and node. `derived` are fields that follow from the line itself. What a
+    `fallback` tells counts only of subjects of which no other target tells.
+    """
+
+    measurement: Measurement
+    presence: tuple[str, ...]
+    columns: Mapping[str, Column]
+    matchers: tuple[str, ...] = ()
+    subject: Callable[[Labels], tuple[str, ...]] = lambda _: ()
+    labels: Mapping[str, str] = field(default_factory=dict)  # tags that are labels as they are
+    derived: Mapping[str, Callable[[Labels], int | None]] = field(default_factory=dict)
+    fallback: bool = False
+
+
+def node_of(labels: Labels) -> str:
+    """The node's name: the label `node`, what the exporter says, or the target's host."""
+    named = labels.get("node") or labels.get("Hostname") or labels.get("nodename")
+    return named or re.sub(r":\d+$", "", labels.get("instance", ""))
+
+
+def _dcgm_columns() -> dict[str, Column]:
+    """By the catalogue's aliases; what has another unit in other versions of DCGM is left out."""
+    columns = {}
+    for metric in GPU.metrics:
+        name = metric.dcgm
+        if name is None or name.endswith("_VIOLATION"):
+            continue
+        times = 1.0
+        if name.startswith(("DCGM_FI_DEV_FB_", "DCGM_FI_DEV_BAR1_")):
+            times = _MIB
+        elif name.endswith("_CLOCK"):
+            times = _MEGA
+        elif name.endswith(("_ACTIVE", "_OCCUPANCY")):
+            times = 100.0
+        elif name == "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION":
+            times = 1e-3
+        columns[metric.name] = Column(metric=name, times=times)
+    return columns
+
+
+def _index(labels: Labels) -> int | None:
+    text = labels.get("gpu", "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+_DCGM_PRESENCE = ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL")
+# Slices of a GPU are told beside it, under its UUID.
+_WHOLE_GPU = ('UUID!=""', 'GPU_I_ID=""')
+
+_GPUS = Exporter(
+    measurement=GPU,
+    presence=_DCGM_PRESENCE,
+    columns=_dcgm_columns(),
+    matchers=_WHOLE_GPU,
+    subject=lambda labels: (labels["UUID"], labels.get("modelName", "")),
+    labels={"uuid": "UUID", "model": "modelName"},
+    # DCGM tells of no GPU that does not answer.
+    derived={"up": lambda _: 1, "index": _index},
+)
+_HOSTS = Exporter(
+    measurement=NODE,
+    presence=("node_load1",),
+    columns={
+        "load_average": Column(metric="node_load1"),
+        "memory_available_bytes": Column(metric="node_memory_MemAvailable_bytes"),
+        "memory_total_bytes": Column(metric="node_memory_MemTotal_bytes"),
+    },
+)
+# A node is there also where nobody tells of more than its GPUs.
+_GPU_HOSTS = Exporter(
+    measurement=NODE,
+    presence=_DCGM_PRESENCE,
+    columns={},
+    matchers=_WHOLE_GPU,
+    fallback=True,
+)
+# What is no network card: node_exporter tells of every interface.
+_VIRTUAL = "lo|veth.*|docker.*|br-.*|virbr.*|cali.*|cni.*|flannel.*|cilium.*|lxc.*|tun.*|tap.*|ib.*|bond.*|vlan.*|dummy.*|.*[.].*"
+_ETHERNET = Exporter(
+    measurement=PORT,
+    presence=("node_network_up",),
+    columns={
+        "up": Column(metric="node_network_up"),
+        "speed_bits_per_second": Column(metric="node_network_speed_bytes", times=8),
+        "receive_bytes": Column(metric="node_network_receive_bytes_total"),
+        "transmit_bytes": Column(metric="node_network_transmit_bytes_total"),
+        "receive_errors": Column(metric="node_network_receive_errs_total"),
+        "transmit_discards": Column(metric="node_network_transmit_drop_total"),
+        "link_downed": Column(metric="node_network_carrier_down_changes_total"),
+    },
+    matchers=(f'device!~"{_VIRTUAL}"',),
+    subject=lambda labels: (labels.get("device", ""), "1", "ethernet", "management"),
+    labels={"device": "device"},
+)
+_INFINIBAND = Exporter(
+    measurement=PORT,
+    presence=("node_infiniband_state_id", "node_infiniband_physical_state_id"),
+    columns={
+        # ibv_port_state: 4 is active (rdma-core, verbs.h).
+        "up": Column(metric="node_infiniband_state_id", equals=4),
+        "physical_state": Column(metric="node_infiniband_physical_state_id"),
+        "speed_bits_per_second": Column(metric="node_infiniband_rate_bytes_per_second", times=8),
+        "receive_bytes": Column(metric="node_infiniband_port_data_received_bytes_total"),
+        "transmit_bytes": Column(metric="node_infiniband_port_data_transmitted_bytes_total"),
+        "receive_errors": Column(metric="node_infiniband_port_errors_received_total"),
+        "transmit_discards": Column(metric="node_infiniband_port_discards_transmitted_total"),
+        "link_downed": Column(metric="node_infiniband_link_downed_total"),
+        "symbol_errors": Column(metric="node_infiniband_symbol_error_total"),
+    },
+    subject=lambda labels: (
+        labels.get("device", ""),
+        labels.get("port", ""),
+        "infiniband",
+        "fabric",
+    ),
+    labels={"device": "device", "port": "port"},
+)
+EXPORTERS: tuple[Exporter, ...] = (_GPUS, _HOSTS, _GPU_HOSTS, _ETHERNET, _INFINIBAND)

@@ -1,0 +1,195 @@
+"""Telemetry of dcgm-exporter and node_exporter, read from any server that speaks Prometheus' API.
+
+Nothing is written. Raw samples are read, and reduced here: their times are those of scrapes, so the
+metrics of a target that were scraped together are one line.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..clock import EPOCH, Clock, SystemClock
+from ..config import StoreSettings
+from ..errors import StoreError
+from ..metrics import Measurement
+from . import Aggregate, reduce
+from .exporters import EXPORTERS, Column, Exporter, Labels, node_of
+from .promql import Tags, seconds, selector
+from .shape import fields_of, latest_schema, measurement_of, tags_of
+from .web import Web
+
+_MILLISECOND = timedelta(milliseconds=1)
+# A scrape is given the server's own time: it may be ahead of ours by so much.
+_AHEAD = timedelta(minutes=5)
+_READ_ONLY = "Prometheus is only read: it scrapes what it keeps, and forgets by its own retention"
+
+# Of one subject: by field, times in milliseconds and values.
+_Samples = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+class PrometheusStore:
+    """`gpuvigil.store.Store` that is only read; `write` and `forget` raise StoreError."""
+
+    def __init__(self, settings: StoreSettings, clock: Clock | None = None) -> None:
+        """ConfigError when a file of the settings cannot be read."""
+        self._clock = clock or SystemClock()
+        self._url = settings.url.rstrip("/")
+        self._cluster = settings.cluster
+        self._web = Web(settings)
+
+    def write(self, lines: bytes) -> None:
+        """Refused: see the class."""
+        raise StoreError(_READ_ONLY)
+
+    def window(
+        self, measurement: str, aggregates: Sequence[Aggregate], start: datetime, end: datetime
+    ) -> pa.Table:
+        """See `Store.window`."""
+        catalogue = measurement_of(measurement)
+        names = fields_of(catalogue, [it.field for it in aggregates])
+        lines = self._lines(catalogue, names, {}, (start, end))
+        return reduce.window(catalogue, aggregates, lines)
+
+    def series(
+        self,
+        measurement: str,
+        fields: Sequence[str],
+        where: Mapping[str, str],
+        span: tuple[datetime, datetime],
+        step: timedelta,
+    ) -> pa.Table:
+        """See `Store.series`."""
+        catalogue = measurement_of(measurement)
+        names = fields_of(catalogue, fields)
+        lines = self._lines(catalogue, names, tags_of(catalogue, where), span)
+        return reduce.series(catalogue, names, lines, step)
+
+    def latest(self, measurement: str, fields: Collection[str], since: datetime) -> pa.Table:
+        """See `Store.latest`."""
+        catalogue = measurement_of(measurement)
+        names = fields_of(catalogue, fields)
+        lines = self._lines(catalogue, names, {}, (since, self._clock.now() + _AHEAD))
+        return reduce.latest(catalogue, names, lines)
+
+    def forget(self, before: datetime) -> None:
+        """Refused: see the class."""
+        raise StoreError(_READ_ONLY)
+
+    def _lines(
+        self,
+        catalogue: Measurement,
+        names: Sequence[str],
+        where: Mapping[str, str],
+        span: tuple[datetime, datetime],
+    ) -> pa.Table:
+        """The lines of `[start, end)` as they were scraped."""
+        found: dict[Tags, _Samples] = {}
+        for exporter in EXPORTERS:
+            if exporter.measurement is not catalogue:
+                continue
+            told = self._told(exporter, names, where, span)
+            known = set(found) if exporter.fallback else set()
+            found |= {tags: samples for tags, samples in told.items() if tags not in known}
+        wanted = [(catalogue.tags.index(tag), value) for tag, value in where.items()]
+        tables = [
+            _table(catalogue, names, tags, samples)
+            for tags, samples in found.items()
+            if all(tags[place] == value for place, value in wanted)
+        ]
+        return pa.concat_tables([latest_schema(catalogue, names).empty_table(), *tables])
+
+    def _told(
+        self,
+        exporter: Exporter,
+        names: Sequence[str],
+        where: Mapping[str, str],
+        span: tuple[datetime, datetime],
+    ) -> dict[Tags, _Samples]:
+        """By subject; presence is told as the field `""`."""
+        columns = {name: exporter.columns[name] for name in names if name in exporter.columns}
+        derived = {name: exporter.derived[name] for name in names if name in exporter.derived}
+        fields: dict[str, list[str]] = defaultdict(list)
+        for name, column in columns.items():
+            fields[column.metric].append(name)
+        found: dict[Tags, _Samples] = defaultdict(dict)
+        metrics = sorted({*exporter.presence, *fields})
+        for labels, times, values in self._raw(exporter, metrics, where, span):
+            tags = (
+                labels.get("cluster") or self._cluster,
+                node_of(labels),
+                *exporter.subject(labels),
+            )
+            samples = found[tags]
+            for name in fields.get(labels["__name__"], ()):
+                _put(samples, name, times, _converted(columns[name], values))
+            if labels["__name__"] in exporter.presence:
+                _put(samples, "", times, values)
+                for name, of in derived.items():
+                    if (value := of(labels)) is not None:
+                        _put(samples, name, times, np.full(len(times), float(value)))
+        return found
+
+    def _raw(
+        self,
+        exporter: Exporter,
+        metrics: Sequence[str],
+        where: Mapping[str, str],
+        span: tuple[datetime, datetime],
+    ) -> list[tuple[Labels, np.ndarray, np.ndarray]]:
+        start, end = ((at - EPOCH) // _MILLISECOND for at in span)
+        if start >= end:
+            return []
+        equal = {
+            exporter.labels[tag]: value for tag, value in where.items() if tag in exporter.labels
+        }
+        matchers = selector(metrics, equal, exporter.matchers)
+        # From version 3 on a range leaves out its start, before it did not: what is too much is cut.
+        form = {"query": f"{matchers}[{end - start}ms]", "time": seconds(end - 1)}
+        answer: Any = self._web.post(f"{self._url}/api/v1/query", form)
+        found = []
+        for one in answer["data"]["result"]:
+            times = np.array([round(at * 1000) for at, _ in one["values"]], dtype=np.int64)
+            values = np.array([text for _, text in one["values"]]).astype(np.float64)
+            kept = times >= start
+            found.append((one["metric"], times[kept], values[kept]))
+        return found
+
+
+def _put(samples: _Samples, name: str, times: np.ndarray, values: np.ndarray) -> None:
+    """Add samples; where two series tell of one moment, the one that came first stays."""
+    if name in samples:
+        before, known = samples[name]
+        times, values = np.concatenate([before, times]), np.concatenate([known, values])
+        times, first = np.unique(times, return_index=True)
+        values = values[first]
+    samples[name] = (times, values)
+
+
+def _converted(column: Column, values: np.ndarray) -> np.ndarray:
+    if column.equals is None:
+        return values * column.times
+    return np.where(np.isnan(values), np.nan, values == column.equals)
+
+
+def _table(catalogue: Measurement, names: Sequence[str], tags: Tags, samples: _Samples) -> pa.Table:
+    """The lines of one subject: at each time what was scraped then."""
+    schema = latest_schema(catalogue, names)
+    times = np.unique(np.concatenate([at for at, _ in samples.values()]))
+    arrays = [pa.array([tag] * len(times), pa.string()) for tag in tags]
+    arrays.append(pa.array(times * 1000, schema.field("at").type))
+    for name in names:
+        values = np.full(len(times), np.nan)
+        if name in samples:
+            at, found = samples[name]
+            values[np.searchsorted(times, at)] = found
+        missing = ~np.isfinite(values)
+        kind = schema.field(name).type
+        if kind == pa.int64():
+            missing |= np.abs(values) >= 2.0**63
+            values = np.where(missing, 0, np.round(values)).astype(np.int64)
+        arrays.append(pa.array(values, kind, mask=missing))
+    return pa.Table.from_arrays(arrays, schema=schema)
