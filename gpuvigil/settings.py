@@ -56,6 +56,10 @@ class HubSettings:
         10_000, "series (a measurement with its tags) of one node in half a day; more are refused"
     )
     nodes_count: int = _setting(20_000, "nodes that write in half a day; more are refused")
+    clock_wrong_seconds: float = _setting(
+        10.0,
+        "a node's clock that is off by less is put right; by more, its lines count from their arrival",
+    )
     hot_hours: float = _setting(
         2.0, "telemetry of the last hours is kept ready for change; whole hours before are sealed"
     )

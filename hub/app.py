@@ -93,6 +93,7 @@ def build(settings: HubSettings, tokens: Tokens, keyring: Keyring, clock: Clock)
     counters.watch_queue(committer.waiting)
     keeper = Keeper(store, settings, clock, counters)
     counters.watch_series(committer.series)
+    counters.watch_clocks(committer.clocks)
     ingest = Ingest(committer, settings, clock, counters)
     routes = [
         *Telemetry(store, settings).routes(),

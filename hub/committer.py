@@ -13,6 +13,7 @@ from gpuvigil.errors import StoreError
 from gpuvigil.log import Log
 
 from .body import Body, Outcome
+from .clocks import Clocks
 from .counters import Counters
 from .embedded import Embedded
 from .reading import read_bodies
@@ -52,6 +53,7 @@ class Committer:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="committer")
+        self.clocks = Clocks(timedelta(seconds=settings.clock_wrong_seconds))
         self.series = Series(settings.series_per_node_count, settings.nodes_count, clock.now)
         self.seen = Seen()
         self.seen.add(store.seen())
@@ -130,7 +132,7 @@ class Committer:
         """What became of each body; no failure ends the thread."""
         started = self._clock.monotonic()
         try:
-            outcomes = commit(self._store, self.seen, bodies, self.series)
+            outcomes = commit(self._store, self.seen, bodies, self.series, self.clocks)
         except StoreError as error:
             return self._failed(bodies, error)
         except Exception as error:  # noqa: BLE001 - the one committer outlives any batch
@@ -156,7 +158,11 @@ class Committer:
 
 
 def commit(
-    store: Embedded, seen: Seen, bodies: Sequence[Body], series: Series | None = None
+    store: Embedded,
+    seen: Seen,
+    bodies: Sequence[Body],
+    series: Series | None = None,
+    clocks: Clocks | None = None,
 ) -> list[Outcome]:
     """Commit the rows of all bodies not seen before, and that they were seen, together.
 
@@ -170,6 +176,8 @@ def commit(
         if who is not None:
             fresh.add((who.lane, who.sequence))
     taken = [body for body, is_new in zip(bodies, new, strict=True) if is_new]
+    if clocks is not None:
+        taken = [_put_right(body, clocks) for body in taken]
     tables, read = read_bodies(taken, series)
     arrivals = _joined(
         [
@@ -184,6 +192,11 @@ def commit(
         seen.add(arrivals)
     outcomes = iter(read)
     return [next(outcomes) if is_new else Outcome(duplicate=True) for is_new in new]
+
+
+def _put_right(body: Body, clocks: Clocks) -> Body:
+    shift = clocks.shift(body.identity, body.received_at)
+    return replace(body, shift_ns=shift // timedelta(microseconds=1) * 1000) if shift else body
 
 
 def _arrival(who: Identity, received_at: datetime) -> Arrival:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from .body import Outcome
+from .clocks import Clocks, ClockState
 from .series import Series
 
 
@@ -55,6 +56,17 @@ class Counters:
             registry=self.registry,
         )
         flood.set_function(lambda: sum(it.lines for it in series.floods()))
+
+    def watch_clocks(self, clocks: Clocks) -> None:
+        """Show how many nodes' clocks are put right, or wrong."""
+        gauge = Gauge(
+            "gpuvigil_hub_clocks",
+            "Nodes by what is done with the times of their lines.",
+            ["state"],
+            registry=self.registry,
+        )
+        for state in ClockState:
+            gauge.labels(state.value).set_function(lambda state=state: clocks.count(state))  # type: ignore[misc]
 
     def body(self, outcome: Outcome) -> None:
         """Count what became of a body."""

@@ -16,6 +16,7 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 
 from .answers import failure
+from .clocks import Clocks
 from .committer import Committer
 from .counters import Counters
 from .embedded import Dropped, Embedded
@@ -107,7 +108,9 @@ class Status:
                 "dropped": _dropped(self._store.dropped),
                 "damaged": [_damaged(row) for row in self._store.damaged()],
             },
-            "nodes": [_node(arrival) for arrival in self._committer.seen.nodes()],
+            "nodes": [
+                _node(arrival, self._committer.clocks) for arrival in self._committer.seen.nodes()
+            ],
             "retention": {
                 "telemetry_hours": self._settings.telemetry_days * 24.0,
                 "rollup_days": self._settings.rollup_days,
@@ -154,8 +157,13 @@ def _damaged(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"at": to_text(from_ns(row["at_ns"])), **{k: row[k] for k in row if k != "at_ns"}}
 
 
-def _node(arrival: Arrival) -> dict[str, Any]:
+def _node(arrival: Arrival, clocks: Clocks) -> dict[str, Any]:
     sent_at = arrival.sent_at
+    node = (arrival.lane.cluster, arrival.lane.node)
+    ahead, state = clocks.offset(node), clocks.state(node)
+    if ahead is None and sent_at is not None:
+        # Nothing live has come since the hub started: the last body before is all there is.
+        ahead = sent_at - arrival.received_at
     return {
         "cluster": arrival.lane.cluster,
         "node": arrival.lane.node,
@@ -164,11 +172,7 @@ def _node(arrival: Arrival) -> dict[str, Any]:
         "sequence": arrival.last,
         "sent_at": None if sent_at is None else to_text(sent_at),
         "received_at": to_text(arrival.received_at),
-        "offset_seconds": _offset_seconds(sent_at, arrival.received_at),
+        "offset_seconds": None if ahead is None else ahead.total_seconds(),
+        "clock": None if state is None else state.value,
         "version": arrival.version,
     }
-
-
-def _offset_seconds(sent_at: datetime | None, received_at: datetime) -> float | None:
-    """How far the node's clock is ahead of ours, the time on the way taken off."""
-    return None if sent_at is None else (sent_at - received_at).total_seconds()

@@ -5,7 +5,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
+
+from gpuvigil.clock import to_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,6 @@ def identity(sequence: int, lane: str = "live", node: str = "n1") -> dict[str, s
         "Gpuvigil-Boot": "b1",
         "Gpuvigil-Lane": lane,
         "Gpuvigil-Sequence": str(sequence),
-        "Gpuvigil-Sent-At": "2026-01-31T12:00:00.000000Z",
+        "Gpuvigil-Sent-At": to_text(datetime.now(timezone.utc)),
         "Gpuvigil-Version": "0.1.0",
     }

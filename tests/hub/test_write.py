@@ -13,7 +13,7 @@ from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
 
-from gpuvigil.clock import from_text
+from gpuvigil.clock import from_text, to_text
 from gpuvigil.store import Store
 from gpuvigil.store.hub import HubStore
 from tests.hub.talk import Reply, ask, identity
@@ -156,7 +156,8 @@ def test_headers_that_name_no_body_are_400(hub: HubProcess, wrong: dict[str, str
 
 
 def test_the_status_names_every_node_and_its_last_body(hub: HubProcess) -> None:
-    put(hub, line("known").encode(), headers=identity(7, node="known"))
+    headers = identity(7, node="known")
+    put(hub, line("known").encode(), headers=headers)
     status = hub.hub().status()
     (node,) = (it for it in status["nodes"] if it["node"] == "known")
     assert (node["cluster"], node["boot"], node["lane"], node["sequence"]) == (
@@ -165,10 +166,29 @@ def test_the_status_names_every_node_and_its_last_body(hub: HubProcess) -> None:
         "live",
         7,
     )
-    assert node["sent_at"] == "2026-01-31T12:00:00.000000Z"
-    assert node["offset_seconds"] < 0
+    assert node["sent_at"] == headers["Gpuvigil-Sent-At"]
+    assert -10 < node["offset_seconds"] < 0
+    assert node["clock"] == "right"
     assert status["store"]["tables"]["node"] > 0
     assert from_text(status["store"]["oldest_at"]) <= from_text(status["now"])
+
+
+def test_a_clock_that_is_an_hour_ahead_is_named_and_its_lines_count_from_their_arrival(
+    hub: HubProcess, store: Store
+) -> None:
+    now = datetime.now(timezone.utc)
+    ahead = now + timedelta(hours=1)
+    body = f"node,cluster=test,node=ahead load_average=1 {int(ahead.timestamp())}"
+    headers = {**identity(1, node="ahead"), "Gpuvigil-Sent-At": to_text(ahead)}
+    assert put(hub, body.encode(), headers=headers).status == 204
+    (node,) = (it for it in hub.hub().status()["nodes"] if it["node"] == "ahead")
+    assert node["clock"] == "wrong"
+    assert 3590 < node["offset_seconds"] <= 3600
+    rows = store.latest("node", ["load_average"], now - timedelta(minutes=1)).to_pylist()
+    (at,) = (row["at"] for row in rows if row["node"] == "ahead")
+    assert abs(at - now) < timedelta(seconds=20)
+    assert 'gpuvigil_hub_clocks{state="wrong"} 1.0' in ask(f"{hub.url}/metrics").body.decode()
+    assert "clock wrong" in hub.log.read_text(encoding="utf-8")
 
 
 def test_a_body_that_inflates_beyond_all_bounds_is_413(hub: HubProcess) -> None:

@@ -18,7 +18,7 @@ def gpu(index: int, cluster: str = "c") -> Subject:
 
 
 def tell(hub: Hub, start: datetime, end: datetime, cluster: str = "c", percent: int = 50) -> None:
-    """Rows of both GPUs every half minute, in one body of their node."""
+    """Rows of both GPUs every half minute, in one body of their node's backlog: it tells the past."""
     lines = []
     at = start
     while at < end:
@@ -36,7 +36,7 @@ def tell(hub: Hub, start: datetime, end: datetime, cluster: str = "c", percent: 
         "Gpuvigil-Cluster": cluster,
         "Gpuvigil-Node": "n1",
         "Gpuvigil-Boot": "b",
-        "Gpuvigil-Lane": "live",
+        "Gpuvigil-Lane": "backlog",
         "Gpuvigil-Sequence": str(next(_sequence)),
         "Gpuvigil-Sent-At": to_text(end),
         "Gpuvigil-Version": "1",
