@@ -46,6 +46,7 @@ bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (m
 	$(BIN)/python -m benchmarks.spine
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.collector
+	$(BIN)/python -m benchmarks.records
 	$(BIN)/python -m scripts.docs
 
 screenshots: $(VENV)/dev ## photograph every page of the running product into docs/images

@@ -17,7 +17,7 @@ from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import EXPORTED, Metric, Seen
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import sxids
-from scripts import collector_figures, hardware_page, page_figures
+from scripts import collector_figures, hardware_page, page_figures, scaling_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -278,6 +278,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "simulated-faults.md": simulated_faults,
     "benchmarks.md": benchmarks,
     "hardware.md": hardware_page.page,
+    "scaling.md": scaling_page.page,
 }
 
 
