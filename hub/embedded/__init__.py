@@ -1,6 +1,6 @@
 """The embedded time-series store: DuckDB for what is new, Parquet files for what is over."""
 
 from .question import Latest, Question, Series, Window
-from .store import Dropped, Embedded
+from .store import Dropped, Embedded, Verified
 
-__all__ = ["Dropped", "Embedded", "Latest", "Question", "Series", "Window"]
+__all__ = ["Dropped", "Embedded", "Latest", "Question", "Series", "Verified", "Window"]

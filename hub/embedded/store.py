@@ -51,6 +51,15 @@ class Dropped:
         return Dropped(lines=self.lines + later.lines, until_ns=max(times, default=None))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What `Embedded.verify` has read: sealed units, the lines in them, and the damaged ones."""
+
+    units: int
+    lines: int
+    damaged: int
+
+
 class Embedded:
     """Tables of telemetry, one per measurement of the catalogue, and which bodies are in them.
 
@@ -113,8 +122,9 @@ class Embedded:
         try:
             return self._answered(question)
         except duckdb.Error as error:
-            if not self._set_aside_damaged_units(question.measurement):
-                raise _store_error(self._path, error) from error
+            self._after(error)
+            # Once more without what is damaged; another thread may have found it before.
+            self.verify(question.measurement)
         try:
             return self._answered(question)
         except duckdb.Error as error:
@@ -247,6 +257,26 @@ class Embedded:
         """What was set aside because it could not be read: `at_ns, file, reason, moved_to, lines`."""
         found: list[dict[str, Any]] = self.ask("SELECT * FROM damaged ORDER BY at_ns").to_pylist()
         return found
+
+    def verify(self, measurement: Measurement | None = None) -> Verified:
+        """Read every byte of the sealed files, of all measurements or of one, and set aside those
+        that are not as they were written. Without a `measurement` also read the DuckDB file.
+        """
+        name = None if measurement is None else measurement.name
+        known: list[Unit] = self._transaction(partial(units, measurement=name))
+        damaged = 0
+        for unit in known:
+            with self._readers.reading():
+                wrong = wrong_with(unit, self.folder)
+            # A unit that was joined or dropped meanwhile has no files any more.
+            if wrong and unit in self.units():
+                self._set_aside_unit(unit, wrong)
+                damaged += 1
+        if measurement is None:
+            for table in (*MEASUREMENTS, EXTRA, "seen"):
+                self._transaction(partial(_read_through, table=table))
+        lines = sum(unit.lines for unit in known if unit.lines_bytes is not None)
+        return Verified(units=len(known), lines=lines, damaged=damaged)
 
     def oldest(self) -> datetime | None:
         """The time of the oldest line of a node; None in an empty store."""
@@ -401,16 +431,6 @@ class Embedded:
             for name, measurement in MEASUREMENTS.items()
         }
 
-    def _set_aside_damaged_units(self, measurement: Measurement) -> bool:
-        """Look through the sealed files of a measurement; whether one of them was at fault."""
-        found = False
-        for unit in self._transaction(partial(units, measurement=measurement.name)):
-            wrong = wrong_with(unit, self.folder)
-            if wrong:
-                self._set_aside_unit(unit, wrong)
-                found = True
-        return found
-
     def _set_aside_unit(self, unit: Unit, wrong: Mapping[Path, str]) -> None:
         """Take a unit out of the manifest; what can still be read of it, by people, stays."""
         moved = damage.moved_away(unit.files(self.folder), self._clock.now())
@@ -446,6 +466,10 @@ class Embedded:
 def _store_error(path: Path, error: duckdb.Error) -> StoreError:
     first = (str(error).splitlines() or [type(error).__name__])[0]
     return StoreError(f"the store in {path}: {first}")
+
+
+def _read_through(cursor: duckdb.DuckDBPyConnection, table: str) -> None:
+    cursor.execute(f"SELECT count(COLUMNS(*)) FROM {quoted(table)}").fetchall()
 
 
 def _delete(cursor: duckdb.DuckDBPyConnection, table: str, before_ns: int) -> None:

@@ -1,0 +1,287 @@
+"""Files cut short, garbled, gone, too new, or left by a crash: what the store makes of each."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from gpuvigil.clock import to_ns
+from gpuvigil.errors import StoreError
+from gpuvigil.metrics import MEASUREMENTS
+from gpuvigil.store import Aggregate, Function
+from hub.body import Body
+from hub.committer import commit
+from hub.embedded import Embedded, Latest, Window, sealing
+from hub.embedded.writing import Maker
+from hub.seen import Seen
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+HOUR = timedelta(hours=1)
+GPU = MEASUREMENTS["gpu"]
+LATER_NS = to_ns(NOON + 1000 * HOUR)
+HOURS = 3
+LINES = 50
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "telemetry.duckdb"
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[Callable[[], Embedded]]:
+    stores: list[Embedded] = []
+
+    def open_again() -> Embedded:
+        for store in stores:
+            store.close()
+        stores.append(Embedded(path, 256 * 1024 * 1024, 1))
+        return stores[-1]
+
+    yield open_again
+    for store in stores:
+        store.close()
+
+
+def write(store: Embedded, hour: int, lines: int = LINES) -> None:
+    """Lines of as many GPUs, a second apart, in the hour after that many hours from noon."""
+    start = NOON + hour * HOUR
+    text = "\n".join(
+        f"gpu,cluster=c,node=n{n % 3},uuid=GPU-{n},model=H power_watts={n}.5,index={n}i"
+        f" {to_ns(start + timedelta(seconds=n))}"
+        for n in range(lines)
+    )
+    body = Body(
+        text=text.encode(), precision="ns", received_at=NOON, identity=None, done=lambda _: None
+    )
+    (outcome,) = commit(store, Seen(), [body])
+    assert outcome.lines == lines
+
+
+def seal(store: Embedded, hours: int) -> int:
+    """Seal the hours before that many after noon."""
+    return store.seal(LATER_NS, LATER_NS - to_ns(NOON + hours * HOUR))
+
+
+def samples(store: Embedded, hours: int = HOURS) -> int:
+    mean = Aggregate(function=Function.MEAN, field="power_watts")
+    question = Window(
+        measurement=GPU,
+        aggregates=(mean,),
+        start_ns=to_ns(NOON),
+        end_ns=to_ns(NOON + hours * HOUR),
+    )
+    return sum(store.answer(question)["samples"].to_pylist())
+
+
+def latest(store: Embedded) -> int:
+    rows: int = store.answer(Latest(measurement=GPU, fields=("index",), since_ns=0)).num_rows
+    return rows
+
+
+def aged(store: Embedded) -> None:
+    """Two sealed hours, and one that is hot."""
+    for hour in range(HOURS):
+        write(store, hour)
+    assert seal(store, 2) == 2
+    assert samples(store) == HOURS * LINES
+
+
+def cut(path: Path, share: float) -> None:
+    os.truncate(path, int(path.stat().st_size * share))
+
+
+def garble(path: Path, share: float) -> None:
+    with path.open("r+b") as file:
+        file.seek(int(path.stat().st_size * share))
+        file.write(b"\xa5" * 64)
+
+
+@pytest.mark.parametrize(("how", "share"), [(cut, 0.0), (cut, 0.5), (garble, 0.0), (garble, 0.002)])
+def test_a_damaged_main_file_is_set_aside_and_the_sealed_hours_stay(
+    path: Path,
+    opened: Callable[[], Embedded],
+    how: Callable[[Path, float], None],
+    share: float,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    aged(opened())
+    opened().close()
+    how(path, share)
+    store = opened()
+    (told,) = store.damaged()
+    assert told["file"] == str(path)
+    assert Path(told["moved_to"]).exists()
+    assert ".damaged-" in told["moved_to"]
+    assert "damaged file set aside" in caplog.text
+    assert samples(store) == 2 * LINES
+    assert latest(store) == LINES
+    write(store, 2)
+    assert samples(opened()) == HOURS * LINES
+
+
+@pytest.mark.parametrize("how", [cut, garble])
+@pytest.mark.parametrize("suffix", ["lines", "rolled"])
+def test_a_damaged_sealed_file_is_set_aside_with_its_hour_alone(
+    path: Path, opened: Callable[[], Embedded], how: Callable[[Path, float], None], suffix: str
+) -> None:
+    aged(opened())
+    store = opened()
+    unit = store.units()[0]
+    file = {"lines": unit.lines_file, "rolled": unit.rolled_file}[suffix](store.folder)
+    how(file, 0.5)
+    # A file that was cut is seen at the next start; every byte is looked at by `verify`.
+    store = opened()
+    store.verify()
+    assert [(it["file"], it["lines"]) for it in store.damaged()] == [(str(file), LINES)]
+    assert samples(store) == 2 * LINES
+    write(store, 0)
+    assert samples(store) == HOURS * LINES
+
+
+def test_a_sealed_file_that_is_damaged_while_the_store_is_open_costs_no_answer(
+    opened: Callable[[], Embedded],
+) -> None:
+    aged(opened())
+    store = opened()
+    cut(store.units()[0].lines_file(store.folder), 0.3)
+    assert samples(store) == 2 * LINES
+    assert len(store.damaged()) == 1
+
+
+def test_what_a_crash_has_left_is_removed_at_the_start_and_nothing_else(
+    opened: Callable[[], Embedded],
+) -> None:
+    aged(opened())
+    store = opened()
+    folder = store.folder / "gpu"
+    known = set(folder.iterdir())
+    orphans = [folder / "2026-01-31T09.0000aaaa.lines.parquet", folder / "x.rolled.parquet.draft"]
+    for orphan in orphans:
+        orphan.write_bytes(b"PAR1")
+    aside = folder / "x.lines.parquet.damaged-20260131T120000"
+    aside.write_bytes(b"PAR1")
+    store = opened()
+    assert set(folder.iterdir()) == {*known, aside}
+
+
+def test_a_store_of_a_newer_version_is_refused_in_one_line(
+    path: Path, opened: Callable[[], Embedded]
+) -> None:
+    opened().close()
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE schema_version SET version = 1000")
+    with pytest.raises(StoreError, match="newer gpuvigil"):
+        Embedded(path, 256 * 1024 * 1024, 1)
+
+
+def test_a_store_of_the_first_version_is_taken_over_and_sealed(
+    path: Path, opened: Callable[[], Embedded]
+) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE schema_version (version INTEGER)")
+        connection.execute("INSERT INTO schema_version VALUES (1)")
+        connection.execute(
+            'CREATE TABLE gpu ("at" TIMESTAMP_NS, node VARCHAR, uuid VARCHAR, power_watts DOUBLE)'
+        )
+        connection.execute(
+            "INSERT INTO gpu SELECT make_timestamp_ns(?::BIGINT + i * 60000000000), 'n', 'u', i"
+            " FROM range(180) r(i)",
+            [to_ns(NOON)],
+        )
+    store = opened()
+    assert samples(store) == 180
+    assert seal(store, 2) == 2
+    assert samples(store) == 180
+    assert latest(store) == 1
+
+
+def test_hours_sealed_before_a_field_was_known_answer_beside_those_after(
+    path: Path, opened: Callable[[], Embedded]
+) -> None:
+    store = opened()
+    write(store, 0)
+    folder = store.folder
+    store.close()
+    names = {"power_watts"}
+    before = replace(GPU, metrics=tuple(it for it in GPU.metrics if it.name not in names))
+    with duckdb.connect(str(path)) as connection:
+        connection.begin()
+        maker = Maker(folder=folder, after_step=lambda _step: None)
+        sealing.seal(connection, maker, before, to_ns(NOON), LATER_NS)
+        connection.commit()
+    store = opened()
+    write(store, 1)
+    seal(store, 2)
+    assert samples(store, 2) == 2 * LINES
+    store.join(LATER_NS, HOUR // timedelta(microseconds=1) * 1000)
+    assert len(store.units()) == 1
+    assert samples(opened(), 2) == 2 * LINES
+
+
+def test_a_full_disk_stops_sealing_and_nothing_else_and_it_goes_on_by_itself(
+    opened: Callable[[], Embedded],
+) -> None:
+    """A limit on the size of files stands for the full disk: writing fails in the same places."""
+    store = opened()
+    write(store, 0, 3000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+    try:
+        with pytest.raises(StoreError):
+            seal(store, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(store.folder.rglob("*.parquet*"))
+    assert samples(store) == 3000
+    assert seal(store, 1) == 1
+    assert samples(store) == 3000
+
+
+_CHILD = """
+import os, sys
+from pathlib import Path
+from hub.embedded import Embedded
+left = int(sys.argv[2])
+def step(_name):
+    global left
+    left -= 1
+    if left < 0:
+        os._exit(9)
+store = Embedded(Path(sys.argv[1]), 256 * 1024 * 1024, 1, after_step=step)
+store.seal(int(sys.argv[3]), int(sys.argv[4]))
+store.join(int(sys.argv[3]), int(sys.argv[4]))
+"""
+
+
+@pytest.mark.server
+def test_a_process_that_dies_at_any_step_of_sealing_or_joining_loses_and_doubles_nothing(
+    path: Path, opened: Callable[[], Embedded]
+) -> None:
+    store = opened()
+    for hour in range(HOURS):
+        write(store, hour)
+    store.close()
+    until = LATER_NS - to_ns(NOON + 20 * HOUR)
+    died = 0
+    for steps in range(2, 40, 3):
+        arguments = [str(path), str(steps), str(LATER_NS), str(until)]
+        child = subprocess.run(
+            [sys.executable, "-c", _CHILD, *arguments], cwd=Path(__file__).parents[2], check=False
+        )
+        assert child.returncode in {0, 9}
+        died += child.returncode == 9
+        store = opened()
+        assert samples(store) == HOURS * LINES
+        store.close()
+        if child.returncode == 0:
+            break
+    assert died > 3
+    assert [unit.level for unit in opened().units()] == [1]
