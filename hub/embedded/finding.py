@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpuvigil.errors import StoreError
-from gpuvigil.metrics import MEASUREMENTS
+from gpuvigil.metrics import MEASUREMENTS, Measurement
 
+from .schema import quoted, subjects_table, text
 from .units import LAYOUT_VERSION, Unit, enter, sha256
 from .writing import DAY, DRAFT, HOUR, entered_layout
 
@@ -34,7 +35,7 @@ def adopted(cursor: duckdb.DuckDBPyConnection, folder: Path) -> list[Unit]:
             name = rolled.name.removesuffix(_ROLLED)
             try:
                 unit, instead_of = _read(cursor, measurement, name, rolled)
-            except (OSError, ValueError, KeyError, pa.ArrowException):
+            except (OSError, ValueError, KeyError, pa.ArrowException, duckdb.Error):
                 # It is no orphan: somebody may want to see what can be saved of it.
                 for file in (rolled, rolled.with_name(name + _LINES)):
                     if file.exists():
@@ -79,4 +80,16 @@ def _read(
     )
     if lines.exists():
         pq.read_metadata(lines)
+    _know_subjects(cursor, MEASUREMENTS[measurement], rolled)
     return unit, {one for one in said["replaces"].split(",") if one}
+
+
+def _know_subjects(
+    cursor: duckdb.DuckDBPyConnection, measurement: Measurement, rolled: Path
+) -> None:
+    """Take over the numbers that a file has for its subjects."""
+    table, tags = quoted(subjects_table(measurement)), ", ".join(map(quoted, measurement.tags))
+    cursor.execute(
+        f"INSERT INTO {table} SELECT DISTINCT subject, {tags} FROM read_parquet({text(str(rolled))})"
+        f" EXCEPT SELECT subject, {tags} FROM {table}"
+    )

@@ -18,8 +18,8 @@ ROLLED_FROM_NS = 24 * 3_600_000_000_000
 
 def sources(
     cursor: duckdb.DuckDBPyConnection, folder: Path, question: Window | Series
-) -> tuple[list[Relation], list[Relation], list[Unit]]:
-    """What is to be read as lines, what as roll-ups, and the units behind both.
+) -> tuple[Relation, list[Relation], list[Relation]]:
+    """What is to be read: the hot table, sealed lines, roll-ups.
 
     Over more than a day whole buckets come from the roll-ups and the two ends from the lines,
     where roll-ups can answer at all. A unit whose lines are gone is read as roll-ups always.
@@ -49,8 +49,8 @@ def sources(
         columns=frozenset(columns_of(measurement)),
         spans=(whole,),
     )
-    lines = [hot, *_lines(cursor, folder, as_lines, ends)]
-    return lines, list(_rolled(cursor, folder, as_rolled, inner)), touched
+    sealed = list(_lines(cursor, folder, as_lines, ends))
+    return hot, sealed, list(_rolled(cursor, folder, as_rolled, inner))
 
 
 def lines_of(

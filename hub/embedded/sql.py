@@ -16,7 +16,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..rows import arrow_type
 from .question import Series, Window
-from .schema import quoted, sql_type
+from .schema import quoted, sql_type, subjects_table
 
 # Lines of a sealed hour are also kept as one row per subject and this long.
 BUCKET_NS = 600_000_000_000
@@ -57,7 +57,9 @@ class Piece(str, Enum):
     MIN = "min"
     MAX = "max"
     FIRST = "first"
+    FIRST_AT = "first_time"
     LAST = "last"
+    LAST_AT = "last_time"
 
     def of(self, field: str) -> str:
         """The name of its column: `power_watts_sum`."""
@@ -70,25 +72,30 @@ _OF_LINES: dict[Piece, str] = {
     Piece.MIN: "min({0})",
     Piece.MAX: "max({0})",
     Piece.FIRST: 'arg_min({0}, "at")',
+    Piece.FIRST_AT: 'min("at") FILTER ({0} IS NOT NULL)',
     Piece.LAST: 'arg_max({0}, "at")',
+    Piece.LAST_AT: 'max("at") FILTER ({0} IS NOT NULL)',
 }
 _TOGETHER: dict[Piece, str] = {
     Piece.COUNT: "sum({0})::BIGINT",
     Piece.SUM: "sum({0})",
     Piece.MIN: "min({0})",
     Piece.MAX: "max({0})",
-    # Only lines have them, and all lines are one source.
-    Piece.FIRST: "any_value({0})",
-    Piece.LAST: "any_value({0})",
+    Piece.FIRST: "arg_min({0}, {1})",
+    Piece.FIRST_AT: "min({0})",
+    Piece.LAST: "arg_max({0}, {1})",
+    Piece.LAST_AT: "max({0})",
 }
+# Where a piece is put together by another one.
+_BY = {Piece.FIRST: Piece.FIRST_AT, Piece.LAST: Piece.LAST_AT}
 ROLLED = (Piece.COUNT, Piece.SUM, Piece.MIN, Piece.MAX)
 _PIECES: dict[Function, tuple[Piece, ...]] = {
     Function.COUNT: (Piece.COUNT,),
     Function.MEAN: (Piece.COUNT, Piece.SUM),
     Function.MIN: (Piece.MIN,),
     Function.MAX: (Piece.MAX,),
-    Function.FIRST: (Piece.FIRST,),
-    Function.LAST: (Piece.LAST,),
+    Function.FIRST: (Piece.FIRST, Piece.FIRST_AT),
+    Function.LAST: (Piece.LAST, Piece.LAST_AT),
     Function.INCREASE: (Piece.MIN, Piece.MAX),
 }
 
@@ -105,19 +112,29 @@ def can_be_rolled(question: Window | Series) -> bool:
 
 
 def compiled(
-    question: Window | Series, lines: Sequence[Relation], rolled: Sequence[Relation]
+    question: Window | Series,
+    hot: Relation,
+    sealed: Sequence[Relation],
+    rolled: Sequence[Relation],
 ) -> Query:
-    """The whole answer, in order, from all lines and roll-ups given."""
+    """The whole answer, in order, from the hot table, sealed lines and roll-ups."""
     measurement = question.measurement
     tags = [quoted(tag) for tag in measurement.tags]
     keys = [*tags, "step_at"] if isinstance(question, Series) else tags
     pairs = _pairs(question)
-    sources = [_of_lines(question, lines, pairs)]
+    pieces = _of_lines(question, [hot], pairs, tags)
+    sources = []
+    if sealed:
+        sources.append(_of_lines(question, sealed, pairs, ["subject"]))
     if rolled:
         sources.append(_of_rolled(question, rolled, pairs))
-    pieces = " UNION ALL ".join(sources)
-    if rolled:
-        pieces = _together(pieces, keys, pairs)
+    if sources:
+        subjects = quoted(subjects_table(measurement))
+        numbered = f"({' UNION ALL BY NAME '.join(sources)}) JOIN {subjects} USING (subject)"
+        parts = f"{pieces} UNION ALL BY NAME SELECT * EXCLUDE (subject) FROM {numbered}"
+        pieces = (
+            f"SELECT {', '.join([*keys, *_together(question, pairs)])} FROM ({parts}) GROUP BY ALL"
+        )
     kinds, columns = _answer(question)
     text = f"SELECT {', '.join([*keys, *columns])} FROM ({pieces}) ORDER BY {', '.join(keys)}"
     where = question.where if isinstance(question, Series) else ()
@@ -153,13 +170,14 @@ def _pairs(question: Window | Series) -> _Pairs:
     return list(dict.fromkeys((field, piece) for field, pieces in wanted for piece in pieces))
 
 
-def _of_lines(question: Window | Series, lines: Iterable[Relation], pairs: _Pairs) -> str:
-    """One row per subject (and step) of all lines."""
+def _of_lines(
+    question: Window | Series, lines: Iterable[Relation], pairs: _Pairs, who: Sequence[str]
+) -> str:
+    """One row per subject (and step) of lines; `who`: the columns that tell subjects apart."""
     measurement = question.measurement
     fields = dict.fromkeys(field for field, _ in pairs)
-    columns = [quoted(tag) for tag in measurement.tags] + ['"at"']
     union = " UNION ALL ".join(
-        f"SELECT {', '.join([*columns, *(_column(measurement, it, name) for name in fields)])}"
+        f"SELECT {', '.join([*who, _AT, *(_column(measurement, it, name) for name in fields)])}"
         f" FROM {it.text} WHERE {_condition(question, it, _AT)}"
         for it in lines
     )
@@ -170,16 +188,16 @@ def _of_lines(question: Window | Series, lines: Iterable[Relation], pairs: _Pair
         f"{_OF_LINES[piece].format(quoted(field))} AS {quoted(piece.of(field))}"
         for field, piece in pairs
     ]
-    return f"SELECT {', '.join([*_keys(question), *given])} FROM ({union}) GROUP BY ALL"
+    return f"SELECT {', '.join([*who, *_step(question), *given])} FROM ({union}) GROUP BY ALL"
 
 
 def _of_rolled(question: Window | Series, rolled: Iterable[Relation], pairs: _Pairs) -> str:
-    """The same of all roll-ups."""
+    """The same of roll-ups, subjects by number; they have no first and no last values."""
     measurement = question.measurement
-    columns = [quoted(tag) for tag in measurement.tags]
-    columns += ['"bucket" AS "at"', "lines", "first_at", "last_at", "offset_ns"]
+    there = [pair for pair in pairs if pair[1] in ROLLED]
+    columns = ["subject", f"{_BUCKET} AS {_AT}", "lines", "first_at", "last_at", "offset_ns"]
     union = " UNION ALL ".join(
-        f"SELECT {', '.join([*columns, *(_rolled_column(measurement, it, p) for p in pairs)])}"
+        f"SELECT {', '.join([*columns, *(_rolled_column(measurement, it, p) for p in there)])}"
         f" FROM {it.text} WHERE {_condition(question, it, _BUCKET)}"
         for it in rolled
     )
@@ -187,29 +205,32 @@ def _of_rolled(question: Window | Series, rolled: Iterable[Relation], pairs: _Pa
     if isinstance(question, Series):
         into = f'(epoch_ns("at") % {question.step_ns})::HUGEINT'
         given.append(f"sum({into} * lines + offset_ns) AS offset_ns")
-    given += [
-        f"{_TOGETHER[piece].format(name)} AS {name}"
-        for piece, name in ((piece, quoted(piece.of(field))) for field, piece in pairs)
-    ]
-    return f"SELECT {', '.join([*_keys(question), *given])} FROM ({union}) GROUP BY ALL"
+    given += _pieces_together(there)
+    return f"SELECT {', '.join(['subject', *_step(question), *given])} FROM ({union}) GROUP BY ALL"
 
 
-def _keys(question: Window | Series) -> list[str]:
-    tags = [quoted(tag) for tag in question.measurement.tags]
+def _step(question: Window | Series) -> list[str]:
+    """When the step begins that a line is in."""
     if isinstance(question, Window):
-        return tags
+        return []
     step = question.step_ns
-    return [*tags, f'make_timestamp_ns(epoch_ns("at") // {step} * {step}) AS step_at']
+    return [f'make_timestamp_ns(epoch_ns("at") // {step} * {step}) AS step_at']
 
 
-def _together(pieces: str, keys: Sequence[str], pairs: _Pairs) -> str:
+def _together(question: Window | Series, pairs: _Pairs) -> list[str]:
+    """Rows of the same subject (and step) as one."""
     given = ["sum(lines)::BIGINT AS lines", "min(first_at) AS first_at", "max(last_at) AS last_at"]
-    if "step_at" in keys:
+    if isinstance(question, Series):
         given.append("sum(offset_ns) AS offset_ns")
+    return given + _pieces_together(pairs)
+
+
+def _pieces_together(pairs: _Pairs) -> list[str]:
+    found = []
     for field, piece in pairs:
-        name = quoted(piece.of(field))
-        given.append(f"{_TOGETHER[piece].format(name)} AS {name}")
-    return f"SELECT {', '.join([*keys, *given])} FROM ({pieces}) GROUP BY ALL"
+        name, by = quoted(piece.of(field)), _BY.get(piece, piece)
+        found.append(f"{_TOGETHER[piece].format(name, quoted(by.of(field)))} AS {name}")
+    return found
 
 
 def _answer(question: Window | Series) -> tuple[list[tuple[str, pa.DataType]], list[str]]:

@@ -296,8 +296,7 @@ class Embedded:
         with self._readers.reading(), self._connected().cursor() as cursor:
             # The manifest and the hot table are read in one snapshot.
             cursor.begin()
-            lines, rolled, _ = sources(cursor, self.folder, question)
-            query = compiled(question, lines, rolled)
+            query = compiled(question, *sources(cursor, self.folder, question))
             found = cursor.execute(query.text, query.parameters).to_arrow_table()
             cursor.commit()
         # Nanoseconds are cut to microseconds.
