@@ -7,6 +7,7 @@ import pytest
 import tomllib
 
 from gpuvigil.cli import COMMANDS
+from gpuvigil.config import STORES, load
 from gpuvigil.faults import FAULTS
 from scripts.docs import written
 
@@ -63,3 +64,14 @@ def test_every_link_between_our_pages_leads_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if not re.match(r"[a-z]+:", target):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_configuration_in_the_page_on_stores_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/stores.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    kinds = set()
+    for example in examples:
+        file = tmp_path / "gpuvigil.toml"
+        file.write_text(example, encoding="utf-8")
+        kinds.add(load(file, {}).store.kind)
+    assert kinds == set(STORES) - {"hub"}
