@@ -15,6 +15,7 @@ from gpuvigil.clock import Clock, to_text
 from gpuvigil.errors import GpuvigilError, HubRefused, HubUnavailable
 from gpuvigil.hub import Answer, Hub
 from gpuvigil.log import Log
+from gpuvigil.trust import Trust
 
 from .beside import Beside
 from .body import IDENTITY, RECORDS_PATH, Body
@@ -103,6 +104,7 @@ class Shipper:
         connections: int = 4,
         spread_seconds: float = 0.0,
         timeout_seconds: float = _TIMEOUT_SECONDS,
+        trust: Trust = Trust(),  # noqa: B008 - it is frozen
         chance: Callable[[], float] = random.random,
     ) -> None:
         """`connections` carry telemetry: about one body a second each, by the hub's commits.
@@ -114,11 +116,12 @@ class Shipper:
 
         ConfigError when `hub_url` is not an address.
         """
-        Hub(hub_url, token)
+        Hub(hub_url, token, trust=trust)
         self._spool = spool
         self._hub_url = hub_url
         self._beside = beside
         self._token = token
+        self._trust = trust
         self._clock = clock
         self._connections = connections
         self._timeout_seconds = timeout_seconds
@@ -177,7 +180,7 @@ class Shipper:
     def _connect(self, name: str) -> Hub:
         if self._beside is not None and name == "telemetry":
             return self._beside.connect(self._timeout_seconds, _ANSWER_BYTES)
-        return Hub(self._hub_url, self._token, self._timeout_seconds, _ANSWER_BYTES)
+        return Hub(self._hub_url, self._token, self._timeout_seconds, _ANSWER_BYTES, self._trust)
 
     def _attempt(self, hub: Hub, gate: Gate, name: str, body: Body) -> None:
         """Send a body once and deal with the answer."""

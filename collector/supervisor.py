@@ -12,6 +12,7 @@ from gpuvigil.config import CollectorSettings, Config, secret_source
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import Subject
+from gpuvigil.trust import trust
 
 from . import frugal, privileges, release
 from .agent import Agent
@@ -47,6 +48,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         clock,
         beside=beside(config.store),
         spread_seconds=settings.tick_seconds * _SPREAD,
+        trust=trust(config.hub),
     )
     node = settings.node or socket.gethostname()
     sender = Sender(cluster=settings.cluster, node=node, boot=os.urandom(8).hex())
@@ -58,7 +60,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     door = _open_door(settings, agent)
     if agent.forgetful:
         of = Subject(cluster=sender.cluster, node=sender.node)
-        _ask(Hub(config.hub.url, token), of, agent, clock, ended)
+        _ask(Hub(config.hub.url, token, trust=trust(config.hub)), of, agent, clock, ended)
     shipping = threading.Thread(target=shipper.run, args=(ended,), name="ship", daemon=True)
     shipping.start()
     try:

@@ -19,6 +19,7 @@ from .clock import to_text
 from .config import HubSettings, secret_source
 from .errors import ConfigError, HubRefused, HubUnavailable
 from .model import Record, RecordKind, Subject
+from .trust import Trust, reason, trust
 
 # A hub that stops, or cannot reach its database or what stands behind a proxy: another one may.
 _AWAY = frozenset({500, 502, 503, 504})
@@ -60,8 +61,10 @@ class Hub:
         token: Callable[[], str],
         timeout_seconds: float = 10.0,
         answer_bytes: int | None = None,
+        trust: Trust = Trust(),  # noqa: B008 - it is frozen
     ) -> None:
         """With `answer_bytes` a longer answer is none of the hub's, nor one that never ends."""
+        self._trust = trust
         self._places = [_address(one) for one in addresses(url)]
         self._at = 0
         self._answer_bytes = answer_bytes
@@ -241,7 +244,7 @@ class Hub:
             # A kept connection may have been closed by the hub meanwhile. Everything the hub does
             # is idempotent, so one more try on a new connection is safe.
             if fresh or isinstance(error, TimeoutError):
-                raise self._unavailable(error) from error
+                raise self._unavailable(error, fresh) from error
         try:
             return self._send(method, path, body, headers, wait_seconds)
         except (OSError, http.client.HTTPException) as error:
@@ -282,10 +285,18 @@ class Hub:
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._connection is None:
-            secure = self._parts.scheme == "https"
-            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-            host = self._parts.hostname or ""
-            self._connection = kind(host, self._parts.port, timeout=self._timeout_seconds)
+            place = (self._parts.hostname or "", self._parts.port)
+            timeout = self._timeout_seconds
+            if self._parts.scheme == "https":
+                try:
+                    context = self._trust.context()
+                except ConfigError as error:  # a file in the middle of a renewal
+                    raise HubUnavailable(f"{self._place()}: {error}") from None
+                self._connection = http.client.HTTPSConnection(
+                    *place, timeout=timeout, context=context
+                )
+            else:
+                self._connection = http.client.HTTPConnection(*place, timeout=timeout)
         return self._connection
 
     def _json(
@@ -312,9 +323,15 @@ class Hub:
             return HubUnavailable(text, _retry_after_seconds(answer.headers))
         return HubRefused(text, answer.status, details)
 
-    def _unavailable(self, error: Exception) -> HubUnavailable:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return HubUnavailable(f"{self._place()} does not answer: {reason}")
+    def _unavailable(self, error: Exception, fresh: bool = True) -> HubUnavailable:
+        said = reason(error)
+        if said is None and fresh and isinstance(error, ConnectionResetError):
+            # So end connections on which one speaks TLS and the other does not like it.
+            said = f"it closed the connection; perhaps {self._trust.doubt(self._parts.scheme)}"
+        if said is not None:
+            return HubUnavailable(f"{self._place()}: {said}")
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return HubUnavailable(f"{self._place()} does not answer: {said}")
 
     def _place(self) -> str:
         return f"{self.name} at {self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}"
@@ -339,7 +356,8 @@ def _address(url: str) -> SplitResult:
 def service_hubs(settings: HubSettings) -> Callable[[], Hub]:
     """Makes clients with the service token; ConfigError at once when there is no such token."""
     token = secret_source(settings.service_token_file, "hub.service_token_file", "service token")
-    return lambda: Hub(settings.url, token)
+    believed = trust(settings)
+    return lambda: Hub(settings.url, token, trust=believed)
 
 
 def _records(values: Iterable[Mapping[str, Any]]) -> tuple[Record, ...]:

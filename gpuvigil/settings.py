@@ -38,6 +38,23 @@ class HubSettings:
     records_url_file: Path | None = _setting(
         None, "file that holds records_url, since that holds a password"
     )
+    ca_file: Path | None = _setting(
+        None, "CA that has signed the hub's certificate, in PEM; empty believes the system's CAs"
+    )
+    client_certificate_file: Path | None = _setting(
+        None, "certificate to show to a hub that asks for one, in PEM"
+    )
+    client_key_file: Path | None = _setting(None, "its key, unless the same file holds it")
+    tls_certificate_file: Path | None = _setting(
+        None, "the hub's own certificate with its chain, in PEM: it then speaks HTTPS alone"
+    )
+    tls_key_file: Path | None = _setting(None, "its key, unless the same file holds it")
+    tls_client_ca_file: Path | None = _setting(
+        None, "CA of clients, in PEM: who shows no certificate of it is not heard (mutual TLS)"
+    )
+    connections_count: int = _setting(
+        100_000, "most connections to the hub, as far as the system grants files; more get 503"
+    )
     bucket: str = _setting("gpuvigil", "the one bucket of the InfluxDB-compatible write path")
     collector_token_file: Path | None = _setting(
         None, "token that may write telemetry, events, allocations, inventory"

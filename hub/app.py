@@ -1,8 +1,10 @@
 """The hub as a process: it opens everything, serves until it is told to stop, and closes it."""
 
 import argparse
+import ipaddress
 import resource
 import socket
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,9 +30,11 @@ from .gate import WRITE, App, Gate
 from .ingest import Ingest
 from .keeper import Keeper
 from .keyring import Keyring, tokens_file
+from .patience import PatientProtocol
 from .records import Book, Desk, open_records
 from .status import Status
 from .telemetry import Telemetry
+from .tls import ServerTls, server_tls
 from .token_desk import TokenDesk
 from .tokens import Tokens
 
@@ -68,11 +72,12 @@ def run(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> N
     clock = SystemClock()
     keyring = Keyring(tokens_file(settings), clock.now)
     tokens = Tokens(settings, keyring)
+    tls = server_tls(settings)
     _allow_connections()
     with _listen(settings) as listener:
         parts = build(settings, tokens, keyring, clock)
         try:
-            _serve(parts, settings, listener, stop)
+            _serve(parts, settings, listener, tls, stop)
         finally:
             parts.book.close()
             parts.store.close()
@@ -115,9 +120,13 @@ def build(settings: HubSettings, tokens: Tokens, keyring: Keyring, clock: Clock)
 
 
 def _serve(
-    parts: Parts, settings: HubSettings, listener: socket.socket, stop: threading.Event
+    parts: Parts,
+    settings: HubSettings,
+    listener: socket.socket,
+    tls: ServerTls | None,
+    stop: threading.Event,
 ) -> None:
-    server = _server(parts.app)
+    server = _server(parts.app, settings, tls)
     # In a thread of its own, uvicorn leaves the signals to us.
     thread = threading.Thread(target=server.run, args=([listener],), name="http")
     parts.committer.start()
@@ -127,9 +136,10 @@ def _serve(
         while not server.started and thread.is_alive():
             stop.wait(0.01)
         if server.started:
-            _announce(settings, listener)
+            _announce(settings, listener, tls is not None)
         while not stop.wait(0.5) and thread.is_alive():
-            pass
+            if tls is not None:
+                tls.renew()
     finally:
         # Everybody who waits is answered first: for news, or for a commit.
         parts.news.close()
@@ -141,31 +151,56 @@ def _serve(
         raise GpuvigilError("hub: the HTTP server ended; its log says why")
 
 
-def _server(app: App) -> uvicorn.Server:
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            lifespan="off",
-            ws="none",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=_DRAIN_SECONDS,
-        )
+def _server(app: App, settings: HubSettings, tls: ServerTls | None) -> uvicorn.Server:
+    config = uvicorn.Config(
+        app,
+        http=PatientProtocol,
+        lifespan="off",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=min(settings.connections_count, _most_connections()),
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_DRAIN_SECONDS,
     )
+    config.load()
+    if tls is not None:
+        config.ssl = tls.context
+    return uvicorn.Server(config)
 
 
-def _announce(settings: HubSettings, listener: socket.socket) -> None:
+def _most_connections() -> int:
+    """As many as there may be open files, less those of the store and the records."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else max(allowed - 256, 64)
+
+
+def _announce(settings: HubSettings, listener: socket.socket, secure: bool) -> None:
     """Say where the hub listens: in the log, and in a file for whoever started it."""
     port = listener.getsockname()[1]
     host = f"[{settings.listen}]" if ":" in settings.listen else settings.listen
     file = settings.data_directory / "hub.url"
     draft = file.with_suffix(".new")
-    draft.write_text(f"http://{host}:{port}\n", encoding="utf-8")
+    scheme = "https" if secure else "http"
+    draft.write_text(f"{scheme}://{host}:{port}\n", encoding="utf-8")
     draft.replace(file)
-    _LOG.info("listening", address=settings.listen, port=port)
+    _LOG.info("listening", address=settings.listen, port=port, scheme=scheme)
+    if not secure and not _is_loopback(settings.listen):
+        _LOG.warning(
+            "no TLS",
+            address=settings.listen,
+            why="tokens can be read on the way: set hub.tls_certificate_file, or listen on the"
+            " loopback behind a proxy that has it",
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def _make_directory(path: Path) -> None:

@@ -11,6 +11,7 @@ from gpuvigil.config import Config, HubSettings, read_secret
 from gpuvigil.errors import ConfigError, HubError, HubRefused
 from gpuvigil.hub import Hub, addresses
 from gpuvigil.model import Subject
+from gpuvigil.trust import trust
 
 from ..nodeconfig import token_file
 from .diagnosis import Diagnosis, State, limited, missing, ok
@@ -26,7 +27,7 @@ _MAKE_TOKEN = "copy the hub's collector token here and name its file"
 def diagnose(config: Config, file: Path | None, node: str) -> list[Diagnosis]:
     """Lines about store, clock and token."""
     where = address_source(config.hub, file, os.environ)
-    found = [line for url in addresses(config.hub.url) for line in _address(url, where)]
+    found = [line for url in addresses(config.hub.url) for line in _address(url, where, config.hub)]
     if all(line.state is State.MISSING for line in found):
         return found
     # One that answers is enough.
@@ -37,13 +38,13 @@ def diagnose(config: Config, file: Path | None, node: str) -> list[Diagnosis]:
     return [*at_work, _token(config, node)]
 
 
-def _address(url: str, where: str) -> list[Diagnosis]:
+def _address(url: str, where: str, settings: HubSettings) -> list[Diagnosis]:
     try:
-        hub = Hub(url, lambda: "", timeout_seconds=_PATIENCE_SECONDS)
+        hub = Hub(url, lambda: "", _PATIENCE_SECONDS, trust=trust(settings))
         began = time.time()
         answer = hub.request("GET", "/ping")
     except ConfigError as error:
-        return [missing("hub", f"{error} (from {where})", "set hub.url")]
+        return [missing("hub", f"{error} (from {where})", "set it right, or hub.url")]
     except HubError as error:
         todo = "is it up, is the address right, does a firewall stand between?"
         return [missing("hub", f"{error} (address from {where})", todo)]
@@ -89,7 +90,12 @@ def _token(config: Config, node: str) -> Diagnosis:
         token = read_secret(file, "collector token")
     except ConfigError as error:
         return missing("token", str(error), _MAKE_TOKEN)
-    return _asked(Hub(config.hub.url, lambda: token, _PATIENCE_SECONDS), config, node, file)
+    try:
+        believed = trust(config.hub)
+    except ConfigError as error:
+        return missing("token", str(error), "see docs/security.md")
+    hub = Hub(config.hub.url, lambda: token, _PATIENCE_SECONDS, trust=believed)
+    return _asked(hub, config, node, file)
 
 
 def _asked(hub: Hub, config: Config, node: str, file: Path) -> Diagnosis:

@@ -12,6 +12,7 @@ from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config, secret_source
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
+from gpuvigil.trust import trust
 
 from ..beside import beside
 from ..body import Body
@@ -56,6 +57,7 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
         clock,
         beside=beside(config.store),
         connections=min(max(math.ceil(per_second * 1.5), 4), _MOST_CONNECTIONS),
+        trust=trust(config.hub),
     )
     shipping = threading.Thread(target=shipper.run, args=(stop,), name="shipper")
     shipping.start()

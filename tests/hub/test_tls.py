@@ -1,0 +1,192 @@
+"""HTTPS and mutual TLS between the hub and its clients, with certificates of a CA made for it."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import trustme
+
+from gpuvigil.config import HubSettings
+from gpuvigil.errors import ConfigError, HubUnavailable
+from gpuvigil.hub import Hub
+from gpuvigil.trust import Trust, trust
+from tests.polling import wait_until
+from tests.servers import HubProcess
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[trustme.CA, Path]:
+    folder = tmp_path_factory.mktemp("authority")
+    made = trustme.CA()
+    made.cert_pem.write_to_path(folder / "ca.pem")
+    return made, folder
+
+
+def pair(authority: tuple[trustme.CA, Path], name: str, *, days: int = 30) -> Path:
+    """A certificate and its key in one file."""
+    made, folder = authority
+    end = datetime.now(timezone.utc) + timedelta(days=days)
+    issued = made.issue_cert("127.0.0.1", "localhost", not_after=end, not_before=end - 99 * DAY)
+    file = folder / name
+    issued.private_key_and_cert_chain_pem.write_to_path(file)
+    return file
+
+
+DAY = timedelta(days=1)
+
+
+class TlsHub(HubProcess):
+    """A hub that speaks HTTPS alone."""
+
+    def __enter__(self) -> "TlsHub":
+        super().__enter__()
+        return self
+
+    def __init__(self, directory: Path, authority: Path, settings: Mapping[str, object]) -> None:
+        super().__init__(directory, settings)
+        self._authority = authority
+
+    def _ready(self) -> bool:
+        try:
+            return self.client().request("GET", "/readyz").status == 200
+        except HubUnavailable as error:
+            # One that asks for a certificate is up as well.
+            return "certificate" in str(error)
+
+    def client(self, **more: Path | None) -> Hub:
+        given = {"ca_file": self._authority, **more}
+        made = Hub(self.url, lambda: self.service_token, trust=Trust(**given))
+        self._clients.append(made)
+        return made
+
+
+@pytest.fixture(scope="module")
+def secure(
+    authority: tuple[trustme.CA, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TlsHub]:
+    settings = {"tls_certificate_file": pair(authority, "hub.pem")}
+    with TlsHub(tmp_path_factory.mktemp("hub"), authority[1] / "ca.pem", settings) as hub:
+        yield hub
+
+
+def refusal(hub: Hub) -> str:
+    with pytest.raises(HubUnavailable) as caught:
+        hub.status()
+    hub.close()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.server
+def test_a_client_that_knows_the_ca_is_heard_and_every_other_is_told_why_not(
+    secure: TlsHub, tmp_path: Path
+) -> None:
+    assert secure.url.startswith("https://")
+    assert secure.client().status()["version"]
+    assert "not trusted" in refusal(secure.client(ca_file=None))
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    said = refusal(secure.client(ca_file=tmp_path / "other.pem"))
+    assert "hub.ca_file names the CA" in said
+    plain = Hub(secure.url.replace("https:", "http:"), lambda: secure.service_token)
+    said = refusal(plain)
+    assert "hub.url must begin with https://" in said
+    assert secure.client().status()["version"]
+
+
+@pytest.mark.server
+def test_https_to_a_hub_that_speaks_plain_http_says_so(
+    hub: HubProcess, authority: tuple[trustme.CA, Path]
+) -> None:
+    url = hub.url.replace("http:", "https:")
+    client = Hub(url, lambda: hub.service_token, trust=Trust(ca_file=authority[1] / "ca.pem"))
+    assert "hub.url must begin with http://" in refusal(client)
+
+
+@pytest.mark.server
+def test_a_certificate_that_is_renewed_counts_for_the_next_connection(
+    secure: TlsHub, authority: tuple[trustme.CA, Path]
+) -> None:
+    file = authority[1] / "hub.pem"
+    kept = secure.client()
+    kept.status()
+    os.replace(pair(authority, "expired.pem", days=-1), file)
+    try:
+        wait_until(
+            "the hub shows the new certificate",
+            lambda: "certificate has expired" in _said(secure.client()),
+        )
+        assert kept.status()["version"], "a connection that stands goes on"
+        file.write_text("half a file")
+        wait_until("the hub says it", lambda: "certificate kept" in secure.log.read_text())
+    finally:
+        os.replace(pair(authority, "good.pem"), file)
+    wait_until("it is good again", lambda: _said(secure.client()) == "")
+
+
+def _said(hub: Hub) -> str:
+    try:
+        hub.status()
+    except HubUnavailable as error:
+        return str(error)
+    finally:
+        hub.close()
+    return ""
+
+
+@pytest.mark.server
+def test_mutual_tls_hears_nobody_without_a_certificate_of_its_ca(
+    authority: tuple[trustme.CA, Path], tmp_path: Path
+) -> None:
+    settings: dict[str, object] = {
+        "tls_certificate_file": pair(authority, "mutual.pem"),
+        "tls_client_ca_file": authority[1] / "ca.pem",
+    }
+    with TlsHub(tmp_path, authority[1] / "ca.pem", settings) as hub:
+        assert "hub.client_certificate_file" in refusal(hub.client())
+        mine = pair(authority, "client.pem")
+        assert hub.client(certificate_file=mine).status()["version"]
+        stranger = trustme.CA().issue_cert("node")
+        stranger.private_key_and_cert_chain_pem.write_to_path(tmp_path / "stranger.pem")
+        said = refusal(hub.client(certificate_file=tmp_path / "stranger.pem"))
+        assert "does not accept" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ca_file": "nowhere"}, "hub.ca_file: cannot read"),
+        ({"ca_file": "empty"}, "hub.ca_file"),
+        ({"client_certificate_file": "empty"}, "hub.client_certificate_file"),
+        ({"client_key_file": "empty"}, "goes with hub.client_certificate_file"),
+    ],
+)
+def test_files_that_cannot_be_used_are_one_line(
+    tmp_path: Path, settings: dict[str, str], said: str
+) -> None:
+    (tmp_path / "empty").write_text("")
+    files = {key: tmp_path / name for key, name in settings.items()}
+    with pytest.raises(ConfigError, match=said):
+        trust(HubSettings(url="https://localhost", **files))  # type: ignore[arg-type]
+
+
+@pytest.mark.server
+def test_who_says_nothing_or_talks_without_end_is_let_go(hub: HubProcess) -> None:
+    port = int(hub.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as endless:
+        endless.sendall(b"GET /ping HTTP/1.1\r\n")
+        sent = 0
+        with contextlib.suppress(OSError):
+            while sent < 10_000_000:
+                sent += endless.send(b"X-More: " + b"x" * 1000 + b"\r\n")
+                time.sleep(0.001)
+        assert sent < 10_000_000
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(3)]
+    silent[1].sendall(b"GET /ping HT")
+    for one in silent:
+        assert one.recv(1) == b""
+        one.close()
