@@ -19,6 +19,7 @@ from gpuvigil.model import Event, EventKind, Inventory, Record, Subject
 from . import remembered
 from .bus import Bus
 from .control import Control, released_until
+from .ear import KernelEar
 from .envelope import Sender
 from .events import EventMaker
 from .exporter import Exporter
@@ -30,10 +31,10 @@ from .localsocket import Reply, Request
 from .maintenance import Maintenance
 from .owners.processes import Holders, ProcessTable
 from .ports import PortBook
-from .report import NO_DRIVER, Tick, XidSeen
+from .report import NO_DRIVER, STARTING, Tick, XidSeen
 from .rows import Number, Row
 from .sensors.host import boot_id, booted_at, read_host
-from .sensors.kernel_log import Batch, KernelLog, Source
+from .sensors.kernel_log import Source
 from .sensors.ports import PortSensor
 from .spool import Spool
 
@@ -76,6 +77,7 @@ class Agent:
         self._kernel = KernelBook(
             settings.spool_directory / "kernel_log.json", self._node, known.gpus, clock
         )
+        self._ear = KernelEar(self._kernel, clock, self.post, self._tell)
         self._holders = Holders(self._node, ProcessTable(settings.proc_root), known.held)
         self._sensor = PortSensor(settings.sysfs_root, settings.proc_root)
         self._bus = Bus(settings.sysfs_root)
@@ -130,7 +132,7 @@ class Agent:
     def run(self, stop: threading.Event) -> None:
         """Watch the node until `stop`."""
         self._tell_boot()
-        self._listen_to_kernel(stop)
+        self._ear.listen(self._kernel_source(), stop)
         began = self._clock.monotonic()
         try:
             while not stop.is_set():
@@ -139,11 +141,11 @@ class Agent:
                 self._look_at_maintenance()
                 self._look_at_ports()
                 self._take(self._inbox.next(self._pause_seconds()))
-                self._tell_kernel(self._kernel.due())
+                self._ear.look()
                 self._tick_without_reader(began)
         finally:
             self._keeper.stop()
-            self._tell_kernel(self._kernel.flush())
+            self._ear.tell(self._kernel.flush())
             self._remember()
 
     def _look_at_maintenance(self) -> None:
@@ -174,39 +176,13 @@ class Agent:
             boot = self._events.make(EventKind.BOOT, self._node, at, "the node was booted")
             self._record([boot.to_record()])
 
-    def _listen_to_kernel(self, stop: threading.Event) -> None:
+    def _kernel_source(self) -> Source:
         settings = self._settings
-        source = Source(
+        return Source(
             path=settings.kernel_log,
             journalctl=settings.journalctl,
             proc_root=settings.proc_root,
         )
-
-        def deliver(batch: Batch) -> None:
-            taken = threading.Event()
-            self.post(lambda: self._hear_kernel(batch, taken))
-            while not taken.wait(_LONGEST_WAIT_SECONDS) and not stop.is_set():
-                pass
-
-        kernel_log = KernelLog(source, self._kernel.position, deliver, self._clock)
-        threading.Thread(
-            target=kernel_log.run, args=(stop,), name="kernel log", daemon=True
-        ).start()
-
-    def _hear_kernel(self, batch: Batch, taken: threading.Event) -> None:
-        events = self._kernel.take(batch)
-        self._tell_kernel(events)
-        if not events:
-            self._kernel.save()
-        taken.set()
-
-    def _tell_kernel(self, events: Sequence[Event]) -> None:
-        """What the kernel log and NVML report, each once; what is told need not be told again."""
-        if events:
-            for event in events:
-                log.warning(event.message, subject=event.subject.key, count=event.count)
-            self._record([event.to_record() for event in events])
-            self._kernel.save()
 
     def _take(self, found: tuple[int, Message] | Work | None) -> None:
         if isinstance(found, tuple):
@@ -216,7 +192,7 @@ class Agent:
 
     def _hear(self, message: Message | None) -> None:
         if isinstance(message, XidSeen):
-            self._tell_kernel(self._kernel.xid(self._gpus.xid(message)))
+            self._ear.tell(self._kernel.xid(self._gpus.xid(message)))
         elif message is not None:
             self._tick(message)
 
@@ -256,9 +232,7 @@ class Agent:
         self._looked = now
         events, changed = self._ports.take(self._sensor.read(), self._clock.now())
         self._changed |= changed
-        for event in events:
-            log.warning(event.message, port=event.subject.key)
-        self._record([event.to_record() for event in events])
+        self._tell(events)
 
     def _tick(self, tick: Tick | None) -> None:
         """Everything that is told once a tick."""
@@ -273,10 +247,11 @@ class Agent:
         news = self._gpus.take(tick, now, self._keeper.outage_seconds())
         self._changed |= news.changed
         for event in news.events:
-            log.warning(event.message, subject=event.subject.key)
             if event.kind in {EventKind.GPU_BACK, EventKind.GPU_RESET}:
-                self._tell_kernel(self._kernel.calm(event.subject))
-        self._record([event.to_record() for event in news.events])
+                self._ear.tell(self._kernel.calm(event.subject))
+        self._tell(news.events)
+        if tick is not None and _names_all(tick):
+            self._ear.settle()
         others = [*self._ports.rows(now), self._node_row(tick, news, now)]
         rows = [*news.rows, *others]
         self.exporter.show([*news.shown, *others])
@@ -368,7 +343,19 @@ class Agent:
         self._known.held = self._holders.held
         remembered.save(self._file, self._known)
 
+    def _tell(self, events: Sequence[Event]) -> None:
+        """Into the log and into the spool."""
+        for event in events:
+            again = {} if event.count == 1 else {"count": event.count}
+            log.warning(event.message, **self._gpus.named(event.subject), **again)
+        self._record([event.to_record() for event in events])
+
     def _record(self, records: Iterable[Record]) -> None:
         found = list(records)
         if found:
             self._spool.put(self._sender.records(found, self._clock.now()))
+
+
+def _names_all(tick: Tick) -> bool:
+    """Whether the driver has said which GPUs there are, or that it says nothing of any."""
+    return tick.state != STARTING and all(gpu.identity is not None for gpu in tick.gpus)

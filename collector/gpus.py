@@ -82,6 +82,13 @@ class GpuBook:
         text = f"Xid {seen.xid}"
         return self._events.make(EventKind.XID, subject, seen.at, text, xid=seen.xid)
 
+    def named(self, subject: Subject) -> dict[str, str | int | None]:
+        """A subject for the log, as people and other programs call it."""
+        gpu = self._known.get(subject.gpu or "")
+        if gpu is None:
+            return {"subject": subject.key}
+        return {"subject": subject.key, "gpu": gpu.index, "pci_address": gpu.pci_address}
+
     def see_bus(self, addresses: Iterable[str] | None) -> None:
         """The GPUs that the PCI bus has now; None when that cannot be told."""
         self._on_bus = None if addresses is None else frozenset(addresses)
@@ -192,7 +199,7 @@ class GpuBook:
             gpu = replace(gpu or _ABSENT, values=None, reason=Unmeasured.DRIVER_NOT_ANSWERING)
         elif gpu is None:
             # It was there once; a driver that is loaded would list it.
-            gpu = replace(_ABSENT, reason=None if tick is None else self._why_absent(uuid, tick))
+            gpu = _ABSENT if tick is None else self._unlisted(uuid, tick)
         elif (gpu.silent_seconds or 0.0) >= self._silence.unknown_seconds:
             gpu = replace(gpu, reason=Unmeasured.DRIVER_NOT_ANSWERING)
         # During a release it is taken off the bus and put back on purpose, to be reset.
@@ -201,11 +208,15 @@ class GpuBook:
             gpu = replace(gpu, reason=Unmeasured.LOST)
         return None if gpu.values is None and gpu.reason is None else gpu
 
-    def _why_absent(self, uuid: str, tick: Tick) -> Unmeasured | None:
-        """Why a GPU that was there is not listed; one that was lost stays so during a release."""
+    def _unlisted(self, uuid: str, tick: Tick) -> GpuTick:
+        """A GPU that was there and is not listed; one that was lost stays so during a release."""
+        starting = tick.starting_seconds or 0.0
+        if starting >= self._silence.unknown_seconds:
+            reason = Unmeasured.DRIVER_NOT_ANSWERING
+            return replace(_ABSENT, reason=reason, silent_seconds=starting)
         if tick.state == RELEASED and uuid in self._lost:
-            return Unmeasured.LOST
-        return _why_absent(tick.state)
+            return replace(_ABSENT, reason=Unmeasured.LOST)
+        return replace(_ABSENT, reason=_why_absent(tick.state))
 
     def _has_left_bus(self, uuid: str) -> bool:
         """Whether the PCI bus had this GPU and has it no more, whatever the driver says."""

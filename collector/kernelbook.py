@@ -77,6 +77,11 @@ class KernelBook:
         self._gone: dict[str, datetime] = {}  # subjects of an Xid 79, and when
         self.position, self._untold = _load(file)
 
+    def knows(self, batch: Batch) -> bool:
+        """Whether there is a known GPU at each address that the batch names."""
+        addresses = {seen.event.pci_address for seen in batch.events} - {None}
+        return all(self._subject(address) != self._node for address in addresses)
+
     def take(self, batch: Batch) -> list[Event]:
         """The events of a batch that are to be told now; then `save`."""
         found = []

@@ -51,7 +51,7 @@ class Reader:
     def run(self) -> None:
         """Report until the driver turns out to be absent or gone; then the process may end."""
         threading.Thread(target=self._start, name="init", daemon=True).start()
-        self._ready.wait(self._patience.seconds)
+        self._ready.wait(min(self._patience.seconds, self._tick_seconds))
         due = self._clock.monotonic()
         while True:
             tick = self._sweep()
@@ -138,14 +138,18 @@ class Reader:
             driver=None if self._driver is None else self._driver.version,
             gpus=gpus,
             silent_seconds=self._silent_seconds(gpus),
+            starting_seconds=self._starting_seconds(),
             sweep_seconds=sweep_seconds,
         )
 
+    def _starting_seconds(self) -> float | None:
+        return None if self._ready.is_set() else self._clock.monotonic() - self._began
+
     def _silent_seconds(self, gpus: Sequence[GpuTick]) -> float | None:
         """How long no call has come back, once that is longer than a driver may take."""
-        if not self._ready.is_set():
-            silent = self._clock.monotonic() - self._began
-            return silent if silent >= self._patience.start_seconds else None
+        starting = self._starting_seconds()
+        if starting is not None:
+            return starting if starting >= self._patience.start_seconds else None
         silences = [gpu.silent_seconds for gpu in gpus if gpu.silent_seconds is not None]
         if not gpus or len(silences) < len(gpus) or min(silences) < self._patience.seconds:
             return None

@@ -54,7 +54,8 @@ class GpuTick:
 class Tick:
     """All GPUs at one moment; comes also when every driver call hangs.
 
-    `silent_seconds` is how long no call has come back, None while calls do.
+    `silent_seconds` is how long no call has come back, None while calls do. `starting_seconds` is how
+    long the first calls have been under way: a driver that is not kept loaded needs some.
     """
 
     at: datetime
@@ -62,6 +63,7 @@ class Tick:
     driver: str | None = None
     gpus: tuple[GpuTick, ...] = ()
     silent_seconds: float | None = None
+    starting_seconds: float | None = None
     sweep_seconds: float | None = None
 
 

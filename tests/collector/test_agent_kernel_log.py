@@ -1,5 +1,6 @@
 """The kernel log through the whole agent: real processes, a file in the place of the device."""
 
+import shutil
 import time
 from functools import partial
 from pathlib import Path
@@ -75,6 +76,21 @@ def test_an_xid_of_both_sources_is_one_event_and_a_restart_repeats_none(
     (killed,) = wait_until("what came meanwhile", lambda: receiver.events("oom_kill"))
     assert "python3 (pid 4711)" in killed["body"]["message"]
     assert len(xids(receiver)) == 2
+
+
+def test_what_the_kernel_said_before_the_first_start_is_told_of_its_gpu(
+    watching: Agent, kernel: KernelLog, driver: FakeDriver, receiver: Receiver
+) -> None:
+    """Neither the node nor the hub knows which GPU is where, and the driver takes a while."""
+    place = address(receiver, UUIDS[1])
+    watching.kill()
+    shutil.rmtree(watching.directory / "spool")
+    kernel.write(f"NVRM: Xid (PCI:{place}): 31, pid=1, name=x, MMU Fault")
+    kernel.write("Out of memory: Killed process 4711 (python3) total-vm:1kB")
+    driver.delay("nvmlInit_v2", 1.0)
+    watching.start()
+    wait_until("both events", lambda: receiver.events("oom_kill") and receiver.events("xid"))
+    assert xids(receiver) == [(UUIDS[1], 31)]
 
 
 def test_a_storm_is_one_event_and_a_count(

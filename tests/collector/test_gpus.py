@@ -216,6 +216,20 @@ def test_a_driver_with_other_gpus_than_before_is_not_spoken_for() -> None:
     assert not book(0).take(tick(state=CHANGED), NOW, None).rows
 
 
+def test_gpus_are_unknown_while_the_first_call_of_a_start_does_not_come_back() -> None:
+    gpus = book(0, 1)
+    starting = replace(tick(state=STARTING), starting_seconds=1.0)
+    assert said(gpus.take(starting, NOW, None)) == {}
+    news = gpus.take(replace(starting, starting_seconds=3.0), NOW, None)
+    assert said(news) == {"GPU-0": SILENT, "GPU-1": SILENT}
+    assert [row.fields["unmeasured_seconds"] for row in news.rows] == [3.0, 3.0]
+    # Until it has taken too long it may only be slow: nobody is told.
+    assert not news.events
+    late = gpus.take(replace(starting, starting_seconds=20.0, silent_seconds=20.0), NOW, None)
+    assert events(late) == [(EventKind.DRIVER_SILENT, "c/n1")]
+    assert said(late) == {"GPU-0": SILENT, "GPU-1": SILENT}
+
+
 def test_the_bus_tells_of_a_gpu_that_is_gone_while_the_driver_hangs() -> None:
     gpus = book()
     both = (in_slot(0, "00000000:1B:00.0"), in_slot(1, "00000000:43:00.0"))

@@ -126,6 +126,20 @@ def unknown_rows(receiver: Receiver) -> Callable[[], bool]:
     return rows_are(receiver, UUIDS, is_silent)
 
 
+def test_a_start_on_a_driver_that_hangs_tells_of_every_gpu_at_once_and_pages_nobody(
+    watching: Agent, driver: FakeDriver, receiver: Receiver
+) -> None:
+    watching.stop()
+    driver.hang_all()
+    watching.settings["reader_patience_seconds"] = 60.0
+    watching.start()
+    wait_until("silence of all GPUs", unknown_rows(receiver))
+    assert not receiver.events("driver_silent")
+    driver.release()
+    wait_until("all GPUs are read", rows_are(receiver, UUIDS, is_up))
+    assert not receiver.events("driver_silent")
+
+
 def test_a_hang_of_every_call_is_told_within_two_ticks(
     agent: Agent, driver: FakeDriver, receiver: Receiver, ports: PortTree, bus: PciTree
 ) -> None:
