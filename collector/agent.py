@@ -342,6 +342,7 @@ class Agent:
         self._remembered = self._clock.monotonic()
         self._known.held = self._holders.held
         remembered.save(self._file, self._known)
+        remembered.publish(self._settings.runtime_directory, self._known)
 
     def _tell(self, events: Sequence[Event]) -> None:
         """Into the log and into the spool."""

@@ -7,9 +7,11 @@ purpose is forgotten by `gpuvigil collect --forget`, which takes it out of both.
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from gpuvigil.clock import from_text, to_text
 from gpuvigil.log import Log
@@ -21,6 +23,7 @@ from .monotone import Monotone
 
 log = Log("collector")
 
+PUBLIC = "node.json"  # in the runtime directory, for everybody to read
 
 # Counters that hardware keeps in registers, which a boot sets to 0. Not those of a GPU's InfoROM.
 _VOLATILE = frozenset(
@@ -81,28 +84,54 @@ def load(path: Path) -> Remembered:
         return Remembered()
 
 
-def save(path: Path, remembered: Remembered) -> None:
-    """Replace the file in one step; a disk that is full costs a log line."""
+def _hardware(remembered: Remembered) -> dict[str, Any]:
     until = remembered.released_until
-    value = {
+    return {
         "gpus": [plain(gpu) for gpu in remembered.gpus.values()],
         "ports": [plain(port) for port in remembered.ports.values()],
+        "missing": {uuid: to_text(since) for uuid, since in remembered.missing.items()},
+        "released_until": until and to_text(until),
+    }
+
+
+def save(path: Path, remembered: Remembered) -> None:
+    """Replace the file in one step; a disk that is full costs a log line."""
+    value = {
+        **_hardware(remembered),
         "held": [allocation.to_record().to_json() for allocation in remembered.held],
         "counters": remembered.counters.to_json(),
         "boot_id": remembered.boot_id,
-        "missing": {uuid: to_text(since) for uuid, since in remembered.missing.items()},
-        "released_until": until and to_text(until),
         "complete": remembered.complete,
     }
-    draft = path.with_suffix(".draft")
     try:
-        with draft.open("w", encoding="utf-8") as stream:
-            stream.write(json.dumps(value))  # `json.dump` would write it word by word
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(path)
+        _write(path, value, 0o600)
     except OSError as error:
         log.warning("what this node knows cannot be saved", file=str(path), why=str(error))
+
+
+def publish(directory: Path, remembered: Remembered) -> None:
+    """What everybody on this node may know: its hardware, and whether the driver is left alone.
+
+    Only where there is such a directory, as the service has one.
+    """
+    value = {**_hardware(remembered), "held": [], "counters": {}, "complete": True}
+    try:
+        _write(directory / PUBLIC, value, 0o644)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        file = str(directory / PUBLIC)
+        log.warning("users of this node cannot be told of a release", file=file, why=str(error))
+
+
+def _write(path: Path, value: Mapping[str, Any], mode: int) -> None:
+    draft = path.with_suffix(".draft")
+    with draft.open("w", encoding="utf-8") as stream:
+        os.fchmod(stream.fileno(), mode)
+        stream.write(json.dumps(value))  # `json.dump` would write it word by word
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(path)
 
 
 def _time(text: str | None) -> datetime | None:

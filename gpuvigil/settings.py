@@ -163,6 +163,11 @@ class CollectorSettings:
     spool_hours: float = _setting(
         168.0, "what has waited for longer is dropped and counted, as telemetry that no page shows"
     )
+    runtime_directory: Path = _setting(
+        Path("/run/gpuvigil"),
+        "where users of the node may read which hardware it has and whether the driver is"
+        " released, if there is such a directory",
+    )
     metrics_listen: str = _setting("127.0.0.1", "address of /metrics")
     metrics_port: int = _setting(9431, "port of /metrics; 0 takes a free one, -1 serves none")
 

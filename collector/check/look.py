@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from gpuvigil.config import CollectorSettings
@@ -59,6 +60,7 @@ class _Past:
 
     def __init__(self, settings: CollectorSettings, say: Say) -> None:
         self._file = settings.spool_directory / "node.json"
+        self._public = settings.runtime_directory
         self._say = say
         self._looked = threading.Event()
         self._known = Known()
@@ -67,8 +69,9 @@ class _Past:
         from .. import remembered  # noqa: PLC0415 - only the child needs it
 
         try:
-            with suppress(FileNotFoundError), self._file.open("rb"):
-                found = remembered.load(self._file)
+            file = self._readable(self._public / remembered.PUBLIC)
+            if file is not None:
+                found = remembered.load(file)
                 self._known = Known(
                     gpus=tuple(found.gpus.values()),
                     ports=tuple(found.ports.values()),
@@ -78,6 +81,18 @@ class _Past:
                 self._say("known", self._known)
         finally:
             self._looked.set()
+
+    def _readable(self, public: Path) -> Path | None:
+        """The collector's own memory, or what it tells everybody; None when it has none."""
+        try:
+            with self._file.open("rb"):
+                return self._file
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            with suppress(OSError), public.open("rb"):
+                return public
+            raise
 
     def released(self, at: datetime) -> bool:
         """Whether the driver is to be left alone; a disk that does not answer says nothing."""

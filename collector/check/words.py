@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from gpuvigil.clock import to_text
 from gpuvigil.faults import with_release
-from gpuvigil.model import Finding, Severity
+from gpuvigil.model import Finding, GpuIdentity, Severity
 from gpuvigil.model.record import plain
 
 from .facts import Facts
@@ -13,7 +13,10 @@ from .rules import worst
 
 
 def place(facts: Facts, finding: Finding) -> str:
-    """`GPU 3 (0000:9b:00.0, GPU-7f3a...)`, `port mlx5_0/1`, or `node`."""
+    """`GPU 3 (0000:9b:00.0, GPU-7f3a...)`, `port mlx5_0/1`, or `node`.
+
+    A GPU that the driver does not list has the number that it had, `former` when another has it now.
+    """
     subject = finding.subject
     if subject.device is not None:
         return f"port {subject.device}/{subject.port}"
@@ -22,9 +25,17 @@ def place(facts: Facts, finding: Finding) -> str:
     listed = [gpu.identity for gpu in facts.gpus.values() if gpu.identity is not None]
     for gpu in (*listed, *facts.known.gpus):
         if gpu.uuid == subject.gpu:
-            index = "GPU" if gpu.index is None or gpu not in listed else f"GPU {gpu.index}"
-            return f"{index} ({', '.join(filter(None, (gpu.pci_address, gpu.uuid)))})"
+            return (
+                f"{_numbered(gpu, listed)} ({', '.join(filter(None, (gpu.pci_address, gpu.uuid)))})"
+            )
     return f"GPU {subject.gpu}"
+
+
+def _numbered(gpu: GpuIdentity, listed: Sequence[GpuIdentity]) -> str:
+    if gpu.index is None:
+        return "GPU"
+    another = gpu not in listed and any(other.index == gpu.index for other in listed)
+    return f"{'former ' if another else ''}GPU {gpu.index}"
 
 
 def short_place(facts: Facts, finding: Finding) -> str:

@@ -31,6 +31,7 @@ class Agent:
             "sysfs_root": str(directory / "sys"),
             "kernel_log": str(directory / "kmsg"),
             "journalctl": "",
+            "runtime_directory": str(directory / "run"),
         }
         self.environment: Mapping[str, str] = {}
         self.within: list[str] = []  # a program that runs the agent in its own place

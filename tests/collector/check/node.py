@@ -42,7 +42,7 @@ class Node:
         self.config.write_text(
             f"[collector]\ncluster = 'c'\nnode = 'n1'\nsysfs_root = '{self.sysfs}'\n"
             f"spool_directory = '{self.spool}'\nkernel_log = '{self.kernel_log}'\n"
-            "journalctl = ''\n"
+            f"journalctl = ''\nruntime_directory = '{directory}/run'\n"
         )
         for gpu in range(gpus):
             address = f"0000:{0x20 + gpu:02x}:00.0"

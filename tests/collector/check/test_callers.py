@@ -131,7 +131,7 @@ def test_a_node_that_somebody_has_spoken_for_is_left_alone(shown: str, why: str)
     assert why_left_alone(shown) == why
 
 
-def test_npd_is_told_which_gpu_it_is_also_when_it_has_no_index_any_more() -> None:
+def test_npd_is_told_which_gpu_it_is_also_when_the_driver_lists_it_no_more() -> None:
     left = {index: gpu for index, gpu in WELL.gpus.items() if index != 2}
     gone = replace(
         a_node(gpus=left, driver=DriverFacts(version="570", gpus=3)),
@@ -139,4 +139,7 @@ def test_npd_is_told_which_gpu_it_is_also_when_it_has_no_index_any_more() -> Non
     )
     (lost,) = [finding for finding in findings(gone) if finding.subject.gpu == "GPU-2"]
     (line,) = CALLERS["npd"].tell(gone, [lost]).lines
+    assert line.startswith("GPU 2: ")
+    unnumbered = replace(gone, known=Known(gpus=(replace(identity(2), index=None),)))
+    (line,) = CALLERS["npd"].tell(unnumbered, [lost]).lines
     assert line.startswith(f"GPU {identity(2).pci_address}: ")

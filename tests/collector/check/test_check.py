@@ -127,6 +127,50 @@ def test_a_driver_that_was_released_is_left_alone(node: Node) -> None:
     assert told.seconds < 3.0
 
 
+def test_a_release_is_known_to_whoever_may_not_read_what_the_collector_remembers(
+    node: Node, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    known = remembered.Remembered()
+    known.released_until = datetime.now(timezone.utc) + timedelta(minutes=10)
+    remembered.save(node.spool / "node.json", known)
+    node.spool.chmod(0o700)
+    for folder in list(tmp_path.parents)[:-1]:
+        folder.chmod(folder.stat().st_mode | 0o055)
+    tmp_path.chmod(0o755)
+    as_nobody = (
+        "import os, sys; import collector.remembered, collector.nvml, collector.localsocket\n"
+        "import collector.check.kernel, collector.sensors.pci, collector.sensors.ports\n"
+        "from collector.check.command import main\n"
+        "os.setgid(65534); os.setuid(65534); sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", as_nobody, "--config", str(node.config)]
+    told = run(command, node.environment)
+    assert "not looked at: the collector's memory: Permission denied" in told.out
+    (tmp_path / "run").mkdir()
+    remembered.publish(tmp_path / "run", known)
+    node.driver.hang_all()  # who touched it would wait
+    told = run(command, node.environment)
+    assert "released for maintenance" in told.out
+    assert "the collector's memory" not in told.out
+    assert told.seconds < 3.0
+
+
+def test_a_gpu_that_has_gone_keeps_its_number_unless_another_has_it(node: Node) -> None:
+    known = remembered.Remembered()
+    for index in (2, 9):
+        known.gpus[f"GPU-{index}"] = GpuIdentity(
+            uuid=f"GPU-{index}", index=index, pci_address=f"00000000:A{index}:00.0", model="H100"
+        )
+    remembered.save(node.spool / "node.json", known)
+    value = json.loads(node.check("-o", "json").out)
+    assert [finding["place"] for finding in value["findings"]] == [
+        "former GPU 2 (00000000:A2:00.0, GPU-2)",
+        "GPU 9 (00000000:A9:00.0, GPU-9)",
+    ]
+
+
 def test_what_the_kernel_has_just_logged_of_a_gpu_counts(node: Node) -> None:
     node.log("NVRM: Xid (PCI:0000:21:00): 95, pid=7, name=a, Uncontained: SM (0x1)")
     told = node.check("--as", "slurm-prolog")
