@@ -1,6 +1,7 @@
 """The records: kept, asked for, followed, claimed and finished."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +18,6 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    tuple_,
     update,
 )
 
@@ -232,13 +232,17 @@ def _keep(connection: Connection, records: Iterable[Record]) -> int:
 def _versions(
     connection: Connection, keys: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], int]:
+    """The kept versions of these kinds and ids; a kind at a time, which any planner takes by index."""
+    ids: dict[str, list[str]] = defaultdict(list)
+    for kind, id_ in keys:
+        ids[kind].append(id_)
     found: dict[tuple[str, str], int] = {}
-    for part in _parts(keys):
-        query = select(record.c.kind, record.c.id, record.c.version).where(
-            tuple_(record.c.kind, record.c.id).in_(part)
-        )
-        for kind, name, version in connection.execute(query):
-            found[kind, name] = version
+    for kind, of_kind in ids.items():
+        for part in _parts(of_kind):
+            query = select(record.c.id, record.c.version).where(
+                record.c.kind == kind, record.c.id.in_(part)
+            )
+            found.update({(kind, row.id): row.version for row in connection.execute(query)})
     return found
 
 
