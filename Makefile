@@ -42,11 +42,12 @@ test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
 soak: $(VENV)/dev ## the long fault runs; SOAK_SEED=n repeats one
 	$(BIN)/python -m pytest -s soak $(ARGUMENTS)
 
-bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (most of an hour, on a quiet machine)
+bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (over an hour, on a quiet machine)
 	$(BIN)/python -m benchmarks.spine
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.collector
 	$(BIN)/python -m benchmarks.records
+	$(BIN)/python -m benchmarks.stores
 	$(BIN)/python -m scripts.docs
 
 screenshots: $(VENV)/dev ## photograph every page of the running product into docs/images

@@ -17,7 +17,13 @@ from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import EXPORTED, Metric, Seen
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import sxids
-from scripts import collector_figures, hardware_page, page_figures, scaling_page
+from scripts import (
+    collector_figures,
+    hardware_page,
+    page_figures,
+    scaling_page,
+    store_figures,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -183,6 +189,10 @@ def benchmarks() -> Iterator[str]:
     if collector.exists():
         yield ""
         yield from collector_figures.section(json.loads(collector.read_text()))
+    stores = ROOT / "benchmarks/stores.json"
+    if stores.exists():
+        yield ""
+        yield from store_figures.section(json.loads(stores.read_text()))
 
 
 def measured_where(about: dict[str, Any]) -> Iterator[str]:

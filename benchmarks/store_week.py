@@ -1,0 +1,231 @@
+"""A week of a thousand GPUs at one minute, sealed: the questions that people ask, and the disk.
+
+The week is loaded through the store's own interface, and into VictoriaMetrics by its import of JSON
+lines, once; it is kept in `benchmarks/.cache` until the generator or the store changes. Then every
+question is asked over and over: of the engine in this process, of the hub over HTTP, and of
+VictoriaMetrics over HTTP, the answer decoded as a client must.
+"""
+
+import hashlib
+import http.client
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks.readings import Fleet, arrow, series
+from benchmarks.spine import say
+from benchmarks.store_questions import (
+    DAY,
+    STEP,
+    Week,
+    agree,
+    of_engine,
+    of_hub,
+    of_victoria,
+)
+from benchmarks.victoria import Victoria
+from gpuvigil.clock import from_text, to_ns, to_text
+from gpuvigil.config import HubSettings
+from gpuvigil.store.hub import HubStore
+from hub.embedded import Embedded
+from tests.servers import ROOT, HubProcess
+
+CACHE = Path(__file__).parent / ".cache"
+SEED = 1
+_MERGE_SECONDS = 300.0
+
+
+def measure(_folder: Path, quick: bool) -> dict[str, Any]:
+    """Load unless it is there, then ask."""
+    gpus, days, runs = (104, 2, 5) if quick else (1000, 7, 9)
+    week = loaded(gpus, days)
+    say("week: asking the engine")
+    store = opened(week.folder)
+    ours = {name: timed(ask, runs) for name, ask in of_engine(week, store).items()}
+    store.close()
+    say("week: asking the hub")
+    with HubProcess(week.folder) as process:
+        questions = of_hub(week, HubStore(process.hub()))
+        over_http = {name: timed(ask, runs) for name, ask in questions.items()}
+        means = questions["mean_by_node_raw"]()
+    say("week: asking VictoriaMetrics")
+    with Victoria(week.folder) as victoria:
+        questions = of_victoria(week, victoria)
+        theirs = {name: timed(ask, runs) for name, ask in questions.items()}
+        same = agree(means, questions["mean_by_node_raw"]())
+        version = victoria.version()
+    return {
+        "gpus": week.gpus,
+        "days": days,
+        "step_seconds": STEP.total_seconds(),
+        "lines": week.gpus * ((week.end - week.start) // STEP),
+        "samples": week.samples,
+        "seed": SEED,
+        "runs": runs,
+        "victoriametrics": version,
+        "means_by_node_agree": same,
+        "loaded": week.said,
+        "disk": disk(week),
+        "queries": {
+            name: {
+                "engine_ms": ours.get(name),
+                "hub_ms": over_http.get(name),
+                "victoriametrics_ms": theirs[name],
+            }
+            for name in theirs
+        },
+    }
+
+
+def loaded(gpus: int, days: int) -> Week:
+    """The week in the cache; loaded when it is not there."""
+    sources = [Path(__file__).parent / "readings.py", ROOT / "hub/rows.py"]
+    sources += sorted((ROOT / "hub/embedded").glob("*.py"))
+    key = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:12]
+    folder = CACHE / f"week-{gpus}-{days}-{key}"
+    done = folder / "loaded.json"
+    if not done.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "hub-data").mkdir(parents=True)
+        done.write_text(json.dumps(load(folder, gpus, days)))
+    said = json.loads(done.read_text())
+    start = from_text(said["start"])
+    return Week(
+        folder=folder,
+        gpus=gpus,
+        start=start,
+        end=start + days * DAY,
+        samples=said["samples"],
+        uuid=said["uuid"],
+        said=said,
+    )
+
+
+def load(folder: Path, gpus: int, days: int) -> dict[str, Any]:
+    """The days before today into both, hour by hour; what it took."""
+    today = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
+    start = today - (days + 1) * DAY
+    fleet = Fleet(gpus, seed=SEED, start=start, step_seconds=STEP.total_seconds())
+    store, seconds, samples = opened(folder), dict[str, float](), 0
+    with Victoria(folder) as victoria, ThreadPoolExecutor(1) as beside:
+        for hour in range(24 * days):
+            block = fleet.block(60)
+            table = arrow(fleet, block)
+            theirs = beside.submit(import_json, victoria, series(fleet, block))
+            with clocked(seconds, "embedded"):
+                store.append({"gpu": table}, [])
+            with clocked(seconds, "waiting_for_victoriametrics"):
+                theirs.result()
+            samples += block.samples
+            if hour % 24 == 23:
+                say(f"week: {hour // 24 + 1} of {days} days are in both")
+                with clocked(seconds, "sealing"):
+                    seal(store, to_ns(start + hour // 24 * DAY + 2 * DAY))
+        store.close()
+        with clocked(seconds, "merging_in_victoriametrics"):
+            victoria.flush()
+            merge(victoria)
+    return {
+        "start": to_text(start),
+        "samples": samples,
+        "uuid": fleet.uuids[gpus // 2],
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+    }
+
+
+@contextmanager
+def clocked(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Add the seconds of the block to `name`."""
+    began = time.monotonic()
+    yield
+    seconds[name] = seconds.get(name, 0.0) + time.monotonic() - began
+
+
+def opened(folder: Path) -> Embedded:
+    """The store of a hub whose directory that is, with a hub's settings."""
+    settings = HubSettings()
+    path = folder / "hub-data" / "telemetry.duckdb"
+    return Embedded(path, settings.memory_limit_bytes, settings.threads)
+
+
+def seal(store: Embedded, now_ns: int) -> None:
+    """What the hub does every few minutes: whole hours into files, whole days into one."""
+    store.seal(now_ns, 0)
+    store.join(now_ns, 0)
+
+
+def import_json(victoria: Victoria, rows: Iterable[str]) -> None:
+    """POST the rows in one chunked body; the server reads it as it comes."""
+    place = urlsplit(victoria.url)
+    connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=300)
+    connection.request("POST", "/api/v1/import", _chunks(rows), encode_chunked=True)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    if answer.status != 204:
+        raise SystemExit(f"VictoriaMetrics answered {answer.status}")
+
+
+def _chunks(rows: Iterable[str]) -> Iterator[bytes]:
+    waiting: list[str] = []
+    for row in rows:
+        waiting.append(row)
+        if len(waiting) == 1000:
+            yield "".join(waiting).encode()
+            waiting.clear()
+    if waiting:
+        yield "".join(waiting).encode()
+
+
+def merge(victoria: Victoria) -> None:
+    """Let it put its parts together, as it would by and by."""
+    victoria.merge()
+    deadline = time.monotonic() + _MERGE_SECONDS
+    time.sleep(2.0)
+    while victoria.metric("vm_active_merges") and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+
+def timed(ask: Callable[[], Any], runs: int) -> dict[str, Any]:
+    """Milliseconds: the median of `runs` after the first, which is told apart."""
+    times = []
+    for _ in range(runs + 1):
+        began = time.perf_counter()
+        ask()
+        times.append(1000.0 * (time.perf_counter() - began))
+    rest = times[1:]
+    figures = {"median": statistics.median(rest), "worst": max(rest), "first": times[0]}
+    return {name: round(value, 2) for name, value in figures.items()}
+
+
+def disk(week: Week) -> dict[str, Any]:
+    """Bytes of everything that each keeps, and what that is a sample."""
+    sizes = {file: file.stat().st_size for file in week.folder.rglob("*") if file.is_file()}
+    data, victoria = week.folder / "hub-data", week.folder / "victoria"
+
+    def of(folder: Path, part: str) -> int:
+        return sum(
+            size for file, size in sizes.items() if folder in file.parents and part in file.name
+        )
+
+    kinds = {
+        "lines_bytes": of(data, ".lines."),
+        "rolled_bytes": of(data, ".rolled."),
+        "duckdb_bytes": of(data, "telemetry.duckdb"),
+    }
+    theirs = of(victoria, "")
+    return {
+        **kinds,
+        "bytes_per_sample": round(sum(kinds.values()) / week.samples, 3),
+        "lines_bytes_per_sample": round(kinds["lines_bytes"] / week.samples, 3),
+        "victoriametrics_bytes": theirs,
+        "victoriametrics_bytes_per_sample": round(theirs / week.samples, 3),
+    }

@@ -1,0 +1,165 @@
+"""The section "Stores" of `docs/benchmarks.md`, from `benchmarks/stores.json`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+SAMPLES_PER_CPU_SECOND = 1_000_000
+EVENT_MS = 100.0
+BYTES_PER_SAMPLE = 1.2
+
+# A question of the week, its words, and the bar of the engine in milliseconds.
+QUESTIONS = (
+    ("latest", "Newest 10 metrics of all GPUs", 10.0),
+    ("six_hours", "6 h of one GPU at 1 min, 10 metrics", 25.0),
+    ("mean_by_node", "Mean utilisation by node over the week, roll-ups", 30.0),
+    ("mean_by_node_raw", "The same from the lines", 100.0),
+    ("report", "Mean and maximum of 10 metrics by GPU over the week, roll-ups", None),
+    ("report_raw", "The same from the lines", 700.0),
+)
+
+
+def section(result: dict[str, Any]) -> Iterator[str]:
+    """Everything measured of the stores, each with its bar and whether it holds."""
+    yield "## Stores"
+    yield ""
+    yield "From `benchmarks/stores.json`; every part names the command that measured it. The numbers are made by"
+    yield "`benchmarks/readings.py`, which says how they vary: the simulator's fields, moved by jobs, heat, walks and rare errors from one"
+    yield "seed. A sample is one field of one GPU at one moment. VictoriaMetrics is Debian's, on the same machine in the same run."
+    parts = {"ingest": ingest, "sustained": sustained, "week": week, "scale": scale}
+    for name, part in parts.items():
+        if name in result:
+            yield ""
+            yield from part(result[name])
+
+
+def measured(found: dict[str, Any]) -> str:
+    """What a part's figures belong to."""
+    about = found["about"]
+    small = " **Small, to try the program: these figures say nothing.**" if about["quick"] else ""
+    machine = about["machine"]
+    return (
+        f"`{about['command']}`, commit `{about['commit'][:12]}`, {about['measured_at']},"
+        f" {machine['cpus']} CPUs, {machine['memory_gib']} GiB, load average before {about['load_average']:.1f}.{small}"
+    )
+
+
+def verdict(value: float, bar: float | None, *, least: bool = False) -> str:
+    """The cells of the bar, and whether it holds."""
+    if bar is None:
+        return " | "
+    holds = value >= bar if least else value <= bar
+    return f"{'at least' if least else 'at most'} {number(bar)} | {'yes' if holds else '**no**'}"
+
+
+def number(value: float) -> str:
+    """For people: no exponent, no needless zeros."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
+
+
+def ingest(found: dict[str, Any]) -> Iterator[str]:
+    yield "### Ingest at saturation"
+    yield ""
+    yield measured(found)
+    yield f"{found['gpus']:,} GPUs, {found['fields']} fields, the same gzip bodies to both; medians of {found['runs']} runs of {found['samples_per_run']:,} samples after one"
+    yield f"that does not count. Processor time is the server's alone, until {found['settle_seconds']:g} s after the last answer. {found['hub_connections']:,} connections to the hub,"
+    yield f"which answers with its next commit, {found['victoriametrics_connections']} to VictoriaMetrics."
+    yield ""
+    yield "| body | server | samples per CPU-second | samples per second | bodies per second | bar per CPU-second | holds |"
+    yield "|---|---|---|---|---|---|---|"
+    for kind, words in (("live", "one node, one tick"), ("backlog", "one node, twenty ticks")):
+        for server, name in (("hub", "hub"), ("victoriametrics", "VictoriaMetrics")):
+            one = found[kind][server]
+            value = one["samples_per_cpu_second"]
+            bar = SAMPLES_PER_CPU_SECOND if server == "hub" else None
+            yield (
+                f"| {words} ({found[kind]['lines_per_body']} lines) | {name} | {value:,}"
+                f" | {one['samples_per_second']:,} | {one['bodies_per_second']:,}"
+                f" | {verdict(value, bar, least=True)} |"
+            )
+
+
+def sustained(found: dict[str, Any]) -> Iterator[str]:
+    shares = found["cpu_share_of_one"]
+    told, asked = found["acknowledged_event_to_changes_ms"], found["sent_event_to_changes_ms"]
+    written = found["body_to_acknowledgement_ms"]
+    yield "### A site that runs"
+    yield ""
+    yield measured(found)
+    yield f"{found['nodes']:,} nodes with 8 GPUs every {found['tick_seconds']:g} s for {found['seconds']:g} s: the real hub and analyzer, `gpuvigil simulate` as the collectors,"
+    yield f"and {found['people']} people who look: the dashboard's own reader with an overview open, and a GPU's six hours every ten seconds (no browser)."
+    yield ""
+    yield "| what | value | bar | holds |"
+    yield "|---|---|---|---|"
+    yield f"| Lines a second | {found['lines_per_second']:,} |  |  |"
+    yield f"| Hub, share of one CPU | {100 * shares['hub']:.1f} % |  |  |"
+    yield f"| Headroom: so many times as much until one CPU is full | {found['headroom']:g} |  |  |"
+    for name in ("analyze", "readers", "simulate"):
+        yield f"| `{name}`, share of one CPU | {100 * shares[name]:.1f} % |  |  |"
+    yield f"| Answers 429 / failed commits | {found['answers_429']} / {found['failed_commits']} | at most 0 | {'yes' if not found['answers_429'] + found['failed_commits'] else '**no**'} |"
+    yield f"| A commit, from parsing to its end, mean of {found['commits']}, ms | {found['commit_mean_ms']:g} |  |  |"
+    yield f"| A body to its acknowledgement, p50 / p99, ms | {written['p50']:g} / {written['p99']:g} |  |  |"
+    yield f"| Acknowledged event to `changes`, p50 / p99 of {found['events']}, ms | {told['p50']:g} / {told['p99']:g} | {verdict(told['p99'], EVENT_MS)} |"
+    yield f"| Event sent to `changes`, p50 / p99, ms | {asked['p50']:g} / {asked['p99']:g} |  |  |"
+    yield f"| Hub's memory, MiB | {found['memory_rss_mib']:g} |  |  |"
+
+
+def week(found: dict[str, Any]) -> Iterator[str]:
+    disk = found["disk"]
+    yield "### A week of questions"
+    yield ""
+    yield measured(found)
+    yield f"{found['days']} days of {found['gpus']:,} GPUs at {found['step_seconds']:g} s, sealed: {found['lines']:,} lines, {found['samples']:,} samples. Median milliseconds of {found['runs']}"
+    yield "after the first; warm page cache. *Engine* is the store without HTTP (for the lines of a whole week: DuckDB on the sealed files); *hub* is"
+    yield "asked by the product's client, the answer decoded, a week of lines day by day; VictoriaMetrics"
+    yield f"({found['victoriametrics']}) over HTTP, the JSON decoded, with `nocache`; in brackets with its cache of answers. Both agree on the means: {'yes' if found['means_by_node_agree'] else '**no**'}."
+    yield ""
+    yield "| question | engine | hub | VictoriaMetrics | bar of the engine | holds | hub ahead |"
+    yield "|---|---|---|---|---|---|---|"
+    for key, words, bar in QUESTIONS:
+        one, cached = found["queries"][key], found["queries"].get(f"{key}_cached")
+        engine, hub = one["engine_ms"]["median"], one["hub_ms"]["median"]
+        theirs = one["victoriametrics_ms"]["median"]
+        also = f" ({cached['victoriametrics_ms']['median']:.1f})" if cached else ""
+        ahead = "yes" if hub <= theirs else "**no**"
+        yield (
+            f"| {words} | {engine:.1f} | {hub:.1f} | {theirs:.1f}{also}"
+            f" | {verdict(engine, bar)} | {ahead} |"
+        )
+    yield ""
+    yield "| on disk | bytes | bytes a sample | bar | holds |"
+    yield "|---|---|---|---|---|"
+    whole = disk["lines_bytes"] + disk["rolled_bytes"] + disk["duckdb_bytes"]
+    each = disk["bytes_per_sample"]
+    yield f"| embedded, all of it | {whole:,} | {each:g} | {verdict(each, BYTES_PER_SAMPLE)} |"
+    kinds = (("lines", "sealed lines"), ("rolled", "roll-ups"), ("duckdb", "the DuckDB file"))
+    for key, words in kinds:
+        size = disk[f"{key}_bytes"]
+        yield f"| of it {words} | {size:,} | {size / found['samples']:.3f} |  |  |"
+    yield f"| VictoriaMetrics, merged | {disk['victoriametrics_bytes']:,} | {disk['victoriametrics_bytes_per_sample']:g} |  |  |"
+
+
+def scale(found: dict[str, Any]) -> Iterator[str]:
+    http, store, shares = found["http"], found["store"], found["share_of_the_time"]
+    commit = store["commit_ms"]
+    whole = "all of it" if store["whole"] else f"cut short after {found['budget_seconds']:g} s"
+    yield "### A hundred thousand GPUs"
+    yield ""
+    yield measured(found)
+    yield f"{found['gpus']:,} GPUs every {found['tick_seconds']:g} s. Over HTTP {http['ticks']} ticks of {http['nodes']:,} bodies, as fast as the hub takes them; into the store alone"
+    yield f"{store['data_hours']:g} h of them ({store['samples']:,} samples; {whole}), each hour sealed while the next comes in. The share is of the time that"
+    yield "the data itself takes: over 1, it does not keep up."
+    yield ""
+    yield "| what | seconds | of | share |"
+    yield "|---|---|---|---|"
+    rows: list[tuple[str, float, float]] = [
+        ("a tick over HTTP", http["seconds_per_tick"], found["tick_seconds"]),
+        ("a tick in the store", store["append_seconds_per_tick"], found["tick_seconds"]),
+        ("sealing", store["seal_seconds_per_data_hour"], 3600.0),
+    ]
+    for key, seconds, of in rows:
+        yield f"| {key} | {seconds:g} | {of:g} | {shares[key]:g} |"
+    yield ""
+    yield f"It keeps up {found['keeps_up_times']:g} times, and what breaks first is {found['breaks_first']}. Commits of the store took {commit['p50']:g} ms (p50), {commit['p99']:g} ms"
+    yield f"(p99), {commit['worst']:g} ms at worst; {store['bytes_per_sample']:g} bytes a sample on disk at the end; peak memory {store['peak_rss_mib']:,} MiB, the generator's included."
+    if store["error"]:
+        yield f"The store said: {store['error']}"
