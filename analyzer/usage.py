@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import Clock
-from gpuvigil.errors import HubUnavailable
+from gpuvigil.errors import HubUnavailable, StoreUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import UNREADABLE, Record, RecordKind
@@ -77,7 +77,7 @@ class UsageCounter:
         self._awake_at: datetime | None = None
 
     def step(self) -> None:
-        """Count the quarter that is due, or wait a little; raises HubError."""
+        """Count the quarter that is due, or wait a little; raises HubError or StoreUnavailable."""
         now = self._clock.now()
         if self._awake_at is None or not timedelta() <= now - self._awake_at <= _AWAKE:
             self._watched_since = now
@@ -104,7 +104,7 @@ class UsageCounter:
             ]
             if buckets and not self._write([bucket.to_record() for bucket in buckets]):
                 return
-        except HubUnavailable:
+        except (HubUnavailable, StoreUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - one bad quarter must not hold up the others
             self._log.warning("quarter cannot be counted", start=str(start), error=repr(error))

@@ -20,13 +20,14 @@ class Line:
         self.since = now  # of the last good answer, or when one began to be owed
         self.answers = False  # whether there ever was one
         self.error: str | None = None
+        self.who = "the hub"  # gave the error; or the store, where telemetry is kept elsewhere
         self._patience_seconds = patience_seconds
 
     def answered(self, now: float) -> None:
         self.since, self.answers, self.error = now, True, None
 
-    def failed(self, why: str) -> None:
-        self.error = why
+    def failed(self, why: str, who: str = "the hub") -> None:
+        self.error, self.who = why, who
 
     def asked_anew(self, now: float) -> None:
         """Nothing was asked for a while, so nothing was owed."""
@@ -39,19 +40,20 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """The hub does not answer."""
+    """The hub does not answer, or the store beside it."""
 
     why: str
     seconds: float
     answered_before: bool
+    who: str = "the hub"
 
     def text(self, now: datetime) -> str:
         """For people; `now` is the hub's clock as far as it is known."""
         span = timedelta(seconds=self.seconds)
         if not self.answered_before:
-            return f"No answer from the hub yet, for {duration(span)}. {self.why}".rstrip()
+            return f"No answer from {self.who} yet, for {duration(span)}. {self.why}".rstrip()
         return (
-            f"No answer from the hub for {duration(span)}, since {moment(now - span)}:"
+            f"No answer from {self.who} for {duration(span)}, since {moment(now - span)}:"
             f" everything below is as it was then. {self.why}"
         ).rstrip()
 
@@ -63,7 +65,9 @@ def trouble(lines: Iterable[Line], now: float) -> Trouble | None:
         return None
     longest = min(late, key=lambda line: line.since)
     why = next((line.error for line in late if line.error), "")
-    return Trouble(why=why, seconds=now - longest.since, answered_before=longest.answers)
+    return Trouble(
+        why=why, seconds=now - longest.since, answered_before=longest.answers, who=longest.who
+    )
 
 
 class CatchUp:

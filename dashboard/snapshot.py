@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from gpuvigil.clock import Clock
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.errors import HubError, StoreError
+from gpuvigil.errors import HubError, StoreError, StoreUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import GpuIdentity, Inventory, Subject
@@ -237,7 +237,8 @@ class Snapshot:
             fresh = self._read(hub)
         except (HubError, StoreError) as error:
             fresh = False
-            self._lost(self._numbers_line, str(error))
+            who = "the store" if isinstance(error, StoreUnavailable) else "the hub"
+            self._lost(self._numbers_line, str(error), who)
         self._draw()
         if fresh:
             if self._numbers_line.error is not None:
@@ -325,13 +326,13 @@ class Snapshot:
             self._drawn = drawn
             self._fresh.notify_all()
 
-    def _lost(self, line: Line, why: str) -> None:
+    def _lost(self, line: Line, why: str, who: str = "the hub") -> None:
         if all(one.error is None for one in self._lines):
             if self._drawn is None:
                 self._log.info("waiting for the hub", reason=why)
             else:
                 self._log.warning("hub lost", reason=why)
             self._wake.set()
-        line.failed(why)
+        line.failed(why, who)
         with self._fresh:
             self._fresh.notify_all()

@@ -28,10 +28,6 @@ class Web:
         self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ca_certs=ca_file)
         self.authorization = authorization(settings)
 
-    def get(self, url: str, query: Mapping[str, str]) -> Any:
-        """JSON, asked by GET."""
-        return self._json(self.request("GET", url, fields=query), url)
-
     def post(self, url: str, query: Mapping[str, str]) -> Any:
         """JSON, asked by a form, which may be longer than an address."""
         return self._json(self.request("POST", url, fields=query), url)
@@ -58,11 +54,14 @@ class Web:
         try:
             answer = self._pool.request(method, url, **given)
         except urllib3.exceptions.HTTPError as error:
-            reason = str(getattr(error, "reason", None) or error)
-            raise StoreUnavailable(f"{self._place(url)} does not answer: {reason}") from error
+            raise StoreUnavailable(f"{self._place(url)} does not answer: {why(error)}") from error
         if answer.status < 300:
             return answer.data
         raise refusal(self._place(url), answer.status, answer.data)
+
+    def close(self) -> None:
+        """Let the connections go; the next request opens a new one."""
+        self._pool.clear()
 
     def _json(self, content: bytes, url: str) -> Any:
         try:
@@ -95,6 +94,12 @@ def refusal(place: str, status: int, content: bytes | None) -> StoreError:
     text = f"{place}: status {status}: {_said(content or b'')}"
     again = status == 429 or not 400 <= status < 500
     return StoreUnavailable(text) if again else StoreError(text)
+
+
+def why(error: urllib3.exceptions.HTTPError) -> str:
+    """What went wrong on the way, without what the library says of its own objects."""
+    cause = error.__cause__ or error.__context__
+    return getattr(cause, "strerror", None) or str(error).rpartition(": ")[2]
 
 
 def _said(content: bytes) -> str:

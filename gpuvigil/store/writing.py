@@ -9,7 +9,7 @@ from ..clock import Clock, to_ns
 from ..config import StoreSettings
 from ..errors import ConfigError, StoreError, StoreUnavailable
 from .lines import marked, read
-from .web import Web, refusal
+from .web import Web, refusal, why
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Writer:
             raise refusal(place, error.status, said.encode()) from None
         except urllib3.exceptions.HTTPError as error:
             what = f"{settings.kind} at {self._url()} does not answer"
-            raise StoreUnavailable(f"{what}: {error}") from error
+            raise StoreUnavailable(f"{what}: {why(error)}") from error
         finally:
             client.close()
         return True

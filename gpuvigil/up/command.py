@@ -24,7 +24,7 @@ from .children import WRONG_CONFIGURATION, Family, Hurry
 from .directory import StateDirectory
 from .machine import turn
 from .plan import Plan, prepare
-from .readiness import Startup, answers, has_beaten, has_sent, is_ours
+from .readiness import Startup, answers, has_beaten, has_sent, has_told, is_ours
 from .settings import without_settings
 from .words import banner, say, where
 
@@ -78,7 +78,7 @@ def run(planned: Callable[[], Plan], began: float) -> int:
             with suppress(_PortLostError), turn(_TURN_SECONDS) as end_turn:
                 plan = planned()
                 if attempt == 0:
-                    say(banner(plan.driver, plan.nodes, plan.gpus_per_node))
+                    say(_banner(plan))
                 return _live(plan, stop, hurry, _Beginning(at=began, settled=end_turn))
     raise GpuvigilError(f"ports that were free were taken {_PORT_TRIES} times: start it again")
 
@@ -130,6 +130,11 @@ def _signals(hurry: Hurry, stop: threading.Event) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
 
 
+def _banner(plan: Plan) -> str:
+    from_prometheus = plan.store == "prometheus"
+    return banner(plan.driver, plan.nodes, plan.gpus_per_node, from_prometheus=from_prometheus)
+
+
 class _Run:
     """One life of `up`, from the first child to the stop."""
 
@@ -143,11 +148,12 @@ class _Run:
         self._settled = began.settled
         token, since = plan.service_token, SystemClock().now()
         hub = Hub(plan.hub_url, lambda: read_secret(token, "service token"), timeout_seconds=2.0)
+        has_spoken = has_sent if plan.store == "hub" else has_told
         probes: dict[str, Callable[[], bool]] = {
             "hub": lambda: is_ours(hub),
             "dashboard": lambda: answers(f"{plan.dashboard_url}/healthz"),
-            "collect": lambda: has_sent(hub, since, simulated=False),
-            "simulate": lambda: has_sent(hub, since, simulated=True),
+            "collect": lambda: has_spoken(hub, since, simulated=False),
+            "simulate": lambda: has_spoken(hub, since, simulated=True),
             "analyze": lambda: has_beaten(hub, since, "analyzer"),
             "alert": lambda: has_beaten(hub, since, "alerts"),
         }

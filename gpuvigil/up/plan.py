@@ -37,6 +37,7 @@ class Plan:
     driver: machine.Driver | None
     notes: tuple[str, ...]
     listening: Mapping[str, tuple[str, int]]  # address and port, by service
+    store: str  # the kind of store that keeps the telemetry
 
     def has_lost_port(self, name: str) -> bool:
         """Whether somebody else listens where that service, which has ended, should."""
@@ -45,9 +46,10 @@ class Plan:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """After the hub: the slowest to start first."""
+        """After the hub: the slowest to start first. A Prometheus needs no collector of ours."""
         simulate = ("simulate",) if self.nodes else ()
-        return ("dashboard", "collect", *simulate, "analyze", "alert")
+        collect = () if self.store == "prometheus" else ("collect",)
+        return ("dashboard", *collect, *simulate, "analyze", "alert")
 
     @property
     def example(self) -> tuple[int, int] | None:
@@ -89,6 +91,7 @@ def prepare(config: Path | None, simulate: int | None, state: StateDirectory) ->
             "dashboard": (dashboard_listen, dashboard),
             "collect": (wanted.collector.metrics_listen, metrics),
         },
+        store=wanted.store.kind,
     )
 
 
@@ -97,7 +100,7 @@ def _nodes(asked: int | None, user: Given, driver: machine.Driver | None) -> int
         return asked
     if user.has("simulator", "nodes"):
         return user.config.simulator.nodes
-    return 0 if driver else _NODES_WITHOUT_DRIVER
+    return 0 if driver or user.config.store.kind == "prometheus" else _NODES_WITHOUT_DRIVER
 
 
 def _port(wanted: int, listen: str, taken: tuple[int, ...]) -> int:

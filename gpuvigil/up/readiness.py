@@ -11,7 +11,7 @@ from .. import __version__
 from ..clock import from_text
 from ..errors import GpuvigilError
 from ..hub import Hub
-from ..model import SIMULATED_CLUSTER, RecordKind
+from ..model import SIMULATED_CLUSTER, RecordKind, Subject
 from .settings import write_private
 
 _TIMEOUT_SECONDS = 1.0
@@ -54,6 +54,18 @@ def has_sent(hub: Hub, since: datetime, *, simulated: bool) -> bool:
         and from_text(node["received_at"]) >= since
         for node in nodes
     )
+
+
+def has_told(hub: Hub, since: datetime, *, simulated: bool) -> bool:
+    """Whether a simulated node, or a real one, has told what it has since then.
+
+    With its telemetry elsewhere that is what the hub hears of it.
+    """
+    try:
+        told = hub.records(RecordKind.INVENTORY, since=since)
+    except GpuvigilError:
+        return False
+    return any(Subject.parse(one.subject).simulated is simulated for one in told)
 
 
 def has_beaten(hub: Hub, since: datetime, service: str) -> bool:

@@ -19,10 +19,14 @@ def say(text: str, stream: TextIO | None = None) -> None:
         out.flush()
 
 
-def banner(driver: Driver | None, nodes: int, gpus_per_node: int) -> str:
+def banner(
+    driver: Driver | None, nodes: int, gpus_per_node: int, *, from_prometheus: bool = False
+) -> str:
     """The first lines: which version, and whose GPUs will be seen."""
     cluster = f"simulated cluster ({_count(nodes, 'node')} x {_count(gpus_per_node, 'GPU')})"
-    if driver is None:
+    if from_prometheus:
+        shown = "Showing what Prometheus has of its nodes; nothing is collected here"
+    elif driver is None:
         shown = "No NVIDIA driver here: showing "
         shown += f"a {cluster}, marked as simulated" if nodes else "this machine's network ports"
     else:

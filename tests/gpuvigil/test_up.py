@@ -180,6 +180,7 @@ def test_the_first_lines_say_whose_gpus_these_are() -> None:
     assert banner(real, 0, 8).endswith("\n8 x NVIDIA H100, driver 580.95.05.")
     assert "beside a simulated cluster (1 node x 8 GPUs), marked" in banner(real, 1, 8)
     assert "network ports" in banner(None, 0, 8)
+    assert "what Prometheus has" in banner(real, 0, 8, from_prometheus=True)
 
 
 def test_every_command_that_is_shown_works_for_another_state_directory(tmp_path: Path) -> None:
