@@ -50,7 +50,7 @@ def trust(settings: HubSettings) -> Trust:
         certificate_file=settings.client_certificate_file,
         key_file=settings.client_key_file,
     )
-    if settings.url.startswith("https:"):
+    if "https:" in settings.url:
         found.context()
     return found
 

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.polling import wait_until
 from tests.postgresql import Postgresql
 from tests.receiver import Receiver
 from tests.servers import ROOT, HubProcess
+from tests.timeseries import VictoriaMetrics
 
 pytestmark = pytest.mark.server
 
@@ -210,6 +212,73 @@ def test_a_client_goes_on_at_the_other_hub(hubs: tuple[HubProcess, HubProcess], 
     with pytest.raises(HubUnavailable):
         client.record(EVENT, "after it went")
     client.close()
+
+
+SERVICES = """
+[hub]
+url = "{hubs}"
+service_token_file = "{service_token}"
+collector_token_file = "{collector_token}"
+[store]
+kind = "victoriametrics"
+url = "{store}"
+[simulator]
+nodes = 2
+gpus_per_node = 2
+tick_seconds = 0.5
+faults_file = "{directory}/faults.json"
+spool_directory = "{directory}/spool"
+[analyzer]
+tick_seconds = 0.5
+"""
+
+
+def test_a_fault_is_found_though_the_hub_that_everybody_used_is_gone(
+    hubs: tuple[HubProcess, HubProcess], both: str, tmp_path: Path
+) -> None:
+    first, second = hubs
+    file = tmp_path / "services.toml"
+    with ExitStack() as stack:
+        store = stack.enter_context(VictoriaMetrics(tmp_path / "store"))
+        text = SERVICES.format(
+            hubs=both,
+            service_token=first.service_token_file,
+            collector_token=first.collector_token_file,
+            store=store.url,
+            directory=tmp_path,
+        )
+        file.write_text(text, encoding="utf-8")
+        for service in ("simulate", "analyze"):
+            stack.enter_context(running(service, file))
+        kinds = [RecordKind.INVENTORY, RecordKind.PULSE]
+        for kind, count in zip(kinds, (2, 1), strict=True):
+            wait_until(f"{kind}s", lambda k=kind, n=count: len(first.hub().records(k)) >= n, 60.0)
+        first.kill()
+        inject = ["inject", "xid79", "--node", "sim-001", "--gpu", "1", "--config", str(file)]
+        subprocess.run([sys.executable, "-m", "gpuvigil", *inject], cwd=ROOT, check=True)
+        wait_until("the lost GPU is told", lambda: "gpu_lost" in faults(second.hub()), 60.0)
+        # Numbers never went through a hub.
+        assert faults(second.hub()) == ["gpu_lost"]
+
+
+def faults(hub: Hub) -> list[str]:
+    return [it.body["fault"] for it in hub.records(RecordKind.INCIDENT, states={"open"})]
+
+
+@contextmanager
+def running(command: str, file: Path) -> Iterator[None]:
+    with (file.parent / f"{command}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gpuvigil", command, "--config", str(file)],
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 def test_postgresql_that_goes_and_comes_back_is_two_lines_and_503_meanwhile(
