@@ -30,6 +30,7 @@ from .kernelbook import KernelBook
 from .localsocket import Reply, Request
 from .maintenance import Maintenance
 from .owners.processes import Holders, ProcessTable
+from .page import Page
 from .ports import PortBook
 from .report import NO_DRIVER, STARTING, Tick, XidSeen
 from .rows import Number, Row
@@ -86,14 +87,14 @@ class Agent:
         self._maintenance = Maintenance(self._keeper, known, clock)
         self._control = Control(self, self._gpus, self._maintenance, known)
         self.exporter = Exporter()
+        self._page = Page(self._node, known.gpus, details=settings.metrics_details)
         self._state = ""
         self._ticked: float | None = None
         self._looked: float | None = None
         self._told: float | None = None
         self._remembered = clock.monotonic()
         self._driver: str | None = None
-        self._outage = False
-        self._changed = True
+        self._outage, self._changed = False, True
 
     @property
     def forgetful(self) -> bool:
@@ -254,7 +255,7 @@ class Agent:
             self._ear.settle()
         others = [*self._ports.rows(now), self._node_row(tick, news, now)]
         rows = [*news.rows, *others]
-        self.exporter.show([*news.shown, *others])
+        self.exporter.show(self._page.rows([*news.shown, *others], self._driver, now))
         lines = [line for row in rows if (line := row.line()) is not None]
         self._spool.put(self._sender.telemetry(lines, now))
         self._note_holders(tick, now)
@@ -346,6 +347,7 @@ class Agent:
 
     def _tell(self, events: Sequence[Event]) -> None:
         """Into the log and into the spool."""
+        self._page.count(events)
         for event in events:
             again = {} if event.count == 1 else {"count": event.count}
             log.warning(event.message, **self._gpus.named(event.subject), **again)

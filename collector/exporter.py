@@ -5,6 +5,7 @@ each scrape, and each node's memory, several times as much.
 Format: Prometheus, "Exposition formats" (docs/instrumenting/exposition_formats.md).
 """
 
+import errno
 import socket
 import socketserver
 import threading
@@ -40,9 +41,10 @@ class Exporter:
         try:
             server = _Server((listen, port), self.text)
         except OSError as error:
+            elsewhere = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+            setting = "collector.metrics_listen" if elsewhere else "collector.metrics_port"
             raise ConfigError(
-                f"cannot serve /metrics on {listen}:{port}: {error.strerror};"
-                " set collector.metrics_port"
+                f"cannot serve /metrics on {listen}:{port}: {error.strerror}; set {setting}"
             ) from None
         self.port = server.socket.getsockname()[1]
         threading.Thread(target=server.accept_always, name="metrics", daemon=True).start()

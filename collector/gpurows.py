@@ -112,8 +112,8 @@ class GpuRowMaker:
     def _call(self, call: str, cost: CallCost, at: datetime) -> Row:
         fields = {
             "calls": cost.calls,
-            "seconds": round(cost.seconds, 9),
-            "slowest_seconds": round(cost.slowest_seconds, 9),
+            "call_seconds": round(cost.seconds, 9),
+            "call_slowest_seconds": round(cost.slowest_seconds, 9),
         }
         return Row(measurement=DRIVER_CALL, tags=self._tags(call=call), fields=fields, at=at)
 

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
 log = Log("collector")
@@ -28,16 +29,18 @@ class Lack:
     gives: str
 
 
-def look(proc_root: Path, dev: Path = Path("/dev"), journals: Path = Path("/")) -> Access:
+def look(
+    settings: CollectorSettings, dev: Path = Path("/dev"), journals: Path = Path("/")
+) -> Access:
     """Look without a call to the driver, which may not come back: only its permissions are read."""
     control = dev / "nvidiactl"
     stores = [journals / "var/log/journal", journals / "run/log/journal"]
     return Access(
         root=os.geteuid() == 0,
         driver=os.access(control, os.R_OK | os.W_OK) if control.exists() else None,
-        kernel_log=_opens(dev / "kmsg"),
-        journal=any(_holds_readable(store) for store in stores),
-        others=os.access(proc_root / "1/stat", os.R_OK),
+        kernel_log=_opens(settings.kernel_log),
+        journal=bool(settings.journalctl) and any(_holds_readable(store) for store in stores),
+        others=os.access(settings.proc_root / "1/stat", os.R_OK),
     )
 
 
@@ -59,9 +62,9 @@ def lacks(access: Access) -> tuple[Lack, ...]:
     return tuple(found)
 
 
-def tell(proc_root: Path) -> None:
+def tell(settings: CollectorSettings) -> None:
     """One log line for each privilege that is missing."""
-    for lack in lacks(look(proc_root)):
+    for lack in lacks(look(settings)):
         log.warning("cannot be measured as this user", what=lack.what, needs=lack.gives)
 
 

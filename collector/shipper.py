@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.errors import GpuvigilError, HubRefused, HubUnavailable
@@ -37,6 +38,7 @@ _STOP_SECONDS = 2.0  # for answers that are under way when the collector stops
 # other refusal (a token that rotates, a bucket that is renamed, a proxy) may pass: the body is kept.
 _FINAL = frozenset({400, 422})
 _TOO_LARGE = 413  # whoever says so
+_UNKNOWN_TOKEN = frozenset({401, 403})
 
 
 class Gate:
@@ -105,6 +107,7 @@ class Shipper:
         spread_seconds: float = 0.0,
         timeout_seconds: float = _TIMEOUT_SECONDS,
         trust: Trust = Trust(),  # noqa: B008 - it is frozen
+        token_file: Path | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """`connections` carry telemetry: about one body a second each, by the hub's commits.
@@ -122,6 +125,7 @@ class Shipper:
         self._beside = beside
         self._token = token
         self._trust = trust
+        self._token_file = token_file
         self._clock = clock
         self._connections = connections
         self._timeout_seconds = timeout_seconds
@@ -214,7 +218,18 @@ class Shipper:
         odd = isinstance(error, HubRefused) and error.status in _FINAL
         self._spool.again(body, last=odd)
         if gate.failed(retry_after):
-            log.warning("hub takes nothing, bodies are kept", lane=name, why=str(error))
+            log.warning(
+                "hub takes nothing, bodies are kept", lane=name, **self._advice(name, error)
+            )
+
+    def _advice(self, name: str, error: GpuvigilError) -> dict[str, str]:
+        """Why, and what to do where that is ours to say."""
+        said = {"why": str(error)}
+        of_hub = self._beside is None or name == "records"
+        is_refused = isinstance(error, HubRefused) and error.status in _UNKNOWN_TOKEN
+        if of_hub and is_refused and self._token_file is not None:
+            said["todo"] = f"write a collector token that this hub knows into {self._token_file}"
+        return said
 
     def _give_up(self, body: Body, refusal: HubRefused) -> None:
         """The hub will not take this body as it is, now or later."""

@@ -31,7 +31,7 @@ _SPREAD = 0.5  # of a tick: within this time after their start, nodes begin to s
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     frugal.settle()
-    privileges.tell(config.collector.proc_root)
+    privileges.tell(config.collector)
     settings, clock = config.collector, SystemClock()
     token = secret_source(
         config.hub.collector_token_file, "hub.collector_token_file", "collector token"
@@ -49,6 +49,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         beside=beside(config.store),
         spread_seconds=settings.tick_seconds * _SPREAD,
         trust=trust(config.hub),
+        token_file=config.hub.collector_token_file,
     )
     node = settings.node or socket.gethostname()
     sender = Sender(cluster=settings.cluster, node=node, boot=os.urandom(8).hex())
@@ -70,6 +71,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         if door is not None:
             door.close()
         shipping.join(_DRAIN_SECONDS)
+        log.info("stopped", spool_bytes=spool.bytes, dropped_bodies=spool.dropped)
 
 
 def _open_door(settings: CollectorSettings, agent: Agent) -> Door | None:

@@ -107,16 +107,24 @@ def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
     """
     if path is None:
         raise ConfigError(f"{key} is not set: name the file that holds the {what}")
-    version, kept = "", read_secret(path, what)
+    file = path
+
+    def read() -> str:
+        try:
+            return read_secret(file, what)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; put it there, or name another file in {key}") from None
+
+    version, kept = "", read()
 
     def secret() -> str:
         nonlocal version, kept
         now = ""
         with suppress(OSError):
-            found = os.stat(path)
+            found = os.stat(file)
             now = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
         if not now or now != version:
-            kept = read_secret(path, what)
+            kept = read()
             version = now
         return kept
 

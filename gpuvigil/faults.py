@@ -23,18 +23,18 @@ class Fault:
 
 
 RELEASE = "gpuvigil collect --release 10m"
-_RESET = re.compile(r"\breset (the|all its) GPU", re.IGNORECASE)
+_RESET = re.compile(r"\breset (the GPU('s PCIe bus)?|all its GPUs( and switches)?)", re.IGNORECASE)
 
 
 def with_release(action: str) -> str:
-    """A first action; one that resets a GPU says first how the collector lets go of it.
+    """A first action; one that resets a GPU says how the collector lets go of it before.
 
     A GPU is not reset while any process has it open. The time runs from the command on, so it
-    comes last before the reset and not before the node is drained.
+    stands beside the reset, behind what is to be done before both, as draining the node.
     """
-    if not _RESET.search(action) or RELEASE in action:
+    if RELEASE in action:
         return action
-    return f"Right before the reset run `{RELEASE}` on the node. {action}"
+    return _RESET.sub(rf"\g<0> (right after `{RELEASE}` on the node)", action, count=1)
 
 
 def _fault(key: str, severity: Severity, title: str, action: str, source: str) -> tuple[str, Fault]:

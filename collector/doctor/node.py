@@ -42,9 +42,9 @@ def ports(settings: CollectorSettings) -> list[Diagnosis]:
 
 def access(settings: CollectorSettings) -> list[Diagnosis]:
     """What this user may not do."""
-    found = privileges.look(settings.proc_root)
+    found = privileges.look(settings)
     if found.kernel_log or found.journal:
-        way = "/dev/kmsg" if found.kernel_log else "the journal"
+        way = str(settings.kernel_log) if found.kernel_log else "the journal"
         log = [ok("kernel log", f"readable: {way}")]
     else:
         log = []

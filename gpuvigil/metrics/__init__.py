@@ -4,7 +4,7 @@ The collector's fields, the store's columns, the Prometheus names, the dashboard
 `docs/metrics.md` all come from these tables. A metric that nothing reads is not in them.
 """
 
-from .driver import DRIVER_CALL
+from .exported import DRIVER_CALL, GPU_INFO, GPU_XID, NODE_TICK
 from .gpu import GPU
 from .host import NODE, PORT
 from .links import MIG, NVLINK
@@ -12,15 +12,24 @@ from .model import Kind, Measurement, Metric, Seen
 
 MEASUREMENTS: dict[str, Measurement] = {m.name: m for m in (GPU, NVLINK, MIG, PORT, NODE)}
 # What `/metrics` shows: also what is for whoever looks at one node, and is stored nowhere.
-EXPORTED: tuple[Measurement, ...] = (*MEASUREMENTS.values(), DRIVER_CALL)
+EXPORTED: tuple[Measurement, ...] = (
+    *MEASUREMENTS.values(),
+    GPU_INFO,
+    GPU_XID,
+    NODE_TICK,
+    DRIVER_CALL,
+)
 
 __all__ = [
     "DRIVER_CALL",
     "EXPORTED",
     "GPU",
+    "GPU_INFO",
+    "GPU_XID",
     "MEASUREMENTS",
     "MIG",
     "NODE",
+    "NODE_TICK",
     "NVLINK",
     "PORT",
     "Kind",

@@ -325,7 +325,41 @@ def test_a_missing_token_is_one_line_and_exit_code_2(agent: Agent) -> None:
     assert agent.process is not None
     assert agent.process.wait(10) == 2
     assert "cannot read the collector token in" in agent.said()
+    assert "put it there, or name another file in hub.collector_token_file" in agent.said()
     assert agent.said().count("\n") == 1
+
+
+def test_a_token_that_the_hub_refuses_is_named_by_its_file_and_the_end_is_told(
+    agent: Agent, receiver: Receiver
+) -> None:
+    receiver.behave = lambda _: Reply(status=401)
+    agent.start()
+    file = agent.directory / "token"
+    todo = f"write a collector token that this hub knows into {file}"
+    wait_until("what to do", lambda: todo in agent.said())
+    assert agent.stop() == 0
+    assert "collector stopped spool_bytes=" in agent.said()
+
+
+def test_what_the_page_says_of_a_node(
+    watching: Agent, driver: FakeDriver, receiver: Receiver
+) -> None:
+    driver.xid(1, 48)
+    wait_until("the event", lambda: receiver.events("xid"))
+    named = f'uuid="{UUIDS[1]}"'
+
+    def told() -> bool:
+        lines = [line for line in watching.metrics().splitlines() if named in line]
+        xid = any('xid="48"} 1' in line for line in lines)
+        return xid and any(line.startswith("gpuvigil_gpu_info{") for line in lines)
+
+    wait_until("its Xid and its names", told)
+    assert "gpuvigil_node_last_tick_timestamp_seconds{" in watching.metrics()
+    watching.stop()
+    watching.settings["metrics_details"] = False
+    watching.start()
+    wait_until("the page", lambda: "gpuvigil_gpu_info{" in watching.metrics())
+    assert "gpuvigil_driver_calls_total" not in watching.metrics()
 
 
 def test_two_agents_on_one_spool_are_refused(watching: Agent, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collector.exporter import Exporter
 from collector.rows import Row, Steady
 from gpuvigil.errors import ConfigError
 from gpuvigil.lineprotocol import parse
-from gpuvigil.metrics import GPU, MEASUREMENTS, NODE
+from gpuvigil.metrics import EXPORTED, GPU, NODE
 from gpuvigil.model import Unmeasured
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
@@ -98,11 +98,12 @@ def test_every_metric_of_the_catalogue_has_its_name(exporter: Exporter) -> None:
             fields={metric.name: 1 for metric in measurement.metrics},
             at=NOW,
         )
-        for measurement in MEASUREMENTS.values()
+        for measurement in EXPORTED
     ]
     exporter.show(rows)
-    names = {m.prometheus for each in MEASUREMENTS.values() for m in each.metrics}
-    assert scrape(exporter).keys() == names
+    names = [m.prometheus for each in EXPORTED for m in each.metrics]
+    assert len(names) == len(set(names))
+    assert scrape(exporter).keys() == set(names)
 
 
 def test_a_port_in_use_is_one_clear_line() -> None:
@@ -110,6 +111,13 @@ def test_a_port_in_use_is_one_clear_line() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"/metrics on 127\.0\.0\.1:{port}: Address already"):
             Exporter().serve("127.0.0.1", port)
+
+
+def test_a_host_that_is_not_here_is_one_clear_line() -> None:
+    with pytest.raises(ConfigError, match=r"collector\.metrics_listen"):
+        Exporter().serve("192.0.2.1", 0)
+    with pytest.raises(ConfigError, match=r"collector\.metrics_listen"):
+        Exporter().serve("no.such.host.invalid", 0)
 
 
 def test_a_row_is_written_in_the_types_of_its_columns() -> None:

@@ -80,5 +80,5 @@ def test_what_calls_cost_is_added_up_over_gpus_and_ticks_and_shown_only() -> Non
     news = gpus.take(tick(answers(0), replace(answers(1), costs=slow)), NOW, None)
     (row,) = [row for row in news.shown if row.measurement is DRIVER_CALL]
     assert row.tags["call"] == "nvmlA"
-    assert row.fields == {"calls": 3, "seconds": 1.5, "slowest_seconds": 1.0}
+    assert row.fields == {"calls": 3, "call_seconds": 1.5, "call_slowest_seconds": 1.0}
     assert DRIVER_CALL not in [row.measurement for row in news.rows]

@@ -269,8 +269,8 @@ def test_who_must_reset_a_gpu_is_told_to_let_the_collector_go_first() -> None:
     values = {**HEALTHY, "recovery_action": 1, "remap_failure": 1}
     gpus[1] = GpuFacts(index=1, identity=identity(1), values=values)
     said = {finding.fault: action(finding) for finding in findings(a_node(gpus=gpus))}
-    assert said["recovery_action"].startswith(
-        "Right before the reset run `gpuvigil collect --release 10m` on the node. Drain"
+    assert said["recovery_action"] == (
+        "Drain the node, then reset the GPU (right after `gpuvigil collect --release 10m` on the node)."
     )
     assert said["remap_failed"].startswith("Drain the node")
 
