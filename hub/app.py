@@ -31,7 +31,7 @@ from .ingest import Ingest
 from .keeper import Keeper
 from .keyring import Keyring, tokens_file
 from .patience import PatientProtocol
-from .records import Book, Desk, open_records
+from .records import Book, Desk, move_records, open_records
 from .status import Status
 from .telemetry import Telemetry
 from .tls import ServerTls, server_tls
@@ -62,12 +62,20 @@ class Parts:
 def main(arguments: Sequence[str]) -> int:
     """Run the hub until it is told to stop; returns the exit code."""
     options = parser("hub", "Keep telemetry and records, and answer for them.")
+    options.add_argument(
+        "--move-records",
+        action="store_true",
+        help="move the records of this hub's SQLite file into hub.records_url, and end",
+    )
     return run_service(options, arguments, run)
 
 
-def run(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> None:
-    """Serve until `stop` is set, then drain."""
+def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> None:
+    """Serve until `stop` is set, then drain; or move the records, and end."""
     settings = config.hub
+    if chosen.move_records:
+        _move_records(settings)
+        return
     _make_directory(settings.data_directory)
     clock = SystemClock()
     keyring = Keyring(tokens_file(settings), clock.now)
@@ -84,13 +92,26 @@ def run(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> N
     _LOG.info("stopped")
 
 
-def build(settings: HubSettings, tokens: Tokens, keyring: Keyring, clock: Clock) -> Parts:
-    """The hub's parts, store and records opened; the committer waits to be started."""
-    store = Embedded(
+def _move_records(settings: HubSettings) -> None:
+    # Refused while a hub runs on this directory: what it wrote meanwhile would be lost.
+    store = _opened(settings)
+    try:
+        _LOG.info("records moved", count=move_records(settings))
+    finally:
+        store.close()
+
+
+def _opened(settings: HubSettings) -> Embedded:
+    return Embedded(
         settings.data_directory / "telemetry.duckdb",
         settings.memory_limit_bytes,
         settings.threads,
     )
+
+
+def build(settings: HubSettings, tokens: Tokens, keyring: Keyring, clock: Clock) -> Parts:
+    """The hub's parts, store and records opened; the committer waits to be started."""
+    store = _opened(settings)
     book = Book(open_records(settings))
     counters, news = Counters(), News()
     book.follow(news.heard)

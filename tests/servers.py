@@ -58,7 +58,7 @@ class HubProcess:
 
     def start(self) -> None:
         """Start and wait until the hub answers that it is ready."""
-        self._write_config()
+        self.write_config()
         address = self.data / "hub.url"
         address.unlink(missing_ok=True)
         with self.log.open("ab") as log:
@@ -111,7 +111,7 @@ class HubProcess:
         self._clients.append(client)
         return client
 
-    def _write_config(self) -> None:
+    def write_config(self) -> None:
         given = {
             "port": int(self.url.rpartition(":")[2]) if self.url else 0,
             "data_directory": str(self.data),

@@ -3,5 +3,6 @@
 from .book import Book, LeaseLostError
 from .database import open_records
 from .desk import Desk
+from .moving import move_records
 
-__all__ = ["Book", "Desk", "LeaseLostError", "open_records"]
+__all__ = ["Book", "Desk", "LeaseLostError", "move_records", "open_records"]

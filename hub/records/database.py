@@ -11,6 +11,8 @@ from gpuvigil.errors import ConfigError, StoreError
 
 from .migrations import upgrade
 
+SQLITE_NAME = "records.sqlite"
+
 # A hub whose machine is gone, or that hangs, must not hold the one lock of all writers for long.
 # The server would look after a silent connection only after two hours.
 _SESSION = """
@@ -41,7 +43,7 @@ def open_records(settings: HubSettings) -> Engine:
     if settings.records_url_file is not None:
         key, text = "hub.records_url_file", read_secret(settings.records_url_file, "records' URL")
     if not text:
-        return open_sqlite(settings.data_directory / "records.sqlite")
+        return open_sqlite(settings.data_directory / SQLITE_NAME)
     return open_postgresql(_address(text, key))
 
 

@@ -67,7 +67,7 @@ def test_one_token_for_both_is_refused_and_not_shown(stopped: HubProcess) -> Non
 def test_a_port_that_is_taken_is_one_line(stopped: HubProcess) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         stopped.settings["port"] = taken.getsockname()[1]
-        stopped._write_config()
+        stopped.write_config()
         code, said = start(stopped.config)
     assert code == 2
     assert "cannot listen" in said

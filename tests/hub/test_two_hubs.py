@@ -311,3 +311,38 @@ def test_postgresql_that_goes_and_comes_back_is_two_lines_and_503_meanwhile(
     assert "records back" in back
     assert f"PostgreSQL at 127.0.0.1:{postgresql.port}" in away
     assert postgresql.password not in first.log.read_text(encoding="utf-8")
+
+
+def test_a_hub_takes_its_records_along_to_postgresql(
+    tmp_path: Path, postgresql: Postgresql
+) -> None:
+    with HubProcess(tmp_path) as hub:
+        client = hub.hub()
+        client.write_records(a_record(f"kept-{n}", TRANSITION, due_at=NOON) for n in range(2_500))
+        client.write_records([a_record("kept-7", TRANSITION, version=2, body={"n": 7})])
+        client.claim(TRANSITION, "before", lease_seconds=3600, limit=100)
+        before = client.changes(0, [TRANSITION])
+        hub.settings["records_url"] = postgresql.database()
+        hub.write_config()
+        code, said = move(hub)
+        assert code == 1
+        assert "telemetry.duckdb" in said  # it still runs
+        hub.stop()
+        code, said = move(hub)
+        assert (code, "count=2500" in said) == (0, True)
+        hub.start()
+        client = hub.hub()
+        assert client.changes(0, [TRANSITION]) == before
+        assert len(client.claim(TRANSITION, "after", lease_seconds=60, limit=5_000)) == 2_399
+        assert client.write_records([a_record("new")]) == before.sequence + 1
+
+
+def move(hub: HubProcess) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuvigil", "hub", "--config", str(hub.config), "--move-records"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
