@@ -42,7 +42,7 @@ class Size:
 
 
 class Figures:
-    """What the benchmarks have measured; None for what they have not, or only in a trial."""
+    """What the benchmarks have measured; None for what they have not."""
 
     def __init__(self, directory: Path = BENCHMARKS) -> None:
         self._files = {
@@ -55,9 +55,11 @@ class Figures:
         found: Any = self._files
         for key in keys:
             found = found.get(key) if isinstance(found, Mapping) else None
-            if isinstance(found, Mapping) and found.get("about", {}).get("quick"):
-                return None
         return found
+
+    def mark(self, section: str, mark: str) -> str:
+        """`mark` for a figure that rests on this section of the stores' figures; T for a trial."""
+        return "T" if self.get("stores", section, "about", "quick") else mark
 
     def number(self, *keys: str) -> float | None:
         found = self.get(*keys)
@@ -86,7 +88,8 @@ def introduction(sizes: list[Size], figures: Figures) -> Iterator[str]:
     yield "# Scaling"
     yield ""
     yield "How large a site one machine carries, what each service needs, and what comes after one machine. Written by `make docs` from"
-    yield "`benchmarks/*.json`. **M** was measured, **X** is extrapolated from a measured figure in proportion, and nothing on this page was run on"
+    yield "`benchmarks/*.json`. **M** was measured, **X** is extrapolated from a measured figure in proportion, **T** rests on a trial of minutes with few"
+    yield "GPUs on a machine that had other work, and says the order of magnitude at best. Nothing on this page was run on"
     yield f"more than one machine: the figures are of {_machine(figures)}."
     yield f"A node has {GPUS_PER_NODE} GPUs here, a GPU {sizes[0].fields} numbers in a tick of {sizes[0].tick_seconds:g} s (`collector.tick_seconds`); a longer tick costs less in"
     yield "proportion. Rows of nodes and ports come beside those of GPUs, and are some percent of them."
@@ -107,6 +110,7 @@ def embedded(sizes: list[Size], figures: Figures, settings: Config) -> Iterator[
     raw = figures.number("stores", "week", "disk", "lines_bytes_per_sample")
     rolled = _rolled_bytes_per_gpu_day(figures)
     days, kept = settings.hub.telemetry_days, settings.hub.rollup_days
+    by_run, by_week = figures.mark("ingest", "X"), figures.mark("week", "X")
     yield "## The embedded store"
     yield ""
     yield f"Ingest is for bodies as collectors send them. Disk is {days:g} days of every number (`hub.telemetry_days`) and {kept:g} days of 10-minute"
@@ -115,7 +119,7 @@ def embedded(sizes: list[Size], figures: Figures, settings: Config) -> Iterator[
     yield "| nodes | ingest, share of one CPU | every number | roll-ups |"
     yield "|---|---|---|---|"
     for it in sizes:
-        yield f"| {it.nodes:,} | {_share(it, per_cpu)} | {_disk(it.samples_per_day * days, raw)} | {_gib(None if rolled is None else rolled * it.gpus * kept)} |"
+        yield f"| {it.nodes:,} | {_share(it, per_cpu, by_run)} | {_disk(it.samples_per_day * days, raw, by_week)} | {_gib(None if rolled is None else rolled * it.gpus * kept, by_week)} |"
     yield ""
     yield from _sustained(figures)
     yield from _at_100_000(figures)
@@ -128,6 +132,7 @@ def elsewhere(sizes: list[Size], figures: Figures, settings: Config) -> Iterator
     )
     size = figures.number("stores", "week", "disk", "victoriametrics_bytes_per_sample")
     days = settings.hub.telemetry_days
+    by_run, by_week = figures.mark("ingest", "X"), figures.mark("week", "X")
     yield "## VictoriaMetrics"
     yield ""
     yield f"One server, of Debian's version, fed with the same bodies; disk is {days:g} days of every number. It has no roll-ups: its own downsampling is"
@@ -136,7 +141,7 @@ def elsewhere(sizes: list[Size], figures: Figures, settings: Config) -> Iterator
     yield "| nodes | ingest, share of one CPU | disk |"
     yield "|---|---|---|"
     for it in sizes:
-        yield f"| {it.nodes:,} | {_share(it, per_cpu)} | {_disk(it.samples_per_day * days, size)} |"
+        yield f"| {it.nodes:,} | {_share(it, per_cpu, by_run)} | {_disk(it.samples_per_day * days, size, by_week)} |"
 
 
 def records(figures: Figures) -> Iterator[str]:
@@ -219,18 +224,18 @@ def _rolled_bytes_per_gpu_day(figures: Figures) -> float | None:
     return float(week["disk"]["rolled_bytes"] / (week["gpus"] * week["days"]))
 
 
-def _share(size: Size, samples_per_cpu_second: float | None) -> str:
+def _share(size: Size, samples_per_cpu_second: float | None, mark: str) -> str:
     if not samples_per_cpu_second:
         return NOT_YET
-    return f"{100 * size.samples_per_second / samples_per_cpu_second:,.0f} % (X)"
+    return f"{100 * size.samples_per_second / samples_per_cpu_second:,.1f} % ({mark})"
 
 
-def _disk(samples: float, bytes_per_sample: float | None) -> str:
-    return _gib(None if bytes_per_sample is None else samples * bytes_per_sample)
+def _disk(samples: float, bytes_per_sample: float | None, mark: str) -> str:
+    return _gib(None if bytes_per_sample is None else samples * bytes_per_sample, mark)
 
 
-def _gib(size: float | None) -> str:
-    return NOT_YET if size is None else f"{size / 2**30:,.0f} GiB (X)"
+def _gib(size: float | None, mark: str) -> str:
+    return NOT_YET if size is None else f"{size / 2**30:,.1f} GiB ({mark})"
 
 
 def _cell(value: float | None, unit: str) -> str:
@@ -246,7 +251,9 @@ def _at_a_thousand(figures: Figures, process: str) -> str:
     nodes = figures.number("stores", "sustained", "nodes")
     if share is None or nodes is None:
         return NOT_YET
-    return f"{100 * share:.0f} % of one CPU with {nodes:,.0f} nodes (M)"
+    return (
+        f"{100 * share:.0f} % of one CPU with {nodes:,.0f} nodes ({figures.mark('sustained', 'M')})"
+    )
 
 
 def _sustained(figures: Figures) -> Iterator[str]:
@@ -254,7 +261,7 @@ def _sustained(figures: Figures) -> Iterator[str]:
     if found is None:
         yield f"A running site of 1,000 nodes with readers: {NOT_YET}."
         return
-    yield f"Run (**M**): {found['nodes']:,} simulated nodes every {found['tick_seconds']:g} s for {found['seconds']:g} s while the analyzer and {found['people']} people read: the hub took {100 * found['cpu_share_of_one']['hub']:.0f} % of one CPU"
+    yield f"Run (**{figures.mark('sustained', 'M')}**): {found['nodes']:,} simulated nodes every {found['tick_seconds']:g} s for {found['seconds']:g} s while the analyzer and {found['people']} people read: the hub took {100 * found['cpu_share_of_one']['hub']:.0f} % of one CPU"
     yield f"and {found['memory_rss_mib']:,.0f} MiB, {found['answers_429']} requests were sent away as too many and {found['failed_commits']} commits failed."
 
 
@@ -263,7 +270,7 @@ def _at_100_000(figures: Figures) -> Iterator[str]:
     if found is None:
         yield f"100,000 GPUs (12,500 nodes) on one machine: {NOT_YET}."
         return
-    yield f"Fed with {found['gpus']:,} GPUs at {found['tick_seconds']:g} s (**M**), the machine keeps up {found['keeps_up_times']:g} times over by that budget which breaks first: {found['breaks_first']}."
+    yield f"Fed with {found['gpus']:,} GPUs at {found['tick_seconds']:g} s (**{figures.mark('scale', 'M')}**), the machine keeps up {found['keeps_up_times']:g} times over by that budget which breaks first: {found['breaks_first']}."
 
 
 CHOICES = """## When to leave the embedded store

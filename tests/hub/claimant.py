@@ -12,15 +12,18 @@ from gpuvigil.errors import HubRefused, HubUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.model import Record, RecordKind
 
-LEASE_SECONDS = 4.0
+LEASE_SECONDS = 3.0
 WORK_SECONDS = 0.02
 
 
 def main(urls: str, token_file: str, owner: str) -> None:
-    """Claim, work, finish; a claim that was lost is left to whom it went."""
+    """Claim, work, finish; a claim that was lost is left to whom it went.
+
+    The last two looks together take longer than a lease, so that nobody leaves work behind.
+    """
     hub = Hub(urls, Path(token_file).read_text(encoding="utf-8").strip)
     idle = 0
-    while idle < 3:
+    while idle < 2:
         try:
             idle = 0 if _work(hub, owner) else idle + 1
         except HubUnavailable:

@@ -125,7 +125,7 @@ def test_each_transition_has_one_owner_though_a_hub_and_a_claimant_are_killed(
     hubs: tuple[HubProcess, HubProcess], both: str
 ) -> None:
     first, second = hubs
-    count = 300
+    count = 200
     records = [a_record(f"step-{n}", TRANSITION, due_at=NOON) for n in range(count)]
     second.hub().write_records(records)
     orders = [both, f"{second.url},{first.url}"]
