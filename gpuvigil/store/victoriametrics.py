@@ -6,6 +6,7 @@ the same under other addresses (docs.victoriametrics.com/cluster-victoriametrics
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -49,6 +50,9 @@ _AHEAD_MS = 2 * 86_400_000
 _FIELDS_AT_ONCE = 16
 # In this last time it doubts what it has, and repeats an older point (-search.latencyOffset, 30 s).
 _DOUBTED_MS = 120_000
+
+# How a line of an export begins; the name of the series follows.
+_NAMED = b'{"metric":{"__name__":"'
 
 # What was found for each field, as the server writes it.
 _Texts = dict[str, str]
@@ -137,20 +141,19 @@ class VictoriaMetricsStore:
         catalogue = measurement_of(measurement)
         names = fields_of(catalogue, fields)
         span = (_ms(since), _ms(self._clock.now()) + _AHEAD_MS)
-        values = self._rolled(catalogue, "last_over_time", [MARK, *names], span)
-        times = self._rolled(catalogue, "tlast_over_time", [MARK, *names], span)
-        rows = []
-        for tags, texts in values.items():
-            at = times.get(tags, {}).get(MARK)
-            if MARK not in texts or at is None:
-                continue
-            row: dict[str, Any] = dict(zip(catalogue.tags, tags, strict=True))
-            row["at"] = number(texts[MARK], whole=True)
-            for name in names:
-                if times[tags].get(name) == at:
-                    row[name] = number(texts[name], whole=catalogue.metric(name).integer)
-            rows.append(row)
-        lines = pa.Table.from_pylist(rows, schema=latest_schema(catalogue, names))
+        newest: dict[str, dict[Tags, tuple[int, float | int | None]]] = defaultdict(dict)
+        for tags, name, times, values in self._exported(catalogue, names, {}, span):
+            if times[-1] >= newest[name].get(tags, (0, None))[0]:
+                newest[name][tags] = (times[-1], values[-1])
+        marks = newest[MARK]
+        columns: dict[str, list[Any]] = {"at": [mark for _, mark in marks.values()]}
+        for name in names:
+            told, whole = newest[name], catalogue.metric(name).integer
+            columns[name] = [
+                _kept(told[tags][1], whole) if tags in told and told[tags][0] == at else None
+                for tags, (at, _) in marks.items()
+            ]
+        lines = _table(latest_schema(catalogue, names), list(marks), columns)
         lines = lines.filter(pc.greater_equal(lines.column("at"), pa.scalar(since, TIME)))
         return reduce.latest(catalogue, names, lines)
 
@@ -225,26 +228,44 @@ class VictoriaMetricsStore:
     ) -> pa.Table:
         """The lines of `[start, end)` as they are."""
         rows: dict[tuple[Tags, int], dict[str, Any]] = {}
+        for tags, name, times, values in self._exported(catalogue, names, where, span):
+            whole = name == MARK or catalogue.metric(name).integer
+            for at, value in zip(times, values, strict=True):
+                rows.setdefault((tags, at), {})[name] = _kept(value, whole)
+        marked = {key: row for key, row in rows.items() if row.get(MARK) is not None}
+        columns = {name: [row.get(name) for row in marked.values()] for name in (MARK, *names)}
+        columns = {"at": columns.pop(MARK), **columns}
+        return _table(latest_schema(catalogue, names), [tags for tags, _ in marked], columns)
+
+    def _exported(
+        self,
+        catalogue: Measurement,
+        names: Sequence[str],
+        where: Mapping[str, str],
+        span: tuple[int, int],
+    ) -> Iterator[tuple[Tags, str, list[int], list[float | int | None]]]:
+        """Each series of the fields, and of the mark, with its times and values, oldest first."""
+        known: dict[bytes, Tags] = {}
         for few in _few([MARK, *names]) if span[0] < span[1] else ():
             form = {
                 "match[]": self._selector(catalogue, few, where),
                 "start": seconds(span[0]),
                 "end": seconds(span[1] - 1),
             }
-            for one in self._export(form):
-                tags, name = subject(catalogue, one["metric"])
-                for at, value in zip(one["timestamps"], one["values"], strict=True):
-                    rows.setdefault((tags, at), {})[name] = value
-        found = []
-        for (tags, _), values in rows.items():
-            at = number(str(values.pop(MARK, "")), whole=True)
-            if at is not None:
-                kept = {
-                    name: number(str(value), whole=catalogue.metric(name).integer)
-                    for name, value in values.items()
-                }
-                found.append({**dict(zip(catalogue.tags, tags, strict=True)), "at": at, **kept})
-        return pa.Table.from_pylist(found, schema=latest_schema(catalogue, names))
+            for line in self._web.request(
+                "POST", f"{self._url}/api/v1/export", fields=form
+            ).splitlines():
+                # Inside of a text quotes are escaped, so this is found nowhere else. Most of a line
+                # are labels, which are alike for all fields of a subject: they are read once.
+                head, _, rest = line.rpartition(b',"values":')
+                values, _, times = rest.rpartition(b',"timestamps":')
+                named, _, labels = head.partition(b'",')
+                tags = known.get(labels)
+                name = named.removeprefix(_NAMED + catalogue.name.encode() + b"_").decode()
+                if tags is None or name not in few:
+                    tags, name = subject(catalogue, json.loads(head + b"}")["metric"])
+                    known[labels] = tags
+                yield tags, name, json.loads(times.removesuffix(b"}")), json.loads(values)
 
     def _ask(self, what: str, query: str, **given: str) -> list[Any]:
         """The results of a query; the server's cache and its rounding of times are not wanted."""
@@ -254,10 +275,6 @@ class VictoriaMetricsStore:
             raise StoreError("a part of VictoriaMetrics did not answer: the result is not whole")
         results: list[Any] = answer["data"]["result"]
         return results
-
-    def _export(self, form: Mapping[str, str]) -> Iterator[Any]:
-        content = self._web.request("POST", f"{self._url}/api/v1/export", fields=form)
-        return (json.loads(line) for line in content.splitlines())
 
 
 def _ms(at: datetime) -> int:
@@ -277,3 +294,22 @@ def _fill(
     for tags, text in texts.items():
         if tags in rows:
             rows[tags][column] = number(text, whole=kind != pa.float64())
+
+
+def _kept(value: float | int | None, whole: bool) -> float | int | None:
+    """A value of an export as its column holds it."""
+    if value is None:
+        return None
+    if not whole:
+        return float(value)
+    return int(value) if -(2**63) <= value < 2**63 else None
+
+
+def _table(
+    schema: pa.Schema, subjects: Sequence[Tags], columns: Mapping[str, Sequence[Any]]
+) -> pa.Table:
+    """Columns of the schema: the subjects' tags, then those that are given."""
+    tags: Sequence[Sequence[str]] = list(zip(*subjects, strict=True))
+    given = [*(tags or [()] * (len(schema) - len(columns))), *columns.values()]
+    arrays = [pa.array(it, kind) for it, kind in zip(given, schema.types, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
