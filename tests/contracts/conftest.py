@@ -65,7 +65,7 @@ class Flushed:
 
 
 def _memory(_: Path) -> Iterator[Backend]:
-    yield Backend(MemoryStore)
+    yield Backend(MemoryStore, frozenset({"again"}))
 
 
 def _embedded(directory: Path) -> Iterator[Backend]:
@@ -76,7 +76,7 @@ def _embedded(directory: Path) -> Iterator[Backend]:
             store.forget(AFTER_ALL)
             return store
 
-        yield Backend(empty)
+        yield Backend(empty, frozenset({"again"}))
 
 
 def _victoriametrics(directory: Path) -> Iterator[Backend]:

@@ -166,6 +166,18 @@ def test_forgetting_drops_what_is_older_and_keeps_the_rest(backend: Backend) -> 
     assert store.latest("node", [], NOON - 600 * 365 * HOUR).num_rows == 0
 
 
+def test_a_body_that_is_sent_again_counts_once_where_there_is_no_hub_to_know_it(
+    backend: Backend,
+) -> None:
+    if "again" in backend.limits:
+        pytest.skip("the hub knows a body again by its headers, the reference does not")
+    store = backend.empty()
+    for _ in range(2):
+        write(store, a_line(NOON, power_watts=100.0), a_line(NOON + SECOND, power_watts=200.0))
+    (row,) = window_of(store, *every("power_watts"))
+    assert (row["samples"], row["power_watts_count"], row["power_watts_mean"]) == (2, 2, 150.0)
+
+
 def test_a_line_without_a_time_is_of_now(store: Store) -> None:
     before = datetime.now(timezone.utc)
     write(store, "node,cluster=test,node=n1 load_average=1")
