@@ -69,6 +69,7 @@ class HubSettings:
         64 * 1024 * 1024, "telemetry waiting for its commit; more is answered 429"
     )
     body_bytes: int = _setting(16 * 1024 * 1024, "largest body, inflated")
+    body_lines_count: int = _setting(50_000, "most lines of a body; more are answered 413")
     series_per_node_count: int = _setting(
         10_000, "series (a measurement with its tags) of one node in half a day; more are refused"
     )

@@ -34,6 +34,9 @@ _THREAD_FROM_BYTES = 64 * 1024
 # cut off in the middle sees a broken connection instead of the answer, and would only try again.
 _DRAINED = 4
 
+# So many large bodies are inflated at a time: each may become as large as a body may be.
+_INFLATING = asyncio.Semaphore(4)
+
 # Each member of a gzip body costs a copy of all that follow it.
 _MOST_MEMBERS = 100
 
@@ -85,14 +88,19 @@ async def body_of(request: Request, largest_bytes: int) -> bytes:
     return await body_from(request.receive, request.headers, largest_bytes)
 
 
-async def body_from(receive: Receive, headers: Mapping[str, str], largest_bytes: int) -> bytes:
-    """As `body_of`, of a request that is not taken apart yet."""
+async def body_from(
+    receive: Receive,
+    headers: Mapping[str, str],
+    largest_bytes: int,
+    arriving: "Arriving | None" = None,
+) -> bytes:
+    """As `body_of`, of a request that is not taken apart yet; `arriving` counts with others'."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "gzip", ""}:
         raise Refused(400, f"content encoding {encoding!r} is not understood; send gzip or none")
     try:
         async with asyncio.timeout(_BODY_SECONDS):
-            pieces = await _read(receive, largest_bytes)
+            pieces = await _read(receive, largest_bytes, arriving)
     except TimeoutError:
         raise Refused(503, f"the body took longer than {_BODY_SECONDS} s", 1) from None
     except asyncio.CancelledError:
@@ -102,10 +110,27 @@ async def body_from(receive: Receive, headers: Mapping[str, str], largest_bytes:
         return pieces
     if len(pieces) < _THREAD_FROM_BYTES:
         return inflate(pieces, largest_bytes)
-    return await run_in_threadpool(inflate, pieces, largest_bytes)
+    async with _INFLATING:
+        return await run_in_threadpool(inflate, pieces, largest_bytes)
 
 
-async def _read(receive: Receive, largest_bytes: int) -> bytes:
+async def _read(receive: Receive, largest_bytes: int, arriving: "Arriving | None") -> bytes:
+    if arriving is None:
+        return await _pieces(receive, largest_bytes, lambda _: None)
+    taken = 0
+
+    def take(size: int) -> None:
+        nonlocal taken
+        arriving.take(size)
+        taken += size
+
+    try:
+        return await _pieces(receive, largest_bytes, take)
+    finally:
+        arriving.give_back(taken)
+
+
+async def _pieces(receive: Receive, largest_bytes: int, take: Callable[[int], None]) -> bytes:
     pieces: list[bytes] = []
     seen = 0
     more = True
@@ -117,12 +142,30 @@ async def _read(receive: Receive, largest_bytes: int) -> bytes:
         more = message.get("more_body", False)
         seen += len(piece)
         if seen <= largest_bytes:
+            take(len(piece))
             pieces.append(piece)
         elif seen > _DRAINED * largest_bytes:
             break
     if seen > largest_bytes:
         raise too_large(largest_bytes)
     return b"".join(pieces)
+
+
+class Arriving:
+    """Bytes of bodies that are on their way in, all together; Refused with 429 beyond a bound."""
+
+    def __init__(self, most_bytes: int, pause_seconds: int) -> None:
+        self._most_bytes = most_bytes
+        self._pause_seconds = pause_seconds
+        self.bytes = 0
+
+    def take(self, size: int) -> None:
+        if self.bytes + size > self._most_bytes:
+            raise Refused(429, "too many bodies are on their way in", self._pause_seconds)
+        self.bytes += size
+
+    def give_back(self, size: int) -> None:
+        self.bytes -= size
 
 
 def inflate(packed: bytes, largest_bytes: int) -> bytes:

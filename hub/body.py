@@ -37,3 +37,7 @@ class Body:
     done: Callable[[Outcome], None]
     shift_ns: int = 0
     bearer: Bearer = ANYBODY
+
+    @property
+    def rows(self) -> int:
+        return self.text.count(b"\n") + 1

@@ -25,6 +25,9 @@ _LOG = Log("hub")
 # Text of one commit. Parsed, it takes about ten times as much memory.
 _COMMIT_BYTES = 16 * 1024 * 1024
 
+# Lines of one commit: the shortest take as long as those of fifty fields.
+_COMMIT_LINES = 100_000
+
 _HOUSEKEEPING = timedelta(minutes=10)
 
 # A collector keeps bodies in its spool for days, not for a month.
@@ -114,11 +117,18 @@ class Committer:
 
     def _take(self) -> list[Body]:
         bodies: list[Body] = []
-        size = 0
+        size = lines = 0
         with self._changed:
-            while self._queue and (not bodies or size + len(self._queue[0].text) <= _COMMIT_BYTES):
+            while self._queue and (
+                not bodies
+                or (
+                    size + len(self._queue[0].text) <= _COMMIT_BYTES
+                    and lines + self._queue[0].rows <= _COMMIT_LINES
+                )
+            ):
                 bodies.append(self._queue.popleft())
                 size += len(bodies[-1].text)
+                lines += bodies[-1].rows
         return bodies
 
     def _finish(self, bodies: Sequence[Body], outcomes: Sequence[Outcome]) -> None:

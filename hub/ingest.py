@@ -15,7 +15,7 @@ from gpuvigil.config import HubSettings
 from gpuvigil.lineprotocol import Precision
 from gpuvigil.log import Log
 
-from .answers import Receive, Refused, body_from, failure
+from .answers import Arriving, Receive, Refused, body_from, failure
 from .body import Body, Outcome
 from .committer import Committer
 from .counters import Counters
@@ -39,6 +39,9 @@ class Ingest:
         self._settings = settings
         self._clock = clock
         self._counters = counters
+        # One of the largest must always find room.
+        most = max(settings.queue_bytes, settings.body_bytes)
+        self._arriving = Arriving(most, self._pause)
         self._told: deque[tuple[asyncio.Future[Outcome], Outcome]] = deque()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -65,7 +68,8 @@ class Ingest:
         precision = _precision(query)
         who = _identity(headers, bearer)
         self._check_room(0)
-        text = await body_from(receive, headers, self._settings.body_bytes)
+        text = await body_from(receive, headers, self._settings.body_bytes, self._arriving)
+        self._check_lines(text)
         self._check_room(len(text))
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         taken = self._committer.put(
@@ -93,6 +97,11 @@ class Ingest:
         if not self._committer.has_room(size):
             self._counters.busy.inc()
             raise Refused(429, "too much telemetry waits for its commit", self._pause)
+
+    def _check_lines(self, text: bytes) -> None:
+        most = self._settings.body_lines_count
+        if text.count(b"\n") > most:
+            raise Refused(413, f"the body has more than {most} lines; send smaller ones")
 
     def _check_bucket(self, query: Mapping[str, str]) -> None:
         bucket = query.get("bucket", self._settings.bucket)

@@ -16,6 +16,8 @@ from .keyring import Bearer, foreign
 from .rows import Assembly, fit, without
 from .series import Series, head_of, node_of
 
+_MOST_PIECES = 8
+
 
 def read_bodies(
     bodies: Sequence[Body], series: Series | None = None
@@ -186,4 +188,6 @@ def shifted(block: ColumnBlock, shift_ns: int) -> ColumnBlock:
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     if len(tables) == 1:
         return tables[0]
-    return pa.concat_tables(tables, promote_options="default")
+    joined = pa.concat_tables(tables, promote_options="default")
+    # A store takes each of many small pieces as if it were large.
+    return joined if len(tables) <= _MOST_PIECES else joined.combine_chunks()

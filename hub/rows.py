@@ -179,21 +179,25 @@ def _narrow(block: ColumnBlock, known: set[str]) -> pa.Table:
         json.dumps(dict(zip(block.tag_keys, values, strict=True)))
         for values in (zip(*block.tags, strict=True) if block.tags else [()] * rows)
     ]
-    pieces = []
+    fields: list[str] = []
+    values: list[float | None] = []
+    texts: list[str | None] = []
     for key, kind, column in zip(block.field_keys, block.field_types, block.fields, strict=True):
         if key not in known:
+            fields += [key] * rows
             nothing = [None] * rows
-            pieces.append(
-                pa.table(
-                    [
-                        _times(block.at_ns),
-                        [block.measurement] * rows,
-                        tags,
-                        [key] * rows,
-                        nothing if kind is str else [float(value) for value in column],
-                        column if kind is str else nothing,
-                    ],
-                    schema=_EXTRA_SCHEMA,
-                )
-            )
-    return pa.concat_tables(pieces)
+            values += nothing if kind is str else [float(value) for value in column]
+            texts += cast("list[str]", column) if kind is str else nothing
+    # One piece: a store takes each of many small ones as if it were large.
+    times, times_each = _times(block.at_ns), len(fields) // rows
+    return pa.table(
+        [
+            pa.concat_arrays([times] * times_each),
+            [block.measurement] * len(fields),
+            tags * times_each,
+            fields,
+            values,
+            texts,
+        ],
+        schema=_EXTRA_SCHEMA,
+    )

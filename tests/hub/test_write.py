@@ -197,7 +197,14 @@ def test_a_body_that_inflates_beyond_all_bounds_is_413(hub: HubProcess) -> None:
     answer = put(hub, bomb, headers={"Content-Encoding": "gzip"})
     assert answer.status == 413
     assert put(hub, b"\n" * 1_000_001).status == 413
-    assert put(hub, b"\n" * 1_000_000).status == 204
+    assert put(hub, b" " * 1_000_000).status == 204
+
+
+def test_a_body_of_more_lines_than_allowed_is_413(hub: HubProcess) -> None:
+    assert put(hub, b"#\n" * 50_000).status == 204
+    answer = put(hub, b"#\n" * 50_001)
+    assert answer.status == 413
+    assert "more than 50000 lines" in answer.json["message"]
 
 
 def test_a_gzip_body_of_endless_members_is_refused_at_once(hub: HubProcess) -> None:
