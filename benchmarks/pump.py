@@ -5,8 +5,8 @@ hub answers a body with its next commit, so that some thousand must be under way
 """
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -27,10 +27,10 @@ class Sent:
 
 def send(url: str, requests: Iterable[bytes], connections: int) -> Sent:
     """Send every request, each as soon as a connection is free; ConnectionError when one is cut."""
-    return uvloop.run(_send(url, deque(requests), connections))
+    return uvloop.run(_send(url, iter(requests), connections))
 
 
-async def _send(url: str, requests: deque[bytes], connections: int) -> Sent:
+async def _send(url: str, requests: Iterator[bytes], connections: int) -> Sent:
     loop = asyncio.get_running_loop()
     place = urlsplit(url)
     sent = Sent()
@@ -50,7 +50,7 @@ def _same(line: "_Line") -> "_Line":
 class _Line(asyncio.Protocol):
     """One connection: a request, its answer, the next request."""
 
-    def __init__(self, requests: deque[bytes], sent: Sent, over: "asyncio.Future[None]") -> None:
+    def __init__(self, requests: Iterator[bytes], sent: Sent, over: "asyncio.Future[None]") -> None:
         self._requests, self._sent, self.over = requests, sent, over
         self._buffer = b""
         self._transport: asyncio.Transport | None = None
@@ -74,8 +74,9 @@ class _Line(asyncio.Protocol):
 
     def _next(self) -> None:
         assert self._transport is not None
-        if self._requests:
-            self._transport.write(self._requests.popleft())
+        request = next(self._requests, None)  # made now: it says when it was sent
+        if request is not None:
+            self._transport.write(request)
         else:
             if not self.over.done():
                 self.over.set_result(None)

@@ -8,7 +8,7 @@ server's whole process tree from before the first body until all is settled; the
 import gzip
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -124,10 +124,9 @@ class Run:
     sent: Sent
 
 
-def _run(pid: int, url: str, requests: Any, connections: int, load: Load) -> Run:
+def _run(pid: int, url: str, requests: Iterable[bytes], connections: int, load: Load) -> Run:
     before = cpu_seconds(list(descendants(pid)))
-    prepared = list(requests)
-    sent = send(url, prepared, min(connections, len(prepared)))
+    sent = send(url, requests, min(connections, len(load.bodies)))
     time.sleep(SETTLE_SECONDS)
     used = cpu_seconds(list(descendants(pid))) - before
     if set(sent.statuses) != {204}:

@@ -57,7 +57,7 @@ class Week:
     start: datetime
     end: datetime
     samples: int
-    uuid: str  # one of the GPUs
+    gpu: Mapping[str, str]  # the tags of one of them, as a page asks for it
     said: Mapping[str, Any]  # what the loading took
 
     @property
@@ -87,7 +87,7 @@ def of_engine(week: Week, store: Embedded) -> dict[str, Callable[[], Any]]:
             Series(
                 measurement=_GPU,
                 fields=TEN,
-                where=(("uuid", week.uuid),),
+                where=tuple(week.gpu.items()),
                 start_ns=to_ns(start),
                 end_ns=to_ns(end),
                 step_ns=60_000_000_000,
@@ -108,11 +108,10 @@ def of_hub(week: Week, store: HubStore) -> dict[str, Callable[[], Any]]:
     def daily(aggregates: tuple[Aggregate, ...]) -> list[pa.Table]:
         return [store.window("gpu", aggregates, *day) for day in week.days]
 
-    where = {"uuid": week.uuid}
     whole = (week.start, week.end)
     return {
         "latest": lambda: store.latest("gpu", TEN, week.end - 5 * STEP),
-        "six_hours": lambda: store.series("gpu", TEN, where, _six_hours(week), STEP),
+        "six_hours": lambda: store.series("gpu", TEN, week.gpu, _six_hours(week), STEP),
         "mean_by_node": lambda: _by_node([store.window("gpu", (_UTILIZATION,), *whole)]),
         "mean_by_node_raw": lambda: _by_node(daily((_UTILIZATION,))),
         "report": lambda: store.window("gpu", _REPORT, *whole),
@@ -135,8 +134,9 @@ def of_victoria(week: Week, victoria: Victoria) -> dict[str, Callable[[], Any]]:
         "query": f'aggr_over_time({both}, {{__name__=~"{_NAMES}"}}[{length}]) keep_metric_names',
         **at,
     }
+    tags = ",".join(f'{name}="{value}"' for name, value in week.gpu.items())
     ranged = {
-        "query": f'{{__name__=~"{_NAMES}",uuid="{week.uuid}"}}',
+        "query": f'{{__name__=~"{_NAMES}",{tags}}}',
         "start": str(start.timestamp()),
         "end": str(end.timestamp()),
         "step": "60s",

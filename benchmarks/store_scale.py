@@ -64,9 +64,10 @@ def _over_http(folder: Path, gpus: int) -> dict[str, Any]:
         assert hub.process is not None
         pid, wall, used = hub.process.pid, 0.0, 0.0
         for tick in range(HTTP_TICKS + 1):
-            prepared = list(requests_of(hub, load_of(fleet, 1, 1), f"tick-{tick}", "live"))
+            load = load_of(fleet, 1, 1)
             before = cpu_seconds(list(descendants(pid)))
-            sent = send(hub.url, prepared, min(HUB_CONNECTIONS, len(prepared)))
+            requests = requests_of(hub, load, f"tick-{tick}", "live")
+            sent = send(hub.url, requests, min(HUB_CONNECTIONS, len(load.bodies)))
             if set(sent.statuses) != {204}:
                 raise SystemExit(f"the hub answered {dict(sent.statuses)}")
             if tick:  # the first is for connections, tables and caches

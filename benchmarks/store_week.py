@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.readings import Fleet, arrow, series
+from benchmarks.readings import CLUSTER, Fleet, arrow, series
 from benchmarks.spine import say
 from benchmarks.store_questions import (
     DAY,
@@ -104,7 +104,7 @@ def loaded(gpus: int, days: int) -> Week:
         start=start,
         end=start + days * DAY,
         samples=said["samples"],
-        uuid=said["uuid"],
+        gpu=said["gpu"],
         said=said,
     )
 
@@ -136,7 +136,11 @@ def load(folder: Path, gpus: int, days: int) -> dict[str, Any]:
     return {
         "start": to_text(start),
         "samples": samples,
-        "uuid": fleet.uuids[gpus // 2],
+        "gpu": {
+            "cluster": CLUSTER,
+            "node": fleet.nodes[gpus // 2],
+            "uuid": fleet.uuids[gpus // 2],
+        },
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
     }
 

@@ -38,6 +38,7 @@ class HubProcess:
         longest = {"telemetry_days": 40_000.0, "rollup_days": 40_000.0, "records_days": 40_000.0}
         kept = {"commit_seconds": 0.02, **longest}
         self.settings: dict[str, object] = {**kept, **(settings or {})}
+        self.within: list[str] = []  # a program that runs the hub in its own place
         self.url = ""
         self.process: subprocess.Popen[bytes] | None = None
         self._clients: list[Hub] = []
@@ -58,20 +59,32 @@ class HubProcess:
 
     def start(self) -> None:
         """Start and wait until the hub answers that it is ready."""
-        self.write_config()
+        self.spawn()
         address = self.data / "hub.url"
-        address.unlink(missing_ok=True)
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "gpuvigil", "hub", "--config", str(self.config)],
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-            )
         wait_until("the hub says its address", lambda: address.exists() or not self.running, 40.0)
         assert self.running, self.log.read_text(encoding="utf-8")
         self.url = address.read_text(encoding="utf-8").strip()
         wait_until("the hub is ready", self._ready)
+
+    def spawn(self) -> None:
+        """Start, and wait for nothing."""
+        self.write_config()
+        (self.data / "hub.url").unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *self.within,
+                    sys.executable,
+                    "-m",
+                    "gpuvigil",
+                    "hub",
+                    "--config",
+                    str(self.config),
+                ],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+            )
 
     @property
     def running(self) -> bool:

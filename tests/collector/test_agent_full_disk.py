@@ -1,7 +1,5 @@
 """The whole agent with a spool on a disk that is full: a file system of its own, and kill -9."""
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 from tests.collector.agent import Agent
 from tests.collector.receiver import Receiver, as_a_hub, refusing
 from tests.collector.rows import node_field
+from tests.disk import Disk
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 
@@ -18,40 +17,9 @@ pytestmark = pytest.mark.server
 DISK_KIB = 100
 
 
-class Disk:
-    """A small file system in a mount namespace, which lasts as long as its holder."""
-
-    def __init__(self, place: Path) -> None:
-        place.mkdir()
-        mount = f"mount -t tmpfs -o size={DISK_KIB}k tmpfs {place} && echo ok && exec sleep 600"
-        self._holder = subprocess.Popen(
-            ["unshare", "-rm", "sh", "-c", mount],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self._holder.stdout is not None
-        self.is_there = self._holder.stdout.readline() == "ok\n"
-        self.pid = self._holder.pid
-        self._place = place
-
-    @property
-    def within(self) -> list[str]:
-        """Runs a program where the file system is mounted."""
-        return ["nsenter", "-t", str(self.pid), "-U", "-m", "--preserve-credentials"]
-
-    def free_kib(self) -> int:
-        seen = Path(f"/proc/{self.pid}/root{self._place}")
-        return shutil.disk_usage(seen).free // 1024
-
-    def end(self) -> None:
-        self._holder.kill()
-        self._holder.communicate()
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    disk = Disk(tmp_path / "disk")
+    disk = Disk(tmp_path / "disk", DISK_KIB)
     try:
         if not disk.is_there:
             pytest.skip("no file system may be mounted here")
