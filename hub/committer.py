@@ -28,6 +28,8 @@ _COMMIT_BYTES = 16 * 1024 * 1024
 # Lines of one commit: the shortest take as long as those of fifty fields.
 _COMMIT_LINES = 100_000
 
+_FAILING_SECONDS = 10.0
+
 _HOUSEKEEPING = timedelta(minutes=10)
 
 # A collector keeps bodies in its spool for days, not for a month.
@@ -55,6 +57,7 @@ class Committer:
         self._bytes = 0
         self._changed = threading.Condition()
         self._stopping = threading.Event()
+        self._failed_at = -math.inf
         self._thread = threading.Thread(target=self._run, name="committer")
         self.clocks = Clocks(timedelta(seconds=settings.clock_wrong_seconds))
         self.series = Series(settings.series_per_node_count, settings.nodes_count, clock.now)
@@ -74,6 +77,11 @@ class Committer:
     @property
     def stopping(self) -> bool:
         return self._stopping.is_set()
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last commit failed, a moment ago: a store that is left alone may be well."""
+        return self._clock.monotonic() - self._failed_at < _FAILING_SECONDS
 
     def has_room(self, size: int = 0) -> bool:
         """Whether a body of `size` bytes would be taken now; one always is when none waits."""
@@ -150,11 +158,13 @@ class Committer:
                 # Whatever is wrong with one body, its neighbours are kept.
                 return [outcome for body in bodies for outcome in self._commit([body])]
             return self._failed(bodies, error)
+        self._failed_at = -math.inf
         self._counters.commit_seconds.observe(self._clock.monotonic() - started)
         return outcomes
 
     def _failed(self, bodies: Sequence[Body], error: Exception) -> list[Outcome]:
         self._counters.failed_commits.inc()
+        self._failed_at = self._clock.monotonic()
         _LOG.error("commit failed", bodies=len(bodies), error=f"{type(error).__name__}: {error}")
         return [Outcome(error="the store could not commit; see the hub's log")] * len(bodies)
 

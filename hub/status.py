@@ -81,6 +81,10 @@ class Status:
     def _look(self) -> dict[str, Any]:
         self._store.ask("SELECT 1")
         self._book.sequence()
+        if self._committer.stopping:
+            raise StoreError("the hub stops")
+        if self._committer.failing:
+            raise StoreError("telemetry cannot be committed; see the hub's log")
         return {"status": "ready"}
 
     def _oldest(self) -> datetime | None:

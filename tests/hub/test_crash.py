@@ -167,10 +167,12 @@ def test_a_disk_that_is_full_is_503_and_the_hub_goes_on_when_there_is_room(tmp_p
             assert int(full.headers["retry-after"]) > 0
         assert ask(f"{process.url}/healthz").status == 200
         assert process.log.read_text(encoding="utf-8").count("commit failed") == 2
+        unready = ask(f"{process.url}/readyz")
+        assert (unready.status, "cannot be committed" in unready.json["message"]) == (503, True)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
-        assert ask(f"{process.url}/readyz").status == 200
         answer = ask(url, lines, token=process.service_token, headers=identity(2))
         assert (answer.status, answer.headers.get("gpuvigil-duplicate")) == (204, None)
+        assert ask(f"{process.url}/readyz").status == 200
         window = HubStore(client).window("node", [], NOON, NOON + timedelta(seconds=1))
         assert set(window["samples"].to_pylist()) == {2}
         assert window.num_rows == 5000
