@@ -7,15 +7,17 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuvigil.config import HubSettings
 from gpuvigil.errors import HubUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.model import Record, RecordKind
+from hub.records import Book, open_records
 from tests.alerts.examples import a_transition
 from tests.alerts.process import AlertsProcess
 from tests.hub.talk import ask
@@ -121,8 +123,8 @@ def test_followers_at_both_hubs_see_every_commit_in_one_order(
     assert {name for _, name in seen[0]} == wanted
 
 
-def test_each_transition_has_one_owner_though_a_hub_and_a_claimant_are_killed(
-    hubs: tuple[HubProcess, HubProcess], both: str
+def test_each_transition_has_one_owner_whatever_is_killed(
+    hubs: tuple[HubProcess, HubProcess], both: str, postgresql: Postgresql
 ) -> None:
     first, second = hubs
     count = 200
@@ -150,6 +152,8 @@ def test_each_transition_has_one_owner_though_a_hub_and_a_claimant_are_killed(
         workers[1].kill()
         wait_until("half is done", lambda: len(done()) >= count // 2, 60.0)
         first.start()
+        postgresql.stop(signal.SIGQUIT)
+        postgresql.start()
         codes = [worker.wait(timeout=90) for worker in workers]
     finally:
         for worker in workers:
@@ -159,6 +163,22 @@ def test_each_transition_has_one_owner_though_a_hub_and_a_claimant_are_killed(
     finished = [it.parent for it in done()]
     assert len(finished) == len(set(finished)), "one was worked off by two"
     assert set(finished) == {it.id for it in records}
+
+
+def test_a_hub_whose_clock_is_ahead_takes_nobodys_lease(
+    tmp_path: Path, postgresql: Postgresql
+) -> None:
+    settings = HubSettings(data_directory=tmp_path, records_url=postgresql.database())
+    book = Book(open_records(settings))
+    lease, now = timedelta(seconds=60), datetime.now(timezone.utc)
+    book.write([a_record("leased", TRANSITION, due_at=NOON)])
+    assert book.claim(TRANSITION, "a", now, lease, 1)
+    assert book.claim(TRANSITION, "b", now + timedelta(days=1), lease, 1) == []
+    left = book.due_in(TRANSITION, now + timedelta(days=1))
+    assert left is not None
+    assert timedelta() < left <= lease
+    book.finish(TRANSITION, "a", ["leased"], [], now + timedelta(days=1))
+    book.close()
 
 
 def test_two_alert_services_tell_everything_once_though_a_hub_goes(
