@@ -33,6 +33,7 @@ from .keyring import Keyring, tokens_file
 from .patience import PatientProtocol
 from .records import Book, Desk, move_records, open_records
 from .status import Status
+from .store_desk import StoreDesk
 from .telemetry import Telemetry
 from .tls import ServerTls, server_tls
 from .token_desk import TokenDesk
@@ -125,6 +126,7 @@ def build(settings: HubSettings, tokens: Tokens, keyring: Keyring, clock: Clock)
         *Telemetry(store, settings).routes(),
         Route(WRITE[1], ingest, methods=[WRITE[0]]),
         *TokenDesk(keyring).routes(),
+        *StoreDesk(store, settings).routes(),
         *Desk(book, news, settings, clock, counters).routes(),
         *Status(store, book, committer, counters, settings, clock).routes(),
     ]

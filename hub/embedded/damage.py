@@ -15,11 +15,27 @@ _SIGNS = (
     "Corrupt WAL file",
 )
 
+_NO_FILE = (
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.ParserException,
+    duckdb.OutOfMemoryException,
+    duckdb.InterruptException,
+    duckdb.TransactionException,
+)
+
 
 def of_file(error: duckdb.Error) -> bool:
     """Whether an error says that the DuckDB file itself, or its log, is damaged."""
     text = str(error)
     return any(sign in text for sign in _SIGNS) and ".parquet" not in text
+
+
+def of_sealed_file(error: duckdb.Error) -> bool:
+    """Whether a question may have failed because of a sealed file: not for what it asked, for lack
+    of memory, or because somebody stopped it.
+    """
+    return not isinstance(error, _NO_FILE)
 
 
 def files_of(path: Path, reason: str) -> list[Path]:

@@ -2,6 +2,7 @@
 manifest itself was lost.
 """
 
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import duckdb
@@ -12,8 +13,8 @@ from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS, Measurement
 
 from .schema import quoted, subjects_table, text
-from .units import LAYOUT_VERSION, Unit, enter, sha256
-from .writing import DAY, DRAFT, HOUR, entered_layout
+from .units import LAYOUT_VERSION, Unit, enter, sha256, strike, units
+from .writing import DAY, DRAFT, HOUR, HOUR_NS, entered_layout
 
 _LINES, _ROLLED = ".lines.parquet", ".rolled.parquet"
 
@@ -27,26 +28,46 @@ def remove_orphans(folder: Path, known: list[Unit]) -> None:
 
 
 def adopted(cursor: duckdb.DuckDBPyConnection, folder: Path) -> list[Unit]:
-    """Enter every whole unit into an empty manifest, but for those that another one replaced."""
+    """Enter every unit that the manifest does not know, once the tables have gone back in time.
+
+    What such a unit was made of is struck: the units that it replaced, or the hot lines of its
+    hour, all of which were sealed into it.
+    """
+    known = {unit.name: unit for unit in units(cursor)}
     found: dict[str, Unit] = {}
     replaced: set[str] = set()
+    for unit, instead_of in _unknown(cursor, folder, known):
+        found[unit.name] = unit
+        replaced |= instead_of
+    fresh = [unit for name, unit in found.items() if name not in replaced]
+    for unit in fresh:
+        enter(cursor, unit)
+        if unit.level == HOUR:
+            hour = unit.first_ns // HOUR_NS * HOUR_NS
+            cursor.execute(
+                f'DELETE FROM {quoted(unit.measurement)} WHERE "at" >= make_timestamp_ns({hour})'
+                f' AND "at" < make_timestamp_ns({hour + HOUR_NS})'
+            )
+    strike(cursor, [unit for name, unit in known.items() if name in replaced])
+    return fresh
+
+
+def _unknown(
+    cursor: duckdb.DuckDBPyConnection, folder: Path, known: Collection[str]
+) -> Iterator[tuple[Unit, set[str]]]:
+    """Units that are whole, and what each was made of; files that cannot be read are put away."""
     for measurement in MEASUREMENTS:
         for rolled in sorted((folder / measurement).glob(f"*{_ROLLED}")):
             name = rolled.name.removesuffix(_ROLLED)
+            if name in known:
+                continue
             try:
-                unit, instead_of = _read(cursor, measurement, name, rolled)
+                yield _read(cursor, measurement, name, rolled)
             except (OSError, ValueError, KeyError, pa.ArrowException, duckdb.Error):
                 # It is no orphan: somebody may want to see what can be saved of it.
                 for file in (rolled, rolled.with_name(name + _LINES)):
                     if file.exists():
                         file.rename(file.with_name(file.name + ".damaged"))
-                continue
-            found[name] = unit
-            replaced |= instead_of
-    units = [unit for name, unit in found.items() if name not in replaced]
-    for unit in units:
-        enter(cursor, unit)
-    return units
 
 
 def _read(

@@ -16,9 +16,8 @@ from .reading import lines_of
 from .schema import quoted, text
 from .sql import BUCKET_NS
 from .units import Unit, enter, strike, units
-from .writing import DAY, HOUR, Maker
+from .writing import DAY, HOUR, HOUR_NS, Maker
 
-HOUR_NS = 3_600_000_000_000
 DAY_NS = 24 * HOUR_NS
 
 # Late lines wait in the hot table until there are so many, or for so long.

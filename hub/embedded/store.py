@@ -3,8 +3,8 @@ into Parquet files beside it, and every question is answered from both in one sn
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -23,19 +23,19 @@ from gpuvigil.store import EARLIEST_NS
 from ..rows import EXTRA
 from ..seen import Arrival
 from . import damage, sealing
+from .backup import copy_tables, copy_units
+from .database import Database, Lost, Work
 from .finding import adopted, remove_orphans
 from .newest import Newest
 from .question import Latest, Question, Series, Window
 from .readers import Readers
 from .reading import lines_of, sources
-from .schema import arrival, insert, newest_table, prepare, quoted, seen_table
+from .schema import arrival, insert, newest_table, quoted, seen_table
 from .sql import compiled
 from .units import Unit, strike, units, wrong_with
 from .writing import Maker
 
 _LOG = Log("hub")
-
-Work = Callable[[duckdb.DuckDBPyConnection], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,31 +81,25 @@ class Embedded:
         self._path = path
         self.folder = path.with_suffix(".sealed")
         self._clock = clock or SystemClock()
-        self._settings: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{memory_limit_bytes}B",
-            "threads": str(threads),
-            # Otherwise any variable of ours with the name of a table would stand in for it.
-            "python_enable_replacements": "false",
-            "autoinstall_known_extensions": "false",
-        }
         # One writer at a time; readers never wait for it.
         self._writing = threading.Lock()
         # Sealing, joining, forgetting: one at a time, beside the writer.
         self._tidying = threading.Lock()
-        self._opening = threading.RLock()
-        self._connection: duckdb.DuckDBPyConnection | None = None
         self._readers = Readers()
         self._maker = Maker(folder=self.folder, after_step=after_step)
         self._after_step = after_step
         self._newest: dict[str, Newest] = {}
         self.dropped = Dropped()  # since the start
-        self._open()
+        limits = memory_limit_bytes, threads
+        self._database = Database(path, limits, self._clock, self._look_over)
+        self.ask = self._database.ask
+        self._database.cursor().close()
 
     def append(self, tables: Mapping[str, pa.Table], arrivals: Sequence[Arrival]) -> None:
         """Keep rows and the bodies they came in, in one commit: all or nothing."""
         incoming = {**tables, "seen": seen_table(arrivals)}
         with self._writing:
-            self._transaction(lambda cursor: insert(cursor, incoming))
+            self._database.transaction(lambda cursor: insert(cursor, incoming))
             for name, table in tables.items():
                 if name in self._newest:
                     self._newest[name].add(table)
@@ -122,21 +116,21 @@ class Embedded:
         try:
             return self._answered(question)
         except duckdb.Error as error:
-            self._after(error)
-            # Once more without what is damaged; another thread may have found it before.
-            self.verify(question.measurement)
+            self._database.after(error)
+            if not damage.of_sealed_file(error):
+                raise self._database.failure(error) from error
+            _LOG.warning("a question failed: its files are looked through", error=str(error))
+        # Once more without what is damaged; another thread may have found it before.
+        self._look_through(
+            unit
+            for unit in self.units()
+            if unit.measurement == question.measurement.name
+            and unit.touches(question.start_ns, question.end_ns)
+        )
         try:
             return self._answered(question)
         except duckdb.Error as error:
-            raise _store_error(self._path, error) from error
-
-    def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """All rows that a query of the DuckDB file's tables gives."""
-        try:
-            with self._connected().cursor() as cursor:
-                return cursor.sql(query, params=list(parameters)).to_arrow_table()
-        except duckdb.Error as error:
-            raise _store_error(self._path, error) from error
+            raise self._database.failure(error) from error
 
     def forget(self, before_ns: int) -> None:
         """Drop every row of telemetry older than `before_ns`.
@@ -165,7 +159,7 @@ class Embedded:
         with self._tidying:
             for it in MEASUREMENTS.values():
                 due = partial(sealing.due_hours, measurement=it, now_ns=now_ns)
-                for start_ns in self._transaction(partial(due, before_ns=now_ns - hot_ns)):
+                for start_ns in self._database.transaction(partial(due, before_ns=now_ns - hot_ns)):
                     self._seal_hour(it, start_ns, now_ns)
                     count += 1
         return count
@@ -175,7 +169,7 @@ class Embedded:
         count = 0
         with self._tidying:
             for it in MEASUREMENTS.values():
-                found = self._transaction(partial(units, measurement=it.name))
+                found = self._database.transaction(partial(units, measurement=it.name))
                 for day in sealing.due_days(found, now_ns - hot_ns, now_ns):
                     join = partial(sealing.join, maker=self._maker, measurement=it)
                     self._remove(self._made(partial(join, day=day, now_ns=now_ns)))
@@ -194,7 +188,7 @@ class Embedded:
             return sealing.expire(cursor, lines_before_ns, rolled_before_ns)
 
         with self._tidying:
-            stripped, gone = self._transaction(work)
+            stripped, gone = self._database.transaction(work)
             self._readers.doom([it.lines_file(self.folder) for it in stripped])
             self._remove(gone)
             for newest in self._newest.values():
@@ -212,7 +206,7 @@ class Embedded:
                 gone.append(unit)
             if not gone:
                 return Dropped()
-            self._transaction(partial(strike, gone=gone))
+            self._database.transaction(partial(strike, gone=gone))
             self._remove(gone)
         now = Dropped(
             lines=sum(unit.lines for unit in gone), until_ns=max(unit.last_ns for unit in gone)
@@ -222,7 +216,7 @@ class Embedded:
 
     def seen(self) -> list[Arrival]:
         """Every body with an identity that was committed."""
-        return [arrival(row) for row in self.ask("SELECT * FROM seen").to_pylist()]
+        return [arrival(row) for row in self._database.ask("SELECT * FROM seen").to_pylist()]
 
     def replace_seen(self, arrivals: Sequence[Arrival]) -> None:
         """Put `arrivals` in the place of all that `seen` gives."""
@@ -232,13 +226,13 @@ class Embedded:
             insert(cursor, {"seen": seen_table(arrivals)})
 
         with self._writing:
-            self._transaction(replace)
+            self._database.transaction(replace)
 
     def sizes(self) -> tuple[dict[str, int], int]:
         """Lines per table, sealed ones included, and the bytes on disk."""
         tables = (*MEASUREMENTS, EXTRA)
         counts = ", ".join(f"(SELECT count(*) FROM {quoted(table)})" for table in tables)
-        (found,) = self.ask(f"SELECT [{counts}] AS rows")["rows"].to_pylist()
+        (found,) = self._database.ask(f"SELECT [{counts}] AS rows")["rows"].to_pylist()
         rows = dict(zip(tables, found, strict=True))
         files = (self._path, self._path.with_name(self._path.name + ".wal"))
         size = sum(file.stat().st_size for file in files if file.exists())
@@ -250,20 +244,27 @@ class Embedded:
 
     def units(self) -> list[Unit]:
         """The manifest of sealed files, the oldest first."""
-        found: list[Unit] = self._transaction(units)
+        found: list[Unit] = self._database.transaction(units)
         return found
 
     def damaged(self) -> list[dict[str, Any]]:
         """What was set aside because it could not be read: `at_ns, file, reason, moved_to, lines`."""
-        found: list[dict[str, Any]] = self.ask("SELECT * FROM damaged ORDER BY at_ns").to_pylist()
+        found: list[dict[str, Any]] = self._database.ask(
+            "SELECT * FROM damaged ORDER BY at_ns"
+        ).to_pylist()
         return found
 
-    def verify(self, measurement: Measurement | None = None) -> Verified:
-        """Read every byte of the sealed files, of all measurements or of one, and set aside those
-        that are not as they were written. Without a `measurement` also read the DuckDB file.
-        """
-        name = None if measurement is None else measurement.name
-        known: list[Unit] = self._transaction(partial(units, measurement=name))
+    def verify(self) -> Verified:
+        """Read every byte of the store, and set aside sealed files that are not as written."""
+        known = self.units()
+        damaged = self._look_through(known)
+        for table in (*MEASUREMENTS, EXTRA, "seen"):
+            self._database.transaction(partial(_read_through, table=table))
+        lines = sum(unit.lines for unit in known if unit.lines_bytes is not None)
+        return Verified(units=len(known), lines=lines, damaged=damaged)
+
+    def _look_through(self, known: Iterable[Unit]) -> int:
+        """Read units and set aside those that are damaged; returns how many."""
         damaged = 0
         for unit in known:
             with self._readers.reading():
@@ -272,15 +273,29 @@ class Embedded:
             if wrong and unit in self.units():
                 self._set_aside_unit(unit, wrong)
                 damaged += 1
-        if measurement is None:
-            for table in (*MEASUREMENTS, EXTRA, "seen"):
-                self._transaction(partial(_read_through, table=table))
-        lines = sum(unit.lines for unit in known if unit.lines_bytes is not None)
-        return Verified(units=len(known), lines=lines, damaged=damaged)
+        return damaged
+
+    def backup(self, to: Path) -> int:
+        """Copy the store into a folder, from which it can be opened; returns its bytes.
+
+        Commits go on meanwhile; sealing waits.
+        """
+        with self._tidying:
+            known = self.units()
+            target = to / self._path.name
+            try:
+                with self._database.cursor() as cursor:
+                    copy_tables(cursor, self._path, target)
+                size = copy_units(known, self.folder, to / self.folder.name)
+            except duckdb.Error as error:
+                raise self._database.failure(error) from error
+            except OSError as error:
+                raise StoreError(f"the copy in {to}: {error.strerror or error}") from error
+            return size + target.stat().st_size
 
     def oldest(self) -> datetime | None:
         """The time of the oldest line of a node; None in an empty store."""
-        found = self.ask(
+        found = self._database.ask(
             "SELECT min(least_ns) AS oldest FROM ("
             'SELECT epoch_ns(min("at")) AS least_ns FROM node UNION ALL SELECT min(first_ns)'
             " FROM sealed WHERE measurement = 'node' AND lines_bytes IS NOT NULL)"
@@ -290,10 +305,10 @@ class Embedded:
     def close(self) -> None:
         """Write everything into the files and let them go."""
         with self._tidying, self._writing:
-            self._disconnect()
+            self._database.close()
 
     def _answered(self, question: Window | Series) -> pa.Table:
-        with self._readers.reading(), self._connected().cursor() as cursor:
+        with self._readers.reading(), self._database.cursor() as cursor:
             # The manifest and the hot table are read in one snapshot.
             cursor.begin()
             query = compiled(question, *sources(cursor, self.folder, question))
@@ -323,119 +338,44 @@ class Embedded:
     def _remove(self, gone: Sequence[Unit]) -> None:
         self._readers.doom([path for unit in gone for path in unit.files(self.folder)])
 
-    def _transaction(
-        self, work: Work, begin_under: AbstractContextManager[Any] | None = None
-    ) -> Any:
-        try:
-            with self._connected().cursor() as cursor:
-                with begin_under or nullcontext():
-                    cursor.begin()
-                    # The snapshot is that of the first statement.
-                    cursor.execute("SELECT 1 FROM schema_version").fetchall()
-                try:
-                    done = work(cursor)
-                    cursor.commit()
-                except (duckdb.Error, OSError):
-                    # A failed commit has rolled back by itself.
-                    with suppress(duckdb.Error):
-                        cursor.rollback()
-                    raise
-                return done
-        except duckdb.Error as error:
-            self._after(error)
-            raise _store_error(self._path, error) from error
-        except OSError as error:
-            raise StoreError(f"the store in {self.folder}: {error.strerror or error}") from error
-
     def _made(self, work: Work, begin_under: AbstractContextManager[Any] | None = None) -> Any:
         """A transaction that makes units; when it fails, their files go with it."""
         self._maker.made.clear()
         try:
-            return self._transaction(work, begin_under)
+            return self._database.transaction(work, begin_under)
         except StoreError:
             for path in self._maker.made:
                 path.unlink(missing_ok=True)
             raise
 
-    def _after(self, error: duckdb.Error) -> None:
-        """Get ready to go on after an error that DuckDB, or its file, does not get over."""
-        if damage.of_file(error):
-            self._set_aside(str(error))
-        elif isinstance(error, duckdb.FatalException):
-            # After a failed commit DuckDB serves nobody until the file is opened again.
-            self._disconnect()
-
-    def _connected(self) -> duckdb.DuckDBPyConnection:
-        with self._opening:
-            if self._connection is None:
-                self._open()
-            assert self._connection is not None
-            return self._connection
-
-    def _open(self) -> None:
-        with self._opening:
-            try:
-                created = self._connect()
-            except duckdb.Error as error:
-                self._disconnect()
-                if not damage.of_file(error):
-                    raise _store_error(self._path, error) from error
-                self._set_aside(str(error))
-                return
-            except StoreError:
-                self._disconnect()
-                raise
-            if created or not self._newest:
-                self._look_over(created)
-
-    def _connect(self) -> bool:
-        self._connection = duckdb.connect(str(self._path), config=self._settings)
-        # Sealed files never change.
-        self._connection.execute("SET parquet_metadata_cache = true")
-        return prepare(self._connection, self._path)
-
-    def _set_aside(self, reason: str) -> None:
-        """Put a damaged DuckDB file away, and go on with a new one and the sealed files."""
-        with self._opening:
-            self._disconnect()
-            first = reason.splitlines()[0]
-            moved = damage.moved_away(damage.files_of(self._path, first), self._clock.now())
-            try:
-                self._connect()
-                self._look_over(created=True)
-                for file, to in moved.items():
-                    self._tell_damage(file, first, to, None)
-            except duckdb.Error as error:
-                self._disconnect()
-                raise _store_error(self._path, error) from error
-
-    def _look_over(self, created: bool) -> None:
+    def _look_over(self, went_back: bool, lost: Lost) -> None:
         """Compare the sealed files with the manifest, and find the newest lines."""
+        if self._newest and not went_back:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
-        cursor = self._connected()
-        if created:
-            for unit in adopted(cursor, self.folder):
-                _LOG.warning("sealed file without a manifest taken in", unit=unit.name)
-        known = units(cursor)
-        for unit in known:
-            for path, (size, _) in unit.files(self.folder).items():
-                there = path.stat().st_size if path.exists() else None
-                if there != size:
-                    reason = "it is gone" if there is None else f"{there} bytes instead of {size}"
-                    self._set_aside_unit(unit, {path: reason})
-                    break
-        remove_orphans(self.folder, units(cursor))
-        self._newest = {
-            name: _newest(cursor, measurement, self.folder, from_files=created)
-            for name, measurement in MEASUREMENTS.items()
-        }
+        with self._database.cursor() as cursor:
+            if went_back:
+                for unit in adopted(cursor, self.folder):
+                    _LOG.warning("sealed file without a manifest taken in", unit=unit.name)
+            for unit in units(cursor):
+                for path, (size, _) in unit.files(self.folder).items():
+                    there = path.stat().st_size if path.exists() else None
+                    if there != size:
+                        told = "it is gone" if there is None else f"{there} bytes instead of {size}"
+                        self._set_aside_unit(unit, {path: told})
+                        break
+            remove_orphans(self.folder, units(cursor))
+            self._newest = {
+                name: _newest(cursor, measurement, self.folder, from_files=went_back)
+                for name, measurement in MEASUREMENTS.items()
+            }
+        for file, (to, reason) in lost.items():
+            self._tell_damage(file, reason, to, None)
 
     def _set_aside_unit(self, unit: Unit, wrong: Mapping[Path, str]) -> None:
         """Take a unit out of the manifest; what can still be read of it, by people, stays."""
         moved = damage.moved_away(unit.files(self.folder), self._clock.now())
-        cursor = self._connected().cursor()
-        with cursor:
-            strike(cursor, [unit])
+        self._database.transaction(partial(strike, gone=[unit]))
         for path, reason in wrong.items():
             self._tell_damage(path, reason, moved.get(path), unit.lines)
 
@@ -443,28 +383,10 @@ class Embedded:
         _LOG.error(
             "damaged file set aside", file=str(file), reason=reason, moved_to=str(to), lines=lines
         )
-        with self._connected().cursor() as cursor:
-            cursor.execute(
-                "INSERT INTO damaged VALUES (?, ?, ?, ?, ?)",
-                [
-                    to_ns(self._clock.now()),
-                    str(file),
-                    reason,
-                    None if to is None else str(to),
-                    lines,
-                ],
-            )
-
-    def _disconnect(self) -> None:
-        with self._opening:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-
-
-def _store_error(path: Path, error: duckdb.Error) -> StoreError:
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    return StoreError(f"the store in {path}: {first}")
+        row = [to_ns(self._clock.now()), str(file), reason, None if to is None else str(to), lines]
+        self._database.transaction(
+            lambda cursor: cursor.execute("INSERT INTO damaged VALUES (?, ?, ?, ?, ?)", row)
+        )
 
 
 def _read_through(cursor: duckdb.DuckDBPyConnection, table: str) -> None:

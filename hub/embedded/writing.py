@@ -18,6 +18,7 @@ from .units import LAYOUT_VERSION, Unit, columns_of, sha256, sync
 
 DRAFT = ".draft"
 HOUR, DAY = 0, 1  # levels of units
+HOUR_NS = 3_600_000_000_000
 
 # Level 3 is a sixth smaller and takes a tenth longer to read.
 _FORMAT = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1"

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -125,6 +126,30 @@ def test_a_damaged_main_file_is_set_aside_and_the_sealed_hours_stay(
     assert latest(store) == LINES
     write(store, 2)
     assert samples(opened()) == HOURS * LINES
+
+
+def test_a_damaged_log_is_set_aside_alone_and_what_was_sealed_since_is_there_once(
+    path: Path, opened: Callable[[], Embedded]
+) -> None:
+    first = opened()
+    for hour in range(HOURS):
+        write(first, hour)
+    # Written into the main file, so that sealing is in the log only.
+    store = opened()
+    seal(store, 2)
+    write(store, 3)
+    for file in (path, path.with_name(path.name + ".wal")):
+        shutil.copy(file, file.with_name(f"kept-{file.name}"))
+    store.close()
+    for file in (path, path.with_name(path.name + ".wal")):
+        file.with_name(f"kept-{file.name}").rename(file)
+    garble(path.with_name(path.name + ".wal"), 0.3)
+    store = opened()
+    (told,) = store.damaged()
+    assert told["file"] == f"{path}.wal"
+    assert samples(store, HOURS + 1) == HOURS * LINES
+    assert len(store.units()) == 2
+    assert samples(opened(), HOURS + 1) == HOURS * LINES
 
 
 @pytest.mark.parametrize("how", [cut, garble])

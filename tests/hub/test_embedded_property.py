@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -218,10 +219,11 @@ def assert_alike(found: pa.Table, expected: pa.Table) -> None:
                 assert mine[key] == value, (key, mine, other)
 
 
+@pytest.mark.timeout(600)
 def test_any_life_of_the_files_leaves_the_answers_as_they_were() -> None:
     quick = settings(
-        max_examples=15,
-        stateful_step_count=12,
+        max_examples=6,
+        stateful_step_count=10,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )

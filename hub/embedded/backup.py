@@ -1,0 +1,33 @@
+"""A copy of the whole store in another folder, taken while it is in use."""
+
+import shutil
+from pathlib import Path
+
+import duckdb
+
+from .schema import quoted, text
+from .units import Unit, sync
+
+
+def copy_tables(cursor: duckdb.DuckDBPyConnection, path: Path, to: Path) -> None:
+    """Everything of the DuckDB file at `path` as it is now, in a new file."""
+    # DuckDB names an open file by its stem.
+    cursor.execute(f"ATTACH {text(str(to))} AS backup")
+    try:
+        cursor.execute(f"COPY FROM DATABASE {quoted(path.stem)} TO backup")
+    finally:
+        cursor.execute("DETACH backup")
+    sync(to)
+
+
+def copy_units(units: list[Unit], folder: Path, to: Path) -> int:
+    """The files of units; returns their bytes."""
+    copied = 0
+    for unit in units:
+        (to / unit.measurement).mkdir(parents=True, exist_ok=True)
+        for file, (size, _) in unit.files(folder).items():
+            target = to / unit.measurement / file.name
+            shutil.copyfile(file, target)
+            sync(target)
+            copied += size
+    return copied

@@ -1,0 +1,148 @@
+"""The DuckDB file: opened once, opened again after a failure, set aside when it is damaged."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from gpuvigil.clock import Clock
+from gpuvigil.errors import StoreError
+
+from . import damage
+from .schema import prepare
+
+Cursor = duckdb.DuckDBPyConnection
+Work = Callable[[Cursor], Any]
+# What was lost with files that were set aside: each with where it is now, and why.
+Lost = dict[Path, tuple[Path, str]]
+
+
+class Database:
+    """One DuckDB file that this process alone opens; any thread may call.
+
+    Every method raises StoreError with one line when the file cannot serve.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        limits: tuple[int, int],
+        clock: Clock,
+        on_open: Callable[[bool, Lost], None],
+    ) -> None:
+        """`limits`: bytes of memory, and threads. `on_open` is called with whether the tables were
+        new or have gone back in time, and what was lost.
+        """
+        self.path = path
+        self._clock = clock
+        self._on_open = on_open
+        self._settings: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": f"{limits[0]}B",
+            "threads": str(limits[1]),
+            # Otherwise any variable of ours with the name of a table would stand in for it.
+            "python_enable_replacements": "false",
+            "autoinstall_known_extensions": "false",
+        }
+        self._opening = threading.RLock()
+        self._connection: Cursor | None = None
+
+    def cursor(self) -> Cursor:
+        """A cursor of its own for one thread; duckdb.Error is the caller's to hand to `after`."""
+        with self._opening:
+            if self._connection is None:
+                self._open()
+            assert self._connection is not None
+            return self._connection.cursor()
+
+    def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        """All rows that a query gives."""
+        try:
+            with self.cursor() as cursor:
+                return cursor.sql(query, params=list(parameters)).to_arrow_table()
+        except duckdb.Error as error:
+            self.after(error)
+            raise self.failure(error) from error
+
+    def transaction(
+        self, work: Work, begin_under: AbstractContextManager[Any] | None = None
+    ) -> Any:
+        """What `work` returns, once all that it did is committed."""
+        try:
+            with self.cursor() as cursor:
+                with begin_under or nullcontext():
+                    cursor.begin()
+                    # The snapshot is that of the first statement.
+                    cursor.execute("SELECT 1 FROM schema_version").fetchall()
+                try:
+                    done = work(cursor)
+                    cursor.commit()
+                except (duckdb.Error, OSError):
+                    # A failed commit has rolled back by itself.
+                    with suppress(duckdb.Error):
+                        cursor.rollback()
+                    raise
+                return done
+        except duckdb.Error as error:
+            self.after(error)
+            raise self.failure(error) from error
+        except OSError as error:
+            place = error.filename or self.path
+            raise StoreError(f"the store: {place}: {error.strerror or error}") from error
+
+    def after(self, error: duckdb.Error) -> None:
+        """Get ready to go on after an error that DuckDB, or its file, does not get over."""
+        if damage.of_file(error):
+            with self._opening:
+                self.close()
+                self._set_aside(str(error))
+        elif isinstance(error, duckdb.FatalException):
+            # After a failed commit DuckDB serves nobody until the file is opened again.
+            self.close()
+
+    def failure(self, error: duckdb.Error) -> StoreError:
+        """The error in one line."""
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        return StoreError(f"the store in {self.path}: {first}")
+
+    def close(self) -> None:
+        """Write everything into the one file and let it go."""
+        with self._opening:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _open(self) -> None:
+        try:
+            self._on_open(self._connect(), {})
+        except duckdb.Error as error:
+            self.close()
+            if not damage.of_file(error):
+                raise self.failure(error) from error
+            self._set_aside(str(error))
+        except StoreError:
+            self.close()
+            raise
+
+    def _connect(self) -> bool:
+        self._connection = duckdb.connect(str(self.path), config=self._settings)
+        # Sealed files never change.
+        self._connection.execute("SET parquet_metadata_cache = true")
+        return prepare(self._connection, self.path)
+
+    def _set_aside(self, reason: str) -> None:
+        """Put the damaged file, or its log alone, away, and go on without it."""
+        first = reason.splitlines()[0]
+        moved = damage.moved_away(damage.files_of(self.path, first), self._clock.now())
+        try:
+            self._connect()
+            self._on_open(True, {file: (to, first) for file, to in moved.items()})
+        except duckdb.Error as error:
+            self.close()
+            raise self.failure(error) from error
+        except StoreError:
+            self.close()
+            raise

@@ -1,0 +1,170 @@
+"""`gpuvigil store`: backup, restore, verify and stats, asked of a hub that runs or of its files."""
+
+import argparse
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from gpuvigil.command import fail, parser
+from gpuvigil.config import HubSettings, load, secret_source
+from gpuvigil.errors import GpuvigilError, HubUnavailable, StoreError
+from gpuvigil.hub import Hub
+from gpuvigil.statedir import config_of_up
+
+from . import store_desk
+from .embedded import Embedded
+from .keyring import tokens_file
+
+# A copy of a year of telemetry takes its time.
+_PATIENCE_SECONDS = 3600.0
+STORE = "telemetry.duckdb"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 when done, 1 when something failed or is damaged, 2 for a wrong configuration."""
+    options = parser("store", "The telemetry that the hub keeps, and its records in SQLite.")
+    verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb, text in (
+        ("backup", "copy everything into a directory on the hub's machine, also while it runs"),
+        ("restore", "put a backup into the data directory of a hub that has none yet"),
+    ):
+        added = verbs.add_parser(verb, help=text)
+        added.add_argument("directory", type=Path, metavar="DIR")
+    verbs.add_parser("verify", help="read every byte, and set aside what is damaged")
+    verbs.add_parser("stats", help="show lines, files and bytes")
+    chosen = options.parse_args(arguments)
+    try:
+        config = load(chosen.config if chosen.config is not None else config_of_up(None))
+        return _VERBS[chosen.verb](config.hub, chosen)
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+
+
+def _backup(settings: HubSettings, chosen: argparse.Namespace) -> int:
+    to = chosen.directory.absolute()
+    done = _asked(
+        settings,
+        ("POST", "/api/v1/store/backup", {"directory": str(to)}),
+        lambda store: store_desk.backup(store, settings, to),
+    )
+    records = "telemetry and records" if done["records"] else "telemetry"
+    print(f"copied {records} into {done['directory']}: {_bytes(done['bytes'])}")
+    if not done["records"]:
+        print("the records are in PostgreSQL: back them up with pg_dump")
+    return 0
+
+
+def _restore(settings: HubSettings, chosen: argparse.Namespace) -> int:
+    source, target = chosen.directory, settings.data_directory
+    if _remote(settings) is not None:
+        raise StoreError(f"the hub at {settings.url} runs; stop it first")
+    if not (source / STORE).is_file():
+        raise StoreError(f"{source} holds no backup: there is no {STORE} in it")
+    places = {
+        source / STORE: target / STORE,
+        source / store_desk.RECORDS: target / store_desk.RECORDS,
+        source / store_desk.TOKENS: tokens_file(settings),
+        (source / STORE).with_suffix(".sealed"): (target / STORE).with_suffix(".sealed"),
+    }
+    for place in places.values():
+        if place.exists():
+            raise StoreError(f"{place} is there already; move it away first")
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _copy(places)
+    except OSError as error:
+        raise StoreError(f"cannot write to {target}: {error.strerror or error}") from error
+    with closing(_opened(settings)) as store:
+        return _told(store_desk.verify(store))
+
+
+def _copy(places: Mapping[Path, Path]) -> None:
+    for file, place in places.items():
+        if file.is_dir():
+            shutil.copytree(file, place)
+        elif file.exists():
+            shutil.copy2(file, place)
+
+
+def _verify(settings: HubSettings, _chosen: argparse.Namespace) -> int:
+    return _told(_asked(settings, ("POST", "/api/v1/store/verify", {}), store_desk.verify))
+
+
+def _told(found: Mapping[str, Any]) -> int:
+    print(f"read {found['units']} sealed units of {found['lines']:,} lines", end="")
+    print(f", {found['damaged']} damaged and set aside" if found["damaged"] else ", all as written")
+    return 1 if found["damaged"] else 0
+
+
+def _stats(settings: HubSettings, _chosen: argparse.Namespace) -> int:
+    found = _asked(settings, ("GET", "/api/v1/store", None), store_desk.stats)
+    names = ("measurement", "lines", "sealed", "files", "sealed bytes", "roll-ups")
+    rows = [names] + [
+        (
+            name,
+            f"{it['lines']:,}",
+            f"{it['sealed_lines']:,}",
+            str(it["files"]),
+            _bytes(it["sealed_bytes"]),
+            _bytes(it["rolled_bytes"]),
+        )
+        for name, it in found["measurements"].items()
+    ]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(names))]
+    for row in rows:
+        print("  ".join(f"{it:>{width}}" for it, width in zip(row, widths, strict=True)))
+    print(f"in all {_bytes(found['bytes'])}")
+    for row in found["damaged"]:
+        print(f"damaged since {row['at']}: {row['file']}: {row['reason']}; now {row['moved_to']}")
+    return 0
+
+
+def _asked(
+    settings: HubSettings,
+    request: tuple[str, str, Mapping[str, Any] | None],
+    here: Callable[[Embedded], dict[str, Any]],
+) -> Mapping[str, Any]:
+    """The answer of the hub that runs, else of the files in its data directory."""
+    hub = _remote(settings)
+    if hub is not None:
+        method, path, body = request
+        content = None if body is None else json.dumps(body).encode()
+        found: Mapping[str, Any] = json.loads(hub.request(method, path, content).body)
+        return found
+    if not (settings.data_directory / STORE).exists():
+        raise StoreError(
+            f"no hub answers at {settings.url}, and {settings.data_directory} holds no store"
+        )
+    with closing(_opened(settings)) as store:
+        return here(store)
+
+
+def _remote(settings: HubSettings) -> Hub | None:
+    """The hub, when one answers."""
+    if settings.service_token_file is None or not settings.service_token_file.exists():
+        return None
+    token = secret_source(settings.service_token_file, "hub.service_token_file", "service token")
+    hub = Hub(settings.url, token, timeout_seconds=_PATIENCE_SECONDS)
+    try:
+        hub.status()
+    except HubUnavailable:
+        return None
+    return hub
+
+
+def _opened(settings: HubSettings) -> Embedded:
+    return Embedded(settings.data_directory / STORE, settings.memory_limit_bytes, settings.threads)
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} TB"
+
+
+_VERBS = {"backup": _backup, "restore": _restore, "verify": _verify, "stats": _stats}
