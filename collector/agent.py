@@ -257,11 +257,12 @@ class Agent:
         rows = [*news.rows, *others]
         self.exporter.show(self._page.rows([*news.shown, *others], self._driver, now))
         lines = [line for row in rows if (line := row.line()) is not None]
-        self._spool.put(self._sender.telemetry(lines, now))
         self._note_holders(tick, now)
         self._tell_inventory(now, silent=news.driver_answering is False)
         if news.events or self._clock.monotonic() - self._remembered >= _REMEMBER_SECONDS:
             self._remember()
+        # Last, since it wakes a thread that would wait for this one's end.
+        self._spool.put(self._sender.telemetry(lines, now))
 
     def _note_state(self, tick: Tick | None) -> None:
         """One log line whenever there is, or is not, a driver."""

@@ -111,15 +111,17 @@ class FieldValues:
 def decode(buffer: memoryview) -> FieldValues:
     """The content of a buffer of `nvmlFieldValue_t`, whose length is a multiple of 40 bytes."""
     found = FieldValues()
+    values = found.values
     for number, scope, _, _, kind, code, raw in _ENTRY.iter_unpack(buffer):
         if code != 0:
             found.failure = code
             if code in _UNKNOWN:
                 found.unsupported.add((number, scope))
             continue
-        value = decode_value(kind, raw)
+        # Nearly all are unsigned, of 64 or 32 bits.
+        value = raw if kind == 3 else raw & 0xFFFFFFFF if kind == 1 else decode_value(kind, raw)
         if value not in NOT_AVAILABLE:
-            found.values[number, scope] = value
+            values[number, scope] = value
     return found
 
 

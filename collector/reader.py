@@ -43,6 +43,7 @@ class Reader:
         self._patience = patience
         self._began = clock.monotonic()
         self._ready = threading.Event()
+        self._never = threading.Event()
         self._state = STARTING
         self._driver: Driver | None = None
         self._gpus: tuple[GpuSweep, ...] = ()
@@ -62,7 +63,7 @@ class Reader:
             # While the driver starts, its first sweep is not kept waiting for the next tick.
             pause = due - self._clock.monotonic()
             if self._ready.is_set():
-                self._clock.wait(threading.Event(), pause)
+                self._clock.wait(self._never, pause)
             else:
                 self._ready.wait(pause)
 
@@ -104,7 +105,7 @@ class Reader:
         while self._state == LOADED:
             if events is None or not self._listen(events):
                 # Some drivers refuse to wait while no GPU is registered; do not turn in circles.
-                self._clock.wait(threading.Event(), 1.0)
+                self._clock.wait(self._never, 1.0)
             if self._clock.monotonic() - counted >= _COUNT_SECONDS:
                 counted = self._clock.monotonic()
                 if driver.has_changed():

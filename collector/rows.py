@@ -11,7 +11,6 @@ from gpuvigil.lineprotocol.writer import LineTemplate
 from gpuvigil.metrics import Measurement
 
 Number = float | int
-_Column = tuple[str, bool]  # as a line names it, and whether it is written as a whole number
 
 
 class Steady:
@@ -21,7 +20,7 @@ class Steady:
 
     def __init__(self, measurement: Measurement, values: Mapping[str, Number]) -> None:
         self.values = values
-        self.text = _text(_columns(measurement), values)
+        self.text = _text(measurement, values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,33 +43,48 @@ class Row:
 
     def line(self) -> str | None:
         """Line protocol, each field in the type of its column; None when nothing was measured."""
-        text = _text(_columns(self.measurement), self.fields)
+        text = _text(self.measurement, self.fields)
         if self.steady is not None and self.steady.text:
             text = f"{text},{self.steady.text}" if text else self.steady.text
         template = _template(self.measurement.name, tuple(self.tags.items()))
         return template.line({}, to_ns(self.at), text)
 
 
-def _text(columns: Mapping[str, _Column], fields: Mapping[str, Number | None]) -> str:
+def _text(measurement: Measurement, fields: Mapping[str, Number | None]) -> str:
     """The fields that have a column; one that is no finite number, or too large, is none."""
-    parts = []
-    for name, value in fields.items():
-        if value is None or (column := columns.get(name)) is None:
-            continue
-        key, whole = column
-        # x - x is 0 only for a finite x.
-        if value - value != 0:
-            continue
-        if not whole:
-            parts.append(f"{key}{float(value)!r}")
-        elif INT64_MIN <= (number := int(value)) <= INT64_MAX:
-            parts.append(f"{key}{number}i")
-    return ",".join(parts)
+    measured = {name: value for name, value in fields.items() if value is not None}
+    if not measured:
+        return ""
+    values = tuple(measured.values())
+    form = _form(measurement, tuple(measured))
+    # A row has mostly the names of the row before. x - x is 0 only for a finite x.
+    total = sum(values)
+    if form and total - total == 0 and min(values) >= INT64_MIN and max(values) <= INT64_MAX:
+        return form % values
+    return ",".join(
+        _form(measurement, (name,)) % value
+        for name, value in measured.items()
+        if name in _columns(measurement) and _fits(value)
+    )
+
+
+def _fits(value: Number) -> bool:
+    return value - value == 0 and INT64_MIN <= value <= INT64_MAX
+
+
+@lru_cache(maxsize=512)
+def _form(measurement: Measurement, names: tuple[str, ...]) -> str:
+    """How fields of these names are written, in their order; empty when one has no column."""
+    columns = _columns(measurement)
+    if not columns.keys() >= set(names):
+        return ""
+    return ",".join(f"{name}=%{'di' if columns[name] else 's'}" for name in names)
 
 
 @cache
-def _columns(measurement: Measurement) -> Mapping[str, _Column]:
-    return {metric.name: (f"{metric.name}=", metric.integer) for metric in measurement.metrics}
+def _columns(measurement: Measurement) -> Mapping[str, bool]:
+    """Names, and whether each is a whole number."""
+    return {metric.name: metric.integer for metric in measurement.metrics}
 
 
 # More subjects than a node has: each GPU has up to 18 NVLinks.

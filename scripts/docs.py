@@ -61,6 +61,8 @@ def provenance() -> Iterator[str]:
     yield f"Of {len(every)} fields, {counts[Seen.HARDWARE]} have been **read on hardware** (hosts and Ethernet ports),"
     yield f"{counts[Seen.FIXTURE]} only from a **fixture** in the form that a source describes ({', '.join(f'`{it}`' for it in sources)}), and"
     yield f"{counts[Seen.NEVER]} were **never seen** by any test: their numbers in the driver's header are all that is known."
+    unread = sum(1 for metric in every if metric.used_by.startswith("to come"))
+    yield f"{unread} fields are read by nobody but `/metrics` and who asks the store: those *used by* what is to come."
     yield "**No value here has been read from a real NVIDIA GPU yet.** `nvml.h` is NVIDIA's header, API version 13, which the fake"
     yield "driver library of the tests follows; `sysfs-...` the Linux kernel's ABI documentation."
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(what: str, look: Callable[[], T | None], timeout_seconds: float = 15.0) -> T:
+def wait_until(what: str, look: Callable[[], T | None], timeout_seconds: float = 40.0) -> T:
     """What `look` returns once it is neither None nor false; AssertionError names `what`."""
     deadline = time.monotonic() + timeout_seconds
     while True:

@@ -53,7 +53,13 @@ class Calls:
         if function is not None:
             start = time.perf_counter()
             code = function(*arguments)
-            self.add_cost(name, time.perf_counter() - start)
+            took = time.perf_counter() - start
+            cost = self.costs.get(name)
+            if cost is None:
+                cost = self.costs[name] = CallCost()
+            cost.calls += 1
+            cost.seconds += took
+            cost.slowest_seconds = max(cost.slowest_seconds, took)
         if code == SUCCESS:
             self.succeeded = True
         else:
@@ -72,15 +78,6 @@ class Calls:
         """The functions that were refused, with the last code; a key begins with its function."""
         names = {key: _FUNCTION.match(key) for key in self._refused}
         return {found[0]: self._refused[key] for key, found in names.items() if found is not None}
-
-    def add_cost(self, name: str, seconds: float) -> None:
-        """Count a call that took this long."""
-        cost = self.costs.get(name)
-        if cost is None:
-            cost = self.costs[name] = CallCost()
-        cost.calls += 1
-        cost.seconds += seconds
-        cost.slowest_seconds = max(cost.slowest_seconds, seconds)
 
     def bound(self, name: str) -> Callable[..., int] | None:
         """The library's function, or None when this driver has none of that name."""

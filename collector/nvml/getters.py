@@ -175,6 +175,8 @@ FAST: tuple[Getter, ...] = (
 SLOW: tuple[Getter, ...] = (
     Numbers(("nvmlDeviceGetEncoderUtilization",), ("encoder_utilization_percent", "")),
     Numbers(("nvmlDeviceGetDecoderUtilization",), ("decoder_utilization_percent", "")),
+    Numbers(("nvmlDeviceGetJpgUtilization",), ("jpeg_utilization_percent", "")),
+    Numbers(("nvmlDeviceGetOfaUtilization",), ("optical_flow_utilization_percent", "")),
     Record(
         "nvmlDeviceGetBAR1MemoryInfo",
         pynvml.c_nvmlBAR1Memory_t,
@@ -293,6 +295,8 @@ RANGES: dict[str, tuple[int, int]] = {
     "memory_utilization_percent": _SHARE,
     "encoder_utilization_percent": _SHARE,
     "decoder_utilization_percent": _SHARE,
+    "jpeg_utilization_percent": _SHARE,
+    "optical_flow_utilization_percent": _SHARE,
     "performance_state": (0, 15),  # NVML_PSTATE_UNKNOWN is 32
     "memory_total_bytes": (1, 2**60),
     "memory_used_bytes": (0, 2**60),

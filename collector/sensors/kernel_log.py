@@ -159,8 +159,10 @@ class KernelLog:
             if count == _RECORDS_AT_ONCE:
                 continue
             drained = self._uptime()
+            while not poller.poll(_LOOK_SECONDS * 1000) and not stop.is_set():
+                drained = self._uptime()
             # A file is always ready to be read, also at its end.
-            if poller.poll(_LOOK_SECONDS * 1000) and not count:
+            if not count:
                 stop.wait(_FILE_SECONDS)
 
     def _take(self, reader: KmsgReader, data: bytes, uptime: float, *, fresh: bool) -> None:

@@ -138,7 +138,7 @@ def test_a_driver_that_hangs_as_a_whole_leaves_the_agent_shipping(
 def test_a_reader_whose_calls_all_hang_is_replaced(
     agent: Agent, driver: FakeDriver, receiver: Receiver
 ) -> None:
-    agent.settings["reader_patience_seconds"] = 0.6
+    agent.settings["reader_patience_seconds"] = 1.5
     agent.environment = driver.environment()
     agent.start()
     wait_until("rows", rows_are(receiver, UUIDS, is_up))

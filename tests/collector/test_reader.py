@@ -212,6 +212,8 @@ READ: dict[str, float | int] = {
 SLOW: list[tuple[str, int, str, float | int]] = [
     ("utilization_encoder_percent", 12, "encoder_utilization_percent", 12),
     ("utilization_decoder_percent", 13, "decoder_utilization_percent", 13),
+    ("utilization_jpeg_percent", 14, "jpeg_utilization_percent", 14),
+    ("utilization_optical_flow_percent", 15, "optical_flow_utilization_percent", 15),
     ("bar1_used_bytes", 21, "bar1_used_bytes", 21),
     ("bar1_total_bytes", 22, "bar1_total_bytes", 22),
     ("power_requested_limit_milliwatts", 650_000, "power_limit_requested_watts", 650.0),

@@ -92,7 +92,7 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvml
     return give_pair(device, __func__, PAIR, &out->gpu, &out->memory);
 }
 
-/* Encoder and decoder say for how many microseconds they were watched, too. */
+/* Encoder, decoder and their kin say for how many microseconds they were watched, too. */
 static nvmlReturn_t give_engine(nvmlDevice_t device, const char *function, enum value value, unsigned int *utilization,
                                 unsigned int *period) {
     REQUIRE(period != NULL);
@@ -106,6 +106,14 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, un
 
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *out, unsigned int *period) {
     return give_engine(device, __func__, VALUE_utilization_decoder_percent, out, period);
+}
+
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *out, unsigned int *period) {
+    return give_engine(device, __func__, VALUE_utilization_jpeg_percent, out, period);
+}
+
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *out, unsigned int *period) {
+    return give_engine(device, __func__, VALUE_utilization_optical_flow_percent, out, period);
 }
 
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *out) {

@@ -59,6 +59,8 @@ PLAIN_CALLS: dict[str, tuple[dict[str, int | str], Any]] = {
     "nvmlDeviceGetGspFirmwareVersion": ({"gsp_firmware_version": "570.1"}, "570.1"),
     "nvmlDeviceGetNumFans": ({"fans": 3}, 3),
     "nvmlDeviceGetMarginTemperature": ({"temperature_margin_celsius": -4}, -4),
+    "nvmlDeviceGetJpgUtilization": ({"utilization_jpeg_percent": 14}, [14, 167_000]),
+    "nvmlDeviceGetOfaUtilization": ({"utilization_optical_flow_percent": 15}, [15, 167_000]),
     "nvmlDeviceGetEncoderUtilization": ({"utilization_encoder_percent": 12}, [12, 167_000]),
     "nvmlDeviceGetDecoderUtilization": ({"utilization_decoder_percent": 13}, [13, 167_000]),
     "nvmlDeviceGetRepairStatus": ({"repair_channel_pending": 1, "repair_tpc_pending": 0}, [1, 0]),
