@@ -8,6 +8,7 @@ from gpuvigil.config import StoreSettings, secret_source
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub import Answer, Hub
 from gpuvigil.lineprotocol.mark import marked
+from gpuvigil.trust import Trust
 
 from .body import Body
 
@@ -44,11 +45,14 @@ class Beside:
         elif settings.token_file is not None:
             self._word = "Token" if settings.kind == "influxdb" else "Bearer"
             self._secret = secret_source(settings.token_file, "store.token_file", "store's token")
+        self._trust = Trust(ca_file=settings.ca_file)
+        if self._url.startswith("https:"):
+            self._trust.context("store")
         self.connect(0.0).close()
 
     def connect(self, timeout_seconds: float, answer_bytes: int | None = None) -> Hub:
         """A connection of its own for a thread."""
-        return StoreServer(self._url, self._secret, timeout_seconds, answer_bytes)
+        return StoreServer(self._url, self._secret, timeout_seconds, answer_bytes, self._trust)
 
     def send(self, server: Hub, body: Body) -> Answer:
         """Send a body once, each line with its mark; HubRefused or HubUnavailable."""

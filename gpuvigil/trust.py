@@ -19,17 +19,17 @@ class Trust:
     certificate_file: Path | None = None
     key_file: Path | None = None
 
-    def context(self) -> ssl.SSLContext:
+    def context(self, section: str = "hub") -> ssl.SSLContext:
         """For a new connection: read again each time, so that a renewed file counts at once.
 
-        ConfigError when a file cannot be read or is not what it should be.
+        `section` is that of the settings. ConfigError when a file cannot be read or is not what it should be.
         """
         if self.key_file is not None and self.certificate_file is None:
             raise ConfigError(_NO_KEY)
         try:
             found = ssl.create_default_context(cafile=_text(self.ca_file))
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"hub.ca_file: {_said(self.ca_file, error)}") from None
+            raise ConfigError(f"{section}.ca_file: {_said(self.ca_file, error)}") from None
         if self.certificate_file is not None:
             load_pair(found, self.certificate_file, self.key_file, "hub.client_certificate_file")
         return found

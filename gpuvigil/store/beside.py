@@ -7,7 +7,8 @@ from typing import Any
 
 from ..clock import from_text, to_text
 from ..hub import Hub
-from ..metrics import GPU, NODE
+from ..metrics import NODE
+from ..trust import Trust
 from . import Store
 from .hub import HubStore
 
@@ -15,6 +16,8 @@ from .hub import HubStore
 _FIRST_LOOK = timedelta(hours=1)
 # What is in the store this long after it was measured is seen at the next look.
 _LATER_LOOK = timedelta(minutes=5)
+# Everybody who asks within this time gets the same answer.
+_FRESH = timedelta(seconds=1)
 _Node = tuple[str, str]
 
 
@@ -30,16 +33,20 @@ class Heard:
     def look(self, now: datetime) -> Mapping[_Node, datetime]:
         """By cluster and node; a line of a clock that is ahead counts as of `now`."""
         with self._lock:
-            before = now - _FIRST_LOOK
-            since = before if self._looked_at is None else self._looked_at - _LATER_LOOK
-            for measurement in (NODE.name, GPU.name):
-                rows = self._store.latest(measurement, (), max(since, before))
-                columns = (rows.column(name).to_pylist() for name in ("cluster", "node", "at"))
-                for cluster, node, at in zip(*columns, strict=True):
-                    key = (cluster, node)
-                    self._newest[key] = max(self._newest.get(key, at), min(at, now))
-            self._looked_at = now
+            if self._looked_at is None or not timedelta() <= now - self._looked_at < _FRESH:
+                self._ask(now)
             return dict(self._newest)
+
+    def _ask(self, now: datetime) -> None:
+        oldest = now - _FIRST_LOOK
+        since = oldest if self._looked_at is None else self._looked_at - _LATER_LOOK
+        # Every node has a line of its own, with GPUs or without.
+        rows = self._store.latest(NODE.name, (), max(since, oldest))
+        columns = (rows.column(name).to_pylist() for name in ("cluster", "node", "at"))
+        for cluster, node, at in zip(*columns, strict=True):
+            key = (cluster, node)
+            self._newest[key] = max(self._newest.get(key, at), min(at, now))
+        self._looked_at = now
 
 
 class HubBeside(Hub):
@@ -49,8 +56,10 @@ class HubBeside(Hub):
     body's headers say: nobody's clock is corrected, and no version is known.
     """
 
-    def __init__(self, url: str, token: Callable[[], str], store: Store, heard: Heard) -> None:
-        super().__init__(url, token)
+    def __init__(
+        self, url: str, token: Callable[[], str], trust: Trust, store: Store, heard: Heard
+    ) -> None:
+        super().__init__(url, token, trust=trust)
         self.store = store
         self._heard = heard
 

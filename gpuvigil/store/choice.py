@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ..clock import Clock, SystemClock
 from ..config import Config, StoreSettings, secret_source
 from ..hub import Hub, service_hubs
+from ..trust import trust
 from . import Store
 from .beside import Heard, HubBeside
 
@@ -39,6 +40,6 @@ def hubs(config: Config) -> Callable[[], Hub]:
     if config.store.kind == "hub":
         return connect
     token = secret_source(config.hub.service_token_file, "hub.service_token_file", "service token")
-    store = open_store(config.store)
+    believed, store = trust(config.hub), open_store(config.store)
     heard = Heard(store)
-    return lambda: HubBeside(config.hub.url, token, store, heard)
+    return lambda: HubBeside(config.hub.url, token, believed, store, heard)

@@ -10,6 +10,7 @@ import urllib3
 from .. import __version__
 from ..config import StoreSettings, secret_source
 from ..errors import StoreError, StoreUnavailable
+from ..trust import Trust
 
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=60.0)
 
@@ -24,8 +25,9 @@ class Web:
     def __init__(self, settings: StoreSettings) -> None:
         """ConfigError when a secret's file cannot be read."""
         self._name = settings.kind
-        ca_file = None if settings.ca_file is None else str(settings.ca_file)
-        self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ca_certs=ca_file)
+        secure = any(url.startswith("https:") for url in (settings.url, settings.write_url))
+        believed = Trust(ca_file=settings.ca_file).context("store") if secure else None
+        self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ssl_context=believed)
         self.authorization = authorization(settings)
 
     def post(self, url: str, query: Mapping[str, str]) -> Any:

@@ -62,6 +62,9 @@ class Writer:
             if error.status == 404 and not said.lstrip().startswith("{"):
                 return False
             place = f"{settings.kind} at {self._url()}"
+            if not error.status:
+                # It never came so far: a certificate that is not trusted, say.
+                raise StoreUnavailable(f"{place} does not answer: {_line(error)}") from error
             raise refusal(place, error.status, said.encode()) from None
         except urllib3.exceptions.HTTPError as error:
             what = f"{settings.kind} at {self._url()} does not answer"
@@ -72,6 +75,11 @@ class Writer:
 
     def _url(self) -> str:
         return (self.settings.write_url or self.settings.url).rstrip("/")
+
+
+def _line(error: Any) -> str:
+    """Why, without the library's own words around it."""
+    return " ".join(str(error.reason).split())[:300]
 
 
 def _library() -> tuple[Any, Any]:
