@@ -304,9 +304,7 @@ url = "http://vmselect:8481/select/0/prometheus"
 write_url = "http://vminsert:8480/insert/0/influx"
 ```
 
-Start vminsert, vmselect and vmstorage with `-dedup.minScrapeInterval=1ms`, as a single server: a line that is sent twice, because an answer was lost, is then kept once.
-A single server loses up to some seconds of what it has acknowledged when it is killed, and is fine for what only draws charts;
-what decides is in the records.
+Flags, limits and what a server forgets when it is killed: [where telemetry lives](stores.md#victoriametrics). What decides is in the records.
 
 ## Two hubs
 

@@ -9,6 +9,7 @@ import tomllib
 from gpuvigil.cli import COMMANDS
 from gpuvigil.config import STORES, load
 from gpuvigil.faults import FAULTS
+from gpuvigil.hub import Hub, addresses
 from scripts.docs import written
 
 ROOT = Path(__file__).parent.parent
@@ -75,3 +76,17 @@ def test_every_configuration_in_the_page_on_stores_is_one(tmp_path: Path) -> Non
         file.write_text(example, encoding="utf-8")
         kinds.add(load(file, {}).store.kind)
     assert kinds == set(STORES) - {"hub"}
+
+
+def test_every_configuration_in_the_page_on_scaling_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/scaling.md").read_text(encoding="utf-8")
+    found = []
+    for example in re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        file = tmp_path / "gpuvigil.toml"
+        file.write_text(example, encoding="utf-8")
+        config = load(file, {})
+        found += [config.store.kind, *addresses(config.hub.url)]
+        for address in addresses(config.hub.url):
+            Hub(address, str).close()
+    assert "victoriametrics" in found
+    assert "http://10.0.0.12:8428" in found
