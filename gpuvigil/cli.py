@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "collect": "read this node's sensors and send them to the hub",
     "simulate": "play a simulated cluster towards the hub",
     "hub": "keep telemetry and records, and answer for them",
+    "store": "back up, restore, verify and count what the hub keeps",
     "token": "issue, list, revoke and rotate the tokens of nodes and readers",
     "analyze": "turn telemetry and events into incidents",
     "alert": "tell people about incidents",
