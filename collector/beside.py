@@ -1,5 +1,6 @@
 """Telemetry that goes past the hub, straight to a server that speaks line protocol."""
 
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from urllib.parse import urlencode
@@ -66,6 +67,12 @@ class Beside:
                 raise
         self._path = self._path_of_v1
         return server.request("POST", self._path, content, headers)
+
+
+def dropped(refusal: HubRefused) -> int | None:
+    """How many lines InfluxDB says that it did not keep; None when it does not say."""
+    said = re.search(r"\bdropped=(\d+)", str(refusal))
+    return None if said is None else int(said[1])
 
 
 def beside(settings: StoreSettings) -> Beside | None:

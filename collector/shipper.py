@@ -18,7 +18,7 @@ from gpuvigil.hub import Answer, Hub
 from gpuvigil.log import Log
 from gpuvigil.trust import Trust
 
-from .beside import Beside
+from .beside import Beside, dropped
 from .body import IDENTITY, RECORDS_PATH, Body
 from .lanes import Lane
 from .spool import Spool
@@ -265,7 +265,7 @@ class Shipper:
     def _count_refused(self, refusal: HubRefused, lines: int) -> None:
         named = refusal.details.get("lines")
         refused = [entry for entry in named if isinstance(entry, dict)] if named else []
-        count = len(refused) or lines
+        count = len(refused) or dropped(refusal) or lines
         with self._counting:
             self._refused_lines += count
         first = str(refused[0].get("reason")) if refused else str(refusal)

@@ -132,6 +132,7 @@ def test_lines_that_influxdb_refuses_for_good_are_counted_and_hold_up_nothing(
             spool.put(SENDER.telemetry([line(2, index=3)], NOON))
             place = Place(server, settings, InfluxStore(settings))
             wait_until("what comes after it is kept", lambda: samples(place) == 2, 30.0)
+            assert shipper.refused_lines == 1
         finally:
             stop.set()
             thread.join()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gpuvigil.clock import to_ns
 from gpuvigil.errors import StoreError
 from gpuvigil.lineprotocol import encode
+from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function, Store
 from gpuvigil.store.memory import MemoryStore
 
@@ -266,6 +267,29 @@ def test_what_is_unknown_raises_a_store_error(store: Store) -> None:
         store.series("gpu", ["up"], {"nothing": "x"}, span, MINUTE)
     with pytest.raises(StoreError, match="field"):
         store.latest("gpu", ["nothing"], NOON)
+
+
+@pytest.mark.parametrize("name", sorted(MEASUREMENTS))
+def test_every_field_of_the_catalogue_comes_back_as_it_was(store: Store, name: str) -> None:
+    catalogue = MEASUREMENTS[name]
+    tags = {tag: f"{tag} 1" for tag in catalogue.tags if tag != "model"}
+    values: dict[str, float | int] = {
+        metric.name: number if metric.integer else number + 0.25
+        for number, metric in enumerate(catalogue.metrics)
+    }
+    line = encode(name, tags, values, to_ns(NOON))
+    assert line is not None
+    write(store, line)
+    (row,) = store.latest(name, list(values), NOON).to_pylist()
+    assert row == {
+        **tags,
+        **({"model": ""} if "model" in catalogue.tags else {}),
+        "at": NOON,
+        **values,
+    }
+    least = [Aggregate(function=Function.MIN, field=field) for field in values]
+    (row,) = store.window(name, least, NOON, NOON + SECOND).to_pylist()
+    assert {field: row[f"{field}_min"] for field in values} == values
 
 
 FIELDS = ("power_watts", "pcie_replays", "up")
