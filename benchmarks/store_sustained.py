@@ -48,7 +48,7 @@ tick_seconds = {tick}
 
 def measure(folder: Path, quick: bool) -> dict[str, Any]:
     """Run everybody together, and look at the hub meanwhile."""
-    nodes, seconds = (100, 20.0) if quick else (NODES, 180.0)
+    nodes, seconds = (100, 20.0) if quick else (NODES, 150.0)
     with HubProcess(folder / "hub", {"commit_seconds": 1.0}) as hub:
         assert hub.process is not None
         config = folder / "everybody.toml"

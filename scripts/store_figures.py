@@ -61,7 +61,7 @@ def ingest(found: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield measured(found)
     yield f"{found['gpus']:,} GPUs, {found['fields']} fields, the same gzip bodies to both; medians of {found['runs']} runs of {found['samples_per_run']:,} samples after one"
-    yield f"that does not count. Processor time is the server's alone, until {found['settle_seconds']:g} s after the last answer. {found['hub_connections']:,} connections to the hub,"
+    yield f"that does not count. Processor time is the server's alone, until {found['settle_seconds']:g} s after the last answer. {' and '.join(f'{n:,}' for n in found['hub_connections'])} connections to the hub,"
     yield f"which answers with its next commit, {found['victoriametrics_connections']} to VictoriaMetrics."
     yield ""
     yield "| body | server | samples per CPU-second | samples per second | bodies per second | bar per CPU-second | holds |"
