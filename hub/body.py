@@ -27,7 +27,8 @@ class Outcome:
 class Body:
     """Line protocol as it arrived, and whom to tell what became of it.
 
-    `shift_ns` is what its times must be changed by to be of the hub's clock.
+    `shift_ns` is what its times must be changed by to be of the hub's clock. A body that is not
+    `prompt` may have waited here before it was seen, so that its sender's clock is not told by it.
     """
 
     text: bytes
@@ -37,7 +38,5 @@ class Body:
     done: Callable[[Outcome], None]
     shift_ns: int = 0
     bearer: Bearer = ANYBODY
-
-    @property
-    def rows(self) -> int:
-        return self.text.count(b"\n") + 1
+    rows: int = 1
+    prompt: bool = True

@@ -46,17 +46,18 @@ class Clocks:
         self._wrong = wrong
         self._clocks: dict[Node, _Clock] = {}
 
-    def shift(self, who: Identity | None, received_at: datetime) -> timedelta:
+    def shift(self, who: Identity | None, received_at: datetime, prompt: bool = True) -> timedelta:
         """What is to be added to the times of a body's lines.
 
-        Each live body is also learnt from; a body of the backlog says nothing new, since its
-        sender may have been asked to wait.
+        Each live body is also learnt from, unless it may not have been seen promptly; a body of
+        the backlog says nothing new, since its sender may have been asked to wait.
         """
         if who is None or who.sent_at is None:
             return timedelta()
         node = (who.lane.cluster, who.lane.node)
         ahead = who.sent_at - received_at
-        if who.lane.lane == "live":
+        # Whoever waited only looks less ahead than it is.
+        if who.lane.lane == "live" and (prompt or ahead > timedelta()):
             self._observe(node, ahead)
         clock = self._clocks.get(node)
         if clock is None or clock.state is ClockState.RIGHT:
@@ -84,10 +85,12 @@ class Clocks:
         clock.ahead.append(ahead)
         state = self._judged(clock.ahead)
         if state is not clock.state:
+            told = ClockState.WRONG in {state, clock.state}
             clock.state = state
             said = _LOG.warning if state is ClockState.WRONG else _LOG.info
             seconds = round(offset_of(clock.ahead).total_seconds(), 3)
-            said(f"clock {state.value}", cluster=node[0], node=node[1], ahead_seconds=seconds)
+            if told:
+                said(f"clock {state.value}", cluster=node[0], node=node[1], ahead_seconds=seconds)
 
     def _judged(self, ahead: deque[timedelta]) -> ClockState:
         offset = offset_of(ahead)

@@ -215,7 +215,7 @@ def commit(
 
 
 def _put_right(body: Body, clocks: Clocks) -> Body:
-    shift = clocks.shift(body.identity, body.received_at)
+    shift = clocks.shift(body.identity, body.received_at, body.prompt)
     return replace(body, shift_ns=shift // timedelta(microseconds=1) * 1000) if shift else body
 
 

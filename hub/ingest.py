@@ -28,6 +28,10 @@ _LOG = Log("hub")
 # Refused lines that an answer names; their number is always right.
 _MOST_NAMED = 1000
 
+# A loop that is so late is busy, and so are the bodies that come: nothing is learnt of clocks.
+_LATE_SECONDS = 0.1
+_BEAT_SECONDS = 0.25
+
 
 class Ingest:
     """The write path, an ASGI application; each request waits until its body is committed."""
@@ -42,6 +46,7 @@ class Ingest:
         # One of the largest must always find room.
         most = max(settings.queue_bytes, settings.body_bytes)
         self._arriving = Arriving(most, self._pause)
+        self._late_seconds = math.nan  # until the first body
         self._told: deque[tuple[asyncio.Future[Outcome], Outcome]] = deque()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -59,6 +64,8 @@ class Ingest:
     async def _write(self, scope: Message, receive: Receive) -> Response:
         """204 after the commit, 400 naming the lines at fault once the good ones are committed."""
         received_at = self._clock.now()
+        if math.isnan(self._late_seconds):
+            self._beat(asyncio.get_running_loop().time())
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
@@ -69,7 +76,7 @@ class Ingest:
         who = _identity(headers, bearer)
         self._check_room(0)
         text = await body_from(receive, headers, self._settings.body_bytes, self._arriving)
-        self._check_lines(text)
+        rows = self._count_rows(text)
         self._check_room(len(text))
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         taken = self._committer.put(
@@ -80,6 +87,8 @@ class Ingest:
                 identity=who,
                 done=lambda it: self._tell(outcome, it),
                 bearer=bearer,
+                rows=rows,
+                prompt=self._late_seconds < _LATE_SECONDS,
             )
         )
         if not taken:
@@ -98,10 +107,18 @@ class Ingest:
             self._counters.busy.inc()
             raise Refused(429, "too much telemetry waits for its commit", self._pause)
 
-    def _check_lines(self, text: bytes) -> None:
-        most = self._settings.body_lines_count
-        if text.count(b"\n") > most:
+    def _count_rows(self, text: bytes) -> int:
+        most, count = self._settings.body_lines_count, text.count(b"\n")
+        if count > most:
             raise Refused(413, f"the body has more than {most} lines; send smaller ones")
+        return count + 1
+
+    def _beat(self, due: float) -> None:
+        """See how long after it is due this is called: so long anything may have waited."""
+        loop = asyncio.get_running_loop()
+        self._late_seconds = loop.time() - due
+        due = loop.time() + _BEAT_SECONDS
+        loop.call_at(due, self._beat, due)
 
     def _check_bucket(self, query: Mapping[str, str]) -> None:
         bucket = query.get("bucket", self._settings.bucket)

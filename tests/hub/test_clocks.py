@@ -86,6 +86,13 @@ def test_a_wrong_clock_counts_from_each_bodys_arrival_also_when_it_jumps() -> No
     assert clocks.state(NODE) is ClockState.RIGHT
 
 
+def test_a_hub_that_is_late_itself_learns_nothing_of_clocks() -> None:
+    clocks = Clocks(TEN)
+    for _ in range(9):
+        assert clocks.shift(who(NOON), NOON + TEN * 2, prompt=False) == timedelta()
+    assert clocks.state(NODE) is None
+
+
 def test_without_a_send_time_nothing_is_done() -> None:
     clocks = Clocks(TEN)
     assert clocks.shift(None, NOON) == timedelta()
