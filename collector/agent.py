@@ -23,7 +23,8 @@ from .ear import KernelEar
 from .envelope import Sender
 from .events import EventMaker
 from .exporter import Exporter
-from .gpus import GpuBook, GpuNews, Silence
+from .gpunews import GpuNews, Silence
+from .gpus import GpuBook
 from .inbox import Inbox, Message, Work
 from .keeper import ReaderKeeper
 from .kernelbook import KernelBook

@@ -11,7 +11,6 @@ import subprocess
 import threading
 from contextlib import suppress
 from datetime import datetime
-from enum import Enum
 
 from gpuvigil import lifeline, program
 from gpuvigil.clock import Clock
@@ -20,6 +19,7 @@ from gpuvigil.log import Log
 
 from .inbox import Inbox, Message
 from .report import CHANGED, LOADED, RELEASED, STARTING, Tick, contents, load
+from .verdict import Verdict, judge
 
 log = Log("collector")
 
@@ -34,25 +34,6 @@ _FIRST_WORD_SECONDS = 10.0  # for Python to start on a node whose processors are
 _LOCK_FILE = "reader.lock"
 # Linux kernel, Documentation/ABI/stable/sysfs-module.
 _MODULE_FILE = "module/nvidia/version"
-
-
-class Verdict(Enum):
-    """What to do with a reader that runs."""
-
-    KEEP = "keep"
-    FROZEN = "reader says nothing"
-    STUCK = "no driver call of the reader comes back"
-
-
-def judge(
-    heard_seconds_ago: float, silent_seconds: float | None, patience_seconds: float
-) -> Verdict:
-    """`silent_seconds` is the reader's own word on its calls, `heard_seconds_ago` the age of it."""
-    if heard_seconds_ago >= patience_seconds:
-        return Verdict.FROZEN
-    if silent_seconds is not None and silent_seconds >= patience_seconds:
-        return Verdict.STUCK
-    return Verdict.KEEP
 
 
 class ReaderKeeper:

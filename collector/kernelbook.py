@@ -17,8 +17,9 @@ from gpuvigil.clock import Clock, from_text, to_text
 from gpuvigil.log import Log
 from gpuvigil.model import Event, EventKind, GpuIdentity, Record, Subject
 
+from .sensors.kernel_event import Grade, KernelEvent, KernelEventKind
 from .sensors.kernel_log import Batch, LogEvent, Position
-from .sensors.kernel_log_parser import Grade, KernelEvent, KernelEventKind, pci_address
+from .sensors.kernel_log_parser import pci_address
 
 log = Log("collector")
 

@@ -6,8 +6,6 @@ A collector that is killed with -9 loses at most the telemetry of those seconds,
 """
 
 import errno
-import fcntl
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
@@ -16,16 +14,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from gpuvigil.clock import EPOCH, to_text
-from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
-from .body import RECORDS_PATH, Body, bytes_on_disk, decode, encode, write
+from .body import RECORDS_PATH, Body, bytes_on_disk, encode
+from .folder import Folder
 from .lanes import Bells, Lane
 from .shelf import Place, Shelf
 
 log = Log("collector")
 
-_SUFFIX = ".body"
 _MICROSECOND = timedelta(microseconds=1)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MOST_THAT_GIVE_WAY = 8  # for one body: what others fill up is not for us to empty
@@ -67,7 +64,6 @@ class Spool:
         memory_seconds: float = 5.0,
     ) -> None:
         """Take up what an earlier process left; ConfigError when the directory cannot be used."""
-        self._directory = directory
         self._limit_bytes = limit_bytes
         self._limit = timedelta(seconds=limit_seconds)
         self._memory_bytes = memory_bytes
@@ -92,7 +88,7 @@ class Spool:
         self._full = False
         self._interrupted = False
         self._writing = threading.Lock()
-        self._lock = _lock(directory)
+        self._folder = Folder(directory)
         self._recover()
 
     @property
@@ -187,7 +183,7 @@ class Spool:
         for item in loose:
             self._identify(item, Lane.BACKLOG)
             self._store(item)
-        os.close(self._lock)
+        self._folder.close()
 
     def _has(self, lanes: Collection[Lane]) -> bool:
         for lane in self._shelves.keys() & set(lanes):
@@ -227,13 +223,8 @@ class Spool:
         """The item's body with its identity; None when its file is not what was written."""
         if item.body is not None:
             return self._identify(item, item.lane)
-        file = self._file(item)
-        try:
-            body = decode(file.read_bytes())
-        except (OSError, ValueError) as error:
-            log.warning("body cannot be read from the spool", file=str(file), why=str(error))
-            return None
-        return replace(body, number=item.number)
+        body = self._folder.read(_place(item), _resting(item.lane))
+        return None if body is None else replace(body, number=item.number)
 
     def _identify(self, item: _Item, lane: Lane) -> Body:
         """Give the item's body lane and sequence, unless it has them."""
@@ -293,9 +284,7 @@ class Spool:
                 item.body = None
                 self._aside[lane][item.number] = item
             else:
-                self._shelves[lane].add(
-                    Place(item.number, (item.at - EPOCH) // _MICROSECOND, item.stored_bytes)
-                )
+                self._shelves[lane].add(_place(item))
             self._bells.ring(lane)
 
     def _store(self, item: _Item) -> bool:
@@ -308,14 +297,14 @@ class Spool:
                 error = self._write_down(item, body)
                 if error is None:
                     if self._disk_fails:
-                        log.info("spool can be written again", directory=str(self._directory))
+                        log.info("spool can be written again", directory=str(self._folder.path))
                     self._disk_fails = False
                     return True
                 if error.errno not in _NO_ROOM or not self._give_way(item):
                     break
             if not self._disk_fails:
                 why = str(error)
-                log.warning("spool cannot be written", directory=str(self._directory), why=why)
+                log.warning("spool cannot be written", directory=str(self._folder.path), why=why)
             self._disk_fails = True
             return False
 
@@ -333,7 +322,7 @@ class Spool:
         """Why it could not be written, None when it was."""
         content = encode(body)
         try:
-            write(self._file(item), content, durable=item.lane is Lane.RECORDS)
+            self._folder.write(_place(item), _resting(item.lane), content)
         except OSError as error:
             return error
         with self._mutex:
@@ -349,10 +338,6 @@ class Spool:
         """The item is not in memory alone any more, or not at all."""
         if self._loose[item.lane is Lane.RECORDS].pop(item.number, None) is not None:
             self._loose_bytes -= item.length
-
-    def _file(self, item: _Item) -> Path:
-        age = (item.at - EPOCH) // _MICROSECOND
-        return self._directory / f"{item.number:012d}-{age}-{_resting(item.lane).value}{_SUFFIX}"
 
     def _make_room(self, now: datetime) -> None:
         """Drop the oldest until disk and memory are within their limits; told once an outage."""
@@ -414,23 +399,12 @@ class Spool:
             if stored == 0:
                 return
             self._bytes -= stored
-        self._file(item).unlink(missing_ok=True)
+        self._folder.forget(_place(item), _resting(item.lane))
 
     def _recover(self) -> None:
-        """Shelve every body that lies in the directory, oldest first; sweep drafts away."""
-        for entry in sorted(os.scandir(self._directory), key=lambda e: e.name):
-            if entry.name.endswith(".draft"):
-                os.unlink(entry.path)
-            if not entry.name.endswith(_SUFFIX):
-                continue
-            try:
-                number, microseconds, lane = entry.name.removesuffix(_SUFFIX).split("-")
-                place = Place(int(number), int(microseconds), bytes_on_disk(entry.stat().st_size))
-                _time(place.microseconds)
-                self._shelves[Lane(lane)].add(place)
-            except (ValueError, OverflowError, KeyError):
-                log.warning("file in the spool is not ours", file=entry.path)
-                continue
+        """Shelve every body that lies in the directory, oldest first."""
+        for place, lane in self._folder.places():
+            self._shelves[lane].add(place)
             self._bytes += place.bytes
             self._number = max(self._number, place.number)
         self._make_room(EPOCH)  # of bytes: how old is too old is known with the first body
@@ -441,26 +415,9 @@ def _resting(lane: Lane) -> Lane:
     return Lane.RECORDS if lane is Lane.RECORDS else Lane.BACKLOG
 
 
+def _place(item: _Item) -> Place:
+    return Place(item.number, (item.at - EPOCH) // _MICROSECOND, item.stored_bytes)
+
+
 def _time(microseconds: int) -> datetime:
     return EPOCH + timedelta(microseconds=microseconds)
-
-
-def _lock(directory: Path) -> int:
-    """Make the directory and take it for this process; returns the lock's file descriptor."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot use the spool directory {directory}: {error.strerror};"
-            " set collector.spool_directory"
-        ) from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise ConfigError(
-            f"the spool directory {directory} is used by another collector;"
-            " stop it or set collector.spool_directory"
-        ) from None
-    return descriptor

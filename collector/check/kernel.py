@@ -9,8 +9,9 @@ from pathlib import Path
 
 from gpuvigil.config import CollectorSettings
 
+from ..sensors.kernel_event import KernelEvent, KernelEventKind
 from ..sensors.kernel_log_journal import ENDED, follow
-from ..sensors.kernel_log_parser import KernelEvent, KernelEventKind, parse
+from ..sensors.kernel_log_parser import parse
 from ..sensors.kernel_log_records import KmsgReader, journal_record
 
 _RECORD_BYTES = 8192  # CONSOLE_EXT_LOG_MAX: no record is longer

@@ -8,7 +8,7 @@ from gpuvigil.faults import XID_FAULTS, Scope, Xid, xid
 from gpuvigil.model import Severity
 from gpuvigil.sxids import Sxid, sxid
 
-from ..sensors.kernel_log_parser import KernelEventKind
+from ..sensors.kernel_event import KernelEventKind
 from .kernel import KernelSeen
 
 # azurehpc-health-checks looks back as far; what came before it was lived with, or cured unseen.

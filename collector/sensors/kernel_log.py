@@ -19,7 +19,8 @@ from gpuvigil.log import Log
 
 from . import kernel_log_journal
 from .host import boot_id
-from .kernel_log_parser import KernelEvent, parse
+from .kernel_event import KernelEvent
+from .kernel_log_parser import parse
 from .kernel_log_records import (
     JournalRecord,
     KernelClock,

@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from collector.events import EventMaker
-from collector.gpus import GpuBook, GpuNews, Silence
+from collector.gpunews import GpuNews, Silence
+from collector.gpus import GpuBook
 from collector.monotone import Monotone
 from collector.report import CHANGED, LOADED, NO_DRIVER, RELEASED, STARTING, GpuTick, Tick, XidSeen
 from gpuvigil.model import EventKind, GpuIdentity, Subject, Unmeasured

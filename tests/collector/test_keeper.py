@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from collector.inbox import Inbox
-from collector.keeper import ReaderKeeper, Verdict, judge
+from collector.keeper import ReaderKeeper
 from collector.report import NO_DRIVER, Tick
+from collector.verdict import Verdict, judge
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import CollectorSettings
 from tests.nvml_fake import FakeDriver

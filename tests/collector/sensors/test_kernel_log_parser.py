@@ -4,13 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.sensors.kernel_log_parser import (
-    Grade,
-    KernelEvent,
-    KernelEventKind,
-    parse,
-    pci_address,
-)
+from collector.sensors.kernel_event import Grade, KernelEvent, KernelEventKind
+from collector.sensors.kernel_log_parser import parse, pci_address
 
 K = KernelEventKind
 GPU5, GPU9B = "0000:05:00.0", "0000:9b:00.0"

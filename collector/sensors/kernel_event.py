@@ -1,0 +1,44 @@
+"""What a line of the kernel log can report."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class KernelEventKind(str, Enum):
+    """What a line of the kernel log reports."""
+
+    XID = "xid"
+    SXID = "sxid"  # an Xid of an NVSwitch
+    OFF_BUS = "off_bus"  # the driver says so without an Xid, or beside one
+    PCI_RESET = "pci_reset"  # of any PCI device: whoever asks knows which are GPUs
+    PCIE_ERROR = "pcie_error"
+    OOM_KILL = "oom_kill"
+    MACHINE_CHECK = "machine_check"
+
+
+class Grade(str, Enum):
+    """How bad the line itself says that it is."""
+
+    CORRECTED = "corrected"
+    NON_FATAL = "non_fatal"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelEvent:
+    """One report of the kernel.
+
+    `text` is the line without its address and process; `pci_address` is as `pci_address()` writes
+    it, `code` an Xid or SXid, `instance` a MIG GPU instance, `link` an NVLink. None: not said.
+    """
+
+    kind: KernelEventKind
+    text: str
+    code: int | None = None
+    pci_address: str | None = None
+    instance: int | None = None
+    switch: str | None = None
+    link: int | None = None
+    pid: int | None = None
+    process: str | None = None
+    grade: Grade | None = None
