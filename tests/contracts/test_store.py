@@ -269,6 +269,19 @@ def test_what_is_unknown_raises_a_store_error(store: Store) -> None:
         store.latest("gpu", ["nothing"], NOON)
 
 
+@pytest.mark.parametrize("step", [SECOND, 5 * SECOND, MINUTE])
+def test_what_was_measured_just_now_is_in_a_series(store: Store, step: timedelta) -> None:
+    start = datetime.now(timezone.utc).replace(microsecond=0) - 40 * SECOND
+    written = [a_line(start + second * SECOND, power_watts=second) for second in range(40)]
+    reference = MemoryStore()
+    for one in (store, reference):
+        write(one, *written)
+    for end in (start + 30 * SECOND, start + 41 * SECOND, start + HOUR):
+        span = (start + SECOND, end)
+        found = store.series("gpu", ["power_watts"], {}, span, step)
+        assert_alike(found, reference.series("gpu", ["power_watts"], {}, span, step))
+
+
 @pytest.mark.parametrize("name", sorted(MEASUREMENTS))
 def test_every_field_of_the_catalogue_comes_back_as_it_was(store: Store, name: str) -> None:
     catalogue = MEASUREMENTS[name]
