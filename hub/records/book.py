@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -28,6 +28,8 @@ from . import aging
 from .follower import Follower, announce
 from .tables import counter, record
 from .transactions import Transactions
+
+_T = TypeVar("_T")
 
 # Records of one answer of `changes`.
 MOST_CHANGES = 10_000
@@ -88,6 +90,11 @@ class Book:
             rows = connection.execute(query).all()
         full = len(rows) == MOST_CHANGES
         return [_json(row) for row in rows], rows[-1].sequence if full else current
+
+    def subjects(self, keys: Iterable[tuple[str, str]]) -> set[str]:
+        """Whose the records of these kinds and ids are, as far as there are any."""
+        with self._transactions.read() as connection:
+            return set(_known(connection, keys, record.c.subject).values())
 
     def sequence(self) -> int:
         """The sequence of the newest commit."""
@@ -206,7 +213,7 @@ def _keep(connection: Connection, records: Iterable[Record]) -> int:
         known = newest.get((it.kind.value, it.id))
         if known is None or known.version < it.version:
             newest[it.kind.value, it.id] = it
-    versions = _versions(connection, list(newest))
+    versions = _known(connection, newest, record.c.version)
     wanted = [it for key, it in newest.items() if versions.get(key, 0) < it.version]
     start = _sequence(connection)
     added: list[dict[str, Any]] = []
@@ -229,20 +236,18 @@ def _keep(connection: Connection, records: Iterable[Record]) -> int:
     return len(wanted)
 
 
-def _versions(
-    connection: Connection, keys: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], int]:
-    """The kept versions of these kinds and ids; a kind at a time, which any planner takes by index."""
+def _known(
+    connection: Connection, keys: Iterable[tuple[str, str]], column: ColumnElement[_T]
+) -> dict[tuple[str, str], _T]:
+    """A column of the kept ones; a kind at a time, which any planner takes by index."""
     ids: dict[str, list[str]] = defaultdict(list)
     for kind, id_ in keys:
         ids[kind].append(id_)
-    found: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str], _T] = {}
     for kind, of_kind in ids.items():
         for part in _parts(of_kind):
-            query = select(record.c.id, record.c.version).where(
-                record.c.kind == kind, record.c.id.in_(part)
-            )
-            found.update({(kind, row.id): row.version for row in connection.execute(query)})
+            query = select(record.c.id, column).where(record.c.kind == kind, record.c.id.in_(part))
+            found.update({(kind, id_): value for id_, value in connection.execute(query)})
     return found
 
 

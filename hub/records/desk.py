@@ -145,7 +145,7 @@ class Desk:
         given = asked.get("records", [])
         if not isinstance(given, list):
             raise Refused(400, "records must be a list")
-        records = [record_of(value, f"record {n}") for n, value in enumerate(given, 1)]
+        records = await run_in_threadpool(_taken_in, given)
         now = self._clock.now()
         try:
             kept = await _asked(lambda: self._book.finish(kind, owner, ids, records, now))
@@ -161,17 +161,7 @@ class Desk:
     def _check_own(self, bearer: Bearer, records: Sequence[Record]) -> None:
         """Refused with 403 when a record is, or would replace one, of another node."""
         own = Subject(cluster=bearer.cluster, node=bearer.node).key
-        known = [
-            it["subject"]
-            for kind in {it.kind for it in records}
-            for it in self._book.find(
-                [
-                    record.c.kind == kind.value,
-                    record.c.id.in_([it.id for it in records if it.kind is kind]),
-                ],
-                _MOST_RECORDS,
-            )
-        ]
+        known = self._book.subjects({(it.kind.value, it.id) for it in records})
         inventories = [it.id for it in records if it.kind is RecordKind.INVENTORY]
         for subject in (*inventories, *(it.subject for it in records), *known):
             if subject != own and not subject.startswith(f"{own}/"):
@@ -211,6 +201,10 @@ def _records(body: bytes) -> list[Record]:
         for number, line in enumerate(body.split(b"\n"), 1)
         if line.strip()
     ]
+
+
+def _taken_in(given: list[Any]) -> list[Record]:
+    return [record_of(value, f"record {number}") for number, value in enumerate(given, 1)]
 
 
 def _kind(name: object) -> RecordKind:

@@ -167,3 +167,10 @@ def _finished(
     except LeaseLostError:
         return False
     return True
+
+
+def test_more_names_are_looked_up_than_one_question_takes(hubs: Hubs) -> None:
+    book = hubs.emptied()[0]
+    book.write([Record(kind=RecordKind.NOTICE, id="n39999", at=NOON, subject="c/n1")])
+    names_ = (("notice", f"n{number}") for number in range(40_000))
+    assert book.subjects(names_) == {"c/n1"}
