@@ -19,12 +19,14 @@ from ..metrics import Measurement
 from . import Aggregate, reduce
 from .exporters import EXPORTERS, Column, Exporter, Labels, node_of
 from .promql import Tags, seconds, selector
-from .shape import fields_of, latest_schema, measurement_of, tags_of
+from .shape import fields_of, latest_schema, measurement_of, series_schema, tags_of
 from .web import Web
 
 _MILLISECOND = timedelta(milliseconds=1)
 # A scrape is given the server's own time: it may be ahead of ours by so much.
 _AHEAD = timedelta(minutes=5)
+# Steps of a series that are asked one by one.
+_LONG_STEP, _FEW_STEPS = timedelta(minutes=1), 100
 _READ_ONLY = "Prometheus is only read: it scrapes what it keeps, and forgets by its own retention"
 
 # Of one subject: by field, times in milliseconds and values.
@@ -62,10 +64,16 @@ class PrometheusStore:
         span: tuple[datetime, datetime],
         step: timedelta,
     ) -> pa.Table:
-        """See `Store.series`."""
+        """See `Store.series`.
+
+        Without fields and with few long steps the server says who is in them; then `offset_seconds`
+        is the middle of what the span has of a step.
+        """
         catalogue = measurement_of(measurement)
-        names = fields_of(catalogue, fields)
-        lines = self._lines(catalogue, names, tags_of(catalogue, where), span)
+        names, wanted = fields_of(catalogue, fields), tags_of(catalogue, where)
+        if not names and step >= _LONG_STEP and (span[1] - span[0]) / step <= _FEW_STEPS:
+            return self._presence(catalogue, wanted, span, step)
+        lines = self._lines(catalogue, names, wanted, span)
         return reduce.series(catalogue, names, lines, step)
 
     def latest(self, measurement: str, fields: Collection[str], since: datetime) -> pa.Table:
@@ -78,6 +86,50 @@ class PrometheusStore:
     def forget(self, before: datetime) -> None:
         """Refused: see the class."""
         raise StoreError(_READ_ONLY)
+
+    def _presence(
+        self,
+        catalogue: Measurement,
+        where: Mapping[str, str],
+        span: tuple[datetime, datetime],
+        step: timedelta,
+    ) -> pa.Table:
+        rows = []
+        start, end = span
+        while start < end:
+            at = EPOCH + (start - EPOCH) // step * step
+            until = min(at + step, end)
+            offset = ((start - at) + (until - at)).total_seconds() / 2
+            for tags in self._present(catalogue, (start, until)):
+                subject = dict(zip(catalogue.tags, tags, strict=True))
+                if all(subject[tag] == value for tag, value in where.items()):
+                    rows.append({**subject, "at": at, "offset_seconds": offset})
+            start = until
+        keys = [(name, "ascending") for name in (*catalogue.tags, "at")]
+        return pa.Table.from_pylist(rows, schema=series_schema(catalogue, ())).sort_by(keys)
+
+    def _present(self, catalogue: Measurement, span: tuple[datetime, datetime]) -> set[Tags]:
+        """The subjects with a line in `[start, end)`."""
+        start, end = ((at - EPOCH) // _MILLISECOND for at in span)
+        found: set[Tags] = set()
+        for exporter in EXPORTERS:
+            for metric in exporter.presence if exporter.measurement is catalogue else ():
+                matchers = selector([metric], {}, exporter.matchers)
+                # Up to version 2 a range holds both its ends.
+                query = f"count_over_time({matchers}[{max(end - start - 1, 1)}ms])"
+                for one in self._ask(query, end - 1):
+                    found.add(self._tags(exporter, one["metric"]))
+        return found
+
+    def _tags(self, exporter: Exporter, labels: Labels) -> Tags:
+        cluster = labels.get("cluster") or self._cluster
+        return (cluster, node_of(labels), *exporter.subject(labels))
+
+    def _ask(self, query: str, at_ms: int) -> list[Any]:
+        form = {"query": query, "time": seconds(at_ms)}
+        answer = self._web.post(f"{self._url}/api/v1/query", form)
+        results: list[Any] = answer["data"]["result"]
+        return results
 
     def _lines(
         self,
@@ -118,12 +170,7 @@ class PrometheusStore:
         found: dict[Tags, _Samples] = defaultdict(dict)
         metrics = sorted({*exporter.presence, *fields})
         for labels, times, values in self._raw(exporter, metrics, where, span):
-            tags = (
-                labels.get("cluster") or self._cluster,
-                node_of(labels),
-                *exporter.subject(labels),
-            )
-            samples = found[tags]
+            samples = found[self._tags(exporter, labels)]
             for name in fields.get(labels["__name__"], ()):
                 _put(samples, name, times, _converted(columns[name], values))
             if labels["__name__"] in exporter.presence:
@@ -148,10 +195,8 @@ class PrometheusStore:
         }
         matchers = selector(metrics, equal, exporter.matchers)
         # From version 3 on a range leaves out its start, before it did not: what is too much is cut.
-        form = {"query": f"{matchers}[{end - start}ms]", "time": seconds(end - 1)}
-        answer: Any = self._web.post(f"{self._url}/api/v1/query", form)
         found = []
-        for one in answer["data"]["result"]:
+        for one in self._ask(f"{matchers}[{end - start}ms]", end - 1):
             times = np.array([round(at * 1000) for at, _ in one["values"]], dtype=np.int64)
             values = np.array([text for _, text in one["values"]]).astype(np.float64)
             kept = times >= start

@@ -42,7 +42,7 @@ window_seconds = 10
 clear_seconds = 1
 silent_after_seconds = 3
 """
-SECOND = timedelta(seconds=1)
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,20 @@ def test_ranges_and_subjects_are_cut_as_the_store_promises(site: Site) -> None:
     assert row["samples"] == row["power_watts_count"] == len(lines) - 1
     assert row["power_watts_increase"] == 0
     assert not len(site.store.series("gpu", [], {"node": "gpu-c"}, whole, SECOND))
+
+
+def test_who_told_anything_in_a_step_is_known_without_its_lines(site: Site) -> None:
+    span = (now() - 90 * SECOND, now() + 30 * SECOND)
+    quarter = timedelta(minutes=15)
+    found = site.store.series("gpu", [], {"cluster": "h100"}, span, quarter)
+    lines = site.store.series("gpu", ["up"], {"cluster": "h100"}, span, quarter)
+    keys = ["cluster", "node", "uuid", "model", "at"]
+    assert found.num_rows >= len(NODES) * GPUS
+    assert found.select(keys).to_pylist() == lines.select(keys).to_pylist()
+    assert set(site.store.series("node", [], {}, span, 365 * 24 * HOUR)["node"].to_pylist()) == set(
+        NODES
+    )
+    assert not len(site.store.series("gpu", [], {"cluster": "other"}, span, quarter))
 
 
 def test_nothing_is_written_or_forgotten(site: Site) -> None:
