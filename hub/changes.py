@@ -19,8 +19,10 @@ class News:
 
     def heard(self) -> None:
         """Something was committed elsewhere. May be called from any thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.tell)
+        if self._loop is not None:
+            # The loop may have ended: then nobody waits.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.tell)
 
     def close(self) -> None:
         """The hub stops: nobody waits any longer. May be called from any thread."""

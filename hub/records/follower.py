@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlalchemy import Connection, Engine, func, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from .tables import counter
 
@@ -43,7 +43,8 @@ class Follower:
         self._thread.join()
 
     def _run(self) -> None:
-        errors = (DBAPIError, self._engine.dialect.loaded_dbapi.Error)
+        # The pool's own errors, too: whatever goes wrong, the next look may go well.
+        errors = (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error, OSError)
         while not self._stopping.is_set():
             try:
                 with self._engine.connect() as connection:
