@@ -33,8 +33,9 @@ class Keeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the step under way."""
+        """Break off what is under way; the next start goes on with it."""
         self._stopping.set()
+        self._store.stop_tidying()
         self._thread.join()
 
     def tidy(self) -> None:
@@ -50,6 +51,8 @@ class Keeper:
             sealed = self._store.seal(to_ns(now), hot_ns)
             joined = self._store.join(to_ns(now), hot_ns)
         except StoreError as error:
+            if self._stopping.is_set():
+                return
             self._counters.failed_tidying.inc()
             _LOG.error("tidying failed", error=str(error))
             return

@@ -80,7 +80,7 @@ class Database:
                 try:
                     done = work(cursor)
                     cursor.commit()
-                except (duckdb.Error, OSError):
+                except (duckdb.Error, OSError, StoreError):
                     # A failed commit has rolled back by itself.
                     with suppress(duckdb.Error):
                         cursor.rollback()

@@ -4,7 +4,7 @@ into Parquet files beside it, and every question is answered from both in one sn
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -86,8 +86,10 @@ class Embedded:
         # Sealing, joining, forgetting: one at a time, beside the writer.
         self._tidying = threading.Lock()
         self._readers = Readers()
-        self._maker = Maker(folder=self.folder, after_step=after_step)
         self._after_step = after_step
+        self._maker = Maker(folder=self.folder, after_step=self._stepped)
+        self._stopping = threading.Event()
+        self._busy: duckdb.DuckDBPyConnection | None = None
         self._newest: dict[str, Newest] = {}
         self.dropped = Dropped()  # since the start
         limits = memory_limit_bytes, threads
@@ -173,7 +175,7 @@ class Embedded:
                 for day in sealing.due_days(found, now_ns - hot_ns, now_ns):
                     join = partial(sealing.join, maker=self._maker, measurement=it)
                     self._remove(self._made(partial(join, day=day, now_ns=now_ns)))
-                    self._after_step("swept")
+                    self._stepped("swept")
                     count += 1
         return count
 
@@ -333,20 +335,41 @@ class Embedded:
 
         # No commit is on its way from the hot table into `newest` while the snapshot is taken.
         self._made(work, begin_under=self._writing)
-        self._after_step("sealed")
+        self._stepped("sealed")
 
     def _remove(self, gone: Sequence[Unit]) -> None:
         self._readers.doom([path for unit in gone for path in unit.files(self.folder)])
 
+    def stop_tidying(self) -> None:
+        """Break off what `seal` and `join` do, which StoreError tells them; nothing is lost."""
+        self._stopping.set()
+        busy = self._busy
+        if busy is not None:
+            # It may have ended meanwhile.
+            with suppress(duckdb.Error):
+                busy.interrupt()
+
+    def _stepped(self, name: str) -> None:
+        self._after_step(name)
+        if self._stopping.is_set():
+            raise StoreError("the store: sealing was broken off")
+
     def _made(self, work: Work, begin_under: AbstractContextManager[Any] | None = None) -> Any:
         """A transaction that makes units; when it fails, their files go with it."""
         self._maker.made.clear()
+
+        def noted(cursor: duckdb.DuckDBPyConnection) -> Any:
+            self._busy = cursor
+            return work(cursor)
+
         try:
-            return self._database.transaction(work, begin_under)
+            return self._database.transaction(noted, begin_under)
         except StoreError:
             for path in self._maker.made:
                 path.unlink(missing_ok=True)
             raise
+        finally:
+            self._busy = None
 
     def _look_over(self, went_back: bool, lost: Lost) -> None:
         """Compare the sealed files with the manifest, and find the newest lines."""

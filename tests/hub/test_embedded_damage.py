@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -271,6 +272,30 @@ def test_a_full_disk_stops_sealing_and_nothing_else_and_it_goes_on_by_itself(
     assert samples(store) == 3000
     assert seal(store, 1) == 1
     assert samples(store) == 3000
+
+
+def test_sealing_is_broken_off_at_any_step_and_leaves_no_file(path: Path) -> None:
+    opened: list[Embedded] = []
+    for steps in range(8):
+        left = iter(range(steps))
+
+        def stop_then(_name: str, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                opened[-1].stop_tidying()
+
+        store = Embedded(path, 256 * 1024 * 1024, 1, after_step=stop_then)
+        opened.append(store)
+        if not steps:
+            write(store, 0)
+            write(store, 1)
+        known = store.units()
+        with suppress(StoreError):
+            seal(store, 2)
+        files = {file for unit in store.units() for file in unit.files(store.folder)}
+        assert set(store.folder.rglob("*.parquet*")) == files
+        assert samples(store) == 2 * LINES
+        assert len(store.units()) - len(known) <= 1
+        store.close()
 
 
 _CHILD = """
