@@ -123,6 +123,9 @@ def _node(row: Row) -> Subject:
     return Subject(cluster=row["cluster"], node=row["node"])
 
 
+_PUT_RIGHT = frozenset({"corrected", "wrong"})
+
+
 def _health(
     subject: Subject,
     inventory: Inventory | None,
@@ -136,7 +139,9 @@ def _health(
     offset = None if body is None else body.get("offset_seconds")
     value = (row or {}).get
     lately = (span or {}).get
-    lag = None if row is None else (now - row["at"]).total_seconds() + (offset or 0.0)
+    # The hub has put the times right of a clock that it knows to be off.
+    ahead = 0.0 if (body or {}).get("clock") in _PUT_RIGHT else (offset or 0.0)
+    lag = None if row is None else (now - row["at"]).total_seconds() + ahead
     patience = timedelta(seconds=MISSED_TICKS * tick) + ARRIVAL
     return NodeHealth(
         subject=subject,

@@ -148,12 +148,17 @@ def _collectors(cluster: ClusterHealth, now: datetime) -> Iterable[Problem]:
     yield from _lossy(cluster, where)
 
 
+_SET_RIGHT = (
+    "Set them right with NTP or chrony; until then the hub puts the times of their numbers right."
+)
+
+
 def _late(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
     wrong = cluster.worst("offset_seconds", CLOCK_LIMIT_SECONDS)
     if wrong:
         named = _named(wrong, lambda it: f"{it.offset_seconds or 0:+.1f} s")
         text = f"{where}: {counted(len(wrong), 'clock')} more than 2 s off: {named}."
-        yield Problem(level=Level.CARE, text=text, action="Set them right with NTP or chrony.")
+        yield Problem(level=Level.CARE, text=text, action=_SET_RIGHT)
     heard = {node.subject for node in cluster.nodes if node.heard}
     late = [n for n in cluster.worst("lag_seconds", LAG_LIMIT_SECONDS) if n.subject in heard]
     if late:

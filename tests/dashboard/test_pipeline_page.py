@@ -184,11 +184,17 @@ def test_a_gap_of_the_window_lowers_the_coverage_of_a_node_that_is_heard_again()
 
 
 @pytest.mark.parametrize("offset", [-90.0, 2.5])
-def test_a_clock_that_is_wrong_is_named_and_makes_no_data_old(offset: float) -> None:
+@pytest.mark.parametrize("clock", [None, "corrected", "wrong"])
+def test_a_clock_that_is_wrong_is_named_and_makes_no_data_old(
+    offset: float, clock: str | None
+) -> None:
+    first = body(NODES[0], offset_seconds=offset, clock=clock)
+    # What the hub has put right has the right time.
+    at = NOON + seconds(offset) if clock is None else NOON
     wrong = replace(
         WELL,
-        status=status(nodes=[body(NODES[0], offset_seconds=offset), *HUB["nodes"][1:]]),
-        nodes=(row(NODES[0], NOON + seconds(offset)), *WELL.nodes[1:]),
+        status=status(nodes=[first, *HUB["nodes"][1:]]),
+        nodes=(row(NODES[0], at), *WELL.nodes[1:]),
     )
     view = pipeline(wrong, NOON)
     assert view.verdict == (
