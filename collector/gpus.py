@@ -38,6 +38,7 @@ class GpuBook:
         self._silence = silence
         self._lost: dict[str, datetime] = {} if lost is None else lost
         self._silent: set[str] = set()
+        self._subjects: dict[str, Subject] = {}  # by UUID
         self._absent: dict[str, tuple[Unmeasured, datetime]] = {}  # why and since when
         self._on_bus: frozenset[str] | None = None
         self._seen_on_bus: set[str] = set()
@@ -271,7 +272,9 @@ class GpuBook:
         return 0.0 if self._driver_answering(tick) else None
 
     def _subject(self, uuid: str) -> Subject:
-        return replace(self._events.node, gpu=uuid)
+        if uuid not in self._subjects:
+            self._subjects[uuid] = replace(self._events.node, gpu=uuid)
+        return self._subjects[uuid]
 
 
 def _why_absent(state: str) -> Unmeasured | None:

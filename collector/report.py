@@ -110,12 +110,21 @@ def load(content: bytes) -> Tick | XidSeen:
 
 
 def _gpu(gpu: GpuTick) -> dict[str, Any]:
-    value = plain(gpu)
-    value["identity"] = None if gpu.identity is None else _plain_identity(gpu.identity)
-    value["migs"] = [plain(mig) for mig in gpu.migs]
-    if gpu.costs is not None:
-        value["costs"] = {call: plain(cost) for call, cost in gpu.costs.items()}
-    return value
+    """Field by field, since it is made for each GPU in every tick."""
+    costs, processes = gpu.costs, gpu.processes
+    return {
+        "index": gpu.index,
+        "identity": None if gpu.identity is None else _plain_identity(gpu.identity),
+        "values": gpu.values,
+        "slow": gpu.slow,
+        "links": gpu.links,
+        "migs": [plain(mig) for mig in gpu.migs],
+        "costs": None if costs is None else {call: plain(cost) for call, cost in costs.items()},
+        "processes": None if processes is None else list(processes),
+        "reason": None if gpu.reason is None else gpu.reason.value,
+        "silent_seconds": gpu.silent_seconds,
+        "read_seconds": gpu.read_seconds,
+    }
 
 
 @lru_cache(maxsize=256)

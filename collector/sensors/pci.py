@@ -8,6 +8,7 @@ Assignment, base class 03.
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from . import files
@@ -51,6 +52,7 @@ def gpu_at(device: str) -> PciGpu | None:
 _ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(\.[0-7])?")
 
 
+@lru_cache(maxsize=256)
 def same_form(address: str) -> str:
     """`0000:9b:00.0` of NVML's `00000000:9B:00.0`; what is no PCI address stays as it is."""
     match = _ADDRESS.fullmatch(address)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from collector.fieldvalues import Values
+from collector.reading import CallCost, MigDevice
 from collector.report import (
     LOADED,
     NO_DRIVER,
@@ -563,7 +564,20 @@ def sent(*messages: Tick | XidSeen) -> list[Tick | XidSeen]:
 def test_messages_are_read_as_they_were_written() -> None:
     identity = GpuIdentity(uuid="GPU-1", index=1, pci_address=None, model="H100")
     links: dict[int, Values] = {0: {"up": 1}, 17: {"up": 0, "crc_errors": 2**63}}
-    gpu = GpuTick(index=1, identity=identity, values={"power": 0.1}, links=links, processes=(5,))
+    mig = MigDevice(uuid="MIG-1", profile="1g.10gb", values={"memory_used_bytes": 5})
+    gpu = GpuTick(
+        index=1,
+        identity=identity,
+        values={"power": 0.1},
+        slow={"remap_pending": 1},
+        links=links,
+        migs=(mig,),
+        costs={"nvmlA": CallCost(calls=1, seconds=0.5, slowest_seconds=0.5)},
+        processes=(5,),
+        reason=Unmeasured.LOST,
+        silent_seconds=1.5,
+        read_seconds=0.25,
+    )
     tick, xid = Tick(at=EPOCH, state=LOADED, gpus=(gpu,)), XidSeen(at=EPOCH, uuid=None, xid=79)
     assert sent(tick, xid, tick) == [tick, xid, tick]
 

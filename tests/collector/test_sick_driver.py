@@ -175,7 +175,7 @@ def test_a_reader_that_cannot_be_killed_never_has_a_second_beside_it(
     driver.block_in(unanswered.file)
     wait_until("silence of all GPUs", unknown_rows(receiver))
     wait_until("a thread in the kernel", lambda: "D" in states(first))
-    wait_until("the attempt to end it", lambda: "reader cannot be ended" in watching.said(), 20)
+    wait_until("the attempt to end it", lambda: "reader cannot be ended" in watching.said())
     assert children(watching) == [first]
     all_else_goes_on(watching, receiver, ports)
     assert a_second_reader(watching, 2.0) == []
