@@ -130,7 +130,7 @@ class Database:
     def _connect(self) -> bool:
         self._connection = duckdb.connect(str(self.path), config=self._settings)
         # Sealed files never change.
-        self._connection.execute("SET parquet_metadata_cache = true")
+        self._connection.execute("SET GLOBAL parquet_metadata_cache = true")
         return prepare(self._connection, self.path)
 
     def _set_aside(self, reason: str) -> None:
