@@ -51,6 +51,8 @@ _FIELDS_AT_ONCE = 16
 # In this last time it doubts what it has, and repeats an older point (-search.latencyOffset, 30 s).
 _DOUBTED_MS = 120_000
 
+# A cluster of which a part is away shall say so, and not answer with the rest.
+_WHOLE = {"deny_partial_response": "1"}
 # How a line of an export begins; the name of the series follows.
 _NAMED = b'{"metric":{"__name__":"'
 
@@ -251,6 +253,7 @@ class VictoriaMetricsStore:
                 "match[]": self._selector(catalogue, few, where),
                 "start": seconds(span[0]),
                 "end": seconds(span[1] - 1),
+                **_WHOLE,
             }
             for line in self._web.request(
                 "POST", f"{self._url}/api/v1/export", fields=form
@@ -269,7 +272,7 @@ class VictoriaMetricsStore:
 
     def _ask(self, what: str, query: str, **given: str) -> list[Any]:
         """The results of a query; the server's cache and its rounding of times are not wanted."""
-        form = {"query": query, "nocache": "1", **given}
+        form = {"query": query, "nocache": "1", **_WHOLE, **given}
         answer = self._web.post(f"{self._url}/api/v1/{what}", form)
         if answer.get("isPartial"):
             raise StoreError("a part of VictoriaMetrics did not answer: the result is not whole")
