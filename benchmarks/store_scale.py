@@ -35,7 +35,7 @@ _HOUR_NS = 3_600_000_000_000
 
 def measure(folder: Path, quick: bool) -> dict[str, Any]:
     """Over HTTP, then in the store."""
-    gpus, span, budget = (8_000, SPAN / 2, 60.0) if quick else (GPUS, SPAN, FEED_SECONDS)
+    gpus, span, budget = (1_600, SPAN / 2, 60.0) if quick else (GPUS, SPAN, FEED_SECONDS)
     http = _over_http(folder, gpus)
     stored = _in_the_store(folder, gpus, span, budget)
     shares = {
