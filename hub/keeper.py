@@ -73,5 +73,9 @@ class Keeper:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self.tidy()
+            try:
+                self.tidy()
+            except Exception as error:  # noqa: BLE001 - the one keeper outlives any pass
+                self._counters.failed_tidying.inc()
+                _LOG.error("tidying failed", error=f"{type(error).__name__}: {error}")
             self._clock.wait(self._stopping, _PASS_SECONDS)

@@ -64,8 +64,8 @@ class Embedded:
     """Tables of telemetry, one per measurement of the catalogue, and which bodies are in them.
 
     Any thread may call. Every method raises StoreError with one line when the store cannot do it.
-    A week of lines is loaded by `append` with lines of any time, then `tidy` with a `now` after
-    them: that seals, and puts days together.
+    Of a past that is loaded at once, `append` takes lines of any time; `seal` and then `join` with a
+    `now_ns` after them make of it what the hub would have, hour by hour and day by day.
     """
 
     def __init__(
@@ -150,8 +150,9 @@ class Embedded:
             _delete(cursor, EXTRA, before_ns)
             return gone
 
-        with self._tidying, self._writing:
-            self._remove(self._made(work))
+        with self._tidying:
+            # Commits go on while files are written anew.
+            self._remove(self._made(work, begin_under=self._writing))
             for newest in self._newest.values():
                 newest.forget(before_ns)
 
