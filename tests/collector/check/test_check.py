@@ -211,7 +211,7 @@ def test_a_collector_that_runs_here_is_asked_since_when_the_driver_hangs(
     door = Door(node.spool, obey)
     try:
         node.driver.hang_all()
-        told = node.check("--timeout", "1.5", "-o", "json")
+        told = node.check("--timeout", "4", "-o", "json")
     finally:
         door.close()
     (finding,) = json.loads(told.out)["findings"]
