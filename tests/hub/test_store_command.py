@@ -1,5 +1,6 @@
 """`gpuvigil store` on a hub that runs, and on the files of one that does not."""
 
+import json
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
@@ -10,6 +11,7 @@ import pytest
 from gpuvigil.clock import to_ns
 from gpuvigil.model import Record, RecordKind
 from gpuvigil.store.hub import HubStore
+from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
 pytestmark = pytest.mark.server
@@ -41,6 +43,11 @@ def filled(hub: HubProcess) -> None:
     hub.hub().write_records([Record(kind=RecordKind.EVENT, id="e1", at=NOON, subject="c/n1")])
 
 
+def sealed_lines(hub: HubProcess) -> int:
+    found = json.loads(hub.hub().request("GET", "/api/v1/store").body)
+    return int(found["measurements"]["node"]["sealed_lines"])
+
+
 def assert_filled(hub: HubProcess) -> None:
     found = HubStore(hub.hub()).window("node", [], NOON, NOON + 5 * HOUR)
     assert found["samples"].to_pylist() == [LINES]
@@ -53,6 +60,7 @@ def test_a_backup_of_a_running_hub_is_restored_for_another_one(tmp_path: Path) -
         filled(hub)
         # The next start seals what is over.
         hub.restart()
+        wait_until("every hour is sealed", lambda: sealed_lines(hub) == LINES, 90.0)
         done = store(hub, "backup", str(copy))
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"copied telemetry and records into {copy}: ")
@@ -80,6 +88,7 @@ def test_files_of_a_stopped_hub_are_read_and_what_is_damaged_is_named(tmp_path: 
     with HubProcess(tmp_path / "hub") as hub:
         filled(hub)
         hub.restart()
+        wait_until("every hour is sealed", lambda: sealed_lines(hub) == LINES, 90.0)
         hub.stop()
         (file, *_) = sorted((hub.data / "telemetry.sealed").rglob("*.lines.parquet"))
         content = bytearray(file.read_bytes())
