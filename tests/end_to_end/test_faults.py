@@ -17,7 +17,7 @@ from gpuvigil.states import gpu_state
 from tests.end_to_end.conftest import Site, about
 from tests.polling import wait_until
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 def test_an_xid_79_is_told_in_seconds_with_what_to_do(site: Site) -> None:
