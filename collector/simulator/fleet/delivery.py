@@ -64,12 +64,13 @@ class Delivery:
         return Delivered(copies=copies, arrival=arrival, clock=clock, phase=self._phase)
 
 
-def arrives(at: float, node: int, changes: list[Change]) -> float | None:
-    """When an event of that moment reaches the hub; None when nobody tells it."""
+def arrives(at: float, changes: list[Change]) -> float | None:
+    """When an event of that moment reaches the hub; None when nobody tells it.
+
+    `changes` are those of the node's delivery.
+    """
     arrival = at + _WAY_SECONDS
     for change in changes:
-        if change.on is not On.DELIVERY or node not in change.targets:
-            continue
         if change.start <= at < change.end:
             if change.name == "silent":
                 return None

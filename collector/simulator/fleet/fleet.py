@@ -1,6 +1,7 @@
 """The fleet: planned once, played as often as asked."""
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -59,6 +60,7 @@ class Fleet:
             raise ValueError("start and block_seconds are whole numbers of ticks")
         playing = Playing(self.settings, self.plan, tick_seconds)
         teller = Teller(self.settings, self.plan)
+        happenings = self.happenings()
         at = 0.0
         while at < last:
             until = min(at + block_seconds, last if at >= first else first)
@@ -66,7 +68,8 @@ class Fleet:
             shown = playing.play(ticks, shown=at >= first)
             if shown is not None:
                 tables, arrivals = shown
-                yield teller.block((at, until), first, tables, arrivals, self._begun(at, until))
+                begun = _begun(happenings, self.at(at), self.at(until))
+                yield teller.block((at, until), first, tables, arrivals, begun)
             at = until
 
     def subject(self, what: tuple[str, int]) -> Subject:
@@ -79,10 +82,6 @@ class Fleet:
 
     def at(self, seconds: float) -> datetime:
         return self.settings.start + timedelta(seconds=seconds)
-
-    def _begun(self, start: float, end: float) -> tuple[Happening, ...]:
-        since, until = self.at(start), self.at(end)
-        return tuple(h for h in self.happenings() if since <= h.start < until)
 
     def _seconds(self, at: datetime | None, otherwise: float) -> float:
         return otherwise if at is None else (at - self.settings.start).total_seconds()
@@ -108,6 +107,15 @@ class Fleet:
             affected=tuple(self.subject(one) for one in affected),
             group=site.group,
         )
+
+
+def _begun(
+    happenings: Sequence[Happening], start: datetime, end: datetime
+) -> tuple[Happening, ...]:
+    """Those that begin within."""
+    first = bisect_left(happenings, start, key=lambda one: one.start)
+    last = bisect_left(happenings, end, key=lambda one: one.start)
+    return tuple(happenings[first:last])
 
 
 def _ticks(seconds: float, tick_seconds: float) -> int:

@@ -224,7 +224,7 @@ KINDS = (
     FaultKind(key="HW thermal", target="gpu", make=hardware_thermal, severity=_CRITICAL,
               action="Drain the node; check fans, heatsink and inlet.",
               cause="the GPU is so hot that the hardware halves its clocks",
-              symptoms=("hot", "job slow"), sizes=(1.6, 2.4), unit="times thermal resistance"),
+              symptoms=("hot", "job slow"), sizes=(4.0, 7.0), unit="times thermal resistance"),
     FaultKind(key="stuck clocks", target="gpu", make=stuck_clocks, severity=_WARNING,
               action=_RESET, cause="the clocks do not rise under load", symptoms=("job slow",),
               sizes=(0.2, 0.85), unit="share of the clock", nvidia=False),

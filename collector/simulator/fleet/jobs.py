@@ -20,7 +20,8 @@ _USERS = tuple(
     for number in ("", "2", "3")
     for name in ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy")
 )
-# The queue runs for so long before the fleet's first moment, so that it begins in full swing.
+# The queue runs before the fleet's first moment, so that it begins in full swing: for twice as
+# long as the longest job of a sort, and no longer than this.
 _BEFORE_SECONDS = 8 * DAY
 _MOST_WAITING = 200
 _WHOLE = "whole nodes"
@@ -128,7 +129,8 @@ class Schedule:
         for workload in self._chosen():
             self._queues[_queue(workload)] = deque()
             self._arrivals[workload.key] = Dice(self._settings.seed, "arrivals", workload.key)
-            self._next_arrival(workload, -_BEFORE_SECONDS)
+            before = min(_BEFORE_SECONDS, 2.0 * workload.seconds[-1][1])
+            self._next_arrival(workload, -before)
         while self._steps and self._steps[0].at < self._horizon:
             step = heapq.heappop(self._steps)
             self._do[step.what](step.at, step.value)

@@ -1,7 +1,7 @@
 """Power, clocks and heat of every GPU, tick by tick.
 
 Power is what is asked at full clocks, times the square of the clock (voltage follows clock); the
-clock gives way until the power is within its limit, and when the core is too hot. The core's
+clock gives way until the power is within its limit and the core no hotter than it may be. The core's
 temperature goes to its inlet air plus power times resistance with one time constant (implicit
 Euler, stable at any tick); air that a GPU in front has warmed is the inlet of the one behind.
 A job goes at the pace of its slowest GPU, and those that wait for it draw less.
@@ -26,7 +26,9 @@ _PREHEAT = 0.008
 _HEATSINK_SPREAD = 0.07
 # How much less a GPU draws when it waits for all of the time: collectives spin [chosen].
 _WAITING = 0.5
-_SOFT_SLOPE = 0.05  # share of the clock lost per kelvin over the operating limit [U]
+# Software holds the core at its operating limit down to this clock; below it the hardware halves
+# the clocks [chosen]. Both act within milliseconds, so no tick is long enough to overshoot.
+_SOFTLY = 0.55
 _LOWEST_CLOCK = 0.15
 _HALF = 0.5
 # The regulator stays a little under the limit [R: 693 W in the middle, 698 W at most, of 700].
@@ -77,7 +79,7 @@ class Physics:
         self._free = values("free_watts")
         self._held = values("held_watts")
         self._soft = values("operating_celsius")
-        self._hard = values("slowdown_celsius")
+        self._most = values("shutdown_celsius") - 1.0  # one that gets hotter is off
         self._settle = values("settle_seconds")
         self._watts = [values(name) for name in ("sm_watts", "tensor_watts", "dram_watts")]
         self._character = topology.character
@@ -125,41 +127,46 @@ class Physics:
 
     def _step(self, tick: int, work: Work, bends: Bends, alpha: Floats, out: Played) -> None:
         job = work.job
-        hot = self.celsius > self._hard
-        over = np.maximum(self.celsius - self._soft, 0.0)
-        ceiling = np.minimum(_row(bends.ceiling, tick), 1.0 - _SOFT_SLOPE * over)
-        slowed = hot | (_row(bends.brake, tick) > 0.0)
-        ceiling = np.maximum(np.where(slowed, ceiling * _HALF, ceiling), _LOWEST_CLOCK)
         leak = 1.0 + _LEAKAGE * (self.celsius - 50.0)
         idle = work.idle * leak
         speed = _row(bends.speed, tick)
+        braked = _row(bends.brake, tick) > 0.0
+        ceiling = _row(bends.ceiling, tick) * np.where(braked, _HALF, 1.0)
         # Who is faster than the slowest of its job, as it was a tick ago, waits.
         behind = np.minimum(self._least[job] / (ceiling * speed), 1.0)
-        wanted = work.demand * leak * speed * (1.0 - _WAITING * (1.0 - behind))
+        waits = 1.0 - _WAITING * (1.0 - behind)
+        wanted = np.maximum(work.demand * leak * speed * waits, 1e-6)
         room = np.maximum(_row(bends.limit_watts, tick) * _HELD_BELOW - idle, 1.0)
-        fits = np.sqrt(np.minimum(room / np.maximum(wanted, 1e-6), 1.0))
-        clock = np.minimum(fits, ceiling)
+        fits = np.sqrt(np.minimum(room / wanted, 1.0))
+        air, resistance = self._air(tick, bends)
+        bearable = ((self._soft - self.celsius * (1.0 - alpha)) / alpha - air) / resistance - idle
+        cool = np.sqrt(np.minimum(np.maximum(bearable, 0.0) / wanted, 1.0))
+        hot = cool < _SOFTLY
+        clock = np.minimum(np.minimum(fits, ceiling), np.maximum(cool, _SOFTLY))
+        clock = np.maximum(np.where(hot, np.minimum(clock, _HALF), clock), _LOWEST_CLOCK)
         watts = idle + wanted * clock * clock
         rate = clock * speed
+        self._pace(job, rate)
+        celsius = self.celsius + (air + resistance * watts - self.celsius) * alpha
+        self.celsius = np.minimum(celsius, self._most)
+        self._drawn = watts
+        out.watts[tick], out.clock[tick], out.celsius[tick] = watts, clock, self.celsius
+        out.rate[tick] = np.minimum(self._least[job], rate)
+        out.capped[tick] = fits < np.minimum(ceiling, cool)
+        out.soft_hot[tick] = cool < np.minimum(fits, ceiling)
+        out.hot[tick] = hot
+
+    def _pace(self, job: NDArray[np.int64], rate: Floats) -> None:
+        """Every job is as fast as its slowest GPU."""
         self._least[:] = 1.0
         np.minimum.at(self._least, job, rate)
         self._least[-1] = 1.0
-        self._warm(tick, watts, bends, alpha)
-        out.watts[tick] = watts
-        out.clock[tick] = clock
-        out.rate[tick] = np.minimum(self._least[job], rate)
-        out.celsius[tick] = self.celsius
-        out.capped[tick] = fits < ceiling
-        out.soft_hot[tick] = over > 0.0
-        out.hot[tick] = hot
 
-    def _warm(self, tick: int, watts: Floats, bends: Bends, alpha: Floats) -> None:
-        """The cores go towards where these powers would settle them."""
+    def _air(self, tick: int, bends: Bends) -> tuple[Floats, Floats]:
+        """The air at every GPU, and how badly its heatsink passes heat on to it."""
         inlet = self._inlet + _row(bends.inlet, tick)
         inlet = inlet + np.where(self._behind, _PREHEAT * self._drawn[self._topology.upstream], 0.0)
-        settled = inlet + self._resistance * _row(bends.resistance, tick) * watts
-        self.celsius = self.celsius + (settled - self.celsius) * alpha
-        self._drawn = watts
+        return inlet, self._resistance * _row(bends.resistance, tick)
 
 
 def _row(values: Any, tick: int) -> Floats:

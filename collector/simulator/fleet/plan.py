@@ -53,13 +53,14 @@ def make(settings: FleetSettings) -> Plan:
     orders = [*settings.faults, *_drawn(settings, topology, life, jobs)]
     orders.sort(key=lambda order: (order.start_seconds, order.node, order.kind))
     sites = [_site(order, settings, topology, jobs) for order in orders]
-    told = [*life.told, *_of_users(settings, jobs)]
+    told = list(life.told)
     changes = list(life.changes)
     for _, site in sites:
         changes += site.changes
         told += site.told
         for stop in site.stops:
             jobs = _stopped(jobs, stop)
+    told += _of_users(settings, jobs)
     told.sort(key=lambda one: (one.at, one.subject, one.kind.value, one.xid or 0))
     return Plan(
         topology=topology,
@@ -130,6 +131,8 @@ def _of_users(settings: FleetSettings, jobs: Iterable[Job]) -> list[Told]:
     told = []
     for job in jobs:
         dice = Dice(settings.seed, "user", job.number)
+        if job.stopped is not None:
+            continue
         for code, share in _USER_XIDS.get(job.ending, ()):
             if settings.life and dice.share() < share:
                 for gpu in job.gpus if code == 45 else job.gpus[:1]:

@@ -1,5 +1,6 @@
 """The records beside the numbers: events, inventories, and who holds what."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,12 +10,13 @@ import pyarrow as pa
 
 from gpuvigil.model import Allocation, Event, Inventory, Subject
 
+from .changes import Change, On
 from .delivery import arrives
 from .jobs import Job
 from .life import DRIVER, VERSION, Restated
 from .model import Block, FleetSettings, Happening
 from .plan import Plan
-from .site import Told
+from .site import Site, Told
 
 
 class Teller:
@@ -27,6 +29,15 @@ class Teller:
         self._restated: dict[int, list[Restated]] = defaultdict(list)
         for one in sorted(plan.life.restated, key=lambda r: r.at):
             self._restated[one.node].append(one)
+        self._sites: dict[int, list[Site]] = defaultdict(list)
+        for _, site in plan.sites:
+            if site.driver is not None or site.missing:
+                self._sites[site.node].append(site)
+        self._ways: dict[int, list[Change]] = defaultdict(list)
+        for change in plan.changes:
+            if change.on is On.DELIVERY:
+                for node in change.targets:
+                    self._ways[node].append(change)
 
     def block(
         self,
@@ -66,12 +77,11 @@ class Teller:
 
     def _events(self, start: float, end: float) -> tuple[list[Event], list[datetime]]:
         events, arrivals = [], []
-        changes = list(self._plan.changes)
-        for one in self._plan.told:
-            if not start <= one.at < end:
-                continue
+        first = bisect_left(self._plan.told, start, key=lambda one: one.at)
+        last = bisect_left(self._plan.told, end, key=lambda one: one.at)
+        for one in self._plan.told[first:last]:
             subject, node = self._subject(one)
-            arrival = arrives(one.at, node, changes)
+            arrival = arrives(one.at, self._ways[node])
             if arrival is None:
                 continue
             code = one.xid or one.sxid or 0
@@ -92,21 +102,18 @@ class Teller:
     def _inventories(self, start: float, end: float, *, opening: bool) -> Iterator[Inventory]:
         """Those of the span, in order of node and time."""
         for node in range(self._topology.nodes):
-            turns = [r.at for r in self._restated[node] if start < r.at < end]
-            turns += [at for at in self._turning(node) if start < at < end]
+            turns = [r.at for r in self._restated[node] if start <= r.at < end]
+            turns += [at for at in self._turning(node) if start <= at < end]
             if opening or start == 0.0:
                 turns.append(start)
-            else:
-                turns += [r.at for r in self._restated[node] if r.at == start]
             for at in sorted(set(turns)):
                 yield self._inventory(node, at)
 
     def _turning(self, node: int) -> Iterator[float]:
         """When a fault makes the inventory of a node say something else."""
-        for _, site in self._plan.sites:
-            if site.node == node and (site.driver is not None or site.missing):
-                yield site.start + site.delay
-                yield site.end
+        for site in self._sites[node]:
+            yield site.start + site.delay
+            yield site.end
 
     def _inventory(self, node: int, at: float) -> Inventory:
         driver, version, boots = DRIVER, VERSION, 0
@@ -115,8 +122,8 @@ class Teller:
                 driver, version = one.driver or driver, one.version or version
                 boots += one.boot
         gpus = self._topology.gpu_identities(node)
-        for _, site in self._plan.sites:
-            if site.node == node and site.start + site.delay <= at < site.end:
+        for site in self._sites[node]:
+            if site.start + site.delay <= at < site.end:
                 driver = site.driver or driver
                 if site.missing:
                     gpus = gpus[: site.order.gpu] + gpus[(site.order.gpu or 0) + 1 :]
