@@ -7,6 +7,7 @@ that was cut off goes on where it was, and several runs add up.
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -28,6 +29,8 @@ from .splits import PARTS
 
 RESULTS = ROOT / "scoreboard/results.json"
 _BLOCK = timedelta(hours=1)
+# Who plays in the slice that the tests play again.
+SLICE_SETS = ("gpuvigil", "DCGM health", "Mahalanobis")
 
 
 def play(fleet: Fleet, sets: Iterable[str]) -> dict[str, Tally]:
@@ -54,13 +57,15 @@ def play(fleet: Fleet, sets: Iterable[str]) -> dict[str, Tally]:
 def run(part: str, seed: int, sets: Sequence[str]) -> dict[str, Any]:
     """One fleet's entry of the results."""
     found = play(build(PARTS[part].fleet(seed)), sets)
+    chosen = "" if list(sets) == list(SETS) else f" --sets {shlex.join(sets)}"
+    number = seed - PARTS[part].first_seed
     return {
         "part": part,
         "seed": seed,
         "fleet": fleet_hash(),
         "judged": judged_hash(),
         "commit": _commit(),
-        "command": f"python -m scoreboard.run {part!r} {seed - PARTS[part].first_seed} 1",
+        "command": f"python -m scoreboard.run {shlex.quote(part)} {number} 1{chosen}",
         "tallies": {name: one.to_json() for name, one in found.items()},
     }
 
@@ -93,23 +98,31 @@ def write(results: dict[str, Any], path: Path = RESULTS) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Play the seeds that are not there yet."""
     parser = argparse.ArgumentParser(prog="python -m scoreboard.run", description=__doc__)
-    parser.add_argument("part", choices=sorted(PARTS))
+    parser.add_argument("part", choices=["all", *PARTS])
     parser.add_argument("first", type=int, help="first seed, counted from the part's own")
     parser.add_argument("count", type=int)
     parser.add_argument("--sets", nargs="*", choices=sorted(SETS), default=list(SETS))
     chosen = parser.parse_args(arguments)
     if not 0 <= chosen.first <= chosen.first + chosen.count <= 1000:
         parser.error("a part has the seeds 0 to 999")
+    parts = list(PARTS) if chosen.part == "all" else [chosen.part]
     for number in range(chosen.first, chosen.first + chosen.count):
-        seed, results = PARTS[chosen.part].first_seed + number, read()
-        key = f"{chosen.part}/{seed}"
-        if key in results["runs"] and is_current(results["runs"][key], chosen.sets):
-            print(f"{key} is there")
-            continue
-        results["runs"][key] = run(chosen.part, seed, chosen.sets)
-        write(results)
-        print(f"{key} played")
+        for part in parts:
+            _add(part, PARTS[part].first_seed + number, chosen.sets)
     return 0
+
+
+def _add(part: str, seed: int, sets: Sequence[str]) -> None:
+    """Play one fleet, unless it is there, and keep what came out before the next one is begun."""
+    key, results = f"{part}/{seed}", read()
+    if part == "slice":
+        sets = [name for name in sets if name in SLICE_SETS]
+    if key in results["runs"] and is_current(results["runs"][key], sets):
+        print(f"{key} is there")
+        return
+    results["runs"][key] = run(part, seed, sets)
+    write(results)
+    print(f"{key} played")
 
 
 def _commit() -> str:
