@@ -19,7 +19,7 @@ from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import sxids
 from scoreboard.page import page
 from scoreboard.run import read
-from scripts import collector_figures, hardware_page, page_figures
+from scripts import collector_figures, fleet_page, hardware_page, page_figures
 
 ROOT = Path(__file__).parent.parent
 
@@ -285,6 +285,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "simulated-faults.md": simulated_faults,
     "benchmarks.md": benchmarks,
     "hardware.md": hardware_page.page,
+    "fleet-tables.md": fleet_page.page,
     "scoreboard.md": scoreboard_page,
 }
 

@@ -21,6 +21,9 @@ _NUMBERS = (
 _EVALUATION = 0.55
 # How much of the swing is a GPU's own; the rest all GPUs of a job share.
 _OWN_SWING = 0.35
+_NEARLY_ALWAYS = 0.8
+# How far people's day moves the load of a service that is always on, of its `daily` [chosen].
+_TIDE = 0.6
 _STAGES = 4
 # Loss and embedding make the last and the first stage differ [chosen].
 _STAGE_PACE = np.array([1.04, 1.0, 0.98, 0.93])
@@ -65,8 +68,17 @@ class Holding:
         self._size = np.array([len(job.gpus) for job in jobs] + [1], dtype=np.int64)
         self._stages = np.array([job.workload.stages for job in jobs] + [False])
         self._together = np.array([job.workload.together for job in jobs] + [True])
-        self._level = 0.9 + 0.13 * lane(self._keys, 0)
+        # Most jobs get out of a GPU what their sort can, some much less [chosen].
+        lot = lane(self._keys, 0)
+        self._level = 1.04 - 0.4 * lot * lot * lot
         self._shift = lane(self._keys, 1)
+        self._vary_utilization()
+
+    def _vary_utilization(self) -> None:
+        """How near to always busy a job is that is nearly always: most large ones are at 98 to 100."""
+        usual = self._numbers["utilization"]
+        own = 1.0 - (1.0 - usual) * (0.1 + 1.2 * lane(self._keys, 3))
+        self._numbers["utilization"] = np.where(usual > _NEARLY_ALWAYS, own, usual)
 
     @property
     def none(self) -> int:
@@ -94,8 +106,7 @@ class Holding:
         rows = self.rows(seconds)
         numbers = {name: values[rows] for name, values in self._numbers.items()}
         since = seconds[:, None] - self._start[rows]
-        held = rows != self.none
-        computing = held & (seconds[:, None] < self._stopped[rows])
+        computing = (rows != self.none) & (seconds[:, None] < self._stopped[rows])
         computing &= since >= numbers["startup_seconds"]
         shift = self._shift[rows]
         every = numbers["checkpoint_every"]
@@ -105,12 +116,15 @@ class Holding:
         swing = (
             noise * numbers["swing"] * ((1.0 - _OWN_SWING) * bell(common) + _OWN_SWING * bell(own))
         )
-        pace = self._level[rows] * (1.0 + swing) * self._stage(rows)
+        tide = 1.0 + _TIDE * numbers["daily"] * _day(seconds)[:, None]
+        pace = (1.0 + swing) * self._stage(rows) * tide
         every = numbers["evaluate_every"]
         evaluating = np.mod(since + shift * every, every) < numbers["evaluate_seconds"]
         pace = np.where(evaluating, pace * _EVALUATION, pace)
         pace = np.where(computing, np.maximum(pace, 0.02), 0.0)
-        return self._asked(rows, held, computing, pace, since, numbers)
+        numbers["utilization"] *= pace
+        pace *= self._level[rows]
+        return self._asked(rows, computing, pace, since, numbers)
 
     def _on(
         self, rows: Index, since: Floats, seconds: Floats, numbers: dict[str, Floats]
@@ -132,13 +146,13 @@ class Holding:
     def _asked(
         self,
         rows: Index,
-        held: NDArray[np.bool_],
         computing: NDArray[np.bool_],
         pace: Floats,
         since: Floats,
         numbers: dict[str, Floats],
     ) -> Asked:
         """`pace` is 1 for the workload's own numbers."""
+        held = rows != self.none
         several = self._size[rows] > 1
         away = self._size[rows] > self._topology.per_node
         # A job loads its weights while it starts; then its memory stays.
@@ -151,7 +165,7 @@ class Holding:
             sm=np.minimum(numbers["sm"] * pace, 0.97),
             tensor=np.minimum(numbers["tensor"] * pace, 0.9),
             dram=np.minimum(numbers["dram"] * pace, 0.95),
-            utilization=np.minimum(numbers["utilization"] * pace, 1.0),
+            utilization=np.minimum(numbers["utilization"], 1.0),
             memory=numbers["memory"] * loaded,
             nvlink=np.where(several, numbers["nvlink"] * pace, 0.0),
             fabric=np.where(away, numbers["fabric"] * pace, 0.0),

@@ -132,8 +132,8 @@ _TABLE: tuple[Workload, ...] = (
         sizes=((1, 0.5), (2, 0.2), (4, 0.2), (8, 0.1)),
         seconds=_SERVING,
         endings=_SERVING_ENDS,
-        sm=0.30, tensor=0.10, dram=0.45, utilization=0.75, swing=0.12, memory=0.9, nvlink=0.01,
-        pcie_receive=33e6, pcie_transmit=5e6, startup_seconds=180.0, duty=0.97,
+        sm=0.15, tensor=0.04, dram=0.25, utilization=0.45, swing=0.12, memory=0.9, nvlink=0.01,
+        pcie_receive=33e6, pcie_transmit=5e6, startup_seconds=180.0, duty=1.4,
         daily=0.25, together=False,
     ),
     Workload(

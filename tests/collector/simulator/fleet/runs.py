@@ -60,8 +60,11 @@ def digest(blocks: Iterable[Block]) -> str:
         arrivals = pa.chunked_array([block.arrivals[measurement] for block in kept])
         _hash(hasher, "arrivals", arrivals.combine_chunks())
     for block in kept:
-        for record in (*block.events, *block.inventories, *block.allocations):
-            hasher.update(repr(record.to_record().to_json()).encode())
+        records = [one.to_record() for one in block.events]
+        records += [one.to_record() for one in block.inventories]
+        records += [one.to_record() for one in block.allocations]
+        for record in records:
+            hasher.update(repr(record.to_json()).encode())
         for arrival in block.event_arrivals:
             hasher.update(arrival.isoformat().encode())
     return hasher.hexdigest()

@@ -11,7 +11,7 @@ from . import runs
 SETTINGS = FleetSettings(
     seed=5, nodes=8, days=0.375, nodes_per_rack=2, models=("H100", "A100"), fault_rate=3000.0
 )
-DIGEST = "5bde66bb4c7ee71f323e8ba8070770cce4d11bdf3598ad521942e53b34b12f94"
+DIGEST = "6c201a1e241c8cf4a9c2f5e7fdd9aa54ba70ad2a9d79c5c87ff507990e30ea82"
 
 
 def test_a_small_fleet_has_the_bytes_that_it_had_everywhere() -> None:

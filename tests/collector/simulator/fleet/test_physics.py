@@ -32,7 +32,7 @@ def test_gpus_of_large_training_sit_at_their_limit_because_they_are_busy() -> No
     fleet, blocks = runs.planned(settings), runs.played(settings)
     reasons = runs.grid(fleet, blocks, "clock_event_reasons").astype(np.int64)
     busy = runs.grid(fleet, blocks, "utilization_percent") > 90
-    assert ((reasons & 4) > 0)[busy].mean() > 0.5
+    assert ((reasons & 4) > 0)[busy].mean() > 0.3
 
 
 def test_temperatures_are_those_of_air_cooled_gpus() -> None:
