@@ -29,6 +29,7 @@ def off_the_bus(site: Site) -> None:
     site.xid(79)
     site.tell(EventKind.GPU_LOST, ("gpu", site.gpu), at=site.start + 2.0)
     site.stop((site.gpu,))
+    site.missing = True
     _rebooted(site)
     site.tell(EventKind.GPU_BACK, ("gpu", site.gpu), at=site.end + 1.0)
 
@@ -146,16 +147,20 @@ def mig_mode(site: Site) -> None:
 
 
 def missing_since_boot(site: Site) -> None:
-    site.bend(_GPU, "absent", (site.gpu,), How.SET)
-    site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
+    """The collector knows the GPU from before, and says that it is lost."""
     silent = (site.start, site.start + _REBOOT_SECONDS)
     site.bend(On.DELIVERY, "silent", (site.node,), How.SET, span=silent)
+    site.bend(_GPU, "lost", (site.gpu,), How.SET, float(Unmeasured.LOST))
+    site.bend(_GPU, "pcie_present", (site.gpu,), How.SET, 0.0)
+    site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
     site.tell(EventKind.BOOT, ("node", site.node), at=silent[1])
+    site.tell(EventKind.GPU_LOST, ("gpu", site.gpu), at=silent[1] + 3.0)
     site.stop(site.gpus(), linger=1.0, shut=False)
     site.stop((site.gpu,), linger=1.0)
     site.missing = True
     site.delay = _REBOOT_SECONDS
     _rebooted(site)
+    site.tell(EventKind.GPU_BACK, ("gpu", site.gpu), at=site.end + 1.0)
 
 
 def missing_since_installation(site: Site) -> None:
@@ -163,7 +168,7 @@ def missing_since_installation(site: Site) -> None:
     site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
     site.bend(_NODE, "gpus_expected", (site.node,), How.ADD, -1.0)
     site.stop((site.gpu,), linger=1.0)
-    site.missing = True
+    site.unlisted = True
 
 
 def hung_process(site: Site) -> None:

@@ -1,6 +1,7 @@
 """Plays the plan: from what is asked of every GPU to the tables of a block."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from . import tables
 from .chance import Floats, key, over_time
-from .changes import Change, On, apply, within
+from .changes import Change, How, On, apply, within
 from .delivery import Delivered, Delivery
 from .holding import Asked, Holding
 from .model import FleetSettings
@@ -157,6 +158,8 @@ class Playing:
             absent["pcie_present"] = absent["index"]
             numbers["up"] = np.where(lost, 0, 1)
             numbers["unmeasured_reason"] = flags["lost"] + flags["mute"]
+            numbers["unmeasured_seconds"] = _since(changes, seconds, size)
+            absent["unmeasured_seconds"] = ~unread
             absent["unmeasured_reason"] = ~unread
         self._hide(numbers, absent, size)
         return np.where(flags["absent"] > 0.0, 0, copies), absent
@@ -175,6 +178,15 @@ class Playing:
                 whole = np.broadcast_to(hidden, size)
                 before = absent.get(name, unread)
                 absent[name] = whole if before is None else whole | before
+
+
+def _since(changes: Sequence[Change], seconds: Floats, size: tuple[int, ...]) -> Floats:
+    """For how long GPUs have not been measured."""
+    clock = np.zeros(size)
+    for change in changes:
+        if change.on is On.GPU and change.name in {"lost", "mute"}:
+            apply(replace(change, how=How.CLOCK), clock, seconds)
+    return clock
 
 
 def _apply_all(

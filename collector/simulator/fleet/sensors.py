@@ -50,7 +50,7 @@ ANYBODY = frozenset(
         "sm_clock_max_hertz", "memory_clock_hertz", "memory_clock_max_hertz", "pcie_present",
         "ecc_corrected_errors", "ecc_uncorrected_errors", "pcie_width", "pcie_width_max",
         "pcie_generation", "pcie_generation_max", "pcie_replays", "compute_processes",
-        "read_seconds", "unmeasured_reason", "slowdown_temperature_celsius",
+        "read_seconds", "unmeasured_reason", "unmeasured_seconds", "slowdown_temperature_celsius",
         "shutdown_temperature_celsius",
     }
 )  # fmt: skip

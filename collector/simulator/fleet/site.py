@@ -53,7 +53,8 @@ class Site:
     delay: float = 0.0  # until the first difference that can be seen
     driver: str | None = None  # of the node's inventory while the fault lasts
     peers: tuple[int, ...] = ()  # the GPUs of the job that holds the GPU at the start
-    missing: bool = False  # the GPU is not in the node's inventory
+    unlisted: bool = False  # the GPU is not in the node's inventory
+    missing: bool = False  # it is, as one that is missing
 
     @property
     def start(self) -> float:

@@ -31,7 +31,7 @@ class Teller:
             self._restated[one.node].append(one)
         self._sites: dict[int, list[Site]] = defaultdict(list)
         for _, site in plan.sites:
-            if site.driver is not None or site.missing:
+            if site.driver is not None or site.missing or site.unlisted:
                 self._sites[site.node].append(site)
         self._ways: dict[int, list[Change]] = defaultdict(list)
         for change in plan.changes:
@@ -122,11 +122,15 @@ class Teller:
                 driver, version = one.driver or driver, one.version or version
                 boots += one.boot
         gpus = self._topology.gpu_identities(node)
+        missing: dict[str, datetime] = {}
         for site in self._sites[node]:
             if site.start + site.delay <= at < site.end:
                 driver = site.driver or driver
+                uuid = self._topology.uuid(site.gpu)
                 if site.missing:
-                    gpus = gpus[: site.order.gpu] + gpus[(site.order.gpu or 0) + 1 :]
+                    missing[uuid] = self._at(site.start + site.delay)
+                if site.unlisted:
+                    gpus = tuple(gpu for gpu in gpus if gpu.uuid != uuid)
         place = self._topology.places[node]
         return Inventory(
             subject=self._topology.node_subject(node),
@@ -139,6 +143,7 @@ class Teller:
             driver=driver if place.model.nvidia else None,
             driver_state="loaded",
             rack=self._topology.rack_name(place.rack),
+            missing=missing,
         )
 
     def _allocations(self, start: float, end: float, *, opening: bool) -> Iterator[Allocation]:

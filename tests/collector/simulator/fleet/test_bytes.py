@@ -11,7 +11,7 @@ from . import runs
 SETTINGS = FleetSettings(
     seed=5, nodes=8, days=0.375, nodes_per_rack=2, models=("H100", "A100"), fault_rate=3000.0
 )
-DIGEST = "6c201a1e241c8cf4a9c2f5e7fdd9aa54ba70ad2a9d79c5c87ff507990e30ea82"
+DIGEST = "02989fd8b5e16c496829272a60c2f972f215129ca73f99e761f7eca5773ff452"
 
 
 def test_a_small_fleet_has_the_bytes_that_it_had_everywhere() -> None:

@@ -106,6 +106,8 @@ def value(kind: str, field: str, after: float = 1800.0) -> float | None:
 def test_faults_are_to_be_seen_in_the_fields_where_drivers_tell_them() -> None:
     assert value("off the bus", "up") == 0
     assert value("off the bus", "power_watts") is None
+    assert value("off the bus", "unmeasured_seconds") == 1800
+    assert value("missing since boot", "up") == 0
     assert value("GSP hang", "up") is None
     assert value("GSP hang", "unmeasured_reason") == 4
     assert value("remap pending", "remap_pending") == 1
