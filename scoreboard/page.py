@@ -30,7 +30,7 @@ def tallies(results: Mapping[str, Any]) -> Tallies:
     return found
 
 
-def page(results: Mapping[str, Any]) -> Iterator[str]:
+def page(results: Mapping[str, Any], speed: Mapping[str, Any]) -> Iterator[str]:
     """The whole document."""
     found = tallies(results)
     yield "# Scoreboard"
@@ -42,6 +42,8 @@ def page(results: Mapping[str, Any]) -> Iterator[str]:
     for section in (overall, false_alarms, splits, magnitudes, kinds):
         yield ""
         yield from section(found)
+    yield ""
+    yield from cost(speed)
     yield ""
     yield from reading()
 
@@ -70,7 +72,7 @@ def overall(found: Tallies) -> Iterator[str]:
     """Everybody on the report's fleets."""
     yield "## Everybody on the same fleets"
     yield ""
-    yield "The part *report*. A share stands with its 95 % interval (Wilson) and what it is of; F1 is per machine and quarter of an hour, its interval by drawing whole fleets."
+    yield "The part *report*. A share stands with its 95 % interval (Wilson) and what it is of; F1 is per machine and quarter of an hour, over the part *quiet* as well, so that most machines are healthy; its interval by drawing whole fleets (none can be said of one fleet)."
     yield ""
     yield "| detectors | found | right cause | right action | claims that are about a fault | F1 | windows right of | median s | p95 s | incidents per fault |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
@@ -79,7 +81,8 @@ def overall(found: Tallies) -> Iterator[str]:
         if not own:
             continue
         figures = score(own)
-        faults, machines = figures["faults"], figures["machines"]
+        faults = figures["faults"]
+        machines = score([*own, *found.get("quiet", {}).get(name, ())])["machines"]
         f1, windows = machines["f1"], machines["windows"]
         cells = (
             share(faults["recall"]),
@@ -87,7 +90,7 @@ def overall(found: Tallies) -> Iterator[str]:
             share(faults["action"]),
             share(figures["claims"]["precision"]),
             f"{f1['value']:.3f} ({f1['interval'][0]:.2f} to {f1['interval'][1]:.2f}, {f1['fleets']} fleets)",
-            f"{windows['found'] + windows['quiet']} of {sum(windows.values())}",
+            f"{windows['found'] + windows['quiet']} of {sum(windows.values())}, {windows['found'] + windows['missed']} with a fault",
             number(faults["seconds_median"]),
             number(faults["seconds_p95"]),
             number(faults["incidents_per_found_fault"], 2),
@@ -196,15 +199,26 @@ def kinds(found: Tallies) -> Iterator[str]:
         yield f"| {kind} | {' | '.join(cells)} |"
 
 
+def cost(speed: Mapping[str, Any]) -> Iterator[str]:
+    """What a node-day costs."""
+    seconds = speed["cpu_seconds_per_node_day"]
+    minutes = sum(seconds.values()) * 1000.0 / 60.0 / speed["cpus"]
+    yield "## How fast it goes"
+    yield ""
+    yield f"`{speed['command']}`: {speed['nodes']} nodes of 8 GPUs without a fault, {speed['passes']} passes, Python {speed['python']}, on a machine that did other things as well."
+    yield f"A node-day costs {seconds['fleet']:.2f} s of CPU time for the fleet and {seconds['detectors']:.2f} s for the detectors: 1,000 of them, on {speed['cpus']} CPUs, {minutes:.0f} min (bar: 15 min for the detectors)."
+
+
 def reading() -> Iterator[str]:
     """How the judge thinks, in short."""
     yield "## How it is judged"
     yield ""
-    yield "- A fault is *found* when an incident on its machine begins after its first sign and before its end; what begins within half an hour after it is its echo, neither found nor false."
+    yield "- A fault is *found* when an incident on its machine, of any cause but more than a note (info) unless it names it, begins after its first sign and before its end; what begins within half an hour after it is its echo, neither found nor false."
     yield "- The *cause* is right when the incident names the fault itself (`scoreboard/names.py`): that a node is silent is true of a dead node and of a dead collector, and names neither."
     yield "- The *action* is right when its first step is the right one, and the node is drained exactly where it should be."
     yield "- Idle GPUs are no claims about faults and are not judged here."
     yield "- Peers' rules run in the analyzer's own passes and its life of an incident; each has its source in `scoreboard/baselines/rules.py`. What they give as advice is not in their rules, so their action is never right."
+    yield "- The limits of the library's detectors were not tuned: they may do better than shown."
     yield "- Faults are held short (two hours) so that every kind fits into one fleet: what grows for days has little time to show here."
 
 

@@ -274,7 +274,7 @@ def startup(result: dict[str, Any]) -> Iterator[str]:
 
 def scoreboard_page() -> Iterator[str]:
     """How well faults are found, from the committed results."""
-    return page(read())
+    return page(read(), json.loads((ROOT / "scoreboard/speed.json").read_text()))
 
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {

@@ -4,7 +4,7 @@ Each GPU's quarter of an hour is a row of means; a job's median is taken from it
 left is how the GPU differs from its peers. All jobs' differences together, each in units of its
 usual spread, go to the estimator, and a GPU whose score lies far out names its machine. They name
 no cause. The method and its distance are Minder's baseline's (NSDI 25: Mahalanobis, F1 0.777
-on its own data); how far is far was chosen on the tuning fleets, for the best F1.
+on its own data). How far is far is a guess that was not tuned: they may do better than shown.
 """
 
 from collections import defaultdict

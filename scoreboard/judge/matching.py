@@ -107,11 +107,12 @@ def _about(claim: Claim, subject: Subject) -> bool:
 
 
 def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
-    # What says of another machine that it suffers has not found the one to act on.
+    # What says of another machine that it suffers has not found the one to act on; a note about
+    # something else, which wakes nobody and is read in the digest, has found nothing.
     finders = [
         (at, one.claim)
         for one in judged
-        if one.verdict in {Verdict.RIGHT, Verdict.OTHER}
+        if (one.verdict is Verdict.RIGHT or _tells_of_other(one))
         and (at := began(one.claim, truth, truth.end)) is not None
     ]
     first = min((at for at, _ in finders), default=None)
@@ -126,6 +127,10 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
         severity=any(claim.severity is truth.severity for _, claim in finders),
         incidents=len(judged),
     )
+
+
+def _tells_of_other(one: Judged) -> bool:
+    return one.verdict is Verdict.OTHER and one.claim.severity is not Severity.INFO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,6 +90,15 @@ def test_another_cause_on_the_right_machine_finds_the_fault_but_not_its_cause() 
     assert (outcome.cause, outcome.place, outcome.action) == (False, False, False)
 
 
+def test_a_note_about_something_else_has_found_nothing() -> None:
+    note = claim(fault="gpu_xid", title="Xid 31: a user's bug", severity=Severity.INFO, pages=())
+    (outcome,), (judged,) = judge([truth()], [note])
+    assert judged.verdict is Verdict.OTHER
+    assert not outcome.found
+    named = claim(fault="gpu_xid", title="Xid 79: gone", severity=Severity.INFO, pages=())
+    assert judge([truth()], [named])[0][0].found
+
+
 def test_who_only_suffers_from_a_fault_does_not_find_it_and_is_no_false_alarm() -> None:
     cause = truth(affected=(gpu(2),))
     (outcome,), (judged,) = judge([cause], [claim(subject=gpu(2), fault="gpu_silent")])
