@@ -72,7 +72,7 @@ def overall(found: Tallies) -> Iterator[str]:
     """Everybody on the report's fleets."""
     yield "## Everybody on the same fleets"
     yield ""
-    yield "The part *report*. A share stands with its 95 % interval (Wilson) and what it is of; F1 is per machine and quarter of an hour, over the part *quiet* as well, so that most machines are healthy; its interval by drawing whole fleets (none can be said of one fleet)."
+    yield "The part *report*. A share stands with its 95 % interval (Wilson) and what it is of; F1 is per machine and quarter of an hour, over the part *quiet* as well where that was played, so that most machines are healthy; its interval by drawing whole fleets (none can be said of one fleet)."
     yield ""
     yield "| detectors | found | right cause | right action | claims that are about a fault | F1 | windows right of | median s | p95 s | incidents per fault |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
