@@ -1,11 +1,16 @@
 """The tables of the simulated fleet, for `docs/fleet-tables.md`."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from collector.simulator.fleet.hardware import MODELS
 from collector.simulator.fleet.kinds import KINDS
 from collector.simulator.fleet.site import FaultKind
 from collector.simulator.fleet.workloads import WORKLOADS
+
+RESULT = Path(__file__).parent.parent / "benchmarks/fleet.json"
 
 
 def page() -> Iterator[str]:
@@ -48,6 +53,26 @@ def page() -> Iterator[str]:
             f"| {model.key} | {model.limit_watts:g} | {model.free_watts:g} | {model.held_watts:g} "
             f"| {model.sm_clock_hertz / 1e6:g} | {model.memory_bytes / 1e9:.0f} | {model.links} "
             f"| {model.kelvin_per_watt:g} | {model.operating_celsius:g} | {model.sources} |"
+        )
+    yield ""
+    yield from speed(json.loads(RESULT.read_text(encoding="utf-8")))
+
+
+def speed(result: dict[str, Any]) -> Iterator[str]:
+    """What playing costs."""
+    about = result["about"]
+    yield "## Speed"
+    yield ""
+    yield f"`{about['command']}` on {about['machine']['cpus']} cores, commit `{about['commit'][:12]}`: one process each, every column and record made."
+    yield ""
+    yield "| GPUs | tick s | simulated | seconds | CPU s | plan s | GPU rows | port rows | columns | at most MiB | load of the machine |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for case in result["cases"].values():
+        rows = case["rows"]
+        yield (
+            f"| {case['gpus']:,} | {case['tick_seconds']:g} | {case['simulated_seconds'] / 3600:g} h "
+            f"| {case['wall_seconds']} | {case['cpu_seconds']} | {case['plan_seconds']} | {rows['gpu']:,} "
+            f"| {rows['port']:,} | {case['gpu_columns']} | {case['peak_mib']} | {case['load_average']} |"
         )
 
 
