@@ -50,6 +50,14 @@ bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (o
 	$(BIN)/python -m benchmarks.stores
 	$(BIN)/python -m scripts.docs
 
+# One fleet more of each part: SCOREBOARD_FIRST=1 plays the second, and so on; what is there is not played again.
+SCOREBOARD_FIRST ?= 0
+SCOREBOARD_COUNT ?= 1
+scoreboard: $(VENV)/dev ## hold the detectors and others against simulated fleets, write docs/scoreboard.md (hours; goes on where it was)
+	$(BIN)/python -m scoreboard.run all $(SCOREBOARD_FIRST) $(SCOREBOARD_COUNT)
+	$(BIN)/python -m scoreboard.plots
+	$(BIN)/python -m scripts.docs
+
 screenshots: $(VENV)/dev ## photograph every page of the running product into docs/images
 	$(BIN)/python -m scripts.screenshots
 

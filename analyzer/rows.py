@@ -14,11 +14,12 @@ Row = Mapping[str, Any]
 class Rows:
     """Rows of one measurement, one per subject, as `Store.window` and `Store.latest` give them."""
 
-    __slots__ = ("_numbers", "table")
+    __slots__ = ("_numbers", "_pages", "table")
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self._numbers: dict[tuple[str, ...], int] | None = None
+        self._pages: dict[tuple[str, int], list[Any]] = {}
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -41,7 +42,16 @@ class Rows:
             self._numbers = {tags: n for n, tags in enumerate(zip(*columns, strict=True))}
         named = (subject.cluster, subject.node, subject.gpu, subject.device, subject.port)
         number = self._numbers.get(tuple(part for part in named if part is not None))
-        return None if number is None else self.table.slice(number, 1).to_pylist()[0]
+        return None if number is None else _Lazy(self, number)
+
+    def value(self, column: str, number: int) -> Any:
+        """One cell; neighbours are asked for together, and leave Arrow together."""
+        page, place = divmod(number, _PAGE)
+        values = self._pages.get((column, page))
+        if values is None:
+            values = self.table[column].slice(page * _PAGE, _PAGE).to_pylist()
+            self._pages[column, page] = values
+        return values[place]
 
     def of_node(self, node: Subject) -> "Rows":
         """Only the rows of one node."""
@@ -53,6 +63,26 @@ class Rows:
         return Rows(self.table.filter(same))
 
 
+class _Lazy(Mapping[str, Any]):
+    """One row of which only those cells leave Arrow that are looked at."""
+
+    __slots__ = ("_number", "_rows")
+
+    def __init__(self, rows: Rows, number: int) -> None:
+        self._rows = rows
+        self._number = number
+
+    def __getitem__(self, column: str) -> Any:
+        return self._rows.value(column, self._number)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows.table.column_names)
+
+    def __len__(self) -> int:
+        return int(self._rows.table.num_columns)
+
+
+_PAGE = 256
 _TAGS = ("cluster", "node", "uuid", "device", "port")
 
 

@@ -11,6 +11,7 @@ COMMANDS: dict[str, str] = {
     "up": "run everything on this machine, with one Ctrl-C to end it",
     "url": "print a fresh address that signs its opener in to the dashboard",
     "report": "write how the GPUs were used: HTML, PDF, Markdown, CSV or JSON",
+    "replay": "play recorded telemetry with faults laid over it, and say which are found",
     "inject": "make a fault happen in a simulated node, or clear it",
     "check": "look at this node once, and say what is wrong and what to do first",
     "doctor": "say what this node can and cannot measure and send, and why",

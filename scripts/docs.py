@@ -17,8 +17,11 @@ from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import EXPORTED, Metric, Seen
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import sxids
+from scoreboard.page import page
+from scoreboard.run import read
 from scripts import (
     collector_figures,
+    fleet_page,
     hardware_page,
     page_figures,
     scaling_page,
@@ -282,6 +285,11 @@ def startup(result: dict[str, Any]) -> Iterator[str]:
     yield f"| the URL is printed | | {steps['url_printed']:.2f} |"
 
 
+def scoreboard_page() -> Iterator[str]:
+    """How well faults are found, from the committed results."""
+    return page(read(), json.loads((ROOT / "scoreboard/speed.json").read_text()))
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "metrics.md": metrics,
     "settings.md": settings,
@@ -291,12 +299,14 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "benchmarks.md": benchmarks,
     "hardware.md": hardware_page.page,
     "scaling.md": scaling_page.page,
+    "fleet-tables.md": fleet_page.page,
+    "scoreboard.md": scoreboard_page,
 }
 
 
 def written() -> dict[Path, str]:
     """Every generated page and what it should hold."""
-    return {ROOT / "docs" / name: "\n".join(page()) + "\n" for name, page in PAGES.items()}
+    return {ROOT / "docs" / name: "\n".join(write()) + "\n" for name, write in PAGES.items()}
 
 
 def main() -> int:

@@ -12,6 +12,9 @@ SERVICES = {"collector", "analyzer", "alerts", "dashboard", "hub"}
 # Scripts that Streamlit runs have no package of their own, so they import absolutely.
 SCRIPTS = {"dashboard/app.py"}
 
+# The simulated fleet is not part of what goes to nodes, and nothing that does imports it.
+FLEET = ROOT / "collector/simulator/fleet"
+
 # What a node must not have to install for the collector.
 HEAVY = {
     "prometheus_client",
@@ -48,6 +51,15 @@ def imports_of(module: Path) -> Iterator[str]:
             yield node.module or ""
 
 
+def relative_imports_of(module: Path) -> set[str]:
+    """Every part of the names that a module imports relatively, and what it takes from them."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            names |= {*(node.module or "").split("."), *(alias.name for alias in node.names)}
+    return names
+
+
 def packages_imported_by(module: Path) -> set[str]:
     return {name.partition(".")[0] for name in imports_of(module)}
 
@@ -62,7 +74,14 @@ def test_services_and_kernel_import_no_service(folder: str) -> None:
 @pytest.mark.parametrize("folder", sorted(SERVICES | {"gpuvigil"}))
 def test_the_product_imports_nothing_of_its_tests(folder: str) -> None:
     for module in modules(folder):
-        assert "tests" not in packages_imported_by(module), module
+        assert not packages_imported_by(module) & {"tests", "scoreboard", "benchmarks"}, module
+
+
+def test_who_finds_faults_knows_nothing_of_who_makes_them() -> None:
+    for module in modules("analyzer"):
+        text = module.read_text(encoding="utf-8")
+        assert "simulator" not in text, module
+        assert not packages_imported_by(module) & {"collector", "scoreboard"}, module
 
 
 def test_the_model_imports_nothing_of_ours_but_the_clock() -> None:
@@ -102,7 +121,9 @@ def kernel_targets(module: Path, node: ast.ImportFrom) -> Iterator[Path]:
 def test_a_node_needs_nothing_heavy_for_the_collector() -> None:
     seen: set[Path] = set()
     for module in modules("collector"):
-        reachable_kernel(module, seen)
+        if FLEET not in module.parents:
+            reachable_kernel(module, seen)
+            assert "fleet" not in relative_imports_of(module), module
     assert ROOT / "gpuvigil/hub.py" in seen
     for module in seen:
         assert not packages_imported_by(module) & HEAVY, module
@@ -134,7 +155,9 @@ def code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return lines
 
 
-@pytest.mark.parametrize("folder", sorted(SERVICES | {"gpuvigil", "scripts", "benchmarks"}))
+@pytest.mark.parametrize(
+    "folder", sorted(SERVICES | {"gpuvigil", "scripts", "benchmarks", "scoreboard"})
+)
 def test_no_function_is_over_60_lines_and_no_file_over_500(folder: str) -> None:
     for module in modules(folder):
         text = module.read_text(encoding="utf-8")
@@ -152,3 +175,10 @@ def test_no_file_names_a_download_address_of_a_registry() -> None:
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         assert not any(host in text for host in forbidden), path
+
+
+def test_no_service_judges_by_what_the_simulated_fleet_knows() -> None:
+    for folder in SERVICES | {"gpuvigil"}:
+        for module in modules(folder):
+            if FLEET not in module.parents:
+                assert not any("simulator.fleet" in name for name in imports_of(module)), module

@@ -1,5 +1,6 @@
 """What is spoken about, and in which words its state is said."""
 
+import re
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from urllib.parse import quote, unquote
@@ -7,6 +8,9 @@ from urllib.parse import quote, unquote
 # Every row, event and finding of a simulated node carries this cluster name, and a real collector
 # refuses it: simulated and real can then never be mixed up, nor summed.
 SIMULATED_CLUSTER = "simulated"
+
+# Names that are their own key, and what stands between them.
+_PLAIN = re.compile(r"[A-Za-z0-9:._~/-]*").fullmatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,10 @@ class Subject:
             parts += ["gpu", self.gpu]
         elif self.device is not None:
             parts += ["port", self.device, self.port or ""]
+        text = "/".join(parts)
+        # Most names need no quoting, and a pass over a large fleet asks for very many keys.
+        if _PLAIN(text) and text.count("/") == len(parts) - 1:
+            return text
         return "/".join(quote(part, safe=":._-") for part in parts)
 
     @property
@@ -75,7 +83,10 @@ class Severity(str, Enum):
     @property
     def rank(self) -> int:
         """0 is the most severe."""
-        return list(Severity).index(self)
+        return _RANKS[self]
+
+
+_RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 class GpuState(str, Enum):

@@ -216,7 +216,7 @@ def test_a_killed_reader_is_replaced(watching: Agent, receiver: Receiver) -> Non
 
 
 def test_a_frozen_reader_is_replaced(agent: Agent, driver: FakeDriver, receiver: Receiver) -> None:
-    agent.settings["reader_patience_seconds"] = 1.0
+    agent.settings["reader_patience_seconds"] = 3.0
     agent.environment = driver.environment()
     agent.start()
     wait_until("rows", rows_are(receiver, UUIDS, is_up))

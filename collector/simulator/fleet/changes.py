@@ -1,0 +1,101 @@
+"""What happens to numbers: every fault and every turn of life is a list of these."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from .chance import Floats, lane, mix
+
+FOREVER = 1e12
+
+
+class On(Enum):
+    """Which numbers, and so what the targets of a change are."""
+
+    PHYSICS = "physics"  # a name of `physics.Bends`; GPUs
+    WORK = "work"  # `spin`, `stall` or `hold`; GPUs
+    GPU = "gpu"  # a field; GPUs
+    PORT = "port"  # a field; ports
+    NODE = "node"  # a field; nodes
+    DELIVERY = "delivery"  # `silent`, `late`, `step`, `lost`; nodes
+
+
+class How(Enum):
+    """What becomes of a number from `start` on and before `end`."""
+
+    SET = "set"
+    ADD = "add"
+    TIMES = "times"
+    RAMP = "ramp"  # adds 0 at the start and the whole value at the end
+    CLOCK = "clock"  # the seconds since the start
+    COUNT = "count"  # a counter that gains the value per second, unevenly, and keeps it
+    STEP = "step"  # adds the value and keeps it after the end
+    SWELL = "swell"  # times 1 + value, reached in a straight line over the first half
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One number of some targets, from when to when; seconds since the fleet's start."""
+
+    on: On
+    name: str
+    targets: tuple[int, ...]
+    start: float
+    end: float
+    how: How
+    value: float = 1.0
+
+
+def apply(change: Change, numbers: Floats, seconds: Floats) -> None:
+    """Change [ticks x all targets] in place."""
+    first = int(np.searchsorted(seconds, change.start))
+    lasts = change.how in {How.COUNT, How.STEP}
+    last = len(seconds) if lasts else int(np.searchsorted(seconds, change.end))
+    if first >= last:
+        return
+    targets = np.array(change.targets, dtype=np.int64)
+    part = np.ix_(np.arange(first, last), targets)
+    at = seconds[first:last, None]
+    numbers[part] = _HOW[change.how](numbers[part], at, change)
+
+
+def _progress(at: Floats, change: Change) -> Floats:
+    return (at - change.start) / (change.end - change.start)
+
+
+_SLOT_SECONDS = 60.0
+
+
+def counted(at: Floats, change: Change) -> Floats:
+    """What a counter has gained by then: minute by minute anything from none to twice its rate."""
+    end = np.minimum(at, change.end) - change.start
+    slots = int((min(float(at[-1, 0]), change.end) - change.start) // _SLOT_SECONDS) + 1
+    salt = int(change.start * 8.0) + 1
+    weights = (lane(mix(np.arange(slots, dtype=np.uint64), salt), 0) * 512.0).astype(np.int64)
+    before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(weights)])
+    slot = np.minimum((end // _SLOT_SECONDS).astype(np.int64), slots - 1)
+    gained = before[slot] * _SLOT_SECONDS + (end - slot * _SLOT_SECONDS) * weights[slot]
+    return np.floor(change.value * gained / 256.0)
+
+
+_HOW: dict[How, Callable[[Floats, Floats, Change], Any]] = {
+    How.SET: lambda old, at, change: np.full_like(old, change.value),
+    How.ADD: lambda old, at, change: old + change.value,
+    How.TIMES: lambda old, at, change: old * change.value,
+    How.RAMP: lambda old, at, change: old + change.value * _progress(at, change),
+    How.CLOCK: lambda old, at, change: np.zeros_like(old) + (at - change.start),
+    How.COUNT: lambda old, at, change: old + counted(at, change),
+    How.STEP: lambda old, at, change: old + change.value,
+    How.SWELL: lambda old, at, change: (
+        old * (1.0 + change.value * np.minimum(2.0 * _progress(at, change), 1.0))
+    ),
+}
+
+
+def within(changes: Sequence[Change], start: float, end: float) -> list[Change]:
+    """Those that matter between the two: begun before the end, and not over before the start."""
+    kept = {How.COUNT, How.STEP}
+    return [c for c in changes if c.start < end and (c.end > start or c.how in kept)]

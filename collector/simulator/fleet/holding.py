@@ -1,0 +1,196 @@
+"""Who holds which GPU at every tick, and what that asks of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .chance import Bits, Floats, bell, key, lane, mix
+from .jobs import Job
+from .topology import Index, Topology
+from .workloads import DAY, Workload
+
+# What a job's row of numbers holds, in the names of `Workload`.
+_NUMBERS = (
+    "sm", "tensor", "dram", "utilization", "swing", "memory", "nvlink", "fabric", "pcie_receive",
+    "pcie_transmit", "host", "startup_seconds", "checkpoint_every", "checkpoint_seconds",
+    "evaluate_every", "evaluate_seconds", "duty", "duty_seconds", "daily",
+)  # fmt: skip
+# An evaluation runs forward only.
+_EVALUATION = 0.55
+# How much of the swing is a GPU's own; the rest all GPUs of a job share.
+_OWN_SWING = 0.35
+_NEARLY_ALWAYS = 0.8
+# How far people's day moves the load of a service that is always on, of its `daily` [chosen].
+_TIDE = 0.6
+_STAGES = 4
+# Loss and embedding make the last and the first stage differ [chosen].
+_STAGE_PACE = np.array([1.04, 1.0, 0.98, 0.93])
+
+
+@dataclass(slots=True, kw_only=True)
+class Asked:
+    """What the jobs ask of every GPU: [ticks x GPUs], shares at full clocks."""
+
+    job: Index  # row of the job, the last row is "none"
+    held: NDArray[np.bool_]
+    computing: NDArray[np.bool_]
+    sm: Floats
+    tensor: Floats
+    dram: Floats
+    utilization: Floats
+    memory: Floats
+    nvlink: Floats
+    fabric: Floats
+    pcie_receive: Floats
+    pcie_transmit: Floats
+    host: Floats
+
+
+class Holding:
+    """The jobs of the fleet as rows of numbers, and the stretches of GPU time that they have."""
+
+    def __init__(self, jobs: Sequence[Job], topology: Topology) -> None:
+        self._jobs = jobs
+        self._topology = topology
+        rows = [_row(job.workload) for job in jobs] + [[0.0] * len(_NUMBERS)]
+        table = np.array(rows, dtype=np.float64)
+        self._numbers = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_NUMBERS)}
+        for name in ("checkpoint_every", "evaluate_every", "duty_seconds"):
+            self._numbers[name][-1] = 1.0
+        self._start = np.array([job.start for job in jobs] + [0.0])
+        self._end = np.array([job.end for job in jobs] + [0.0])
+        stops = [job.end if job.stopped is None else min(job.stopped, job.end) for job in jobs]
+        self._stopped = np.array([*stops, 0.0])
+        self._keys = np.array([job.key for job in jobs] + [0], dtype=np.uint64)
+        self._first = np.array([job.gpus[0] for job in jobs] + [0], dtype=np.int64)
+        self._size = np.array([len(job.gpus) for job in jobs] + [1], dtype=np.int64)
+        self._stages = np.array([job.workload.stages for job in jobs] + [False])
+        self._together = np.array([job.workload.together for job in jobs] + [True])
+        # Most jobs get out of a GPU what their sort can, some much less [chosen].
+        lot = lane(self._keys, 0)
+        self._level = 1.04 - 0.4 * lot * lot * lot
+        self._shift = lane(self._keys, 1)
+        self._vary_utilization()
+
+    def _vary_utilization(self) -> None:
+        """How near to always busy a job is that is nearly always: most large ones are at 98 to 100."""
+        usual = self._numbers["utilization"]
+        own = 1.0 - (1.0 - usual) * (0.1 + 1.2 * lane(self._keys, 3))
+        self._numbers["utilization"] = np.where(usual > _NEARLY_ALWAYS, own, usual)
+
+    @property
+    def none(self) -> int:
+        """The row of no job."""
+        return len(self._jobs)
+
+    def rows(self, seconds: Floats) -> Index:
+        """[ticks x GPUs]: the row of the job that holds each GPU at these moments."""
+        held = np.full((len(seconds), self._topology.gpus), self.none, dtype=np.int64)
+        if not len(seconds):
+            return held
+        here = (self._start[:-1] <= seconds[-1]) & (self._end[:-1] > seconds[0])
+        for number in np.flatnonzero(here).tolist():
+            job = self._jobs[number]
+            first = np.searchsorted(seconds, job.start)
+            last = np.searchsorted(seconds, job.end)
+            if job.gpus[-1] - job.gpus[0] == len(job.gpus) - 1:
+                held[first:last, job.gpus[0] : job.gpus[-1] + 1] = number
+            else:
+                held[first:last, list(job.gpus)] = number
+        return held
+
+    def ask(self, seconds: Floats, ticks: NDArray[np.int64], own: Bits, noise: float) -> Asked:
+        """What is asked of every GPU; `own` are the bits of each GPU at each tick."""
+        rows = self.rows(seconds)
+        numbers = {name: values[rows] for name, values in self._numbers.items()}
+        since = seconds[:, None] - self._start[rows]
+        computing = (rows != self.none) & (seconds[:, None] < self._stopped[rows])
+        computing &= since >= numbers["startup_seconds"]
+        shift = self._shift[rows]
+        every = numbers["checkpoint_every"]
+        computing &= np.mod(since + shift * every, every) >= numbers["checkpoint_seconds"]
+        computing &= self._on(rows, since, seconds, numbers)
+        common = mix(self._keys[rows] ^ mix(ticks.astype(np.uint64), 17)[:, None])
+        swing = (
+            noise * numbers["swing"] * ((1.0 - _OWN_SWING) * bell(common) + _OWN_SWING * bell(own))
+        )
+        tide = 1.0 + _TIDE * numbers["daily"] * _day(seconds)[:, None]
+        pace = (1.0 + swing) * self._stage(rows) * tide
+        every = numbers["evaluate_every"]
+        evaluating = np.mod(since + shift * every, every) < numbers["evaluate_seconds"]
+        pace = np.where(evaluating, pace * _EVALUATION, pace)
+        pace = np.where(computing, np.maximum(pace, 0.02), 0.0)
+        numbers["utilization"] *= pace
+        pace *= self._level[rows]
+        return self._asked(rows, computing, pace, since, numbers)
+
+    def _on(
+        self, rows: Index, since: Floats, seconds: Floats, numbers: dict[str, Floats]
+    ) -> NDArray[np.bool_]:
+        """Whether the slot of its duty cycle is one in which a job computes."""
+        slot = np.floor(since / numbers["duty_seconds"]).astype(np.int64).astype(np.uint64)
+        apart = np.where(self._together[rows], np.uint64(0), self._topology.gpu_keys[None, :])
+        chance = lane(mix(slot ^ self._keys[rows] ^ apart, 29), 2)
+        tide = 1.0 + numbers["daily"] * _day(seconds)[:, None]
+        return chance < numbers["duty"] * tide
+
+    def _stage(self, rows: Index) -> Floats:
+        if not self._stages.any():
+            return np.ones(rows.shape)
+        place = np.arange(self._topology.gpus, dtype=np.int64)[None, :] - self._first[rows]
+        stage = np.clip(place * _STAGES // self._size[rows], 0, _STAGES - 1)
+        return np.where(self._stages[rows], _STAGE_PACE[stage], 1.0)
+
+    def _asked(
+        self,
+        rows: Index,
+        computing: NDArray[np.bool_],
+        pace: Floats,
+        since: Floats,
+        numbers: dict[str, Floats],
+    ) -> Asked:
+        """`pace` is 1 for the workload's own numbers."""
+        held = rows != self.none
+        several = self._size[rows] > 1
+        away = self._size[rows] > self._topology.per_node
+        # A job loads its weights while it starts; then its memory stays.
+        loaded = np.minimum(since / np.maximum(numbers["startup_seconds"], 1.0), 1.0)
+        loaded = np.where(computing, 1.0, np.where(held, loaded, 0.0))
+        return Asked(
+            job=rows,
+            held=held,
+            computing=computing,
+            sm=np.minimum(numbers["sm"] * pace, 0.97),
+            tensor=np.minimum(numbers["tensor"] * pace, 0.9),
+            dram=np.minimum(numbers["dram"] * pace, 0.95),
+            utilization=np.minimum(numbers["utilization"], 1.0),
+            memory=numbers["memory"] * loaded,
+            nvlink=np.where(several, numbers["nvlink"] * pace, 0.0),
+            fabric=np.where(away, numbers["fabric"] * pace, 0.0),
+            pcie_receive=numbers["pcie_receive"] * pace,
+            pcie_transmit=numbers["pcie_transmit"] * pace,
+            host=np.where(held, numbers["host"], 0.0),
+        )
+
+
+def _row(workload: Workload) -> list[float]:
+    return [float(getattr(workload, name)) for name in _NUMBERS]
+
+
+def _day(seconds: Floats) -> Floats:
+    """The tide of people: -1 at three in the night, 1 at three in the afternoon, less on weekends.
+
+    The fleet starts at midnight of a Monday; parabolas stand for the cosine.
+    """
+    hour = np.mod(seconds - 3.0 * 3600.0, DAY) / 3600.0  # 0 is the quietest
+    away = np.abs(hour - 12.0) / 12.0  # 1 at night, 0 at noon of the tide
+    wave = np.where(away < 0.5, 1.0 - 4.0 * away * away, 4.0 * (1.0 - away) * (1.0 - away) - 1.0)
+    weekend = np.mod(np.floor(seconds / DAY), 7.0) >= 5.0
+    return np.where(weekend, np.minimum(wave, 0.0) - 0.3, wave)
+
+
+def salt(*words: object) -> int:
+    """What keeps one use of a GPU's bits apart from another."""
+    return key("salt", *words)

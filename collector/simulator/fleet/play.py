@@ -1,0 +1,228 @@
+"""Plays the plan: from what is asked of every GPU to the tables of a block."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from . import tables
+from .chance import Floats, key, over_time
+from .changes import Change, How, On, apply, within
+from .delivery import Delivered, Delivery
+from .holding import Asked, Holding
+from .model import FleetSettings
+from .physics import Bends, Physics
+from .plan import Plan
+from .sensors import ANYBODY, PROFILED, GpuSensors, Moment, NodeSensors, Numbers, PortSensors
+from .topology import Index
+
+# Counters that begin anew when the collector forgets them.
+_FORGOTTEN = {
+    "gpu": ("energy_joules", "nvlink_receive_bytes", "nvlink_transmit_bytes", "power_cap_seconds"),
+    "port": ("receive_bytes", "transmit_bytes"),
+}
+_SPINNING = (0.16, 0.0, 0.01)  # SM, tensor and DRAM activity of kernels that only wait [chosen]
+Shown = tuple[dict[str, pa.Table], dict[str, pa.Array]]
+
+
+class Playing:
+    """One run through the plan, from its beginning; blocks must come in order."""
+
+    def __init__(self, settings: FleetSettings, plan: Plan, tick_seconds: float) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._tick_seconds = tick_seconds
+        topology = plan.topology
+        self._topology = topology
+        self._holding = Holding(plan.jobs, topology)
+        self._physics = Physics(topology, len(plan.jobs))
+        self._gpus = GpuSensors(topology, self._physics)
+        self._ports = PortSensors(topology)
+        self._nodes = NodeSensors(topology)
+        self._delivery = Delivery(topology.node_keys, settings.missing, settings.life)
+        self._shapes = {name: tables.Shape(name, topology) for name in ("gpu", "port", "node")}
+        self._salt = key(settings.seed, "ticks")
+        self._bases: dict[tuple[str, str], Index] = {}
+        self._resets = sorted(plan.life.resets, key=lambda reset: reset.at)
+        self._hidden = self._unknown_fields()
+
+    def _unknown_fields(self) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
+        """Per GPU: whether only what anybody has is known of it, and whether it is not profiled."""
+        nvidia = self._topology.model_values("nvidia") > 0.0
+        profiled = self._topology.model_values("profiled") > 0.0
+        return (None if nvidia.all() else ~nvidia), (None if profiled.all() else ~profiled)
+
+    def play(self, ticks: Index, *, shown: bool) -> Shown | None:
+        """The tables of these ticks; None when they are only to be lived through."""
+        if not len(ticks):
+            return ({}, {}) if shown else None
+        seconds: Floats = ticks.astype(np.float64) * self._tick_seconds
+        moment = Moment(
+            seconds=seconds,
+            tick_seconds=self._tick_seconds,
+            own=over_time(self._topology.gpu_keys, ticks, self._salt),
+            nodes=over_time(self._topology.node_keys, ticks, self._salt),
+            noise=self._settings.noise,
+        )
+        changes = within(self._plan.changes, seconds[0], seconds[-1] + 1e-9)
+        asked = self._holding.ask(seconds, ticks, moment.own, self._settings.noise)
+        _bend_work(asked, changes, seconds)
+        bends = self._bends(changes, seconds)
+        played = self._physics.play(asked, bends, self._tick_seconds)
+        throughput: Any = 1.0
+        if any(c.on is On.PORT and c.name == "throughput" for c in changes):
+            throughput = np.ones((len(seconds), self._topology.ports))
+            _apply_all(throughput, changes, On.PORT, "throughput", seconds)
+        numbers = {
+            "gpu": self._gpus.read(asked, bends, played, moment),
+            "port": self._ports.read(asked, played, throughput, moment),
+            "node": self._nodes.read(asked, moment),
+        }
+        self._forget(numbers, seconds)
+        if not shown:
+            return None
+        way = self._delivery.of(seconds, moment.nodes, changes)
+        return self._tables(numbers, changes, way, seconds)
+
+    def _bends(self, changes: Sequence[Change], seconds: Floats) -> Bends:
+        bends = self._physics.usual()
+        for name in {c.name for c in changes if c.on is On.PHYSICS}:
+            full = np.tile(getattr(bends, name), (len(seconds), 1))
+            _apply_all(full, changes, On.PHYSICS, name, seconds)
+            setattr(bends, name, full)
+        return bends
+
+    def _forget(self, numbers: dict[str, Numbers], seconds: Floats) -> None:
+        """Counters of nodes whose collector forgot them begin anew."""
+        due = [r for r in self._resets if seconds[0] <= r.at <= seconds[-1] + self._tick_seconds]
+        for measurement, names in _FORGOTTEN.items():
+            node_of = self._shapes[measurement].node
+            for name in names:
+                values = numbers[measurement][name]
+                base = self._bases.get((measurement, name))
+                if base is None and not due:
+                    continue
+                values = values.copy()
+                if base is None:
+                    base = np.zeros(values.shape[1], dtype=values.dtype)
+                shown = values - base
+                for reset in due:
+                    tick = int(np.searchsorted(seconds, reset.at))
+                    if tick < len(seconds):
+                        mine = node_of == reset.node
+                        base = np.where(mine, values[tick], base)
+                        shown[tick:, mine] = (values - base)[tick:, mine]
+                self._bases[measurement, name] = base
+                numbers[measurement][name] = shown
+
+    def _tables(
+        self,
+        numbers: dict[str, Numbers],
+        changes: Sequence[Change],
+        way: Delivered,
+        seconds: Floats,
+    ) -> Shown:
+        rows: dict[str, pa.Table] = {}
+        arrivals: dict[str, pa.Array] = {}
+        origin = (self._settings.start, seconds)
+        for name, on in (("gpu", On.GPU), ("port", On.PORT), ("node", On.NODE)):
+            shape = self._shapes[name]
+            size = (len(seconds), len(shape.node))
+            copies = way.copies[:, shape.node]
+            _bend_fields(numbers[name], changes, on, seconds, size)
+            absent: dict[str, NDArray[np.bool_]] = {}
+            if name == "gpu":
+                copies, absent = self._gone(numbers[name], changes, seconds, copies)
+            rows[name], arrivals[name] = tables.table(
+                shape, numbers[name], absent, copies, way, origin
+            )
+        return rows, arrivals
+
+    def _gone(
+        self, numbers: Numbers, changes: Sequence[Change], seconds: Floats, copies: Index
+    ) -> tuple[Index, dict[str, NDArray[np.bool_]]]:
+        """GPUs that are not there, are lost, do not answer, or whose driver does not tell."""
+        size = copies.shape
+        flags = {name: np.zeros(size) for name in ("absent", "lost", "mute")}
+        for name, flag in flags.items():
+            _apply_all(flag, changes, On.GPU, name, seconds)
+        lost, mute = flags["lost"] > 0.0, flags["mute"] > 0.0
+        unread = lost | mute
+        absent: dict[str, NDArray[np.bool_]] = {}
+        if unread.any():
+            absent[""] = unread
+            absent["up"], absent["index"] = mute, np.zeros(size, dtype=bool)
+            absent["pcie_present"] = absent["index"]
+            numbers["up"] = np.where(lost, 0, 1)
+            numbers["unmeasured_reason"] = flags["lost"] + flags["mute"]
+            numbers["unmeasured_seconds"] = _since(changes, seconds, size)
+            absent["unmeasured_seconds"] = ~unread
+            absent["unmeasured_reason"] = ~unread
+        self._hide(numbers, absent, size)
+        return np.where(flags["absent"] > 0.0, 0, copies), absent
+
+    def _hide(
+        self, numbers: Numbers, absent: dict[str, NDArray[np.bool_]], size: tuple[int, ...]
+    ) -> None:
+        """Fields that the driver of a model does not have."""
+        strange, unprofiled = self._hidden
+        unread = absent.get("")
+        for name in numbers:
+            hidden = strange if name not in ANYBODY else None
+            if name in PROFILED and unprofiled is not None:
+                hidden = unprofiled
+            if hidden is not None:
+                whole = np.broadcast_to(hidden, size)
+                before = absent.get(name, unread)
+                absent[name] = whole if before is None else whole | before
+
+
+def _since(changes: Sequence[Change], seconds: Floats, size: tuple[int, ...]) -> Floats:
+    """For how long GPUs have not been measured."""
+    clock = np.zeros(size)
+    for change in changes:
+        if change.on is On.GPU and change.name in {"lost", "mute"}:
+            apply(replace(change, how=How.CLOCK), clock, seconds)
+    return clock
+
+
+def _apply_all(
+    values: Floats, changes: Sequence[Change], on: On, name: str, seconds: Floats
+) -> None:
+    for change in changes:
+        if change.on is on and change.name == name:
+            apply(change, values, seconds)
+
+
+def _bend_work(asked: Asked, changes: Sequence[Change], seconds: Floats) -> None:
+    """Kernels that spin, and work that stalls."""
+    mine = [c for c in changes if c.on is On.WORK]
+    if not mine:
+        return
+    shape = asked.sm.shape
+    spin, stall = np.zeros(shape), np.zeros(shape)
+    _apply_all(spin, mine, On.WORK, "spin", seconds)
+    _apply_all(stall, mine, On.WORK, "stall", seconds)
+    spins, stalls = (spin > 0.0) & asked.held, stall > 0.0
+    asked.computing = (asked.computing | spins) & ~stalls
+    asked.utilization = np.where(spins, 1.0, np.where(stalls, 0.0, asked.utilization))
+    for name, value in zip(("sm", "tensor", "dram"), _SPINNING, strict=True):
+        asked_for = getattr(asked, name)
+        setattr(asked, name, np.where(spins, value, np.where(stalls, 0.0, asked_for)))
+    still = spins | stalls
+    for name in ("nvlink", "fabric", "pcie_receive", "pcie_transmit"):
+        setattr(asked, name, np.where(still, 0.0, getattr(asked, name)))
+
+
+def _bend_fields(
+    numbers: Numbers, changes: Sequence[Change], on: On, seconds: Floats, size: tuple[int, int]
+) -> None:
+    """What changes do to fields that are read."""
+    for name in {c.name for c in changes if c.on is on}:
+        if name in numbers:
+            full = np.broadcast_to(np.asarray(numbers[name], dtype=np.float64), size).copy()
+            _apply_all(full, changes, on, name, seconds)
+            numbers[name] = full

@@ -1,0 +1,295 @@
+"""What a healthy collector reads of GPUs, ports and nodes: fields as [ticks x things], or one value.
+
+A number that is the same everywhere is a plain scalar until something changes it. Counters are
+whole numbers that go on from block to block.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .chance import Bits, Floats, bell, lane
+from .holding import Asked
+from .physics import Bends, Physics, Played
+from .topology import FABRIC_BITS_PER_SECOND, MANAGEMENT_BITS_PER_SECOND, Index, Topology
+
+Numbers = dict[str, Any]
+
+# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h).
+IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x1, 0x4, 0x8, 0x20, 0x40, 0x80
+_NANO = 1_000_000_000
+_HOST_MEMORY_BYTES = 2 * 1024**4
+_CORES = 224  # two sockets of 112 threads, as in an HGX host [chosen]
+# What subnet management and mounts keep moving on a fabric port without jobs [chosen].
+_TRICKLE = 90_000.0
+# Corrected errors per day of the worst GPU in a thousand, about; most have none [chosen].
+_MOST_CORRECTED_PER_DAY = 6.0
+
+# The same on every healthy GPU of NVIDIA.
+_STEADY: dict[str, int] = {
+    "up": 1, "pcie_present": 1, "memory_reserved_bytes": 578_813_952, "performance_state": 0,
+    "ecc_uncorrected_errors": 0, "ecc_uncorrected_dram_errors": 0,
+    "ecc_uncorrected_sram_errors": 0, "ecc_mode": 1, "sram_threshold_exceeded": 0,
+    "sram_parity_errors": 0, "remapped_rows_corrected": 0, "remapped_rows_uncorrected": 0,
+    "remap_pending": 0, "remap_failure": 0, "remap_banks_max": 2560, "remap_banks_none": 0,
+    "retired_pages_corrected": 0, "retired_pages_uncorrected": 0, "retired_pages_pending": 0,
+    "recovery_action": 0, "pcie_width": 16, "pcie_width_max": 16, "pcie_replays": 0,
+    "pcie_correctable_errors": 0, "pcie_non_fatal_errors": 0, "pcie_fatal_errors": 0,
+    "nvlink_errors": 0, "nvlink_replay_errors": 0, "nvlink_recovery_errors": 0,
+    "nvlink_crc_errors": 0, "nvlink_worst_link_errors": 0, "nvlink_worst_link": 0,
+    "fabric_state": 3, "fabric_status": 0, "fabric_health": 1, "mig_mode": 0, "mig_devices": 0,
+    "persistence_mode": 1, "compute_mode": 0, "graphics_processes": 0,
+}  # fmt: skip
+# What a GPU without NVIDIA's driver has of these.
+ANYBODY = frozenset(
+    {
+        "up", "index", "utilization_percent", "memory_utilization_percent", "memory_used_bytes",
+        "memory_total_bytes", "power_watts", "power_limit_watts", "power_limit_default_watts",
+        "energy_joules", "temperature_celsius", "memory_temperature_celsius", "sm_clock_hertz",
+        "sm_clock_max_hertz", "memory_clock_hertz", "memory_clock_max_hertz", "pcie_present",
+        "ecc_corrected_errors", "ecc_uncorrected_errors", "pcie_width", "pcie_width_max",
+        "pcie_generation", "pcie_generation_max", "pcie_replays", "compute_processes",
+        "read_seconds", "unmeasured_reason", "unmeasured_seconds", "slowdown_temperature_celsius",
+        "shutdown_temperature_celsius",
+    }
+)  # fmt: skip
+PROFILED = ("sm_activity_percent", "sm_occupancy_percent", "tensor_activity_percent", "dram_activity_percent")  # fmt: skip
+
+
+class Counters:
+    """Whole numbers per thing that only grow."""
+
+    def __init__(self, things: int, names: tuple[str, ...]) -> None:
+        self._last = {name: np.zeros(things, dtype=np.int64) for name in names}
+
+    def add(self, name: str, gained: Index) -> Index:
+        """[ticks x things]: the counter after each tick."""
+        reached = np.cumsum(gained, axis=0, dtype=np.int64) + self._last[name]
+        self._last[name] = reached[-1].copy()
+        return reached
+
+
+_REASON_SECONDS = {
+    "power_cap_seconds": POWER_CAP,
+    "software_thermal_slowdown_seconds": SW_THERMAL,
+    "hardware_thermal_slowdown_seconds": HW_THERMAL,
+    "power_brake_seconds": POWER_BRAKE,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Moment:
+    """The ticks of a block, and what chance has for them."""
+
+    seconds: Floats
+    tick_seconds: float
+    own: Bits  # [ticks x GPUs]
+    nodes: Bits  # [ticks x nodes]
+    noise: float
+
+
+class GpuSensors:
+    """All GPUs; the state that outlives a block is their counters."""
+
+    def __init__(self, topology: Topology, physics: Physics) -> None:
+        self._topology = topology
+        self._physics = physics
+        values = topology.model_values
+        self._clock = values("sm_clock_hertz")
+        self._free_clock = values("free_clock_hertz")
+        self._step = values("clock_step_hertz")
+        self._memory = values("memory_bytes")
+        self._offset = values("memory_offset_celsius")
+        self._slope = values("memory_slope")
+        self._generation = values("pcie_generation")
+        self._links = values("link_bytes_per_second")
+        self._operating = values("operating_celsius")
+        lots = lane(topology.gpu_keys, 3)
+        self._corrected_rate = lots * lots * lots * lots * _MOST_CORRECTED_PER_DAY / 86400.0
+        self._counters = Counters(
+            topology.gpus, ("energy", "receive", "transmit", "violation", *_REASON_SECONDS)
+        )
+        self._steady = self._by_model()
+
+    def _by_model(self) -> Numbers:
+        values = self._topology.model_values
+        whole = np.int64
+        return {
+            "index": np.tile(np.arange(self._topology.per_node), self._topology.nodes),
+            "memory_total_bytes": self._memory.astype(whole),
+            "power_limit_default_watts": self._physics.limit,
+            "power_limit_requested_watts": self._physics.limit,
+            "power_limit_max_watts": self._physics.limit,
+            "power_limit_min_watts": values("limit_min_watts"),
+            "sm_clock_max_hertz": self._clock.astype(whole),
+            "memory_clock_max_hertz": values("memory_clock_hertz").astype(whole),
+            "memory_clock_hertz": values("memory_clock_hertz").astype(whole),
+            "pcie_generation_max": self._generation.astype(whole),
+            "nvlink_links_up": values("links").astype(whole),
+            "nvlink_links_expected": values("links").astype(whole),
+        }
+
+    def read(self, asked: Asked, bends: Bends, played: Played, moment: Moment) -> Numbers:
+        """Every field of every GPU, as if all were well."""
+        numbers: Numbers = {**_STEADY, **self._steady}
+        numbers |= self._activity(asked, played, moment)
+        numbers |= self._power(played, bends, asked, moment)
+        numbers |= self._heat(asked, played, moment)
+        numbers |= self._links_and_memory(asked, played, moment)
+        corrected = np.floor(
+            moment.seconds[:, None] * self._corrected_rate + lane(self._topology.gpu_keys, 2)
+        )
+        numbers["ecc_corrected_errors"] = corrected.astype(np.int64)
+        numbers["ecc_corrected_dram_errors"] = numbers["ecc_corrected_errors"]
+        numbers["read_seconds"] = np.round(0.0018 + 0.0006 * lane(moment.own, 1), 6)
+        return numbers
+
+    def _activity(self, asked: Asked, played: Played, moment: Moment) -> Numbers:
+        wobble = 1.0 + 0.01 * moment.noise * (lane(moment.own, 2) - 0.5)
+        waits = np.minimum(played.rate / np.maximum(played.clock, 0.01), 1.0)
+        sm = asked.sm * waits * wobble
+        busy = asked.computing & (asked.sm > 0.0)
+        # The share of time with a kernel: waiting for others is one, too.
+        utilization = np.where(busy, np.maximum(asked.utilization * wobble, 0.01), 0.0)
+        return {
+            "utilization_percent": _whole(np.minimum(utilization * 100.0, 100.0)),
+            "memory_utilization_percent": _whole(np.minimum(asked.dram * waits * 130.0, 100.0)),
+            "sm_activity_percent": _round(sm * 100.0, 10.0),
+            "sm_occupancy_percent": _round(sm * 46.0, 10.0),
+            "tensor_activity_percent": _round(asked.tensor * waits * 100.0, 10.0),
+            "dram_activity_percent": _round(asked.dram * waits * 100.0, 10.0),
+        }
+
+    def _power(self, played: Played, bends: Bends, asked: Asked, moment: Moment) -> Numbers:
+        reasons = np.where(played.capped & asked.held, POWER_CAP, 0)
+        reasons |= np.where(played.soft_hot, SW_THERMAL, 0)
+        reasons |= np.where(played.hot, HW_THERMAL | HW_SLOWDOWN, 0)
+        reasons |= np.where(bends.brake > 0.0, POWER_BRAKE | HW_SLOWDOWN, 0)
+        reasons |= np.where(asked.computing, 0, IDLE)
+        nanos = round(moment.tick_seconds * _NANO)
+        numbers: Numbers = {
+            name: self._counters.add(name, np.where(reasons & bit, nanos, 0)) / _NANO
+            for name, bit in _REASON_SECONDS.items()
+        }
+        hot = np.where(reasons & (SW_THERMAL | HW_THERMAL), nanos, 0)
+        numbers["thermal_violation_seconds"] = self._counters.add("violation", hot) / _NANO
+        millijoules = _whole(played.watts * (moment.tick_seconds * 1000.0))
+        numbers["energy_joules"] = self._counters.add("energy", millijoules) / 1000.0
+        noise = 1.0 + 0.003 * moment.noise * bell(moment.own)
+        numbers["power_watts"] = _round(played.watts * noise, 1000.0)
+        numbers["power_limit_watts"] = bends.limit_watts
+        clock = np.where(asked.held, self._clock * played.clock, self._free_clock)
+        steps = np.floor(clock / self._step + 0.5)
+        numbers["sm_clock_hertz"] = (steps * self._step).astype(np.int64)
+        numbers["clock_event_reasons"] = reasons.astype(np.int64)
+        return numbers
+
+    def _heat(self, asked: Asked, played: Played, moment: Moment) -> Numbers:
+        core = played.celsius
+        memory = self._offset + self._slope * core + 3.0 * asked.dram
+        numbers: Numbers = {
+            "temperature_celsius": _whole(core),
+            "memory_temperature_celsius": _whole(np.maximum(memory, core)),
+            "temperature_margin_celsius": _whole(self._operating - core),
+        }
+        margins = self._topology.model_values("margins") > 0.0
+        if margins.any():
+            numbers["slowdown_tlimit_celsius"] = np.where(margins, -2, np.nan)
+            numbers["shutdown_tlimit_celsius"] = np.where(margins, -8, np.nan)
+        if not margins.all():
+            for name in ("slowdown", "shutdown"):
+                limit = self._topology.model_values(f"{name}_celsius")
+                numbers[f"{name}_temperature_celsius"] = np.where(margins, np.nan, limit)
+        return numbers
+
+    def _links_and_memory(self, asked: Asked, played: Played, moment: Moment) -> Numbers:
+        moved = _whole(asked.nvlink * played.rate * self._links * moment.tick_seconds)
+        jitter = 0.98 + 0.04 * lane(moment.own, 3)
+        return {
+            "nvlink_receive_bytes": self._counters.add("receive", moved),
+            "nvlink_transmit_bytes": self._counters.add("transmit", moved),
+            "pcie_receive_bytes_per_second": _round(
+                (6e5 + asked.pcie_receive * played.rate) * jitter, 1.0
+            ),
+            "pcie_transmit_bytes_per_second": _round(
+                (6e5 + asked.pcie_transmit * played.rate) * jitter, 1.0
+            ),
+            # The link slows down when nobody uses it.
+            "pcie_generation": np.where(asked.held, self._generation, 1.0).astype(np.int64),
+            "memory_used_bytes": _whole(asked.memory * self._memory),
+            "compute_processes": asked.held.astype(np.int64),
+        }
+
+
+class PortSensors:
+    """All ports; fabric traffic follows the work of the GPU on the same rail."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._counters = Counters(topology.ports, ("receive", "transmit"))
+        slot = np.tile(np.arange(topology.ports_per_node), topology.nodes)
+        self._fabric = slot < topology.per_node
+        self._unplugged = slot == topology.ports_per_node - 1
+        self._speed = np.where(self._fabric, FABRIC_BITS_PER_SECOND, MANAGEMENT_BITS_PER_SECOND)
+
+    def read(self, asked: Asked, played: Played, throughput: Any, moment: Moment) -> Numbers:
+        """Every field of every port; `throughput` is the share that faults leave."""
+        rates = np.full((len(moment.seconds), self._topology.ports), _TRICKLE)
+        rates[:, ~self._fabric] = 310_000.0
+        rates[:, self._unplugged] = 0.0
+        work = asked.fabric * played.rate * (FABRIC_BITS_PER_SECOND / 8.0)
+        rates[:, self._topology.fabric_ports] += work
+        moved = _whole(rates * throughput * moment.tick_seconds)
+        fabric = np.where(self._fabric, 1.0, np.nan)
+        return {
+            "up": np.where(self._unplugged, 0, 1),
+            "physical_state": np.where(self._fabric, 5.0, np.nan),
+            "speed_bits_per_second": np.where(self._unplugged, np.nan, self._speed),
+            "receive_bytes": self._counters.add("receive", moved),
+            "transmit_bytes": self._counters.add("transmit", moved),
+            "receive_errors": 0,
+            "transmit_discards": 0,
+            "link_downed": 0,
+            "symbol_errors": fabric * 0.0,
+        }
+
+
+class NodeSensors:
+    """All nodes: the host, and the collector's own health."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def read(self, asked: Asked, moment: Moment) -> Numbers:
+        shape = (len(moment.seconds), self._topology.nodes, self._topology.per_node)
+        busy = asked.host.reshape(shape)[:, :, 0]
+        for slot in range(1, shape[2]):
+            busy = busy + asked.host.reshape(shape)[:, :, slot]
+        busy = np.minimum(busy / shape[2], 1.0)
+        wobble = lane(moment.nodes, 0)
+        used = 0.05 + 0.55 * busy + 0.01 * wobble
+        return {
+            "gpus_expected": self._topology.per_node,
+            "gpus_answering": self._topology.per_node,
+            "driver_answering": 1,
+            "driver_silent_seconds": 0.0,
+            "reader_restarts": 0,
+            "sweep_seconds": np.round(0.016 + 0.006 * lane(moment.nodes, 1), 6),
+            "spool_bytes": 0,
+            "spool_oldest_seconds": 0.0,
+            "dropped_bodies": 0,
+            "load_average": _round(0.6 + _CORES * busy * (0.95 + 0.1 * wobble), 100.0),
+            "memory_available_bytes": _whole((1.0 - used) * _HOST_MEMORY_BYTES),
+            "memory_total_bytes": _HOST_MEMORY_BYTES,
+        }
+
+
+def _whole(values: Floats) -> Index:
+    return np.floor(values + 0.5).astype(np.int64)
+
+
+def _round(values: Floats, steps: float) -> Floats:
+    """To so many steps per unit."""
+    rounded: Floats = np.floor(values * steps + 0.5) / steps
+    return rounded

@@ -1,0 +1,170 @@
+"""A fault at its place: what its kind needs to say what happens there."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gpuvigil.model import EventKind, Severity
+
+from .chance import Dice
+from .changes import Change, How, On
+from .model import FaultOrder
+from .topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An event to come; `subject` is (what, number) with what a GPU, a port or a node."""
+
+    at: float
+    kind: EventKind
+    subject: tuple[str, int]
+    xid: int | None = None
+    sxid: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Work on these GPUs stops, and the jobs that had them end soon after.
+
+    `shut` keeps new jobs off the GPUs until `until`.
+    """
+
+    gpus: tuple[int, ...]
+    at: float
+    linger: float
+    until: float
+    shut: bool = True
+
+
+@dataclass(slots=True)
+class Site:
+    """Where and when a fault is; its kind writes what happens into the lists."""
+
+    order: FaultOrder
+    topology: Topology
+    magnitude: float | None
+    dice: Dice
+    changes: list[Change] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    affected: list[tuple[str, int]] = field(default_factory=list)
+    group: str | None = None
+    delay: float = 0.0  # until the first difference that can be seen
+    driver: str | None = None  # of the node's inventory while the fault lasts
+    peers: tuple[int, ...] = ()  # the GPUs of the job that holds the GPU at the start
+    unlisted: bool = False  # the GPU is not in the node's inventory
+    missing: bool = False  # it is, as one that is missing
+
+    @property
+    def start(self) -> float:
+        return self.order.start_seconds
+
+    @property
+    def end(self) -> float:
+        return self.order.start_seconds + self.order.seconds
+
+    @property
+    def node(self) -> int:
+        return self.order.node
+
+    @property
+    def gpu(self) -> int:
+        return self.node * self.topology.per_node + (self.order.gpu or 0)
+
+    @property
+    def port(self) -> int:
+        return self.node * self.topology.ports_per_node + (self.order.port or 0)
+
+    @property
+    def gpu_of_port(self) -> int:
+        """The GPU whose rail the port is."""
+        return self.node * self.topology.per_node + (self.order.port or 0)
+
+    @property
+    def size(self) -> float:
+        """The magnitude; a kind without one does not ask."""
+        assert self.magnitude is not None
+        return self.magnitude
+
+    def gpus(self, node: int | None = None) -> tuple[int, ...]:
+        """The GPUs of a node, of this one by default."""
+        first = (self.node if node is None else node) * self.topology.per_node
+        return tuple(range(first, first + self.topology.per_node))
+
+    def rack(self) -> list[int]:
+        """The nodes of this node's rack."""
+        return self.topology.nodes_of_rack(self.topology.places[self.node].rack)
+
+    def bend(
+        self,
+        on: On,
+        name: str,
+        targets: Sequence[int],
+        how: How,
+        value: float = 1.0,
+        span: tuple[float, float] | None = None,
+    ) -> None:
+        """A change over the whole fault, or over `span`."""
+        start, end = span or (self.start, self.end)
+        self.changes.append(
+            Change(
+                on=on, name=name, targets=tuple(targets), start=start, end=end, how=how, value=value
+            )
+        )
+
+    def tell(
+        self,
+        kind: EventKind,
+        subject: tuple[str, int],
+        *,
+        at: float | None = None,
+        xid: int | None = None,
+        sxid: int | None = None,
+        message: str = "",
+    ) -> None:
+        """An event, at the start by default."""
+        self.told.append(
+            Told(
+                at=self.start if at is None else at,
+                kind=kind,
+                subject=subject,
+                xid=xid,
+                sxid=sxid,
+                message=message,
+            )
+        )
+
+    def xid(self, code: int, gpu: int | None = None, at: float | None = None) -> None:
+        """The driver logs an Xid."""
+        self.tell(
+            EventKind.XID,
+            ("gpu", self.gpu if gpu is None else gpu),
+            at=at,
+            xid=code,
+            message=f"NVRM: Xid: {code} (simulated)",
+        )
+
+    def stop(self, gpus: Sequence[int], linger: float = 30.0, *, shut: bool = True) -> None:
+        """The jobs on these GPUs die."""
+        self.stops.append(
+            Stop(gpus=tuple(gpus), at=self.start, linger=linger, until=self.end, shut=shut)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultKind:
+    """One sort of fault, and what is right to say about it."""
+
+    key: str
+    target: str  # "gpu", "port" or "node"
+    make: Callable[[Site], None]
+    severity: Severity
+    action: str
+    cause: str
+    symptoms: tuple[str, ...] = ()
+    sizes: tuple[float, ...] = ()  # lowest and highest magnitude, or the ones there are
+    unit: str = ""
+    hours: tuple[float, float] = (1.0, 8.0)
+    nvidia: bool = True  # needs what only NVIDIA's driver tells
+    discrete: bool = False  # `sizes` are the only ones

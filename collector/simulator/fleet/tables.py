@@ -1,0 +1,129 @@
+"""From numbers to Arrow tables in the columns of the catalogue."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from gpuvigil.metrics import MEASUREMENTS
+from gpuvigil.model import SIMULATED_CLUSTER
+
+from .delivery import Delivered, kept
+from .topology import Index, Topology
+
+_TIME = pa.timestamp("us", "UTC")
+
+
+class Shape:
+    """The tags of one measurement's subjects, made once."""
+
+    def __init__(self, measurement: str, topology: Topology) -> None:
+        self.measurement = measurement
+        self.node = _nodes_of(measurement, topology)
+        self._tags = {
+            name: pa.DictionaryArray.from_arrays(pa.array(index), pa.array(values))
+            for name, (index, values) in _tags(measurement, topology).items()
+        }
+        self._ticks = 0
+        self._repeated: dict[str, pa.Array] = {}
+
+    def tags(self, ticks: int) -> dict[str, pa.Array]:
+        """The tag columns of so many ticks."""
+        if ticks != self._ticks:
+            self._ticks = ticks
+            self._repeated = {
+                name: pa.DictionaryArray.from_arrays(
+                    pa.array(np.tile(column.indices.to_numpy(), ticks)), column.dictionary
+                )
+                for name, column in self._tags.items()
+            }
+        return self._repeated
+
+
+def _nodes_of(measurement: str, topology: Topology) -> Index:
+    if measurement == "gpu":
+        return topology.gpu_node
+    return topology.port_node if measurement == "port" else np.arange(topology.nodes)
+
+
+def _tags(measurement: str, topology: Topology) -> dict[str, tuple[Index, list[str]]]:
+    nodes = _nodes_of(measurement, topology).astype(np.int32)
+    tags: dict[str, tuple[Any, list[str]]] = {
+        "cluster": (np.zeros(len(nodes), dtype=np.int32), [SIMULATED_CLUSTER]),
+        "node": (nodes, [place.name for place in topology.places]),
+    }
+    if measurement == "gpu":
+        models = list(dict.fromkeys(place.model.name for place in topology.places))
+        by_node = np.array([models.index(p.model.name) for p in topology.places], dtype=np.int32)
+        uuids = [topology.uuid(gpu) for gpu in range(topology.gpus)]
+        tags["uuid"] = (np.arange(topology.gpus, dtype=np.int32), uuids)
+        tags["model"] = (by_node[nodes], models)
+    if measurement == "port":
+        slot = np.tile(np.arange(topology.ports_per_node, dtype=np.int32), topology.nodes)
+        for name in ("device", "port", "kind", "role"):
+            values = [str(getattr(port, name)) for port in topology.port_identities()]
+            unique = list(dict.fromkeys(values))
+            which = np.array([unique.index(value) for value in values], dtype=np.int32)
+            tags[name] = (which[slot], unique)
+    return tags
+
+
+def table(
+    shape: Shape,
+    numbers: Mapping[str, Any],
+    absent: Mapping[str, NDArray[np.bool_]],
+    copies: Index,
+    way: Delivered,
+    ticks: tuple[datetime, NDArray[np.float64]],
+) -> tuple[pa.Table, pa.Array]:
+    """The rows, and when each arrives.
+
+    `absent[name]` (or `absent[""]`, for every field) is where nothing was measured; `copies` is
+    how often each row [ticks x things] is there.
+    """
+    origin, seconds = ticks
+    size = (len(seconds), len(shape.node))
+    epoch = int(origin.timestamp()) * 1_000_000
+    at = np.floor(seconds * 1e6 + 0.5).astype(np.int64)[:, None] + way.phase[shape.node]
+    at = at + way.clock[:, shape.node] + epoch
+    columns: dict[str, pa.Array] = dict(shape.tags(len(seconds)))
+    columns["at"] = pa.array(at.ravel()).view(_TIME)
+    catalogue = MEASUREMENTS[shape.measurement]
+    everywhere = absent.get("")
+    for metric in catalogue.metrics:
+        if metric.name in numbers:
+            hidden = absent.get(metric.name, everywhere)
+            column = _column(numbers[metric.name], size, metric.integer, hidden)
+            if column is not None:
+                columns[metric.name] = column
+    rows = pa.table(columns)
+    arrival = pa.array((way.arrival[:, shape.node] + epoch).ravel()).view(_TIME)
+    chosen = kept(copies)
+    if chosen is None:
+        return rows, arrival
+    index = pa.array(chosen)
+    return rows.take(index), arrival.take(index)
+
+
+def _column(
+    values: Any, size: tuple[int, int], integer: bool, hidden: NDArray[np.bool_] | None
+) -> pa.Array | None:
+    """None when no row has a value."""
+    kind = np.int64 if integer else np.float64
+    array = np.asarray(values)
+    mask = hidden
+    if integer and array.dtype.kind == "f":
+        nothing = np.isnan(array)
+        if nothing.any():
+            array = np.where(nothing, 0.0, array)
+            mask = nothing if mask is None else mask | nothing
+    full = np.broadcast_to(array.astype(kind, copy=False), size).ravel()
+    if mask is None:
+        return pa.array(full)
+    mask = np.broadcast_to(mask, size)
+    if bool(mask.all()):
+        return None
+    return pa.array(full, mask=mask.ravel())

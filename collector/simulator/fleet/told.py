@@ -1,0 +1,167 @@
+"""The records beside the numbers: events, inventories, and who holds what."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from gpuvigil.model import Allocation, Event, Inventory, Subject
+
+from .changes import Change, On
+from .delivery import arrives
+from .jobs import Job
+from .life import DRIVER, VERSION, Restated
+from .model import Block, FleetSettings, Happening
+from .plan import Plan
+from .site import Site, Told
+
+
+class Teller:
+    """What collectors tell of one run through the plan."""
+
+    def __init__(self, settings: FleetSettings, plan: Plan) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._topology = plan.topology
+        self._restated: dict[int, list[Restated]] = defaultdict(list)
+        for one in sorted(plan.life.restated, key=lambda r: r.at):
+            self._restated[one.node].append(one)
+        self._sites: dict[int, list[Site]] = defaultdict(list)
+        for _, site in plan.sites:
+            if site.driver is not None or site.missing or site.unlisted:
+                self._sites[site.node].append(site)
+        self._ways: dict[int, list[Change]] = defaultdict(list)
+        for change in plan.changes:
+            if change.on is On.DELIVERY:
+                for node in change.targets:
+                    self._ways[node].append(change)
+
+    def block(
+        self,
+        span: tuple[float, float],
+        first: float,
+        tables: Mapping[str, pa.Table],
+        arrivals: Mapping[str, pa.Array],
+        happenings: tuple[Happening, ...],
+    ) -> Block:
+        """The block of that span of seconds; the first one says also how things stood before it."""
+        start, end = span
+        opening = start == first
+        events, event_arrivals = self._events(start, end)
+        return Block(
+            start=self._at(start),
+            end=self._at(end),
+            tables=tables,
+            arrivals=arrivals,
+            events=tuple(events),
+            event_arrivals=tuple(event_arrivals),
+            inventories=tuple(self._inventories(start, end, opening=opening)),
+            allocations=tuple(self._allocations(start, end, opening=opening)),
+            happenings=happenings,
+        )
+
+    def _at(self, seconds: float) -> datetime:
+        return self._settings.start + timedelta(seconds=seconds)
+
+    def _subject(self, one: Told) -> tuple[Subject, int]:
+        """The subject, and its node."""
+        kind, number = one.subject
+        if kind == "gpu":
+            return self._topology.gpu_subject(number), number // self._topology.per_node
+        if kind == "port":
+            return self._topology.port_subject(number), number // self._topology.ports_per_node
+        return self._topology.node_subject(number), number
+
+    def _events(self, start: float, end: float) -> tuple[list[Event], list[datetime]]:
+        events, arrivals = [], []
+        first = bisect_left(self._plan.told, start, key=lambda one: one.at)
+        last = bisect_left(self._plan.told, end, key=lambda one: one.at)
+        for one in self._plan.told[first:last]:
+            subject, node = self._subject(one)
+            arrival = arrives(one.at, self._ways[node])
+            if arrival is None:
+                continue
+            code = one.xid or one.sxid or 0
+            events.append(
+                Event(
+                    kind=one.kind,
+                    subject=subject,
+                    at=self._at(one.at),
+                    id=f"{one.kind.value}:{subject.key}:{code}:{one.at}",
+                    xid=one.xid,
+                    sxid=one.sxid,
+                    message=one.message or f"{one.kind.value} (simulated)",
+                )
+            )
+            arrivals.append(self._at(arrival))
+        return events, arrivals
+
+    def _inventories(self, start: float, end: float, *, opening: bool) -> Iterator[Inventory]:
+        """Those of the span, in order of node and time."""
+        for node in range(self._topology.nodes):
+            turns = [r.at for r in self._restated[node] if start <= r.at < end]
+            turns += [at for at in self._turning(node) if start <= at < end]
+            if opening or start == 0.0:
+                turns.append(start)
+            for at in sorted(set(turns)):
+                yield self._inventory(node, at)
+
+    def _turning(self, node: int) -> Iterator[float]:
+        """When a fault makes the inventory of a node say something else."""
+        for site in self._sites[node]:
+            yield site.start + site.delay
+            yield site.end
+
+    def _inventory(self, node: int, at: float) -> Inventory:
+        driver, version, boots = DRIVER, VERSION, 0
+        for one in self._restated[node]:
+            if one.at <= at:
+                driver, version = one.driver or driver, one.version or version
+                boots += one.boot
+        gpus = self._topology.gpu_identities(node)
+        missing: dict[str, datetime] = {}
+        for site in self._sites[node]:
+            if site.start + site.delay <= at < site.end:
+                driver = site.driver or driver
+                uuid = self._topology.uuid(site.gpu)
+                if site.missing:
+                    missing[uuid] = self._at(site.start + site.delay)
+                if site.unlisted:
+                    gpus = tuple(gpu for gpu in gpus if gpu.uuid != uuid)
+        place = self._topology.places[node]
+        return Inventory(
+            subject=self._topology.node_subject(node),
+            at=self._at(at),
+            boot=f"boot-{node}-{boots}",
+            tick_seconds=10.0,
+            version=version,
+            gpus=tuple(replace(gpu, index=index) for index, gpu in enumerate(gpus)),
+            ports=self._topology.port_identities(),
+            driver=driver if place.model.nvidia else None,
+            driver_state="loaded",
+            rack=self._topology.rack_name(place.rack),
+            missing=missing,
+        )
+
+    def _allocations(self, start: float, end: float, *, opening: bool) -> Iterator[Allocation]:
+        for job in self._plan.jobs:
+            if job.start >= end:
+                break
+            if start <= job.start or (opening and job.end >= start):
+                yield from self._held(job, None)
+            if start <= job.end < end:
+                yield from self._held(job, job.end)
+
+    def _held(self, job: Job, ended: float | None) -> Iterator[Allocation]:
+        for gpu in job.gpus:
+            yield Allocation(
+                subject=self._topology.gpu_subject(gpu),
+                holder=f"job {10_000 + job.number}",
+                user=job.user,
+                command=job.workload.command,
+                started_at=self._at(job.start),
+                ended_at=None if ended is None else self._at(ended),
+            )

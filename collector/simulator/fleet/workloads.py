@@ -1,0 +1,184 @@
+"""What runs on the fleet: how hard, in which rhythm, for how long, and how it ends.
+
+Activities and traffic of data-parallel training, of training at the power cap and of serving are
+those of our own runs on 8 x H100 (docs/reference/h100_workload_stats.csv). Sizes, run times and
+endings follow the summary of AcmeTrace's Seren and Kalos (docs/reference/acme/): half of the jobs
+take two minutes, the mean is 20 to 25 minutes, 40 % fail, and the few large ones, mostly
+cancelled, have most of the GPU time. Duty cycles and the mix are chosen, not measured.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+Points = tuple[tuple[float, float], ...]
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+
+class Ending(IntEnum):
+    """How a job goes."""
+
+    COMPLETED = 0
+    FAILED = 1
+    CANCELLED = 2
+    PREEMPTED = 3
+    TIMEOUT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One sort of work. Shares are 0 to 1; traffic is a share of what the links can carry."""
+
+    key: str
+    command: str
+    gpu_time: float  # share of the GPU time that is asked for
+    sizes: tuple[tuple[int, float], ...]  # GPUs, and how often
+    seconds: Points  # (share of jobs, run time)
+    endings: tuple[float, float, float, float, float]
+    sm: float
+    tensor: float
+    dram: float
+    utilization: float
+    swing: float = 0.03  # deviation of the activity from tick to tick
+    memory: float = 0.8
+    nvlink: float = 0.0
+    fabric: float = 0.0
+    pcie_receive: float = 74e6  # bytes per second
+    pcie_transmit: float = 12e6
+    host: float = 0.15  # of the host's cores
+    startup_seconds: float = 120.0  # load and compile: memory fills, nothing computes
+    checkpoint_every: float = 1e12
+    checkpoint_seconds: float = 0.0
+    evaluate_every: float = 1e12
+    evaluate_seconds: float = 0.0
+    duty: float = 1.0  # share of slots in which it computes at all
+    duty_seconds: float = 10.0  # how long a slot is
+    daily: float = 0.0  # how far people's day moves the duty
+    stages: bool = False  # pipeline: the first and the last stage differ
+    together: bool = True  # all GPUs of a job pause at the same time
+
+
+_LONG: Points = (
+    (0.0, 20.0), (0.4, 900.0), (0.6, 4 * HOUR), (0.8, 15 * HOUR), (0.95, 60 * HOUR), (1.0, 7 * DAY)
+)  # fmt: skip
+_MIDDLE: Points = ((0.0, 60.0), (0.4, 20 * MINUTE), (0.8, 3 * HOUR), (1.0, 20 * HOUR))
+_SHORT: Points = ((0.0, 8.0), (0.5, 122.0), (0.8, 600.0), (0.97, 0.8 * HOUR), (1.0, 4 * HOUR))
+_SERVING: Points = ((0.0, HOUR), (0.5, 24 * HOUR), (1.0, 10 * DAY))
+_DESK: Points = ((0.0, 600.0), (0.5, 3 * HOUR), (0.9, 12 * HOUR), (1.0, 60 * HOUR))
+
+_LARGE_ENDS = (0.22, 0.13, 0.60, 0.02, 0.03)
+_SMALL_ENDS = (0.50, 0.42, 0.06, 0.01, 0.01)
+_SERVING_ENDS = (0.10, 0.05, 0.80, 0.05, 0.0)
+
+_TABLE: tuple[Workload, ...] = (
+    Workload(
+        key="data parallel",
+        command="torchrun train.py --strategy ddp",
+        gpu_time=0.20,
+        sizes=((8, 0.6), (16, 0.25), (32, 0.15)),
+        seconds=_LONG,
+        endings=_LARGE_ENDS,
+        sm=0.64, tensor=0.19, dram=0.32, utilization=0.85, memory=0.15,
+        nvlink=0.0198, fabric=0.06, host=0.25,
+        checkpoint_every=HOUR, checkpoint_seconds=30.0,
+        evaluate_every=4 * HOUR, evaluate_seconds=300.0,
+    ),
+    Workload(
+        key="tensor parallel",
+        command="torchrun pretrain_gpt.py --tensor-model-parallel-size 8",
+        gpu_time=0.23,
+        sizes=((8, 0.35), (16, 0.25), (32, 0.2), (64, 0.15), (128, 0.05)),
+        seconds=_LONG,
+        endings=_LARGE_ENDS,
+        sm=0.89, tensor=0.57, dram=0.52, utilization=1.0, swing=0.012, memory=0.8,
+        nvlink=0.0877, fabric=0.10, host=0.12, startup_seconds=300.0,
+        checkpoint_every=2 * HOUR, checkpoint_seconds=90.0,
+    ),
+    Workload(
+        key="pipeline parallel",
+        command="torchrun pretrain_gpt.py --pipeline-model-parallel-size 4",
+        gpu_time=0.15,
+        sizes=((32, 0.6), (64, 0.3), (128, 0.1)),
+        seconds=_LONG,
+        endings=_LARGE_ENDS,
+        sm=0.72, tensor=0.42, dram=0.40, utilization=0.98, swing=0.02, memory=0.75,
+        nvlink=0.05, fabric=0.16, host=0.12, startup_seconds=420.0, stages=True,
+        checkpoint_every=2 * HOUR, checkpoint_seconds=120.0,
+    ),
+    Workload(
+        key="cpu offload",
+        command="deepspeed train.py --offload-optimizer cpu",
+        gpu_time=0.04,
+        sizes=((1, 0.3), (4, 0.3), (8, 0.4)),
+        seconds=_MIDDLE,
+        endings=_SMALL_ENDS,
+        sm=0.75, tensor=0.35, dram=0.4, utilization=1.0, memory=0.9,
+        pcie_receive=9e9, pcie_transmit=8e9, host=0.75, duty=0.22, duty_seconds=3.0,
+    ),
+    Workload(
+        key="fine-tuning",
+        command="python finetune.py --lora",
+        gpu_time=0.09,
+        sizes=((1, 0.35), (2, 0.2), (4, 0.2), (8, 0.25)),
+        seconds=_MIDDLE,
+        endings=_SMALL_ENDS,
+        sm=0.62, tensor=0.33, dram=0.38, utilization=0.93, swing=0.06, memory=0.7, nvlink=0.03,
+        startup_seconds=90.0, evaluate_every=1200.0, evaluate_seconds=120.0,
+    ),
+    Workload(
+        key="steady inference",
+        command="python -m vllm.entrypoints.openai.api_server",
+        gpu_time=0.08,
+        sizes=((1, 0.5), (2, 0.2), (4, 0.2), (8, 0.1)),
+        seconds=_SERVING,
+        endings=_SERVING_ENDS,
+        sm=0.15, tensor=0.04, dram=0.25, utilization=0.45, swing=0.12, memory=0.9, nvlink=0.01,
+        pcie_receive=33e6, pcie_transmit=5e6, startup_seconds=180.0, duty=1.4,
+        daily=0.25, together=False,
+    ),
+    Workload(
+        key="bursty inference",
+        command="python -m sglang.launch_server",
+        gpu_time=0.06,
+        sizes=((1, 0.7), (2, 0.2), (4, 0.1)),
+        seconds=_SERVING,
+        endings=_SERVING_ENDS,
+        sm=0.22, tensor=0.06, dram=0.35, utilization=0.55, swing=0.2, memory=0.9,
+        pcie_receive=20e6, pcie_transmit=4e6, startup_seconds=150.0, duty=0.45, duty_seconds=40.0,
+        daily=0.5,
+    ),
+    Workload(
+        key="sweep",
+        command="python sweep.py --trial",
+        gpu_time=0.05,
+        sizes=((1, 0.9), (2, 0.1)),
+        seconds=_SHORT,
+        endings=_SMALL_ENDS,
+        sm=0.38, tensor=0.08, dram=0.22, utilization=0.7, swing=0.1, memory=0.3,
+        startup_seconds=25.0,
+    ),
+    Workload(
+        key="notebook",
+        command="jupyter-lab",
+        gpu_time=0.05,
+        sizes=((1, 0.9), (2, 0.1)),
+        seconds=_DESK,
+        endings=(0.2, 0.05, 0.55, 0.0, 0.2),
+        sm=0.3, tensor=0.05, dram=0.2, utilization=0.6, swing=0.2, memory=0.35,
+        startup_seconds=20.0, duty=0.02, duty_seconds=90.0, daily=0.5, host=0.02,
+    ),
+    Workload(
+        key="data starved",
+        command="python train_vision.py --num-workers 2",
+        gpu_time=0.05,
+        sizes=((1, 0.4), (4, 0.3), (8, 0.3)),
+        seconds=_MIDDLE,
+        endings=_SMALL_ENDS,
+        sm=0.22, tensor=0.05, dram=0.12, utilization=0.36, swing=0.35, memory=0.4, nvlink=0.004,
+        pcie_receive=600e6, host=0.6, duty=0.7, duty_seconds=10.0,
+    ),
+)  # fmt: skip
+
+WORKLOADS: dict[str, Workload] = {workload.key: workload for workload in _TABLE}
+# The large jobs take whole nodes, out of a part of the fleet that is kept for them.
+WHOLE_NODE_KINDS = frozenset({"data parallel", "tensor parallel", "pipeline parallel"})

@@ -1,0 +1,1 @@
+"""How well faults are found: the detectors on a fleet whose truth is known, and who else would."""

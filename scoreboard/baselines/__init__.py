@@ -1,0 +1,15 @@
+"""Whom the detectors are held against: what others ship, and what a library gives for nothing.
+
+Each is a list of detectors like the analyzer's own, so that the same passes, correlation and book
+make incidents of what they find, and the same judge judges it. Nobody's rules get a second look
+taken away or added: the analyzer's life of an incident is everybody's.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from analyzer.detector import DETECTORS, Detector
+
+from .peers import PEERS
+from .rules import RULES
+
+SETS: Mapping[str, Sequence[Detector]] = {"gpuvigil": DETECTORS, **RULES, **PEERS}

@@ -1,0 +1,41 @@
+"""What a result belongs to: hashes of the fleet's sources, and of what was judged and how."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+# The fleet, its parameter ranges, and which fleets are for what.
+_FLEET = ("collector/simulator/fleet", "scoreboard/splits.py")
+_JUDGED = (
+    "analyzer",
+    "gpuvigil/data",
+    "gpuvigil/faults.py",
+    "gpuvigil/lifecycle.py",
+    "scoreboard/baselines",
+    "scoreboard/judge",
+    "scoreboard/names.py",
+    "scoreboard/replay.py",
+)
+
+
+def fleet_hash() -> str:
+    """16 hex digits that change with anything that a fleet or its truth is made from."""
+    return _hash(_FLEET)
+
+
+def judged_hash() -> str:
+    """16 hex digits that change with the detectors and the judge."""
+    return _hash(_JUDGED)
+
+
+def _hash(places: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for place in places:
+        path = ROOT / place
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in files:
+            if file.suffix in {".py", ".csv"}:
+                digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0")
+                digest.update(file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]

@@ -1,0 +1,89 @@
+"""An incident as the judge sees it: what was said, about what, and from when to when."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.model import Incident, Record, Severity, Subject, Transition
+
+# From when to when; None is "still, when the run ended".
+Span = tuple[datetime, datetime | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One incident over its life."""
+
+    id: str
+    fault: str
+    subject: Subject
+    severity: Severity  # the gravest it ever had
+    title: str
+    action: str  # the first thing to do, as it was first said
+    spans: tuple[Span, ...]  # when it stood
+    pages: tuple[datetime, ...] = ()  # when it woke somebody: opened, returned or became critical
+    members: tuple[str, ...] = ()  # keys of all subjects that it was ever about
+    source: str = ""
+
+    @property
+    def opened_at(self) -> datetime:
+        return self.spans[0][0]
+
+    def stood(self, start: datetime, end: datetime) -> bool:
+        """Whether it stood at any moment of `[start, end)`."""
+        return any(since < end and (until is None or until > start) for since, until in self.spans)
+
+
+def claims(transitions: Iterable[Transition]) -> list[Claim]:
+    """The incidents of a run, in the order in which they were opened."""
+    found: dict[str, Claim] = {}
+    for step in sorted(transitions, key=lambda t: (t.at, t.incident, t.number)):
+        incident = Incident.from_record(Record.from_json(step.snapshot))
+        before = found.get(step.incident)
+        stands = State(step.to_state) in STANDING
+        if before is None:
+            if stands:
+                found[step.incident] = _opened(step, incident)
+            continue
+        found[step.incident] = _followed(before, step, incident, stands)
+    return sorted(found.values(), key=lambda claim: (claim.opened_at, claim.id))
+
+
+def _opened(step: Transition, incident: Incident) -> Claim:
+    return Claim(
+        id=step.incident,
+        fault=incident.fault,
+        subject=incident.subject,
+        severity=incident.severity,
+        title=incident.title,
+        action=incident.action,
+        spans=((step.at, None),),
+        pages=(step.at,) if _wakes(incident) else (),
+        members=tuple(sorted({incident.subject.key, *incident.members})),
+        source=incident.source,
+    )
+
+
+def _followed(before: Claim, step: Transition, incident: Incident, stands: bool) -> Claim:
+    """The claim after one more step of its life."""
+    since, until = before.spans[-1]
+    spans, pages = before.spans, before.pages
+    if stands and until is not None:
+        spans = (*spans, (step.at, None))
+        pages = (*pages, step.at) if _wakes(incident) else pages
+    elif stands and _wakes(incident) and before.severity is not Severity.CRITICAL:
+        pages = (*pages, step.at)
+    elif not stands and until is None:
+        spans = (*spans[:-1], (since, step.at))
+    return replace(
+        before,
+        severity=min(before.severity, incident.severity, key=lambda s: s.rank),
+        spans=spans,
+        pages=pages,
+        members=tuple(sorted({*before.members, *incident.members})),
+    )
+
+
+def _wakes(incident: Incident) -> bool:
+    return incident.severity is Severity.CRITICAL and not incident.late

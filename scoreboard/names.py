@@ -1,0 +1,86 @@
+"""Which fault a claim names, and which step its advice begins with.
+
+A claim has the right cause when what it says is the fault itself, not what follows from it: that a
+node is silent is true of a dead node and of a dead collector, and names neither.
+"""
+
+import re
+from collections.abc import Mapping
+
+# By fault of the product, the kinds of the simulated fleet that it names.
+_BY_FAULT: Mapping[str, frozenset[str]] = {
+    "gpu_lost": frozenset({"off the bus", "missing since boot"}),
+    "gpu_silent": frozenset({"GSP hang"}),
+    "driver_silent": frozenset({"driver hang"}),
+    "nvswitch_error": frozenset({"NVSwitch"}),
+    "port_down": frozenset({"port down"}),
+    "port_flapping": frozenset({"port flap"}),
+    "node_silent": frozenset(),
+}
+# By Xid, as NVIDIA's catalogue describes the codes.
+_BY_XID: Mapping[int, frozenset[str]] = {
+    48: frozenset({"ECC uncontained"}),
+    62: frozenset({"GSP hang"}),
+    63: frozenset({"remap pending", "ECC contained"}),
+    64: frozenset({"remap failure"}),
+    74: frozenset({"NVLink down", "NVLink CRC", "NVLink replay"}),
+    79: frozenset({"off the bus"}),
+    92: frozenset({"SBE storm", "SBE growth"}),
+    93: frozenset({"InfoROM"}),
+    94: frozenset({"ECC contained"}),
+    95: frozenset({"ECC uncontained"}),
+    119: frozenset({"GSP hang"}),
+    120: frozenset({"GSP hang"}),
+    149: frozenset({"NVLink down"}),
+}
+_XID = re.compile(r"\bXid (\d+)\b")
+# Claims about how a GPU is used: they are judged by who holds it, not by what is broken.
+OF_USE = frozenset({"gpu_idle_held"})
+# What separates a rule's name from the kinds that it names, in the fault of a baseline's claim.
+NAMING = " -> "
+
+
+def names(fault: str, title: str) -> frozenset[str]:
+    """The kinds of fault that a claim names; none when it only says that something is wrong."""
+    if NAMING in fault:
+        return frozenset(filter(None, fault.partition(NAMING)[2].split("|")))
+    if fault == "gpu_xid":
+        code = _XID.search(title)
+        return frozenset() if code is None else _BY_XID.get(int(code[1]), frozenset())
+    return _BY_FAULT.get(fault, frozenset())
+
+
+# The step that an advice is about, by the words in which it is told; "drain" goes before any.
+_STEPS: Mapping[str, str] = {
+    "reboot": r"\breboot",
+    "reset": r"\breset",
+    "replace": r"field diagnostic|\breplace",
+    "program": r"restart the program|end the job|end the process|check the program",
+    "support": r"\bsupport\b",
+    "cable": r"\bcable|transceiver|riser",
+    "switch": r"leaf|switch port",
+    "cooling": r"heatsink|heat sink|\bfan|inlet|airflow|cooling",
+    "power": r"power suppl|power feed|check power",
+    "limit": r"power limit",
+    "ecc": r"\becc on\b",
+    "mig": r"\bmig off\b",
+    "driver": r"driver version",
+    "fabric": r"restart the fabric manager",
+    "benchmark": r"benchmark",
+    "watch": r"\bwatch it",
+    "order": r"compare with the order",
+    "collector": r"collector's log|gpuvigil collect` runs",
+    "console": r"console|node is up",
+    "space": r"free space",
+    "mount": r"remount",
+}
+_PREFACE = re.compile(r"^Right before the reset run `[^`]*` on the node\. ")
+
+
+def steps(action: str) -> tuple[bool, str | None]:
+    """Whether an advice drains the node, and the first thing that it does after that."""
+    text = _PREFACE.sub("", action).lower()
+    found = [
+        (match.start(), name) for name, how in _STEPS.items() if (match := re.search(how, text))
+    ]
+    return "drain" in text, min(found)[1] if found else None

@@ -1,0 +1,275 @@
+"""A store for time that runs fast: what `Store.window` and `Store.latest` answer, at one moment.
+
+Lines lie in steps of time, each reduced to what is going to be asked; a question is a reduction
+over the steps of its span. Time only goes forward, and every span is whole steps. The answers are
+those of `gpuvigil.store.memory.MemoryStore`, which a property test holds it to.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analyzer.reading import span_of
+from analyzer.window import Key, Need, Span
+from gpuvigil.clock import EPOCH
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.metrics import Measurement
+from gpuvigil.store import Aggregate
+from gpuvigil.store.shape import aggregate_type, latest_schema, measurement_of, window_schema
+
+from .cells import NEVER, Cells, Lines, Measured, Numbers
+
+_MICROSECOND = timedelta(microseconds=1)
+# Answers of one pass differ in who has a line in their span; so many of them are remembered.
+_CHOICES = 16
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since 1970."""
+    return (at - EPOCH) // _MICROSECOND
+
+
+class RollingStore:
+    """The two verbs that a pass of the analyzer asks, for the needs it was made for.
+
+    `ahead` is how far beyond now lines may be given: they are seen when their time has come.
+    """
+
+    def __init__(
+        self,
+        needs: Mapping[Key, Need],
+        settings: AnalyzerSettings,
+        step: timedelta,
+        ahead: timedelta,
+    ) -> None:
+        self._step_us = step // _MICROSECOND
+        self._now_us: int | None = None
+        grouped: dict[str, list[Need]] = defaultdict(list)
+        for need in needs.values():
+            grouped[need.measurement].append(need)
+        self._lines = {}
+        for measurement, them in grouped.items():
+            longest = max(span_of(need.span, settings) for need in them)
+            keep, more = -(-longest // step), -(-ahead // step)
+            self._lines[measurement] = _Lines(measurement_of(measurement), them, keep, more)
+
+    def take(self, measurement: str, lines: pa.Table, arrived_us: Numbers | None = None) -> None:
+        """Lines of one measurement: its tags, `at`, fields; null is not measured.
+
+        `arrived_us` says when each became known, None that it was at once; no line may be known
+        already. What no detector asks for is not kept.
+        """
+        kept = self._lines.get(measurement)
+        if kept is not None and len(lines):
+            kept.take(lines, self._step_us, arrived_us)
+
+    def forward(self, now: datetime) -> None:
+        """Go on to `now`, which must be a whole step and not before the last one."""
+        now_us = self._whole(now)
+        if self._now_us is not None and now_us < self._now_us:
+            raise ValueError(f"time goes back to {now}")
+        for kept in self._lines.values():
+            kept.forward(now_us // self._step_us)
+        self._now_us = now_us
+
+    def window(
+        self, measurement: str, aggregates: Sequence[Aggregate], start: datetime, end: datetime
+    ) -> pa.Table:
+        """See `Store.window`; `end` must be now, `start` a whole step."""
+        if self._whole(end) != self._now_us:
+            raise ValueError(f"only windows that end now can be asked for, not {end}")
+        first, last = self._whole(start) // self._step_us, self._now_us // self._step_us
+        return self._of(measurement).window(aggregates, first, last)
+
+    def latest(self, measurement: str, fields: Collection[str], since: datetime) -> pa.Table:
+        """See `Store.latest`: of the lines before now."""
+        return self._of(measurement).latest(list(dict.fromkeys(fields)), micros(since))
+
+    def _of(self, measurement: str) -> "_Lines":
+        if measurement not in self._lines:
+            raise ValueError(f"nobody said that {measurement} would be asked for")
+        return self._lines[measurement]
+
+    def _whole(self, at: datetime) -> int:
+        us = micros(at)
+        if us % self._step_us:
+            raise ValueError(f"{at} is no multiple of {self._step_us / 1e6:g} s")
+        return us
+
+
+class _Lines:
+    """The lines of one measurement, by step and subject."""
+
+    def __init__(
+        self, catalogue: Measurement, needs: Iterable[Need], keep: int, ahead: int
+    ) -> None:
+        self._catalogue = catalogue
+        needs = list(needs)
+        newest = {name for need in needs if need.span is Span.NOW for name in need.fields}
+        asked = {it for need in needs for it in need.aggregates}
+        self._cells = Cells(catalogue, newest, asked, keep, ahead)
+        self._ahead = ahead
+        self._subjects = _Subjects(catalogue.tags)
+        self._step: int | None = None
+        # By the pass that is the first to know them: late lines, and those of a clock that is fast.
+        self._later: dict[int, list[Lines]] = defaultdict(list)
+        self._fast: dict[int, list[Lines]] = defaultdict(list)
+
+    def take(self, table: pa.Table, step_us: int, arrived_us: Numbers | None) -> None:
+        """Lines into the steps of their times, or aside until they are known."""
+        lines = self._read(table, step_us)
+        self._cells.grow(len(self._subjects))
+        if arrived_us is None:
+            self._cells.add(lines.in_order())
+            return
+        known = arrived_us // step_us + 1
+        fast = known <= lines.steps
+        if fast.any():
+            for passed, some in lines.where(fast).by(known[fast]):
+                self._fast[passed].append(some)
+        # A pass sees what is before its own moment. What lies too far ahead waits for its time.
+        if self._step is not None or fast.any():
+            here = int(known.min()) if self._step is None else self._step
+            far = lines.steps - self._ahead > here
+            known = np.where(far, np.maximum(known, lines.steps - self._ahead), known)
+            aside = far | (known > lines.steps + 1)
+        else:
+            aside = known > lines.steps + 1
+        if aside.any():
+            for passed, some in lines.where(aside).by(known[aside]):
+                self._later[passed].append(some)
+        self._cells.add(lines.where(~aside).in_order())
+
+    def _read(self, table: pa.Table, step_us: int) -> Lines:
+        at_us = table.column("at").cast(pa.int64()).to_numpy()
+        names = [name for name in self._cells.fields if name in table.column_names]
+        return Lines(
+            subjects=self._subjects.numbers(table),
+            at_us=at_us,
+            steps=at_us // step_us,
+            columns={name: _column(table.column(name)) for name in names},
+        )
+
+    def forward(self, step: int) -> None:
+        """The steps before `step` are over."""
+        begin = self._cells.first if self._step is None else self._step
+        for passed in sorted(it for it in self._later if it <= step):
+            for lines in self._later.pop(passed):
+                self._cells.add(lines.in_order())
+                for late in np.unique(lines.steps[lines.steps < (begin or 0)]):
+                    self._cells.pass_over(int(late))
+        for over in range(step if begin is None else begin, step):
+            self._cells.pass_over(over)
+        for passed in sorted(it for it in self._fast if it <= step):
+            for lines in self._fast.pop(passed):
+                self._cells.say_newest(lines.in_order())
+        self._step = step
+        self._cells.forget(step)
+
+    def window(self, aggregates: Sequence[Aggregate], first: int, last: int) -> pa.Table:
+        wanted = list(dict.fromkeys(aggregates))
+        schema = window_schema(self._catalogue, wanted)
+        found = self._cells.reduce(wanted, first, last)
+        tags, chosen = self._subjects.chosen(found.samples > 0)
+        columns = [*tags, pa.array(found.samples[chosen])]
+        columns += [_times(found.first_us[chosen]), _times(found.last_us[chosen])]
+        for it in wanted:
+            values, valid = found.values[it]
+            kind = aggregate_type(self._catalogue, it)
+            columns.append(_masked(values[chosen], None if valid is None else valid[chosen], kind))
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def latest(self, fields: Sequence[str], since_us: int) -> pa.Table:
+        schema = latest_schema(self._catalogue, fields)
+        at_us = self._cells.newest_us
+        tags, chosen = self._subjects.chosen(at_us >= max(since_us, NEVER + 1))
+        columns = [*tags, _times(at_us[chosen])]
+        for name in fields:
+            values, valid = self._cells.newest(name)
+            columns.append(_masked(values[chosen], valid[chosen], schema.field(name).type))
+        return pa.Table.from_arrays(columns, schema=schema)
+
+
+@dataclass(slots=True)
+class _Choice:
+    """The subjects of the last answer: most often they are those of the next one."""
+
+    mask: Numbers
+    tags: list[pa.Array]
+    numbers: Numbers
+
+
+class _Subjects:
+    """Numbers for tags, in order of arrival; answers are in the order of the tags."""
+
+    def __init__(self, tags: Sequence[str]) -> None:
+        self._tags = tags
+        self._numbers: dict[tuple[str, ...], int] = {}
+        self._order: Numbers = np.empty(0, np.int64)
+        self._columns = [pa.array([], pa.string()) for _ in tags]
+        self._choices: dict[int, _Choice] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def numbers(self, lines: pa.Table) -> Numbers:
+        """The number of each line's subject."""
+        codes = np.zeros(len(lines), np.int64)
+        names: list[list[str]] = []
+        for tag in self._tags:
+            column = lines.column(tag).combine_chunks()
+            if not pa.types.is_dictionary(column.type):
+                column = column.dictionary_encode()
+            names.append(column.dictionary.to_pylist())
+            codes = codes * len(names[-1]) + column.indices.to_numpy()
+        unique, inverse = np.unique(codes, return_inverse=True)
+        found = np.empty(len(unique), np.int64)
+        for place, code in enumerate(unique.tolist()):
+            tags, rest = [], code
+            for known in reversed(names):
+                rest, index = divmod(rest, len(known))
+                tags.append(known[index])
+            found[place] = self._numbers.setdefault(tuple(reversed(tags)), len(self._numbers))
+        if len(self._order) != len(self._numbers):
+            self._sort()
+        return found[inverse]
+
+    def chosen(self, mask: Numbers) -> tuple[list[pa.Array], Numbers]:
+        """The tags of the subjects in the mask, and their numbers, in the order of the tags."""
+        key = int(mask.sum())
+        before = self._choices.get(key)
+        if before is not None and np.array_equal(before.mask, mask):
+            return before.tags, before.numbers
+        places = np.flatnonzero(mask[self._order])
+        tags = [column.take(pa.array(places)) for column in self._columns]
+        choice = _Choice(mask=mask, tags=tags, numbers=self._order[places])
+        if len(self._choices) > _CHOICES:
+            self._choices.clear()
+        self._choices[key] = choice
+        return choice.tags, choice.numbers
+
+    def _sort(self) -> None:
+        names = sorted(self._numbers.items())
+        self._order = np.array([number for _, number in names], np.int64)
+        columns = zip(*(tags for tags, _ in names), strict=True)
+        self._columns = [pa.array(column, pa.string()) for column in columns]
+        self._choices = {}
+
+
+def _column(column: pa.ChunkedArray) -> Measured:
+    if column.null_count == 0:
+        return column.to_numpy(), None
+    return pc.fill_null(column, 0).to_numpy(), pc.is_valid(column).to_numpy()
+
+
+def _times(us: Numbers) -> pa.Array:
+    return pa.array(us.view("datetime64[us]")).cast(pa.timestamp("us", "UTC"))
+
+
+def _masked(values: Numbers, valid: Numbers | None, kind: pa.DataType) -> pa.Array:
+    return pa.array(values, kind, mask=None if valid is None else ~valid)

@@ -1,0 +1,89 @@
+"""The tables of the simulated fleet, for `docs/fleet-tables.md`."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from collector.simulator.fleet.hardware import MODELS
+from collector.simulator.fleet.kinds import KINDS
+from collector.simulator.fleet.site import FaultKind
+from collector.simulator.fleet.workloads import WORKLOADS
+
+RESULT = Path(__file__).parent.parent / "benchmarks/fleet.json"
+
+
+def page() -> Iterator[str]:
+    """Faults, workloads and GPU models."""
+    yield "# Tables of the simulated fleet"
+    yield ""
+    yield "Written from `collector/simulator/fleet/` by `make docs`; [Simulated fleet](fleet.md) says what they mean."
+    yield ""
+    yield f"## Faults: {len(KINDS)}"
+    yield ""
+    yield "| fault | of a | magnitude | hours | severity | cause | secondary symptoms | right action |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for kind in KINDS.values():
+        yield (
+            f"| {kind.key} | {kind.target} | {magnitude(kind)} | {hours(kind)} "
+            f"| {kind.severity.value} | {kind.cause} | {', '.join(kind.symptoms)} | {kind.action} |"
+        )
+    yield ""
+    yield "## Workloads"
+    yield ""
+    yield "Shares are of what the GPU can do; a slot is the stretch over which work is on or off."
+    yield ""
+    yield "| workload | GPU time asked for | GPUs | SM | tensor | DRAM | utilisation | slots on | slot s |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for work in WORKLOADS.values():
+        sizes = ", ".join(str(size) for size, _ in work.sizes)
+        yield (
+            f"| {work.key} | {work.gpu_time:.0%} | {sizes} | {work.sm} | {work.tensor} | {work.dram} "
+            f"| {work.utilization} | {min(work.duty, 1.0):.0%} | {work.duty_seconds:g} |"
+        )
+    yield ""
+    yield "## GPU models"
+    yield ""
+    yield "D: datasheet or white paper. A: AcmeTrace. R: our own runs on 8 x H100. U: unchecked."
+    yield ""
+    yield "| model | limit W | free W | held W | SM MHz | memory GB | links | K/W | slows at °C | where from |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for model in MODELS.values():
+        yield (
+            f"| {model.key} | {model.limit_watts:g} | {model.free_watts:g} | {model.held_watts:g} "
+            f"| {model.sm_clock_hertz / 1e6:g} | {model.memory_bytes / 1e9:.0f} | {model.links} "
+            f"| {model.kelvin_per_watt:g} | {model.operating_celsius:g} | {model.sources} |"
+        )
+    yield ""
+    yield from speed(json.loads(RESULT.read_text(encoding="utf-8")))
+
+
+def speed(result: dict[str, Any]) -> Iterator[str]:
+    """What playing costs."""
+    about = result["about"]
+    yield "## Speed"
+    yield ""
+    yield f"`{about['command']}` on {about['machine']['cpus']} cores, commit `{about['commit'][:12]}`: one process each, every column and record made."
+    yield ""
+    yield "| GPUs | tick s | simulated | seconds | CPU s | plan s | GPU rows | port rows | columns | at most MiB | load of the machine |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for case in result["cases"].values():
+        rows = case["rows"]
+        yield (
+            f"| {case['gpus']:,} | {case['tick_seconds']:g} | {case['simulated_seconds'] / 3600:g} h "
+            f"| {case['wall_seconds']} | {case['cpu_seconds']} | {case['plan_seconds']} | {rows['gpu']:,} "
+            f"| {rows['port']:,} | {case['gpu_columns']} | {case['peak_mib']} | {case['load_average']} |"
+        )
+
+
+def magnitude(kind: FaultKind) -> str:
+    """`2 to 200 errors/h`, or the values that there are."""
+    if not kind.sizes:
+        return ""
+    joined = ", " if kind.discrete else " to "
+    return f"{joined.join(f'{size:g}' for size in kind.sizes)} {kind.unit}"
+
+
+def hours(kind: FaultKind) -> str:
+    """How long it lasts."""
+    return "always" if kind.hours[0] >= 1e6 else f"{kind.hours[0]:g} to {kind.hours[1]:g}"

@@ -1,0 +1,285 @@
+"""Draw the simulated fleet beside what it was calibrated to: `python -m scripts.fleet_plots`.
+
+Writes PNG files into `docs/images/fleet/`, from fixed seeds, so that anybody draws the same.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pyarrow as pa
+
+from collector.simulator.fleet import FaultOrder, Fleet, FleetSettings, build
+from collector.simulator.fleet.jobs import Job
+from collector.simulator.fleet.workloads import WORKLOADS
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs/reference"
+OUT = ROOT / "docs/images/fleet"
+HOUR = 3600.0
+SCALE = 1.0
+
+
+def main() -> None:
+    """Draw everything."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    alt.data_transformers.disable_max_rows()
+    for name, draw in (
+        ("distributions", distributions),
+        ("workloads", workloads),
+        ("job", job),
+        ("racks", racks),
+        ("faults", faults),
+    ):
+        draw().save(OUT / f"{name}.png", scale_factor=SCALE)
+        print(f"wrote {OUT / name}.png")
+
+
+def table(fleet: Fleet, start: float, end: float, tick_seconds: float) -> pa.Table:
+    """The GPUs' rows between two moments, in seconds."""
+    zero = fleet.settings.start
+    blocks = fleet.blocks(
+        zero + timedelta(seconds=start), zero + timedelta(seconds=end), tick_seconds
+    )
+    return pa.concat_tables([b.tables["gpu"] for b in blocks], promote_options="default")
+
+
+def grid(fleet: Fleet, rows: pa.Table, field: str) -> Any:
+    """[ticks x GPUs]; for fleets in which nothing is lost."""
+    return rows[field].to_numpy().reshape(-1, fleet.plan.topology.gpus).astype(float)
+
+
+# Name of the panel, field, and the reference curves of Seren and Kalos.
+_CURVES = (
+    ("GPU utilisation (%)", "utilization_percent", "util_gpu_{}_0"),
+    ("Power (W)", "power_watts", "gpu_power_{}_0"),
+    ("Core temperature (°C)", "temperature_celsius", "gpu_temp_{}_0"),
+    ("Memory temperature (°C)", "memory_temperature_celsius", "gpu_temp_{}_1"),
+)
+
+
+def distributions() -> Any:
+    """A fleet of A100s beside two clusters of A100s."""
+    settings = FleetSettings(seed=1, nodes=32, days=2.0, models=("A100",), demand=0.85, life=False)
+    fleet = build(settings)
+    rows = table(fleet, 0.0, settings.days * 86400.0, 60.0)
+    panels = []
+    for title, field, pattern in _CURVES:
+        values = rows[field].to_numpy()
+        shares = np.arange(0.0, 100.5, 0.5)
+        data = [
+            ("simulated", v, s) for s, v in zip(shares, np.percentile(values, shares), strict=True)
+        ]
+        for cluster in ("seren", "kalos"):
+            data += [(f"Acme {cluster.title()}", v, s) for v, s in curve(pattern.format(cluster))]
+        frame = pa.table(
+            dict(zip(("of", "value", "share"), map(list, zip(*data, strict=True)), strict=True))
+        )
+        panels.append(
+            alt.Chart(frame, title=title, width=300, height=220)
+            .mark_line()
+            .encode(
+                x=alt.X("value:Q", title=None),
+                y=alt.Y("share:Q", title="samples at or below (%)"),
+                order="share:Q",
+                color=alt.Color("of:N", title=None, scale=_COLOURS),
+            )
+        )
+    return alt.vconcat(alt.hconcat(*panels[:2]), alt.hconcat(*panels[2:]))
+
+
+_COLOURS = alt.Scale(
+    domain=["simulated", "Acme Seren", "Acme Kalos"], range=["#d1495b", "#30638e", "#7a9e7e"]
+)
+
+
+def curve(name: str) -> Iterator[tuple[float, float]]:
+    """The points of a reference curve."""
+    with (REFERENCE / f"acme/{name}.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            yield float(row["value"]), float(row["cdf_percent"])
+
+
+def alone(workload: str) -> Fleet:
+    """A fleet that runs nothing else."""
+    return build(
+        FleetSettings(seed=2, nodes=8, days=1.0, workloads=(workload,), demand=0.9, life=False)
+    )
+
+
+def longest(fleet: Fleet, start: float) -> Job:
+    """The job that begins after a moment and then runs longest."""
+    jobs = [job for job in fleet.plan.jobs if start <= job.start < start + 6 * HOUR]
+    return max(jobs or fleet.plan.jobs, key=lambda job: min(job.end, 86400.0) - max(job.start, 0.0))
+
+
+# Beside each other for every workload: title, field, colour.
+_PAIR = (
+    ("utilisation (%)", "utilization_percent", "#30638e"),
+    ("power (W)", "power_watts", "#d1495b"),
+)
+
+
+def workloads() -> Any:
+    """One GPU of each workload, from before its job until two hours later."""
+    panels = []
+    for name in WORKLOADS:
+        fleet = alone(name)
+        held = longest(fleet, HOUR)
+        start = max(held.start - 300.0, 0.0) // HOUR * HOUR
+        rows = table(fleet, start, min(start + 2.5 * HOUR, 86400.0), 10.0)
+        pair = []
+        for label, field, colour in _PAIR:
+            values = grid(fleet, rows, field)[:, held.gpus[0]]
+            frame = pa.table({"hours": np.arange(len(values)) * 10.0 / HOUR, "value": values})
+            pair.append(_line(frame, f"{name}: {label}", colour))
+        panels.append(alt.hconcat(*pair))
+    return alt.vconcat(*panels)
+
+
+def _line(frame: pa.Table, title: str, colour: str) -> Any:
+    return (
+        alt.Chart(frame, title=title, width=420, height=70)
+        .mark_line(strokeWidth=0.7, color=colour)
+        .encode(x=alt.X("hours:Q", title=None), y=alt.Y("value:Q", title=None))
+    )
+
+
+def job() -> Any:
+    """All GPUs of one large job, from its start on."""
+    fleet = build(FleetSettings(seed=3, nodes=24, days=1.0, life=False))
+    large = [
+        j
+        for j in fleet.plan.jobs
+        if j.workload.key == "tensor parallel" and 0 < j.start < 16 * HOUR
+    ]
+    held = max(large, key=lambda j: min(j.end, 86400.0) - j.start)
+    start = (held.start - 600.0) // 3600.0 * 3600.0
+    rows = table(fleet, start, min(start + 6 * HOUR, 86400.0), 30.0)
+    panels = []
+    for label, field in (
+        ("power (W)", "power_watts"),
+        ("core temperature (°C)", "temperature_celsius"),
+        ("SM clock (Hz)", "sm_clock_hertz"),
+    ):
+        values = grid(fleet, rows, field)[:, list(held.gpus)]
+        panels.append(_many(values, label, held.gpus))
+    return alt.vconcat(*panels).properties(
+        title=f"one {held.workload.key} job on {len(held.gpus)} GPUs"
+    )
+
+
+def _many(values: Any, title: str, gpus: Sequence[int]) -> Any:
+    hours = np.arange(len(values)) * 30.0 / HOUR
+    frame = pa.concat_tables(
+        pa.table({"hours": hours, "value": values[:, i], "gpu": [f"GPU {gpu % 8}"] * len(hours)})
+        for i, gpu in enumerate(gpus[:8])
+    )
+    return (
+        alt.Chart(frame, title=title, width=860, height=150)
+        .mark_line(strokeWidth=0.7)
+        .encode(
+            x=alt.X("hours:Q", title="hours"),
+            y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
+            color=alt.Color("gpu:N", title=None),
+        )
+    )
+
+
+def racks() -> Any:
+    """The core temperatures of a rack, for each workload."""
+    panels = []
+    for name in WORKLOADS:
+        fleet = alone(name)
+        rows = table(fleet, 0.0, 12 * HOUR, 60.0)
+        values = grid(fleet, rows, "temperature_celsius")[::5, :32]
+        tick, gpu = np.indices(values.shape)
+        frame = pa.table(
+            {
+                "hours": tick.ravel() * 300.0 / HOUR,
+                "gpu": gpu.ravel(),
+                "celsius": values.ravel(),
+            }
+        )
+        panels.append(
+            alt.Chart(frame, title=name, width=420, height=110)
+            .mark_rect()
+            .encode(
+                x=alt.X(
+                    "hours:Q", bin=alt.Bin(step=1 / 12), title=None, axis=alt.Axis(tickCount=6)
+                ),
+                y=alt.Y("gpu:O", title="GPU of the rack", axis=alt.Axis(values=[0, 8, 16, 24])),
+                color=alt.Color(
+                    "mean(celsius):Q",
+                    title="°C",
+                    scale=alt.Scale(domain=[20, 90], scheme="inferno"),
+                ),
+            )
+        )
+    pairs = [alt.hconcat(*panels[i : i + 2]) for i in range(0, len(panels), 2)]
+    return alt.vconcat(*pairs)
+
+
+_SHOWN = (
+    ("heatsink", "temperature_celsius", 0.5),
+    ("HW thermal", "sm_clock_hertz", 5.0),
+    ("slow GPU", "power_watts", 0.2),
+    ("lowered power limit", "power_watts", 0.6),
+    ("hung process", "power_watts", None),
+    ("rack inlet", "temperature_celsius", 15.0),
+    ("PSU", "sm_clock_hertz", None),
+    ("SBE storm", "ecc_corrected_errors", 50.0),
+)
+
+
+def faults() -> Any:
+    """One GPU with a fault, and the same GPU without it."""
+    settings = FleetSettings(seed=4, nodes=8, days=0.5, life=False, demand=0.9)
+    well = build(settings)
+    held = next(j for j in well.plan.jobs if j.start <= 0 and j.end > 12 * HOUR and len(j.gpus) > 7)
+    node, slot = divmod(held.gpus[0], 8)
+    before = table(well, 0.0, 8 * HOUR, 30.0)
+    panels = []
+    for kind, field, size in _SHOWN:
+        target = slot if kind not in {"rack inlet", "PSU"} else None
+        order = FaultOrder(
+            kind=kind,
+            node=node,
+            gpu=target,
+            start_seconds=2 * HOUR,
+            seconds=5 * HOUR,
+            magnitude=size,
+        )
+        sick = build(
+            FleetSettings(seed=4, nodes=8, days=0.5, life=False, demand=0.9, faults=(order,))
+        )
+        after = table(sick, 0.0, 8 * HOUR, 30.0)
+        frame = pa.concat_tables(
+            pa.table(
+                {
+                    "hours": np.arange(960) * 30.0 / HOUR,
+                    "value": grid(well, rows, field)[:, held.gpus[0]],
+                    "of": [of] * 960,
+                }
+            )
+            for of, rows in (("healthy", before), ("with the fault", after))
+        )
+        panels.append(
+            alt.Chart(frame, title=f"{kind}: {field}", width=420, height=110)
+            .mark_line(strokeWidth=0.8)
+            .encode(
+                x=alt.X("hours:Q", title=None),
+                y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
+                color=alt.Color("of:N", title=None),
+            )
+        )
+    pairs = [alt.hconcat(*panels[i : i + 2]) for i in range(0, len(panels), 2)]
+    return alt.vconcat(*pairs)
+
+
+if __name__ == "__main__":
+    main()

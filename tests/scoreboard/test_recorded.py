@@ -1,0 +1,181 @@
+"""Recordings in the forms of three exporters, read, laid under faults, and judged."""
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from scoreboard.recorded.columns import PRESETS, parse
+from scoreboard.recorded.command import main
+from scoreboard.recorded.overlay import OVERLAYS, Injection, lay
+from scoreboard.recorded.play import Recording
+from scoreboard.recorded.read import recording
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+NVIDIA_SMI = "timestamp, uuid, index, utilization.gpu [%], power.draw [W], clocks.current.sm [MHz], memory.used [MiB]\n"
+
+
+def nvidia_smi(path: Path, minutes: int = 40) -> Path:
+    lines = [NVIDIA_SMI]
+    for tick in range(minutes * 6):
+        at = (NOON + timedelta(seconds=10 * tick)).strftime("%Y/%m/%d %H:%M:%S.250")
+        lines += [
+            f"{at}, GPU-{n}, {n}, {90 + n} %, 600.5{n} W, 1905 MHz, 61440 MiB\n" for n in range(2)
+        ]
+    path.write_text("".join(lines))
+    return path
+
+
+def test_nvidia_smis_own_csv_with_units_in_header_and_values(tmp_path: Path) -> None:
+    table = recording([nvidia_smi(tmp_path / "smi.csv")], PRESETS["nvidia-smi"])
+    row = table.to_pylist()[1]
+    assert row["uuid"] == "GPU-1"
+    assert row["at"] == NOON + timedelta(milliseconds=250)
+    assert (row["utilization_percent"], row["power_watts"]) == (91, pytest.approx(600.51))
+    assert (row["sm_clock_hertz"], row["memory_used_bytes"]) == (1_905_000_000, 60 * 1024**3)
+    assert row["up"] == 1
+
+
+def test_what_is_no_number_was_not_measured(tmp_path: Path) -> None:
+    path = tmp_path / "smi.csv"
+    path.write_text(
+        "timestamp, uuid, utilization.gpu [%], power.draw [W]\n2026/01/31 12:00:00.000, G, [N/A], 70.25 W\n"
+    )
+    (row,) = recording([path], PRESETS["nvidia-smi"]).to_pylist()
+    assert row["utilization_percent"] is None
+    assert row["power_watts"] == 70.25
+
+
+def test_dcgm_as_parquet_in_its_own_units(tmp_path: Path) -> None:
+    path = tmp_path / "dcgm.parquet"
+    values = {
+        "timestamp": [NOON],
+        "Hostname": ["n1"],
+        "UUID": ["G"],
+        "DCGM_FI_DEV_SM_CLOCK": [1980],
+        "DCGM_FI_DEV_FB_USED": [2],
+        "DCGM_FI_PROF_SM_ACTIVE": [0.25],
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": [5000],
+    }
+    pyarrow.parquet.write_table(pa.table(values), path)
+    (row,) = recording([path], PRESETS["dcgm"]).to_pylist()
+    assert (row["node"], row["sm_clock_hertz"], row["memory_used_bytes"]) == (
+        "n1",
+        1_980_000_000,
+        2 * 1024**2,
+    )
+    assert (row["sm_activity_percent"], row["energy_joules"]) == (25.0, 5.0)
+
+
+def test_prometheus_one_value_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "prometheus.csv"
+    path.write_text(
+        "__name__,timestamp,Hostname,UUID,value\n"
+        f"DCGM_FI_DEV_GPU_TEMP,{NOON.timestamp()},n1,G,61\n"
+        f"gpuvigil_gpu_power_watts,{NOON.timestamp()},n1,G,512.5\n"
+        f"up,{NOON.timestamp()},n1,G,1\n"
+    )
+    (row,) = recording([path], PRESETS["prometheus"]).to_pylist()
+    assert (row["temperature_celsius"], row["power_watts"], row["at"]) == (61, 512.5, NOON)
+
+
+def test_a_map_of_ones_own() -> None:
+    columns = parse("when = time\ncard = gpu # a comment\n\nW = power_watts * 0.001\n")
+    assert columns.words == {"time": ("when",), "gpu": ("card",)}
+    assert columns.fields == {"W": ("power_watts", 0.001)}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("power", "line 1: 'power' is not"),
+        ("a = time\nb = watts", "line 2: 'watts' is no field"),
+        ("b = power_watts * 1e", "'1e' is no number"),
+    ],
+)
+def test_a_map_that_cannot_be_read_names_its_line(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.txt", "", "is neither .csv nor .parquet"),
+        ("a.csv", "b,c\n1,2\n", "has no column for the time"),
+        ("a.csv", "timestamp,uuid,b\n1,G,2\n", "has none of the map's columns"),
+        ("a.csv", "timestamp,uuid,power.draw\nyesterday,G,2\n", "'yesterday' is no time"),
+        ("a.csv", NVIDIA_SMI, "no row with a time"),
+        ("a.parquet", "not parquet", "a.parquet: "),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_and_2(
+    name: str, text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert main([str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("gpuvigil replay: ")
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_a_file_that_is_not_there_and_one_too_short(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "none.csv")]) == 2
+    assert "none.csv" in capsys.readouterr().err
+    assert main([str(nvidia_smi(tmp_path / "short.csv", minutes=5))]) == 2
+    assert "20 are needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", OVERLAYS)
+def test_a_fault_changes_its_own_place_and_time_alone(kind: str, tmp_path: Path) -> None:
+    table = recording([nvidia_smi(tmp_path / "smi.csv")], PRESETS["nvidia-smi"])
+    found = Recording.of(table)
+    (injection,) = found.injections(3, [kind])
+    assert injection.kind == kind
+    changed, _ = lay(table, injection)
+    own = injection.truth().subject
+
+    def outside(rows: pa.Table) -> list[dict[str, object]]:
+        return [
+            {name: row[name] for name in table.column_names}
+            for row in rows.to_pylist()
+            if not (
+                injection.start <= row["at"] < injection.end and (own.gpu in {None, row["uuid"]})
+            )
+        ]
+
+    assert outside(changed) == outside(table)
+    assert changed.to_pylist() != table.to_pylist() or lay(table, injection)[1]
+
+
+def test_the_command_says_what_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = nvidia_smi(tmp_path / "smi.csv")
+    kinds = ["off the bus", "stuck clocks", "dead collector"]
+    assert main([str(path), "--json", "--faults", *kinds]) == 0
+    result = json.loads(capsys.readouterr().out)
+    ours = result["sets"]["gpuvigil"]
+    assert (result["gpus"], result["tick_seconds"]) == (2, 10.0)
+    assert ours["said_without_a_fault"] == []
+    found = {outcome["fault"]: outcome for outcome in ours["outcomes"]}
+    assert found["off the bus"]["seconds"] is not None
+    assert found["off the bus"]["cause"]
+    assert found["dead collector"]["seconds"] is not None
+    assert found["stuck clocks"]["seconds"] is None
+    assert main([str(path), "--faults", "off the bus"]) == 0
+    assert "1 of 1 injected faults found" in capsys.readouterr().out
+
+
+def test_every_overlay_is_a_kind_of_the_fleet(tmp_path: Path) -> None:
+    table = recording([nvidia_smi(tmp_path / "smi.csv")], PRESETS["nvidia-smi"])
+    for injection in Recording.of(table).injections(1):
+        assert isinstance(injection, Injection)
+        assert injection.truth().action
