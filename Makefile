@@ -11,6 +11,9 @@ BIN = $(VENV)/bin
 ARGUMENTS ?=
 # Test files run beside each other in this many processes; each starts servers of its own.
 WORKERS ?= 2
+# What failed there runs once more by itself: a test that was only starved by its neighbour passes, with both
+# outcomes in the output; a test that fails alone fails the run.
+ALONE = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 help: ## say what there is
 	@sed -n 's/^\([a-z.-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -19,7 +22,7 @@ up: $(VENV)/up ## run gpuvigil on this machine; ARGUMENTS="--simulate 16" and ot
 	@$(BIN)/gpuvigil up $(ARGUMENTS)
 
 test: $(VENV)/dev ## run every test (needs gcc and Chromium: make test-servers)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGUMENTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGUMENTS) || $(ALONE) $(ARGUMENTS)
 
 test-unit: $(VENV)/dev ## run the tests that start no servers, in under 90 seconds
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not server' $(ARGUMENTS)

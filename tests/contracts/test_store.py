@@ -170,13 +170,14 @@ def test_forgetting_drops_what_is_older_and_keeps_the_rest(backend: Backend) -> 
 def test_a_body_that_is_sent_again_counts_once_where_there_is_no_hub_to_know_it(
     backend: Backend,
 ) -> None:
-    if "again" in backend.limits:
-        pytest.skip("the hub knows a body again by its headers, the reference does not")
+    # The hub knows a body again by its headers, which this one lacks; the reference never does.
+    samples = 4 if "again" in backend.limits else 2
     store = backend.empty()
     for _ in range(2):
         write(store, a_line(NOON, power_watts=100.0), a_line(NOON + SECOND, power_watts=200.0))
     (row,) = window_of(store, *every("power_watts"))
-    assert (row["samples"], row["power_watts_count"], row["power_watts_mean"]) == (2, 2, 150.0)
+    found = (row["samples"], row["power_watts_count"], row["power_watts_mean"])
+    assert found == (samples, samples, 150.0)
 
 
 def test_a_line_without_a_time_is_of_now(store: Store) -> None:
