@@ -2,15 +2,21 @@
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gpuvigil.cli import COMMANDS
 from gpuvigil.config import load
 
-PACKAGING = Path(__file__).parent.parent / "packaging"
+ROOT = Path(__file__).parent.parent
+PACKAGING = ROOT / "packaging"
 UNIT = PACKAGING / "gpuvigil-collector.service"
+INSTALL = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+# What the page has systemd read: the services' unit, and the drop-in with a node's other secrets.
+SERVICES, SECRETS = re.findall(r"^```ini\n(.*?)^```$", INSTALL, re.MULTILINE | re.DOTALL)
 # Of 100; systemd calls everything under 20 good.
 MOST_EXPOSED = 20
 
@@ -58,3 +64,56 @@ def test_the_unit_and_its_configuration_fit_the_collector(tmp_path: Path) -> Non
     state = re.search(r"^StateDirectory=(.*)$", text, re.MULTILINE)
     assert state is not None
     assert config.collector.spool_directory.is_relative_to(Path("/var/lib") / state[1])
+
+
+def test_what_is_commented_out_is_a_configuration_too(tmp_path: Path) -> None:
+    text = (PACKAGING / "collector.toml").read_text()
+    file = tmp_path / "collector.toml"
+    file.write_text(re.sub(r"^#(?=[\w\[])", "", text, flags=re.MULTILINE))
+    config = load(file, {})
+    assert config.hub.ca_file == Path("/etc/gpuvigil/ca.pem")
+    assert config.store.kind == "victoriametrics"
+    assert load(PACKAGING / "collector.toml", {}).store.kind == "hub"
+
+
+def test_the_unit_hands_over_every_secret_that_the_page_names(
+    analyze: Analyze, tmp_path: Path
+) -> None:
+    handed = dict(
+        re.findall(r"^LoadCredential=([\w-]+):(/etc/gpuvigil/.*)$", SECRETS, re.MULTILINE)
+    )
+    variables = dict(re.findall(r"^Environment=(\w+)=(.*)$", SECRETS, re.MULTILINE))
+    assert set(variables.values()) == {f"/run/credentials/%n/{name}" for name in handed}
+    config = load(PACKAGING / "collector.toml", variables)
+    found = (config.store.token_file, config.store.password_file, config.hub.client_key_file)
+    assert [file and file.name for file in found] == ["store-token", "store-password", "client-key"]
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text())
+    drop_in = tmp_path / f"{UNIT.name}.d/override.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(SECRETS)
+    done = analyze("verify", str(unit))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    # It reads the drop-in, and would complain.
+    drop_in.write_text(SECRETS.replace("LoadCredential=", "LoadCredentials="))
+    assert "LoadCredentials" in analyze("verify", str(unit)).stderr
+
+
+@pytest.mark.parametrize("command", ["hub", "analyze", "alert", "dashboard"])
+def test_the_unit_of_the_services_runs_a_command_that_exists(
+    analyze: Analyze, tmp_path: Path, command: str
+) -> None:
+    assert command in COMMANDS
+    assert f" gpuvigil@{command}" in INSTALL
+    unit = tmp_path / f"gpuvigil@{command}.service"
+    # The environment that the page makes is not here.
+    unit.write_text(SERVICES.replace("/opt/gpuvigil-hub/bin/gpuvigil", sys.executable))
+    done = analyze("verify", str(unit))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    (file,) = re.findall(r"^ExecStart=\S+ %i --config (\S+)$", SERVICES, re.MULTILINE)
+    assert f"All four read one file, `{file}`" in INSTALL
+    # The collector's state, under a user that systemd makes up, is another directory.
+    theirs = re.findall(r"^(?:StateDirectory|User)=(.*)$", UNIT.read_text(), re.MULTILINE)
+    ours = re.findall(r"^(?:StateDirectory|User)=(.*)$", SERVICES, re.MULTILINE)
+    assert len(ours) == len(theirs)
+    assert not set(ours) & set(theirs)
