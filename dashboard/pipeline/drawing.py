@@ -233,9 +233,11 @@ def _card(name: str, pairs: Pairs) -> Node:
 
 def _hub(hub: HubHealth, now: datetime) -> Pairs:
     tables = ", ".join(f"{name} {rows:,}" for name, rows in hub.tables.items())
-    hours, days = hub.retention_hours, hub.records_days
-    kept = (UNKNOWN if hours is None else f"{hours:g} h") + " of numbers, "
-    kept += (UNKNOWN if days is None else f"{days:g} d") + " of records"
+    numbers = f"{_days(hub.numbers_days)} of numbers, {_days(hub.rollup_days)} of roll-ups"
+    if hub.elsewhere:
+        numbers = "numbers as long as the store of [store] does"
+    kept = f"{numbers}, {_days(hub.records_days)} of records"
+    most = f" of {_bytes(hub.store_most_bytes)}" if hub.store_most_bytes else ""
     bodies = _counted(hub.queue_bodies, "body", "bodies")
     full = f" of {_bytes(hub.queue_most_bytes)}" if hub.queue_most_bytes else ""
     return (
@@ -246,7 +248,8 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
             if hub.started_at is None
             else f"{_since(now, hub.started_at)}, since {moment(hub.started_at)}",
         ),
-        ("Store", _bytes(hub.store_bytes)),
+        ("Its own store" if hub.elsewhere else "Store", f"{_bytes(hub.store_bytes)}{most}"),
+        ("Damaged files", _number(None if hub.damaged is None else len(hub.damaged))),
         ("Rows", tables or UNKNOWN),
         ("Keeps", kept),
         (
@@ -256,6 +259,10 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
         ("Lines refused since then", _number(hub.refused_lines)),
         ("Records' sequence", _number(hub.sequence)),
     )
+
+
+def _days(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:g} d"
 
 
 def _analyzer(found: Pulse | None, now: datetime) -> Pairs:

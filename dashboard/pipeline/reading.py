@@ -10,7 +10,7 @@ from gpuvigil.hub import Hub
 from gpuvigil.metrics import NODE
 from gpuvigil.model import Inventory, Record, RecordKind, readable
 from gpuvigil.store import Aggregate, Function
-from gpuvigil.store.beside import store_of
+from gpuvigil.store.beside import HubBeside, store_of
 
 # Coverage and increases are of this span; a node that is silent for longer has no row.
 WINDOW = timedelta(minutes=15)
@@ -41,6 +41,7 @@ class Sources:
     pulses: tuple[Record, ...]
     notices: tuple[Record, ...]  # due and dead
     inventories: tuple[Inventory, ...]
+    elsewhere: bool = False  # numbers are in the store of [store], not in the hub's own
 
 
 def read(hub: Hub, inventories: tuple[Inventory, ...]) -> Sources:
@@ -59,6 +60,7 @@ def read(hub: Hub, inventories: tuple[Inventory, ...]) -> Sources:
             *hub.records(RecordKind.NOTICE, states=["dead"], limit=_MOST_DEAD),
         ),
         inventories=inventories,
+        elsewhere=isinstance(hub, HubBeside),
     )
 
 

@@ -16,6 +16,22 @@ MISSED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A file of the store that could not be read and was set aside."""
+
+    at: datetime | None
+    file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flood:
+    """A node whose new series the hub refuses, because there are too many."""
+
+    name: str  # cluster/node; empty for lines without one
+    refused_lines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HubHealth:
     """The hub about itself; None is not told by this version of it."""
 
@@ -23,7 +39,14 @@ class HubHealth:
     started_at: datetime | None
     tables: Mapping[str, int]
     store_bytes: int | None
-    retention_hours: float | None
+    store_most_bytes: int | None
+    damaged: tuple[Damage, ...] | None
+    dropped_lines: int | None  # the oldest, because the store was full; since the hub started
+    dropped_until: datetime | None
+    floods: tuple[Flood, ...]  # the largest first
+    elsewhere: bool  # numbers are read from the store of [store], not from the hub's own
+    numbers_days: float | None
+    rollup_days: float | None
     records_days: float | None
     queue_bodies: int | None
     queue_bytes: int | None
@@ -72,16 +95,24 @@ class Outbox:
     last_sent_at: datetime | None
 
 
-def hub_health(status: Mapping[str, Any]) -> HubHealth:
-    """What the hub's status says."""
+def hub_health(status: Mapping[str, Any], elsewhere: bool = False) -> HubHealth:
+    """What the hub's status says; `elsewhere` when the numbers are not in its own store."""
     store, queue = status.get("store") or {}, status.get("queue") or {}
-    kept = status.get("retention") or {}
+    kept, dropped = status.get("retention") or {}, store.get("dropped") or {}
+    hours = kept.get("telemetry_hours")
     return HubHealth(
         version=str(status.get("version") or ""),
         started_at=_time(status.get("started_at")),
         tables=dict(store.get("tables") or {}),
         store_bytes=store.get("bytes"),
-        retention_hours=kept.get("telemetry_hours"),
+        store_most_bytes=store.get("most_bytes"),
+        damaged=_damaged(store.get("damaged")),
+        dropped_lines=dropped.get("lines"),
+        dropped_until=_time(dropped.get("until")),
+        floods=_floods((status.get("series") or {}).get("floods") or ()),
+        elsewhere=elsewhere,
+        numbers_days=None if hours is None else hours / 24.0,
+        rollup_days=kept.get("rollup_days"),
         records_days=kept.get("records_days"),
         queue_bodies=queue.get("bodies"),
         queue_bytes=queue.get("bytes"),
@@ -89,6 +120,23 @@ def hub_health(status: Mapping[str, Any]) -> HubHealth:
         refused_lines=status.get("refused_lines"),
         sequence=status.get("sequence"),
     )
+
+
+def _damaged(rows: Sequence[Mapping[str, Any]] | None) -> tuple[Damage, ...] | None:
+    if rows is None:
+        return None
+    return tuple(Damage(at=_time(row.get("at")), file=str(row.get("file") or "")) for row in rows)
+
+
+def _floods(rows: Sequence[Mapping[str, Any]]) -> tuple[Flood, ...]:
+    found = [
+        Flood(
+            name="/".join(filter(None, (row.get("cluster"), row.get("node")))),
+            refused_lines=int(row.get("refused_lines") or 0),
+        )
+        for row in rows
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.refused_lines, one.name)))
 
 
 def pulse(pulses: Iterable[Record], service: str, now: datetime) -> Pulse | None:

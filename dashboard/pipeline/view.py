@@ -18,6 +18,8 @@ LAG_LIMIT_SECONDS = 60.0
 SPOOL_LIMIT_SECONDS = 60.0
 QUEUE_LIMIT = 0.5
 DEAD_COUNTS_FOR = timedelta(hours=24)
+# Where the hub does not tell how long it keeps numbers.
+DAMAGE_COUNTS_FOR_DAYS = 14.0
 NAMED = 3
 
 
@@ -66,13 +68,14 @@ _TRUST = {Level.WRONG: "Not to be trusted fully", Level.CARE: "To be trusted, wi
 def pipeline(sources: Sources, now: datetime) -> PipelineView:
     """The view of what the hub told; `now` is its clock, which has gone on when it is silent."""
     found = clusters(sources)
-    hub = hub_health(sources.status)
+    hub = hub_health(sources.status, sources.elsewhere)
     analyzer, alerts = (pulse(sources.pulses, name, now) for name in ("analyzer", "alerts"))
     boxes = outboxes(sources.notices, alerts, now)
     problems = [
         *_services(analyzer, alerts, now),
         *_channels(boxes, alerts, now),
         *(problem for cluster in found for problem in _collectors(cluster, now)),
+        *_store(hub, now),
         *_hub(hub),
         *_versions(found, hub, (analyzer, alerts)),
     ]
@@ -195,7 +198,41 @@ def _lossy(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
         yield Problem(level=Level.CARE, text=text, action="Read the collector's log there.")
 
 
+def _store(hub: HubHealth, now: datetime) -> Iterable[Problem]:
+    # What the hub loses of a store that no page reads makes nothing on the pages untrue.
+    level = Level.CARE if hub.elsewhere else Level.WRONG
+    # As long as numbers are kept, the hole that a damaged file left may be on a page.
+    counts_for = timedelta(days=hub.numbers_days or DAMAGE_COUNTS_FOR_DAYS)
+    damaged = [it for it in hub.damaged or () if it.at is None or now - it.at < counts_for]
+    if damaged:
+        last = damaged[-1]
+        when = f", the last at {moment(last.at)}" if last.at else ""
+        files = counted(len(damaged), "damaged file")
+        text = f"the hub's store set {files} aside{when}: {last.file}. Their numbers are missing."
+        action = "Check that disk, then run `gpuvigil store verify`; `gpuvigil store stats` names the files."
+        yield Problem(level=level, text=text, action=action)
+    if hub.dropped_lines:
+        until = f", up to {moment(hub.dropped_until)}," if hub.dropped_until else ""
+        lines = counted(hub.dropped_lines, "line")
+        text = f"the hub's store is full: its oldest {lines}{until} had to go."
+        action = "Raise `hub.store_bytes`, or lower `hub.telemetry_days` or `hub.rollup_days`."
+        yield Problem(level=level, text=text, action=action)
+
+
 def _hub(hub: HubHealth) -> Iterable[Problem]:
+    if hub.floods:
+        named = ", ".join(
+            f"{one.name or 'lines without a node'} ({counted(one.refused_lines, 'line')})"
+            for one in hub.floods[:NAMED]
+        )
+        more = len(hub.floods) - NAMED
+        named += f" and {more:,} more" if more > 0 else ""
+        text = f"the hub refuses new series, there are too many: {named}."
+        action = (
+            "Find what makes them; raise `hub.series_per_node_count` or `hub.nodes_count`,"
+            " whichever the hub's log names, only if they are meant."
+        )
+        yield Problem(level=Level.CARE, text=text, action=action)
     if hub.refused_lines:
         since = f" since {moment(hub.started_at)}" if hub.started_at else ""
         text = f"the hub refused {counted(hub.refused_lines, 'line')}{since}."

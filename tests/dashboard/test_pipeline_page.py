@@ -8,7 +8,7 @@ import pytest
 
 from dashboard.pipeline import drawing
 from dashboard.pipeline.reading import WINDOW, Sources
-from dashboard.pipeline.view import PipelineView, pipeline
+from dashboard.pipeline.view import Level, PipelineView, pipeline
 from gpuvigil import __version__
 from gpuvigil.clock import to_text
 from gpuvigil.model import Record, RecordKind, Severity, Subject
@@ -18,6 +18,7 @@ from .test_incidents_page import texts
 
 NODES = [node(f"sim-{number:03d}") for number in range(1, 5)]
 MIB = 2**20
+GIB = 2**30
 
 
 def seconds(number: float) -> timedelta:
@@ -69,13 +70,21 @@ ANALYZER = pulse(
     newest_at=to_text(NOON),
 )
 ALERTS = pulse("alerts", channels=[{"name": "ops", "last_sent_at": None}], counts={"sent": 3})
+STORE: dict[str, Any] = {
+    "rows": 900,
+    "bytes": 4 * MIB,
+    "most_bytes": 64 * GIB,
+    "tables": {"gpu": 800, "node": 100},
+    "dropped": {"lines": 0, "until": None},
+    "damaged": [],
+}
 HUB: dict[str, Any] = {
     "version": __version__,
     "now": to_text(NOON),
     "sequence": 12,
     "started_at": to_text(NOON - timedelta(hours=2)),
-    "store": {"rows": 900, "bytes": 4 * MIB, "tables": {"gpu": 800, "node": 100}},
-    "retention": {"telemetry_hours": 48.0, "records_days": 400.0},
+    "store": STORE,
+    "retention": {"telemetry_hours": 336.0, "rollup_days": 400.0, "records_days": 500.0},
     "queue": {"bodies": 1, "bytes": 2048, "most_bytes": 64 * MIB},
     "refused_lines": 0,
     "nodes": [body(one) for one in NODES],
@@ -120,9 +129,9 @@ def test_a_healthy_pipeline_can_be_trusted_and_says_its_numbers() -> None:
         "0 clocks more than 2 s off, of 4 known",
         f"{__version__} on 4",
         "Longest sweep of GPUs 40 ms",
-        "4.0 MiB",
+        "4.0 MiB of 64.0 GiB",
         "gpu 800, node 100",
-        "48 h of numbers, 400 d of records",
+        "14 d of numbers, 400 d of roll-ups, 500 d of records",
         "2.0 KiB of 64.0 MiB",
         "every 10 s",
         "0.20 s",
@@ -325,3 +334,49 @@ def test_real_and_simulated_collectors_are_never_summed() -> None:
 def test_a_full_queue_is_said() -> None:
     full = status(queue={"bodies": 9, "bytes": 60 * MIB, "most_bytes": 64 * MIB})
     assert "queue is 94 % full" in pipeline(replace(WELL, status=full), NOON).verdict
+
+
+def damaged(at: datetime) -> dict[str, Any]:
+    row = {"at": to_text(at), "file": "/data/gpu.parquet", "reason": "checksum", "lines": 5}
+    return status(store={**STORE, "damaged": [row]})
+
+
+def test_a_damaged_file_is_said_as_long_as_its_numbers_would_be_kept() -> None:
+    (found,) = pipeline(replace(WELL, status=damaged(NOON - timedelta(days=3))), NOON).problems
+    assert found.level is Level.WRONG
+    assert "set 1 damaged file aside, the last at " in found.text
+    assert "/data/gpu.parquet" in found.text
+    assert "`gpuvigil store verify`" in found.action
+    later = pipeline(replace(WELL, status=damaged(NOON - timedelta(days=15))), NOON)
+    assert later.problems == ()
+    assert "Damaged files 1" in said(later)
+
+
+def test_a_full_store_that_drops_its_oldest_is_said() -> None:
+    dropped = {"lines": 1200, "until": to_text(NOON - timedelta(hours=2))}
+    view = pipeline(replace(WELL, status=status(store={**STORE, "dropped": dropped})), NOON)
+    assert view.verdict == (
+        "Not to be trusted fully: the hub's store is full: its oldest 1,200 lines,"
+        " up to 10:00:00 UTC on 31 Jan, had to go."
+    )
+    assert "Raise `hub.store_bytes`" in view.problems[0].action
+
+
+def test_a_flood_of_new_series_is_said_with_the_worst_nodes() -> None:
+    floods = [
+        {"cluster": "lab", "node": f"n{i}", "refused_lines": i, "since": to_text(NOON)}
+        for i in range(1, 6)
+    ]
+    (found,) = pipeline(replace(WELL, status=status(series={"floods": floods})), NOON).problems
+    assert found.level is Level.CARE
+    assert "lab/n5 (5 lines), lab/n4 (4 lines), lab/n3 (3 lines) and 2 more." in found.text
+    assert "hub.series_per_node_count" in found.action
+
+
+def test_the_hubs_own_retention_is_not_shown_for_numbers_that_are_elsewhere() -> None:
+    view = pipeline(replace(WELL, elsewhere=True), NOON)
+    text = said(view)
+    assert "numbers as long as the store of [store] does, 500 d of records" in text
+    assert "14 d" not in text
+    lost = pipeline(replace(WELL, elsewhere=True, status=damaged(NOON)), NOON)
+    assert [one.level for one in lost.problems] == [Level.CARE]
