@@ -13,6 +13,7 @@ from gpuvigil.config import HubSettings, load, secret_source
 from gpuvigil.errors import GpuvigilError, HubUnavailable, StoreError
 from gpuvigil.hub import Hub
 from gpuvigil.statedir import config_of_up
+from gpuvigil.trust import trust
 
 from . import store_desk
 from .embedded import Embedded
@@ -147,7 +148,8 @@ def _remote(settings: HubSettings) -> Hub | None:
     if settings.service_token_file is None or not settings.service_token_file.exists():
         return None
     token = secret_source(settings.service_token_file, "hub.service_token_file", "service token")
-    hub = Hub(settings.url, token, timeout_seconds=_PATIENCE_SECONDS)
+    believed = trust(settings)
+    hub = Hub(settings.url, token, timeout_seconds=_PATIENCE_SECONDS, trust=believed)
     try:
         hub.status()
     except HubUnavailable:

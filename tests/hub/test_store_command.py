@@ -7,10 +7,12 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+import trustme
 
 from gpuvigil.clock import to_ns
 from gpuvigil.model import Record, RecordKind
 from gpuvigil.store.hub import HubStore
+from tests.hub.test_tls import TlsHub, pair
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
@@ -102,3 +104,22 @@ def test_files_of_a_stopped_hub_are_read_and_what_is_damaged_is_named(tmp_path: 
         hub.start()
         (damaged,) = hub.hub().status()["store"]["damaged"]
         assert damaged["file"] == str(file)
+
+
+def test_a_hub_that_asks_for_certificates_is_asked_with_those_of_the_configuration(
+    tmp_path: Path,
+) -> None:
+    made = trustme.CA()
+    made.cert_pem.write_to_path(tmp_path / "ca.pem")
+    settings: dict[str, object] = {
+        "tls_certificate_file": pair((made, tmp_path), "hub.pem"),
+        "tls_client_ca_file": tmp_path / "ca.pem",
+    }
+    mine = {
+        "ca_file": tmp_path / "ca.pem",
+        "client_certificate_file": pair((made, tmp_path), "client.pem"),
+    }
+    with TlsHub(tmp_path / "hub", tmp_path / "ca.pem", {**settings, **mine}) as hub:
+        told = store(hub, "stats")
+        assert (told.returncode, told.stderr) == (0, "")
+        assert told.stdout.splitlines()[-1].startswith("in all ")
