@@ -184,7 +184,8 @@ def _server(app: App, settings: HubSettings, tls: ServerTls | None) -> uvicorn.S
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=min(settings.connections_count, _most_connections()),
+        # uvicorn refuses from this number on, and counts the one that asks.
+        limit_concurrency=min(settings.connections_count, _most_connections()) + 1,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
     )

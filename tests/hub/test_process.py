@@ -1,5 +1,6 @@
 """How the hub starts, refuses to start, and stops."""
 
+import contextlib
 import signal
 import socket
 import sqlite3
@@ -168,3 +169,25 @@ def test_a_client_in_the_middle_of_a_body_does_not_keep_it_from_stopping(tmp_pat
             assert process.stop() == 0
             assert time.monotonic() - started < 10
         assert "Traceback" not in process.log.read_text(encoding="utf-8")
+
+
+def test_a_connection_too_many_is_answered_503_and_the_hub_goes_on(tmp_path: Path) -> None:
+    most = 3
+    with HubProcess(tmp_path, {"connections_count": most}) as process:
+        port = int(process.url.rpartition(":")[2])
+        ping = b"GET /ping HTTP/1.1\r\nHost: hub\r\n\r\n"
+        with contextlib.ExitStack() as stack:
+            kept = [
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+                for _ in range(most)
+            ]
+            for one in kept:
+                one.sendall(ping)
+                assert one.recv(4096).startswith(b"HTTP/1.1 204 ")
+            refused = ask(f"{process.url}/ping")
+            assert (refused.status, refused.body) == (503, b"Service Unavailable")
+            assert refused.headers["connection"] == "close"
+            for one in kept:
+                one.sendall(ping)
+                assert one.recv(4096).startswith(b"HTTP/1.1 204 "), "one that stands goes on"
+        wait_until("there is room again", lambda: ask(f"{process.url}/ping").status == 204)
