@@ -1,6 +1,7 @@
 """`docs/scaling.md`: what 100, 1,000 and 12,500 nodes need, from the committed figures."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,12 +115,17 @@ def embedded(sizes: list[Size], figures: Figures, settings: Config) -> Iterator[
     yield "## The embedded store"
     yield ""
     yield f"Ingest is for bodies as collectors send them. Disk is {days:g} days of every number (`hub.telemetry_days`) and {kept:g} days of 10-minute"
-    yield f"roll-ups (`hub.rollup_days`); `hub.store_bytes` ({settings.hub.store_bytes / 2**30:g} GiB unless told otherwise) drops the oldest before the disk is full, so set it to what you have."
+    yield f"roll-ups (`hub.rollup_days`); `hub.store_bytes` ({settings.hub.store_bytes / 2**30:g} GiB unless told otherwise) drops the oldest before the disk is full. Where the last column says so,"
+    yield "the default does not hold these days: the oldest go, and the pipeline page says it, until `hub.store_bytes` is raised on a disk with the room; leave some to spare."
     yield ""
-    yield "| nodes | ingest, share of one CPU | every number | roll-ups |"
-    yield "|---|---|---|---|"
+    yield "| nodes | ingest, share of one CPU | every number | roll-ups | in all | `hub.store_bytes` |"
+    yield "|---|---|---|---|---|---|"
     for it in sizes:
-        yield f"| {it.nodes:,} | {_share(it, per_cpu, by_run)} | {_disk(it.samples_per_day * days, raw, by_week)} | {_gib(None if rolled is None else rolled * it.gpus * kept, by_week)} |"
+        numbers = None if raw is None else raw * it.samples_per_day * days
+        rolls = None if rolled is None else rolled * it.gpus * kept
+        both = None if numbers is None or rolls is None else numbers + rolls
+        enough = _enough(both, settings.hub.store_bytes)
+        yield f"| {it.nodes:,} | {_share(it, per_cpu, by_run)} | {_gib(numbers, by_week)} | {_gib(rolls, by_week)} | {_gib(both, by_week)} | {enough} |"
     yield ""
     yield from _sustained(figures)
     yield from _at_100_000(figures)
@@ -174,7 +180,7 @@ def services(figures: Figures) -> Iterator[str]:
     yield "| service | where | processor | memory |"
     yield "|---|---|---|---|"
     rest = {it["command"]: it["pss_mib"] for it in figures.get("spine", "processes") or ()}
-    yield f"| collector | every node | {_cell(figures.number('collector', 'ours', 'median', 'cpu_percent'), '% of one CPU at a tick of 1 s (M)')} | {_cell(figures.number('collector', 'ours', 'median', 'pss_mib'), 'MiB (M)')}, and disk for `collector.spool_bytes` |"
+    yield f"| collector | every node | {_cell(figures.number('collector', 'ours', 'median', 'cpu_percent'), '% of one CPU at a tick of 1 s (M)')} | {_collector_memory(figures)}; disk for `collector.spool_bytes` |"
     for name, command in (("hub", "hub"), ("analyzer", "analyze")):
         yield f"| {name} | one machine | {_at_a_thousand(figures, command)} | {_cell(rest.get(command), 'MiB with 16 nodes (M)')} |"
     yield f"| alerts | one machine, two may run | next to nothing | {_cell(rest.get('alert'), 'MiB (M)')} |"
@@ -184,6 +190,18 @@ def services(figures: Figures) -> Iterator[str]:
         for gpus, size in sorted(pages.items())
     )
     yield f"| dashboard | one machine | a renewal of the overview: {costs} (M), every 2 s for each open page | {_cell(rest.get('dashboard'), 'MiB with 16 nodes (M)')} |"
+
+
+def _collector_memory(figures: Figures) -> str:
+    """Pages that other processes of Python have, too, count in part, or in full."""
+    shared, alone = (
+        _cell(figures.number("collector", "ours", "median", name), "MiB")
+        for name in ("pss_mib", "alone_mib")
+    )
+    if not shared or not alone:
+        return NOT_YET
+    fake = "on a fake driver library: a real driver's calls come on top"
+    return f"{shared} shared with other Python, {alone} alone (M), {fake}"
 
 
 _DATABASES = ("sqlite", "postgresql")
@@ -238,6 +256,14 @@ def _gib(size: float | None, mark: str) -> str:
     return NOT_YET if size is None else f"{size / 2**30:,.1f} GiB ({mark})"
 
 
+def _enough(size: float | None, most: int) -> str:
+    if size is None:
+        return NOT_YET
+    return (
+        "the default" if size <= most else f"**raise to {math.ceil(size / 2**30):,} GiB or more**"
+    )
+
+
 def _cell(value: float | None, unit: str) -> str:
     if value is None:
         return ""
@@ -275,8 +301,9 @@ def _at_100_000(figures: Figures) -> Iterator[str]:
 
 CHOICES = """## When to leave the embedded store
 
-Stay with it as long as its disk and one machine are enough: up to about 1,000 nodes at a tick of 10 s. It answers from roll-ups over days, and
-there is nothing else to run. Leave it when
+Stay with it as long as its disk and one machine are enough: up to about 1,000 nodes at a tick of 10 s, with
+`hub.store_bytes` raised where [its table](#the-embedded-store) says so. It answers from roll-ups over days, and there is nothing else to run.
+Leave it when
 
 - the disk for the days that you want to keep does not fit one machine, or the machine that holds it may not be a single point of failure;
 - a second hub is wanted: the embedded store belongs to one hub, and another would know a part;
@@ -289,7 +316,7 @@ process the same `[store]`. Telemetry that was kept before stays where it is.
 
 | site | telemetry | records | hubs |
 |---|---|---|---|
-| up to about 1,000 nodes | embedded store | SQLite | one |
+| up to about 1,000 nodes | embedded store, `hub.store_bytes` as its table says | SQLite | one |
 | the same, and one machine may fail | VictoriaMetrics or InfluxDB | PostgreSQL | two |
 | 12,500 nodes | a VictoriaMetrics cluster | PostgreSQL | two |
 
