@@ -340,7 +340,7 @@ Flags, limits and what a server forgets when it is killed: [where telemetry live
 [hub]
 listen = "10.0.0.11"
 records_url_file = "/etc/gpuvigil/records-url"   # postgresql://gpuvigil:password@db:5432/gpuvigil
-tokens_file = "/etc/gpuvigil/tokens.json"        # the same issued tokens at both, kept alike by your configuration management
+tokens_file = "/etc/gpuvigil/tokens.json"        # the same issued tokens at both: copy it after each change, or the other takes a revoked one
 ```
 
 ```toml

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import tomllib
+import yaml
 
 from gpuvigil.cli import COMMANDS
 from gpuvigil.config import STORES, load
@@ -105,3 +106,14 @@ def test_the_configuration_in_the_page_on_installing_is_one(tmp_path: Path) -> N
     (state,) = re.findall(r"^StateDirectory=(.*)$", page, re.MULTILINE)
     for directory in (config.hub.data_directory, config.dashboard.secrets_directory):
         assert directory.is_relative_to(Path("/var/lib") / state)
+
+
+def test_the_proxy_before_a_store_lets_through_what_a_collector_writes() -> None:
+    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    nodes, services = yaml.safe_load(example)["users"]
+    (route,) = nodes["url_map"]
+    written = (ROOT / "collector/beside.py").read_text(encoding="utf-8")
+    assert set(route["src_paths"]) == set(re.findall(r'f"(/[/\w]*write)\?', written))
+    assert "url_map" not in services
+    assert services["bearer_token"] != nodes["bearer_token"]
