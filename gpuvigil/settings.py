@@ -162,7 +162,8 @@ class CollectorSettings:
         256 * 1024 * 1024, "most bytes that may wait; the oldest are dropped and counted"
     )
     spool_hours: float = _setting(
-        168.0, "what has waited for longer is dropped and counted, as telemetry that no page shows"
+        168.0,
+        "what has waited for longer is dropped and counted; within it, what an outage left arrives late",
     )
     runtime_directory: Path = _setting(
         Path("/run/gpuvigil"),
