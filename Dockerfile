@@ -8,6 +8,7 @@ COPY hub hub
 COPY analyzer analyzer
 COPY alerts alerts
 COPY dashboard dashboard
+COPY scoreboard scoreboard
 RUN python -m venv /opt/gpuvigil \
     && /opt/gpuvigil/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[all,influxdb]'
 
