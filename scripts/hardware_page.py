@@ -36,8 +36,9 @@ def written(results: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield "```"
     yield ""
     if not results:
-        yield "**No machine with an NVIDIA GPU has been at hand yet, so nothing is recorded here.** All that is known of fields, codes"
-        yield "and units comes from the driver's header and the sources in [metrics](metrics.md), and all that runs in the tests is the real `pynvml` on"
+        yield "**gpuvigil itself has not yet run on a machine with an NVIDIA GPU, so nothing is recorded here.** The two runs on 8 x H100 that the"
+        yield "[simulated fleet](fleet.md) is held against were sampled without it ([reference](reference/README.md)). All that is known of fields, codes and units"
+        yield "comes from the driver's header and the sources in [metrics](metrics.md), and all that runs in the tests is the real `pynvml` on"
         yield "a small driver library of our own. What a real driver's calls cost, no figure of this project says; each node says it of its own:"
         yield "`gpuvigil_driver_call_seconds_total` on `/metrics`."
     for result in results:

@@ -32,7 +32,8 @@ def test_a_recording_names_what_was_read_and_what_it_cost(
     page = "\n".join(hardware_page.written([shown]))
     assert "## NVIDIA H100 80GB HBM3" in page
     assert " fields read. Not given here: " in page
-    assert "has been at hand" not in page
+    assert "has not yet run" not in page
+    assert "gpuvigil itself has not yet run" in "\n".join(hardware_page.written([]))
 
 
 def test_without_a_driver_nothing_is_recorded(tmp_path: Path) -> None:
