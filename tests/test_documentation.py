@@ -11,6 +11,7 @@ from gpuvigil.cli import COMMANDS
 from gpuvigil.config import STORES, load
 from gpuvigil.faults import FAULTS
 from gpuvigil.hub import Hub, addresses
+from hub.keyring import Scope
 from scripts.docs import written
 
 ROOT = Path(__file__).parent.parent
@@ -29,8 +30,12 @@ def test_every_command_is_documented_and_no_other() -> None:
 
 def test_every_word_of_the_vocabulary_is_in_the_glossary() -> None:
     glossary = (ROOT / "docs/glossary.md").read_text()
-    for word in ("Sample", "Event", "Finding", "Incident", "Transition", "Notice", "Verdict"):
-        assert f"**{word}**" in glossary
+    words = ("Sample", "Event", "Finding", "Incident", "Transition", "Notice", "Verdict")
+    kept = ("Spool", "Store", "Record", "Hot hours", "Sealed unit", "Roll-up", "Token scope")
+    for word in (*words, *kept):
+        assert glossary.count(f"| **{word}** |") == 1, word
+    scopes = glossary.partition("**Token scope**")[2].partition("\n")[0]
+    assert {f"`{scope.value}`" for scope in Scope} == set(re.findall(r"`\w+`", scopes))
 
 
 def test_every_detector_is_documented_and_no_other() -> None:
