@@ -89,7 +89,9 @@ class Embedded:
         self._after_step = after_step
         self._maker = Maker(folder=self.folder, after_step=self._stepped)
         self._stopping = threading.Event()
+        # What `stop_tidying` may interrupt: never a commit, which may be on the disk all the same.
         self._busy: duckdb.DuckDBPyConnection | None = None
+        self._interrupting = threading.Lock()
         self._newest: dict[str, Newest] = {}
         self.dropped = Dropped()  # since the start
         limits = memory_limit_bytes, threads
@@ -344,11 +346,9 @@ class Embedded:
     def stop_tidying(self) -> None:
         """Break off what `seal` and `join` do, which StoreError tells them; nothing is lost."""
         self._stopping.set()
-        busy = self._busy
-        if busy is not None:
-            # It may have ended meanwhile.
-            with suppress(duckdb.Error):
-                busy.interrupt()
+        with self._interrupting:
+            if self._busy is not None:
+                self._busy.interrupt()
 
     def _stepped(self, name: str) -> None:
         self._after_step(name)
@@ -360,17 +360,30 @@ class Embedded:
         self._maker.made.clear()
 
         def noted(cursor: duckdb.DuckDBPyConnection) -> Any:
-            self._busy = cursor
-            return work(cursor)
+            with self._interrupting:
+                self._busy = cursor
+            try:
+                return work(cursor)
+            finally:
+                with self._interrupting:
+                    self._busy = None
 
         try:
             return self._database.transaction(noted, begin_under)
         except StoreError:
-            for path in self._maker.made:
-                path.unlink(missing_ok=True)
+            self._unmake()
             raise
-        finally:
-            self._busy = None
+
+    def _unmake(self) -> None:
+        """Remove what a failed transaction has made, but nothing that the manifest names: a commit
+        that is told to have failed may be on the disk.
+        """
+        # What stays for want of an answer is removed at the next start.
+        with suppress(StoreError, OSError):
+            known = {path for unit in self.units() for path in unit.files(self.folder)}
+            for path in self._maker.made:
+                if path not in known:
+                    path.unlink(missing_ok=True)
 
     def _look_over(self, went_back: bool, lost: Lost) -> None:
         """Compare the sealed files with the manifest, and find the newest lines."""

@@ -5,6 +5,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -295,6 +296,48 @@ def test_sealing_is_broken_off_at_any_step_and_leaves_no_file(path: Path) -> Non
         assert set(store.folder.rglob("*.parquet*")) == files
         assert samples(store) == 2 * LINES
         assert len(store.units()) - len(known) <= 1
+        store.close()
+
+
+def test_files_of_a_commit_that_is_told_to_have_failed_stay_when_the_manifest_names_them(
+    path: Path, opened: Callable[[], Embedded]
+) -> None:
+    def commit_then_fail(name: str) -> None:
+        if name == "moved":
+            assert store._busy is not None
+            store._busy.commit()
+            raise StoreError("the commit failed")
+
+    store = Embedded(path, 256 * 1024 * 1024, 1, after_step=commit_then_fail)
+    write(store, 0)
+    with pytest.raises(StoreError, match="the commit failed"):
+        seal(store, 1)
+    (unit,) = store.units()
+    assert all(file.exists() for file in unit.files(store.folder))
+    assert samples(store) == LINES
+    store.close()
+    assert samples(opened()) == LINES
+
+
+def test_sealing_that_is_stopped_about_its_commit_loses_nothing(path: Path) -> None:
+    opened: list[Embedded] = []
+    stoppers: list[threading.Timer] = []
+
+    def stop_soon(name: str) -> None:
+        if name == "moved":
+            stoppers.append(threading.Timer(len(opened) * 0.001, opened[-1].stop_tidying))
+            stoppers[-1].start()
+
+    for turn in range(4):
+        store = Embedded(path, 256 * 1024 * 1024, 1, after_step=stop_soon)
+        opened.append(store)
+        write(store, turn)
+        with suppress(StoreError):
+            store.seal(LATER_NS, 0)
+        stoppers[-1].join()
+        assert samples(store, 4) == (turn + 1) * LINES
+        files = {file for unit in store.units() for file in unit.files(store.folder)}
+        assert set(store.folder.rglob("*.parquet*")) == files
         store.close()
 
 
