@@ -32,13 +32,15 @@ class Database:
         path: Path,
         limits: tuple[int, int],
         clock: Clock,
+        before_new: Callable[[], None],
         on_open: Callable[[bool, Lost], None],
     ) -> None:
-        """`limits`: bytes of memory, and threads. `on_open` is called with whether the tables were
-        new or have gone back in time, and what was lost.
+        """`limits`: bytes of memory, and threads. `before_new` is called before the tables are made
+        anew or go back in time; `on_open` with whether that was so, and what was lost.
         """
         self.path = path
         self._clock = clock
+        self._before_new = before_new
         self._on_open = on_open
         self._settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{limits[0]}B",
@@ -90,8 +92,7 @@ class Database:
             self.after(error)
             raise self.failure(error) from error
         except OSError as error:
-            place = error.filename or self.path
-            raise StoreError(f"the store: {place}: {error.strerror or error}") from error
+            raise self._refused(error) from error
 
     def after(self, error: duckdb.Error) -> None:
         """Get ready to go on after an error that DuckDB, or its file, does not get over."""
@@ -126,8 +127,17 @@ class Database:
         except StoreError:
             self.close()
             raise
+        except OSError as error:
+            self.close()
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> StoreError:
+        place = error.filename or self.path
+        return StoreError(f"the store: {place}: {error.strerror or error}")
 
     def _connect(self) -> bool:
+        if not self.path.exists():
+            self._before_new()
         self._connection = duckdb.connect(str(self.path), config=self._settings)
         # Sealed files never change.
         self._connection.execute("SET GLOBAL parquet_metadata_cache = true")
@@ -136,8 +146,9 @@ class Database:
     def _set_aside(self, reason: str) -> None:
         """Put the damaged file, or its log alone, away, and go on without it."""
         first = reason.splitlines()[0]
-        moved = damage.moved_away(damage.files_of(self.path, first), self._clock.now())
         try:
+            self._before_new()
+            moved = damage.moved_away(damage.files_of(self.path, first), self._clock.now())
             self._connect()
             self._on_open(True, {file: (to, first) for file, to in moved.items()})
         except duckdb.Error as error:
@@ -146,3 +157,6 @@ class Database:
         except StoreError:
             self.close()
             raise
+        except OSError as error:
+            self.close()
+            raise self._refused(error) from error

@@ -2,7 +2,7 @@
 manifest itself was lost.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import duckdb
@@ -13,10 +13,33 @@ from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS, Measurement
 
 from .schema import quoted, subjects_table, text
-from .units import LAYOUT_VERSION, Unit, enter, sha256, strike, units
+from .units import LAYOUT_VERSION, Unit, enter, sha256, strike, sync, units
 from .writing import DAY, DRAFT, HOUR, HOUR_NS, entered_layout
 
 _LINES, _ROLLED = ".lines.parquet", ".rolled.parquet"
+# There while sealed files are to be entered into a new manifest: a start that finds it does so,
+# for one before it was cut off.
+_MARK = ".adopting"
+
+
+def mark(folder: Path) -> None:
+    """Say on the disk, before there is a new manifest, that sealed files are to be entered."""
+    if any(folder.glob(f"*/*{_ROLLED}")):
+        (folder / _MARK).touch()
+        sync(folder / _MARK)
+        sync(folder)
+
+
+def marked(folder: Path) -> bool:
+    """Whether sealed files may not all be in the manifest yet."""
+    return (folder / _MARK).exists()
+
+
+def unmark(folder: Path) -> None:
+    """Say that all sealed files that can be read are in the manifest."""
+    if marked(folder):
+        (folder / _MARK).unlink()
+        sync(folder)
 
 
 def remove_orphans(folder: Path, known: list[Unit]) -> None:
@@ -27,8 +50,11 @@ def remove_orphans(folder: Path, known: list[Unit]) -> None:
             path.unlink()
 
 
-def adopted(cursor: duckdb.DuckDBPyConnection, folder: Path) -> list[Unit]:
-    """Enter every unit that the manifest does not know, once the tables have gone back in time.
+def adopted(
+    cursor: duckdb.DuckDBPyConnection, folder: Path, after_step: Callable[[str], None]
+) -> list[Unit]:
+    """Enter every unit that the manifest does not know, once the tables have gone back in time:
+    all of them in one commit.
 
     What such a unit was made of is struck: the units that it replaced, or the hot lines of its
     hour, all of which were sealed into it.
@@ -40,7 +66,10 @@ def adopted(cursor: duckdb.DuckDBPyConnection, folder: Path) -> list[Unit]:
         found[unit.name] = unit
         replaced |= instead_of
     fresh = [unit for name, unit in found.items() if name not in replaced]
+    # Only now: a file that cannot be read would end the transaction.
+    cursor.begin()
     for unit in fresh:
+        after_step("adopting")
         enter(cursor, unit)
         if unit.level == HOUR:
             hour = unit.first_ns // HOUR_NS * HOUR_NS
@@ -49,6 +78,9 @@ def adopted(cursor: duckdb.DuckDBPyConnection, folder: Path) -> list[Unit]:
                 f' AND "at" < make_timestamp_ns({hour + HOUR_NS})'
             )
     strike(cursor, [unit for name, unit in known.items() if name in replaced])
+    cursor.commit()
+    if fresh:
+        after_step("adopted")
     return fresh
 
 

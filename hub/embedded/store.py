@@ -25,7 +25,7 @@ from ..seen import Arrival
 from . import damage, sealing
 from .backup import copy_tables, copy_units
 from .database import Database, Lost, Work
-from .finding import adopted, remove_orphans
+from .finding import adopted, mark, marked, remove_orphans, unmark
 from .newest import Newest
 from .question import Latest, Question, Series, Window
 from .readers import Readers
@@ -95,7 +95,8 @@ class Embedded:
         self._newest: dict[str, Newest] = {}
         self.dropped = Dropped()  # since the start
         limits = memory_limit_bytes, threads
-        self._database = Database(path, limits, self._clock, self._look_over)
+        before_new = partial(mark, self.folder)
+        self._database = Database(path, limits, self._clock, before_new, self._look_over)
         self.ask = self._database.ask
         self._database.cursor().close()
 
@@ -387,12 +388,13 @@ class Embedded:
 
     def _look_over(self, went_back: bool, lost: Lost) -> None:
         """Compare the sealed files with the manifest, and find the newest lines."""
+        went_back = went_back or marked(self.folder)
         if self._newest and not went_back:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._database.cursor() as cursor:
             if went_back:
-                for unit in adopted(cursor, self.folder):
+                for unit in adopted(cursor, self.folder, self._after_step):
                     _LOG.warning("sealed file without a manifest taken in", unit=unit.name)
             for unit in units(cursor):
                 for path, (size, _) in unit.files(self.folder).items():
@@ -401,13 +403,14 @@ class Embedded:
                         told = "it is gone" if there is None else f"{there} bytes instead of {size}"
                         self._set_aside_unit(unit, {path: told})
                         break
-            remove_orphans(self.folder, units(cursor))
             self._newest = {
                 name: _newest(cursor, measurement, self.folder, from_files=went_back)
                 for name, measurement in MEASUREMENTS.items()
             }
-        for file, (to, reason) in lost.items():
-            self._tell_damage(file, reason, to, None)
+            for file, (to, reason) in lost.items():
+                self._tell_damage(file, reason, to, None)
+            unmark(self.folder)
+            remove_orphans(self.folder, units(cursor))
 
     def _set_aside_unit(self, unit: Unit, wrong: Mapping[Path, str]) -> None:
         """Take a unit out of the manifest; what can still be read of it, by people, stays."""

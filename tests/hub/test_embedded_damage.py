@@ -381,3 +381,23 @@ def test_a_process_that_dies_at_any_step_of_sealing_or_joining_loses_and_doubles
             break
     assert died > 3
     assert [unit.level for unit in opened().units()] == [1]
+
+
+@pytest.mark.server
+def test_a_recovery_that_is_cut_off_at_any_step_goes_on_at_the_next_start(
+    path: Path, opened: Callable[[], Embedded]
+) -> None:
+    """0: the tables are new, and no sealed file is entered; 1: one is; 2: both, and no more."""
+    aged(opened())
+    for steps in range(3):
+        opened().close()
+        garble(path, 0.0)
+        child = subprocess.run(
+            [sys.executable, "-c", _CHILD, str(path), str(steps), "0", "0"],
+            cwd=Path(__file__).parents[2],
+            check=False,
+        )
+        assert child.returncode == 9
+        store = opened()
+        assert (len(store.units()), samples(store), latest(store)) == (2, 2 * LINES, LINES)
+        assert not (store.folder / ".adopting").exists()
