@@ -326,8 +326,13 @@ class _Work:
     def _times(self, at: Indexes, rows: Indexes, wrong: Any) -> pa.Array:
         earliest, latest = -(-EARLIEST_NS // self._scale), LATEST_NS // self._scale
         wrong |= (at < earliest) | (at > latest)
-        shifts = self._shifts_ns[self._origin.texts[rows]]
-        return pa.array(at * self._scale + shifts).cast(TIME)
+        at_ns = at * self._scale
+        if self._shifts_ns.any():
+            # Held within the times that lines can have; the sum of two may not fit.
+            shifts = self._shifts_ns[self._origin.texts[rows]]
+            moved = np.maximum(at_ns + shifts, EARLIEST_NS)
+            at_ns = np.where(shifts > LATEST_NS - at_ns, LATEST_NS, moved)
+        return pa.array(at_ns).cast(TIME)
 
     def _keep(self, schema: _Schema, columns: Sequence[pa.Array]) -> None:
         """Make rows of the measurement's own table, and of what it does not know."""

@@ -152,8 +152,10 @@ class Committer:
         try:
             outcomes = commit(self._store, self.seen, bodies, self.series, self.clocks)
         except StoreError as error:
+            self._look_again()
             return self._failed(bodies, error)
         except Exception as error:  # noqa: BLE001 - the one committer outlives any batch
+            self._look_again()
             if len(bodies) > 1:
                 # Whatever is wrong with one body, its neighbours are kept.
                 return [outcome for body in bodies for outcome in self._commit([body])]
@@ -161,6 +163,13 @@ class Committer:
         self._failed_at = -math.inf
         self._counters.commit_seconds.observe(self._clock.monotonic() - started)
         return outcomes
+
+    def _look_again(self) -> None:
+        """A commit that failed may have been made all the same: then its bodies are known now."""
+        try:
+            self.seen.add(self._store.seen())
+        except Exception as error:  # noqa: BLE001 - the one committer outlives any trouble
+            _LOG.warning("bodies not looked up", error=f"{type(error).__name__}: {error}")
 
     def _failed(self, bodies: Sequence[Body], error: Exception) -> list[Outcome]:
         self._counters.failed_commits.inc()
@@ -173,8 +182,8 @@ class Committer:
         try:
             self._forget_records(now - timedelta(days=settings.records_days))
             self._store.replace_seen(self.seen.compact(now - _SEEN_KEPT))
-        except StoreError as error:
-            _LOG.error("retention failed", error=str(error))
+        except Exception as error:  # noqa: BLE001 - the one committer outlives any trouble
+            _LOG.error("retention failed", error=f"{type(error).__name__}: {error}")
 
 
 def commit(

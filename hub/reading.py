@@ -9,6 +9,7 @@ import pyarrow as pa
 from gpuvigil.clock import to_ns
 from gpuvigil.lineprotocol import ColumnBlock, Precision, Refusal, parse_columns
 from gpuvigil.lineprotocol.model import NANOSECONDS
+from gpuvigil.store import EARLIEST_NS, LATEST_NS
 
 from .body import Body, Outcome
 from .columns import is_plain, read
@@ -125,17 +126,23 @@ class _Heads:
         return self.forbidden.keys()
 
     def _forbid(self, heads: Sequence[tuple[int, str]]) -> None:
+        in_full: set[int] = set()
         for text, head in heads:
+            if text in self.forbidden:
+                continue
             body = self._bodies[text]
             node = node_of(head)
-            if node is None:
-                # The parser may make a line of it all the same.
+            if node is not None:
+                reason = _foreign_node(body.bearer, node)
+            elif text in in_full:
+                continue
+            else:
+                # The parser may make a line of it all the same; it reads the whole body, once.
+                in_full.add(text)
                 blocks = parse_columns(body.text, body.precision).tables
                 reason = _foreign(body.bearer, blocks)
-            else:
-                reason = _foreign_node(body.bearer, node)
             if reason is not None:
-                self.forbidden.setdefault(text, reason)
+                self.forbidden[text] = reason
 
 
 def _foreign_node(bearer: Bearer, node: tuple[str, str]) -> str | None:
@@ -178,11 +185,12 @@ def _admitted(
 
 
 def shifted(block: ColumnBlock, shift_ns: int) -> ColumnBlock:
-    """The block with `shift_ns` added to every time."""
+    """The block with `shift_ns` added to every time, within the times that lines can have."""
     if not shift_ns:
         return block
     times = cast("list[int]", block.at_ns)
-    return replace(block, at_ns=[at + shift_ns for at in times])
+    moved: list[int | None] = [min(max(at + shift_ns, EARLIEST_NS), LATEST_NS) for at in times]
+    return replace(block, at_ns=moved)
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from gpuvigil.clock import from_text
+from gpuvigil.clock import from_text, to_ns
+from gpuvigil.store import EARLIEST_NS, LATEST_NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -40,6 +41,9 @@ class Arrival:
     version: str = ""
 
 
+# Each lane is remembered for a month, so that its names may not be long.
+LONGEST_NAME = 256
+
 # A sequence is stored as a signed 64-bit integer.
 _LARGEST = 2**63 - 1
 
@@ -52,17 +56,27 @@ def identity(headers: Mapping[str, str]) -> Identity | None:
     for key, value in names.items():
         if not value:
             raise ValueError(f"Gpuvigil-{key.capitalize()} is missing")
+        if len(value) > LONGEST_NAME:
+            raise ValueError(
+                f"Gpuvigil-{key.capitalize()} is longer than {LONGEST_NAME} characters"
+            )
     if names["lane"] not in {"live", "backlog"}:
         raise ValueError("Gpuvigil-Lane is neither live nor backlog")
     text = headers["gpuvigil-sequence"]
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _LARGEST:
         raise ValueError("Gpuvigil-Sequence is not a whole number from 1")
-    try:
-        sent_at = from_text(headers.get("gpuvigil-sent-at", ""))
-    except ValueError:
-        sent_at = None
-    version = headers.get("gpuvigil-version", "")
+    sent_at = _sent_at(headers.get("gpuvigil-sent-at", ""))
+    version = headers.get("gpuvigil-version", "")[:LONGEST_NAME]
     return Identity(lane=Lane(**names), sequence=int(text), sent_at=sent_at, version=version)
+
+
+def _sent_at(text: str) -> datetime | None:
+    """None where it is no time, or one of a clock that was never set."""
+    try:
+        found = from_text(text)
+    except ValueError:
+        return None
+    return found if EARLIEST_NS <= to_ns(found) <= LATEST_NS else None
 
 
 class Spans:

@@ -107,7 +107,14 @@ class Embedded:
             self._database.transaction(lambda cursor: insert(cursor, incoming))
             for name, table in tables.items():
                 if name in self._newest:
-                    self._newest[name].add(table)
+                    self._renew(name, table)
+
+    def _renew(self, name: str, table: pa.Table) -> None:
+        """Nothing that fails after a commit may look as if the commit had failed."""
+        try:
+            self._newest[name].add(table)
+        except Exception as error:  # noqa: BLE001 - too little memory, above all
+            _LOG.error("newest lines lag", table=name, error=f"{type(error).__name__}: {error}")
 
     def answer(self, question: Question) -> pa.Table:
         """The answer as `gpuvigil.store.Store` describes it, times in microseconds and UTC."""

@@ -2,10 +2,11 @@
 
 from datetime import datetime, timedelta, timezone
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.seen import Arrival, Identity, Lane, Seen, Spans
+from hub.seen import Arrival, Identity, Lane, Seen, Spans, identity
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
@@ -42,3 +43,19 @@ def test_the_newest_arrival_of_a_node_is_the_one_received_last() -> None:
     seen = Seen()
     seen.add([arrival(9, 9, minute=1), arrival(2, 2, minute=0), arrival(1, 1, node="a")])
     assert [(it.lane.node, it.last) for it in seen.nodes()] == [("a", 1), ("n1", 9)]
+
+
+def test_a_name_of_a_lane_is_short_and_a_clock_that_was_never_set_says_nothing() -> None:
+    headers = {
+        "gpuvigil-cluster": "c",
+        "gpuvigil-node": "n",
+        "gpuvigil-boot": "b",
+        "gpuvigil-lane": "live",
+        "gpuvigil-sequence": "1",
+    }
+    with pytest.raises(ValueError, match="Gpuvigil-Boot is longer than 256"):
+        identity({**headers, "gpuvigil-boot": "b" * 257})
+    for never in ("1960-01-01T00:00:00Z", "9999-12-31T00:00:00Z"):
+        found = identity({**headers, "gpuvigil-sent-at": never})
+        assert found is not None
+        assert found.sent_at is None
