@@ -44,6 +44,9 @@ class ServerTls:
             _LOG.info("certificate renewed")
 
     def _load(self) -> None:
+        # Tried elsewhere first: of a pair that does not fit the live context would keep one half.
+        trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        load_pair(trial, self._certificate, self._key, "hub.tls_certificate_file")
         load_pair(self.context, self._certificate, self._key, "hub.tls_certificate_file")
         if self._client_ca is not None:
             try:

@@ -161,6 +161,10 @@ class Desk:
     def _check_own(self, bearer: Bearer, records: Sequence[Record]) -> None:
         """Refused with 403 when a record is, or would replace one, of another node."""
         own = Subject(cluster=bearer.cluster, node=bearer.node).key
+        # An id that another node would use would keep its record out.
+        for it in records:
+            if not it.id.startswith((f"{own}|", f"{own}/")) and it.id != own:
+                raise Refused(403, foreign(bearer, f"a record with the id {it.id[:200]!r}"))
         known = self._book.subjects({(it.kind.value, it.id) for it in records})
         inventories = [it.id for it in records if it.kind is RecordKind.INVENTORY]
         for subject in (*inventories, *(it.subject for it in records), *known):

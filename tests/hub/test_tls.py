@@ -185,8 +185,13 @@ def test_who_says_nothing_or_talks_without_end_is_let_go(hub: HubProcess) -> Non
                 sent += endless.send(b"X-More: " + b"x" * 1000 + b"\r\n")
                 time.sleep(0.001)
         assert sent < 10_000_000
+    # Answered before its body is whole; then the sender stops.
+    answered = socket.create_connection(("127.0.0.1", port), timeout=60)
+    answered.sendall(b"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n")
+    assert answered.recv(4096).startswith(b"HTTP/1.1 401 ")
+    answered.sendall(b"x")
     silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(3)]
     silent[1].sendall(b"GET /ping HT")
-    for one in silent:
+    for one in (*silent, answered):
         assert one.recv(1) == b""
         one.close()
