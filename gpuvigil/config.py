@@ -59,6 +59,7 @@ __all__ = [
     "load",
     "read_secret",
     "secret_source",
+    "without_secret",
 ]
 
 
@@ -98,6 +99,11 @@ def read_secret(path: Path, what: str) -> str:
     if not secret or "\n" in secret:
         raise ConfigError(f"the {what} in {path} must be exactly one line")
     return secret
+
+
+def without_secret(url: str) -> str:
+    """An address as it may be shown: without a user and a password in it."""
+    return re.sub(r"//[^/?#]*@", "//***@", url)
 
 
 def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
@@ -310,7 +316,8 @@ def _check_store(where: _Where, store: StoreSettings) -> None:
         needed = key == "url" and store.kind != "hub"
         if (url or needed) and not _URL.fullmatch(url):
             raise ConfigError(
-                f"{where.of(('store', key))}: {url!r} is not an http or https address"
+                f"{where.of(('store', key))}: {without_secret(url)!r} is not an http or https address"
+                " (a user goes into store.user)"
             )
     if store.user and (store.password_file is None or store.token_file is not None):
         raise ConfigError(

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 
 from . import __version__
 from .clock import to_text
-from .config import HubSettings, secret_source
+from .config import HubSettings, secret_source, without_secret
 from .errors import ConfigError, HubRefused, HubUnavailable
 from .model import Record, RecordKind, Subject
 from .trust import Trust, reason, trust
@@ -349,7 +349,7 @@ def _address(url: str) -> SplitResult:
     except ValueError:  # a port that is none, an open bracket
         right = False
     if not right:
-        raise ConfigError(f"hub.url: {url!r} is not an http or https address")
+        raise ConfigError(f"hub.url: {without_secret(url)!r} is not an http or https address")
     return parts
 
 

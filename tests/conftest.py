@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.nvml_fake import build
@@ -13,6 +14,10 @@ from tests.postgresql import Postgresql, programs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+# How long an example takes says something about the machine, not about the code.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 IN_CI = os.environ.get("CI") == "true"
 
