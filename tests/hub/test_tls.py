@@ -193,5 +193,6 @@ def test_who_says_nothing_or_talks_without_end_is_let_go(hub: HubProcess) -> Non
     silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(3)]
     silent[1].sendall(b"GET /ping HT")
     for one in (*silent, answered):
-        assert one.recv(1) == b""
+        while one.recv(4096):  # the rest of an answer; a connection that stays times out here
+            pass
         one.close()
