@@ -1,5 +1,6 @@
 """Files that cannot be read: how they are told from other trouble, and how they are put away."""
 
+import itertools
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -46,9 +47,14 @@ def files_of(path: Path, reason: str) -> list[Path]:
 
 def moved_away(paths: Iterable[Path], now: datetime) -> dict[Path, Path]:
     """Rename the files that are there to `<name>.damaged-<time>`; returns where each is now."""
-    moved = {}
-    for path in paths:
-        if path.exists():
-            to = path.with_name(f"{path.name}.damaged-{now:%Y%m%dT%H%M%S}")
-            moved[path] = path.rename(to)
-    return moved
+    return {
+        path: path.rename(_unused(path.with_name(f"{path.name}.damaged-{now:%Y%m%dT%H%M%S}")))
+        for path in paths
+        if path.exists()
+    }
+
+
+def _unused(path: Path) -> Path:
+    """The path, with a number behind it when there is such a file already."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(it for it in itertools.chain([path], numbered) if not it.exists())

@@ -50,6 +50,10 @@ class Database:
             "autoinstall_known_extensions": "false",
         }
         self._opening = threading.RLock()
+        # How often the file was connected to, and of which time a thread's last cursor is: several
+        # may meet the same damage, and only the first of them does something about it.
+        self._generation = 0
+        self._lent = threading.local()
         self._connection: Cursor | None = None
 
     def cursor(self) -> Cursor:
@@ -58,6 +62,7 @@ class Database:
             if self._connection is None:
                 self._open()
             assert self._connection is not None
+            self._lent.generation = self._generation
             return self._connection.cursor()
 
     def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
@@ -95,14 +100,19 @@ class Database:
             raise self._refused(error) from error
 
     def after(self, error: duckdb.Error) -> None:
-        """Get ready to go on after an error that DuckDB, or its file, does not get over."""
-        if damage.of_file(error):
-            with self._opening:
-                self.close()
-                self._set_aside(str(error))
-        elif isinstance(error, duckdb.FatalException):
+        """Get ready to go on after an error of this thread's last cursor that DuckDB, or its file,
+        does not get over; nothing when that was done since.
+        """
+        damaged = damage.of_file(error)
+        if not damaged and not isinstance(error, duckdb.FatalException):
+            return
+        with self._opening:
+            if getattr(self._lent, "generation", None) != self._generation:
+                return
             # After a failed commit DuckDB serves nobody until the file is opened again.
             self.close()
+            if damaged:
+                self._set_aside(str(error))
 
     def failure(self, error: duckdb.Error) -> StoreError:
         """The error in one line."""
@@ -138,6 +148,7 @@ class Database:
     def _connect(self) -> bool:
         if not self.path.exists():
             self._before_new()
+        self._generation += 1
         self._connection = duckdb.connect(str(self.path), config=self._settings)
         # Sealed files never change.
         self._connection.execute("SET GLOBAL parquet_metadata_cache = true")

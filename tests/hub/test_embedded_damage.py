@@ -15,13 +15,15 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from gpuvigil.clock import to_ns
+from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from hub.body import Body
 from hub.committer import commit
 from hub.embedded import Embedded, Latest, Window, sealing
+from hub.embedded.damage import moved_away
+from hub.embedded.database import Database
 from hub.embedded.writing import Maker
 from hub.seen import Seen
 
@@ -401,3 +403,43 @@ def test_a_recovery_that_is_cut_off_at_any_step_goes_on_at_the_next_start(
         store = opened()
         assert (len(store.units()), samples(store), latest(store)) == (2, 2 * LINES, LINES)
         assert not (store.folder / ".adopting").exists()
+
+
+def test_damage_that_several_threads_meet_is_set_aside_once(tmp_path: Path) -> None:
+    opened: list[bool] = []
+    path = tmp_path / "some.duckdb"
+    database = Database(
+        path,
+        (256 * 1024 * 1024, 1),
+        SystemClock(),
+        lambda: None,
+        lambda went_back, _lost: opened.append(went_back),
+    )
+    together = threading.Barrier(3)
+
+    def meet() -> None:
+        with database.cursor():
+            together.wait(60)
+        database.after(duckdb.IOException("Corrupt database file: seen by all"))
+
+    threads = [threading.Thread(target=meet) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert opened == [True, True]
+    assert len(list(tmp_path.glob("some.duckdb.damaged-*"))) == 1
+    # Later damage is set aside beside it, also within the same second.
+    with database.cursor():
+        pass
+    database.after(duckdb.IOException("Corrupt database file: once more"))
+    assert len(list(tmp_path.glob("some.duckdb.damaged-*"))) == 2
+    database.close()
+
+
+def test_two_files_set_aside_within_a_second_are_both_kept(tmp_path: Path) -> None:
+    moved = []
+    for text in ("one", "two", "three"):
+        (tmp_path / "file").write_text(text)
+        moved += moved_away([tmp_path / "file"], NOON).values()
+    assert [it.read_text() for it in moved] == ["one", "two", "three"]
