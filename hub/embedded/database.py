@@ -97,7 +97,7 @@ class Database:
             self.after(error)
             raise self.failure(error) from error
         except OSError as error:
-            raise self._refused(error) from error
+            raise self.refused(error) from error
 
     def after(self, error: duckdb.Error) -> None:
         """Get ready to go on after an error of this thread's last cursor that DuckDB, or its file,
@@ -119,6 +119,11 @@ class Database:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         return StoreError(f"the store in {self.path}: {first}")
 
+    def refused(self, error: OSError) -> StoreError:
+        """What the operating system refused, in one line."""
+        place = error.filename or self.path
+        return StoreError(f"the store: {place}: {error.strerror or error}")
+
     def close(self) -> None:
         """Write everything into the one file and let it go."""
         with self._opening:
@@ -139,11 +144,7 @@ class Database:
             raise
         except OSError as error:
             self.close()
-            raise self._refused(error) from error
-
-    def _refused(self, error: OSError) -> StoreError:
-        place = error.filename or self.path
-        return StoreError(f"the store: {place}: {error.strerror or error}")
+            raise self.refused(error) from error
 
     def _connect(self) -> bool:
         if not self.path.exists():
@@ -170,4 +171,4 @@ class Database:
             raise
         except OSError as error:
             self.close()
-            raise self._refused(error) from error
+            raise self.refused(error) from error

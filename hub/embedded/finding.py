@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS, Measurement
 
+from .damage import of_sealed_file
 from .schema import quoted, subjects_table, text
 from .units import LAYOUT_VERSION, Unit, enter, sha256, strike, sync, units
 from .writing import DAY, DRAFT, HOUR, HOUR_NS, entered_layout
@@ -95,11 +96,27 @@ def _unknown(
                 continue
             try:
                 yield _read(cursor, measurement, name, rolled)
-            except (OSError, ValueError, KeyError, pa.ArrowException, duckdb.Error):
+            except (OSError, ValueError, KeyError, pa.ArrowException, duckdb.Error) as error:
+                if not _of_file(error):
+                    raise
                 # It is no orphan: somebody may want to see what can be saved of it.
                 for file in (rolled, rolled.with_name(name + _LINES)):
                     if file.exists():
                         file.rename(file.with_name(file.name + ".damaged"))
+
+
+def _of_file(error: Exception) -> bool:
+    """Whether an error tells of what is in a file, and not of what the system has none left of.
+
+    StoreError for lack of memory, which nobody else tells in one line.
+    """
+    if isinstance(error, MemoryError):
+        raise StoreError(f"the store: too little memory for its sealed files: {error}") from error
+    if isinstance(error, duckdb.Error):
+        return of_sealed_file(error)
+    # Arrow tells of a garbled file in an OSError without a number.
+    gone = isinstance(error, FileNotFoundError)
+    return gone or not isinstance(error, OSError) or error.errno is None
 
 
 def _read(

@@ -279,13 +279,16 @@ class Embedded:
     def _look_through(self, known: Iterable[Unit]) -> int:
         """Read units and set aside those that are damaged; returns how many."""
         damaged = 0
-        for unit in known:
-            with self._readers.reading():
-                wrong = wrong_with(unit, self.folder)
-            # A unit that was joined or dropped meanwhile has no files any more.
-            if wrong and unit in self.units():
-                self._set_aside_unit(unit, wrong)
-                damaged += 1
+        try:
+            for unit in known:
+                with self._readers.reading():
+                    wrong = wrong_with(unit, self.folder)
+                # A unit that was joined or dropped meanwhile has no files any more.
+                if wrong and unit in self.units():
+                    self._set_aside_unit(unit, wrong)
+                    damaged += 1
+        except OSError as error:
+            raise self._database.refused(error) from error
         return damaged
 
     def backup(self, to: Path) -> int:

@@ -188,6 +188,46 @@ def test_a_sealed_file_that_is_damaged_while_the_store_is_open_costs_no_answer(
     assert len(store.damaged()) == 1
 
 
+def test_files_that_cannot_be_opened_at_the_moment_are_not_damaged(
+    opened: Callable[[], Embedded],
+) -> None:
+    aged(opened())
+    store = opened()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Below what is open already: nothing can be opened any more.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        with pytest.raises(StoreError, match="Too many open files"):
+            store.verify()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert store.damaged() == []
+    assert (store.verify().damaged, samples(store)) == (0, HOURS * LINES)
+
+
+def test_a_recovery_that_cannot_open_a_file_leaves_the_sealed_hours_where_they_are(
+    path: Path, opened: Callable[[], Embedded]
+) -> None:
+    aged(opened())
+    store = opened()
+    folder = store.folder / "gpu"
+    known = set(folder.iterdir())
+    hidden = min(known)
+    opened().close()
+    garble(path, 0.0)
+    # A link to itself stands for a file that the system does not open at the moment.
+    rolled = hidden.with_name(hidden.name.replace(".lines.", ".rolled."))
+    rolled.rename(rolled.with_name("kept"))
+    rolled.symlink_to(rolled.name)
+    with pytest.raises(StoreError, match="symbolic links"):
+        Embedded(path, 256 * 1024 * 1024, 1)
+    rolled.unlink()
+    rolled.with_name("kept").rename(rolled)
+    store = opened()
+    assert set(folder.iterdir()) == known
+    assert samples(store) == 2 * LINES
+
+
 def test_what_a_crash_has_left_is_removed_at_the_start_and_nothing_else(
     opened: Callable[[], Embedded],
 ) -> None:
@@ -438,7 +478,7 @@ def test_damage_that_several_threads_meet_is_set_aside_once(tmp_path: Path) -> N
 
 
 def test_two_files_set_aside_within_a_second_are_both_kept(tmp_path: Path) -> None:
-    moved = []
+    moved: list[Path] = []
     for text in ("one", "two", "three"):
         (tmp_path / "file").write_text(text)
         moved += moved_away([tmp_path / "file"], NOON).values()
