@@ -4,7 +4,7 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from . import lifeline, log
@@ -17,6 +17,14 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog=f"gpuvigil {name}", description=description)
     arguments.add_argument("--config", type=Path, metavar="FILE", help="configuration (TOML)")
     return arguments
+
+
+def configured_anywhere(verbs: Iterable[argparse.ArgumentParser]) -> None:
+    """Let `--config FILE` also stand after a verb."""
+    for verb in verbs:
+        verb.add_argument(
+            "--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
 
 
 def run_service(

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gpuvigil.command import fail, parser
+from gpuvigil.command import configured_anywhere, fail, parser
 from gpuvigil.config import HubSettings, load, secret_source
 from gpuvigil.errors import GpuvigilError, HubUnavailable, StoreError
 from gpuvigil.hub import Hub
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         added.add_argument("directory", type=Path, metavar="DIR")
     verbs.add_parser("verify", help="read every byte, and set aside what is damaged")
     verbs.add_parser("stats", help="show lines, files and bytes")
+    configured_anywhere(verbs.choices.values())
     chosen = options.parse_args(arguments)
     try:
         config = load(chosen.config if chosen.config is not None else config_of_up(None))

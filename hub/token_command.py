@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.command import fail, parser
+from gpuvigil.command import configured_anywhere, fail, parser
 from gpuvigil.config import Config, HubSettings, load
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
 from gpuvigil.hub import Hub, service_hubs
@@ -49,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
                 default=86_400,
                 help="the old token holds on for 30s, 10m, 24h or 7d; 24h, if left out",
             )
+    configured_anywhere(verbs.choices.values())
     chosen = options.parse_args(arguments)
     try:
         config = load(chosen.config if chosen.config is not None else config_of_up(None))

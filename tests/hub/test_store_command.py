@@ -28,7 +28,7 @@ def store(hub: HubProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
     config.write_text(f'{hub.config.read_text()}url = "{hub.url}"\n', encoding="utf-8")
     code = "import sys; from hub.store_command import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.run(
-        [sys.executable, "-c", code, "--config", str(config), *arguments],
+        [sys.executable, "-c", code, *arguments, "--config", str(config)],
         cwd=ROOT,
         capture_output=True,
         text=True,
