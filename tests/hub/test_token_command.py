@@ -19,7 +19,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 LINE = "node,cluster=test,node={} load_average=1 1769860800"
 EVENT = {
     "kind": "event",
-    "id": "e1",
+    "id": "test/n1|boot|boot|test/n1|1",
     "at": "2026-01-31T12:00:00Z",
     "subject": "test/n1",
     "body": {},
@@ -167,7 +167,9 @@ def test_a_nodes_token_writes_for_that_node_and_reads_nothing_but_its_inventory(
     events = f"{url}/api/v1/records"
     assert ask(events, json.dumps(EVENT).encode(), token=token).status == 200
     for wrong in (
-        {**EVENT, "id": "e2", "subject": "test/n2"},
+        {**EVENT, "id": "test/n1|2", "subject": "test/n2"},
+        {**EVENT, "id": "test/n2|boot|gpu_lost|test/n2/gpu/GPU-0|1"},  # it would keep n2's out
+        {**EVENT, "id": "test/n10|2"},
         {**EVENT, "kind": "inventory", "id": "test/n2"},
         {**EVENT, "kind": "incident", "id": "i"},
     ):
