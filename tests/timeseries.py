@@ -7,6 +7,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class TimeSeriesServer:
+class TimeSeriesServer(ABC):
     """A server with data and log in `directory`, ended by its pid; a context manager."""
 
     program: str
@@ -38,8 +39,9 @@ class TimeSeriesServer:
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
+    @abstractmethod
     def arguments(self) -> Sequence[str]:
-        raise NotImplementedError
+        """The command line after the program's name."""
 
     def __enter__(self):  # type: ignore[no-untyped-def]
         self.start()
