@@ -7,7 +7,7 @@ share the nodes of the other, packed tightly. Nobody overtakes within a sort of 
 import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from .chance import Dice, at_share, key
@@ -57,14 +57,6 @@ class Outage:
     ending: Ending = Ending.PREEMPTED
 
 
-@dataclass(order=True, slots=True)
-class _Step:
-    at: float
-    order: int
-    what: str = field(compare=False)
-    value: object = field(compare=False)
-
-
 @dataclass(slots=True)
 class _Waiting:
     workload: Workload
@@ -83,7 +75,8 @@ class Schedule:
         self._settings = settings
         self._topology = topology
         self._horizon = settings.days * DAY
-        self._steps: list[_Step] = []
+        # When, in which order, what, with what.
+        self._steps: list[tuple[float, int, str, object]] = []
         self._order = 0
         self._free = [set(self._gpus(node)) for node in range(topology.nodes)]
         self._shut = [0] * topology.nodes
@@ -93,6 +86,9 @@ class Schedule:
         self.jobs: list[Job] = []
         self._whole = self._part()
         self._arrivals: dict[str, Dice] = {}
+        self._gaps = {workload.key: self._gap(workload) for workload in self._chosen()}
+        # Nodes of that part on which nothing runs, shut or not.
+        self._empty = set(range(self._whole))
         self._heaps: list[list[int]] = [[] for _ in range(topology.per_node + 1)]
         for node in range(self._whole, topology.nodes):
             heapq.heappush(self._heaps[topology.per_node], node)
@@ -123,7 +119,7 @@ class Schedule:
 
     def _push(self, at: float, what: str, value: object) -> None:
         self._order += 1
-        heapq.heappush(self._steps, _Step(at, self._order, what, value))
+        heapq.heappush(self._steps, (at, self._order, what, value))
 
     def _run(self) -> None:
         for workload in self._chosen():
@@ -131,19 +127,22 @@ class Schedule:
             self._arrivals[workload.key] = Dice(self._settings.seed, "arrivals", workload.key)
             before = min(_BEFORE_SECONDS, 2.0 * workload.seconds[-1][1])
             self._next_arrival(workload, -before)
-        while self._steps and self._steps[0].at < self._horizon:
-            step = heapq.heappop(self._steps)
-            self._do[step.what](step.at, step.value)
+        while self._steps and self._steps[0][0] < self._horizon:
+            at, _, what, value = heapq.heappop(self._steps)
+            self._do[what](at, value)
         self.jobs.sort(key=lambda job: (job.start, job.number))
 
     def _next_arrival(self, workload: Workload, now: float) -> None:
-        dice = self._arrivals[workload.key]
+        gap = self._arrivals[workload.key].gap(self._gaps[workload.key])
+        self._push(now + gap, "arrived", workload)
+
+    def _gap(self, workload: Workload) -> float:
+        """Mean time between two arrivals, so that the wanted share of GPU time is asked for."""
         total = sum(w.gpu_time for w in self._chosen())
         wanted = self._settings.demand * self._topology.gpus * workload.gpu_time / total
         weight = sum(share for _, share in workload.sizes)
         size = sum(n * share for n, share in workload.sizes) / weight
-        gap = size * _mean(workload.seconds) / wanted
-        self._push(now + dice.gap(gap), "arrived", workload)
+        return size * _mean(workload.seconds) / wanted
 
     def _arrived(self, now: float, value: object) -> None:
         assert isinstance(value, Workload)
@@ -186,12 +185,9 @@ class Schedule:
 
     def _whole_nodes(self, count: int) -> tuple[int, ...]:
         """The first run of free nodes that is long enough, else the first free ones."""
-        per_node = self._topology.per_node
-        free = [
-            node
-            for node in range(self._whole)
-            if not self._shut[node] and len(self._free[node]) == per_node
-        ]
+        if len(self._empty) < count:
+            return ()
+        free = [node for node in sorted(self._empty) if not self._shut[node]]
         if len(free) < count:
             return ()
         chosen = free[:count]
@@ -233,8 +229,12 @@ class Schedule:
 
     def _refile(self, gpus: Sequence[int]) -> None:
         for node in {gpu // self._topology.per_node for gpu in gpus}:
-            if node >= self._whole and not self._shut[node]:
-                heapq.heappush(self._heaps[len(self._free[node])], node)
+            free = len(self._free[node])
+            if node < self._whole:
+                change = self._empty.add if free == self._topology.per_node else self._empty.discard
+                change(node)
+            elif not self._shut[node]:
+                heapq.heappush(self._heaps[free], node)
 
     def _ended(self, now: float, value: object) -> None:
         assert isinstance(value, Job)
@@ -253,6 +253,8 @@ class Schedule:
         if not value.kills:
             return
         mine = self._gpus(value.node)
+        if len(self._free[value.node]) == len(mine):
+            return
         for job in [j for j in self._running.values() if any(g in mine for g in j.gpus)]:
             job.ending = value.ending
             self._ended(now, job)
