@@ -24,8 +24,8 @@ up: $(VENV)/up ## run gpuvigil on this machine; ARGUMENTS="--simulate 16" and ot
 test: $(VENV)/dev ## run every test (needs gcc and Chromium: make test-servers)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGUMENTS) || $(ALONE) $(ARGUMENTS)
 
-test-unit: $(VENV)/dev ## run the tests that start no servers, in under 90 seconds
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not server' $(ARGUMENTS)
+test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long, in under 90 seconds
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not server and not slow' $(ARGUMENTS)
 
 check: $(VENV)/dev ## lint, format and types, changing nothing
 	$(BIN)/ruff check .

@@ -20,6 +20,8 @@ from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.servers import HubProcess
 
+pytestmark = pytest.mark.slow
+
 MOST_BYTES = 3 * 1024 * 1024
 # Only the standard library: no environment variables of Python's, no site-packages.
 ALONE = [sys.executable, "-I", "-S"]

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from gpuvigil.lifecycle import STANDING, TRANSITIONS, Signal, State
 from gpuvigil.model import Severity, Transition
 
 from .examples import NOON, a_transition, seconds
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = AlertsSettings(update_seconds=300.0, repeat_seconds=14_400.0, give_up_seconds=1e9)
 PATIENCE_SECONDS = 15.0

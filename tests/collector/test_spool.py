@@ -317,6 +317,7 @@ def test_a_body_that_may_be_at_fault_lets_the_others_go_first(tmp_path: Path) ->
     assert [body.content for body in drain(spool)] == [b"x a=1", b"x a=2", b"x a=0"]
 
 
+@pytest.mark.slow
 def test_a_long_outage_costs_neither_time_nor_memory(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 1 << 30, memory_bytes=0)
     tracemalloc.start()

@@ -27,6 +27,8 @@ from hub.embedded.database import Database
 from hub.embedded.writing import Maker
 from hub.seen import Seen
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
 GPU = MEASUREMENTS["gpu"]

@@ -23,6 +23,8 @@ from hub.committer import commit
 from hub.embedded import Embedded, Latest, Series, Window
 from hub.seen import Seen
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2026, 1, 30, 22, tzinfo=timezone.utc)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 HOURS = 54  # so that a whole day lies between its two neighbours

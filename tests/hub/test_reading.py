@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,6 +180,7 @@ def test_rows_at_fault_keep_their_numbers() -> None:
     assert outcome.lines == 23
 
 
+@pytest.mark.slow
 def test_rows_of_as_many_schemas_are_all_kept() -> None:
     many = [f"gpu,node=a up=1i,x{i}=1i 5" for i in range(20_000)]
     (outcome,) = read_bodies([a_body("\n".join(many))])[1]

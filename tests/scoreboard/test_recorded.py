@@ -14,6 +14,8 @@ from scoreboard.recorded.overlay import OVERLAYS, Injection, lay
 from scoreboard.recorded.play import Recording
 from scoreboard.recorded.read import recording
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 NVIDIA_SMI = "timestamp, uuid, index, utilization.gpu [%], power.draw [W], clocks.current.sm [MHz], memory.used [MiB]\n"
 

@@ -3,12 +3,16 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import EventKind, Finding, Severity, Subject
 from scoreboard.judge.claims import Claim, claims
 from scoreboard.replay import Replay
 
 from .made import NOON, Made, event, gpu, node, port
+
+pytestmark = pytest.mark.slow
 
 LATER = NOON + timedelta(minutes=12)
 

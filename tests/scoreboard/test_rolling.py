@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.memory import MemoryStore
 from gpuvigil.store.shape import latest_schema
 from scoreboard.rolling import RollingStore, micros
+
+pytestmark = pytest.mark.slow
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 STEP = timedelta(seconds=10)

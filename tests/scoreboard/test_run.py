@@ -18,6 +18,8 @@ from scoreboard.splits import (
     TUNING_KINDS,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_is_kept_out_is_in_no_tuning_fleet() -> None:
     for seed in range(1000, 1010):

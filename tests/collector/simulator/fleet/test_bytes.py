@@ -3,9 +3,13 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from collector.simulator.fleet import FleetSettings, build
 
 from . import runs
+
+pytestmark = pytest.mark.slow
 
 # With life, faults, noise, loss and two models in it. A change of the fleet is a new hash.
 SETTINGS = FleetSettings(

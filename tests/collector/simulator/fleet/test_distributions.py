@@ -6,11 +6,14 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from collector.simulator.fleet import build
 from collector.simulator.fleet.workloads import Ending
 
 from . import runs
+
+pytestmark = pytest.mark.slow
 
 REFERENCE = Path(__file__).parents[4] / "docs/reference"
 LIKE_ACME = runs.with_settings(seed=1, nodes=32, days=1.5, models=("A100",), demand=0.85)

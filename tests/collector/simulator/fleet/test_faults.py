@@ -13,6 +13,8 @@ from gpuvigil.model import Subject
 
 from . import runs
 
+pytestmark = pytest.mark.slow
+
 START, SECONDS = 3600.0, 10_800.0
 QUIET = runs.with_settings(demand=0.9)
 OF_THE_LEAF = {"congestion", "leaf down"}

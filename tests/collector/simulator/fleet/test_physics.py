@@ -8,6 +8,8 @@ from collector.simulator.fleet.hardware import MODELS
 
 from . import runs
 
+pytestmark = pytest.mark.slow
+
 ALL = runs.with_settings(models=tuple(MODELS), nodes=20, nodes_per_rack=4)
 
 
