@@ -3,13 +3,16 @@
 import asyncio
 import json
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+
+from .shares import Shares, Turns
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -27,18 +30,22 @@ _CODES = {
     503: "unavailable",
 }
 
-# Smaller bodies are inflated on the spot: a thread would cost more.
-_THREAD_FROM_BYTES = 64 * 1024
+# What is no larger, packed and inflated, is inflated on the spot: a thread would cost more. A bomb
+# becomes a thousand times as large, so that what it was packed says little.
+_ON_THE_SPOT_BYTES = 128 * 1024
 
 # A body that is too large is read on and dropped up to this many times the limit: a sender that is
 # cut off in the middle sees a broken connection instead of the answer, and would only try again.
 _DRAINED = 4
 
 # So many large bodies are inflated at a time: each may become as large as a body may be.
-_INFLATING = asyncio.Semaphore(4)
+_INFLATING = Turns(4)
 
 # Each member of a gzip body costs a copy of all that follow it.
 _MOST_MEMBERS = 100
+
+# A longer one would hold up the event loop.
+_JSON_ON_THE_SPOT_BYTES = 64 * 1024
 
 # A sender that takes longer is asked to come again, so that it does not hold memory for ever.
 _BODY_SECONDS = 60
@@ -83,55 +90,33 @@ async def gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=400)
 
 
-async def body_of(request: Request, largest_bytes: int) -> bytes:
-    """The whole body, inflated; Refused with 413 when it is larger than `largest_bytes`."""
-    return await body_from(request.receive, request.headers, largest_bytes)
-
-
 async def body_from(
-    receive: Receive,
-    headers: Mapping[str, str],
-    largest_bytes: int,
-    arriving: "Arriving | None" = None,
+    receive: Receive, headers: Mapping[str, str], largest_bytes: int, held: "Held"
 ) -> bytes:
-    """As `body_of`, of a request that is not taken apart yet; `arriving` counts with others'."""
+    """The whole body, inflated, which `held` then holds.
+
+    Refused with 413 when it is larger than `largest_bytes`, with 429 when there is no room.
+    """
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "gzip", ""}:
         raise Refused(400, f"content encoding {encoding!r} is not understood; send gzip or none")
     try:
         async with asyncio.timeout(_BODY_SECONDS):
-            pieces = await _read(receive, largest_bytes, arriving)
+            packed = await _read(receive, largest_bytes, held)
     except TimeoutError:
         raise Refused(503, f"the body took longer than {_BODY_SECONDS} s", 1) from None
     except asyncio.CancelledError:
         # Nobody but the end of the hub cancels a request.
         raise Refused(503, "the hub stops", 1) from None
     if encoding != "gzip":
-        return pieces
-    if len(pieces) < _THREAD_FROM_BYTES:
-        return inflate(pieces, largest_bytes)
-    async with _INFLATING:
-        return await run_in_threadpool(inflate, pieces, largest_bytes)
+        return packed
+    content = await _inflated(packed, largest_bytes, held.who)
+    held.change(len(content) - len(packed))
+    return content
 
 
-async def _read(receive: Receive, largest_bytes: int, arriving: "Arriving | None") -> bytes:
-    if arriving is None:
-        return await _pieces(receive, largest_bytes, lambda _: None)
-    taken = 0
-
-    def take(size: int) -> None:
-        nonlocal taken
-        arriving.take(size)
-        taken += size
-
-    try:
-        return await _pieces(receive, largest_bytes, take)
-    finally:
-        arriving.give_back(taken)
-
-
-async def _pieces(receive: Receive, largest_bytes: int, take: Callable[[int], None]) -> bytes:
-    pieces: list[bytes] = []
+async def _read(receive: Receive, largest_bytes: int, held: "Held") -> bytes:
+    content = bytearray()
     seen = 0
     more = True
     while more:
@@ -142,30 +127,73 @@ async def _pieces(receive: Receive, largest_bytes: int, take: Callable[[int], No
         more = message.get("more_body", False)
         seen += len(piece)
         if seen <= largest_bytes:
-            take(len(piece))
-            pieces.append(piece)
+            held.change(len(piece))
+            if seen == len(piece) and not more:
+                return bytes(piece)
+            content += piece
         elif seen > _DRAINED * largest_bytes:
             break
     if seen > largest_bytes:
         raise too_large(largest_bytes)
-    return b"".join(pieces)
+    return bytes(content)
 
 
 class Arriving:
-    """Bytes of bodies that are on their way in, all together; Refused with 429 beyond a bound."""
+    """The memory for bodies on their way in, shared by all who send."""
 
-    def __init__(self, most_bytes: int, pause_seconds: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, most_bytes: int, pause_seconds: int = 1) -> None:
+        """Whoever finds no room is asked to come again after `pause_seconds`."""
+        self._shares = Shares(most_bytes)
         self._pause_seconds = pause_seconds
-        self.bytes = 0
 
-    def take(self, size: int) -> None:
-        if self.bytes + size > self._most_bytes:
+    @property
+    def bytes(self) -> int:
+        return self._shares.bytes
+
+    @contextmanager
+    def of(self, who: Hashable) -> Iterator["Held"]:
+        """What one request of `who` holds, until the end."""
+        held = Held(self._shares, who, self._pause_seconds)
+        try:
+            yield held
+        finally:
+            held.let_go()
+
+
+class Held:
+    """The bytes that one request holds; Refused with 429 where there is no room for more."""
+
+    def __init__(self, shares: Shares, who: Hashable, pause_seconds: int) -> None:
+        self.who = who
+        self._shares = shares
+        self._pause_seconds = pause_seconds
+        self._bytes = 0
+
+    def change(self, size: int) -> None:
+        """Hold `size` bytes more, or less."""
+        if size > 0 and not self._shares.fits(self.who, size):
             raise Refused(429, "too many bodies are on their way in", self._pause_seconds)
-        self.bytes += size
+        if size:
+            self._shares.take(self.who, size)
+            self._bytes += size
 
-    def give_back(self, size: int) -> None:
-        self.bytes -= size
+    def let_go(self) -> None:
+        if self._bytes:
+            self._shares.give_back(self.who, self._bytes)
+            self._bytes = 0
+
+
+async def _inflated(packed: bytes, largest_bytes: int, who: Hashable) -> bytes:
+    # The last bytes of a gzip body say how large it becomes (RFC 1952), and may be a lie.
+    told = int.from_bytes(packed[-4:], "little")
+    if max(len(packed), told) <= _ON_THE_SPOT_BYTES:
+        try:
+            return inflate(packed, min(_ON_THE_SPOT_BYTES, largest_bytes))
+        except Refused as error:
+            if error.status != 413 or largest_bytes <= _ON_THE_SPOT_BYTES:
+                raise
+    async with _INFLATING.turn(who):
+        return await run_in_threadpool(inflate, packed, largest_bytes)
 
 
 def inflate(packed: bytes, largest_bytes: int) -> bytes:
@@ -194,9 +222,13 @@ def too_large(largest_bytes: int) -> Refused:
     return Refused(413, f"the body is larger than {largest_bytes} bytes; send smaller ones")
 
 
-async def question_of(request: Request, largest_bytes: int) -> Mapping[str, Any]:
+async def question_of(request: Request, largest_bytes: int, held: Held) -> Mapping[str, Any]:
     """The JSON object that a request asks with."""
-    value = json_of(await body_of(request, largest_bytes), "the body")
+    body = await body_from(request.receive, request.headers, largest_bytes, held)
+    if len(body) <= _JSON_ON_THE_SPOT_BYTES:
+        value = json_of(body, "the body")
+    else:
+        value = await run_in_threadpool(json_of, body, "the body")
     if not isinstance(value, Mapping):
         raise Refused(400, "the body must be a JSON object")
     return value

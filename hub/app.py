@@ -123,7 +123,7 @@ def build(settings: HubSettings, tokens: Tokens, keyring: Keyring, clock: Clock)
     counters.watch_clocks(committer.clocks)
     ingest = Ingest(committer, settings, clock, counters)
     routes = [
-        *Telemetry(store, settings).routes(),
+        *Telemetry(store).routes(),
         Route(WRITE[1], ingest, methods=[WRITE[0]]),
         *TokenDesk(keyring).routes(),
         *StoreDesk(store, settings).routes(),

@@ -1,6 +1,6 @@
 """A body of line protocol on its way, and what became of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -40,3 +40,15 @@ class Body:
     bearer: Bearer = ANYBODY
     rows: int = 1
     prompt: bool = True
+
+    @property
+    def sender(self) -> Hashable:
+        """Whose share of the queue it takes."""
+        return sender_of(self.bearer, self.identity)
+
+
+def sender_of(bearer: Bearer, who: Identity | None) -> Hashable:
+    """Who shares with others: a token's bearer, each node by itself where one token is of many."""
+    if not bearer.writes_for_any_node or who is None:
+        return bearer
+    return bearer, who.lane.cluster, who.lane.node

@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ from .embedded import Embedded
 from .reading import read_bodies
 from .seen import Arrival, Identity, Seen
 from .series import Series
+from .shares import Shares
 
 _LOG = Log("hub")
 
@@ -54,7 +55,7 @@ class Committer:
         self._clock = clock
         self._counters = counters
         self._queue: deque[Body] = deque()
-        self._bytes = 0
+        self._shares = Shares(settings.queue_bytes)
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._failed_at = -math.inf
@@ -83,24 +84,24 @@ class Committer:
         """Whether the last commit failed, a moment ago: a store that is left alone may be well."""
         return self._clock.monotonic() - self._failed_at < _FAILING_SECONDS
 
-    def has_room(self, size: int = 0) -> bool:
+    def has_room(self, sender: Hashable, size: int = 0) -> bool:
         """Whether a body of `size` bytes would be taken now; one always is when none waits."""
-        return not self._bytes or self._bytes + size <= self._settings.queue_bytes
+        return self._shares.fits(sender, size)
 
     def put(self, body: Body) -> bool:
         """Queue a body; false when the queue is full or the hub stops."""
         with self._changed:
-            if self.stopping or not self.has_room(len(body.text)):
+            if self.stopping or not self.has_room(body.sender, len(body.text)):
                 return False
             self._queue.append(body)
-            self._bytes += len(body.text)
+            self._shares.take(body.sender, len(body.text))
             self._changed.notify_all()
         return True
 
     def waiting(self) -> tuple[int, int]:
         """Bodies in the queue, and bytes in it or under way to the store."""
         with self._changed:
-            return len(self._queue), self._bytes
+            return len(self._queue), self._shares.bytes
 
     def _run(self) -> None:
         committed = kept_house = -math.inf
@@ -120,7 +121,7 @@ class Committer:
         """Until a body waits and the next commit is due, or it is time to look after the rest."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self.stopping, timeout=60.0)
-        if self._bytes < _COMMIT_BYTES:
+        if self._shares.bytes < _COMMIT_BYTES:
             self._clock.wait(self._stopping, due - self._clock.monotonic())
 
     def _take(self) -> list[Body]:
@@ -141,7 +142,8 @@ class Committer:
 
     def _finish(self, bodies: Sequence[Body], outcomes: Sequence[Outcome]) -> None:
         with self._changed:
-            self._bytes -= sum(len(body.text) for body in bodies)
+            for body in bodies:
+                self._shares.give_back(body.sender, len(body.text))
         for body, outcome in zip(bodies, outcomes, strict=True):
             self._counters.body(outcome)
             body.done(outcome)

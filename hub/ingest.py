@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Literal, cast, get_args
 from urllib.parse import parse_qsl
 
@@ -16,7 +16,7 @@ from gpuvigil.lineprotocol import Precision
 from gpuvigil.log import Log
 
 from .answers import Arriving, Receive, Refused, body_from, failure
-from .body import Body, Outcome
+from .body import Body, Outcome, sender_of
 from .committer import Committer
 from .counters import Counters
 from .gate import Message, Send
@@ -43,8 +43,8 @@ class Ingest:
         self._settings = settings
         self._clock = clock
         self._counters = counters
-        # One of the largest must always find room.
-        most = max(settings.queue_bytes, settings.body_bytes)
+        # One of the largest must find room beside as much that is left for others.
+        most = max(settings.queue_bytes, 2 * settings.body_bytes)
         self._arriving = Arriving(most, self._pause)
         self._late_seconds = math.nan  # until the first body
         self._told: deque[tuple[asyncio.Future[Outcome], Outcome]] = deque()
@@ -74,25 +74,27 @@ class Ingest:
         self._check_bucket(query)
         precision = _precision(query)
         who = _identity(headers, bearer)
-        self._check_room(0)
-        text = await body_from(receive, headers, self._settings.body_bytes, self._arriving)
-        rows = self._count_rows(text)
-        self._check_room(len(text))
+        sender = sender_of(bearer, who)
+        self._check_room(sender, 0)
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        taken = self._committer.put(
-            Body(
-                text=text,
-                precision=precision,
-                received_at=received_at,
-                identity=who,
-                done=lambda it: self._tell(outcome, it),
-                bearer=bearer,
-                rows=rows,
-                prompt=self._late_seconds < _LATE_SECONDS,
+        with self._arriving.of(sender) as held:
+            text = await body_from(receive, headers, self._settings.body_bytes, held)
+            rows = self._count_rows(text)
+            self._check_room(sender, len(text))
+            taken = self._committer.put(
+                Body(
+                    text=text,
+                    precision=precision,
+                    received_at=received_at,
+                    identity=who,
+                    done=lambda it: self._tell(outcome, it),
+                    bearer=bearer,
+                    rows=rows,
+                    prompt=self._late_seconds < _LATE_SECONDS,
+                )
             )
-        )
         if not taken:
-            self._check_room(len(text))
+            self._check_room(sender, len(text))
             raise Refused(503, "the hub stops", self._pause)
         return _answer(await outcome)
 
@@ -100,10 +102,10 @@ class Ingest:
     def _pause(self) -> int:
         return max(1, math.ceil(self._settings.commit_seconds))
 
-    def _check_room(self, size: int) -> None:
+    def _check_room(self, sender: Hashable, size: int) -> None:
         if self._committer.stopping:
             raise Refused(503, "the hub stops", self._pause)
-        if not self._committer.has_room(size):
+        if not self._committer.has_room(sender, size):
             self._counters.busy.inc()
             raise Refused(429, "too much telemetry waits for its commit", self._pause)
 

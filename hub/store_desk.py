@@ -17,13 +17,14 @@ from gpuvigil.clock import from_ns, to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 
-from .answers import Refused, question_of
+from .answers import Arriving, Refused, question_of
 from .embedded import Embedded
 from .keyring import tokens_file
 
 RECORDS = "records.sqlite"
 TOKENS = "tokens.json"
 _LARGEST_BYTES = 10_000
+_MOST_ASKING_BYTES = 1024 * 1024
 
 
 class StoreDesk:
@@ -32,6 +33,7 @@ class StoreDesk:
     def __init__(self, store: Embedded, settings: HubSettings) -> None:
         self._store = store
         self._settings = settings
+        self._asking = Arriving(_MOST_ASKING_BYTES)
 
     def routes(self) -> list[Route]:
         return [
@@ -47,7 +49,8 @@ class StoreDesk:
         return JSONResponse(await _asked(partial(verify, self._store)))
 
     async def backup(self, request: Request) -> Response:
-        asked = await question_of(request, _LARGEST_BYTES)
+        with self._asking.of(request.state.bearer) as held:
+            asked = await question_of(request, _LARGEST_BYTES, held)
         directory = asked.get("directory")
         if not isinstance(directory, str) or not Path(directory).is_absolute():
             raise Refused(400, "directory must be an absolute path on the hub's machine")

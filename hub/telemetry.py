@@ -11,14 +11,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuvigil.clock import from_text, to_ns
-from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS, Measurement
 from gpuvigil.store import EARLIEST_NS, LATEST_NS, Aggregate, Function
 
-from .answers import Refused, question_of
+from .answers import Arriving, Refused, question_of
 from .embedded import Embedded, Latest, Question, Series, Window
+from .keyring import Bearer
+from .shares import Turns
 
+# A question names fields and tags; each has its place in a small catalogue.
+_LARGEST_BYTES = 256 * 1024
+_MOST_ASKING_BYTES = 4 * 1024 * 1024
+
+# Questions at a time; more wait, each reader in turn.
+_READING = 8
 _ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -119,9 +126,11 @@ def _time(text: object, key: str) -> int:
 class Telemetry:
     """The questions over HTTP."""
 
-    def __init__(self, store: Embedded, settings: HubSettings) -> None:
+    def __init__(self, store: Embedded) -> None:
         self._store = store
-        self._settings = settings
+        self._asking = Arriving(_MOST_ASKING_BYTES)
+        self._reading = Turns(_READING)
+        self._tidying = Turns(1)
 
     def routes(self) -> list[Route]:
         return [
@@ -133,14 +142,21 @@ class Telemetry:
         verb = request.path_params["verb"]
         if verb not in QUESTIONS:
             raise Refused(404, f"no question {verb!r}; there are {', '.join(QUESTIONS)}, forget")
-        question = QUESTIONS[verb](await question_of(request, self._settings.body_bytes))
-        return Response(await run_in_threadpool(self._stream, question), media_type=_ARROW)
+        bearer: Bearer = request.state.bearer
+        with self._asking.of(bearer) as held:
+            question = QUESTIONS[verb](await question_of(request, _LARGEST_BYTES, held))
+            async with self._reading.turn(bearer):
+                answer = await run_in_threadpool(self._stream, question)
+        return Response(answer, media_type=_ARROW)
 
     async def forget(self, request: Request) -> Response:
-        question = await question_of(request, self._settings.body_bytes)
+        bearer: Bearer = request.state.bearer
+        with self._asking.of(bearer) as held:
+            question = await question_of(request, _LARGEST_BYTES, held)
         before = _time(question.get("before"), "before")
         try:
-            await run_in_threadpool(self._store.forget, before)
+            async with self._tidying.turn(bearer):
+                await run_in_threadpool(self._store.forget, before)
         except StoreError as error:
             raise Refused(503, str(error), 5) from error
         return Response(status_code=204)

@@ -13,11 +13,12 @@ from starlette.routing import Route
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
-from .answers import Refused, question_of
+from .answers import Arriving, Refused, question_of
 from .keyring import Issued, Keyring, Scope
 
 _LOG = Log("hub")
 _LARGEST_BYTES = 10_000
+_MOST_ASKING_BYTES = 1024 * 1024
 _LONGEST_OVERLAP_SECONDS = 90 * 86_400
 _T = TypeVar("_T")
 
@@ -27,6 +28,7 @@ class TokenDesk:
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
+        self._asking = Arriving(_MOST_ASKING_BYTES)
 
     def routes(self) -> list[Route]:
         return [
@@ -41,7 +43,8 @@ class TokenDesk:
         return JSONResponse({"tokens": [it.to_json() for it in tokens]})
 
     async def create(self, request: Request) -> Response:
-        asked = await question_of(request, _LARGEST_BYTES)
+        with self._asking.of(request.state.bearer) as held:
+            asked = await question_of(request, _LARGEST_BYTES, held)
         texts = {key: asked.get(key, "") for key in ("scope", "name", "cluster", "node")}
         if not all(isinstance(it, str) and len(it) <= 256 for it in texts.values()):
             raise Refused(400, "scope, name, cluster and node must be short texts")
@@ -58,7 +61,8 @@ class TokenDesk:
         return JSONResponse({"revoked": ended.id})
 
     async def rotate(self, request: Request) -> Response:
-        asked = await question_of(request, _LARGEST_BYTES)
+        with self._asking.of(request.state.bearer) as held:
+            asked = await question_of(request, _LARGEST_BYTES, held)
         seconds = asked.get("overlap_seconds", 0)
         if not isinstance(seconds, int | float) or not 0 <= seconds <= _LONGEST_OVERLAP_SECONDS:
             raise Refused(400, f"overlap_seconds must be from 0 to {_LONGEST_OVERLAP_SECONDS}")

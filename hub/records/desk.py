@@ -17,15 +17,25 @@ from gpuvigil.errors import StoreError
 from gpuvigil.hub import LONGEST_WAIT_SECONDS
 from gpuvigil.model import COLLECTOR_KINDS, Record, RecordKind, Subject
 
-from ..answers import Refused, body_of, json_of, question_of
+from ..answers import Arriving, Refused, body_from, json_of, question_of
 from ..changes import News
 from ..counters import Counters
 from ..keyring import Bearer, Scope, foreign
+from ..shares import Turns
 from .book import Book, LeaseLostError, under
 from .intake import record_of, storable
 from .tables import record
 
 _MOST_RECORDS = 100_000
+
+# A collector's largest record. One line is parsed in one go, which nothing else can interrupt.
+LARGEST_RECORD_BYTES = 1024 * 1024
+_LARGEST_CLAIM_BYTES = 10_000
+_MOST_ASKING_BYTES = 1024 * 1024
+
+# Only one writes at a time, in the database; a few more are read and checked meanwhile.
+_WRITING = 4
+_READING = 8
 _T = TypeVar("_T")
 
 
@@ -40,6 +50,12 @@ class Desk:
         self._settings = settings
         self._clock = clock
         self._counters = counters
+        # One of the largest must find room beside as much that is left for others.
+        self._arriving = Arriving(max(settings.queue_bytes, 2 * settings.body_bytes))
+        # Who reads never waits for who writes.
+        self._asking = Arriving(_MOST_ASKING_BYTES)
+        self._writing = Turns(_WRITING)
+        self._reading = Turns(_READING)
 
     def routes(self) -> list[Route]:
         return [
@@ -52,16 +68,33 @@ class Desk:
         ]
 
     async def write(self, request: Request) -> Response:
-        body = await body_of(request, self._settings.body_bytes)
-        records = await run_in_threadpool(_records, body)
-        kinds = {it.kind for it in records}
         bearer: Bearer = request.state.bearer
+        with self._arriving.of(bearer) as held:
+            largest = self._settings.body_bytes
+            body = await body_from(request.receive, request.headers, largest, held)
+            self._check_lines(bearer, body)
+            # What is parsed is many times as large: only of so many bodies at a time.
+            async with self._writing.turn(bearer):
+                return self._kept(await _asked(lambda: self._written(bearer, body)))
+
+    def _check_lines(self, bearer: Bearer, body: bytes) -> None:
+        most = self._settings.body_lines_count
+        if body.count(b"\n") > most:
+            raise Refused(413, f"the body has more than {most} lines; send smaller ones")
+        if bearer.scope is not Scope.SERVICE and len(body) > LARGEST_RECORD_BYTES:
+            longest = max(map(len, body.split(b"\n")))
+            if longest > LARGEST_RECORD_BYTES:
+                raise Refused(413, f"a record is larger than {LARGEST_RECORD_BYTES} bytes")
+
+    def _written(self, bearer: Bearer, body: bytes) -> tuple[int, int]:
+        records = _records(body)
+        kinds = {it.kind for it in records}
         if bearer.scope is not Scope.SERVICE and not kinds <= COLLECTOR_KINDS:
             names = ", ".join(sorted(kind.value for kind in kinds - COLLECTOR_KINDS))
             raise Refused(403, f"a collector's token may not write records of kind {names}")
         if not bearer.writes_for_any_node:
-            await _asked(lambda: self._check_own(bearer, records))
-        return self._kept(await _asked(lambda: self._book.write(records)))
+            self._check_own(bearer, records)
+        return self._book.write(records)
 
     async def find(self, request: Request) -> Response:
         asked = request.query_params
@@ -81,7 +114,8 @@ class Desk:
         if asked.get("states"):
             wanted.append(record.c.state.in_(asked["states"].split(",")))
         limit = int(_number(asked.get("limit", "10000"), "limit", 1, _MOST_RECORDS))
-        return await _asked(lambda: _answer(self._book.find(wanted, limit)))
+        bearer: Bearer = request.state.bearer
+        return await self._looked(bearer, lambda: _answer(self._book.find(wanted, limit)))
 
     async def inventory(self, request: Request) -> Response:
         """One node's own, named by its cluster and itself: all that a collector may read."""
@@ -96,19 +130,22 @@ class Desk:
             raise Refused(403, foreign(bearer, asked["node"]))
         node = Subject(cluster=asked["cluster"], node=asked["node"]).key
         wanted = [record.c.kind == RecordKind.INVENTORY.value, record.c.id == node]
-        return await _asked(lambda: _answer(self._book.find(wanted, 1)))
+        return await self._looked(bearer, lambda: _answer(self._book.find(wanted, 1)))
 
     async def changes(self, request: Request) -> Response:
         asked = request.query_params
         after = int(_number(asked.get("after", ""), "after", -1, 2**53))
         kinds = [_kind(name) for name in asked.get("kinds", "").split(",") if name]
         wait = _number(asked.get("wait", "0"), "wait", 0, 3600)
+        bearer: Bearer = request.state.bearer
         if after == -1:
-            return JSONResponse({"records": [], "sequence": await _asked(self._book.sequence)})
+            sequence = await self._looked(bearer, self._book.sequence)
+            return JSONResponse({"records": [], "sequence": sequence})
         end = self._clock.monotonic() + min(wait, LONGEST_WAIT_SECONDS)
         while True:
             ticket = self._news.ticket()
-            answer, sequence, found = await _asked(partial(self._changed, after, kinds))
+            look = partial(self._changed, after, kinds)
+            answer, sequence, found = await self._looked(bearer, look)
             left = end - self._clock.monotonic()
             if found or left <= 0 or self._news.closed:
                 return answer
@@ -117,7 +154,9 @@ class Desk:
             await self._news.wait(ticket, left)
 
     async def claim(self, request: Request) -> Response:
-        asked = await question_of(request, self._settings.body_bytes)
+        bearer: Bearer = request.state.bearer
+        with self._asking.of(bearer) as held:
+            asked = await question_of(request, _LARGEST_CLAIM_BYTES, held)
         kind, owner = _kind(asked.get("kind")), _name(asked, "owner")
         lease = timedelta(seconds=_number(asked.get("lease_seconds"), "lease_seconds", 0, 86_400))
         limit = int(_number(asked.get("limit", 100), "limit", 1, 10_000))
@@ -126,11 +165,12 @@ class Desk:
         while True:
             ticket = self._news.ticket()
             take = partial(self._book.claim, kind, owner, self._clock.now(), lease, limit)
-            found = await _asked(take)
+            async with self._writing.turn(bearer):
+                found = await _asked(take)
             left = end - self._clock.monotonic()
             if found or left <= 0 or self._news.closed:
                 return await run_in_threadpool(_answer, found)
-            due_in = await _asked(partial(self._book.due_in, kind, self._clock.now()))
+            due_in = await self._looked(bearer, partial(self._book.due_in, kind, self._clock.now()))
             if due_in is not None:
                 left = min(left, max(due_in.total_seconds(), 0.001))
             await self._news.wait(ticket, left)
@@ -139,19 +179,26 @@ class Desk:
                 return JSONResponse({"records": []})
 
     async def finish(self, request: Request) -> Response:
-        asked = await question_of(request, self._settings.body_bytes)
-        kind, owner = _kind(asked.get("kind")), _name(asked, "owner")
-        ids = _texts(asked.get("ids"), "ids")
-        given = asked.get("records", [])
-        if not isinstance(given, list):
-            raise Refused(400, "records must be a list")
-        records = await run_in_threadpool(_taken_in, given)
-        now = self._clock.now()
-        try:
-            kept = await _asked(lambda: self._book.finish(kind, owner, ids, records, now))
-        except LeaseLostError as error:
-            raise Refused(409, f"{owner!r} no longer holds the lease: {error}") from None
+        bearer: Bearer = request.state.bearer
+        with self._arriving.of(bearer) as held:
+            asked = await question_of(request, self._settings.body_bytes, held)
+            kind, owner = _kind(asked.get("kind")), _name(asked, "owner")
+            ids = _texts(asked.get("ids"), "ids")
+            given = asked.get("records", [])
+            if not isinstance(given, list):
+                raise Refused(400, "records must be a list")
+            async with self._writing.turn(bearer):
+                records = await run_in_threadpool(_taken_in, given)
+                now = self._clock.now()
+                try:
+                    kept = await _asked(lambda: self._book.finish(kind, owner, ids, records, now))
+                except LeaseLostError as error:
+                    raise Refused(409, f"{owner!r} no longer holds the lease: {error}") from None
         return self._kept(kept)
+
+    async def _looked(self, bearer: Bearer, work: Callable[[], _T]) -> _T:
+        async with self._reading.turn(bearer):
+            return await _asked(work)
 
     def _changed(self, after: int, kinds: Collection[RecordKind]) -> tuple[Response, int, int]:
         """The answer to a look, where the next one goes on, and how many records were found."""

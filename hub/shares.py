@@ -1,0 +1,81 @@
+"""What all senders share and none can use up alone: memory for bodies, and turns at work."""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+
+
+class Shares:
+    """Bytes that many hold, bounded together.
+
+    Whoever holds some gets more only while at least as much as it then holds would be left for
+    others: alone it comes to a half, of two each to a third. Who holds nothing gets what is free.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held: dict[Hashable, int] = {}
+        self.bytes = 0
+
+    def fits(self, who: Hashable, size: int) -> bool:
+        """Whether `who` may hold `size` bytes more; one thing of any size while nobody holds any."""
+        if not self.bytes:
+            return True
+        left = self._most_bytes - self.bytes - size
+        held = self._held.get(who, 0)
+        return left >= 0 and (not held or held + size <= left)
+
+    def take(self, who: Hashable, size: int) -> None:
+        self.bytes += size
+        self._held[who] = self._held.get(who, 0) + size
+
+    def give_back(self, who: Hashable, size: int) -> None:
+        self.bytes -= size
+        left = self._held.pop(who, 0) - size
+        if left:
+            self._held[who] = left
+
+
+class Turns:
+    """So many work at a time; of those who wait, each sender's first comes before anybody's next.
+
+    It belongs to one event loop.
+    """
+
+    def __init__(self, at_a_time: int) -> None:
+        self._free = at_a_time
+        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def turn(self, who: Hashable) -> AsyncIterator[None]:
+        """Wait for a turn, and have it until the end."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._called(who)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _called(self, who: Hashable) -> None:
+        mine = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():
+                self._pass_on()  # called, and gone at the same moment
+            raise
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            who, queue = self._waiting.popitem(last=False)
+            first = queue.popleft()
+            if queue:
+                self._waiting[who] = queue
+            if not first.done():
+                first.set_result(None)
+                return
+        self._free += 1

@@ -1,0 +1,131 @@
+"""Memory and turns are shared: who sends much leaves room for who sends little."""
+
+import asyncio
+import gzip
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.answers import Arriving, Refused, body_from
+from hub.shares import Shares, Turns
+
+MOST = 1000
+STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 400)), max_size=60)
+
+
+@given(STEPS)
+def test_nobody_fills_what_is_shared_and_a_newcomer_finds_room(
+    steps: list[tuple[str, int]],
+) -> None:
+    shares, held = Shares(MOST), dict.fromkeys("abc", 0)
+    for who, size in steps:
+        if shares.fits(who, size):
+            shares.take(who, size)
+            held[who] += size
+        assert shares.bytes == sum(held.values()) <= MOST
+    for who in held:
+        shares.give_back(who, held[who])
+    assert shares.bytes == 0
+
+
+@given(st.integers(1, 5), st.integers(1, 50))
+def test_each_of_some_who_take_all_they_get_comes_to_the_same_and_leaves_as_much(
+    count: int, size: int
+) -> None:
+    shares, held = Shares(MOST), [0] * count
+    while any(shares.fits(who, size) for who in range(count)):
+        for who in range(count):
+            if shares.fits(who, size):
+                shares.take(who, size)
+                held[who] += size
+    assert max(held) - min(held) <= size
+    assert MOST - sum(held) + 2 * size > max(held)
+    assert shares.fits("newcomer", MOST - sum(held))
+
+
+def test_one_thing_of_any_size_fits_while_nobody_holds_any() -> None:
+    shares = Shares(10)
+    assert shares.fits("a", 99)
+    shares.take("a", 99)
+    assert not shares.fits("b", 0)
+    shares.give_back("a", 99)
+    shares.take("a", 0)
+    shares.give_back("a", 0)
+    assert shares.fits("b", 10)
+
+
+def test_of_those_who_wait_each_sender_has_its_turn_before_anybodys_next() -> None:
+    order: list[str] = []
+
+    async def work(turns: Turns, who: str) -> None:
+        async with turns.turn(who):
+            order.append(who)
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        turns = Turns(1)
+        async with turns.turn("first"):
+            loud = [asyncio.create_task(work(turns, "loud")) for _ in range(20)]
+            await asyncio.sleep(0)
+            calm = [asyncio.create_task(work(turns, who)) for who in ("calm", "other")]
+            await asyncio.sleep(0)
+            loud[7].cancel()
+        await asyncio.gather(*loud, *calm, return_exceptions=True)
+        async with asyncio.timeout(5), turns.turn("after"):
+            order.append("after")
+
+    asyncio.run(main())
+    assert order[:4] == ["loud", "calm", "other", "loud"]
+    assert order.count("loud") == 19
+    assert order[-1] == "after"
+
+
+def read(packed: bytes, largest: int, arriving: Arriving) -> tuple[bytes | int, int]:
+    """The body or the status of the refusal, and how often another task had its turn meanwhile."""
+    beats = 0
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": packed}
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0)
+
+    async def main() -> bytes | int:
+        beating = asyncio.create_task(beat())
+        try:
+            with arriving.of("n1") as held:
+                return await body_from(receive, {"content-encoding": "gzip"}, largest, held)
+        except Refused as error:
+            return error.status
+        finally:
+            beating.cancel()
+
+    return asyncio.run(main()), beats
+
+
+@pytest.mark.parametrize("lie", [False, True])
+def test_a_bomb_is_inflated_beside_the_event_loop_whatever_size_it_claims(lie: bool) -> None:
+    packed = gzip.compress(b"\n" * 30_000_000, 9)
+    assert len(packed) < 64 * 1024
+    if lie:
+        packed = packed[:-4] + (10).to_bytes(4, "little")
+    arriving = Arriving(100_000_000)
+    status, beats = read(packed, 16 * 1024 * 1024, arriving)
+    assert status == 413
+    assert beats > 0
+    assert arriving.bytes == 0
+
+
+def test_what_a_body_is_inflated_to_counts_and_a_small_one_costs_no_thread() -> None:
+    content = b"x" * 100_000
+    assert read(gzip.compress(content), 200_000, Arriving(250_000)) == (content, 0)
+    half = Arriving(250_000)
+    with half.of("n2") as other:
+        other.change(200_000)
+        assert read(gzip.compress(content), 200_000, half)[0] == 429
