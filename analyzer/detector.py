@@ -1,4 +1,18 @@
-"""What a detector is, and the one table of them."""
+"""What a detector is, and the one table of them.
+
+A detector looks at all subjects at once and at few of them closely:
+
+    rows = window.get("gpu", Span.RECENT)              # one row per subject that has lines there
+    hot = rows.values("temperature_celsius_max") > 90  # a column: float64, NaN is not measured
+    hot &= window.get("gpu", Span.NOW).beside(rows, "up") == 1   # the same subjects' newest lines
+    hot &= window.get("node", Span.NOW).beside(rows, "driver_answering") == 1    # their nodes'
+    hot &= window.of_allocations(rows, _held_since) <= micros(window.now)        # their records
+    return [_finding(window, gpu, row) for gpu, row in rows.where(hot)]
+
+A comparison with what was not measured does not hold, so NaN needs no care of its own. Only the
+rows that are left become `Row`s, whose cells are plain values and None. `Row`s, events and strings
+of every subject in every pass are what makes a pass over a large fleet slow.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-import pyarrow.compute as pc
-
-from gpuvigil.clock import from_text
+from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING, TRANSITIONS, Patience, Signal, State
@@ -27,6 +25,7 @@ from .acknowledge import pending
 from .analysis import Reading
 from .fleet import MEMORY
 from .incidents import Book, rebuild
+from .index import Indices
 from .rows import Rows
 from .window import Key, Need, Span
 
@@ -48,17 +47,24 @@ _MOST_RECORDS = 100_000
 
 
 def rows(
-    store: Store, needs: Mapping[Key, Need], now: datetime, settings: AnalyzerSettings
+    store: Store,
+    needs: Mapping[Key, Need],
+    now: datetime,
+    settings: AnalyzerSettings,
+    indices: Indices | None = None,
 ) -> dict[Key, Rows]:
-    """One answer per measurement and span, for all detectors."""
-    answers = {}
+    """One answer per measurement and span, for all detectors.
+
+    `indices` are those of earlier passes: subjects that are still there are not named anew.
+    """
+    answers, indices = {}, indices or Indices()
     for (measurement, span), need in needs.items():
         start = now - span_of(span, settings)
         if span is Span.NOW:
             table = store.latest(measurement, need.fields, start)
         else:
             table = store.window(measurement, need.aggregates, start, now)
-        answers[measurement, span] = Rows(table)
+        answers[measurement, span] = Rows(table, indices.of(table))
     return answers
 
 
@@ -77,11 +83,11 @@ def span_of(span: Span, settings: AnalyzerSettings) -> timedelta:
 def newest_at(answers: Mapping[Key, Rows]) -> datetime | None:
     """The time of the newest line of all."""
     times = [
-        pc.max(answer["at"]).as_py()
+        float(answer.values("at").max())
         for (_, span), answer in answers.items()
         if span is Span.NOW and len(answer)
     ]
-    return max(times, default=None)
+    return EPOCH + timedelta(microseconds=max(times)) if times else None
 
 
 def subjects(answers: Mapping[Key, Rows]) -> int:

@@ -1,97 +1,167 @@
-"""An answer of the store with a way to find one subject's row; the rest stays in Arrow."""
+"""An answer of the store: columns for all subjects at once, and single rows for the few that matter."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpuvigil.clock import EPOCH
 from gpuvigil.model import Subject
 
-Row = Mapping[str, Any]
+from .index import NOWHERE, Index, Numbers, index_of
+
+# Values and which of them were measured, None when all were. Times are microseconds since 1970.
+Column = tuple[Numbers, Numbers | None]
+_TIMES = frozenset({"at", "first_at", "last_at"})
 
 
 class Rows:
     """Rows of one measurement, one per subject, as `Store.window` and `Store.latest` give them."""
 
-    __slots__ = ("_numbers", "_pages", "table")
+    __slots__ = ("_columns", "_index", "_read", "_size", "_values", "table")
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, index: Index | None = None) -> None:
         self.table = table
-        self._numbers: dict[tuple[str, ...], int] | None = None
-        self._pages: dict[tuple[str, int], list[Any]] = {}
+        self._size = int(table.num_rows)
+        self._index = index
+        self._read: Callable[[str], Column] = lambda name: _column(table[name])
+        self._columns: dict[str, Column] = {}
+        self._values: dict[str, Numbers] = {}
+
+    @classmethod
+    def of_columns(cls, index: Index, read: Callable[[str], Column]) -> "Rows":
+        """Rows of these subjects; a column is read when it is first asked for."""
+        rows = cls(_NO_TABLE, index)
+        rows._size, rows._read = len(index), read
+        return rows
 
     def __len__(self) -> int:
-        return int(self.table.num_rows)
+        return self._size
 
-    def __getitem__(self, column: str) -> pa.ChunkedArray:
-        """A column, to build a mask for `where`."""
-        return self.table[column]
+    @property
+    def index(self) -> Index:
+        """Whose rows they are, in their order."""
+        if self._index is None:
+            self._index = index_of(self.table)
+        return self._index
 
-    def where(self, mask: pa.ChunkedArray) -> Iterator[tuple[Subject, Row]]:
-        """The rows for which the mask is true; null counts as false."""
-        for row in self.table.filter(mask).to_pylist():
-            yield subject_of(row), row
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """In the order of the rows."""
+        return self.index.subjects
 
-    def get(self, subject: Subject) -> Row | None:
+    def values(self, column: str) -> Numbers:
+        """A column for all rows as float64; NaN is "not measured", and no comparison holds for it.
+
+        Times are microseconds since 1970, which float64 keeps exactly.
+        """
+        found = self._values.get(column)
+        if found is None:
+            found = _floats(*self._column(column)) if self._size else _NOTHING
+            found.flags.writeable = False
+            self._values[column] = found
+        return found
+
+    def bits(self, column: str) -> Numbers:
+        """A column of flags for all rows as int64; one that was not measured has no flag."""
+        if not self._size:
+            return _NOTHING.astype(np.int64)
+        values, valid = self._column(column)
+        return values if valid is None else np.where(valid, values, 0)
+
+    def beside(self, rows: "Rows", column: str) -> Numbers:
+        """`values` in the order of other rows: of the same subject, else of its node, else NaN."""
+        values = self.values(column)
+        if rows.index is self.index:
+            return values
+        if not self._size:
+            return np.full(len(rows), np.nan)
+        places = rows.index.places(self.index)
+        return np.where(places == NOWHERE, np.nan, values[places])
+
+    def where(self, mask: Numbers) -> Iterator[tuple[Subject, "Row"]]:
+        """The rows for which the mask is true."""
+        subjects = self.subjects if self._size else ()
+        for number in np.flatnonzero(mask).tolist():
+            yield subjects[number], Row(self, number)
+
+    def get(self, subject: Subject) -> "Row | None":
         """The row of one subject, None when it has none."""
-        if self._numbers is None:
-            columns = [
-                self.table[tag].to_pylist() for tag in _TAGS if tag in self.table.column_names
-            ]
-            self._numbers = {tags: n for n, tags in enumerate(zip(*columns, strict=True))}
-        named = (subject.cluster, subject.node, subject.gpu, subject.device, subject.port)
-        number = self._numbers.get(tuple(part for part in named if part is not None))
-        return None if number is None else _Lazy(self, number)
+        number = self.index.number(subject) if self._size else None
+        return None if number is None else Row(self, number)
 
     def value(self, column: str, number: int) -> Any:
-        """One cell; neighbours are asked for together, and leave Arrow together."""
-        page, place = divmod(number, _PAGE)
-        values = self._pages.get((column, page))
-        if values is None:
-            values = self.table[column].slice(page * _PAGE, _PAGE).to_pylist()
-            self._pages[column, page] = values
-        return values[place]
+        """One cell as a plain value; None is "not measured"."""
+        values, valid = self._column(column)
+        if valid is not None and not valid[number]:
+            return None
+        value = values[number]
+        if column in _TIMES:
+            return EPOCH + timedelta(microseconds=int(value))
+        return value.item() if isinstance(value, np.generic) else value
 
     def of_node(self, node: Subject) -> "Rows":
-        """Only the rows of one node."""
-        if not len(self):
-            return self
-        same = pc.and_(
-            pc.equal(self.table["node"], node.node), pc.equal(self.table["cluster"], node.cluster)
-        )
-        return Rows(self.table.filter(same))
+        """Only the rows of one node, those of what is on it among them."""
+        return self._only(self.index.of_node(node)) if self._size else self
+
+    def of_subject(self, subject: Subject) -> "Rows":
+        """Only the row of one subject, or none."""
+        number = self.index.number(subject) if self._size else None
+        return self._only(np.array([] if number is None else [number], np.int64))
+
+    def _only(self, chosen: Numbers) -> "Rows":
+        def read(name: str) -> Column:
+            values, valid = self._column(name)
+            return values[chosen], None if valid is None else valid[chosen]
+
+        return Rows.of_columns(Index(self.subjects[n] for n in chosen.tolist()), read)
+
+    def _column(self, name: str) -> Column:
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = self._read(name)
+        return found
 
 
-class _Lazy(Mapping[str, Any]):
-    """One row of which only those cells leave Arrow that are looked at."""
+class Row:
+    """One row; only those cells are made plain values that are looked at."""
 
     __slots__ = ("_number", "_rows")
 
-    def __init__(self, rows: Rows, number: int) -> None:
+    def __init__(self, rows: "Rows", number: int) -> None:
         self._rows = rows
         self._number = number
 
     def __getitem__(self, column: str) -> Any:
         return self._rows.value(column, self._number)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows.table.column_names)
-
-    def __len__(self) -> int:
-        return int(self._rows.table.num_columns)
-
-
-_PAGE = 256
-_TAGS = ("cluster", "node", "uuid", "device", "port")
+    def get(self, column: str) -> Any:
+        """The same; None also where nobody asked for the column."""
+        try:
+            return self._rows.value(column, self._number)
+        except KeyError:
+            return None
 
 
-def subject_of(row: Row) -> Subject:
-    """The subject that a row's tags name."""
-    return Subject(
-        cluster=row["cluster"],
-        node=row["node"],
-        gpu=row.get("uuid"),
-        device=row.get("device"),
-        port=row.get("port"),
-    )
+_NO_TABLE = pa.table({})
+_NOTHING = np.empty(0, np.float64)
+
+
+def _column(column: pa.ChunkedArray) -> Column:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return np.array(column.to_pylist(), object), pc.is_valid(column).to_numpy()
+    if column.null_count == 0:
+        return column.to_numpy(), None
+    return pc.fill_null(column, 0).to_numpy(), pc.is_valid(column).to_numpy()
+
+
+def _floats(values: Numbers, valid: Numbers | None) -> Numbers:
+    floats = values.astype(np.float64)
+    if valid is not None:
+        floats[~valid] = np.nan
+    return floats

@@ -26,6 +26,7 @@ from gpuvigil.store.choice import hubs
 from .acknowledge import line
 from .analysis import Analysis, Unit, patience
 from .detector import DETECTORS, questions
+from .index import Indices
 from .reading import KINDS, Ear, beginning, newest_at, offsets, rows, subjects
 from .scout import Scout
 from .usage import UsageCounter
@@ -83,6 +84,7 @@ class Service:
         self._pass_hub, self._changes_hub = connect(), connect()
         self._store = store_of(self._pass_hub)
         self._needs = questions(DETECTORS)
+        self._indices = Indices()
         gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
         self._ear = Ear(timedelta(seconds=gap_seconds))
         self._offsets: dict[str, timedelta] = {}
@@ -104,7 +106,7 @@ class Service:
         status = self._pass_hub.status()
         self._offsets = offsets(status)
         heard = self._ear.hear(status, now)
-        answers = rows(self._store, self._needs, now, self.settings)
+        answers = rows(self._store, self._needs, now, self.settings, self._indices)
         self.analysis.look(replace(heard, rows=answers))
         self._write(self._pass_hub)
         seconds = self.clock.monotonic() - began

@@ -1,6 +1,6 @@
 """What detectors see: one frozen view of the fleet at one moment."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
@@ -12,6 +12,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Allocation, Event, EventKind, Inventory, Subject
 from gpuvigil.store import Aggregate
 
+from .index import Numbers
 from .rows import Row, Rows
 
 # A node whose tick is not known yet sends at the collector's default.
@@ -82,8 +83,26 @@ class Window:
 
     def tick_seconds(self, node: Subject) -> float:
         """How often the node sends numbers."""
-        inventory = self.inventories.get(node.key)
-        return _DEFAULT_TICK_SECONDS if inventory is None else inventory.tick_seconds
+        return _tick_seconds(node, self.inventories.get(node.key))
+
+    def ticks(self, rows: Rows) -> Numbers:
+        """How often the node of each row sends numbers, in seconds."""
+        return self.of_inventories(rows, _tick_seconds)
+
+    def of_inventories(
+        self, rows: Rows, of: Callable[[Subject, Inventory | None], float]
+    ) -> Numbers:
+        """A number for each row from its node's inventory.
+
+        `of` is a pure function of a module: it is asked again only where an inventory changed.
+        """
+        return rows.index.facts(of, self.inventories, by_node=True)
+
+    def of_allocations(
+        self, rows: Rows, of: Callable[[Subject, tuple[Allocation, ...] | None], float]
+    ) -> Numbers:
+        """A number for each GPU's row from its allocations; see `of_inventories`."""
+        return rows.index.facts(of, self.allocations)
 
     def held(self, gpu: Subject) -> tuple[Allocation, ...]:
         """Who holds a GPU now."""
@@ -107,3 +126,7 @@ class Window:
             inventories=only(self.inventories),
             heard=only(self.heard),
         )
+
+
+def _tick_seconds(_: Subject, inventory: Inventory | None) -> float:
+    return _DEFAULT_TICK_SECONDS if inventory is None else inventory.tick_seconds

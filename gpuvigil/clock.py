@@ -56,6 +56,12 @@ class ManualClock:
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since 1970."""
+    return (at - EPOCH) // _MICROSECOND
 
 
 def to_ns(at: datetime) -> int:

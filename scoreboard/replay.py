@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.detector import DETECTORS, Detector, questions
+from analyzer.index import Indices
 from analyzer.reading import rows
 from analyzer.window import Window
-from gpuvigil.clock import EPOCH
+from gpuvigil.clock import EPOCH, micros
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import (
     Allocation,
@@ -32,7 +33,7 @@ from gpuvigil.model import (
     Transition,
 )
 
-from .rolling import RollingStore, micros
+from .rolling import RollingStore
 
 # Bodies of a node in which one at least was sent at once.
 _BODIES = 60
@@ -85,6 +86,7 @@ class Replay:
         if observe is not None:
             detectors = [_observed(detector, observe) for detector in detectors]
         self._analysis = Analysis(self.settings, detectors)
+        self._indices = Indices()
         self._ear = _Ear(self._step)
         self._due: list[tuple[datetime, int, Record]] = []
         self._given = 0
@@ -131,7 +133,7 @@ class Replay:
         while self._due and self._due[0][0] < now:
             at, _, record = heapq.heappop(self._due)
             self._take(record, at)
-        answers = rows(self._store, self._needs, now, self.settings)  # type: ignore[arg-type]
+        answers = rows(self._store, self._needs, now, self.settings, self._indices)  # type: ignore[arg-type]
         self._analysis.look(replace(self._ear.reading(now), rows=answers))
         self.passes += 1
         self._keep()

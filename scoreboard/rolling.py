@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from analyzer.reading import span_of
 from analyzer.window import Key, Need, Span
-from gpuvigil.clock import EPOCH
+from gpuvigil.clock import micros
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import Measurement
 from gpuvigil.store import Aggregate
@@ -27,11 +27,6 @@ from .cells import NEVER, Cells, Lines, Measured, Numbers
 _MICROSECOND = timedelta(microseconds=1)
 # Answers of one pass differ in who has a line in their span; so many of them are remembered.
 _CHOICES = 16
-
-
-def micros(at: datetime) -> int:
-    """Microseconds since 1970."""
-    return (at - EPOCH) // _MICROSECOND
 
 
 class RollingStore:

@@ -1,7 +1,5 @@
 """A node on which no call to the NVIDIA driver comes back."""
 
-import pyarrow.compute as pc
-
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
@@ -30,7 +28,7 @@ def silent_drivers(window: Window) -> list[Finding]:
         if event.subject.kind == "node"
     }
     rows = window.get("node", Span.NOW)
-    hung = dict(rows.where(pc.equal(rows["driver_answering"], 0))) if len(rows) else {}
+    hung = dict(rows.where(rows.values("driver_answering") == 0))
     found = (
         _finding(window, node, events.get(node), hung.get(node))
         for node in sorted({*events, *hung}, key=lambda node: node.key)

@@ -5,14 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-import pyarrow.compute as pc
+import numpy as np
 
-from gpuvigil.clock import duration, moment
+from gpuvigil.clock import duration, micros, moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Allocation, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..rows import Row
+from ..index import Numbers
+from ..rows import Row, Rows
 from ..window import Need, Span, Window
 
 NEEDS = (
@@ -43,16 +44,16 @@ def idle_held_gpus(window: Window) -> list[Finding]:
     Several of one holder on a node are also one finding about all of them, which hides theirs. A GPU of which too little of the span was measured is not idle but unknown, and is left out.
     """
     rows = window.get("gpu", Span.IDLE)
-    if not len(rows):
-        return []
     limit = window.settings.idle_below_percent
-    still = pc.and_(
-        pc.less(rows["utilization_percent_max"], limit),
-        pc.less(rows["memory_utilization_percent_max"], limit),
+    idle = (
+        (rows.values("utilization_percent_max") < limit)
+        & (rows.values("memory_utilization_percent_max") < limit)
+        & (window.get("gpu", Span.NOW).beside(rows, "up") == 1)
+        & _covered(window, rows)
+        & _held(window, rows)
     )
-    candidates = sorted(rows.where(still), key=lambda found: found[0].key)
-    found = [_finding(window, subject, row) for subject, row in candidates]
-    findings = [finding for finding in found if finding is not None]
+    candidates = sorted(rows.where(idle), key=lambda found: found[0].key)
+    findings = [_finding(window, subject, row) for subject, row in candidates]
     return [*findings, *_together(window, findings)]
 
 
@@ -60,14 +61,15 @@ def says_whether_idle(window: Window, gpu: Subject) -> bool:
     """Whether the span tells a GPU that is idle from one that is not: it was used, nobody holds
     it, or enough of the span was measured.
     """
-    row = window.get("gpu", Span.IDLE).get(gpu)
+    rows = window.get("gpu", Span.IDLE).of_subject(gpu)
+    row = rows.get(gpu)
     if row is None:
         return False
     limit = window.settings.idle_below_percent
     most = (row["utilization_percent_max"], row["memory_utilization_percent_max"])
     used = any(percent is not None and percent >= limit for percent in most)
     left = not window.held(gpu) and row["compute_processes_min"] == 0
-    return used or left or _covered(window, gpu, row)
+    return used or left or bool(_covered(window, rows).all())
 
 
 def _together(window: Window, findings: Iterable[Finding]) -> list[Finding]:
@@ -107,38 +109,41 @@ def _joined(
     )
 
 
-def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
-    newest = window.newest(subject)
-    if newest is None or newest.get("up") != 1 or not _covered(window, subject, row):
-        return None
-    # Nothing is said of a time before the first sample.
-    start = max(_start(window), row["first_at"])
+def _finding(window: Window, subject: Subject, row: Row) -> Finding:
     held = window.held(subject)
-    processes = row["compute_processes_min"]
-    if not (processes is not None and processes >= 1) and not any(
-        allocation.started_at <= start for allocation in held
-    ):
-        return None
     return Finding(
         fault="gpu_idle_held",
         subject=subject,
         severity=_FAULT.severity,
-        since=start,
-        evidence=_evidence(window, row, newest, held),
+        # Nothing is said of a time before the first sample.
+        since=max(_start(window), row["first_at"]),
+        evidence=_evidence(window, subject, row, held),
         detector="gpu_idle_held",
         action=_action(held),
         source=_FAULT.source,
     )
 
 
-def _covered(window: Window, subject: Subject, row: Row) -> bool:
-    """Whether the samples stand for the whole span."""
+def _held(window: Window, rows: Rows) -> Numbers:
+    """Of each row whether a process or somebody had it over all that was measured."""
+    begun = np.maximum(rows.values("first_at"), micros(_start(window)))
+    held = window.of_allocations(rows, _held_since) <= begun
+    return held | (rows.values("compute_processes_min") >= 1)
+
+
+def _held_since(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
+    """When the first of those who hold it now began, in microseconds; NaN when nobody does."""
+    open_now = [micros(a.started_at) for a in allocations or () if a.ended_at is None]
+    return min(open_now, default=np.nan)
+
+
+def _covered(window: Window, rows: Rows) -> Numbers:
+    """Of each row whether the samples stand for the whole span."""
     span = window.settings.idle_after_seconds
-    expected = max(span / window.tick_seconds(subject.of_node()), 1.0)
-    missing = row["first_at"] - _start(window)
-    return bool(
-        row["utilization_percent_count"] >= _COVERAGE * expected
-        and missing.total_seconds() <= (1.0 - _COVERAGE) * span
+    expected = np.maximum(span / window.ticks(rows), 1.0)
+    missing_seconds = (rows.values("first_at") - micros(_start(window))) / 1e6
+    return (rows.values("utilization_percent_count") >= _COVERAGE * expected) & (
+        missing_seconds <= (1.0 - _COVERAGE) * span
     )
 
 
@@ -148,7 +153,7 @@ def _start(window: Window) -> datetime:
 
 
 def _evidence(
-    window: Window, row: Row, newest: Row, held: tuple[Allocation, ...]
+    window: Window, subject: Subject, row: Row, held: tuple[Allocation, ...]
 ) -> tuple[Evidence, ...]:
     span = duration(window.now - max(_start(window), row["first_at"]))
     evidence = [
@@ -158,7 +163,8 @@ def _evidence(
             limit=f"{window.settings.idle_below_percent:g} % or more",
         )
     ]
-    memory = newest.get("memory_used_bytes")
+    newest = window.newest(subject)
+    memory = None if newest is None else newest.get("memory_used_bytes")
     if memory is not None:
         evidence.append(Evidence(name="memory held", value=f"{memory / 1024**3:.1f} GiB"))
     if (row["clock_event_reasons_last"] or 0) & _CLOCKS_IDLE:

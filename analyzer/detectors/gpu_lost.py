@@ -4,8 +4,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
-import pyarrow.compute as pc
-
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, XID_FAULTS, xid
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
@@ -29,7 +27,7 @@ def lost_gpus(window: Window) -> list[Finding]:
         if event.kind is EventKind.GPU_LOST or XID_FAULTS.get(event.xid or 0) == "gpu_lost":
             events[event.subject].append(event)
     rows = window.get("gpu", Span.NOW)
-    down = dict(rows.where(pc.equal(rows["up"], 0))) if len(rows) else {}
+    down = dict(rows.where(rows.values("up") == 0))
     subjects = sorted({*events, *down}, key=lambda subject: subject.key)
     found = (_finding(window, subject, events[subject], down.get(subject)) for subject in subjects)
     return [finding for finding in found if finding is not None]

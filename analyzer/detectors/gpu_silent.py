@@ -2,8 +2,6 @@
 
 from datetime import datetime
 
-import pyarrow.compute as pc
-
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
 from gpuvigil.store import Aggregate, Function
@@ -38,9 +36,7 @@ def silent_gpus(window: Window) -> list[Finding]:
     a line from after it the finding is certain, for then the driver's own silence has been told.
     """
     rows = window.get("gpu", Span.NOW)
-    if not len(rows):
-        return []
-    silent = pc.equal(rows["unmeasured_reason"], int(Unmeasured.DRIVER_NOT_ANSWERING))
+    silent = rows.values("unmeasured_reason") == Unmeasured.DRIVER_NOT_ANSWERING
     pairs = sorted(rows.where(silent), key=lambda pair: pair[0].key)
     found = (_finding(window, subject, row) for subject, row in pairs)
     return [finding for finding in found if finding is not None]

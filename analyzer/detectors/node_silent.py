@@ -38,7 +38,10 @@ def hearing(window: Window, node: Subject) -> Hearing:
 
 def silent_nodes(window: Window) -> list[Finding]:
     """Nodes that are known and sent no body for too long."""
-    nodes = map(Subject.parse, sorted({*window.inventories, *window.heard}))
+    # All but a few were heard just now.
+    lately = window.now - timedelta(seconds=window.settings.silent_after_seconds)
+    heard = {key for key, at in window.heard.items() if at > lately}
+    nodes = map(Subject.parse, sorted({*window.inventories, *window.heard} - heard))
     return [_finding(window, node) for node in nodes if hearing(window, node) is Hearing.SILENT]
 
 

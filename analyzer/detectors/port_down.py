@@ -3,15 +3,14 @@
 from collections import defaultdict
 from datetime import datetime, timedelta
 
-import pyarrow.compute as pc
-
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..cures import cured_at
-from ..rows import Row
+from ..index import Numbers
+from ..rows import Row, Rows
 from ..window import Need, Span, Window
 
 NEEDS = (
@@ -34,10 +33,9 @@ def broken_ports(window: Window) -> list[Finding]:
     for event in window.all_events(EventKind.PORT_DOWN):
         downs[event.subject].append(event)
     rows, span = window.get("port", Span.NOW), window.get("port", Span.FLAP)
-    down = dict(rows.where(pc.equal(rows["up"], 0))) if len(rows) else {}
-    limit = window.settings.port_flap_count
-    counted = (
-        dict(span.where(pc.greater_equal(span["link_downed_increase"], limit))) if len(span) else {}
+    down = dict(rows.where((rows.values("up") == 0) & _may_have_been_up(window, rows)))
+    counted = dict(
+        span.where(span.values("link_downed_increase") >= window.settings.port_flap_count)
     )
     found = []
     for port in sorted({*downs, *down, *counted}, key=lambda port: port.key):
@@ -121,7 +119,19 @@ def _was_up(window: Window, port: Subject, downs: list[Event]) -> bool:
     """Whether the port was ever seen up: an event that it went down or up says so as well."""
     if downs or cured_at(window, "port_down", port) is not None:
         return True
-    inventory = window.inventories.get(port.of_node().key)
+    return _inventory_says_up(port, window.inventories.get(port.of_node().key))
+
+
+def _may_have_been_up(window: Window, rows: Rows) -> Numbers:
+    """Of each row whether the inventory says so, or an event of its node could."""
+    told = {e.subject.of_node() for e in window.all_events(EventKind.PORT_DOWN, EventKind.PORT_UP)}
+    was_up: Numbers = window.of_inventories(rows, _inventory_says_up) == 1
+    for node in told:
+        was_up[rows.index.of_node(node)] = True
+    return was_up
+
+
+def _inventory_says_up(port: Subject, inventory: Inventory | None) -> bool:
     return inventory is not None and any(
         known.was_up and (known.device, known.port) == (port.device, port.port)
         for known in inventory.ports

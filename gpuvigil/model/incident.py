@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from ..clock import from_text
@@ -56,6 +57,7 @@ class Finding:
         return fingerprint(self.fault, self.subject, self.holder)
 
 
+@lru_cache(maxsize=65_536)
 def fingerprint(fault: str, subject: Subject, holder: str = "") -> str:
     """16 hex digits that name a fault on a subject, or of a holder there, for ever."""
     named = f"{fault}|{subject.key}" + (f"|{holder}" if holder else "")

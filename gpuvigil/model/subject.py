@@ -1,7 +1,7 @@
 """What is spoken about, and in which words its state is said."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from urllib.parse import quote, unquote
 
@@ -22,6 +22,8 @@ class Subject:
     gpu: str | None = None
     device: str | None = None
     port: str | None = None
+    # A pass over a large fleet asks for very many keys.
+    _key: str = field(default="", init=False, repr=False, compare=False)
 
     def __lt__(self, other: "Subject") -> bool:
         """A node before what is in it, whatever that is: what one has not comes first."""
@@ -41,13 +43,18 @@ class Subject:
     @property
     def key(self) -> str:
         """A text that names the subject everywhere: `cluster/node[/gpu/uuid | /port/device/port]`."""
+        if not self._key:
+            object.__setattr__(self, "_key", self._named())
+        return self._key
+
+    def _named(self) -> str:
         parts = [self.cluster, self.node]
         if self.gpu is not None:
             parts += ["gpu", self.gpu]
         elif self.device is not None:
             parts += ["port", self.device, self.port or ""]
         text = "/".join(parts)
-        # Most names need no quoting, and a pass over a large fleet asks for very many keys.
+        # Most names need no quoting.
         if _PLAIN(text) and text.count("/") == len(parts) - 1:
             return text
         return "/".join(quote(part, safe=":._-") for part in parts)

@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from analyzer.detector import Detector
+from analyzer.index import Numbers
 from analyzer.window import Need, Span, Window
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..names import NAMING
 
-Test = Callable[[pa.ChunkedArray], pa.ChunkedArray]
+Test = Callable[[Numbers], Numbers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +33,7 @@ class Rule:
     field: str = ""
     function: Function = Function.MAX
     span: Span = Span.RECENT
-    test: Test = lambda values: pc.greater(values, 0)
+    test: Test = lambda values: values > 0
     xids: frozenset[int] = frozenset()
     hours: float = 1.0  # for how long an Xid stands
 
@@ -46,22 +44,17 @@ class Rule:
 
 def above(limit: float) -> Test:
     """More than the limit."""
-    return lambda values: pc.greater(values, limit)
+    return lambda values: values > limit
 
 
 def least(limit: float) -> Test:
     """The limit or more."""
-    return lambda values: pc.greater_equal(values, limit)
+    return lambda values: values >= limit
 
 
 def equal(value: float) -> Test:
     """Exactly this."""
-    return lambda values: pc.equal(values, value)
-
-
-def bits(mask: int) -> Test:
-    """Any of these bits."""
-    return lambda values: pc.not_equal(pc.bit_wise_and(values, mask), 0)
+    return lambda values: values == value
 
 
 _GROWS = Function.INCREASE
@@ -360,10 +353,8 @@ def _findings(rule: Rule, window: Window) -> Iterator[Finding]:
         yield from _xids(rule, window)
         return
     rows = window.get(rule.measurement, rule.span)
-    if not len(rows):
-        return
     column = Aggregate(function=rule.function, field=rule.field).column
-    for subject, row in rows.where(rule.test(rows[column])):
+    for subject, row in rows.where(rule.test(rows.values(column))):
         if subject.kind == "port" and not _was_up(window, subject):
             continue
         evidence = Evidence(name=rule.field, value=str(row[column]))

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from analyzer.reading import rows
 from analyzer.rows import Rows
 from analyzer.window import Need, Span
-from gpuvigil.clock import ManualClock, to_ns
+from gpuvigil.clock import ManualClock, micros, to_ns
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.memory import MemoryStore
 from gpuvigil.store.shape import latest_schema
-from scoreboard.rolling import RollingStore, micros
+from scoreboard.rolling import RollingStore
 
 pytestmark = pytest.mark.slow
 

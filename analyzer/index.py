@@ -1,0 +1,152 @@
+"""Whose rows they are, and what is worked out once by subject instead of once by pass."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpuvigil.model import Subject
+
+Numbers = npt.NDArray[Any]
+Known = TypeVar("Known")
+
+NOWHERE = -1
+# Answers of one measurement differ in who has a line in their span.
+_REMEMBERED = 16
+_TAGS = ("cluster", "node", "uuid", "device", "port")
+
+
+class Index:
+    """Subjects in the order of rows. Rows of later passes share it while their subjects stay.
+
+    What it remembers depends on nothing but its subjects and the records it is given.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_beside",
+        "_facts",
+        "_keys",
+        "_node_keys",
+        "_nodes",
+        "_numbers",
+        "subjects",
+    )
+
+    def __init__(self, subjects: Iterable[Subject]) -> None:
+        self.subjects: tuple[Subject, ...] = tuple(subjects)
+        self._numbers: dict[Subject, int] | None = None
+        self._nodes: dict[Subject, Numbers] | None = None
+        self._keys: list[str] | None = None
+        self._node_keys: list[str] | None = None
+        # The other index does not live on because of this one.
+        self._beside: WeakKeyDictionary[Index, Numbers] = WeakKeyDictionary()
+        self._facts: dict[object, tuple[list[object], Numbers]] = {}
+
+    def __len__(self) -> int:
+        return len(self.subjects)
+
+    def number(self, subject: Subject) -> int | None:
+        """The row of a subject, None when it has none."""
+        if self._numbers is None:
+            self._numbers = {subject: n for n, subject in enumerate(self.subjects)}
+        return self._numbers.get(subject)
+
+    def of_node(self, node: Subject) -> Numbers:
+        """The rows of a node, of what is on it, too."""
+        if self._nodes is None:
+            nodes: dict[Subject, list[int]] = {}
+            for n, subject in enumerate(self.subjects):
+                nodes.setdefault(subject.of_node(), []).append(n)
+            self._nodes = {node: np.array(them, np.int64) for node, them in nodes.items()}
+        return self._nodes.get(node, _NONE)
+
+    def places(self, other: "Index") -> Numbers:
+        """For each row the other index's row of its subject, else of its node, else `NOWHERE`."""
+        found = self._beside.get(other)
+        if found is None:
+            found = np.fromiter(map(other._place, self.subjects), np.int64, len(self))
+            self._beside[other] = found
+        return found
+
+    def facts(
+        self,
+        of: Callable[[Subject, Known | None], float],
+        records: Mapping[str, Known],
+        by_node: bool = False,
+    ) -> Numbers:
+        """`of` for each row, with the record under the subject's key or its node's.
+
+        `of` is a function of a module, and pure: it is asked again only where a record changed.
+        """
+        given = list(map(records.get, self._of_nodes() if by_node else self._of_subjects()))
+        before, values = self._facts.get(of, (None, _NONE))
+        if before == given:
+            return values
+        if before is None:
+            pairs = zip(self.subjects, given, strict=True)
+            values = np.fromiter((of(*pair) for pair in pairs), np.float64, len(self))
+        else:
+            values = values.copy()
+            for n, (old, new) in enumerate(zip(before, given, strict=True)):
+                if old is not new:
+                    values[n] = of(self.subjects[n], new)
+        values.flags.writeable = False
+        self._facts[of] = (list(given), values)
+        return values
+
+    def _place(self, subject: Subject) -> int:
+        number = self.number(subject)
+        if number is None and subject.kind != "node":
+            number = self.number(subject.of_node())
+        return NOWHERE if number is None else number
+
+    def _of_subjects(self) -> list[str]:
+        if self._keys is None:
+            self._keys = [subject.key for subject in self.subjects]
+        return self._keys
+
+    def _of_nodes(self) -> list[str]:
+        if self._node_keys is None:
+            self._node_keys = [subject.of_node().key for subject in self.subjects]
+        return self._node_keys
+
+
+_NONE: Numbers = np.empty(0, np.int64)
+
+
+def index_of(table: pa.Table) -> Index:
+    """The subjects that a table's tags name, in its order."""
+    names = [tag for tag in _TAGS if tag in table.column_names]
+    return Index(_subjects(names, (table[tag].to_pylist() for tag in names)))
+
+
+class Indices:
+    """The last few indices, by their tags. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Sequence[pa.ChunkedArray], Index]] = []
+
+    def of(self, table: pa.Table) -> Index:
+        """The index of a table: the same one for the same subjects in the same order."""
+        tags = [table[tag] for tag in _TAGS if tag in table.column_names]
+        for place, (known, index) in enumerate(self._known):
+            if len(index) == len(table) and len(known) == len(tags) and _same(known, tags):
+                self._known.insert(0, self._known.pop(place))
+                return index
+        index = index_of(table)
+        self._known = [(tags, index), *self._known[: _REMEMBERED - 1]]
+        return index
+
+
+def _same(some: Sequence[pa.ChunkedArray], others: Sequence[pa.ChunkedArray]) -> bool:
+    return all(one.equals(other) for one, other in zip(some, others, strict=True))
+
+
+def _subjects(names: Sequence[str], columns: Iterable[list[Any]]) -> Iterable[Subject]:
+    parts = ["gpu" if name == "uuid" else name for name in names]
+    for tags in zip(*columns, strict=True):
+        yield Subject(**dict(zip(parts, tags, strict=True)))
