@@ -21,7 +21,8 @@ class Counters:
         self.busy = self._counter("busy_answers", "Bodies sent away because the queue was full.")
         self.failed_commits = self._counter("failed_commits", "Commits of telemetry that failed.")
         self.failed_tidying = self._counter(
-            "failed_tidying", "Passes of sealing and forgetting that failed."
+            "failed_tidying",
+            "Steps of a pass (forgetting, making room, sealing, joining) that failed.",
         )
         self.dropped_lines = self._counter(
             "dropped_lines", "Oldest lines dropped because the store was full."

@@ -1,7 +1,9 @@
 """The store grows old in a thread of its own: sealed by the hour, joined by the day, forgotten."""
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from gpuvigil.clock import Clock, from_ns, to_ns, to_text
 from gpuvigil.config import HubSettings
@@ -10,6 +12,8 @@ from gpuvigil.log import Log
 
 from .counters import Counters
 from .embedded import Embedded
+
+T = TypeVar("T")
 
 _LOG = Log("hub")
 
@@ -39,25 +43,29 @@ class Keeper:
         self._thread.join()
 
     def tidy(self) -> None:
-        """One pass. What fails is logged, and tried again in the next."""
+        """One pass. What fails is logged, keeps nothing else, and is tried again in the next."""
         settings, now = self._settings, self._clock.now()
         hot_ns = round(settings.hot_hours * 3_600e9)
-        try:
-            self._store.expire(
-                to_ns(now - timedelta(days=settings.telemetry_days)),
-                to_ns(now - timedelta(days=settings.rollup_days)),
-            )
-            self._shrink()
-            sealed = self._store.seal(to_ns(now), hot_ns)
-            joined = self._store.join(to_ns(now), hot_ns)
-        except StoreError as error:
-            if self._stopping.is_set():
-                return
-            self._counters.failed_tidying.inc()
-            _LOG.error("tidying failed", error=str(error))
-            return
+        lines_before_ns = to_ns(now - timedelta(days=settings.telemetry_days))
+        rolled_before_ns = to_ns(now - timedelta(days=settings.rollup_days))
+        self._tried("forgetting", lambda: self._store.expire(lines_before_ns, rolled_before_ns))
+        self._tried("making room", self._shrink)
+        sealed = self._tried("sealing", lambda: self._store.seal(to_ns(now), hot_ns))
+        joined = self._tried("joining", lambda: self._store.join(to_ns(now), hot_ns))
         if sealed or joined:
-            _LOG.info("sealed", hours=sealed, days_joined=joined)
+            _LOG.info("sealed", hours=sealed or 0, days_joined=joined or 0)
+
+    def _tried(self, what: str, work: Callable[[], T]) -> T | None:
+        """What the work gives; None when it failed, or there is no time left for it."""
+        if self._stopping.is_set():
+            return None
+        try:
+            return work()
+        except StoreError as error:
+            if not self._stopping.is_set():
+                self._counters.failed_tidying.inc()
+                _LOG.error("tidying failed", at=what, error=str(error))
+            return None
 
     def _shrink(self) -> None:
         gone = self._store.shrink(self._settings.store_bytes)

@@ -25,6 +25,7 @@ from ..seen import Arrival
 from . import damage, sealing
 from .backup import copy_tables, copy_units
 from .database import Database, Lost, Work
+from .each import Each
 from .finding import adopted, mark, marked, remove_orphans, unmark
 from .newest import Newest
 from .question import Latest, Question, Series, Window
@@ -151,6 +152,9 @@ class Embedded:
         """
         now_ns = to_ns(self._clock.now())
 
+        def in_two(unit: Unit) -> bool:
+            return unit.lines_bytes is not None and unit.first_ns < before_ns <= unit.last_ns
+
         def work(cursor: duckdb.DuckDBPyConnection) -> list[Unit]:
             gone = []
             for measurement in MEASUREMENTS.values():
@@ -161,34 +165,42 @@ class Embedded:
             return gone
 
         with self._tidying:
+            # What is damaged is never written anew as if it were whole.
+            self._look_through(filter(in_two, self.units()))
             # Commits go on while files are written anew.
             self._remove(self._made(work, begin_under=self._writing))
             for newest in self._newest.values():
                 newest.forget(before_ns)
 
     def seal(self, now_ns: int, hot_ns: int) -> int:
-        """Move whole hours that are older than `hot_ns` into files; returns how many."""
-        count = 0
+        """Move whole hours that are older than `hot_ns` into files; returns how many.
+
+        An hour that cannot be sealed keeps no other from it; then StoreError comes at the end.
+        """
+        each = Each(self._stopping)
         with self._tidying:
             for it in MEASUREMENTS.values():
                 due = partial(sealing.due_hours, measurement=it, now_ns=now_ns)
                 for start_ns in self._database.transaction(partial(due, before_ns=now_ns - hot_ns)):
-                    self._seal_hour(it, start_ns, now_ns)
-                    count += 1
-        return count
+                    with each:
+                        self._seal_hour(it, start_ns, now_ns)
+                        each.done += 1
+        return each.count()
 
     def join(self, now_ns: int, hot_ns: int) -> int:
-        """Put the files of each whole day together; returns how many days."""
-        count = 0
+        """Put the files of each whole day together; returns how many days.
+
+        What is damaged is set aside before. A day that cannot be joined keeps no other from it;
+        then StoreError comes at the end.
+        """
+        each = Each(self._stopping)
         with self._tidying:
             for it in MEASUREMENTS.values():
                 found = self._database.transaction(partial(units, measurement=it.name))
-                for day in sealing.due_days(found, now_ns - hot_ns, now_ns):
-                    join = partial(sealing.join, maker=self._maker, measurement=it)
-                    self._remove(self._made(partial(join, day=day, now_ns=now_ns)))
-                    self._stepped("swept")
-                    count += 1
-        return count
+                for start_ns, pieces in sealing.due_days(found, now_ns - hot_ns, now_ns):
+                    with each:
+                        each.done += self._join_day(it, (start_ns, pieces), now_ns)
+        return each.count()
 
     def expire(self, lines_before_ns: int, rolled_before_ns: int) -> None:
         """Drop sealed lines and roll-ups wholly older than they are kept for, and hot lines."""
@@ -350,6 +362,19 @@ class Embedded:
         # No commit is on its way from the hot table into `newest` while the snapshot is taken.
         self._made(work, begin_under=self._writing)
         self._stepped("sealed")
+
+    def _join_day(self, measurement: Measurement, day: tuple[int, list[Unit]], now_ns: int) -> bool:
+        """Whether there was something to put together: two pieces that are as they were written."""
+        start_ns, pieces = day
+        if self._look_through(pieces):
+            left = {unit.name for unit in self.units()}
+            pieces = [unit for unit in pieces if unit.name in left]
+        if len(pieces) < 2:
+            return False
+        join = partial(sealing.join, maker=self._maker, measurement=measurement)
+        self._remove(self._made(partial(join, day=(start_ns, pieces), now_ns=now_ns)))
+        self._stepped("swept")
+        return True
 
     def _remove(self, gone: Sequence[Unit]) -> None:
         self._readers.doom([path for unit in gone for path in unit.files(self.folder)])

@@ -16,15 +16,18 @@ import duckdb
 import pytest
 
 from gpuvigil.clock import SystemClock, to_ns
+from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from hub.body import Body
 from hub.committer import commit
+from hub.counters import Counters
 from hub.embedded import Embedded, Latest, Window, sealing
 from hub.embedded.damage import moved_away
 from hub.embedded.database import Database
 from hub.embedded.writing import Maker
+from hub.keeper import Keeper
 from hub.seen import Seen
 
 pytestmark = pytest.mark.slow
@@ -188,6 +191,72 @@ def test_a_sealed_file_that_is_damaged_while_the_store_is_open_costs_no_answer(
     cut(store.units()[0].lines_file(store.folder), 0.3)
     assert samples(store) == 2 * LINES
     assert len(store.damaged()) == 1
+
+
+@pytest.mark.parametrize(("how", "share"), [(cut, 0.3), (garble, 0.01), (garble, 0.5)])
+@pytest.mark.parametrize("suffix", ["lines", "rolled"])
+def test_a_damaged_sealed_file_stops_no_other_from_being_joined_or_cut(
+    opened: Callable[[], Embedded], how: Callable[[Path, float], None], share: float, suffix: str
+) -> None:
+    store = opened()
+    tomorrow = 12
+    hours = [*range(HOURS), *range(tomorrow, tomorrow + HOURS)]
+    for hour in hours:
+        write(store, hour)
+    assert seal(store, 24) == len(hours)
+    lines = {"lines": True, "rolled": False}[suffix]
+    garbled = [
+        unit.lines_file(store.folder) if lines else unit.rolled_file(store.folder)
+        for unit in store.units()
+    ]
+    how(garbled[1], share)
+    assert store.join(LATER_NS, 0) == 2
+    assert [unit.level for unit in store.units()] == [1, 1]
+    assert [(it["file"], it["lines"]) for it in store.damaged()] == [(str(garbled[1]), LINES)]
+    assert samples(store, 24) == (len(hours) - 1) * LINES
+    # Damage that came since, in the day that is cut in the middle.
+    unit = store.units()[1]
+    how(unit.lines_file(store.folder), share)
+    write(store, tomorrow + HOURS)
+    store.forget(to_ns(NOON + (tomorrow + 1) * HOUR))
+    assert len(store.damaged()) == 2
+    assert samples(store, 24) == LINES
+    assert [unit.name for unit in store.units()] == []
+
+
+def test_a_day_of_which_nothing_is_left_but_one_piece_is_not_joined(
+    opened: Callable[[], Embedded],
+) -> None:
+    aged(opened())
+    store = opened()
+    cut(store.units()[0].lines_file(store.folder), 0.5)
+    assert store.join(LATER_NS, 0) == 0
+    assert (len(store.units()), len(store.damaged())) == (1, 1)
+
+
+def test_what_cannot_be_sealed_or_joined_keeps_nothing_else_from_it(
+    path: Path, opened: Callable[[], Embedded], tmp_path: Path
+) -> None:
+    """A file where a measurement's folder belongs stands for what the system refuses."""
+    store = opened()
+    for hour in range(HOURS):
+        write(store, hour)
+    seal(store, 2)
+    (store.folder / "node").write_text("in the way")
+    text = f"node,cluster=c,node=n load_average=1 {to_ns(NOON)}"
+    body = Body(
+        text=text.encode(), precision="ns", received_at=NOON, identity=None, done=lambda _: None
+    )
+    commit(store, Seen(), [body])
+    clock = SystemClock()
+    counters = Counters()
+    settings = HubSettings(telemetry_days=40_000.0, rollup_days=40_000.0, hot_hours=1.0)
+    Keeper(store, settings, clock, counters).tidy()
+    assert [unit.level for unit in store.units()] == [1]
+    assert counters.registry.get_sample_value("gpuvigil_hub_failed_tidying_total") == 1
+    (store.folder / "node").unlink()
+    Keeper(store, settings, clock, counters).tidy()
+    assert {unit.measurement for unit in store.units()} == {"gpu", "node"}
 
 
 def test_files_that_cannot_be_opened_at_the_moment_are_not_damaged(

@@ -1,0 +1,29 @@
+"""Several things that have nothing to do with each other: one that fails keeps no other back."""
+
+import threading
+
+from gpuvigil.errors import StoreError
+
+
+class Each:
+    """Goes on after what fails, unless it was stopped; the first failure is raised at the end."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+        self._failures: list[StoreError] = []
+        self.done = 0
+
+    def __enter__(self) -> None:
+        """Try one."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if not isinstance(error, StoreError) or self._stopping.is_set():
+            return False
+        self._failures.append(error)
+        return True
+
+    def count(self) -> int:
+        """How many were done; StoreError when one was not."""
+        if self._failures:
+            raise self._failures[0]
+        return self.done
