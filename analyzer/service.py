@@ -16,7 +16,7 @@ from gpuvigil.clock import Clock, SystemClock, to_text
 from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config
 from gpuvigil.errors import HubError, HubRefused
-from gpuvigil.hub import Hub
+from gpuvigil.hub import Hub, addresses
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import UNREADABLE, Acknowledgement, Record, RecordKind, Subject
@@ -27,6 +27,7 @@ from .acknowledge import line
 from .analysis import Analysis, Unit, patience
 from .detector import DETECTORS, questions
 from .index import Indices
+from .lateness import Arrival, absence, is_late
 from .reading import KINDS, Ear, beginning, newest_at, offsets, rows, subjects
 from .scout import Scout
 from .usage import UsageCounter
@@ -90,6 +91,10 @@ class Service:
         self._offsets: dict[str, timedelta] = {}
         self._sequence: int | None = None
         self._followed_at: datetime | None = None
+        self._late_after = timedelta(seconds=settings.late_after_seconds)
+        self._lost_at: datetime | None = None  # since when the hub tells of no changes
+        # Of two hubs the other may have been there all the time.
+        self._is_alone = len(addresses(config.hub.url)) == 1
         self._begun = threading.Event()
 
     def loop(self, name: str, step: Callable[[], None]) -> None:
@@ -128,8 +133,13 @@ class Service:
         if self._sequence is None:
             self._begin()
             return
-        answer = self._changes_hub.changes(self._sequence, KINDS, wait_seconds=_POLL_SECONDS)
-        now = self.clock.now()
+        try:
+            answer = self._changes_hub.changes(self._sequence, KINDS, wait_seconds=_POLL_SECONDS)
+            arrival = self._arrived(self.clock.now())
+        except HubError:
+            self._lost_at = self._lost_at or self.clock.now()
+            raise
+        now = arrival.at
         if answer.sequence < self._sequence:
             self.log.warning("the hub's records are older than ours, reading them again")
             self._sequence = None
@@ -138,10 +148,10 @@ class Service:
         others = [r for r in answer.records if r.kind is not RecordKind.ACKNOWLEDGEMENT]
         for record in taken:
             self._acknowledge(record, now)
-        nodes = {node for record in others if (node := self._take(record, now)) is not None}
+        nodes = {node for record in others if (node := self._take(record, arrival)) is not None}
         for node in sorted(nodes):
             self.analysis.look_at(node, now)
-        self._sequence, self._followed_at = answer.sequence, now
+        self._sequence, self._followed_at, self._lost_at = answer.sequence, now, None
         if nodes or taken:
             self._write(self._changes_hub)
 
@@ -169,24 +179,27 @@ class Service:
         if self._changes_hub.record(RecordKind.INCIDENT, taken.incident) is None:
             self.log.warning("acknowledges an unknown incident", id=line(taken.incident, 120))
 
-    def _take(self, record: Record, now: datetime) -> Subject | None:
+    def _arrived(self, now: datetime) -> Arrival:
+        """When an answer came, and, after a gap, whether the hub was away meanwhile."""
+        before, away = self._followed_at or now, None
+        if now - before > self._late_after and self._is_alone:
+            away = absence(self._changes_hub.status(), now, self._lost_at)
+        return Arrival(at=now, before=before, away=away)
+
+    def _take(self, record: Record, arrival: Arrival) -> Subject | None:
         try:
-            return self.analysis.take(record, late=self._is_late(record, now))
+            return self.analysis.take(record, late=self._is_late(record, arrival))
         except UNREADABLE as error:
             self.log.warning("record cannot be read", id=record.id, error=repr(error))
             return None
 
-    def _is_late(self, record: Record, now: datetime) -> bool:
-        """Whether an event came late from a spool, its node's clock put right.
-
-        What came while we were not listening may have been in time: that is not called late.
-        """
-        limit = timedelta(seconds=self.settings.late_after_seconds)
-        if self._followed_at is None or now - self._followed_at > limit:
+    def _is_late(self, record: Record, arrival: Arrival) -> bool:
+        """Whether an event came late from a spool, its node's clock put right."""
+        if record.kind is not RecordKind.EVENT:
             return False
         node = Subject.parse(record.subject).of_node().key
         happened_at = record.at - self._offsets.get(node, timedelta())
-        return record.kind is RecordKind.EVENT and now - happened_at > limit
+        return is_late(happened_at, arrival, self._late_after)
 
     def _write(self, hub: Hub) -> None:
         """Write what was concluded; what cannot be written now waits for the next time.

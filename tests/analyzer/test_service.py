@@ -258,6 +258,32 @@ def test_an_event_that_comes_late_from_a_spool_is_marked(
     assert {i.subject: i.late for i in incidents(client)} == {gpu(): True, gpu(1, 1): False}
 
 
+def test_an_event_of_a_hubs_absence_is_late_and_one_from_just_before_may_have_been_in_time(
+    hub: HubProcess,
+) -> None:
+    patient = Analyzer(hub)
+    patient.config.write_text(f"{patient.config.read_text()}late_after_seconds = 3\n")
+    client = hub.hub()
+    for analyzer in running(patient):
+        client.write_records([inventory(node()).to_record()])
+        before = event(EventKind.XID, gpu(), now(), 48).to_record()
+        hub.kill()
+        wait_until(
+            "the analyzer says so",
+            lambda: 'again" loop=changes' in patient.log.read_text(encoding="utf-8"),
+        )
+        # It hears of nothing before all is there, so that its first answer has both.
+        assert analyzer.process is not None
+        analyzer.process.send_signal(signal.SIGSTOP)
+        meanwhile = event(EventKind.XID, gpu(1, 1), now(), 48).to_record()
+        time.sleep(4.0)
+        hub.start()
+        client.write_records([before, meanwhile])
+        analyzer.process.send_signal(signal.SIGCONT)
+        wait_until("both open", lambda: len(incidents(client)) == 2)
+        assert {i.subject: i.late for i in incidents(client)} == {gpu(): False, gpu(1, 1): True}
+
+
 def _tags(subject: Subject) -> dict[str, str]:
     tags = {"cluster": subject.cluster, "node": subject.node}
     return {**tags, "uuid": subject.gpu, "model": "H100"} if subject.gpu else tags
