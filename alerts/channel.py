@@ -9,7 +9,9 @@ from .message import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """The receiver took it."""
+    """The receiver took it. `receipt` is its name for the message, where it gives one."""
+
+    receipt: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,39 @@ class Refused:
 Outcome = Delivered | Retry | Refused
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What a receiver takes for long: a token bucket of `burst` messages, refilled so often."""
+
+    burst: int = 10
+    per_second: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """The tokens that were left at monotonic `at`; pure."""
+
+    pace: Pace
+    tokens: float
+    at: float
+
+    @classmethod
+    def full(cls, pace: Pace, now: float) -> "Bucket":
+        return cls(pace=pace, tokens=pace.burst, at=now)
+
+    def wait_seconds(self, now: float) -> float:
+        """How long until a message may go out; 0 when it may now."""
+        return max(1.0 - self._left(now), 0.0) / self.pace.per_second
+
+    def take(self, now: float) -> "Bucket":
+        """The bucket after a message went out at `now`."""
+        return Bucket(pace=self.pace, tokens=self._left(now) - 1.0, at=now)
+
+    def _left(self, now: float) -> float:
+        grown = self.tokens + (now - self.at) * self.pace.per_second
+        return min(grown, float(self.pace.burst))
+
+
 class Channel(Protocol):
     """One way to tell people; used by one thread at a time.
 
@@ -47,8 +82,8 @@ class Channel(Protocol):
         """The longest that `deliver` takes."""
 
     @property
-    def spacing_seconds(self) -> float:
-        """The least time between the end of one attempt and the next."""
+    def pace(self) -> Pace:
+        """How fast messages may follow each other, as measured from the end of each attempt."""
 
     def deliver(self, message: Message) -> Outcome:
         """Try once."""

@@ -15,12 +15,12 @@ from gpuvigil.hub import Hub
 from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity
 
 from .case import Case
-from .channel import Channel
+from .channel import Bucket, Channel
 from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, settled
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .message import message
-from .notice import Notice
+from .notice import Notice, receipt_of
 
 # How long after a channel's time-out an attempt's outcome may still be on its way to the hub.
 RECORDING_SECONDS = 5.0
@@ -40,7 +40,7 @@ class Courier:
         self._claimed = itertools.count()
         self._pause = Pause()
         self._last_sent_at: datetime | None = None
-        self._rested_at = 0.0  # monotonic: the receiver's own limit allows the next attempt then
+        self._bucket = Bucket.full(channel.pace, desk.clock.monotonic())
 
     def take(self, record: Record) -> None:
         """Take a claimed notice in hand; one that already is stays where it is in the queue."""
@@ -53,10 +53,10 @@ class Courier:
     def step(self) -> None:
         """Deal with the next notice in hand, or wait a little for one.
 
-        The spacing passes before a notice is looked at, so that the newest state is what goes out.
+        The receiver's pace is kept before a notice is looked at, so that the newest state is what goes out.
         """
         clock = self._desk.clock
-        if clock.wait(self._desk.stop, max(self._rested_at - clock.monotonic(), 0.0)):
+        if clock.wait(self._desk.stop, self._bucket.wait_seconds(clock.monotonic())):
             return
         try:
             *_, record = self._queue.get(timeout=POLL_SECONDS / 4)
@@ -108,9 +108,10 @@ class Courier:
         desk, now = self._desk, self._desk.clock.now()
         going = begun(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
         desk.finish(self._hub, going, replaced(going, siblings, now))
-        outcome = self.channel.deliver(message(going, now, desk.settings.external_url))
+        said = message(going, now, desk.settings.external_url, receipt_of(going, siblings))
+        outcome = self.channel.deliver(said)
         ended = desk.clock.now()
-        self._rested_at = desk.clock.monotonic() + self.channel.spacing_seconds
+        self._bucket = self._bucket.take(desk.clock.monotonic())
         self._pause = self._pause.after(outcome, ended, desk.chance())
         after = settled(going, outcome, ended, desk.chance(), desk.settings)
         self._last_sent_at = after[0].sent_at or self._last_sent_at

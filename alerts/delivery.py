@@ -40,13 +40,14 @@ def settled(
 ) -> list[Notice]:
     """The notice after an attempt, and the reminder that follows; `chance` is in [0, 1)."""
     match outcome:
-        case Delivered():
+        case Delivered(receipt=receipt):
             sent = notice.next(
                 state=NoticeState.SENT,
                 in_flight=False,
                 perhaps_told=True,
                 due_at=None,
                 sent_at=now,
+                receipt=receipt,
                 last_error=None,
             )
             return [sent, *_reminders(sent, now, settings)]
@@ -152,6 +153,7 @@ def _reminders(sent: Notice, now: datetime, settings: AlertsSettings) -> list[No
         attempts=0,
         perhaps_told=False,
         sent_at=None,
+        receipt=None,
         version=1,
     )
     return [reminder]

@@ -20,6 +20,7 @@ LISTED = 10
 LONGEST_LINE = 300
 # Answers that list things may be longer; all together stay far below what receivers take.
 LONGEST_LIST = 1000
+_LOUD = frozenset({Verdict.WORSE, Verdict.STILL_STANDING, Verdict.RETURNED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,9 @@ class Message:
     source: str
     link: str  # the subject's page with the incident's window
     incident_link: str  # the incident's own page, where it is acknowledged
+    owners: tuple[str, ...] = ()  # whose GPUs it blocks, as strangers named themselves
+    loud: bool = True  # worth a sound; what merely changes is not
+    receipt: str | None = None  # the receiver's name for the message before, which this one follows
 
     @property
     def text(self) -> str:
@@ -64,7 +68,9 @@ class Message:
         return "\n".join(lines)
 
 
-def message(notice: Notice, now: datetime, external_url: str) -> Message:
+def message(
+    notice: Notice, now: datetime, external_url: str, receipt: str | None = None
+) -> Message:
     """What `notice` says when it is told at `now`; links lead to `external_url`."""
     incident = notice.to_incident()
     over = notice.kind is Kind.RESOLVED
@@ -92,6 +98,9 @@ def message(notice: Notice, now: datetime, external_url: str) -> Message:
         source=clean(incident.source),
         link=links.absolute(external_url, page),
         incident_link=links.absolute(external_url, links.incident_page(incident.id)),
+        owners=incident.impact.users,
+        loud=notice.kind is Kind.FIRED or notice.verdict in _LOUD,
+        receipt=receipt,
     )
 
 

@@ -5,7 +5,7 @@ with `.1`, `.2` ... for reminders, so that two alerts processes that decide out 
 on which state is newer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -95,6 +95,7 @@ class Notice:
     perhaps_told: bool = False  # an attempt may have reached the receiver all the same
     last_error: str | None = None
     sent_at: datetime | None = None
+    receipt: str | None = None  # the receiver's name for the message that stands for the incident
     version: int = 1
 
     @property
@@ -139,6 +140,7 @@ class Notice:
             "last_error": self.last_error,
             "first_due_at": _text(self.first_due_at),
             "sent_at": _text(self.sent_at),
+            "receipt": self.receipt,
             "snapshot": dict(self.snapshot),
         }
         return Record(
@@ -179,6 +181,7 @@ class Notice:
             perhaps_told=bool(body["perhaps_told"]),
             last_error=body["last_error"],
             sent_at=_time(body["sent_at"]),
+            receipt=body.get("receipt"),
             version=record.version,
         )
 
@@ -201,6 +204,14 @@ def draft(transition: Transition, channel: str | None, now: datetime) -> Notice:
         due_at=now,
         first_due_at=now,
     )
+
+
+def receipt_of(notice: Notice, siblings: Iterable[Notice]) -> str | None:
+    """The receiver's name for what it was told before in this spell; None when there is none."""
+    if notice.kind is Kind.FIRED:
+        return None
+    named = [one for one in siblings if one.order < notice.order and one.receipt]
+    return max(named, key=lambda one: one.order).receipt if named else None
 
 
 def _verdict(name: str) -> Verdict:

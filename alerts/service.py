@@ -27,6 +27,7 @@ from .courier import Courier, hand_out, notices_of
 from .decide import decide
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .notice import Notice, NoticeState, Verdict
+from .uphold import Upheld, Upholder
 
 PULSE_SECONDS = 10.0
 # A stop waits this long for what is on its way; the rest is durable and goes out later.
@@ -56,6 +57,11 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
         "decide": lambda: tell(deciding, desk, routes),
         "claim": lambda: hand_out(claiming, desk, couriers),
         **{f"channel {name}": courier.step for name, courier in couriers.items()},
+        **{
+            f"uphold {name}": Upholder(name, courier.channel, desk).step
+            for name, courier in couriers.items()
+            if isinstance(courier.channel, Upheld)
+        },
     }
     threads = [
         threading.Thread(target=desk.loop, args=item, name=item[0], daemon=True)

@@ -16,23 +16,33 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
-from .model import SIMULATED_CLUSTER, Severity
-from .settings import (
+from .model import SIMULATED_CLUSTER
+from .receivers import (
     RECEIVERS,
+    AlertmanagerSettings,
+    AlertsSettings,
+    AppriseSettings,
+    CommandSettings,
+    DiscordSettings,
+    EmailSettings,
+    PagerdutySettings,
+    PostSettings,
+    ReceiverSettings,
+    SlackSettings,
+    TeamsSettings,
+    WebhookSettings,
+)
+from .settings import (
     STATE,
     STORES,
-    AlertsSettings,
     AnalyzerSettings,
     CollectorSettings,
     Config,
     DashboardSettings,
     HubSettings,
     LogSettings,
-    ReceiverSettings,
     SimulatorSettings,
-    SlackSettings,
     StoreSettings,
-    WebhookSettings,
 )
 
 if sys.version_info >= (3, 11):
@@ -44,17 +54,25 @@ __all__ = [
     "RECEIVERS",
     "STATE",
     "STORES",
+    "AlertmanagerSettings",
     "AlertsSettings",
     "AnalyzerSettings",
+    "AppriseSettings",
     "CollectorSettings",
+    "CommandSettings",
     "Config",
     "DashboardSettings",
+    "DiscordSettings",
+    "EmailSettings",
     "HubSettings",
     "LogSettings",
+    "PagerdutySettings",
+    "PostSettings",
     "ReceiverSettings",
     "SimulatorSettings",
     "SlackSettings",
     "StoreSettings",
+    "TeamsSettings",
     "WebhookSettings",
     "load",
     "read_secret",
@@ -341,10 +359,8 @@ def _check_numbers(where: _Where, keys: tuple[str, ...], settings: Any) -> None:
 
 def _check_receiver(where: _Where, keys: tuple[str, ...], receiver: ReceiverSettings) -> None:
     _check_numbers(where, keys, receiver)
-    if not receiver.url and receiver.url_file is None:
-        raise ConfigError(f"{where.of(keys)}: {receiver.name!r} needs url or url_file")
-    place = (*keys, "minimum_severity")
-    _check_one_of(where, place, receiver.minimum_severity, [s.value for s in Severity])
+    for key, sentence in receiver.wrong():
+        raise ConfigError(f"{where.of((*keys, key) if key else keys)}: {sentence}")
 
 
 def _check_one_of(where: _Where, keys: tuple[str, ...], value: str, allowed: Sequence[str]) -> None:

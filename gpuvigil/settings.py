@@ -3,18 +3,11 @@
 Durations are numbers of seconds. The tables of `docs/settings.md` are written from this file.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-
-def _setting(default: Any, text: str) -> Any:
-    """A setting with its default and its sentence for the documentation."""
-    if isinstance(default, tuple):
-        return field(default=default, metadata={"text": text})
-    return field(default_factory=lambda: default, metadata={"text": text})
-
+from .receivers import AlertsSettings
+from .setting import setting as _setting
 
 # Where a service keeps its state unless told otherwise; `gpuvigil up` tells it otherwise.
 STATE = Path("/var/lib/gpuvigil")
@@ -224,61 +217,6 @@ class AnalyzerSettings:
     late_after_seconds: float = _setting(
         120.0, "events that arrive later than this are recorded and page nobody"
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiverSettings:
-    """Somebody who is told by a post to a URL."""
-
-    name: str = _setting("", "name of the channel, in notices and in the log")
-    url: str = _setting("", "where to post; the URL is a secret: better in url_file")
-    url_file: Path | None = _setting(None, "file that holds the URL")
-    minimum_severity: str = _setting(
-        "warning", "critical, warning or info: less severe incidents are not sent"
-    )
-    send_resolved: bool = _setting(True, "tell also when an incident is resolved")
-    timeout_seconds: float = _setting(10.0, "a receiver that takes longer is tried again later")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookSettings(ReceiverSettings):
-    """A receiver that takes Alertmanager's webhook format, version 4."""
-
-    name: str = _setting("webhook", "name of the channel, in notices and in the log")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlackSettings(ReceiverSettings):
-    """A Slack channel, through an incoming webhook."""
-
-    name: str = _setting("slack", "name of the channel, in notices and in the log")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertsSettings:
-    """Who is told, and how often."""
-
-    external_url: str = _setting(
-        "http://127.0.0.1:8501", "address of the dashboard, for links in messages"
-    )
-    update_seconds: float = _setting(
-        300.0, "an update of an incident, or that it came back, goes out at most this often"
-    )
-    repeat_seconds: float = _setting(
-        14400.0, "a critical incident that stays open is told again after this long"
-    )
-    give_up_seconds: float = _setting(
-        86400.0, "a message that could not be delivered for this long is set aside, visibly"
-    )
-    webhooks: tuple[WebhookSettings, ...] = _setting((), "receivers, as [[alerts.webhooks]]")
-    slack: tuple[SlackSettings, ...] = _setting((), "Slack channels, as [[alerts.slack]]")
-
-
-# The lists in `[alerts]` of those who are told, and what an entry of each may say.
-RECEIVERS: Mapping[str, type[ReceiverSettings]] = {
-    "webhooks": WebhookSettings,
-    "slack": SlackSettings,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

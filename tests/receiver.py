@@ -179,6 +179,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer.body)
 
+    def do_PATCH(self) -> None:
+        self.do_POST()
+
     def _reset(self) -> None:
         """Close with RST: lingering for 0 s throws away what is unsent."""
         linger = struct.pack("ii", 1, 0)

@@ -7,13 +7,28 @@ from gpuvigil.config import AlertsSettings
 from gpuvigil.errors import ConfigError
 
 from ..channel import Channel
+from .alertmanager import alertmanager
+from .apprise import apprise
+from .command import command
+from .discord import discord
+from .email import email
+from .pagerduty import pagerduty
 from .slack import slack
+from .slack_bot import SlackBot
+from .teams import teams
 from .webhook import webhook
 
 # The list in `[alerts]` that configures it, and what is made of each of its entries.
 CHANNELS: dict[str, Callable[[Any, str], Channel]] = {
     "webhooks": webhook,
-    "slack": slack,
+    "slack": lambda it, url: SlackBot(it) if it.is_bot else slack(it, url),
+    "teams": teams,
+    "discord": discord,
+    "pagerduty": pagerduty,
+    "alertmanager": alertmanager,
+    "email": email,
+    "command": command,
+    "apprise": apprise,
 }
 
 

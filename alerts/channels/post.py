@@ -11,42 +11,37 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
 
 from gpuvigil import __version__
-from gpuvigil.config import ReceiverSettings, read_secret
+from gpuvigil.config import PostSettings, ReceiverSettings
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Severity
 
 from ..case import Route
-from ..channel import Delivered, Outcome, Refused, Retry
+from ..channel import Delivered, Outcome, Pace, Refused, Retry
 from ..message import Message
+from .address import ForbiddenAddressError, check, is_forbidden, url_of
 
 CONNECT_SECONDS = 5.0
-# Of a failure's body only this much is looked at.
-BODY_BYTES = 1024
+# Of an answer's body only this much is looked at.
+BODY_BYTES = 16_384
 # What is said of it is one plain word: anything longer might repeat the URL.
 _WORD = re.compile(r"[a-z][a-z_]{0,59}")
 
 # Timeout, and a route or token that may be in the middle of a rotation: worth another try.
 RETRIED = frozenset({401, 403, 404, 408, 425})
 
-# Clouds' metadata services outside the link-local ranges: AWS over IPv6, Alibaba Cloud.
-METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200")))
-
 # What ends an attempt without an answer.
 _BROKEN = (httpx.TransportError, httpx.StreamError, ssl.SSLError, OSError)
-
-
-class ForbiddenAddressError(Exception):
-    """The URL leads to an address that no receiver lives at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +53,18 @@ class Answer:
     at: datetime
     retry_after: str | None = None
     word: str = ""
+    content: bytes = b""  # what a receiver answers that is asked for more than a status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """One request: `path` goes behind the receiver's URL, `query` into it."""
+
+    payload: Any
+    method: str = "POST"
+    path: str = ""
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def outcome_of(answer: Answer) -> Outcome:
@@ -77,23 +84,31 @@ def outcome_of(answer: Answer) -> Outcome:
 
 
 class Posting:
-    """A channel that posts what `payload` makes of a message, and asks `judge` what came back."""
+    """A channel that posts what `posts` makes of a message, and asks `judge` what came back.
+
+    `posts` may need several requests; the first that is not taken ends the attempt.
+    """
 
     def __init__(
         self,
-        settings: ReceiverSettings,
-        payload: Callable[[Message], Mapping[str, Any]],
+        settings: PostSettings,
+        posts: Callable[[Message], Sequence[Post]],
         *,
         judge: Callable[[Answer], Outcome] = outcome_of,
-        spacing_seconds: float = 0.0,
+        pace: Pace = Pace(),  # noqa: B008 - it is frozen
+        sign: Callable[[bytes], Mapping[str, str]] | None = None,
+        reads: bool = False,
     ) -> None:
+        """With `sign` headers are made of each body; with `reads` the answer's body is judged."""
         self._settings = settings
-        self._payload = payload
+        self._posts = posts
         self._judge = judge
-        self._spacing_seconds = spacing_seconds
-        _check(self._url(), settings.name)
+        self._pace = pace
+        self._sign = sign
+        self._reads = reads
+        check(url_of(settings), settings)
         self._client = httpx.Client(
-            verify=ssl.create_default_context(),
+            verify=_trusted(),
             # Every attempt has its own connection: messages are rare, kept ones go stale.
             limits=httpx.Limits(max_keepalive_connections=0),
             timeout=httpx.Timeout(settings.timeout_seconds, connect=CONNECT_SECONDS),
@@ -103,57 +118,61 @@ class Posting:
 
     @property
     def route(self) -> Route:
-        return Route(
-            name=self._settings.name,
-            minimum_severity=Severity(self._settings.minimum_severity),
-            send_resolved=self._settings.send_resolved,
-        )
+        return route_of(self._settings)
 
     @property
     def timeout_seconds(self) -> float:
         return self._settings.timeout_seconds
 
     @property
-    def spacing_seconds(self) -> float:
-        return self._spacing_seconds
+    def pace(self) -> Pace:
+        return self._pace
 
     def deliver(self, message: Message) -> Outcome:
-        body = json.dumps(self._payload(message), ensure_ascii=False).encode()
         try:
-            url = self._url()
-            _check(url, self._settings.name)
+            return self.send(self._posts(message), message.notice, message.at)
         except ConfigError as error:
-            # The file may be in the middle of a rotation.
+            # A secret's file may be in the middle of a rotation.
             return Retry(reason=str(error))
-        return self._post(url, body, message)
+
+    def send(self, posts: Sequence[Post], key: str, at: datetime) -> Outcome:
+        """Post these one after the other; ConfigError when there is no URL at the moment."""
+        url = url_of(self._settings)
+        check(url, self._settings)
+        outcome: Outcome = Delivered()
+        # A channel may be named in any script; a header may not.
+        headers = {"Idempotency-Key": quote(key, safe=":")}
+        with _Line(self.timeout_seconds) as line:
+            for post in posts:
+                outcome = self._post(url, post, headers, at, line)
+                if not isinstance(outcome, Delivered):
+                    break
+        return outcome
 
     def close(self) -> None:
         self._client.close()
 
-    def _url(self) -> str:
-        file = self._settings.url_file
-        if file is None:
-            return self._settings.url
-        return read_secret(file, f"URL of the channel {self._settings.name}")
-
-    def _post(self, url: str, body: bytes, message: Message) -> Outcome:
+    def _post(
+        self, url: str, post: Post, headers: Mapping[str, str], at: datetime, line: "_Line"
+    ) -> Outcome:
         host = urlsplit(url).hostname or ""
-        headers = {
+        body = json.dumps(post.payload, ensure_ascii=False).encode()
+        sent = {
             "Content-Type": "application/json",
             "User-Agent": f"gpuvigil/{__version__}",
-            # A channel may be named in any script; a header may not.
-            "Idempotency-Key": quote(message.notice, safe=":"),
+            **headers,
+            **post.headers,
+            **({} if self._sign is None else self._sign(body)),
         }
-        line = _Line(self._settings.timeout_seconds)
-        extensions = {"trace": line.trace}
         try:
-            with (
-                line,
-                self._client.stream(
-                    "POST", url, content=body, headers=headers, extensions=extensions
-                ) as response,
-            ):
-                return self._judge(_answer(response, host, message.at))
+            with self._client.stream(
+                post.method,
+                _address(url, post),
+                content=body,
+                headers=sent,
+                extensions={"trace": line.trace},
+            ) as response:
+                return self._judge(_answer(response, host, at, reads=self._reads))
         except ForbiddenAddressError as error:
             return Refused(reason=f"{host}: {error}")
         except httpx.ConnectError as error:
@@ -168,6 +187,29 @@ class Posting:
             return Retry(reason=said, perhaps_received=True)
         except httpx.InvalidURL:
             return Refused(reason=f"the URL of the channel {self._settings.name} is not one")
+
+
+def route_of(settings: ReceiverSettings) -> Route:
+    """What a channel wants to hear, by its settings."""
+    return Route(
+        name=settings.name,
+        minimum_severity=Severity(settings.minimum_severity),
+        send_resolved=settings.send_resolved,
+        pager=settings.pager,
+    )
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The system's CAs, which take a while to read."""
+    return ssl.create_default_context()
+
+
+def _address(url: str, post: Post) -> str:
+    parts = urlsplit(url)
+    query = "&".join(one for one in (parts.query, post.query) if one)
+    path = parts.path.rstrip("/") + post.path if post.path else parts.path
+    return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
 class _Line:
@@ -209,24 +251,20 @@ class _Line:
                 return  # it ended by itself
 
 
-def is_forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Link-local and cloud metadata addresses: no receiver, but secrets, live there."""
-    plain = getattr(address, "ipv4_mapped", None) or address
-    return plain.is_link_local or plain.is_multicast or plain in METADATA
-
-
-def _answer(response: httpx.Response, host: str, at: datetime) -> Answer:
+def _answer(response: httpx.Response, host: str, at: datetime, *, reads: bool) -> Answer:
+    content = _content(response) if reads or not response.is_success else b""
     return Answer(
         host=host,
         status=response.status_code,
         at=at,
         retry_after=response.headers.get("Retry-After"),
-        word="" if response.is_success else _word(response),
+        word="" if response.is_success else _word(content),
+        content=content,
     )
 
 
-def _word(response: httpx.Response) -> str:
-    """The body if it is one word; the status stands also when the body breaks off."""
+def _content(response: httpx.Response) -> bytes:
+    """The body's beginning; the status stands also when the body breaks off."""
     body = b""
     # What is compressed is not worth unpacking: it may be a bomb.
     with contextlib.suppress(*_BROKEN):
@@ -234,25 +272,13 @@ def _word(response: httpx.Response) -> str:
             body += chunk
             if len(body) >= BODY_BYTES:
                 break
+    return body
+
+
+def _word(body: bytes) -> str:
+    """The body if it is one word."""
     word = body.decode("utf-8", "replace").strip()
     return word if _WORD.fullmatch(word) else ""
-
-
-def _check(url: str, channel: str) -> None:
-    """ConfigError for what can be seen in the URL itself; never says the URL."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        host = None
-    if not host or parts.scheme not in {"http", "https"}:
-        raise ConfigError(f"the URL of the channel {channel!r} is not an http or https address")
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return  # a name: its address is checked once it is connected
-    if is_forbidden(address):
-        raise ConfigError(f"the channel {channel!r} leads to {address}, a link-local address")
 
 
 def _retry_after(text: str | None, now: datetime) -> float | None:

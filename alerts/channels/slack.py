@@ -11,12 +11,13 @@ from typing import Any
 from gpuvigil.config import SlackSettings
 from gpuvigil.model import Severity
 
-from ..channel import Delivered, Outcome, Retry
+from ..channel import Delivered, Outcome, Pace, Retry
 from ..message import Message
-from .post import Answer, Posting, outcome_of
+from .parts import answers, headline, links
+from .post import Answer, Post, Posting, outcome_of
 
 # One message a second is what Slack takes for long.
-SPACING_SECONDS = 1.0
+PACE = Pace(burst=1, per_second=1.0)
 
 # Slack's limit for a header. The others keep the whole message under 12,000 characters, also when
 # every one of them is written as two: from about 13,000 on Slack refuses it.
@@ -47,7 +48,9 @@ _MENDABLE = {
 def slack(settings: SlackSettings, external_url: str) -> Posting:
     """The channel to one incoming webhook; ConfigError when its URL cannot be one."""
     del external_url  # its messages carry whole addresses
-    return Posting(settings, payload, judge=judge, spacing_seconds=SPACING_SECONDS)
+    return Posting(
+        settings, lambda message: [Post(payload=payload(message))], judge=judge, pace=PACE
+    )
 
 
 def judge(answer: Answer) -> Outcome:
@@ -66,12 +69,8 @@ def judge(answer: Answer) -> Outcome:
 
 def payload(message: Message) -> dict[str, Any]:
     """The JSON value that is posted. `text` is what a phone's notification shows."""
-    if message.firing:
-        text = f"{message.summary}. Impact: {message.impact}. Do now: {message.action}"
-    else:
-        text = f"{message.summary}. {message.action}"
     return {
-        "text": escaped(text, LONGEST_TEXT),
+        "text": escaped(headline(message), LONGEST_TEXT),
         "mrkdwn": False,
         "unfurl_links": False,
         "unfurl_media": False,
@@ -105,25 +104,16 @@ def _colour(message: Message) -> str:
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
-    """A line per question; what is over needs only how long it was and what is left to do."""
-    said = [("From", message.since), ("Do now", message.action)]
-    if message.firing:
-        said = [
-            ("Where", message.where),
-            ("Since", message.since),
-            ("Impact", message.impact),
-            ("Evidence", message.evidence),
-            ("Do now", message.action),
-        ]
+    """A line per question, and the links."""
     # Plain text objects: what strangers named their jobs is never read as markup.
-    lines = [{"type": "section", "text": _plain(f"{q}: {a}", LONGEST_VALUE)} for q, a in said]
+    lines = [
+        {"type": "section", "text": _plain(f"{q}: {a}", LONGEST_VALUE)} for q, a in answers(message)
+    ]
     return [*lines, {"type": "section", "text": {"type": "mrkdwn", "text": _links(message)}}]
 
 
 def _links(message: Message) -> str:
-    kind = {"gpu": "GPU", "node": "node", "port": "port"}[message.subject.kind]
-    story = "Acknowledge" if message.firing else "The whole story"
-    written = [_link(message.link, f"Open the {kind}"), _link(message.incident_link, story)]
+    written = [_link(url, name) for name, url in links(message)]
     # The subject's page has its names in its address, which may be long.
     return "  |  ".join(one for one in written if len(one) <= LONGEST_LINK)
 

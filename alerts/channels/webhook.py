@@ -1,43 +1,60 @@
-"""A webhook in Alertmanager's format, version 4.
+"""A webhook in Alertmanager's format, version 4, signed where both sides know a secret.
 
 Format: Alertmanager, "Webhook receiver" (`<webhook_config>`). One incident is one alert in a group
 of its own, whose fingerprint and group key stay the same when it fires, changes and ends.
 """
 
+import hashlib
+import hmac
+import time
 from typing import Any
 
 from gpuvigil.clock import to_text
 from gpuvigil.config import WebhookSettings
 
 from ..message import Message, clean
-from .post import Posting
+from .address import secret_of
+from .post import Post, Posting
 
 # What Alertmanager writes for "not over yet": Go's zero time.
 NO_END = "0001-01-01T00:00:00Z"
 
 
+# The signature is over the time, a dot and the body, so that an old post cannot be sent again.
+SIGNATURE, TIME = "X-Gpuvigil-Signature", "X-Gpuvigil-Time"
+
+
 def webhook(settings: WebhookSettings, external_url: str) -> Posting:
-    """The channel to one receiver; ConfigError when its URL cannot be one."""
-    return Posting(settings, lambda message: payload(message, settings.name, external_url))
+    """The channel to one receiver; ConfigError when its URL cannot be one, or its secret is away."""
+    what = f"secret of the channel {settings.name}"
+
+    def sign(body: bytes) -> dict[str, str]:
+        secret = secret_of(settings.secret_file, settings.secret_variable, what)
+        return signature(body, secret, int(time.time()))
+
+    signed = settings.secret_file is not None or bool(settings.secret_variable)
+    if signed:
+        sign(b"")
+    return Posting(
+        settings,
+        lambda message: [Post(payload=payload(message, settings.name, external_url))],
+        sign=sign if signed else None,
+    )
+
+
+def signature(body: bytes, secret: str, at_seconds: int) -> dict[str, str]:
+    """The headers that say when it was signed, and prove by whom."""
+    text = f"{at_seconds}.".encode() + body
+    digest = hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
+    return {TIME: str(at_seconds), SIGNATURE: f"sha256={digest}"}
 
 
 def payload(message: Message, receiver: str, external_url: str) -> dict[str, Any]:
     """The JSON value that is posted."""
     status = "firing" if message.firing else "resolved"
-    labels = _labels(message)
+    labels = labels_of(message)
     group = {name: labels[name] for name in ("alertname", "cluster", "node")}
-    annotations = {
-        "summary": message.summary,
-        "description": message.text,
-        "where": message.where,
-        "since": message.since,
-        "impact": message.impact,
-        "evidence": message.evidence,
-        "action": message.action,
-        "source": message.source,
-        "notice": message.notice,
-        "incident_url": message.incident_link,
-    }
+    annotations = annotations_of(message)
     alert = {
         "status": status,
         "labels": labels,
@@ -61,7 +78,24 @@ def payload(message: Message, receiver: str, external_url: str) -> dict[str, Any
     }
 
 
-def _labels(message: Message) -> dict[str, str]:
+def annotations_of(message: Message) -> dict[str, str]:
+    """What people read, by the question that it answers."""
+    return {
+        "summary": message.summary,
+        "description": message.text,
+        "where": message.where,
+        "since": message.since,
+        "impact": message.impact,
+        "evidence": message.evidence,
+        "action": message.action,
+        "source": message.source,
+        "notice": message.notice,
+        "incident_url": message.incident_link,
+    }
+
+
+def labels_of(message: Message) -> dict[str, str]:
+    """What routes and silences go by."""
     subject = message.subject
     labels = {
         "alertname": message.fault,

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,9 @@ def _absolute(value: Any) -> Any:
     if isinstance(value, Path):
         return value.absolute()
     if isinstance(value, tuple):
-        return [{key: _absolute(item) for key, item in asdict(table).items()} for table in value]
+        return [_absolute(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: _absolute(item) for key, item in asdict(value).items()}
     return value
 
 

@@ -8,17 +8,25 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
-from alerts.channel import Delivered, Outcome, Refused, Retry
+from alerts.channel import Channel, Delivered, Outcome, Refused, Retry
 from alerts.channels import CHANNELS, configured
+from alerts.channels.address import is_forbidden
 from alerts.channels.post import Answer as Answered
-from alerts.channels.post import is_forbidden, outcome_of
+from alerts.channels.post import outcome_of
 from alerts.message import Message, message
 from alerts.notice import Kind
-from gpuvigil.config import RECEIVERS, AlertsSettings, SlackSettings, WebhookSettings
+from gpuvigil.config import (
+    RECEIVERS,
+    AlertsSettings,
+    PostSettings,
+    SlackSettings,
+    WebhookSettings,
+)
 from gpuvigil.errors import ConfigError
 from tests.receiver import OK, RESET, SILENT, Answer, Receiver, too_many
 
@@ -34,10 +42,25 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
-@pytest.fixture(params=sorted(CHANNELS))
-def kind(request: pytest.FixtureRequest) -> str:
+# Those that post by themselves.
+POSTING = sorted(
+    key
+    for key, settings in RECEIVERS.items()
+    if issubclass(settings, PostSettings) and key != "apprise"
+)
+
+
+@pytest.fixture(params=POSTING)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each list of channels in turn."""
+    monkeypatch.setenv("ROUTING_KEY", "r" * 32)
     return str(request.param)
+
+
+def a_channel(kind: str, **given: Any) -> Channel:
+    """A channel of that kind, with whatever else it needs."""
+    more = {"routing_key_variable": "ROUTING_KEY"} if kind == "pagerduty" else {}
+    return CHANNELS[kind](RECEIVERS[kind](**{**more, **given}), URL)
 
 
 def a_message() -> Message:
@@ -45,8 +68,7 @@ def a_message() -> Message:
 
 
 def deliver(kind: str, url: str, timeout_seconds: float = 5.0) -> Outcome:
-    settings = RECEIVERS[kind](url=url, timeout_seconds=timeout_seconds)
-    channel = CHANNELS[kind](settings, URL)
+    channel = a_channel(kind, url=url, timeout_seconds=timeout_seconds)
     try:
         return channel.deliver(a_message())
     finally:
@@ -156,12 +178,49 @@ def test_link_local_and_metadata_addresses_are_forbidden(address: str, forbidden
 
 
 @pytest.mark.parametrize(
+    ("url", "instead"),
+    [
+        ("https://site.webhook.office.com/webhookb2/x", "workflow"),
+        ("https://outlook.office.com/webhook/x", "workflow"),
+        ("https://events.pagerduty.com/generic/2010-04-15/create_event.json", "v2"),
+        ("https://am.example.org/api/v1/alerts", "version 2"),
+        ("https://discordapp.com/api/webhooks/1/x", "discord.com"),
+        ("https://lab.slack.com/services/hooks/incoming-webhook?token=x", "app"),
+        ("https://api.opsgenie.com/v2/alerts", "5 April 2027"),
+    ],
+)
+def test_an_address_that_was_given_up_is_refused_at_start_with_what_to_use_instead(
+    kind: str, url: str, instead: str
+) -> None:
+    with pytest.raises(ConfigError, match=instead):
+        a_channel(kind, url=url)
+
+
+def test_what_anybody_on_the_way_could_read_is_not_sent_unless_allowed(kind: str) -> None:
+    with pytest.raises(ConfigError, match="allow_http"):
+        a_channel(kind, url="http://chat.example.org/hook")
+    a_channel(kind, url="http://chat.example.org/hook", allow_http=True).close()
+    a_channel(kind, url="https://chat.example.org/hook").close()
+
+
+def test_the_url_may_stand_in_a_variable(
+    kind: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAT_URL", receiver.url)
+    channel = a_channel(kind, url_variable="CHAT_URL")
+    assert channel.deliver(a_message()) == Delivered()
+    channel.close()
+    with pytest.raises(ConfigError, match="NO_SUCH_URL"):
+        a_channel(kind, url_variable="NO_SUCH_URL")
+
+
+@pytest.mark.parametrize(
     "url",
     ["http://169.254.169.254/latest", "http://[fe80::1]/", "ftp://host/", "host/path", "http://["],
 )
 def test_a_wrong_url_is_refused_at_start_without_being_said(kind: str, url: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        CHANNELS[kind](RECEIVERS[kind](url=url), URL)
+        a_channel(kind, url=url)
     assert f"channel '{RECEIVERS[kind]().name}'" in str(refused.value)
     assert url not in str(refused.value)
 
@@ -171,14 +230,16 @@ def test_the_url_file_is_read_for_every_message(
 ) -> None:
     file = tmp_path / "url"
     file.write_text(f"{receiver.url}/one\n", encoding="utf-8")
-    channel = CHANNELS[kind](RECEIVERS[kind](url_file=file), URL)
+    channel = a_channel(kind, url_file=file)
     channel.deliver(a_message())
     file.write_text(f"{receiver.url}/two\n", encoding="utf-8")
     channel.deliver(a_message())
     file.unlink()
     missing = channel.deliver(a_message())
     channel.close()
-    assert [got.path for got in receiver.received()] == ["/hook/one", "/hook/two"]
+    one, two = [got.path.partition("?")[0] for got in receiver.received()]
+    assert one.startswith("/hook/one")
+    assert two.startswith("/hook/two")
     assert isinstance(missing, Retry)
 
 
@@ -195,7 +256,7 @@ def test_a_url_is_never_in_an_outcome_nor_in_the_log(
 
 def test_a_channel_may_be_named_in_any_script(kind: str, receiver: Receiver) -> None:
     name = "équipe 東 \x7f"
-    channel = CHANNELS[kind](RECEIVERS[kind](name=name, url=receiver.url), URL)
+    channel = a_channel(kind, name=name, url=receiver.url)
     said = replace(a_message(), notice=f"i-1:{name}:1")
     assert channel.deliver(said) == Delivered()
     channel.close()

@@ -20,7 +20,7 @@ from tests.polling import wait_until
 from tests.receiver import OK, RESET, SILENT, Answer, Receiver, too_many
 from tests.servers import ROOT, HubProcess
 
-from .examples import a_transition
+from .examples import a_transition, an_incident
 from .process import AlertsProcess
 
 pytestmark = pytest.mark.server
@@ -69,6 +69,10 @@ class Story:
         return a_transition(
             self._number, given, self._state, before, at=now, **{"id": self.id, **changes}
         )
+
+    def incident(self, **changes: Any) -> Record:
+        """As it stands now."""
+        return an_incident(id=self.id, state=self._state.value, **changes).to_record()
 
     def notices(self) -> list[Record]:
         return list(self._hub.records(RecordKind.NOTICE, parent=self.id))

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -319,5 +318,5 @@ def test_what_is_wrong_with_the_message_is_refused_for_good(word: str) -> None:
 
 def test_a_message_leaves_room_for_slack_s_limit_of_one_a_second() -> None:
     channel = slack(SlackSettings(url="http://127.0.0.1:1/"), URL)
-    assert channel.spacing_seconds >= timedelta(seconds=1).total_seconds()
+    assert (channel.pace.burst, channel.pace.per_second) == (1, 1.0)
     channel.close()

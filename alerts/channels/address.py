@@ -1,0 +1,69 @@
+"""Where a channel leads: its secret address, as it is now, and the addresses that none may lead to."""
+
+import ipaddress
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gpuvigil.config import PostSettings, read_secret
+from gpuvigil.errors import ConfigError
+
+from .retired import retired
+
+# Clouds' metadata services outside the link-local ranges: AWS over IPv6, Alibaba Cloud.
+METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200")))
+
+
+class ForbiddenAddressError(Exception):
+    """The URL leads to an address that no receiver lives at."""
+
+
+def secret_of(file: Path | None, variable: str, what: str) -> str:
+    """A secret as it is now, from its file or variable; ConfigError says where it is missing."""
+    if file is not None:
+        return read_secret(file, what)
+    secret = os.environ.get(variable, "").strip()
+    if not secret:
+        raise ConfigError(f"the {what}: there is no variable {variable!r} in the environment")
+    return secret
+
+
+def url_of(settings: PostSettings) -> str:
+    """The receiver's address as it is now; ConfigError when it cannot be read."""
+    if settings.url_file is None and not settings.url_variable:
+        return settings.url
+    what = f"URL of the channel {settings.name}"
+    return secret_of(settings.url_file, settings.url_variable, what)
+
+
+def is_forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Link-local and cloud metadata addresses: no receiver, but secrets, live there."""
+    plain = getattr(address, "ipv4_mapped", None) or address
+    return plain.is_link_local or plain.is_multicast or plain in METADATA
+
+
+def check(url: str, settings: PostSettings) -> None:
+    """ConfigError for what can be seen in the URL itself; never says the URL."""
+    channel = settings.name
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in {"http", "https"}:
+        raise ConfigError(f"the URL of the channel {channel!r} is not an http or https address")
+    gone = retired(host, parts.path)
+    if gone is not None:
+        raise ConfigError(f"the channel {channel!r} leads nowhere any more: {gone}")
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        address = None  # a name: its address is checked once it is connected
+    if address is not None and is_forbidden(address):
+        raise ConfigError(f"the channel {channel!r} leads to {address}, a link-local address")
+    here = host == "localhost" or (address is not None and address.is_loopback)
+    if parts.scheme == "http" and not here and not settings.allow_http:
+        raise ConfigError(
+            f"the URL of the channel {channel!r} is http, which anybody on the way can read; use"
+            " https, or say allow_http = true"
+        )

@@ -1,0 +1,63 @@
+"""An Alertmanager: what stands is posted again and again, what is over for a while after.
+
+Format: Alertmanager's OpenAPI, "postAlerts" (`/api/v2/alerts`). An alert that is not posted again
+ends by itself at its `endsAt`, as those of a Prometheus do; so nothing stays there for ever when
+gpuvigil is gone.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuvigil.clock import to_text
+from gpuvigil.config import AlertmanagerSettings
+
+from ..channel import Outcome
+from ..message import Message
+from .post import Post, Posting
+from .webhook import annotations_of, labels_of
+
+# A firing alert ends by itself after so many posts that did not come, as Prometheus has it.
+MISSED_POSTS = 4
+
+
+class Alertmanager(Posting):
+    """The channel to one Alertmanager; `uphold` repeats what it should still believe.
+
+    What is over is repeated for five minutes, for one that was away meanwhile.
+    """
+
+    ended_for = timedelta(minutes=5)
+
+    def __init__(self, settings: AlertmanagerSettings) -> None:
+        super().__init__(settings, self._posts)
+        self.resend_seconds = settings.resend_seconds
+
+    def uphold(self, messages: Sequence[Message], now: datetime) -> Outcome:
+        """Post again what stands and what has just ended; ConfigError without a URL."""
+        return self.send([self._post_of(messages, now)], "uphold", now)
+
+    def _posts(self, message: Message) -> list[Post]:
+        return [self._post_of([message], message.at)]
+
+    def _post_of(self, messages: Sequence[Message], now: datetime) -> Post:
+        until = now + timedelta(seconds=self.resend_seconds * MISSED_POSTS)
+        value = [payload(message, until) for message in messages]
+        return Post(payload=value, path="/api/v2/alerts")
+
+
+def alertmanager(settings: AlertmanagerSettings, external_url: str) -> Alertmanager:
+    """The channel to one Alertmanager; ConfigError when its URL cannot be one."""
+    del external_url  # its alerts carry whole addresses
+    return Alertmanager(settings)
+
+
+def payload(message: Message, until: datetime) -> dict[str, Any]:
+    """One alert; a firing one is believed `until` then."""
+    return {
+        "labels": labels_of(message) | {"incident": message.incident},
+        "annotations": annotations_of(message),
+        "startsAt": to_text(message.starts_at),
+        "endsAt": to_text(message.ends_at or until),
+        "generatorURL": message.link,
+    }

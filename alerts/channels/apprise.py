@@ -1,0 +1,78 @@
+"""Any of the services that Apprise knows, as plain text; an optional extra.
+
+It says only whether a message went out, not why not, nor when to come back, and it connects by
+itself: what is promised of addresses and time-outs holds for the other channels alone.
+"""
+
+import importlib
+from typing import Any
+
+from gpuvigil.config import AppriseSettings
+from gpuvigil.errors import ConfigError
+
+from ..case import Route
+from ..channel import Delivered, Outcome, Pace, Retry
+from ..message import Message
+from .address import url_of
+from .parts import answers, links
+from .post import route_of
+
+PACE = Pace(burst=1, per_second=1.0)
+
+
+class Apprise:
+    """The channel to one service."""
+
+    def __init__(self, settings: AppriseSettings) -> None:
+        self._settings = settings
+        try:
+            self._library: Any = importlib.import_module("apprise")
+        except ModuleNotFoundError:
+            raise ConfigError(
+                f"the channel {settings.name!r} needs Apprise: install gpuvigil[apprise]"
+            ) from None
+        self._service()
+
+    @property
+    def route(self) -> Route:
+        return route_of(self._settings)
+
+    @property
+    def timeout_seconds(self) -> float:
+        # Apprise connects and reads with time-outs of its own, of four seconds each.
+        return self._settings.timeout_seconds
+
+    @property
+    def pace(self) -> Pace:
+        return PACE
+
+    def deliver(self, message: Message) -> Outcome:
+        said = [f"{question}: {answer}" for question, answer in answers(message)]
+        led = [f"{name}: {url}" for name, url in links(message)]
+        try:
+            service = self._service()
+        except ConfigError as error:
+            return Retry(reason=str(error))
+        body = "\n".join([*said, *led])
+        if service.notify(title=message.summary, body=body, body_format="text"):
+            return Delivered()
+        said_so = f"Apprise could not send through {self._settings.name}"
+        return Retry(reason=said_so, perhaps_received=True)
+
+    def close(self) -> None:
+        """Apprise keeps nothing open."""
+
+    def _service(self) -> Any:
+        """Apprise with the service's address as it is now; ConfigError never says the address."""
+        service = self._library.Apprise()
+        if not service.add(url_of(self._settings)):
+            raise ConfigError(
+                f"the URL of the channel {self._settings.name!r} is none that Apprise knows"
+            )
+        return service
+
+
+def apprise(settings: AppriseSettings, external_url: str) -> Apprise:
+    """The channel to one service; ConfigError without Apprise, or when it knows no such service."""
+    del external_url  # its messages carry whole addresses
+    return Apprise(settings)

@@ -1,0 +1,62 @@
+"""A PagerDuty service, through its Events API v2.
+
+Format: developer.pagerduty.com, "Send an alert event" (summary 1,024 and dedup_key 255 characters,
+512 KB in all, 202 when it was taken). One incident is one alert, by its `dedup_key`: what is sent
+twice is there once. About 120 events a minute are taken for a key.
+"""
+
+from typing import Any
+
+from gpuvigil.clock import to_text
+from gpuvigil.config import PagerdutySettings
+
+from ..channel import Pace
+from ..message import Message
+from .address import secret_of
+from .parts import answers, cut, links
+from .post import Post, Posting
+
+PACE = Pace(burst=10, per_second=2.0)
+LONGEST_SUMMARY = 1024
+LONGEST_KEY = 255
+
+
+def pagerduty(settings: PagerdutySettings, external_url: str) -> Posting:
+    """The channel to one service; ConfigError when it has no routing key or no right URL."""
+
+    def key() -> str:
+        file, variable = settings.routing_key_file, settings.routing_key_variable
+        return secret_of(file, variable, f"routing key of the channel {settings.name}")
+
+    key()
+    return Posting(
+        settings, lambda message: [Post(payload=payload(message, key(), external_url))], pace=PACE
+    )
+
+
+def payload(message: Message, routing_key: str, external_url: str) -> dict[str, Any]:
+    """The JSON value that is posted; its texts are shown as they are, without markup."""
+    event: dict[str, Any] = {
+        "routing_key": routing_key,
+        "event_action": "trigger" if message.firing else "resolve",
+        "dedup_key": cut(f"gpuvigil/{message.incident}", LONGEST_KEY),
+    }
+    if not message.firing:
+        return event
+    subject = message.subject
+    return {
+        **event,
+        "client": "gpuvigil",
+        "client_url": external_url,
+        "links": [{"href": url, "text": name} for name, url in links(message)],
+        "payload": {
+            "summary": cut(message.summary, LONGEST_SUMMARY),
+            "source": cut(subject.key, LONGEST_SUMMARY),
+            "severity": message.severity.value,
+            "timestamp": to_text(message.starts_at),
+            "component": subject.gpu or subject.device or subject.node,
+            "group": subject.cluster,
+            "class": message.fault,
+            "custom_details": dict(answers(message)),
+        },
+    }

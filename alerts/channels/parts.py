@@ -1,0 +1,43 @@
+"""What every channel says in its own form: the questions with their answers, and the links."""
+
+from ..message import Message
+
+
+def answers(message: Message) -> list[tuple[str, str]]:
+    """A pair per question; what is over needs only how long it was and what is left to do."""
+    if not message.firing:
+        return [("From", message.since), ("Do now", message.action)]
+    return [
+        ("Where", message.where),
+        ("Since", message.since),
+        ("Impact", message.impact),
+        ("Evidence", message.evidence),
+        ("Do now", message.action),
+    ]
+
+
+def links(message: Message) -> list[tuple[str, str]]:
+    """What is behind each link, and its address."""
+    kind = {"gpu": "GPU", "node": "node", "port": "port"}[message.subject.kind]
+    story = "Acknowledge" if message.firing else "The whole story"
+    return [(f"Open the {kind}", message.link), (story, message.incident_link)]
+
+
+def headline(message: Message) -> str:
+    """One line for a phone's notification: what, who is hit, what to do."""
+    if not message.firing:
+        return f"{message.summary}. {message.action}"
+    return f"{message.summary}. Impact: {message.impact}. Do now: {message.action}"
+
+
+def cut(text: str, longest: int) -> str:
+    """At most `longest` characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def cut_bytes(text: str, longest: int) -> str:
+    """At most `longest` bytes of UTF-8."""
+    written = text.encode()
+    if len(written) <= longest:
+        return text
+    return written[: longest - 3].decode(errors="ignore") + "…"

@@ -1,0 +1,115 @@
+"""A Slack channel, by a bot: one message per incident, which is brought up to date in place.
+
+Formats: docs.slack.dev, `chat.postMessage` and `chat.update`, "Rate limits" (one message a second in
+a channel). Bringing up to date makes no sound, so what is worth one is said in the message's thread,
+and the worst also in the channel. Slack answers 200 also to what it does not take; `error` says why.
+"""
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from gpuvigil.config import SlackSettings
+
+from ..channel import Delivered, Outcome, Pace, Refused, Retry
+from ..message import Message
+from .address import secret_of
+from .parts import headline
+from .post import Answer, Post, Posting, outcome_of
+from .slack import LONGEST_TEXT, escaped, payload
+
+PACE = Pace(burst=1, per_second=1.0)
+
+_TOKEN = "the bot's token is not taken: put a new one into token_file"
+_PLACE = "invite the bot to the channel, and check the channel's id"
+# What somebody can mend while the message waits; whatever else Slack dislikes is the message.
+_MENDABLE = {
+    "invalid_auth": _TOKEN,
+    "not_authed": _TOKEN,
+    "account_inactive": _TOKEN,
+    "token_revoked": _TOKEN,
+    "token_expired": _TOKEN,
+    "missing_scope": "the bot needs the scope chat:write",
+    "channel_not_found": _PLACE,
+    "not_in_channel": _PLACE,
+    "is_archived": "the channel is archived: unarchive it, or name another",
+    "restricted_action": "the workspace does not let the bot post there: ask an administrator",
+}
+_LATER = frozenset(
+    {"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable"}
+)
+# The message that was to be brought up to date is not there, or may not be changed any more.
+_LOST = frozenset(
+    {"message_not_found", "cant_update_message", "edit_window_closed", "thread_not_found"}
+)
+
+
+class SlackBot(Posting):
+    """The channel to one conversation; what it updates it finds by the message's `ts`."""
+
+    def __init__(self, settings: SlackSettings) -> None:
+        api = replace(settings, url=settings.api_url, url_file=None, url_variable="")
+        super().__init__(api, self._posts, judge=judge, pace=PACE, reads=True)
+        self._bot = settings
+        self._token()
+
+    def deliver(self, message: Message) -> Outcome:
+        outcome = super().deliver(message)
+        if message.receipt is None:
+            return outcome
+        if isinstance(outcome, Refused) and outcome.reason.rpartition(" ")[2] in _LOST:
+            return super().deliver(replace(message, receipt=None))
+        # The thread's own `ts` is of no use: the message that stands for the incident stays.
+        return Delivered(receipt=message.receipt) if isinstance(outcome, Delivered) else outcome
+
+    def _posts(self, message: Message) -> list[Post]:
+        channel = {"channel": self._bot.channel}
+        authorization = {"Authorization": f"Bearer {self._token()}"}
+        whole = {**channel, **payload(message)}
+        if message.receipt is None:
+            return [Post(payload=whole, path="/chat.postMessage", headers=authorization)]
+        reply = {
+            **channel,
+            "thread_ts": message.receipt,
+            "text": escaped(headline(message), LONGEST_TEXT),
+            "mrkdwn": False,
+            "unfurl_links": False,
+            "reply_broadcast": message.loud,
+        }
+        return [
+            Post(
+                payload={**whole, "ts": message.receipt},
+                path="/chat.update",
+                headers=authorization,
+            ),
+            Post(payload=reply, path="/chat.postMessage", headers=authorization),
+        ]
+
+    def _token(self) -> str:
+        what = f"bot's token of the channel {self._bot.name}"
+        return secret_of(self._bot.token_file, self._bot.token_variable, what)
+
+
+def judge(answer: Answer) -> Outcome:
+    """What Slack's answer means: what it says in its body, and its status where it says nothing."""
+    outcome = outcome_of(answer)
+    value: Any = None
+    with suppress(ValueError):
+        value = json.loads(answer.content)
+    said = value if isinstance(value, dict) else {}
+    if isinstance(outcome, Delivered) and said.get("ok") is True:
+        ts = said.get("ts")
+        return Delivered(receipt=ts if isinstance(ts, str) else None)
+    error = said.get("error")
+    if not isinstance(error, str) or not error.replace("_", "").isalnum() or len(error) > 60:
+        if isinstance(outcome, Delivered):
+            return Retry(reason=f"{answer.host} answered without a word", perhaps_received=True)
+        return outcome
+    reason = f"{answer.host} answered {answer.status} {error}"
+    if error in _MENDABLE:
+        return Retry(reason=f"{reason}: {_MENDABLE[error]}")
+    if error in _LATER or isinstance(outcome, Retry):
+        after = outcome.after_seconds if isinstance(outcome, Retry) else None
+        return Retry(reason=reason, after_seconds=after)
+    return Refused(reason=reason)

@@ -1,0 +1,235 @@
+"""The settings of alerts: who is told, through what, and when.
+
+Each class says in `wrong` what types cannot: pairs of a key, empty where none is to blame, and a
+sentence. Secrets are named by a file, which is read again for every message, or by a variable.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .setting import setting
+
+_SEVERITIES = ("critical", "warning", "info")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverSettings:
+    """Somebody who is told, whatever the way."""
+
+    name: str = setting("", "name of the channel, in notices and in the log")
+    minimum_severity: str = setting(
+        "warning", "critical, warning or info: less severe incidents are not sent"
+    )
+    send_resolved: bool = setting(True, "tell also when an incident is resolved")
+    pager: bool = setting(False, "it wakes people: it hears of no simulated incident")
+    timeout_seconds: float = setting(10.0, "a receiver that takes longer is tried again later")
+
+    def wrong(self) -> Iterator[tuple[str, str]]:
+        """What is wrong with it: the key, and why."""
+        if self.minimum_severity not in _SEVERITIES:
+            known = ", ".join(_SEVERITIES)
+            yield "minimum_severity", f"{self.minimum_severity!r} is not one of {known}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostSettings(ReceiverSettings):
+    """Somebody who is told by a post to a URL."""
+
+    url: str = setting("", "where to post; the URL is a secret: better in url_file")
+    url_file: Path | None = setting(None, "file that holds the URL")
+    url_variable: str = setting("", "variable of the environment that holds the URL")
+    allow_http: bool = setting(
+        False, "post without TLS also to another machine; to this one it always may"
+    )
+
+    def wrong(self) -> Iterator[tuple[str, str]]:
+        yield from ReceiverSettings.wrong(self)
+        if not (self.url or self.url_file or self.url_variable):
+            yield "", f"{self.name!r} needs url, url_file or url_variable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings(PostSettings):
+    """A receiver that takes Alertmanager's webhook format, version 4."""
+
+    name: str = setting("webhook", "name of the channel, in notices and in the log")
+    secret_file: Path | None = setting(
+        None, "file with a secret that both sides know: each post is signed with it"
+    )
+    secret_variable: str = setting("", "variable that holds that secret")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackSettings(PostSettings):
+    """A Slack channel: through an incoming webhook, or by a bot, which updates and threads."""
+
+    name: str = setting("slack", "name of the channel, in notices and in the log")
+    token_file: Path | None = setting(
+        None, "file with a bot's token (xoxb-...): then channel, and no url, is needed"
+    )
+    token_variable: str = setting("", "variable that holds the bot's token")
+    channel: str = setting("", "id of the channel that the bot posts in, as C0123456789")
+    api_url: str = setting("https://slack.com/api", "where the bot speaks to")
+
+    @property
+    def is_bot(self) -> bool:
+        """Whether it is a bot that posts, and not a webhook."""
+        return bool(self.token_file or self.token_variable)
+
+    def wrong(self) -> Iterator[tuple[str, str]]:
+        if not self.is_bot:
+            yield from PostSettings.wrong(self)
+            return
+        yield from ReceiverSettings.wrong(self)
+        if not self.channel:
+            yield "", f"{self.name!r} has a bot's token and needs the id of its channel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamsSettings(PostSettings):
+    """A Microsoft Teams channel, through a workflow that takes Adaptive Cards."""
+
+    name: str = setting("teams", "name of the channel, in notices and in the log")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscordSettings(PostSettings):
+    """A Discord channel, through its webhook."""
+
+    name: str = setting("discord", "name of the channel, in notices and in the log")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagerdutySettings(PostSettings):
+    """A PagerDuty service, through its Events API v2."""
+
+    name: str = setting("pagerduty", "name of the channel, in notices and in the log")
+    minimum_severity: str = setting(
+        "critical", "critical, warning or info: less severe incidents are not sent"
+    )
+    pager: bool = setting(True, "it wakes people: it hears of no simulated incident")
+    url: str = setting("https://events.pagerduty.com/v2/enqueue", "where to post")
+    routing_key_file: Path | None = setting(None, "file that holds the integration's routing key")
+    routing_key_variable: str = setting("", "variable that holds the routing key")
+
+    def wrong(self) -> Iterator[tuple[str, str]]:
+        yield from PostSettings.wrong(self)
+        if not (self.routing_key_file or self.routing_key_variable):
+            yield "", f"{self.name!r} needs routing_key_file or routing_key_variable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertmanagerSettings(PostSettings):
+    """An Alertmanager, which routes, silences and tells by itself."""
+
+    name: str = setting("alertmanager", "name of the channel, in notices and in the log")
+    minimum_severity: str = setting(
+        "info", "critical, warning or info: less severe incidents are not sent"
+    )
+    resend_seconds: float = setting(
+        60.0, "what stands is posted again this often, so that it stays"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmailSettings(ReceiverSettings):
+    """People, by e-mail; what is about one incident is one thread."""
+
+    name: str = setting("email", "name of the channel, in notices and in the log")
+    server: str = setting("", "the mail server that takes it")
+    port: int = setting(587, "its port")
+    security: str = setting("starttls", "starttls, tls, or none (only towards this machine)")
+    sender: str = setting("", "address that it comes from")
+    to: tuple[str, ...] = setting((), "addresses that are told")
+    owner_domain: str = setting(
+        "", "tell also those whose GPUs they are: the user's name at this domain"
+    )
+    user: str = setting("", "who signs in; empty: nobody")
+    password_file: Path | None = setting(None, "file that holds the user's password")
+
+    def wrong(self) -> Iterator[tuple[str, str]]:
+        yield from ReceiverSettings.wrong(self)
+        if not self.server or not self.sender:
+            yield "", f"{self.name!r} needs server and sender"
+        if not (self.to or self.owner_domain):
+            yield "", f"{self.name!r} needs to or owner_domain"
+        if self.security not in {"starttls", "tls", "none"}:
+            yield "security", f"{self.security!r} is not one of starttls, tls, none"
+        for address in (self.sender, *self.to):
+            if address and not _is_address(address):
+                yield ("sender" if address == self.sender else "to"), f"{address!r} is no address"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSettings(ReceiverSettings):
+    """A program of the site's own; it gets the message as JSON on its standard input."""
+
+    name: str = setting("command", "name of the channel, in notices and in the log")
+    command: tuple[str, ...] = setting((), "the program and its arguments; no shell reads them")
+
+    def wrong(self) -> Iterator[tuple[str, str]]:
+        yield from ReceiverSettings.wrong(self)
+        if not self.command:
+            yield "", f"{self.name!r} needs command"
+        elif not self.command[0].startswith("/"):
+            yield "command", f"{self.command[0]!r} must be a whole path"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppriseSettings(PostSettings):
+    """One of the services that Apprise knows, as plain text; needs gpuvigil[apprise]."""
+
+    name: str = setting("apprise", "name of the channel, in notices and in the log")
+    url: str = setting("", "the service as Apprise names it; a secret: better in url_file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertsSettings:
+    """Who is told, and how often."""
+
+    external_url: str = setting(
+        "http://127.0.0.1:8501", "address of the dashboard, for links in messages"
+    )
+    update_seconds: float = setting(
+        300.0, "an update of an incident, or that it came back, goes out at most this often"
+    )
+    repeat_seconds: float = setting(
+        14400.0, "a critical incident that stays open is told again after this long"
+    )
+    give_up_seconds: float = setting(
+        86400.0, "a message that could not be delivered for this long is set aside, visibly"
+    )
+    webhooks: tuple[WebhookSettings, ...] = setting((), "receivers, as [[alerts.webhooks]]")
+    slack: tuple[SlackSettings, ...] = setting((), "Slack channels, as [[alerts.slack]]")
+    teams: tuple[TeamsSettings, ...] = setting((), "Teams channels, as [[alerts.teams]]")
+    discord: tuple[DiscordSettings, ...] = setting((), "Discord channels, as [[alerts.discord]]")
+    pagerduty: tuple[PagerdutySettings, ...] = setting(
+        (), "PagerDuty services, as [[alerts.pagerduty]]"
+    )
+    alertmanager: tuple[AlertmanagerSettings, ...] = setting(
+        (), "Alertmanagers, as [[alerts.alertmanager]]"
+    )
+    email: tuple[EmailSettings, ...] = setting((), "people by e-mail, as [[alerts.email]]")
+    command: tuple[CommandSettings, ...] = setting((), "programs, as [[alerts.command]]")
+    apprise: tuple[AppriseSettings, ...] = setting((), "other services, as [[alerts.apprise]]")
+
+
+# The lists in `[alerts]` of those who are told, and what an entry of each may say.
+RECEIVERS: Mapping[str, type[ReceiverSettings]] = {
+    "webhooks": WebhookSettings,
+    "slack": SlackSettings,
+    "teams": TeamsSettings,
+    "discord": DiscordSettings,
+    "pagerduty": PagerdutySettings,
+    "alertmanager": AlertmanagerSettings,
+    "email": EmailSettings,
+    "command": CommandSettings,
+    "apprise": AppriseSettings,
+}
+
+
+def _is_address(text: str) -> bool:
+    """Whether it can be written into a header and an envelope; a server knows the rest."""
+    name, _, domain = text.rpartition("@")
+    return bool(name and domain) and text.isascii() and text.isprintable() and " " not in text
