@@ -47,7 +47,7 @@ def measure(nodes: int, days: float, played_days: float, block_seconds: float) -
     settings = FleetSettings(seed=1, nodes=nodes, days=days, fault_rate=7.0)
     fleet = build(settings)
     planned = time.perf_counter() - started
-    counted = {"gpu": 0, "port": 0, "node": 0}
+    counted = dict.fromkeys(("gpu", "port", "node", "nvlink"), 0)
     columns = 0
     end = fleet.at(played_days * 86_400.0)
     for block in fleet.blocks(end=end, tick_seconds=TICK_SECONDS, block_seconds=block_seconds):

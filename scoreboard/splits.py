@@ -122,6 +122,12 @@ def _quiet(seed: int) -> FleetSettings:
     return FleetSettings(seed=seed, nodes=32, days=0.5, models=(MODEL,))
 
 
+def _lengths(seed: int) -> FleetSettings:
+    return FleetSettings(
+        seed=seed, nodes=24, days=3.0, models=(MODEL,), fault_rate=400.0, kinds=TUNING_KINDS
+    )
+
+
 # The slice that the tests play: kinds that show themselves within the hour.
 _SLICE_KINDS = (
     "off the bus",
@@ -191,6 +197,12 @@ _PARTS = (
         sentence="no fault at all: what is said there is false",
         first_seed=13000,
         fleet=_quiet,
+    ),
+    Part(
+        name="lengths",
+        sentence="faults at random times, as long as each kind lasts, and lemons",
+        first_seed=15000,
+        fleet=_lengths,
     ),
     Part(
         name="slice",

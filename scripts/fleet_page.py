@@ -21,6 +21,8 @@ def page() -> Iterator[str]:
     yield ""
     yield f"## Faults: {len(KINDS)}"
     yield ""
+    yield "Hours: the shortest, the median, the longest; a fleet that is played for less than three times as long cuts them."
+    yield ""
     yield "| fault | of a | magnitude | hours | severity | cause | secondary symptoms | right action |"
     yield "|---|---|---|---|---|---|---|---|"
     for kind in KINDS.values():
@@ -85,5 +87,5 @@ def magnitude(kind: FaultKind) -> str:
 
 
 def hours(kind: FaultKind) -> str:
-    """How long it lasts."""
-    return "always" if kind.hours[0] >= 1e6 else f"{kind.hours[0]:g} to {kind.hours[1]:g}"
+    """How long it lasts: the shortest, the median, the longest."""
+    return "always" if kind.hours[0] >= 1e6 else " / ".join(f"{hours:g}" for hours in kind.hours)

@@ -16,10 +16,11 @@ class On(Enum):
     """Which numbers, and so what the targets of a change are."""
 
     PHYSICS = "physics"  # a name of `physics.Bends`; GPUs
-    WORK = "work"  # `spin`, `stall` or `hold`; GPUs
+    WORK = "work"  # `spin`, `stall`, or `wait` for the fabric (a share); GPUs
     GPU = "gpu"  # a field; GPUs
     PORT = "port"  # a field; ports
     NODE = "node"  # a field; nodes
+    LINK = "link"  # a name of `links.NEWS`; links as `topology.LINKS` numbers them
     DELIVERY = "delivery"  # `silent`, `late`, `step`, `lost`; nodes
 
 
@@ -29,6 +30,7 @@ class How(Enum):
     SET = "set"
     ADD = "add"
     TIMES = "times"
+    MOST = "most"  # no more than the value
     RAMP = "ramp"  # adds 0 at the start and the whole value at the end
     CLOCK = "clock"  # the seconds since the start
     COUNT = "count"  # a counter that gains the value per second, unevenly, and keeps it
@@ -85,6 +87,7 @@ _HOW: dict[How, Callable[[Floats, Floats, Change], Any]] = {
     How.SET: lambda old, at, change: np.full_like(old, change.value),
     How.ADD: lambda old, at, change: old + change.value,
     How.TIMES: lambda old, at, change: old * change.value,
+    How.MOST: lambda old, at, change: np.minimum(old, change.value),
     How.RAMP: lambda old, at, change: old + change.value * _progress(at, change),
     How.CLOCK: lambda old, at, change: np.zeros_like(old) + (at - change.start),
     How.COUNT: lambda old, at, change: old + counted(at, change),

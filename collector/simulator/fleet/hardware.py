@@ -41,14 +41,19 @@ class GpuModel:
     shutdown_celsius: float
     memory_offset_celsius: float  # memory sensor = offset + slope x core
     memory_slope: float
+    vbios: str | None = None  # as nvidia-smi shows them; the digits are made up
+    part_number: str | None = None
     profiled: bool  # GPM: SM, tensor and DRAM activity without root
     nvidia: bool = True
+    nvlink_5: bool = False
     margins: bool = True  # T-limits instead of absolute thresholds (Hopper and later)
     sources: str = ""
 
 
 _A100 = GpuModel(
     key="A100",
+    vbios="92.00.A0.00.05",
+    part_number="692-2G506-0210-003",
     name="NVIDIA A100-SXM4-80GB",
     limit_watts=400.0,
     limit_min_watts=100.0,
@@ -82,6 +87,8 @@ _A100 = GpuModel(
 )
 _H100 = GpuModel(
     key="H100",
+    vbios="96.00.A5.00.01",
+    part_number="692-2G520-0200-000",
     name="NVIDIA H100 80GB HBM3",
     limit_watts=700.0,
     limit_min_watts=200.0,
@@ -115,6 +122,8 @@ _H100 = GpuModel(
 )
 _H200 = GpuModel(
     key="H200",
+    vbios="96.00.BB.00.03",
+    part_number="692-2G525-0220-001",
     name="NVIDIA H200",
     limit_watts=700.0,
     limit_min_watts=200.0,
@@ -143,6 +152,8 @@ _H200 = GpuModel(
 )
 _B200 = GpuModel(
     key="B200",
+    vbios="97.00.5C.00.1E",
+    part_number="692-2G548-0200-000",
     name="NVIDIA B200",
     limit_watts=1000.0,
     limit_min_watts=300.0,
@@ -166,6 +177,7 @@ _B200 = GpuModel(
     shutdown_celsius=95.0,
     memory_offset_celsius=26.8,
     memory_slope=0.6,
+    nvlink_5=True,
     profiled=True,
     sources="limit, memory, links, PCIe: D; powers as H100 by the ratio of limits, the rest: U",
 )

@@ -25,6 +25,7 @@ _NEARLY_ALWAYS = 0.8
 # How far people's day moves the load of a service that is always on, of its `daily` [chosen].
 _TIDE = 0.6
 _STAGES = 4
+SPINNING = (0.16, 0.0, 0.01)  # SM, tensor and DRAM activity of kernels that only wait [chosen]
 # Loss and embedding make the last and the first stage differ [chosen].
 _STAGE_PACE = np.array([1.04, 1.0, 0.98, 0.93])
 
@@ -72,6 +73,9 @@ class Holding:
         lot = lane(self._keys, 0)
         self._level = 1.04 - 0.4 * lot * lot * lot
         self._shift = lane(self._keys, 1)
+        # Half of the jobs wait in a collective while one rank writes the checkpoint [chosen].
+        self._barrier = (lane(self._keys, 2) < 0.5) & (self._size > 1)
+        self._barrier[-1] = False
         self._vary_utilization()
 
     def _vary_utilization(self) -> None:
@@ -110,13 +114,16 @@ class Holding:
         computing &= since >= numbers["startup_seconds"]
         shift = self._shift[rows]
         every = numbers["checkpoint_every"]
-        computing &= np.mod(since + shift * every, every) >= numbers["checkpoint_seconds"]
+        writing = np.mod(since + shift * every, every) < numbers["checkpoint_seconds"]
+        barrier = computing & writing & self._barrier[rows]
+        barrier &= np.arange(self._topology.gpus) != self._first[rows]
+        computing &= ~writing
         computing &= self._on(rows, since, seconds, numbers)
         common = mix(self._keys[rows] ^ mix(ticks.astype(np.uint64), 17)[:, None])
         swing = (
             noise * numbers["swing"] * ((1.0 - _OWN_SWING) * bell(common) + _OWN_SWING * bell(own))
         )
-        tide = 1.0 + _TIDE * numbers["daily"] * _day(seconds)[:, None]
+        tide = 1.0 + _TIDE * numbers["daily"] * day(seconds)[:, None]
         pace = (1.0 + swing) * self._stage(rows) * tide
         every = numbers["evaluate_every"]
         evaluating = np.mod(since + shift * every, every) < numbers["evaluate_seconds"]
@@ -124,7 +131,8 @@ class Holding:
         pace = np.where(computing, np.maximum(pace, 0.02), 0.0)
         numbers["utilization"] *= pace
         pace *= self._level[rows]
-        return self._asked(rows, computing, pace, since, numbers)
+        asked = self._asked(rows, computing, pace, since, numbers)
+        return _at_barrier(asked, barrier)
 
     def _on(
         self, rows: Index, since: Floats, seconds: Floats, numbers: dict[str, Floats]
@@ -133,7 +141,7 @@ class Holding:
         slot = np.floor(since / numbers["duty_seconds"]).astype(np.int64).astype(np.uint64)
         apart = np.where(self._together[rows], np.uint64(0), self._topology.gpu_keys[None, :])
         chance = lane(mix(slot ^ self._keys[rows] ^ apart, 29), 2)
-        tide = 1.0 + numbers["daily"] * _day(seconds)[:, None]
+        tide = 1.0 + numbers["daily"] * day(seconds)[:, None]
         return chance < numbers["duty"] * tide
 
     def _stage(self, rows: Index) -> Floats:
@@ -175,11 +183,21 @@ class Holding:
         )
 
 
+def _at_barrier(asked: Asked, barrier: NDArray[np.bool_]) -> Asked:
+    """Kernels that only wait: busy by utilisation, at low power, and nothing moves."""
+    if barrier.any():
+        asked.computing = asked.computing | barrier
+        asked.utilization = np.where(barrier, 1.0, asked.utilization)
+        for name, value in zip(("sm", "tensor", "dram"), SPINNING, strict=True):
+            setattr(asked, name, np.where(barrier, value, getattr(asked, name)))
+    return asked
+
+
 def _row(workload: Workload) -> list[float]:
     return [float(getattr(workload, name)) for name in _NUMBERS]
 
 
-def _day(seconds: Floats) -> Floats:
+def day(seconds: Floats) -> Floats:
     """The tide of people: -1 at three in the night, 1 at three in the afternoon, less on weekends.
 
     The fleet starts at midnight of a Monday; parabolas stand for the cosine.

@@ -40,6 +40,7 @@ class Job:
     user: str
     # When its work stopped before its end: crashed ranks, or peers that wait for a dead one.
     stopped: float | None = None
+    struck: frozenset[int] = frozenset()  # GPUs whose fault ended it
 
     @property
     def key(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gpuvigil.model import EventKind
 
+from . import voices
 from .chance import Dice
 from .changes import Change, How, On
 from .jobs import Outage
@@ -107,12 +108,21 @@ def plan(settings: FleetSettings, topology: Topology) -> Life:
             dice = Dice(settings.seed, "life", name, node)
             at = dice.gap(DAY / per_node_day)
             while at < settings.days * DAY - HOUR:
-                turn(life, topology, node, round(at), dice)
+                if name not in _CURES or not _sick(settings, node, at):
+                    turn(life, topology, node, round(at), dice)
                 at += HOUR + dice.gap(DAY / per_node_day)
     _rolling(life, settings, topology)
     _elastic(life, settings, topology)
     _hub(life, settings, topology)
     return life
+
+
+def _sick(settings: FleetSettings, node: int, at: float) -> bool:
+    """Whether a fault was ordered for the node about then, which a reboot would end."""
+    return any(
+        order.node == node and order.start_seconds - HOUR < at < order.start_seconds + order.seconds
+        for order in settings.faults
+    )
 
 
 def _reboot(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
@@ -170,10 +180,44 @@ def _lowered(life: Life, topology: Topology, node: int, at: float, dice: Dice) -
             at=at,
             kind=EventKind.OOM_KILL,
             subject=("node", node),
-            message="Out of memory: Killed process (simulated)",
+            message="process killed: Out of memory: Killed process 4711 (python)",
         )
     )
     life.turns.append(Turn(kind="OOM kill", subject=("node", node), start=at, end=at))
+
+
+def _cosmic(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
+    """Host memory corrects one error, and none for weeks after it."""
+    life.told.append(
+        Told(
+            at=at,
+            kind=EventKind.MACHINE_CHECK,
+            subject=("node", node),
+            message=voices.memory_error(f"DIMM_{'ABCDEFGH'[dice.below(8)]}{dice.below(2)}"),
+        )
+    )
+    life.turns.append(Turn(kind="single memory error", subject=("node", node), start=at, end=at))
+
+
+def _bus(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
+    """The kernel reports one PCIe error that was corrected."""
+    gpu = node * topology.per_node + dice.below(topology.per_node)
+    message = voices.bus_error(topology.pci_address(gpu), "Corrected")
+    life.told.append(Told(at=at, kind=EventKind.PCIE_ERROR, subject=("gpu", gpu), message=message))
+    life.turns.append(Turn(kind="single PCIe error", subject=("gpu", gpu), start=at, end=at))
+
+
+def _maintained(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
+    """Somebody resets a free GPU, as after every change of a mode."""
+    gpu = node * topology.per_node + dice.below(topology.per_node)
+    end = at + 40.0
+    life.closed(node, at - HOUR, at, end)
+    flag = Change(
+        on=On.GPU, name="mute", targets=(gpu,), start=at, end=at + 12.0, how=How.SET, value=7.0
+    )
+    life.changes.append(flag)
+    life.told.append(Told(at=end, kind=EventKind.GPU_RESET, subject=("gpu", gpu)))
+    life.turns.append(Turn(kind="GPU reset", subject=("gpu", gpu), start=at, end=end))
 
 
 _TURNS: dict[str, tuple[float, Callable[[Life, Topology, int, float, Dice], None]]] = {
@@ -184,7 +228,14 @@ _TURNS: dict[str, tuple[float, Callable[[Life, Topology, int, float, Dice], None
     "counter reset": (1 / 150, _forgotten),
     "benign flap": (1 / 30, _blip),
     "OOM kill": (1 / 20, _lowered),
+    "single memory error": (1 / 25, _cosmic),
+    "single PCIe error": (1 / 40, _bus),
+    "GPU reset": (1 / 60, _maintained),
 }
+
+
+# What ends most faults; it waits for those that were ordered.
+_CURES = frozenset({"reboot", "GPU reset"})
 
 
 def _rolling(life: Life, settings: FleetSettings, topology: Topology) -> None:
@@ -195,7 +246,8 @@ def _rolling(life: Life, settings: FleetSettings, topology: Topology) -> None:
     collector = round(dice.between(0.6, 0.9) * horizon)
     for place in topology.places:
         at = driver + place.rack * 1800.0 + 60.0 * (place.number % settings.nodes_per_rack)
-        if settings.days >= 2.0 and at + _UPGRADE_SECONDS < horizon:
+        due = settings.days >= 2.0 and at + _UPGRADE_SECONDS < horizon
+        if due and not _sick(settings, place.number, at):
             life.closed(place.number, at - HOUR, at, at + _UPGRADE_SECONDS)
             life.away(place.number, at, at + _UPGRADE_SECONDS, "driver upgrade")
             life.booted(place.number, at + _UPGRADE_SECONDS, NEXT_DRIVER)
@@ -220,12 +272,14 @@ def _elastic(life: Life, settings: FleetSettings, topology: Topology) -> None:
         for day in range(int(settings.days)):
             down = round((day * 24.0 + 20.0 + dice.share()) * HOUR)
             up = min(round((day * 24.0 + 31.0 + dice.share()) * HOUR), settings.days * DAY)
-            if down < up:
+            if down < up and not _sick(settings, node, down):
                 life.closed(node, down - 0.5 * HOUR, down, up)
                 life.away(node, down, up, "scaled down")
                 life.booted(node, up)
             if dice.share() < 0.1:
                 at = round((day * 24.0 + dice.between(10.0, 18.0)) * HOUR)
+                if _sick(settings, node, at):
+                    continue
                 life.outages.append(
                     Outage(node=node, start=at, end=at + HOUR, kills=True, ending=Ending.PREEMPTED)
                 )

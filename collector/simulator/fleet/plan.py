@@ -1,12 +1,13 @@
 """Everything that will happen, put together: life, jobs, faults, and what follows from them."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuvigil.model import EventKind
 
 from . import life as living
+from . import voices
 from .chance import Dice
 from .changes import Change, How, On
 from .hardware import MODELS
@@ -21,6 +22,9 @@ from .workloads import DAY, HOUR, Ending
 # Between two faults on one node, so that their truths stay apart.
 _APART_SECONDS = 2 * HOUR
 _TRIES = 40
+# Nodes that fail more than others, and their share of all faults (Meta, "Revisiting Reliability",
+# HPCA 2025: 1.2 % of the nodes; the share is chosen).
+_LEMONS, _LEMONS_FAULTS = 0.012, 0.12
 # Nobody can see these on a GPU that does nothing.
 _UNDER_LOAD = frozenset(
     {"heatsink", "HW thermal", "stuck clocks", "lowered power limit", "slow GPU", "hung process",
@@ -29,6 +33,8 @@ _UNDER_LOAD = frozenset(
 )  # fmt: skip
 # At the end of a job that failed, or was cancelled, the driver may log what the program did.
 _USER_XIDS = {Ending.FAILED: ((13, 0.04), (31, 0.06), (43, 0.03)), Ending.CANCELLED: ((45, 0.2),)}
+# When a job dies of a fault, the driver clears up after it on its other GPUs [chosen].
+_AFTERMATH = ((45, 0.4),)
 _WHOLE_HORIZON = 1e6  # hours: from the fleet's first moment to its last
 
 
@@ -60,7 +66,7 @@ def make(settings: FleetSettings) -> Plan:
         told += site.told
         for stop in site.stops:
             jobs = _stopped(jobs, stop)
-    told += _of_users(settings, jobs)
+    told += _of_users(settings, topology, jobs)
     told.sort(key=lambda one: (one.at, one.subject, one.kind.value, one.xid or 0))
     return Plan(
         topology=topology,
@@ -81,8 +87,8 @@ def _site(
     if size is None and kind.sizes:
         size = _size(kind, dice)
     site = Site(order=order, topology=topology, magnitude=size, dice=dice)
-    if order.gpu is not None:
-        site.peers = peers(jobs, site.gpu, order.start_seconds)
+    held = {"gpu": (site.gpu,), "port": (site.gpu_of_port,), "node": site.gpus()}[kind.target]
+    site.peers = peers(jobs, held, order.start_seconds)
     kind.make(site)
     return kind, site
 
@@ -101,12 +107,11 @@ def _size(kind: FaultKind, dice: Dice) -> float:
     return round(min(dice.between(step, step * 2.0), high), 4)
 
 
-def peers(jobs: Iterable[Job], gpu: int, at: float) -> tuple[int, ...]:
-    """The GPUs of the job that holds a GPU then; none when it is free."""
-    for job in jobs:
-        if job.start <= at < job.end and gpu in job.gpus:
-            return job.gpus
-    return ()
+def peers(jobs: Iterable[Job], gpus: Sequence[int], at: float) -> tuple[int, ...]:
+    """The GPUs of the jobs that hold any of these then; none when they are free."""
+    mine = frozenset(gpus)
+    held = [job for job in jobs if job.start <= at < job.end and not mine.isdisjoint(job.gpus)]
+    return tuple(sorted({gpu for job in held for gpu in job.gpus}))
 
 
 def _stopped(jobs: list[Job], stop: Stop) -> list[Job]:
@@ -120,23 +125,33 @@ def _stopped(jobs: list[Job], stop: Stop) -> list[Job]:
             job.stopped = stop.at if job.stopped is None else min(job.stopped, stop.at)
             if stop.at + stop.linger < job.end:
                 job.end, job.ending = stop.at + stop.linger, Ending.FAILED
+                job.struck |= gpus
             kept.append(job)
         elif not stop.shut:
             kept.append(job)
     return kept
 
 
-def _of_users(settings: FleetSettings, jobs: Iterable[Job]) -> list[Told]:
+def _voice(topology: Topology, code: int, gpu: int, dice: Dice) -> str:
+    address, index = topology.pci_address(gpu), gpu % topology.per_node
+    return voices.xid(code, index, address, dice, process="python")
+
+
+def _hit(job: Job, code: int) -> list[int]:
+    """The GPUs of a job that log what became of it: all that still answer, or its first."""
+    return [g for g in job.gpus if g not in job.struck] if code == 45 else [job.gpus[0]]
+
+
+def _of_users(settings: FleetSettings, topology: Topology, jobs: Iterable[Job]) -> list[Told]:
     """Xids that programs cause themselves."""
     told = []
     for job in jobs:
         dice = Dice(settings.seed, "user", job.number)
-        if job.stopped is not None:
-            continue
-        for code, share in _USER_XIDS.get(job.ending, ()):
+        codes = _USER_XIDS.get(job.ending, ()) if job.stopped is None else _AFTERMATH
+        for code, share in codes:
             if settings.life and dice.share() < share:
-                for gpu in job.gpus if code == 45 else job.gpus[:1]:
-                    message = f"NVRM: Xid: {code}, name=python (simulated)"
+                for gpu in _hit(job, code):
+                    message = _voice(topology, code, gpu, dice)
                     told.append(
                         Told(
                             at=job.end,
@@ -179,24 +194,41 @@ def _taken(settings: FleetSettings, life: Life) -> dict[int, list[tuple[float, f
         if change.on is On.DELIVERY and change.name == "silent" and change.how is How.SET:
             for node in change.targets:
                 taken[node].append((change.start, change.end))
+        if change.on is On.GPU and change.name == "mute":
+            for gpu in change.targets:
+                taken[gpu // settings.gpus_per_node].append((change.start, change.end))
     return taken
 
 
 def _draw(kind: FaultKind, settings: FleetSettings, topology: Topology, dice: Dice) -> FaultOrder:
     horizon = settings.days * DAY
-    seconds = min(round(dice.between(*kind.hours) * HOUR), horizon / 3.0)
+    seconds = min(round(_hours(kind, dice) * HOUR), horizon / 3.0)
     start = round(dice.between(0.05, 0.95) * (horizon - seconds))
     if kind.hours[0] >= _WHOLE_HORIZON:
         start, seconds = 0, horizon
     slot = dice.below(topology.per_node)
     return FaultOrder(
         kind=kind.key,
-        node=dice.below(topology.nodes),
+        node=_where(settings, topology, dice),
         start_seconds=float(start),
         seconds=float(seconds),
         gpu=slot if kind.target == "gpu" else None,
         port=slot if kind.target == "port" else None,
     )
+
+
+def _hours(kind: FaultKind, dice: Dice) -> float:
+    """Half of the faults are over by the median, a few last to the longest."""
+    least, usual, most = kind.hours
+    return dice.of(((0.0, least), (0.5, usual), (0.85, min(3.0 * usual, most)), (1.0, most)))
+
+
+def _where(settings: FleetSettings, topology: Topology, dice: Dice) -> int:
+    """Any node, or one of the lemons, which fail again and again."""
+    if dice.share() >= _LEMONS_FAULTS:
+        return dice.below(topology.nodes)
+    lemons = max(round(topology.nodes * _LEMONS), 1)
+    return Dice(settings.seed, "lemon", dice.below(lemons)).below(topology.nodes)
 
 
 def _touched(order: FaultOrder, kind: FaultKind, topology: Topology) -> list[int]:

@@ -12,7 +12,8 @@ from . import tables
 from .chance import Floats, key, over_time
 from .changes import Change, How, On, apply, within
 from .delivery import Delivered, Delivery
-from .holding import Asked, Holding
+from .holding import SPINNING, Asked, Holding, day
+from .links import LinkRows, Links
 from .model import FleetSettings
 from .physics import Bends, Physics
 from .plan import Plan
@@ -24,7 +25,10 @@ _FORGOTTEN = {
     "gpu": ("energy_joules", "nvlink_receive_bytes", "nvlink_transmit_bytes", "power_cap_seconds"),
     "port": ("receive_bytes", "transmit_bytes"),
 }
-_SPINNING = (0.16, 0.0, 0.01)  # SM, tensor and DRAM activity of kernels that only wait [chosen]
+# What the driver does not tell of a GPU that is cut into slices.
+_WHOLE_ONLY = ("utilization_percent", "memory_utilization_percent", *PROFILED)
+# By how much the air of the room is warmer by day than on average [chosen].
+_TIDE_KELVIN = 1.2
 Shown = tuple[dict[str, pa.Table], dict[str, pa.Array]]
 
 
@@ -39,7 +43,8 @@ class Playing:
         self._topology = topology
         self._holding = Holding(plan.jobs, topology)
         self._physics = Physics(topology, len(plan.jobs))
-        self._gpus = GpuSensors(topology, self._physics)
+        self._links = Links(topology)
+        self._gpus = GpuSensors(topology, self._physics, self._links)
         self._ports = PortSensors(topology)
         self._nodes = NodeSensors(topology)
         self._delivery = Delivery(topology.node_keys, settings.missing, settings.life)
@@ -84,13 +89,19 @@ class Playing:
         self._forget(numbers, seconds)
         if not shown:
             return None
+        traffic = numbers["gpu"]["nvlink_receive_bytes"]
+        links = self._links.rows(seconds, self._tick_seconds, self._plan.changes, traffic)
         way = self._delivery.of(seconds, moment.nodes, changes)
-        return self._tables(numbers, changes, way, seconds)
+        return self._tables(numbers, changes, way, seconds, links)
 
     def _bends(self, changes: Sequence[Change], seconds: Floats) -> Bends:
         bends = self._physics.usual()
-        for name in {c.name for c in changes if c.on is On.PHYSICS}:
-            full = np.tile(getattr(bends, name), (len(seconds), 1))
+        bends.inlet = np.broadcast_to(
+            _TIDE_KELVIN * day(seconds)[:, None], (len(seconds), self._topology.gpus)
+        )
+        for name in sorted({c.name for c in changes if c.on is On.PHYSICS}):
+            usual = np.asarray(getattr(bends, name))
+            full = np.broadcast_to(usual, (len(seconds), self._topology.gpus)).copy()
             _apply_all(full, changes, On.PHYSICS, name, seconds)
             setattr(bends, name, full)
         return bends
@@ -124,6 +135,7 @@ class Playing:
         changes: Sequence[Change],
         way: Delivered,
         seconds: Floats,
+        links: LinkRows,
     ) -> Shown:
         rows: dict[str, pa.Table] = {}
         arrivals: dict[str, pa.Array] = {}
@@ -136,6 +148,9 @@ class Playing:
             absent: dict[str, NDArray[np.bool_]] = {}
             if name == "gpu":
                 copies, absent = self._gone(numbers[name], changes, seconds, copies)
+                rows["nvlink"], arrivals["nvlink"] = tables.link_table(
+                    links, self._topology, copies, absent.get(""), way, origin
+                )
             rows[name], arrivals[name] = tables.table(
                 shape, numbers[name], absent, copies, way, origin
             )
@@ -146,7 +161,7 @@ class Playing:
     ) -> tuple[Index, dict[str, NDArray[np.bool_]]]:
         """GPUs that are not there, are lost, do not answer, or whose driver does not tell."""
         size = copies.shape
-        flags = {name: np.zeros(size) for name in ("absent", "lost", "mute")}
+        flags = {name: np.zeros(size) for name in ("absent", "lost", "mute", "sliced")}
         for name, flag in flags.items():
             _apply_all(flag, changes, On.GPU, name, seconds)
         lost, mute = flags["lost"] > 0.0, flags["mute"] > 0.0
@@ -161,6 +176,10 @@ class Playing:
             numbers["unmeasured_seconds"] = _since(changes, seconds, size)
             absent["unmeasured_seconds"] = ~unread
             absent["unmeasured_reason"] = ~unread
+        sliced = flags["sliced"] > 0.0
+        if sliced.any():
+            for name in _WHOLE_ONLY:
+                absent[name] = sliced | unread
         self._hide(numbers, absent, size)
         return np.where(flags["absent"] > 0.0, 0, copies), absent
 
@@ -198,18 +217,24 @@ def _apply_all(
 
 
 def _bend_work(asked: Asked, changes: Sequence[Change], seconds: Floats) -> None:
-    """Kernels that spin, and work that stalls."""
+    """Kernels that spin, work that stalls, and work that waits for the fabric."""
     mine = [c for c in changes if c.on is On.WORK]
     if not mine:
         return
     shape = asked.sm.shape
-    spin, stall = np.zeros(shape), np.zeros(shape)
+    spin, stall, wait = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     _apply_all(spin, mine, On.WORK, "spin", seconds)
     _apply_all(stall, mine, On.WORK, "stall", seconds)
+    _apply_all(wait, mine, On.WORK, "wait", seconds)
+    if wait.any():
+        # Only jobs over several nodes have work for the fabric.
+        pace = np.where(asked.fabric > 0.0, 1.0 - wait, 1.0)
+        for name in ("sm", "tensor", "dram", "nvlink", "fabric", "pcie_receive", "pcie_transmit"):
+            setattr(asked, name, getattr(asked, name) * pace)
     spins, stalls = (spin > 0.0) & asked.held, stall > 0.0
     asked.computing = (asked.computing | spins) & ~stalls
     asked.utilization = np.where(spins, 1.0, np.where(stalls, 0.0, asked.utilization))
-    for name, value in zip(("sm", "tensor", "dram"), _SPINNING, strict=True):
+    for name, value in zip(("sm", "tensor", "dram"), SPINNING, strict=True):
         asked_for = getattr(asked, name)
         setattr(asked, name, np.where(spins, value, np.where(stalls, 0.0, asked_for)))
     still = spins | stalls

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .chance import Bits, Floats, bell, lane
+from .chance import Bits, Floats, bell, lane, mix
 from .holding import Asked
+from .links import Links
 from .physics import Bends, Physics, Played
 from .topology import FABRIC_BITS_PER_SECOND, MANAGEMENT_BITS_PER_SECOND, Index, Topology
 
@@ -25,21 +26,38 @@ _CORES = 224  # two sockets of 112 threads, as in an HGX host [chosen]
 _TRICKLE = 90_000.0
 # Corrected errors per day of the worst GPU in a thousand, about; most have none [chosen].
 _MOST_CORRECTED_PER_DAY = 6.0
+# Packets that the worst PCIe link in a thousand sends again per day [chosen].
+_MOST_REPLAYS_PER_DAY = 40.0
+# Symbol errors of the worst healthy port per hour, and packets it drops [chosen; NVSentinel calls
+# 120 an hour a fault].
+_MOST_SYMBOLS_PER_HOUR, _MOST_DISCARDS_PER_HOUR = 12.0, 3.0
+# Share of GPUs that had memory rows replaced in their past, and are well [chosen].
+_REPAIRED = 0.03
+_BANKS = 2560
 
 # The same on every healthy GPU of NVIDIA.
 _STEADY: dict[str, int] = {
     "up": 1, "pcie_present": 1, "memory_reserved_bytes": 578_813_952, "performance_state": 0,
-    "ecc_uncorrected_errors": 0, "ecc_uncorrected_dram_errors": 0,
+    "ecc_uncorrected_errors": 0,
     "ecc_uncorrected_sram_errors": 0, "ecc_mode": 1, "sram_threshold_exceeded": 0,
-    "sram_parity_errors": 0, "remapped_rows_corrected": 0, "remapped_rows_uncorrected": 0,
-    "remap_pending": 0, "remap_failure": 0, "remap_banks_max": 2560, "remap_banks_none": 0,
+    "sram_parity_errors": 0, "remapped_rows_corrected": 0,
+    "remap_pending": 0, "remap_failure": 0, "remap_banks_none": 0,
     "retired_pages_corrected": 0, "retired_pages_uncorrected": 0, "retired_pages_pending": 0,
-    "recovery_action": 0, "pcie_width": 16, "pcie_width_max": 16, "pcie_replays": 0,
-    "pcie_correctable_errors": 0, "pcie_non_fatal_errors": 0, "pcie_fatal_errors": 0,
-    "nvlink_errors": 0, "nvlink_replay_errors": 0, "nvlink_recovery_errors": 0,
-    "nvlink_crc_errors": 0, "nvlink_worst_link_errors": 0, "nvlink_worst_link": 0,
+    "recovery_action": 0, "pcie_width": 16, "pcie_width_max": 16,
+    "pcie_non_fatal_errors": 0, "pcie_fatal_errors": 0,
+    "nvlink_replay_errors": 0, "nvlink_recovery_errors": 0,
     "fabric_state": 3, "fabric_status": 0, "fabric_health": 1, "mig_mode": 0, "mig_devices": 0,
-    "persistence_mode": 1, "compute_mode": 0, "graphics_processes": 0,
+    "persistence_mode": 1, "compute_mode": 0, "graphics_processes": 0, "fans": 0,
+    "ecc_mode_pending": 1, "mig_mode_pending": 0, "ecc_corrected_sram_errors": 0,
+    "sram_secded_errors": 0, "sram_l2_errors": 0, "sram_sm_errors": 0, "sram_pcie_errors": 0,
+    "sram_mcu_errors": 0, "sram_other_errors": 0, "remap_banks_partial": 0, "remap_banks_low": 0,
+    "channel_repair_pending": 0, "tpc_repair_pending": 0, "pcie_replay_rollovers": 0,
+    "pcie_recoveries": 0, "pcie_receiver_errors": 0, "pcie_bad_tlps": 0, "pcie_naks_sent": 0,
+    "pcie_bad_dllps": 0, "pcie_unsupported_requests": 0, "pcie_lcrc_errors": 0,
+    "pcie_lane_errors": 0, "sync_boost_seconds": 0, "board_limit_seconds": 0,
+    "reliability_limit_seconds": 0,
+    # No bandwidth degraded, no route in recovery or unhealthy, no access timed out: two bits each.
+    "fabric_health_mask": 0b10101010,
 }  # fmt: skip
 # What a GPU without NVIDIA's driver has of these.
 ANYBODY = frozenset(
@@ -54,7 +72,7 @@ ANYBODY = frozenset(
         "shutdown_temperature_celsius",
     }
 )  # fmt: skip
-PROFILED = ("sm_activity_percent", "sm_occupancy_percent", "tensor_activity_percent", "dram_activity_percent")  # fmt: skip
+PROFILED = ("graphics_activity_percent", "sm_activity_percent", "sm_occupancy_percent", "tensor_activity_percent", "dram_activity_percent")  # fmt: skip
 
 
 class Counters:
@@ -92,8 +110,9 @@ class Moment:
 class GpuSensors:
     """All GPUs; the state that outlives a block is their counters."""
 
-    def __init__(self, topology: Topology, physics: Physics) -> None:
+    def __init__(self, topology: Topology, physics: Physics, links: Links) -> None:
         self._topology = topology
+        self._nvlinks = links
         self._physics = physics
         values = topology.model_values
         self._clock = values("sm_clock_hertz")
@@ -107,10 +126,24 @@ class GpuSensors:
         self._operating = values("operating_celsius")
         lots = lane(topology.gpu_keys, 3)
         self._corrected_rate = lots * lots * lots * lots * _MOST_CORRECTED_PER_DAY / 86400.0
+        lots = lane(mix(topology.gpu_keys, 43), 0)
+        self._replay_rate = _sixth(lots) * _MOST_REPLAYS_PER_DAY / 86400.0
         self._counters = Counters(
             topology.gpus, ("energy", "receive", "transmit", "violation", *_REASON_SECONDS)
         )
         self._steady = self._by_model()
+
+    def _repaired(self) -> Numbers:
+        """Rows that were replaced long ago: a GPU that had an error is not a bad one."""
+        past = mix(self._topology.gpu_keys, 41)
+        rows = np.where(lane(past, 0) < _REPAIRED, 1.0 + np.floor(lane(past, 1) * 3.0), 0.0)
+        rows = rows.astype(np.int64)
+        return {
+            "remapped_rows_uncorrected": rows,
+            "ecc_uncorrected_dram_errors": rows,
+            "remap_banks_high": rows,
+            "remap_banks_max": _BANKS - rows,
+        }
 
     def _by_model(self) -> Numbers:
         values = self._topology.model_values
@@ -128,6 +161,7 @@ class GpuSensors:
             "pcie_generation_max": self._generation.astype(whole),
             "nvlink_links_up": values("links").astype(whole),
             "nvlink_links_expected": values("links").astype(whole),
+            **self._repaired(),
         }
 
     def read(self, asked: Asked, bends: Bends, played: Played, moment: Moment) -> Numbers:
@@ -142,6 +176,15 @@ class GpuSensors:
         )
         numbers["ecc_corrected_errors"] = corrected.astype(np.int64)
         numbers["ecc_corrected_dram_errors"] = numbers["ecc_corrected_errors"]
+        replays = np.floor(
+            moment.seconds[:, None] * self._replay_rate + lane(self._topology.gpu_keys, 1)
+        ).astype(np.int64)
+        for name in ("pcie_replays", "pcie_correctable_errors", "pcie_naks_received"):
+            numbers[name] = replays
+        crc = self._nvlinks.usual_errors(moment.seconds)
+        for name in ("nvlink_crc_errors", "nvlink_errors", "nvlink_worst_link_errors"):
+            numbers[name] = crc
+        numbers["nvlink_worst_link"] = np.where(crc > 0, self._nvlinks.weakest, np.nan)
         numbers["read_seconds"] = np.round(0.0018 + 0.0006 * lane(moment.own, 1), 6)
         return numbers
 
@@ -155,6 +198,7 @@ class GpuSensors:
         return {
             "utilization_percent": _whole(np.minimum(utilization * 100.0, 100.0)),
             "memory_utilization_percent": _whole(np.minimum(asked.dram * waits * 130.0, 100.0)),
+            "graphics_activity_percent": _round(np.minimum(utilization * 100.0, 100.0), 10.0),
             "sm_activity_percent": _round(sm * 100.0, 10.0),
             "sm_occupancy_percent": _round(sm * 46.0, 10.0),
             "tensor_activity_percent": _round(asked.tensor * waits * 100.0, 10.0),
@@ -231,6 +275,11 @@ class PortSensors:
         slot = np.tile(np.arange(topology.ports_per_node), topology.nodes)
         self._fabric = slot < topology.per_node
         self._unplugged = slot == topology.ports_per_node - 1
+        lots = mix(topology.port_keys, 53)
+        plugged = self._fabric.astype(np.float64) / 3600.0
+        self._symbol_rate = _sixth(lane(lots, 0)) * _MOST_SYMBOLS_PER_HOUR * plugged
+        self._discard_rate = _sixth(lane(lots, 1)) * _MOST_DISCARDS_PER_HOUR * plugged
+        self._begun = lane(lots, 2)
         self._speed = np.where(self._fabric, FABRIC_BITS_PER_SECOND, MANAGEMENT_BITS_PER_SECOND)
 
     def read(self, asked: Asked, played: Played, throughput: Any, moment: Moment) -> Numbers:
@@ -241,7 +290,9 @@ class PortSensors:
         work = asked.fabric * played.rate * (FABRIC_BITS_PER_SECOND / 8.0)
         rates[:, self._topology.fabric_ports] += work
         moved = _whole(rates * throughput * moment.tick_seconds)
-        fabric = np.where(self._fabric, 1.0, np.nan)
+        at = moment.seconds[:, None]
+        symbols = np.floor(at * self._symbol_rate + self._begun)
+        discards = np.floor(at * self._discard_rate + self._begun)
         return {
             "up": np.where(self._unplugged, 0, 1),
             "physical_state": np.where(self._fabric, 5.0, np.nan),
@@ -249,9 +300,9 @@ class PortSensors:
             "receive_bytes": self._counters.add("receive", moved),
             "transmit_bytes": self._counters.add("transmit", moved),
             "receive_errors": 0,
-            "transmit_discards": 0,
+            "transmit_discards": discards.astype(np.int64),
             "link_downed": 0,
-            "symbol_errors": fabric * 0.0,
+            "symbol_errors": np.where(self._fabric, symbols, np.nan),
         }
 
 
@@ -293,3 +344,10 @@ def _round(values: Floats, steps: float) -> Floats:
     """To so many steps per unit."""
     rounded: Floats = np.floor(values * steps + 0.5) / steps
     return rounded
+
+
+def _sixth(values: Floats) -> Floats:
+    """To the power of six by multiplication alone: `pow` differs between machines."""
+    square = values * values
+    sixth: Floats = square * square * square
+    return sixth

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpuvigil.model import EventKind, Severity
 
+from . import voices
 from .chance import Dice
 from .changes import Change, How, On
 from .model import FaultOrder
 from .topology import Topology
+
+REBOOT_SECONDS = 360.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +56,13 @@ class Site:
     group: str | None = None
     delay: float = 0.0  # until the first difference that can be seen
     driver: str | None = None  # of the node's inventory while the fault lasts
-    peers: tuple[int, ...] = ()  # the GPUs of the job that holds the GPU at the start
+    vbios: str | None = None  # of the GPU, likewise
+    boots: list[float] = field(default_factory=list)  # when the node comes up again
+    # GPUs of the jobs that hold the fault's GPUs at the start, those in other nodes too.
+    peers: tuple[int, ...] = ()
     unlisted: bool = False  # the GPU is not in the node's inventory
     missing: bool = False  # it is, as one that is missing
+    moved: bool = False  # so that the GPUs after it have moved up
 
     @property
     def start(self) -> float:
@@ -135,15 +143,33 @@ class Site:
             )
         )
 
-    def xid(self, code: int, gpu: int | None = None, at: float | None = None) -> None:
-        """The driver logs an Xid."""
-        self.tell(
-            EventKind.XID,
-            ("gpu", self.gpu if gpu is None else gpu),
-            at=at,
-            xid=code,
-            message=f"NVRM: Xid: {code} (simulated)",
-        )
+    def xid(self, code: int, gpu: int | None = None, at: float | None = None, **words: Any) -> None:
+        """The driver logs an Xid; `words` are those of `voices.xid`."""
+        gpu = self.gpu if gpu is None else gpu
+        at = self.start if at is None else at
+        dice = Dice(self.topology.settings.seed, "voice", code, gpu, at)
+        address, index = self.topology.pci_address(gpu), gpu % self.topology.per_node
+        message = voices.xid(code, index, address, dice, **words)
+        self.tell(EventKind.XID, ("gpu", gpu), at=at, xid=code, message=message)
+
+    def bus_error(self, severity: str, at: float | None = None) -> None:
+        """The kernel reports an error of the GPU's PCIe link."""
+        message = voices.bus_error(self.topology.pci_address(self.gpu), severity)
+        self.tell(EventKind.PCIE_ERROR, ("gpu", self.gpu), at=at, message=message)
+
+    def reboot(self, at: float) -> None:
+        """The node is away, and up again at that moment."""
+        span = (at - REBOOT_SECONDS, at)
+        self.bend(On.DELIVERY, "silent", (self.node,), How.SET, span=span)
+        self.tell(EventKind.BOOT, ("node", self.node), at=at)
+        self.boots.append(at)
+
+    def wait(self, seconds: float, besides: Sequence[int] = ()) -> None:
+        """The rest of the job spins in its collectives until somebody ends it."""
+        rest = tuple(gpu for gpu in self.peers if gpu not in besides)
+        if rest:
+            self.bend(On.WORK, "spin", rest, How.SET, span=(self.start, self.start + seconds))
+            self.affected += [("gpu", gpu) for gpu in rest]
 
     def stop(self, gpus: Sequence[int], linger: float = 30.0, *, shut: bool = True) -> None:
         """The jobs on these GPUs die."""
@@ -165,6 +191,7 @@ class FaultKind:
     symptoms: tuple[str, ...] = ()
     sizes: tuple[float, ...] = ()  # lowest and highest magnitude, or the ones there are
     unit: str = ""
-    hours: tuple[float, float] = (1.0, 8.0)
+    # How long: the shortest, the median, the longest [chosen, except where the kind says].
+    hours: tuple[float, float, float] = (0.3, 3.0, 30.0)
     nvidia: bool = True  # needs what only NVIDIA's driver tells
     discrete: bool = False  # `sizes` are the only ones

@@ -12,7 +12,8 @@ from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import SIMULATED_CLUSTER
 
 from .delivery import Delivered, kept
-from .topology import Index, Topology
+from .links import LinkRows, dictionary
+from .topology import LINKS, Index, Topology
 
 _TIME = pa.timestamp("us", "UTC")
 
@@ -58,8 +59,7 @@ def _tags(measurement: str, topology: Topology) -> dict[str, tuple[Index, list[s
     if measurement == "gpu":
         models = list(dict.fromkeys(place.model.name for place in topology.places))
         by_node = np.array([models.index(p.model.name) for p in topology.places], dtype=np.int32)
-        uuids = [topology.uuid(gpu) for gpu in range(topology.gpus)]
-        tags["uuid"] = (np.arange(topology.gpus, dtype=np.int32), uuids)
+        tags["uuid"] = (np.arange(topology.gpus, dtype=np.int32), topology.uuids)
         tags["model"] = (by_node[nodes], models)
     if measurement == "port":
         slot = np.tile(np.arange(topology.ports_per_node, dtype=np.int32), topology.nodes)
@@ -127,3 +127,37 @@ def _column(
     if bool(mask.all()):
         return None
     return pa.array(full, mask=mask.ravel())
+
+
+def link_table(
+    links: LinkRows,
+    topology: Topology,
+    copies: Index,
+    unread: NDArray[np.bool_] | None,
+    way: Delivered,
+    ticks: tuple[datetime, NDArray[np.float64]],
+) -> tuple[pa.Table, pa.Array]:
+    """The rows of single NVLinks; `copies` [ticks x GPUs], `unread` where a GPU does not answer."""
+    times = copies[links.tick, links.gpu]
+    if unread is not None:
+        times = np.where(unread[links.tick, links.gpu], 0, times)
+    chosen = np.repeat(np.arange(len(links.tick)), times)
+    tick, gpu = links.tick[chosen], links.gpu[chosen]
+    node = topology.gpu_node[gpu]
+    origin, seconds = ticks
+    epoch = int(origin.timestamp()) * 1_000_000
+    at = np.floor(seconds[tick] * 1e6 + 0.5).astype(np.int64) + way.phase[node] + epoch
+    models = list(dict.fromkeys(place.model.name for place in topology.places))
+    by_node = np.array([models.index(place.model.name) for place in topology.places])
+    columns: dict[str, Any] = {
+        "cluster": dictionary(np.zeros_like(tick), [SIMULATED_CLUSTER]),
+        "node": dictionary(node, [place.name for place in topology.places]),
+        "uuid": dictionary(gpu, topology.uuids),
+        "model": dictionary(by_node[node], models),
+        "link": dictionary(links.link[chosen], [str(link) for link in range(LINKS)]),
+        "at": pa.array(at + way.clock[tick, node]).view(_TIME),
+    }
+    for name, values in links.fields.items():
+        columns[name] = pa.array(values[chosen])
+    arrival = pa.array(way.arrival[tick, node] + epoch).view(_TIME)
+    return pa.table(columns), arrival

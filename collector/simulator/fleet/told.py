@@ -2,13 +2,13 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from gpuvigil.model import Allocation, Event, Inventory, Subject
+from gpuvigil.model import Allocation, Event, GpuIdentity, Inventory, Subject
 
 from .changes import Change, On
 from .delivery import arrives
@@ -31,7 +31,7 @@ class Teller:
             self._restated[one.node].append(one)
         self._sites: dict[int, list[Site]] = defaultdict(list)
         for _, site in plan.sites:
-            if site.driver is not None or site.missing or site.unlisted:
+            if site.driver or site.vbios or site.missing or site.unlisted or site.boots:
                 self._sites[site.node].append(site)
         self._ways: dict[int, list[Change]] = defaultdict(list)
         for change in plan.changes:
@@ -114,6 +114,7 @@ class Teller:
         for site in self._sites[node]:
             yield site.start + site.delay
             yield site.end
+            yield from site.boots
 
     def _inventory(self, node: int, at: float) -> Inventory:
         driver, version, boots = DRIVER, VERSION, 0
@@ -121,16 +122,15 @@ class Teller:
             if one.at <= at:
                 driver, version = one.driver or driver, one.version or version
                 boots += one.boot
-        gpus = self._topology.gpu_identities(node)
-        missing: dict[str, datetime] = {}
-        for site in self._sites[node]:
-            if site.start + site.delay <= at < site.end:
-                driver = site.driver or driver
-                uuid = self._topology.uuid(site.gpu)
-                if site.missing:
-                    missing[uuid] = self._at(site.start + site.delay)
-                if site.unlisted:
-                    gpus = tuple(gpu for gpu in gpus if gpu.uuid != uuid)
+        boots += sum(boot <= at for site in self._sites[node] for boot in site.boots)
+        sites = [s for s in self._sites[node] if s.start + s.delay <= at < s.end]
+        for site in sites:
+            driver = site.driver or driver
+        missing = {
+            self._topology.uuid(site.gpu): self._at(site.start + site.delay)
+            for site in sites
+            if site.missing
+        }
         place = self._topology.places[node]
         return Inventory(
             subject=self._topology.node_subject(node),
@@ -138,13 +138,28 @@ class Teller:
             boot=f"boot-{node}-{boots}",
             tick_seconds=10.0,
             version=version,
-            gpus=tuple(replace(gpu, index=index) for index, gpu in enumerate(gpus)),
+            gpus=tuple(self._gpus(node, sites, driver if place.model.nvidia else None)),
             ports=self._topology.port_identities(),
             driver=driver if place.model.nvidia else None,
             driver_state="loaded",
             rack=self._topology.rack_name(place.rack),
             missing=missing,
         )
+
+    def _gpus(
+        self, node: int, sites: Sequence[Site], firmware: str | None
+    ) -> Iterator[GpuIdentity]:
+        """The node's GPUs as the driver counts them; one that is not there has no index."""
+        at = {self._topology.uuid(site.gpu): site for site in sites}
+        index = 0
+        for gpu in self._topology.gpu_identities(node):
+            site = at.get(gpu.uuid)
+            if site is not None and site.unlisted:
+                continue
+            gone = site is not None and site.moved
+            vbios = gpu.vbios if site is None else site.vbios or gpu.vbios
+            yield replace(gpu, index=None if gone else index, vbios=vbios, gsp_firmware=firmware)
+            index += not gone
 
     def _allocations(self, start: float, end: float, *, opening: bool) -> Iterator[Allocation]:
         for job in self._plan.jobs:

@@ -21,6 +21,8 @@ FABRIC_BITS_PER_SECOND = 400_000_000_000  # NDR InfiniBand
 MANAGEMENT_BITS_PER_SECOND = 10_000_000_000
 # Beside the fabric ports, one per GPU: management, and one that nobody ever plugged in.
 OTHER_PORTS = 2
+# NVLinks that a GPU has at most; a link's number is its GPU's times this, plus its own.
+LINKS = 18
 
 Index = NDArray[np.int64]
 
@@ -138,6 +140,15 @@ class Topology:
         text = f"{int(self.gpu_keys[gpu]):016x}{low:016x}"
         return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
+    @cached_property
+    def uuids(self) -> list[str]:
+        """Of every GPU."""
+        return [self.uuid(gpu) for gpu in range(self.gpus)]
+
+    def pci_address(self, gpu: int) -> str:
+        """As the kernel writes it."""
+        return f"0000:{0x1B + 0x10 * (gpu % self.per_node):02x}:00.0"
+
     def gpu_identities(self, node: int) -> tuple[GpuIdentity, ...]:
         model = self.places[node].model
         first = node * self.per_node
@@ -148,6 +159,8 @@ class Topology:
                 pci_address=f"00000000:{0x1B + 0x10 * i:02X}:00.0",
                 model=model.name,
                 serial=f"16{key(self.settings.seed, 'serial', first + i) % 10**11:011d}",
+                vbios=model.vbios,
+                part_number=model.part_number,
                 memory_total_bytes=model.memory_bytes,
             )
             for i in range(self.per_node)

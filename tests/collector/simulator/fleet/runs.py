@@ -53,7 +53,7 @@ def digest(blocks: Iterable[Block]) -> str:
     """A hash of everything that blocks hold, cut into blocks as they may be."""
     hasher = hashlib.sha256()
     kept = tuple(blocks)
-    for measurement in ("gpu", "port", "node"):
+    for measurement in ("gpu", "port", "node", "nvlink"):
         table = whole(kept, measurement)
         for name in sorted(table.column_names):
             _hash(hasher, name, table[name].combine_chunks())

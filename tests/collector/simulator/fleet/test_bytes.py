@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 SETTINGS = FleetSettings(
     seed=5, nodes=8, days=0.375, nodes_per_rack=2, models=("H100", "A100"), fault_rate=3000.0
 )
-DIGEST = "02989fd8b5e16c496829272a60c2f972f215129ca73f99e761f7eca5773ff452"
+DIGEST = "eeb61d776cdd1c961a2e5945db9139748d7358bc110fde677190c0e8e16051b3"
 
 
 def test_a_small_fleet_has_the_bytes_that_it_had_everywhere() -> None:
@@ -25,7 +25,7 @@ def test_a_small_fleet_has_the_bytes_that_it_had_everywhere() -> None:
 def test_blocks_may_be_cut_anywhere() -> None:
     once = runs.played(SETTINGS)
     again = list(build(SETTINGS).blocks(tick_seconds=runs.TICK_SECONDS, block_seconds=2700.0))
-    for measurement in ("gpu", "port", "node"):
+    for measurement in ("gpu", "port", "node", "nvlink"):
         assert runs.whole(again, measurement).equals(runs.whole(once, measurement))
     assert [e.id for b in again for e in b.events] == [e.id for b in once for e in b.events]
 

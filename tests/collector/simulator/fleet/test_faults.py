@@ -45,9 +45,11 @@ def around(fleet: Fleet, fault: FaultOrder) -> set[str]:
     """The nodes on which the fault may show: its own, its rack's, and those of its jobs."""
     topology = fleet.plan.topology
     nodes = {fault.node, *topology.nodes_of_rack(topology.places[fault.node].rack)}
-    near = frozenset(nodes)
+    near = frozenset(range(topology.nodes) if fault.kind in OF_THE_LEAF else nodes)
     for job in runs.planned(QUIET).plan.jobs:
         of_job = {gpu // 8 for gpu in job.gpus}
+        if fault.kind in OF_THE_LEAF and len(of_job) == 1:
+            continue
         if job.end > fault.start_seconds and of_job & near:
             nodes |= of_job
     return {topology.places[node].name for node in nodes}
@@ -80,7 +82,7 @@ def test_a_fault_changes_its_surroundings_and_nothing_else(kind: str) -> None:
     settings = replace(QUIET, faults=(fault,))
     fleet, sick, well = runs.planned(settings), runs.played(settings), runs.played(QUIET)
     near = around(fleet, fault)
-    for measurement in ("gpu", "port", "node"):
+    for measurement in ("gpu", "port", "node", "nvlink"):
         if measurement == "port" and kind in OF_THE_LEAF:
             continue
         here, there = (runs.whole(blocks, measurement) for blocks in (sick, well))
@@ -186,7 +188,7 @@ def test_what_a_watcher_cannot_be_asked_is_refused() -> None:
 
 
 def test_every_field_is_of_the_catalogue() -> None:
-    for measurement in ("gpu", "port", "node"):
+    for measurement in ("gpu", "port", "node", "nvlink"):
         catalogue = MEASUREMENTS[measurement]
         known = {*catalogue.tags, "at", *(metric.name for metric in catalogue.metrics)}
         assert set(runs.whole(runs.played(QUIET), measurement).column_names) <= known
