@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 SETTINGS = FleetSettings(
     seed=5, nodes=8, days=0.375, nodes_per_rack=2, models=("H100", "A100"), fault_rate=3000.0
 )
-DIGEST = "eeb61d776cdd1c961a2e5945db9139748d7358bc110fde677190c0e8e16051b3"
+DIGEST = "6e7487b45be70a0d1a376ef24e63ad0326bf6b619b0349c4b944faca60fc2711"
 
 
 def test_a_small_fleet_has_the_bytes_that_it_had_everywhere() -> None:
