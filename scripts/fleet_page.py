@@ -12,6 +12,11 @@ from collector.simulator.fleet.workloads import WORKLOADS
 
 RESULT = Path(__file__).parent.parent / "benchmarks/fleet.json"
 
+_HOURS = (
+    "Hours: the shortest, the median, the longest. A fault lasts at most a third of the time for"
+    " which its fleet is planned."
+)
+
 
 def page() -> Iterator[str]:
     """Faults, workloads and GPU models."""
@@ -21,8 +26,7 @@ def page() -> Iterator[str]:
     yield ""
     yield f"## Faults: {len(KINDS)}"
     yield ""
-    yield "Hours: the shortest, the median, the longest; a fleet that is played for less than three times as long cuts them."
-    yield ""
+    yield f"{_HOURS}\n"
     yield "| fault | of a | magnitude | hours | severity | cause | secondary symptoms | right action |"
     yield "|---|---|---|---|---|---|---|---|"
     for kind in KINDS.values():
