@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.test_crash import kill_under_load
+from soak.results import recorded
+from tests.hub.test_crash import assert_there_once, kill_under_load
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = pytest.mark.timeout(2 * 3600)
 
-KILLS = 200
+KILLS = int(os.environ.get("SOAK_KILLS") or 200)
 
 
 def test_nothing_that_the_hub_acknowledged_is_lost_or_doubled_by_200_kills(tmp_path: Path) -> None:
     seed = int(os.environ.get("SOAK_SEED") or secrets.randbelow(2**31))
     print(f"\nSOAK_SEED={seed}")  # noqa: T201 - the seed is what a failure is repeated with
-    left = kill_under_load(tmp_path, random.Random(seed), KILLS)
-    print(f"{left} of {KILLS} kills left an unfinished file of a sealed hour")  # noqa: T201
+    with recorded("kills", seed=seed) as result:
+        kept = kill_under_load(tmp_path, random.Random(seed), KILLS)
+        result.tells(kept)
+        assert_there_once(kept)
