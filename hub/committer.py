@@ -62,7 +62,7 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="committer")
         self.clocks = Clocks(timedelta(seconds=settings.clock_wrong_seconds))
         self.series = Series(settings.series_per_node_count, settings.nodes_count, clock.now)
-        self.seen = Seen()
+        self.seen = Seen(settings.nodes_count)
         self.seen.add(store.seen())
 
     def start(self) -> None:

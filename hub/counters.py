@@ -19,6 +19,9 @@ class Counters:
         self._duplicates = self._counter("duplicate_bodies", "Bodies that were stored before.")
         self._refused = self._counter("refused_lines", "Lines that were at fault.")
         self.busy = self._counter("busy_answers", "Bodies sent away because the queue was full.")
+        self.refused_lanes = self._counter(
+            "refused_lanes", "Bodies of new lanes sent away because their node had too many."
+        )
         self.failed_commits = self._counter("failed_commits", "Commits of telemetry that failed.")
         self.failed_tidying = self._counter(
             "failed_tidying",

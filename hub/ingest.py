@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Hashable, Mapping
+from datetime import datetime, timedelta
 from typing import Literal, cast, get_args
 from urllib.parse import parse_qsl
 
@@ -21,7 +22,7 @@ from .committer import Committer
 from .counters import Counters
 from .gate import Message, Send
 from .keyring import Bearer, foreign
-from .seen import Identity, identity
+from .seen import Full, Identity, identity
 
 _LOG = Log("hub")
 
@@ -31,6 +32,9 @@ _MOST_NAMED = 1000
 # A loop that is so late is busy, and so are the bodies that come: nothing is learnt of clocks.
 _LATE_SECONDS = 0.1
 _BEAT_SECONDS = 0.25
+
+_TELL_AGAIN = timedelta(minutes=10)
+_LANE_PAUSE_SECONDS = 60
 
 
 class Ingest:
@@ -46,6 +50,7 @@ class Ingest:
         # One of the largest must find room beside as much that is left for others.
         most = max(settings.queue_bytes, 2 * settings.body_bytes)
         self._arriving = Arriving(most, self._pause)
+        self._lane_told = clock.now() - _TELL_AGAIN
         self._late_seconds = math.nan  # until the first body
         self._told: deque[tuple[asyncio.Future[Outcome], Outcome]] = deque()
 
@@ -76,6 +81,8 @@ class Ingest:
         who = _identity(headers, bearer)
         sender = sender_of(bearer, who)
         self._check_room(sender, 0)
+        if who is not None:
+            self._check_lane(who, received_at)
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         with self._arriving.of(sender) as held:
             text = await body_from(receive, headers, self._settings.body_bytes, held)
@@ -121,6 +128,18 @@ class Ingest:
         self._late_seconds = loop.time() - due
         due = loop.time() + _BEAT_SECONDS
         loop.call_at(due, self._beat, due)
+
+    def _check_lane(self, who: Identity, now: datetime) -> None:
+        try:
+            self._committer.seen.check(who, now)
+        except ValueError as error:
+            raise Refused(400, str(error)) from None
+        except Full as error:
+            self._counters.refused_lanes.inc()
+            if now - self._lane_told >= _TELL_AGAIN:
+                self._lane_told = now
+                _LOG.warning("new lane of bodies refused", why=str(error))
+            raise Refused(429, str(error), _LANE_PAUSE_SECONDS) from None
 
     def _check_bucket(self, query: Mapping[str, str]) -> None:
         bucket = query.get("bucket", self._settings.bucket)

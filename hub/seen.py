@@ -1,9 +1,10 @@
 """Which bodies were committed, so that one that is sent again is not stored twice."""
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from gpuvigil.clock import from_text, to_ns
 from gpuvigil.store import EARLIEST_NS, LATEST_NS
@@ -47,6 +48,15 @@ LONGEST_NAME = 256
 # A sequence is stored as a signed 64-bit integer.
 _LARGEST = 2**63 - 1
 
+# Of a lane so many spans are remembered, and of a node so many lanes: two for each start.
+MOST_SPANS = 256
+MOST_LANES = 256
+# Beyond, a lane that is silent for so long makes room for a new one, and a node likewise.
+SILENT_LANE = timedelta(minutes=10)
+SILENT_NODE = timedelta(hours=12)
+
+Node = tuple[str, str]
+
 
 def identity(headers: Mapping[str, str]) -> Identity | None:
     """What the `Gpuvigil-*` headers say; None without them, ValueError when they are wrong."""
@@ -84,6 +94,7 @@ class Spans:
 
     def __init__(self) -> None:
         self._spans: list[tuple[int, int]] = []
+        self.floor = 0  # what is in the set below this is no longer known
 
     def __contains__(self, number: int) -> bool:
         index = bisect_right(self._spans, (number, _LARGEST)) - 1
@@ -105,6 +116,12 @@ class Spans:
             end += 1
         self._spans[start:end] = [(first, last)]
 
+    def trim(self, most: int) -> None:
+        """Forget the lowest of more than `most` spans. A set that is full may have forgotten."""
+        del self._spans[:-most]
+        if len(self._spans) == most:
+            self.floor = max(self.floor, self._spans[0][0])
+
 
 @dataclass(slots=True)
 class _Known:
@@ -112,28 +129,103 @@ class _Known:
     newest: Arrival
 
 
-@dataclass(slots=True)
-class Seen:
-    """Every committed body with an identity, and for each node the newest."""
+class Full(Exception):
+    """There are too many lanes, or nodes, for a new one; others come first."""
 
-    _lanes: dict[Lane, _Known] = field(default_factory=dict)
+
+class Seen:
+    """Every committed body with an identity, and for each node the newest; bounded in both.
+
+    One thread adds, any may look.
+    """
+
+    def __init__(self, most_nodes: int = 1_000_000) -> None:
+        self._most_nodes = most_nodes
+        self._lanes: dict[Lane, _Known] = {}
+        # The lanes of each node, and the nodes: the one that is silent for longest first.
+        self._nodes: OrderedDict[Node, OrderedDict[Lane, None]] = OrderedDict()
+        # Since when the first lane of a node that has as many as it may is silent.
+        self._full: dict[Node, datetime] = {}
+        self._nodes_full: datetime | None = None
 
     def __contains__(self, body: Identity) -> bool:
         known = self._lanes.get(body.lane)
         return known is not None and body.sequence in known.spans
 
+    def check(self, body: Identity, now: datetime) -> None:
+        """ValueError for a body of which it is not known whether it came before, else Full."""
+        known = self._lanes.get(body.lane)
+        if known is not None:
+            if body.sequence < known.spans.floor and body.sequence not in known.spans:
+                raise ValueError(
+                    f"body {body.sequence} comes too late: of this lane the newest {MOST_SPANS}"
+                    f" runs of bodies are remembered, from {known.spans.floor} on"
+                )
+            return
+        node = (body.lane.cluster, body.lane.node)
+        if node in self._nodes:
+            since = self._full.get(node)
+            if since is not None and now - since < SILENT_LANE:
+                minutes = SILENT_LANE.total_seconds() / 60
+                raise Full(
+                    f"{'/'.join(node)} has {MOST_LANES} lanes of the last {minutes:g} minutes:"
+                    " a lane is one start of a collector, live or backlog"
+                )
+        elif self._nodes_full is not None and now - self._nodes_full < SILENT_NODE:
+            raise Full(f"{'/'.join(node)} is one of more than {self._most_nodes} nodes")
+
     def add(self, arrivals: Iterable[Arrival]) -> None:
         """Remember what was committed."""
-        for arrival in arrivals:
-            known = self._lanes.setdefault(arrival.lane, _Known(Spans(), arrival))
+        changed = set()
+        for arrival in sorted(arrivals, key=lambda it: it.received_at):
+            lane = arrival.lane
+            known = self._lanes.setdefault(lane, _Known(Spans(), arrival))
             known.spans.add(arrival.first, arrival.last)
+            changed.add(lane)
             if arrival.received_at >= known.newest.received_at:
                 known.newest = arrival
+                node = (lane.cluster, lane.node)
+                self._nodes.setdefault(node, OrderedDict())[lane] = None
+                self._nodes[node].move_to_end(lane)
+                self._nodes.move_to_end(node)
+        # Only now: in the middle there may have been more spans than at the end.
+        for lane in changed:
+            self._lanes[lane].spans.trim(MOST_SPANS)
+        for node in {(lane.cluster, lane.node) for lane in changed}:
+            self._bound_lanes(node)
+        self._bound_nodes()
+
+    def _bound_lanes(self, node: Node) -> None:
+        lanes = self._nodes[node]
+        while len(lanes) > MOST_LANES:
+            lane, _ = lanes.popitem(last=False)
+            del self._lanes[lane]
+        if len(lanes) == MOST_LANES:
+            self._full[node] = self._lanes[next(iter(lanes))].newest.received_at
+
+    def _bound_nodes(self) -> None:
+        while len(self._nodes) > self._most_nodes:
+            self._forget_node(next(iter(self._nodes)))
+        self._nodes_full = None
+        if len(self._nodes) == self._most_nodes:
+            silent = self._nodes[next(iter(self._nodes))]
+            self._nodes_full = self._lanes[next(reversed(silent))].newest.received_at
+
+    def _forget_node(self, node: Node) -> None:
+        for lane in self._nodes.pop(node):
+            del self._lanes[lane]
+        self._full.pop(node, None)
 
     def compact(self, since: datetime) -> list[Arrival]:
         """The same set in as few arrivals as possible; lanes silent since `since` are forgotten."""
         for lane in [key for key, it in self._lanes.items() if it.newest.received_at < since]:
+            node = (lane.cluster, lane.node)
             del self._lanes[lane]
+            del self._nodes[node][lane]
+            self._full.pop(node, None)
+            if not self._nodes[node]:
+                del self._nodes[node]
+        self._bound_nodes()
         return [
             replace(known.newest, first=first, last=last)
             for known in self._lanes.values()
@@ -142,7 +234,7 @@ class Seen:
 
     def nodes(self) -> list[Arrival]:
         """The newest arrival of every node, by cluster and node."""
-        newest: dict[tuple[str, str], Arrival] = {}
+        newest: dict[Node, Arrival] = {}
         for known in list(self._lanes.values()):
             key = (known.newest.lane.cluster, known.newest.lane.node)
             if key not in newest or known.newest.received_at > newest[key].received_at:

@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.seen import Arrival, Identity, Lane, Seen, Spans, identity
+from hub.seen import (
+    MOST_LANES,
+    MOST_SPANS,
+    SILENT_LANE,
+    SILENT_NODE,
+    Arrival,
+    Full,
+    Identity,
+    Lane,
+    Seen,
+    Spans,
+    identity,
+)
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
@@ -59,3 +71,59 @@ def test_a_name_of_a_lane_is_short_and_a_clock_that_was_never_set_says_nothing()
         found = identity({**headers, "gpuvigil-sent-at": never})
         assert found is not None
         assert found.sent_at is None
+
+
+def boot(number: int, node: str = "n1") -> Lane:
+    return Lane(cluster="c", node=node, boot=f"b{number}", lane="live")
+
+
+def started(seen: Seen, lane: Lane, at: datetime) -> None:
+    """A body comes in as it does through the door: looked at, committed, remembered."""
+    seen.check(Identity(lane=lane, sequence=1), at)
+    seen.add([Arrival(lane=lane, first=1, last=1, received_at=at)])
+
+
+def flood(seen: Seen, at: datetime) -> None:
+    for number in range(MOST_LANES + 1):
+        started(seen, boot(10_000 + number), at)
+
+
+def test_gaps_without_end_are_forgotten_from_below_and_never_taken_for_seen() -> None:
+    seen = Seen()
+    seen.add([arrival(2 * n, 2 * n) for n in range(1, 10 * MOST_SPANS)])
+    kept = seen.compact(NOON)
+    assert len(kept) == MOST_SPANS
+    lane, floor = kept[0].lane, min(it.first for it in kept)
+    again = Seen()  # after a restart
+    again.add(reversed(kept))
+    for those in (seen, again):
+        late = Identity(lane=lane, sequence=floor - 2)
+        assert late not in those
+        with pytest.raises(ValueError, match="comes too late"):
+            those.check(late, NOON)
+        those.check(Identity(lane=lane, sequence=floor), NOON)
+        those.check(Identity(lane=lane, sequence=floor + 1), NOON)
+
+
+def test_a_collector_that_starts_again_and_again_is_heard_and_a_flood_of_lanes_is_not() -> None:
+    seen = Seen()
+    for number in range(3 * MOST_LANES):  # every few seconds, as a crash loop
+        started(seen, boot(number), NOON + number * timedelta(seconds=3))
+    assert len(seen.compact(NOON)) == MOST_LANES
+    now = NOON + 3 * MOST_LANES * timedelta(seconds=3)
+    with pytest.raises(Full, match="c/n1 has 256 lanes"):
+        flood(seen, now)
+    started(seen, boot(1, "n2"), now)  # the neighbour
+    seen.check(Identity(lane=boot(10_000), sequence=2), now)  # what is known goes on
+    started(seen, boot(99_999), now + SILENT_LANE)
+
+
+def test_more_nodes_than_may_be_are_refused_until_one_is_gone() -> None:
+    seen = Seen(2)
+    for name in ("a", "b"):
+        started(seen, boot(1, name), NOON)
+    with pytest.raises(Full, match="more than 2 nodes"):
+        started(seen, boot(1, "c"), NOON)
+    started(seen, boot(2, "a"), NOON + SILENT_NODE / 2)
+    started(seen, boot(1, "c"), NOON + SILENT_NODE)
+    assert [it.lane.node for it in seen.nodes()] == ["a", "c"]
