@@ -55,7 +55,8 @@ class HubSettings:
     service_token_file: Path | None = _setting(None, "token that may do everything")
     tokens_file: Path | None = _setting(
         None,
-        "tokens that `gpuvigil token` has issued, hashed; empty: tokens.json in data_directory",
+        "tokens that an older gpuvigil issued, taken into the records at a start; empty: tokens.json"
+        " in data_directory",
     )
     commit_seconds: float = _setting(1.0, "telemetry is committed this often; events at once")
     queue_bytes: int = _setting(

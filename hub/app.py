@@ -29,9 +29,9 @@ from .embedded import Embedded
 from .gate import WRITE, App, Gate
 from .ingest import Ingest
 from .keeper import Keeper
-from .keyring import Keyring, tokens_file
+from .keyring import tokens_file
 from .patience import PatientProtocol
-from .records import Book, Desk, move_records, open_records
+from .records import Book, Desk, Keyring, Watch, move_records, open_records
 from .status import Status
 from .store_desk import StoreDesk
 from .telemetry import Telemetry
@@ -57,6 +57,7 @@ class Parts:
     committer: Committer
     keeper: Keeper
     news: News
+    watch: Watch
     app: App
 
 
@@ -79,12 +80,11 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
         return
     _make_directory(settings.data_directory)
     clock = SystemClock()
-    keyring = Keyring(tokens_file(settings), clock.now)
-    tokens = Tokens(settings, keyring)
+    tokens = Tokens(settings)
     tls = server_tls(settings)
     _allow_connections()
     with _listen(settings) as listener:
-        parts = build(settings, tokens, keyring, clock)
+        parts = build(settings, tokens, clock)
         try:
             _serve(parts, settings, listener, tls, stop)
         finally:
@@ -110,10 +110,13 @@ def _opened(settings: HubSettings) -> Embedded:
     )
 
 
-def build(settings: HubSettings, tokens: Tokens, keyring: Keyring, clock: Clock) -> Parts:
+def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
     """The hub's parts, store and records opened; the committer waits to be started."""
     store = _opened(settings)
     book = Book(open_records(settings))
+    keyring = Keyring(book.transactions, clock.now)
+    keyring.take_over(tokens_file(settings))
+    tokens.keyring = keyring
     counters, news = Counters(), News()
     book.follow(news.heard)
     committer = Committer(store, settings, clock, counters, book.forget)
@@ -138,6 +141,7 @@ def build(settings: HubSettings, tokens: Tokens, keyring: Keyring, clock: Clock)
         committer=committer,
         keeper=keeper,
         news=news,
+        watch=Watch(keyring),
         app=gate,
     )
 
@@ -154,6 +158,7 @@ def _serve(
     thread = threading.Thread(target=server.run, args=([listener],), name="http")
     parts.committer.start()
     parts.keeper.start()
+    parts.watch.start()
     thread.start()
     try:
         while not server.started and thread.is_alive():
@@ -168,6 +173,7 @@ def _serve(
         parts.news.close()
         parts.committer.stop()
         parts.keeper.stop()
+        parts.watch.stop()
         server.should_exit = True
         thread.join()
     if not stop.is_set():

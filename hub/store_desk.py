@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from shutil import copyfile
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -19,10 +18,9 @@ from gpuvigil.errors import StoreError
 
 from .answers import Arriving, Refused, question_of
 from .embedded import Embedded
-from .keyring import tokens_file
 
 RECORDS = "records.sqlite"
-TOKENS = "tokens.json"
+TOKENS = "tokens.json"  # of a backup that an older gpuvigil made
 _LARGEST_BYTES = 10_000
 _MOST_ASKING_BYTES = 1024 * 1024
 
@@ -84,7 +82,7 @@ def verify(store: Embedded) -> dict[str, Any]:
 
 
 def backup(store: Embedded, settings: HubSettings, to: Path) -> dict[str, Any]:
-    """Telemetry, records in SQLite and tokens into a folder that is not there yet, or empty."""
+    """Telemetry, and records and tokens in SQLite, into a folder that is not there yet, or empty."""
     try:
         to.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(to.iterdir()):
@@ -94,9 +92,6 @@ def backup(store: Embedded, settings: HubSettings, to: Path) -> dict[str, Any]:
         in_sqlite = not settings.records_url and settings.records_url_file is None
         if in_sqlite and records.exists():
             size += _copy_records(records, to / RECORDS)
-        if tokens_file(settings).exists():
-            copyfile(tokens_file(settings), to / TOKENS)
-            (to / TOKENS).chmod(0o600)
     except OSError as error:
         raise StoreError(f"cannot write to {to}: {error.strerror or error}") from error
     return {"directory": str(to), "bytes": size, "records": in_sqlite}

@@ -1,21 +1,24 @@
-"""`gpuvigil token`: who may come to the hub, asked of a hub that runs or of its file."""
+"""`gpuvigil token`: who may come to the hub, asked of a hub that runs or of its database."""
 
 import argparse
 import json
 import re
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from gpuvigil.clock import SystemClock
 from gpuvigil.command import configured_anywhere, fail, parser
 from gpuvigil.config import Config, HubSettings, load
-from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
-from gpuvigil.hub import Hub, service_hubs
+from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable, StoreError
+from gpuvigil.hub import Hub, addresses, service_hubs
 from gpuvigil.statedir import config_of_up
 
-from .keyring import Issued, Keyring, Scope, tokens_file
+from .keyring import Issued, Scope, tokens_file
+from .records import Keyring, Transactions, open_records
+from .records.database import SQLITE_NAME
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _NO_SUCH_TOKEN = "no token that holds has the id {!r}; see 'gpuvigil token list'"
@@ -93,7 +96,7 @@ def _issued(answer: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class _Local:
-    """The tokens in the file of a hub that does not run."""
+    """The tokens in the database of a hub that does not run."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -120,24 +123,65 @@ def _written(work: Callable[[], Any]) -> Any:
         return work()
     except KeyError as error:
         raise GpuvigilError(_NO_SUCH_TOKEN.format(error.args[0])) from None
-    except OSError as error:
-        raise ConfigError(f"cannot write the tokens: {error}") from None
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _desk(settings: HubSettings) -> _Remote | _Local:
-    """The hub's own desk when it runs, else the file in its data directory."""
+    """The hub's own desk; its database only where nothing listens at the hub's address.
+
+    Any other trouble may be a hub that runs elsewhere, and does not know what is written here.
+    """
     hub = service_hubs(settings)()
     try:
         hub.request("GET", "/api/v1/tokens")
     except HubUnavailable as error:
-        path = tokens_file(settings)
-        if not path.parent.is_dir():
-            raise GpuvigilError(
-                f"{error}; and there is no {path.parent} here to write into: start the hub, or run"
-                " this where it lives"
-            ) from None
-        return _Local(Keyring(path, SystemClock().now))
+        if not isinstance(error.__cause__, ConnectionRefusedError):
+            raise
+        in_postgresql = bool(settings.records_url or settings.records_url_file)
+        if not in_postgresql:
+            _check_here(settings, error)
+        return _Local(_opened(settings))
     return _Remote(hub)
+
+
+def _check_here(settings: HubSettings, error: HubUnavailable) -> None:
+    """GpuvigilError unless the hub that does not run is of this machine, and its records lie here."""
+    hosts = [urlsplit(one).hostname or "" for one in addresses(settings.url)]
+    if not all(_is_of_this_machine(host) for host in hosts):
+        raise GpuvigilError(
+            f"{error}; its records are on its own machine: start it, or run this there"
+        ) from None
+    if not (settings.data_directory / SQLITE_NAME).is_file():
+        raise GpuvigilError(
+            f"{error}; and there is no {settings.data_directory / SQLITE_NAME} to write into:"
+            " start the hub, or name its configuration with --config"
+        ) from None
+
+
+def _is_of_this_machine(host: str) -> bool:
+    """Whether one could listen there."""
+    try:
+        places = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    for family, kind, _, _, address in places:
+        with socket.socket(family, kind) as tried:
+            try:
+                tried.bind(address)
+            except OSError:
+                continue
+            return True
+    return False
+
+
+def _opened(settings: HubSettings) -> Keyring:
+    try:
+        keyring = Keyring(Transactions(open_records(settings)), SystemClock().now)
+        keyring.take_over(tokens_file(settings))
+    except StoreError as error:
+        raise GpuvigilError(str(error)) from None
+    return keyring
 
 
 def _create(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) -> None:

@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gpuvigil.errors import ConfigError
+from gpuvigil.errors import StoreError
 from gpuvigil.log import Log
 
 from .answers import Arriving, Refused, question_of
-from .keyring import Issued, Keyring, Scope
+from .keyring import Issued, Scope
+from .records import Keyring
 
 _LOG = Log("hub")
 _LARGEST_BYTES = 10_000
@@ -82,5 +83,5 @@ async def _asked(work: Callable[[], _T]) -> _T:
         raise Refused(400, str(error)) from None
     except KeyError as error:
         raise Refused(404, f"no token that holds has the id {error}") from None
-    except (ConfigError, OSError) as error:
-        raise Refused(503, f"the tokens cannot be changed: {error}") from None
+    except StoreError as error:
+        raise Refused(503, str(error), 5) from error

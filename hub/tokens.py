@@ -7,7 +7,8 @@ from gpuvigil.config import HubSettings, read_secret
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
-from .keyring import Bearer, Keyring, Scope
+from .keyring import Bearer, Scope
+from .records import Keyring
 
 _LOG = Log("hub")
 
@@ -48,8 +49,8 @@ class Secret:
 class Tokens:
     """Every token that is good; ConfigError when one of the two is missing, or both are the same."""
 
-    def __init__(self, settings: HubSettings, keyring: Keyring) -> None:
-        self._keyring = keyring
+    def __init__(self, settings: HubSettings) -> None:
+        self.keyring: Keyring | None = None  # until the records are open
         self._secrets = [
             (
                 Bearer(scope=scope, name="configuration"),
@@ -76,7 +77,9 @@ class Tokens:
         given = token.strip()
         # Each is compared, so that the time does not tell which one it was.
         found = [bearer for bearer, secret in self._secrets if secret.matches(given)]
-        return found[0] if found else self._keyring.bearer(given)
+        if found or self.keyring is None:
+            return found[0] if found else None
+        return self.keyring.bearer(given)
 
 
 def _given(path: Path | None, scope: Scope) -> Path:

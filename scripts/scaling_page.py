@@ -340,7 +340,6 @@ Flags, limits and what a server forgets when it is killed: [where telemetry live
 [hub]
 listen = "10.0.0.11"
 records_url_file = "/etc/gpuvigil/records-url"   # postgresql://gpuvigil:password@db:5432/gpuvigil
-tokens_file = "/etc/gpuvigil/tokens.json"        # the same issued tokens at both: copy it after each change, or the other takes a revoked one
 ```
 
 ```toml
@@ -356,6 +355,7 @@ url = "http://10.0.0.11:8428,http://10.0.0.12:8428"
 - Connect to PostgreSQL directly, or through a pooler in session mode. Where notifications do not pass, changes are seen within a second instead of milliseconds.
 - Run two alerts services, too: a transition or a notice is claimed by one of them. Run one analyzer, which goes on at the other hub: two
   would not know of each other.
+- Tokens that were issued are in PostgreSQL, too: [both hubs know the same](security.md#tokens).
 - A load balancer in front instead of the list works, with `/readyz` as its check.
 - Upgrade one hub after the other, the analyzer and alerts last. A hub refuses a database that a newer version has changed; one that runs goes on.
 - Backups are PostgreSQL's own. A restored database has an older sequence: restart the analyzer, alerts and the dashboard after it.

@@ -3,6 +3,17 @@
 from .book import Book, LeaseLostError
 from .database import open_records
 from .desk import Desk
+from .keyring import Keyring, Watch
 from .moving import move_records
+from .transactions import Transactions
 
-__all__ = ["Book", "Desk", "LeaseLostError", "move_records", "open_records"]
+__all__ = [
+    "Book",
+    "Desk",
+    "Keyring",
+    "LeaseLostError",
+    "Transactions",
+    "Watch",
+    "move_records",
+    "open_records",
+]

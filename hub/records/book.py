@@ -46,19 +46,19 @@ class Book:
     """Transactions on the records; StoreError when the database cannot do one."""
 
     def __init__(self, engine: Engine) -> None:
-        self._transactions = Transactions(engine)
+        self.transactions = Transactions(engine)
         self._follower: Follower | None = None
         self._newest = -1
 
     def follow(self, tell: Callable[[], None]) -> None:
         """Call `tell`, from a thread, when another hub has committed to the same database."""
-        if self._transactions.shared:
-            self._follower = Follower(self._transactions.engine, tell, lambda: self._newest)
+        if self.transactions.shared:
+            self._follower = Follower(self.transactions.engine, tell, lambda: self._newest)
             self._follower.start()
 
     def write(self, records: Iterable[Record]) -> tuple[int, int]:
         """Keep records, all or none; the commit sequence, and how many were new or newer."""
-        with self._transactions.write() as connection:
+        with self.transactions.write() as connection:
             kept = _keep(connection, records)
             sequence = self._announced(connection, kept)
         self._newest = sequence
@@ -67,14 +67,14 @@ class Book:
     def find(self, wanted: Sequence[ColumnElement[bool]], limit: int) -> list[dict[str, Any]]:
         """The newest `limit` records that fulfil all of `wanted`, oldest first."""
         query = select(record).where(*wanted).order_by(record.c.sequence.desc()).limit(limit)
-        with self._transactions.read() as connection:
+        with self.transactions.read() as connection:
             return [_json(row) for row in reversed(connection.execute(query).all())]
 
     def changes(
         self, after: int, kinds: Collection[RecordKind]
     ) -> tuple[list[dict[str, Any]], int]:
         """Records of `kinds` committed after a sequence, oldest first, and where to go on."""
-        with self._transactions.read() as connection:
+        with self.transactions.read() as connection:
             # Read first: whatever is committed meanwhile has a higher sequence, and its turn later.
             current = _sequence(connection)
             query = (
@@ -93,19 +93,19 @@ class Book:
 
     def subjects(self, keys: Iterable[tuple[str, str]]) -> set[str]:
         """Whose the records of these kinds and ids are, as far as there are any."""
-        with self._transactions.read() as connection:
+        with self.transactions.read() as connection:
             return set(_known(connection, keys, record.c.subject).values())
 
     def sequence(self) -> int:
         """The sequence of the newest commit."""
-        with self._transactions.read() as connection:
+        with self.transactions.read() as connection:
             return _sequence(connection)
 
     def claim(
         self, kind: RecordKind, owner: str, now: datetime, lease: timedelta, limit: int
     ) -> list[dict[str, Any]]:
         """Lease the records that are due to `owner`, earliest first."""
-        with self._transactions.write() as connection:
+        with self.transactions.write() as connection:
             at = self._now(connection, now)
             due = and_(
                 record.c.kind == kind.value,
@@ -131,7 +131,7 @@ class Book:
         query = select(func.min(when)).where(
             record.c.kind == kind.value, record.c.due_at.is_not(None)
         )
-        with self._transactions.read() as connection:
+        with self.transactions.read() as connection:
             found = connection.execute(query).scalar()
             return None if found is None else from_text(found) - self._now(connection, now)
 
@@ -148,7 +148,7 @@ class Book:
         LeaseLostError when a lease is no longer held: nothing is kept. Finishing again what this
         owner finished before changes nothing, since an answer may get lost.
         """
-        with self._transactions.write() as connection:
+        with self.transactions.write() as connection:
             leased = _held(connection, kind, owner, ids, self._now(connection, now))
             for part in _parts(leased):
                 connection.execute(
@@ -165,31 +165,31 @@ class Book:
         """Drop what was over before that time, see `aging`; how many records that were."""
         gone, seen, limit = 0, 0, to_text(before)
         while True:
-            with self._transactions.read() as connection:
+            with self.transactions.read() as connection:
                 rows = aging.look(connection, limit, seen)
             if not rows:
                 return gone
             seen = rows[-1].sequence
             old = [row for row in rows if aging.old(row, limit)]
             if old:
-                with self._transactions.write() as connection:
+                with self.transactions.write() as connection:
                     gone += aging.drop(connection, old)
 
     def close(self) -> None:
         if self._follower is not None:
             self._follower.stop()
-        self._transactions.engine.dispose()
+        self.transactions.engine.dispose()
 
     def _announced(self, connection: Connection, kept: int) -> int:
         """The sequence after this transaction; other hubs hear of it when something was kept."""
         sequence = _sequence(connection)
-        if kept and self._transactions.shared:
+        if kept and self.transactions.shared:
             announce(connection, sequence)
         return sequence
 
     def _now(self, connection: Connection, now: datetime) -> datetime:
         """One clock for all hubs: whose clock is ahead would take a lease for ended."""
-        if not self._transactions.shared:
+        if not self.transactions.shared:
             return now
         found: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
         return found

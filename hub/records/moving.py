@@ -1,4 +1,4 @@
-"""From one hub's SQLite file into the PostgreSQL of several, as they are: sequences, leases and all."""
+"""From one hub's SQLite file into the PostgreSQL of several, as they are: sequences, leases, tokens."""
 
 from sqlalchemy import Connection, Engine, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
@@ -7,7 +7,7 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 
 from .database import SQLITE_NAME, open_records, open_sqlite, place, reason, writing
-from .tables import counter, record
+from .tables import counter, record, token
 
 _AT_ONCE = 1_000
 
@@ -48,6 +48,9 @@ def _copied(source: Engine, into: Engine) -> int:
         rows = old.execute(select(record).order_by(record.c.sequence)).mappings()
         for part in rows.partitions(_AT_ONCE):
             new.execute(insert(record), [dict(row) for row in part])
+        tokens = [dict(row) for row in old.execute(select(token)).mappings()]
+        if tokens:
+            new.execute(insert(token), tokens)
         sequence = old.execute(select(counter.c.sequence)).scalar_one()
         new.execute(update(counter).values(sequence=sequence))
         return _count(new)

@@ -49,3 +49,18 @@ counter = Table(
     Column("schema_version", Integer, nullable=False),
     Column("sequence", BigInteger, nullable=False),
 )
+
+# Who may come; `sha256` is all that is kept of a token itself.
+token = Table(
+    "token",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("cluster", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("ends_at", Text),
+    Column("changed", BigInteger, nullable=False),  # the number of the last change to it
+)

@@ -128,7 +128,7 @@ def test_a_newer_layout_is_refused_in_one_line(settings: HubSettings) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '99'"))
     engine.dispose()
-    with pytest.raises(StoreError, match="schema 99, this one knows 2") as caught:
+    with pytest.raises(StoreError, match="schema 99, this one knows 3") as caught:
         open_records(settings)
     said = str(caught.value)
     assert "newer gpuvigil" in said

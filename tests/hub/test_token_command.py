@@ -1,6 +1,9 @@
 """Tokens of nodes and readers: issued by a command, held against every request."""
 
+import hashlib
 import json
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from gpuvigil.clock import from_text
+from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError
-from hub.keyring import Bearer, Keyring, Scope
+from hub.keyring import Bearer, Scope
+from hub.records import Keyring, Transactions, open_records
 from tests.hub.talk import Reply, ask, identity
 from tests.servers import ROOT, HubProcess
 
@@ -32,19 +37,27 @@ def now() -> list[datetime]:
     return [NOON]
 
 
+DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.server)]
+
+
+@pytest.fixture(params=DATABASES)
+def transactions(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Transactions]:
+    postgresql = request.param == "postgresql"
+    url = request.getfixturevalue("postgresql").database() if postgresql else ""
+    engine = open_records(HubSettings(data_directory=tmp_path, records_url=url))
+    yield Transactions(engine)
+    engine.dispose()
+
+
 @pytest.fixture
-def keyring(tmp_path: Path, now: list[datetime]) -> Keyring:
-    return Keyring(tmp_path / "tokens.json", lambda: now[0])
+def keyring(transactions: Transactions, now: list[datetime]) -> Keyring:
+    return Keyring(transactions, lambda: now[0])
 
 
-def test_of_a_token_only_its_hash_is_kept_and_the_file_is_its_owners(
-    keyring: Keyring, tmp_path: Path
-) -> None:
+def test_of_a_token_only_its_hash_is_kept(keyring: Keyring, tmp_path: Path) -> None:
     issued, token = keyring.create(Scope.NODE, "rack 3", "test", "n1")
-    file = tmp_path / "tokens.json"
-    assert token not in file.read_text()
-    assert token.rpartition("_")[2] not in file.read_text()
-    assert file.stat().st_mode & 0o777 == 0o600
+    for file in tmp_path.iterdir():
+        assert token.rpartition("_")[2].encode() not in file.read_bytes()
     assert "sha256" not in issued.to_json()
     bearer = Bearer(scope=Scope.NODE, name="rack 3", cluster="test", node="n1")
     assert keyring.bearer(token.encode()) == bearer
@@ -74,36 +87,80 @@ def test_a_rotation_does_not_prolong_what_was_to_end_sooner(
     assert keyring.bearer(old.encode()) is None
 
 
-def test_what_another_process_changes_counts_at_the_next_request(
-    keyring: Keyring, tmp_path: Path
+def test_what_another_hub_changes_counts_at_the_next_look(
+    keyring: Keyring, transactions: Transactions, now: list[datetime]
 ) -> None:
-    other = Keyring(tmp_path / "tokens.json", lambda: NOON)
+    other = Keyring(transactions, lambda: now[0])
     issued, token = other.create(Scope.READER, "")
+    keyring.refresh()
     assert keyring.bearer(token.encode()) is not None
-    other.revoke(issued.id)
+    _, new = other.rotate(issued.id, timedelta())
+    keyring.refresh()
     assert keyring.bearer(token.encode()) is None
+    assert keyring.bearer(new.encode()) is not None
 
 
-def test_a_file_that_is_damaged_is_one_line_and_a_hub_that_runs_keeps_what_it_had(
-    keyring: Keyring, tmp_path: Path
+OLD = {
+    "id": "3f9a01c2",
+    "scope": "reader",
+    "name": "old",
+    "cluster": "",
+    "node": "",
+    "sha256": hashlib.sha256(b"old token").hexdigest(),
+    "created_at": "2025-01-01T00:00:00.000000Z",
+    "ends_at": None,
+}
+
+
+def test_tokens_of_a_file_are_taken_over_and_none_that_was_revoked_comes_back(
+    keyring: Keyring, tmp_path: Path, now: list[datetime]
 ) -> None:
-    _, token = keyring.create(Scope.READER, "")
-    assert keyring.bearer(token.encode()) is not None
-    (tmp_path / "tokens.json").write_text('{"format": 1, "tokens": [{"id": 1}]}')
-    assert keyring.bearer(token.encode()) is not None
-    with pytest.raises(ConfigError, match="does not hold tokens"):
-        Keyring(tmp_path / "tokens.json", lambda: NOON)
-    (tmp_path / "tokens.json").write_text('{"format": 2, "tokens": []}')
-    with pytest.raises(ConfigError, match="newer gpuvigil"):
-        Keyring(tmp_path / "tokens.json", lambda: NOON)
+    file = tmp_path / "tokens.json"
+    keyring.take_over(file)
+    for _ in range(2):  # a file that somebody puts back
+        file.write_text(json.dumps({"format": 1, "tokens": [OLD]}))
+        keyring.take_over(file)
+        assert not file.exists()
+        assert [it.name for it in keyring.all()] == ["old"]
+    assert keyring.bearer(b"old token") is not None
+    keyring.revoke(OLD["id"] or "")
+    now[0] += timedelta(days=90)
+    file.write_text(json.dumps({"format": 1, "tokens": [OLD]}))
+    keyring.take_over(file)
+    assert keyring.bearer(b"old token") is None
 
 
-def test_what_ended_a_month_ago_is_forgotten(keyring: Keyring, now: list[datetime]) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"format": 1, "tokens": [{"id": 1}]}', "does not hold tokens"),
+        (json.dumps({"format": 1, "tokens": [{**OLD, "name": 5}]}), "does not hold tokens"),
+        ("[]", "does not hold tokens"),
+        ('{"format": 2, "tokens": []}', "newer gpuvigil"),
+    ],
+)
+def test_a_file_that_is_damaged_is_one_line(
+    tmp_path: Path, keyring: Keyring, text: str, said: str
+) -> None:
+    file = tmp_path / "tokens.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        keyring.take_over(file)
+    assert file.exists()
+
+
+def test_what_ended_a_month_ago_is_no_longer_listed(keyring: Keyring, now: list[datetime]) -> None:
     issued, _ = keyring.create(Scope.READER, "")
     keyring.revoke(issued.id)
     now[0] += timedelta(days=31)
     keyring.create(Scope.READER, "another")
     assert [it.name for it in keyring.all()] == ["another"]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 2000])
+def test_a_name_that_cannot_be_stored_is_said(keyring: Keyring, name: str) -> None:
+    with pytest.raises(ValueError, match=r"name|surrogate"):
+        keyring.create(Scope.READER, name)
 
 
 @pytest.mark.parametrize("scope", list(Scope))
@@ -216,21 +273,55 @@ def test_tokens_are_listed_rotated_and_revoked_by_a_command(own_hub: HubProcess)
 
 
 @pytest.mark.server
-def test_without_a_hub_its_file_is_written_and_no_file_is_one_line(tmp_path: Path) -> None:
+def test_without_a_hub_its_database_is_written_and_keeps_its_owner(tmp_path: Path) -> None:
     with HubProcess(tmp_path) as hub:
         command(hub, "list")
         hub.stop()
+        file = hub.data / "records.sqlite"
+        before = file.stat()
+        if os.geteuid() == 0:
+            os.chown(file, 12345, 12345)
         token = issue(hub, "--node", "n9", "--cluster", "test")
         assert command(hub, "revoke", "nobody").returncode == 1
+        after = file.stat()
+        assert after.st_mode == before.st_mode
+        if os.geteuid() == 0:
+            assert {it.stat().st_uid for it in hub.data.glob("records.sqlite*")} == {12345}
+            os.chown(file, before.st_uid, before.st_gid)
         hub.start()
         assert write(hub, token, LINE.format("n9")).status == 204
+
+
+@pytest.mark.server
+def test_where_something_answers_that_is_not_the_hub_nothing_is_written_here(
+    tmp_path: Path, own_hub: HubProcess
+) -> None:
+    with HubProcess(tmp_path) as hub:
         hub.stop()
+        file = hub.data / "records.sqlite"
+        good = hub.config.read_text(encoding="utf-8")
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]  # of nobody, after this
+        for url, said in (
+            (f"https://{own_hub.url.removeprefix('http://')}", "must begin with http://"),
+            ("http://no-such-host.invalid:8428", "does not answer"),
+            (f"http://192.0.2.1:1,http://127.0.0.1:{port}", "on its own machine"),
+            (own_hub.url, "token is missing or wrong"),
+        ):
+            hub.config.write_text(f'{good}url = "{url}"\n', encoding="utf-8")
+            before = file.read_bytes()
+            done = command(hub, "create", "--scope", "reader")
+            assert (done.returncode, done.stderr.count("\n"), done.stdout) == (1, 1, ""), url
+            assert said in done.stderr
+            assert file.read_bytes() == before
         hub.config.write_text(
-            hub.config.read_text().replace(str(hub.data), str(tmp_path / "elsewhere")), "utf-8"
+            good.replace(str(hub.data), str(tmp_path / "elsewhere"))
+            + f'url = "http://127.0.0.1:{port}"\n',
+            encoding="utf-8",
         )
         done = command(hub, "list")
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert "does not answer" in done.stderr
+        assert "to write into" in done.stderr
 
 
 def test_ends_are_times(keyring: Keyring) -> None:

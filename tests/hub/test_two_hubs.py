@@ -1,5 +1,6 @@
 """Two hubs on one PostgreSQL: one order of commits, one owner of each claim, and either may go."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -92,6 +93,25 @@ def test_a_commit_at_one_hub_wakes_who_waits_at_the_other(
         ((at, found),) = woken
         assert found == [f"from {writing.url}"]
         assert at - sent < 10.0  # of the twenty that it would have waited
+
+
+def test_a_token_is_issued_and_revoked_at_both_hubs_at_whichever_it_is_asked(
+    hubs: tuple[HubProcess, HubProcess],
+) -> None:
+    first, second = hubs
+    asked = json.dumps({"scope": "reader", "name": "both"}).encode()
+    made = ask(f"{first.url}/api/v1/tokens", asked, token=first.service_token).json
+    token, id_ = made["token"], made["issued"]["id"]
+
+    def status(hub: HubProcess) -> int:
+        return ask(f"{hub.url}/api/v1/status", token=token).status
+
+    assert status(first) == 200
+    wait_until("the other knows it", lambda: status(second) == 200)
+    revoked = f"{second.url}/api/v1/tokens/{id_}/revoke"
+    assert ask(revoked, b"{}", token=first.service_token).status == 200
+    assert status(second) == 401
+    wait_until("the first knows it", lambda: status(first) == 401)
 
 
 def test_followers_at_both_hubs_see_every_commit_in_one_order(
