@@ -69,7 +69,8 @@ def tally(
     nodes: Sequence[Subject],
     span: tuple[datetime, datetime],
 ) -> Tally:
-    """What a set of detectors did on a fleet."""
+    """What a set of detectors did on a fleet; a fault that nobody can find is none of theirs."""
+    truths = [truth for truth in truths if not truth.hidden]
     outcomes, judged = judge(truths, claims)
     kinds = {truth.id: truth.fault for truth in truths}
     verdicts: dict[str, Counter[str]] = defaultdict(Counter)

@@ -89,7 +89,6 @@ class Fleet:
     def _truth(self, kind: FaultKind, site: Site) -> Truth:
         number = {"gpu": site.gpu, "port": site.port, "node": site.node}[kind.target]
         subject = (kind.target, number)
-        seen = min(site.start + site.delay, site.end)
         affected = dict.fromkeys(one for one in site.affected if one != subject)
         return Truth(
             id=f"{kind.key} {site.node} {site.order.gpu} {site.order.port} {site.start}",
@@ -97,7 +96,7 @@ class Fleet:
             subject=self.subject(subject),
             start=self.at(site.start),
             end=self.at(site.end),
-            detectable_from=self.at(seen),
+            detectable_from=self.at(site.seen),
             cause=kind.cause,
             symptoms=kind.symptoms,
             severity=kind.severity,

@@ -56,8 +56,11 @@ class Holding:
     def __init__(self, jobs: Sequence[Job], topology: Topology) -> None:
         self._jobs = jobs
         self._topology = topology
-        rows = [_row(job.workload) for job in jobs] + [[0.0] * len(_NUMBERS)]
-        table = np.array(rows, dtype=np.float64)
+        sorts = {job.workload.key: job.workload for job in jobs}
+        which = {name: number for number, name in enumerate(sorts)}
+        rows = [_row(workload) for workload in sorts.values()] + [[0.0] * len(_NUMBERS)]
+        of_job = [which[job.workload.key] for job in jobs] + [len(sorts)]
+        table = np.array(rows, dtype=np.float64)[of_job]
         self._numbers = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_NUMBERS)}
         for name in ("checkpoint_every", "evaluate_every", "duty_seconds"):
             self._numbers[name][-1] = 1.0

@@ -67,7 +67,8 @@ class Truth:
     subject: Subject  # the one to act on; of a rack, its first node
     start: datetime
     end: datetime
-    detectable_from: datetime  # the first moment at which any number or event differs enough
+    # The first moment at which any number or event differs enough: the end when there is none.
+    detectable_from: datetime
     cause: str
     symptoms: tuple[str, ...]  # what follows from it and is not to be reported on its own
     severity: Severity
@@ -76,6 +77,11 @@ class Truth:
     unit: str = ""
     affected: tuple[Subject, ...] = ()  # others that show it: the GPUs of a node, a job's peers
     group: str | None = None  # the rack or switch, where the cause is one
+
+    @property
+    def hidden(self) -> bool:
+        """Whether nobody can find it: it needs work to show itself, and there was none."""
+        return self.detectable_from >= self.end
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -31,6 +31,11 @@ _UNDER_LOAD = frozenset(
      "zombie memory", "PCIe width", "PCIe generation", "congestion", "rack inlet", "power brake",
      "fan", "PSU", "power feed", "stale mount"}
 )  # fmt: skip
+# Of those, the ones of which no number tells without work, and what work that is [chosen].
+_SEEN_BUSY = frozenset(
+    {"heatsink", "HW thermal", "stuck clocks", "slow GPU", "hung process", "PCIe generation"}
+)
+_BUSY, _BUSY_SECONDS = 0.2, 300.0
 # At the end of a job that failed, or was cancelled, the driver may log what the program did.
 _USER_XIDS = {Ending.FAILED: ((13, 0.04), (31, 0.06), (43, 0.03)), Ending.CANCELLED: ((45, 0.2),)}
 # When a job dies of a fault, the driver clears up after it on its other GPUs [chosen].
@@ -66,6 +71,8 @@ def make(settings: FleetSettings) -> Plan:
         told += site.told
         for stop in site.stops:
             jobs = _stopped(jobs, stop)
+    for kind, site in sites:
+        site.seen = _seen(kind, site, jobs)
     told += _of_users(settings, topology, jobs)
     told.sort(key=lambda one: (one.at, one.subject, one.kind.value, one.xid or 0))
     return Plan(
@@ -91,6 +98,23 @@ def _site(
     site.peers = peers(jobs, held, order.start_seconds)
     kind.make(site)
     return kind, site
+
+
+def _seen(kind: FaultKind, site: Site, jobs: Iterable[Job]) -> float:
+    """The first moment at which a perfect watcher could tell; the end when there is none."""
+    first = min(site.start + site.delay, site.end)
+    if kind.key not in _SEEN_BUSY:
+        return first
+    begun = [
+        max(first, job.start + job.workload.startup_seconds)
+        for job in jobs
+        if site.gpu in job.gpus
+        and job.workload.duty >= _BUSY
+        and job.stopped is None
+        and job.start < site.end
+        and job.end > first
+    ]
+    return min([at for at in begun if at + _BUSY_SECONDS < site.end], default=site.end)
 
 
 def _size(kind: FaultKind, dice: Dice) -> float:

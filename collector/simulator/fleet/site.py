@@ -55,6 +55,7 @@ class Site:
     affected: list[tuple[str, int]] = field(default_factory=list)
     group: str | None = None
     delay: float = 0.0  # until the first difference that can be seen
+    seen: float = 0.0  # when that is: not before there is work, where it takes some
     driver: str | None = None  # of the node's inventory while the fault lasts
     vbios: str | None = None  # of the GPU, likewise
     boots: list[float] = field(default_factory=list)  # when the node comes up again

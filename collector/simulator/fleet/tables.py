@@ -24,24 +24,14 @@ class Shape:
     def __init__(self, measurement: str, topology: Topology) -> None:
         self.measurement = measurement
         self.node = _nodes_of(measurement, topology)
-        self._tags = {
-            name: pa.DictionaryArray.from_arrays(pa.array(index), pa.array(values))
-            for name, (index, values) in _tags(measurement, topology).items()
-        }
-        self._ticks = 0
-        self._repeated: dict[str, pa.Array] = {}
+        self._tags = _tags(measurement, topology)
 
-    def tags(self, ticks: int) -> dict[str, pa.Array]:
-        """The tag columns of so many ticks."""
-        if ticks != self._ticks:
-            self._ticks = ticks
-            self._repeated = {
-                name: pa.DictionaryArray.from_arrays(
-                    pa.array(np.tile(column.indices.to_numpy(), ticks)), column.dictionary
-                )
-                for name, column in self._tags.items()
-            }
-        return self._repeated
+    def tags(self, rows: "Rows") -> dict[str, pa.Array]:
+        """The tag columns of these rows."""
+        return {
+            name: pa.DictionaryArray.from_arrays(pa.array(rows.of(index)), pa.array(values))
+            for name, (index, values) in self._tags.items()
+        }
 
 
 def _nodes_of(measurement: str, topology: Topology) -> Index:
@@ -71,6 +61,42 @@ def _tags(measurement: str, topology: Topology) -> dict[str, tuple[Index, list[s
     return tags
 
 
+class Rows:
+    """Which of the [ticks x things] rows are there, and how often; nearly always most of them."""
+
+    def __init__(self, copies: Index) -> None:
+        self._size = copies.shape
+        self._chosen = kept(copies)
+        self.count = copies.size if self._chosen is None else len(self._chosen)
+        self._runs = [] if self._chosen is None else _runs(self._chosen)
+
+    def of(self, values: Any) -> NDArray[Any]:
+        """A value for each row, from a scalar, one per thing, or one per tick and thing."""
+        array = np.asarray(values)
+        if array.ndim == 0:
+            return np.full(self.count, array)
+        flat = np.broadcast_to(array, self._size).ravel()
+        if self._chosen is None:
+            return flat
+        # Copying stretches is several times quicker than gathering rows.
+        if len(self._runs) < len(self._chosen) // _LONG_RUN:
+            return np.concatenate([flat[first:last] for first, last in self._runs])
+        return flat[self._chosen]
+
+
+_LONG_RUN = 16
+
+
+def _runs(chosen: Index) -> list[tuple[int, int]]:
+    """Rows that follow each other, as first and last + 1."""
+    if not len(chosen):
+        return [(0, 0)]
+    breaks = np.flatnonzero(np.diff(chosen) != 1) + 1
+    first = chosen[np.concatenate([[0], breaks])]
+    last = chosen[np.concatenate([breaks - 1, [len(chosen) - 1]])] + 1
+    return list(zip(first.tolist(), last.tolist(), strict=True))
+
+
 def table(
     shape: Shape,
     numbers: Mapping[str, Any],
@@ -85,33 +111,27 @@ def table(
     how often each row [ticks x things] is there.
     """
     origin, seconds = ticks
-    size = (len(seconds), len(shape.node))
+    rows = Rows(copies)
     epoch = int(origin.timestamp()) * 1_000_000
     at = np.floor(seconds * 1e6 + 0.5).astype(np.int64)[:, None] + way.phase[shape.node]
     at = at + way.clock[:, shape.node] + epoch
-    columns: dict[str, pa.Array] = dict(shape.tags(len(seconds)))
-    columns["at"] = pa.array(at.ravel()).view(_TIME)
-    catalogue = MEASUREMENTS[shape.measurement]
+    columns: dict[str, pa.Array] = shape.tags(rows)
+    columns["at"] = pa.array(rows.of(at)).view(_TIME)
     everywhere = absent.get("")
-    for metric in catalogue.metrics:
+    for metric in MEASUREMENTS[shape.measurement].metrics:
         if metric.name in numbers:
             hidden = absent.get(metric.name, everywhere)
-            column = _column(numbers[metric.name], size, metric.integer, hidden)
+            column = _column(numbers[metric.name], rows, metric.integer, hidden)
             if column is not None:
                 columns[metric.name] = column
-    rows = pa.table(columns)
-    arrival = pa.array((way.arrival[:, shape.node] + epoch).ravel()).view(_TIME)
-    chosen = kept(copies)
-    if chosen is None:
-        return rows, arrival
-    index = pa.array(chosen)
-    return rows.take(index), arrival.take(index)
+    arrival = pa.array(rows.of(way.arrival[:, shape.node] + epoch)).view(_TIME)
+    return pa.table(columns), arrival
 
 
 def _column(
-    values: Any, size: tuple[int, int], integer: bool, hidden: NDArray[np.bool_] | None
+    values: Any, rows: Rows, integer: bool, hidden: NDArray[np.bool_] | None
 ) -> pa.Array | None:
-    """None when no row has a value."""
+    """None when no row [ticks x things] has a value, lost ones included."""
     kind = np.int64 if integer else np.float64
     array = np.asarray(values)
     mask = hidden
@@ -120,13 +140,12 @@ def _column(
         if nothing.any():
             array = np.where(nothing, 0.0, array)
             mask = nothing if mask is None else mask | nothing
-    full = np.broadcast_to(array.astype(kind, copy=False), size).ravel()
+    full = rows.of(array.astype(kind, copy=False))
     if mask is None:
         return pa.array(full)
-    mask = np.broadcast_to(mask, size)
     if bool(mask.all()):
         return None
-    return pa.array(full, mask=mask.ravel())
+    return pa.array(full, mask=rows.of(mask))
 
 
 def link_table(

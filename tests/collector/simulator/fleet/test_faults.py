@@ -192,3 +192,10 @@ def test_every_field_is_of_the_catalogue() -> None:
         catalogue = MEASUREMENTS[measurement]
         known = {*catalogue.tags, "at", *(metric.name for metric in catalogue.metrics)}
         assert set(runs.whole(runs.played(QUIET), measurement).column_names) <= known
+
+
+def test_a_fault_that_needs_work_to_show_itself_is_hidden_without() -> None:
+    busy = order("slow GPU")
+    idle = replace(busy, start_seconds=0.0, seconds=60.0)
+    assert [t.hidden for t in build(replace(QUIET, faults=(busy,))).truths()] == [False]
+    assert [t.hidden for t in build(replace(QUIET, faults=(idle,))).truths()] == [True]
