@@ -135,6 +135,7 @@ class Analysis:
             late=self._fleet.late(),
             inventories=self._fleet.inventories(),
             allocations=self._fleet.allocations(),
+            holdings=self._fleet.holdings(),
             heard=reading.heard,
             listening_since=reading.listening_since,
         )

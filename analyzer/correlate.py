@@ -12,7 +12,7 @@ from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
 from .cures import last_cure
 from .detectors.gpu_idle_held import says_whether_idle
 from .detectors.node_silent import Hearing, hearing
-from .impact import holdings, impact, touched
+from .impact import impact, touched
 from .names import gpus, label
 from .window import Window
 
@@ -98,7 +98,6 @@ def sight(
     incidents: dict[Subject, list[Incident]] = defaultdict(list)
     for incident in standing:
         incidents[incident.subject.of_node()].append(incident)
-    held = holdings(window) if by_node else {}
     candidates: dict[str, Candidate] = {}
     covered: dict[str, str] = {}
     for node, found in by_node.items():
@@ -113,7 +112,7 @@ def sight(
             ]
             followers = [i for i in incidents[node] if _root(i.fault, i.subject, causes) is cause]
             covered.update({i.fingerprint: _covered_by(window, cause) for i in followers})
-            who = impact(window, cause, held)
+            who = impact(window, cause)
             candidates[cause.fingerprint] = _candidate(window, cause, hidden, followers, who)
     missing = [
         incident

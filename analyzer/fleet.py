@@ -1,5 +1,6 @@
 """What records say about the fleet: who is in it, who holds what, what happened lately."""
 
+import heapq
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
@@ -8,6 +9,7 @@ from gpuvigil.model import Allocation, Event, EventKind, Inventory, Record, Reco
 from gpuvigil.sxids import sxid
 
 from .cures import CURES
+from .holdings import Holding, Holdings
 
 # Events and ended allocations older than this say nothing about now, unless the fault still stands.
 MEMORY = timedelta(hours=24)
@@ -32,6 +34,8 @@ class Fleet:
         self._sorted: dict[str, tuple[Event, ...]] = {}
         self._allocations: dict[str, dict[str, Allocation]] = {}
         self._held: dict[str, tuple[Allocation, ...]] = {}
+        self._holdings = Holdings()
+        self._ended: list[tuple[datetime, str, str]] = []  # those that ended, the oldest first
         self._inventories: dict[str, Inventory] = {}
         self._late: set[str] = set()
 
@@ -44,12 +48,18 @@ class Fleet:
         if record.kind is RecordKind.EVENT:
             return self._take_event(Event.from_record(record), late)
         if record.kind is RecordKind.ALLOCATION:
-            allocation = Allocation.from_record(record)
-            self._allocations.setdefault(record.subject, {})[record.id] = allocation
-            self._held[record.subject] = tuple(self._allocations[record.subject].values())
+            self._take_allocation(record, Allocation.from_record(record))
         elif record.kind is RecordKind.INVENTORY:
             self._inventories[record.subject] = Inventory.from_record(record)
         return None
+
+    def _take_allocation(self, record: Record, allocation: Allocation) -> None:
+        known = self._allocations.setdefault(record.subject, {})
+        self._holdings.put(known.get(record.id), allocation)
+        known[record.id] = allocation
+        self._held[record.subject] = tuple(known.values())
+        if allocation.ended_at is not None:
+            heapq.heappush(self._ended, (allocation.ended_at, record.subject, record.id))
 
     def _take_event(self, event: Event, late: bool) -> Subject | None:
         node = event.subject.of_node()
@@ -70,6 +80,10 @@ class Fleet:
         """By GPU, held and lately ended; a copy."""
         return dict(self._held)
 
+    def holdings(self) -> Mapping[str, Holding]:
+        """Everything held now, by `holder_key`; a copy."""
+        return self._holdings.by_holder()
+
     def inventories(self) -> Mapping[str, Inventory]:
         """By node; a copy."""
         return dict(self._inventories)
@@ -86,13 +100,15 @@ class Fleet:
                 kept = _worth_keeping(events, before)
                 self._events[key] = {event.id: event for event in kept}
                 self._sort(key)
-        for key, known in list(self._allocations.items()):
-            over = [i for i, a in known.items() if a.ended_at is not None and a.ended_at < before]
-            for identifier in over:
-                del known[identifier]
-            if over:
-                self._held[key] = tuple(known.values())
-        self._late &= {i for known in self._events.values() for i in known}
+        while self._ended and self._ended[0][0] < before:
+            _, key, identifier = heapq.heappop(self._ended)
+            known = self._allocations[key].get(identifier)
+            # It may have been said anew that it ended, at another time.
+            if known is not None and known.ended_at is not None and known.ended_at < before:
+                del self._allocations[key][identifier]
+                self._held[key] = tuple(self._allocations[key].values())
+        if self._late:
+            self._late &= {i for known in self._events.values() for i in known}
 
     def _sort(self, key: str) -> None:
         events = self._events[key].values()

@@ -1,12 +1,12 @@
 """Who is hit by a fault: which GPUs wait, and whose they are."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from gpuvigil.model import Allocation, Finding, Impact, Subject
 from gpuvigil.states import STOPPING
 
+from .holdings import Holding, holder_key, name
 from .window import Window
 
 _HELD_FOR_NOTHING = "gpu_idle_held"
@@ -14,38 +14,9 @@ _HELD_FOR_NOTHING = "gpu_idle_held"
 _UNHEARD = "node_silent"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
-    """The GPUs that one holder has now, in one cluster."""
-
-    name: str  # "job 1042 of alice"
-    gpus: frozenset[Subject] = field(default_factory=frozenset)
-
-
-def holdings(window: Window) -> Mapping[str, Holding]:
-    """Everything held now, by `holder_key`."""
-    gpus: dict[str, set[Subject]] = {}
-    names: dict[str, str] = {}
-    for allocations in window.allocations.values():
-        for allocation in allocations:
-            if allocation.ended_at is None:
-                gpus.setdefault(holder_key(allocation), set()).add(allocation.subject)
-                names[holder_key(allocation)] = _name(allocation)
-    return {key: Holding(name=names[key], gpus=frozenset(gpus[key])) for key in gpus}
-
-
-def holder_key(allocation: Allocation) -> str:
-    """Names a holder for good: a job is the same in its whole cluster, a process on its node.
-
-    The cluster is part of it, so that simulated and real GPUs are never counted together.
-    """
-    spans_nodes = allocation.holder.startswith("job ")
-    place = allocation.subject.cluster if spans_nodes else allocation.subject.of_node().key
-    return f"{place}|{allocation.holder}"
-
-
-def impact(window: Window, finding: Finding, held: Mapping[str, Holding]) -> Impact:
+def impact(window: Window, finding: Finding) -> Impact:
     """The impact of one finding; GPUs are those that wait now, holders also those that ended."""
+    held = window.holdings
     gpus = touched(window, finding)
     hit = [a for gpu in gpus for a in window.allocations.get(gpu.key, ())]
     now = [a for a in hit if a.ended_at is None]
@@ -112,7 +83,7 @@ def _text(
         return f"{names}: the one program that ran on this GPU"
     if names:
         return f"{names}: {_loss(finding, set().union(*(h.gpus for h in standing)))}"
-    was = _names(sorted({_name(a) for a in ended}))
+    was = _names(sorted({name(a) for a in ended}))
     return f"was held by {was}, ended since" if was else "not held by anybody"
 
 
@@ -135,10 +106,6 @@ def _loss(finding: Finding, gpus: Collection[Subject]) -> str:
     if finding.fault in STOPPING:
         verb = "waits for" if len(gpus) == 1 else "wait for"
     return f"{_count(len(gpus), 'GPU')} on {_count(nodes, 'node')} {verb} {place}"
-
-
-def _name(allocation: Allocation) -> str:
-    return f"{allocation.holder} of {allocation.user}" if allocation.user else allocation.holder
 
 
 def _count(number: int, what: str) -> str:

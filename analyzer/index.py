@@ -121,7 +121,10 @@ _NONE: Numbers = np.empty(0, np.int64)
 def index_of(table: pa.Table) -> Index:
     """The subjects that a table's tags name, in its order."""
     names = [tag for tag in _TAGS if tag in table.column_names]
-    return Index(_subjects(names, (table[tag].to_pylist() for tag in names)))
+    columns = [table[tag].to_pylist() for tag in names]
+    return Index(
+        subject_of(dict(zip(names, tags, strict=True))) for tags in zip(*columns, strict=True)
+    )
 
 
 class Indices:
@@ -146,7 +149,12 @@ def _same(some: Sequence[pa.ChunkedArray], others: Sequence[pa.ChunkedArray]) ->
     return all(one.equals(other) for one, other in zip(some, others, strict=True))
 
 
-def _subjects(names: Sequence[str], columns: Iterable[list[Any]]) -> Iterable[Subject]:
-    parts = ["gpu" if name == "uuid" else name for name in names]
-    for tags in zip(*columns, strict=True):
-        yield Subject(**dict(zip(parts, tags, strict=True)))
+def subject_of(tags: Mapping[str, str]) -> Subject:
+    """The subject that tags name; others than those that name one may be among them."""
+    return Subject(
+        cluster=tags["cluster"],
+        node=tags["node"],
+        gpu=tags.get("uuid"),
+        device=tags.get("device"),
+        port=tags.get("port"),
+    )

@@ -12,6 +12,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Allocation, Event, EventKind, Inventory, Subject
 from gpuvigil.store import Aggregate
 
+from .holdings import Holding
 from .index import Numbers
 from .rows import Row, Rows
 
@@ -59,6 +60,7 @@ class Window:
     inventories: Mapping[str, Inventory] = field(default_factory=dict)
     # By GPU; those that ended lately are among them.
     allocations: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
+    holdings: Mapping[str, Holding] = field(default_factory=dict)  # by `holder_key`
     # When a body of the node last reached the hub, by the hub's clock turned into ours.
     heard: Mapping[str, datetime] = field(default_factory=dict)
     # Since when the hub would have heard a node; silence before that is the hub's own.

@@ -1,7 +1,14 @@
-"""Dense arrays of steps and subjects: what is left of lines once it is known what will be asked."""
+"""Dense arrays of steps and subjects: what is left of lines once it is known what will be asked.
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+Steps lie in a ring. Beside each step's cells stand those of each whole block of steps, worked out
+when they are first asked for and again when a late line changed them: a span of many steps is a
+few blocks and what sticks out of them.
+"""
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +20,8 @@ from gpuvigil.store import Aggregate, Function
 Numbers = npt.NDArray[Any]
 # Values and which of them were measured; None when all were.
 Measured = tuple[Numbers, Numbers | None]
+# Steps in a block.
+_BLOCK = 12
 
 NEVER = np.iinfo(np.int64).min
 _FOREVER = np.iinfo(np.int64).max
@@ -65,6 +74,7 @@ class _Field:
     kind: type
     parts: frozenset[str]
     arrays: dict[str, Numbers] = field(default_factory=dict)
+    blocks: dict[str, Numbers] = field(default_factory=dict)  # the same of whole blocks
 
     def blank(self, part: str) -> Any:
         """What stands in a cell without a value."""
@@ -121,7 +131,9 @@ class Cells:
         ahead: int,
     ) -> None:
         self._keep = keep  # steps that the longest span has
-        self._steps = keep + ahead + 2
+        self._steps = (-(-(keep + ahead + 2) // _BLOCK) + 1) * _BLOCK
+        # Which block its cells were worked out for; none while they are not as the steps say.
+        self._worked: Numbers = np.full(self._steps // _BLOCK, NEVER, np.int64)
         self._width = 0
         self.first: int | None = None  # the oldest step with a line
         self._floor: int | None = None  # older ones are not kept any more
@@ -151,6 +163,11 @@ class Cells:
                 if part in it.arrays:
                     array[:, : self._width] = it.arrays[part]
                 it.arrays[part] = array
+                if part not in _NEWEST:
+                    it.blocks[part] = np.full(
+                        (len(self._worked), width), it.blank(part), it.type(part)
+                    )
+        self._worked[:] = NEVER
         longer = np.full(width, NEVER, np.int64)
         longer[: self._width] = self.newest_us
         self.newest_us = longer
@@ -175,6 +192,7 @@ class Cells:
         if int(lines.steps.max()) - self.first >= self._steps:
             raise ValueError("lines come earlier than was said")
         places = (lines.steps % self._steps) * self._width + lines.subjects
+        self._worked[np.unique(lines.steps // _BLOCK) % len(self._worked)] = NEVER
         self._newest_of(places, lines)
         _put(self._lines, places, lines.at_us, lines.at_us)
         for name, (values, valid) in lines.columns.items():
@@ -234,6 +252,7 @@ class Cells:
             for it in (self._lines, *self.fields.values()):
                 for part, array in it.arrays.items():
                     array[passed % self._steps] = it.blank(part)
+            self._worked[passed // _BLOCK % len(self._worked)] = NEVER
         self.first = max(self.first, self._floor)
 
     def reduce(self, wanted: Sequence[Aggregate], first: int, last: int) -> Reduced:
@@ -241,20 +260,71 @@ class Cells:
         if not self._width:
             return _nothing(wanted)
         first = max(first, self.first if self.first is not None else last)
-        rows = [slice(0, 0)]
-        if first < last:
-            begin, end = first % self._steps, (last - 1) % self._steps + 1
-            rows = (
-                [slice(begin, end)] if begin < end else [slice(begin, self._steps), slice(0, end)]
-            )
-        lines = self._lines
-        values = {it: _aggregate(it.function, self.fields[it.field], rows) for it in wanted}
+        over = self._over(min(first, last), last)
+        values: dict[Aggregate, Measured] = {}
+        known: dict[tuple[str, str], Numbers] = {}
+
+        def part(name: str, part: str) -> Numbers:
+            if (name, part) not in known:
+                known[name, part] = over(self.fields[name], part)
+            return known[name, part]
+
+        for it in wanted:
+            values[it] = _aggregate(it.function, partial(part, it.field))
         return Reduced(
-            samples=_over(lines, "count", rows).astype(np.int64),
-            first_us=_over(lines, "first_us", rows),
-            last_us=_over(lines, "last_us", rows),
+            samples=over(self._lines, "count").astype(np.int64),
+            first_us=over(self._lines, "first_us"),
+            last_us=over(self._lines, "last_us"),
             values=values,
         )
+
+    def _over(self, first: int, last: int) -> Callable[[_Field, str], Numbers]:
+        """A part over the steps `[first, last)`, by subject: whole blocks and what is beside them."""
+        begin, end = -(-first // _BLOCK), last // _BLOCK
+        if begin >= end:
+            begin = end = 0
+            steps = _in_ring(first, last, self._steps)
+        else:
+            steps = _in_ring(first, begin * _BLOCK, self._steps)
+            steps += _in_ring(end * _BLOCK, last, self._steps)
+        for block in range(begin, end):
+            if self._worked[block % len(self._worked)] != block:
+                self._work_out(block)
+        blocks = _in_ring(begin, end, len(self._worked))
+
+        def over(it: _Field, part: str) -> Numbers:
+            if part in _TIME_OF:
+                return _at_the_end(it, part, steps, blocks)
+            reduce, blank = _REDUCE[part], it.blank(part)
+            # The initial value is what an empty cell has, so that no row at all is one, too.
+            found: list[Numbers] = [
+                reduce.reduce(array[rows], axis=0, initial=blank)
+                for array, places in ((it.arrays[part], steps), (it.blocks[part], blocks))
+                for rows in places
+            ]
+            return functools.reduce(reduce, found)
+
+        return over
+
+    def _work_out(self, block: int) -> None:
+        """The cells of a whole block from those of its steps."""
+        rows = _in_ring(block * _BLOCK, (block + 1) * _BLOCK, self._steps)
+        place = block % len(self._worked)
+        for it in (self._lines, *self.fields.values()):
+            for part, cells in it.blocks.items():
+                if part in _TIME_OF:
+                    cells[place] = _at_the_end(it, part, rows, [])
+                else:
+                    cells[place] = _REDUCE[part].reduce(it.arrays[part][rows[0]], axis=0)
+        self._worked[place] = block
+
+
+def _in_ring(first: int, last: int, size: int) -> list[slice]:
+    """Where `[first, last)` lies in a ring."""
+    if first >= last:
+        return [slice(0, 0)]
+    begin, end = first % size, (last - 1) % size + 1
+    return [slice(begin, end)] if begin < end else [slice(begin, size), slice(0, end)]
 
 
 def _nothing(wanted: Sequence[Aggregate]) -> Reduced:
@@ -312,39 +382,32 @@ _REDUCE: Mapping[str, np.ufunc] = {
 }
 
 
-def _over(it: _Field, part: str, rows: Sequence[slice]) -> Numbers:
-    """A part over the rows, by subject."""
-    array, reduce = it.arrays[part], _REDUCE[part]
-    # The initial value is what an empty cell has, so that no row at all is one, too.
-    blank = it.blank(part)
-    found: list[Numbers] = [reduce.reduce(array[it], axis=0, initial=blank) for it in rows]
-    joined: Numbers = found[0] if len(found) == 1 else reduce(*found)
-    return joined
-
-
-def _aggregate(function: Function, it: _Field, rows: Sequence[slice]) -> Measured:
-    count = _over(it, "count", rows)
+def _aggregate(function: Function, part: Callable[[str], Numbers]) -> Measured:
+    count = part("count")
     if function is Function.COUNT:
         return count.astype(np.int64), None
     valid = count > 0
     if function is Function.MEAN:
-        return _over(it, "sum", rows) / np.maximum(count, 1), valid
-    if function in {Function.MIN, Function.MAX}:
-        return _over(it, function.value, rows), valid
+        return part("sum") / np.maximum(count, 1), valid
     if function is Function.INCREASE:
         with np.errstate(over="ignore", invalid="ignore"):
-            increase = _over(it, "max", rows) - _over(it, "min", rows)
+            increase = part("max") - part("min")
         # A difference of two 64-bit numbers that does not fit into one wraps round.
         return increase, valid & (increase >= 0)
-    return _at_the_end(function.value, it, rows), valid
+    return part(function.value), valid
 
 
-def _at_the_end(which: str, it: _Field, rows: Sequence[slice]) -> Numbers:
-    """The oldest or the newest value of each subject: that of the cell with such a time."""
-    times = np.concatenate([it.arrays[f"{which}_us"][them] for them in rows])
-    values = np.concatenate([it.arrays[which][them] for them in rows])
+# The oldest and the newest value: that of the cell with such a time.
+_TIME_OF: Mapping[str, str] = {"first": "first_us", "last": "last_us"}
+
+
+def _at_the_end(it: _Field, part: str, steps: Sequence[slice], blocks: Sequence[slice]) -> Numbers:
+    time = _TIME_OF[part]
+    pieces = [(it.arrays, rows) for rows in steps] + [(it.blocks, rows) for rows in blocks]
+    times = np.concatenate([arrays[time][rows] for arrays, rows in pieces])
+    values = np.concatenate([arrays[part][rows] for arrays, rows in pieces])
     if not len(times):
         return np.zeros(values.shape[1], it.kind)
-    row = times.argmin(axis=0) if which == "first" else times.argmax(axis=0)
+    row = times.argmin(axis=0) if part == "first" else times.argmax(axis=0)
     found: Numbers = values[row, np.arange(values.shape[1])]
     return found

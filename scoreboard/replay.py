@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.detector import DETECTORS, Detector, questions
-from analyzer.index import Indices
-from analyzer.reading import rows
 from analyzer.window import Window
 from gpuvigil.clock import EPOCH, micros
 from gpuvigil.config import AnalyzerSettings
@@ -81,12 +79,10 @@ class Replay:
     ) -> None:
         self.settings = settings or AnalyzerSettings()
         self._step = timedelta(seconds=self.settings.tick_seconds)
-        self._needs = questions(detectors)
-        self._store = RollingStore(self._needs, self.settings, self._step, ahead)
+        self._store = RollingStore(questions(detectors), self.settings, self._step, ahead)
         if observe is not None:
             detectors = [_observed(detector, observe) for detector in detectors]
         self._analysis = Analysis(self.settings, detectors)
-        self._indices = Indices()
         self._ear = _Ear(self._step)
         self._due: list[tuple[datetime, int, Record]] = []
         self._given = 0
@@ -133,8 +129,7 @@ class Replay:
         while self._due and self._due[0][0] < now:
             at, _, record = heapq.heappop(self._due)
             self._take(record, at)
-        answers = rows(self._store, self._needs, now, self.settings, self._indices)  # type: ignore[arg-type]
-        self._analysis.look(replace(self._ear.reading(now), rows=answers))
+        self._analysis.look(replace(self._ear.reading(now), rows=self._store.rows()))
         self.passes += 1
         self._keep()
 

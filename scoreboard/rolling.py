@@ -1,4 +1,4 @@
-"""A store for time that runs fast: what `Store.window` and `Store.latest` answer, at one moment.
+"""A store for time that runs fast: what `analyzer.reading.rows` reads of a store, at one moment.
 
 Lines lie in steps of time, each reduced to what is going to be asked; a question is a reduction
 over the steps of its span. Time only goes forward, and every span is whole steps. The answers are
@@ -6,7 +6,7 @@ those of `gpuvigil.store.memory.MemoryStore`, which a property test holds it to.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,13 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analyzer.index import Index, subject_of
 from analyzer.reading import span_of
+from analyzer.rows import Column, Rows
 from analyzer.window import Key, Need, Span
 from gpuvigil.clock import micros
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import Measurement
+from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate
-from gpuvigil.store.shape import aggregate_type, latest_schema, measurement_of, window_schema
+from gpuvigil.store.shape import measurement_of
 
 from .cells import NEVER, Cells, Lines, Measured, Numbers
 
@@ -30,7 +33,7 @@ _CHOICES = 16
 
 
 class RollingStore:
-    """The two verbs that a pass of the analyzer asks, for the needs it was made for.
+    """What a pass of the analyzer reads, for the needs that it was made for.
 
     `ahead` is how far beyond now lines may be given: they are seen when their time has come.
     """
@@ -42,6 +45,7 @@ class RollingStore:
         step: timedelta,
         ahead: timedelta,
     ) -> None:
+        self._needs, self._settings = needs, settings
         self._step_us = step // _MICROSECOND
         self._now_us: int | None = None
         grouped: dict[str, list[Need]] = defaultdict(list)
@@ -72,23 +76,23 @@ class RollingStore:
             kept.forward(now_us // self._step_us)
         self._now_us = now_us
 
-    def window(
-        self, measurement: str, aggregates: Sequence[Aggregate], start: datetime, end: datetime
-    ) -> pa.Table:
-        """See `Store.window`; `end` must be now, `start` a whole step."""
-        if self._whole(end) != self._now_us:
-            raise ValueError(f"only windows that end now can be asked for, not {end}")
-        first, last = self._whole(start) // self._step_us, self._now_us // self._step_us
-        return self._of(measurement).window(aggregates, first, last)
-
-    def latest(self, measurement: str, fields: Collection[str], since: datetime) -> pa.Table:
-        """See `Store.latest`: of the lines before now."""
-        return self._of(measurement).latest(list(dict.fromkeys(fields)), micros(since))
-
-    def _of(self, measurement: str) -> "_Lines":
-        if measurement not in self._lines:
-            raise ValueError(f"nobody said that {measurement} would be asked for")
-        return self._lines[measurement]
+    def rows(self) -> dict[Key, Rows]:
+        """What a pass reads now; what is given later does not change it."""
+        if self._now_us is None:
+            raise ValueError("nobody said what time it is")
+        found: dict[Key, Rows] = {}
+        for (measurement, span), need in self._needs.items():
+            start_us = self._now_us - span_of(span, self._settings) // _MICROSECOND
+            lines = self._lines[measurement]
+            if span is Span.NOW:
+                found[measurement, span] = lines.latest(need.fields, start_us)
+                continue
+            first, rest = divmod(start_us, self._step_us)
+            if rest:
+                raise ValueError(f"a span is no multiple of {self._step_us / 1e6:g} s")
+            last = self._now_us // self._step_us
+            found[measurement, span] = lines.window(need.aggregates, first, last)
+        return found
 
     def _whole(self, at: datetime) -> int:
         us = micros(at)
@@ -166,28 +170,27 @@ class _Lines:
         self._step = step
         self._cells.forget(step)
 
-    def window(self, aggregates: Sequence[Aggregate], first: int, last: int) -> pa.Table:
-        wanted = list(dict.fromkeys(aggregates))
-        schema = window_schema(self._catalogue, wanted)
-        found = self._cells.reduce(wanted, first, last)
-        tags, chosen = self._subjects.chosen(found.samples > 0)
-        columns = [*tags, pa.array(found.samples[chosen])]
-        columns += [_times(found.first_us[chosen]), _times(found.last_us[chosen])]
-        for it in wanted:
+    def window(self, aggregates: Sequence[Aggregate], first: int, last: int) -> Rows:
+        found = self._cells.reduce(aggregates, first, last)
+        index, chosen = self._subjects.chosen(found.samples > 0)
+        columns: dict[str, Column] = {
+            "samples": (found.samples[chosen], None),
+            "first_at": (found.first_us[chosen], None),
+            "last_at": (found.last_us[chosen], None),
+        }
+        for it in aggregates:
             values, valid = found.values[it]
-            kind = aggregate_type(self._catalogue, it)
-            columns.append(_masked(values[chosen], None if valid is None else valid[chosen], kind))
-        return pa.Table.from_arrays(columns, schema=schema)
+            columns[it.column] = values[chosen], None if valid is None else valid[chosen]
+        return Rows.of_columns(index, columns.__getitem__)
 
-    def latest(self, fields: Sequence[str], since_us: int) -> pa.Table:
-        schema = latest_schema(self._catalogue, fields)
+    def latest(self, fields: Sequence[str], since_us: int) -> Rows:
         at_us = self._cells.newest_us
-        tags, chosen = self._subjects.chosen(at_us >= max(since_us, NEVER + 1))
-        columns = [*tags, _times(at_us[chosen])]
+        index, chosen = self._subjects.chosen(at_us >= max(since_us, NEVER + 1))
+        columns: dict[str, Column] = {"at": (at_us[chosen], None)}
         for name in fields:
             values, valid = self._cells.newest(name)
-            columns.append(_masked(values[chosen], valid[chosen], schema.field(name).type))
-        return pa.Table.from_arrays(columns, schema=schema)
+            columns[name] = values[chosen], valid[chosen]
+        return Rows.of_columns(index, columns.__getitem__)
 
 
 @dataclass(slots=True)
@@ -195,7 +198,7 @@ class _Choice:
     """The subjects of the last answer: most often they are those of the next one."""
 
     mask: Numbers
-    tags: list[pa.Array]
+    index: Index
     numbers: Numbers
 
 
@@ -206,7 +209,7 @@ class _Subjects:
         self._tags = tags
         self._numbers: dict[tuple[str, ...], int] = {}
         self._order: Numbers = np.empty(0, np.int64)
-        self._columns = [pa.array([], pa.string()) for _ in tags]
+        self._subjects: list[Subject] = []
         self._choices: dict[int, _Choice] = {}
 
     def __len__(self) -> int:
@@ -234,25 +237,24 @@ class _Subjects:
             self._sort()
         return found[inverse]
 
-    def chosen(self, mask: Numbers) -> tuple[list[pa.Array], Numbers]:
-        """The tags of the subjects in the mask, and their numbers, in the order of the tags."""
+    def chosen(self, mask: Numbers) -> tuple[Index, Numbers]:
+        """The subjects in the mask and their numbers, in the order of the tags."""
         key = int(mask.sum())
         before = self._choices.get(key)
         if before is not None and np.array_equal(before.mask, mask):
-            return before.tags, before.numbers
-        places = np.flatnonzero(mask[self._order])
-        tags = [column.take(pa.array(places)) for column in self._columns]
-        choice = _Choice(mask=mask, tags=tags, numbers=self._order[places])
+            return before.index, before.numbers
+        numbers = self._order[mask[self._order]]
+        index = Index(self._subjects[number] for number in numbers.tolist())
         if len(self._choices) > _CHOICES:
             self._choices.clear()
-        self._choices[key] = choice
-        return choice.tags, choice.numbers
+        self._choices[key] = _Choice(mask=mask, index=index, numbers=numbers)
+        return index, numbers
 
     def _sort(self) -> None:
-        names = sorted(self._numbers.items())
-        self._order = np.array([number for _, number in names], np.int64)
-        columns = zip(*(tags for tags, _ in names), strict=True)
-        self._columns = [pa.array(column, pa.string()) for column in columns]
+        names = list(self._numbers)
+        for tags in names[len(self._subjects) :]:
+            self._subjects.append(subject_of(dict(zip(self._tags, tags, strict=True))))
+        self._order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
         self._choices = {}
 
 
@@ -260,11 +262,3 @@ def _column(column: pa.ChunkedArray) -> Measured:
     if column.null_count == 0:
         return column.to_numpy(), None
     return pc.fill_null(column, 0).to_numpy(), pc.is_valid(column).to_numpy()
-
-
-def _times(us: Numbers) -> pa.Array:
-    return pa.array(us.view("datetime64[us]")).cast(pa.timestamp("us", "UTC"))
-
-
-def _masked(values: Numbers, valid: Numbers | None, kind: pa.DataType) -> pa.Array:
-    return pa.array(values, kind, mask=None if valid is None else ~valid)

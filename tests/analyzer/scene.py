@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from analyzer.detector import DETECTORS, questions
+from analyzer.holdings import Holdings
 from analyzer.reading import span_of
 from analyzer.rows import Rows
 from analyzer.window import Need, Span, Window
@@ -167,6 +168,7 @@ class Scene:
             late=self.late,
             inventories={i.subject.key: i for i in self.inventories},
             allocations=_held(self.allocations),
+            holdings=Holdings(self.allocations).by_holder(),
             heard=self.heard,
             listening_since=self.listening_since,
         )

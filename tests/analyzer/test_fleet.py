@@ -3,8 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from analyzer.fleet import Fleet
+from analyzer.holdings import Holdings
 from gpuvigil.model import EventKind, Record, RecordKind
 
 from .scene import NOON, allocation, event, gpu, inventory, node
@@ -90,3 +93,21 @@ def test_a_record_that_is_not_what_it_says_is_refused() -> None:
     record = Record(kind=RecordKind.EVENT, id="x", at=NOON, subject="c/n", body={"event": "?"})
     with pytest.raises(ValueError, match="EventKind"):
         Fleet().take(record)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["job 1", "job 2"]), st.booleans()),
+        max_size=12,
+    )
+)
+def test_who_holds_what_is_what_the_allocations_say(steps: list[tuple[int, str, bool]]) -> None:
+    fleet = Fleet()
+    for number, holder, ends in steps:
+        taken = allocation(gpu(0, number), holder, ended_at=NOON if ends else None)
+        fleet.take(taken.to_record())
+        known = [one for them in fleet.allocations().values() for one in them]
+        assert fleet.holdings() == Holdings(known).by_holder()
+        held = {one.holder for one in known if one.ended_at is None}
+        assert {key.partition("|")[2] for key in fleet.holdings()} == held

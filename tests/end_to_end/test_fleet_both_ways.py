@@ -13,12 +13,12 @@ import pytest
 from analyzer.analysis import Analysis, Reading
 from analyzer.detector import DETECTORS, Detector, questions
 from analyzer.reading import rows
-from analyzer.window import Window
+from analyzer.rows import Rows
+from analyzer.window import Key, Window
 from collector.simulator.bodies import Arriving, Posting
 from collector.simulator.fleet import Block, FaultOrder, FleetSettings, build
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import SIMULATED_CLUSTER, Finding, Record, RecordKind
-from gpuvigil.store import Store
 from gpuvigil.store.hub import HubStore
 from scoreboard.rolling import RollingStore
 from tests.hub.talk import ask
@@ -73,7 +73,10 @@ def late(block: Block) -> Block:
 
 
 def judged(
-    store: Store, records: Iterable[Record], heard: Mapping[str, datetime], now: datetime
+    answers: Mapping[Key, Rows],
+    records: Iterable[Record],
+    heard: Mapping[str, datetime],
+    now: datetime,
 ) -> list[Finding]:
     """What the detectors find in one pass."""
     found: list[Finding] = []
@@ -89,20 +92,23 @@ def judged(
     analysis = Analysis(SETTINGS, [watched(detector) for detector in DETECTORS])
     for record in sorted(records, key=lambda record: (record.at, record.id, record.version)):
         analysis.take(record)
-    answers = rows(store, questions(DETECTORS), now, SETTINGS)
     analysis.look(
         Reading(now=now, rows=answers, heard=heard, listening_since=now - timedelta(hours=1))
     )
     return sorted(found, key=lambda finding: (finding.fault, finding.subject))
 
 
-def fast(block: Block, now: datetime) -> Store:
+def fast(block: Block, now: datetime) -> Mapping[Key, Rows]:
     needs = questions(DETECTORS)
     store = RollingStore(needs, SETTINGS, timedelta(seconds=10), timedelta(hours=1))
     for name, table in block.tables.items():
         store.take(name, table, np.asarray(block.arrivals[name].cast(pa.int64())))
     store.forward(now)
-    return store  # type: ignore[return-value]
+    return store.rows()
+
+
+def slow(hub: HubProcess, now: datetime) -> Mapping[Key, Rows]:
+    return rows(HubStore(hub.hub()), questions(DETECTORS), now, SETTINGS)
 
 
 def send(hub: HubProcess, posted: Sequence[Arriving]) -> None:
@@ -134,10 +140,10 @@ def test_a_fleet_is_judged_alike_in_fast_time_and_over_the_wire(tmp_path: Path) 
     with HubProcess(tmp_path) as hub:
         posted = [one for one in Posting(SIMULATED_CLUSTER).bodies(block) if one.arrival < end]
         send(hub, posted)
-        assert judged(HubStore(hub.hub()), of_hub(hub), heard, end) == expected
+        assert judged(slow(hub, end), of_hub(hub), heard, end) == expected
         # Everything once more changes nothing: the hub knows the bodies again.
         send(hub, posted[:50])
-        assert judged(HubStore(hub.hub()), of_hub(hub), heard, end) == expected
+        assert judged(slow(hub, end), of_hub(hub), heard, end) == expected
 
 
 def test_the_wire_carries_every_number_of_a_block() -> None:

@@ -1,0 +1,68 @@
+"""Who has which GPUs now, over all nodes."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpuvigil.model import Allocation, Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """The GPUs that one holder has now, in one cluster."""
+
+    name: str  # "job 1042 of alice"
+    gpus: frozenset[Subject] = field(default_factory=frozenset)
+
+
+def holder_key(allocation: Allocation) -> str:
+    """Names a holder for good: a job is the same in its whole cluster, a process on its node.
+
+    The cluster is part of it, so that simulated and real GPUs are never counted together.
+    """
+    spans_nodes = allocation.holder.startswith("job ")
+    place = allocation.subject.cluster if spans_nodes else allocation.subject.of_node().key
+    return f"{place}|{allocation.holder}"
+
+
+def name(allocation: Allocation) -> str:
+    """`job 1042 of alice`."""
+    return f"{allocation.holder} of {allocation.user}" if allocation.user else allocation.holder
+
+
+class Holdings:
+    """Everything held now; an allocation that changes is put in the place of what it was.
+
+    A large job begins and ends with very many allocations at once: who has changed is counted
+    up again only when somebody asks.
+    """
+
+    def __init__(self, allocations: Iterable[Allocation] = ()) -> None:
+        self._gpus: dict[str, Counter[Subject]] = {}
+        self._names: dict[str, str] = {}
+        self._known: dict[str, Holding] = {}
+        self._changed: set[str] = set()
+        for allocation in allocations:
+            self.put(None, allocation)
+
+    def put(self, before: Allocation | None, after: Allocation | None) -> None:
+        """What was known of an allocation, None for a new one; and what is, None to forget it."""
+        for allocation, change in ((before, -1), (after, 1)):
+            if allocation is None or allocation.ended_at is not None:
+                continue
+            key = holder_key(allocation)
+            self._gpus.setdefault(key, Counter())[allocation.subject] += change
+            self._names[key] = name(allocation)
+            self._changed.add(key)
+
+    def by_holder(self) -> Mapping[str, Holding]:
+        """By `holder_key`; a copy that later allocations do not change."""
+        for key in self._changed:
+            gpus = frozenset(gpu for gpu, times in self._gpus[key].items() if times > 0)
+            if gpus:
+                self._known[key] = Holding(name=self._names[key], gpus=gpus)
+            else:
+                self._known.pop(key, None)
+                del self._gpus[key], self._names[key]
+        self._changed.clear()
+        return dict(self._known)
