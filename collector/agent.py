@@ -30,7 +30,8 @@ from .keeper import ReaderKeeper
 from .kernelbook import KernelBook
 from .localsocket import Reply, Request
 from .maintenance import Maintenance
-from .owners.processes import Holders, ProcessTable
+from .owners.jobs import Gpus
+from .owners.owners import Owners
 from .page import Page
 from .ports import PortBook
 from .report import NO_DRIVER, STARTING, Tick, XidSeen
@@ -80,7 +81,13 @@ class Agent:
             settings.spool_directory / "kernel_log.json", self._node, known.gpus, clock
         )
         self._ear = KernelEar(self._kernel, clock, self.post, self._tell)
-        self._holders = Holders(self._node, ProcessTable(settings.proc_root), known.held)
+        self._owners = Owners(
+            self._node,
+            settings.proc_root,
+            settings.jobs_directory,
+            known.held,
+            booted_at(settings.proc_root),
+        )
         self._sensor = PortSensor(settings.sysfs_root, settings.proc_root)
         self._bus = Bus(settings.sysfs_root)
         self._inbox = Inbox()
@@ -309,7 +316,8 @@ class Agent:
             for gpu in (() if tick is None else tick.gpus)
             if gpu.identity is not None and gpu.processes is not None
         }
-        changes = self._holders.take(processes, now)
+        gpus = Gpus(known=self._known.gpus, missing=self._known.missing)
+        changes = self._owners.take(gpus, processes, now)
         self._record([allocation.to_record() for allocation in changes])
         self._changed |= bool(changes)
 
@@ -343,7 +351,7 @@ class Agent:
 
     def _remember(self) -> None:
         self._remembered = self._clock.monotonic()
-        self._known.held = self._holders.held
+        self._known.held = self._owners.held
         remembered.save(self._file, self._known)
         remembered.publish(self._settings.runtime_directory, self._known)
 

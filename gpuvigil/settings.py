@@ -159,6 +159,10 @@ class CollectorSettings:
         168.0,
         "what has waited for longer is dropped and counted; within it, what an outage left arrives late",
     )
+    jobs_directory: Path = _setting(
+        Path("/run/gpuvigil-jobs"),
+        "where Slurm's prolog and epilog leave a file for each job (`packaging/slurm/gpuvigil-job`)",
+    )
     runtime_directory: Path = _setting(
         Path("/run/gpuvigil"),
         "where users of the node may read which hardware it has and whether the driver is"

@@ -58,16 +58,17 @@ def _identity(handle: "ctypes._Pointer[ctypes.Structure]", index: int) -> GpuIde
         model=_optional(lambda: pynvml.nvmlDeviceGetName(handle)) or "unknown",
         serial=_optional(lambda: pynvml.nvmlDeviceGetSerial(handle)),
         vbios=_optional(lambda: pynvml.nvmlDeviceGetVbiosVersion(handle)),
-        memory_total_bytes=_memory_total(handle),
+        memory_total_bytes=_number(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).total),
         part_number=_optional(lambda: pynvml.nvmlDeviceGetBoardPartNumber(handle)),
         inforom=_optional(lambda: pynvml.nvmlDeviceGetInforomImageVersion(handle)),
         gsp_firmware=_optional(lambda: pynvml.nvmlDeviceGetGspFirmwareVersion(handle)),
+        minor=_number(lambda: pynvml.nvmlDeviceGetMinorNumber(handle)),
     )
 
 
-def _memory_total(handle: "ctypes._Pointer[ctypes.Structure]") -> int | None:
+def _number(read: Callable[[], int]) -> int | None:
     try:
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        return int(read())
     except pynvml.NVMLError:
         return None
 

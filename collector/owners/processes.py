@@ -7,6 +7,7 @@ service that is away. Both are waited for with patience. Status and start need n
 
 import os
 import pwd
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -22,6 +23,8 @@ from ..sensors import files
 _INTERPRETERS = ("python", "bash", "sh", "perl", "java", "node", "julia", "Rscript")
 _LONGEST_COMMAND = 120
 _PATIENCE_SECONDS = 0.5
+# `/slurm/uid_1000/job_17/step_0` of version 1 of control groups, `/system.slice/slurmstepd.scope/job_17/...` of 2.
+_SLURM_GROUP = re.compile(r"slurm[^\n]*/job_(\d+)(?:/|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,15 @@ class ProcessTable:
         """
         words = _text(f"{self._proc}/{pid}/stat").rpartition(")")[2].split(maxsplit=20)
         return int(words[19]) if len(words) > 19 and words[19].isdigit() else None
+
+    def user(self, pid: int) -> str | None:
+        """Whose process it is; None when it cannot be seen from here."""
+        return self._user(f"{self._proc}/{pid}")
+
+    def job(self, pid: int) -> str | None:
+        """The Slurm job whose control group a process is in; None when Slurm has none for it."""
+        found = _SLURM_GROUP.search(_text(f"{self._proc}/{pid}/cgroup"))
+        return found[1] if found else None
 
     def _user(self, folder: str) -> str | None:
         words = [line.split() for line in _text(f"{folder}/status").splitlines()]

@@ -74,6 +74,9 @@ class Event:
         )
 
 
+_OF_JOBS = ("partition", "account", "array", "exit_code")
+
+
 class AllocationState(str, Enum):
     """What the hub can be asked for, by `Allocation.ended_at`."""
 
@@ -91,6 +94,11 @@ class Allocation:
     command: str | None
     started_at: datetime
     ended_at: datetime | None = None
+    # Of jobs, as far as the node was told:
+    partition: str | None = None
+    account: str | None = None
+    array: str | None = None  # "17_3": the third task of the array job 17
+    exit_code: str | None = None  # "3:0" is exit(3), "0:9" is SIGKILL
 
     @property
     def id(self) -> str:
@@ -110,6 +118,7 @@ class Allocation:
                 "user": self.user,
                 "command": self.command,
                 "ended_at": ended,
+                **{key: value for key in _OF_JOBS if (value := getattr(self, key)) is not None},
             },
         )
 
@@ -123,6 +132,7 @@ class Allocation:
             command=record.body.get("command"),
             started_at=record.at,
             ended_at=None if ended is None else from_text(ended),
+            **{key: record.body.get(key) for key in _OF_JOBS},
         )
 
 
@@ -140,6 +150,12 @@ class GpuIdentity:
     part_number: str | None = None
     inforom: str | None = None
     gsp_firmware: str | None = None
+    minor: int | None = None  # of its device file: 3 of /dev/nvidia3
+
+
+def _told(gpu: GpuIdentity) -> dict[str, Any]:
+    """A number that nobody asked for is left out: most sites have no use for it."""
+    return {key: value for key, value in plain(gpu).items() if key != "minor" or value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +199,7 @@ class Inventory:
             "driver": self.driver,
             "driver_state": self.driver_state,
             "rack": self.rack,
-            "gpus": [plain(gpu) for gpu in self.gpus],
+            "gpus": [_told(gpu) for gpu in self.gpus],
             "ports": [plain(port) for port in self.ports],
             "missing": {uuid: to_text(since) for uuid, since in self.missing.items()},
         }

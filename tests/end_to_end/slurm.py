@@ -9,7 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.polling import wait_until
@@ -26,14 +26,28 @@ def free_port() -> int:
 
 
 class Slurm:
-    """A cluster whose node runs `health`, `prolog` and `epilog`; a context manager."""
+    """A cluster whose node runs `health`, `prolog` and `epilog`; a context manager.
 
-    def __init__(self, directory: Path, *, health: Path, prolog: Path, epilog: Path) -> None:
+    `gpus` are the minor numbers of its GPUs in the order of gres.conf; Slurm's own numbers are the places in it.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        prolog: Path,
+        epilog: Path,
+        health: Path | None = None,
+        gpus: Sequence[int] = (),
+    ) -> None:
         self.directory = directory
+        self.gpus = gpus
         for name in ("state", "spool", "log", "munge"):
             (directory / name).mkdir(parents=True)
         self._config = self.config(directory)
         self._config.write_text(self._text(health, prolog, epilog))
+        if gpus:
+            self._add_gpus()
         self.environment = {**os.environ, "SLURM_CONF": str(self._config)}
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -42,7 +56,16 @@ class Slurm:
         """The cluster's slurm.conf."""
         return directory / "slurm.conf"
 
-    def _text(self, health: Path, prolog: Path, epilog: Path) -> str:
+    def _add_gpus(self) -> None:
+        """Their device files, which Slurm only looks at, and gres.conf."""
+        devices = self.directory / "dev"
+        devices.mkdir()
+        for minor in self.gpus:
+            (devices / f"nvidia{minor}").symlink_to("/dev/null")
+        lines = [f"NodeName={NODE} Name=gpu File={devices}/nvidia{it}" for it in self.gpus]
+        (self.directory / "gres.conf").write_text("\n".join(lines) + "\n")
+
+    def _text(self, health: Path | None, prolog: Path, epilog: Path) -> str:
         host, user, here = socket.gethostname().partition(".")[0], getpass.getuser(), self.directory
         settings = {
             "ClusterName": "test",
@@ -71,15 +94,22 @@ class Slurm:
             "ReturnToService": 2,
             "KillWait": 1,
             "SlurmdParameters": "config_overrides",
-            "HealthCheckProgram": health,
-            "HealthCheckInterval": 1,
-            "HealthCheckNodeState": "ANY",
             "Prolog": prolog,
             "Epilog": epilog,
+            "PrologFlags": "Alloc",
         }
+        if health is not None:
+            settings |= {
+                "HealthCheckProgram": health,
+                "HealthCheckInterval": 1,
+                "HealthCheckNodeState": "ANY",
+            }
+        if self.gpus:
+            settings["GresTypes"] = "gpu"
+        gres = f" Gres=gpu:{len(self.gpus)}" if self.gpus else ""
         lines = [f"{key}={value}" for key, value in settings.items()]
         lines += [
-            f"NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=4",
+            f"NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=16{gres}",
             f"PartitionName=gpu Nodes={NODE} Default=YES MaxTime=INFINITE State=UP",
         ]
         return "\n".join(lines) + "\n"
@@ -160,10 +190,11 @@ class Slurm:
             ["scontrol", "update", f"nodename={NODE}", *done], env=self.environment, check=True
         )
 
-    def submit(self, command: str) -> str:
+    def submit(self, command: str, *options: str) -> str:
         """Queue a batch job; its number."""
+        usual = ["--parsable", "-o", "/dev/null", "--no-requeue"]
         said = subprocess.run(
-            ["sbatch", "--parsable", "-o", "/dev/null", "--no-requeue", "--wrap", command],
+            ["sbatch", *usual, *options, "--wrap", command],
             env=self.environment,
             cwd=self.directory,
             check=True,

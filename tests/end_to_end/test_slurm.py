@@ -31,7 +31,12 @@ class Site:
             who: self._script(who, node.command("--as", f"slurm-{who}", *more))
             for who, more in {"health": ["--drain"], "prolog": [], "epilog": []}.items()
         }
-        self.slurm = Slurm(directory / "slurm", **scripts)
+        self.slurm = Slurm(
+            directory / "slurm",
+            health=scripts["health"],
+            prolog=scripts["prolog"],
+            epilog=scripts["epilog"],
+        )
 
     def _script(self, who: str, command: list[str]) -> Path:
         """Runs the check, and keeps when it began, what it said and how it ended."""

@@ -94,7 +94,9 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned 
     int gpu;
     TRY(begin_device(device, __func__, &gpu));
     REQUIRE(minor != NULL);
-    *minor = (unsigned int)gpu;
+    char text[SHORT_TEXT];
+    value_text(gpu, VALUE_minor, text, sizeof text);
+    *minor = text[0] == '\0' ? (unsigned int)gpu : (unsigned int)value_number(gpu, VALUE_minor);
     return NVML_SUCCESS;
 }
 

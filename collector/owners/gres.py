@@ -1,0 +1,65 @@
+"""Which device file is which number of Slurm's: what gres.conf says of this node.
+
+Slurm numbers a node's GPUs in the order of its gres.conf; with AutoDetect in the order of their PCI
+addresses (gres.conf(5) of 22.05, "AutoDetect": the minor number of `/dev/nvidiaX` is not necessarily the
+number of the device). So a number is never a position among the driver's GPUs.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..sensors import files
+from .hostlist import expand
+
+_DEVICE = re.compile(r"nvidia(\d+)$")
+_DEEPEST_INCLUDE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Gres:
+    """`minors`: the device's minor number for each number of Slurm's, None where it has no device file.
+
+    `None` for all: Slurm found the GPUs by itself, and numbers them by PCI address.
+    """
+
+    minors: tuple[int | None, ...] | None
+
+
+def read(slurm_conf: str, node: str) -> Gres:
+    """What the gres.conf beside a slurm.conf says of a node; without such a file, as with AutoDetect."""
+    lines = list(_lines(Path(slurm_conf).with_name("gres.conf"), _DEEPEST_INCLUDE))
+    minors: list[int | None] = []
+    for words in lines:
+        ours = "nodename" not in words or node in expand(words["nodename"])
+        if ours and words.get("name", "").lower() == "gpu":
+            minors += _minors(words)
+    return Gres(tuple(minors) if minors else None)
+
+
+def _minors(words: dict[str, str]) -> Sequence[int | None]:
+    """Of one line: a GPU per file, or one of many files, or as many as are counted."""
+    if "multiplefiles" in words:
+        return [next((it for it in _of_files(words["multiplefiles"]) if it is not None), None)]
+    if "file" in words:
+        return _of_files(words["file"])
+    count = words.get("count", "1")
+    return [None] * (int(count) if count.isdigit() else 1)
+
+
+def _of_files(expression: str) -> list[int | None]:
+    found = [_DEVICE.search(name) for name in expand(expression)]
+    return [int(device[1]) if device else None for device in found]
+
+
+def _lines(file: Path, deepest: int) -> Iterator[dict[str, str]]:
+    """Each line's words by their lower-case names, those of included files in their place."""
+    for line in (files.read(str(file)) or "").replace("\\\n", " ").splitlines():
+        text = line.partition("#")[0].strip()
+        first, _, rest = text.partition(" ")
+        if first.lower() == "include" and deepest:
+            yield from _lines(file.parent / rest.strip(), deepest - 1)
+        elif text:
+            pairs = (word.partition("=") for word in text.split())
+            yield {key.lower(): value for key, equals, value in pairs if equals}

@@ -1,0 +1,147 @@
+"""Who holds a GPU, by the jobs that Slurm gave it to."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from gpuvigil.log import Log
+from gpuvigil.model import Allocation, GpuIdentity, Subject
+
+from . import gres
+from .gres import Gres
+from .jobfiles import JobFile, JobFiles
+
+log = Log("collector")
+
+HOLDER = "job "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """The node's GPUs by UUID; `missing` are lost: their numbers may be another's by now."""
+
+    known: Mapping[str, GpuIdentity]
+    missing: Iterable[str] = ()
+
+    def numbered(self, order: Gres) -> Mapping[int, str]:
+        """UUIDs by Slurm's numbers: by device file, or in the order of PCI addresses."""
+        lost = set(self.missing)
+        # Of two that had one minor number, the one that is here has it now.
+        here = sorted(self.known.values(), key=lambda gpu: gpu.uuid in lost, reverse=True)
+        if order.minors is None:
+            found = sorted(g.pci_address for g in here if g.pci_address and g.uuid not in lost)
+            places = {gpu.pci_address: gpu.uuid for gpu in here}
+            return {number: places[address] for number, address in enumerate(found)}
+        devices = {gpu.minor: gpu.uuid for gpu in here if gpu.minor is not None}
+        return {
+            number: devices[minor]
+            for number, minor in enumerate(order.minors)
+            if minor is not None and minor in devices
+        }
+
+
+class Jobs:
+    """Keeps the allocations of a node's GPUs by the job files on it."""
+
+    def __init__(
+        self,
+        node: Subject,
+        files: JobFiles,
+        held: Iterable[Allocation] = (),
+        booted_at: datetime | None = None,
+    ) -> None:
+        """`held` are the allocations that were open when the collector last ran.
+
+        `booted_at` is when the node was booted: no job outlives that, and its file does not either.
+        """
+        self._node = node
+        self._files = files
+        self._held = {allocation.id: allocation for allocation in held}
+        self._booted_at = booted_at
+        # Of each job file that is there: UUIDs by Slurm's number, and whether its end was told.
+        self._found: dict[_Key, dict[int, str]] = {}
+        self._over: set[_Key] = set()
+        self._warned: set[_Key] = set()
+
+    @property
+    def held(self) -> list[Allocation]:
+        """Allocations that are open now."""
+        return list(self._held.values())
+
+    def take(self, gpus: Gpus, now: datetime) -> tuple[Allocation, ...]:
+        """Allocations that began or ended since the last look.
+
+        Which GPUs a job has is found once: what moves numbers later, a GPU that is lost above all,
+        takes nothing from a job that runs.
+        """
+        jobs = {_key(job): job for job in self._files.jobs()}
+        changed: list[Allocation] = []
+        for key, job in jobs.items():
+            if key not in self._over:
+                changed += self._see(key, job, gpus)
+        self._over &= jobs.keys()
+        self._warned &= jobs.keys()
+        self._found = {key: found for key, found in self._found.items() if key in jobs}
+        without = [a for a in self._held.values() if (a.holder, a.started_at) not in jobs]
+        return (*changed, *(self._end(one, self._gone_at(one, now)) for one in without))
+
+    def _see(self, key: "_Key", job: JobFile, gpus: Gpus) -> list[Allocation]:
+        uuids = self._uuids(key, job, gpus)
+        changed = []
+        for uuid in uuids:
+            one = self._allocation(job, uuid)
+            if job.ended_at is not None:
+                self._held.pop(one.id, None)
+                changed.append(replace(one, ended_at=job.ended_at, exit_code=job.exit_code))
+            elif one.id not in self._held:
+                self._held[one.id] = one
+                changed.append(one)
+        # A number that no GPU of this node has by now will never have one.
+        if job.ended_at is not None and gpus.known:
+            self._over.add(key)
+        return changed
+
+    def _uuids(self, key: "_Key", job: JobFile, gpus: Gpus) -> list[str]:
+        """The job's GPUs that are known by now."""
+        held = [a.subject.gpu for a in self._held.values() if (a.holder, a.started_at) == key]
+        if key not in self._found and len(held) == len(job.gpus):
+            return [uuid for uuid in held if uuid]  # from before this collector started
+        found = self._found.setdefault(key, {})
+        if len(found) < len(job.gpus):
+            numbered = gpus.numbered(gres.read(job.conf or "", job.node or self._node.node))
+            found |= {n: numbered[n] for n in job.gpus if n in numbered and n not in found}
+            if gpus.known and len(found) < len(job.gpus) and key not in self._warned:
+                self._warned.add(key)
+                missing = ",".join(str(n) for n in job.gpus if n not in found)
+                log.warning(
+                    "a job holds GPUs that are not known here", job=job.job, numbers=missing
+                )
+        return list(found.values())
+
+    def _allocation(self, job: JobFile, uuid: str) -> Allocation:
+        return Allocation(
+            subject=replace(self._node, gpu=uuid),
+            holder=HOLDER + job.job,
+            user=job.user,
+            command=job.name,
+            started_at=job.started_at,
+            partition=job.partition,
+            account=job.account,
+            array=job.array,
+        )
+
+    def _end(self, one: Allocation, at: datetime) -> Allocation:
+        del self._held[one.id]
+        return replace(one, ended_at=at)
+
+    def _gone_at(self, one: Allocation, now: datetime) -> datetime:
+        """When a job ended whose file is gone without an end: at the boot, at the latest."""
+        booted = self._booted_at
+        return booted if booted is not None and one.started_at < booted < now else now
+
+
+_Key = tuple[str, datetime]  # holder and start: a job that is requeued keeps its number
+
+
+def _key(job: JobFile) -> _Key:
+    return HOLDER + job.job, job.started_at
