@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from .overdue import Overdue
 from .shares import Shares, Turns
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -48,7 +49,7 @@ _MOST_MEMBERS = 100
 _JSON_ON_THE_SPOT_BYTES = 64 * 1024
 
 # A sender that takes longer is asked to come again, so that it does not hold memory for ever.
-_BODY_SECONDS = 60
+_ON_THE_WAY = Overdue(60)
 
 
 class Refused(Exception):
@@ -101,10 +102,10 @@ async def body_from(
     if encoding not in {"identity", "gzip", ""}:
         raise Refused(400, f"content encoding {encoding!r} is not understood; send gzip or none")
     try:
-        async with asyncio.timeout(_BODY_SECONDS):
+        with _ON_THE_WAY:
             packed = await _read(receive, largest_bytes, held)
     except TimeoutError:
-        raise Refused(503, f"the body took longer than {_BODY_SECONDS} s", 1) from None
+        raise Refused(503, f"the body took longer than {_ON_THE_WAY.seconds} s", 1) from None
     except asyncio.CancelledError:
         # Nobody but the end of the hub cancels a request.
         raise Refused(503, "the hub stops", 1) from None

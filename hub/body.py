@@ -49,6 +49,7 @@ class Body:
 
 def sender_of(bearer: Bearer, who: Identity | None) -> Hashable:
     """Who shares with others: a token's bearer, each node by itself where one token is of many."""
-    if not bearer.writes_for_any_node or who is None:
-        return bearer
-    return bearer, who.lane.cluster, who.lane.node
+    of_many = who is not None and bearer.writes_for_any_node
+    node = (who.lane.cluster, who.lane.node) if who and of_many else (bearer.cluster, bearer.node)
+    # Of texts, and not the bearer: it is looked up several times for each body.
+    return bearer.scope.value, bearer.name, *node

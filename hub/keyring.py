@@ -30,7 +30,7 @@ class Bearer:
 
     @property
     def writes_for_any_node(self) -> bool:
-        return self.scope in {Scope.SERVICE, Scope.COLLECTOR}
+        return self.scope is Scope.COLLECTOR or self.scope is Scope.SERVICE
 
 
 def foreign(bearer: Bearer, whose: str) -> str:

@@ -18,6 +18,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     _deadline: asyncio.TimerHandle | None = None
     _rest: asyncio.TimerHandle | None = None
+    _in_head = True
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -31,7 +32,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._wait_for_head()
+        self._in_head = True
 
     def on_headers_complete(self) -> None:
         self._head_is_here()
@@ -54,7 +55,9 @@ class PatientProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._deadline is not None:
+        # Most requests come in one piece, and need no timer.
+        if self._in_head:
+            self._wait_for_head()
             self._head_bytes += len(data)
             if self._head_bytes > _HEAD_BYTES and not self.transport.is_closing():
                 self._head_is_here()
@@ -66,6 +69,7 @@ class PatientProtocol(HttpToolsProtocol):
             self._deadline = self.loop.call_later(_HEAD_SECONDS, self._give_up)
 
     def _head_is_here(self) -> None:
+        self._in_head = False
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from gpuvigil.clock import from_text, to_ns
 from gpuvigil.store import EARLIEST_NS, LATEST_NS
@@ -45,6 +46,10 @@ class Arrival:
 # Each lane is remembered for a month, so that its names may not be long.
 LONGEST_NAME = 256
 
+_LANE_HEADERS = tuple(f"gpuvigil-{key}" for key in ("cluster", "node", "boot", "lane"))
+# A node's next body is of the same lane.
+_LANES_AT_HAND = 16_384
+
 # A sequence is stored as a signed 64-bit integer.
 _LARGEST = 2**63 - 1
 
@@ -62,7 +67,18 @@ def identity(headers: Mapping[str, str]) -> Identity | None:
     """What the `Gpuvigil-*` headers say; None without them, ValueError when they are wrong."""
     if "gpuvigil-sequence" not in headers:
         return None
-    names = {key: headers.get(f"gpuvigil-{key}", "") for key in ("cluster", "node", "boot", "lane")}
+    lane = _lane(*[headers.get(name, "") for name in _LANE_HEADERS])
+    text = headers["gpuvigil-sequence"]
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _LARGEST:
+        raise ValueError("Gpuvigil-Sequence is not a whole number from 1")
+    sent_at = _sent_at(headers.get("gpuvigil-sent-at", ""))
+    version = headers.get("gpuvigil-version", "")[:LONGEST_NAME]
+    return Identity(lane=lane, sequence=int(text), sent_at=sent_at, version=version)
+
+
+@lru_cache(maxsize=_LANES_AT_HAND)
+def _lane(cluster: str, node: str, boot: str, lane: str) -> Lane:
+    names = {"cluster": cluster, "node": node, "boot": boot, "lane": lane}
     for key, value in names.items():
         if not value:
             raise ValueError(f"Gpuvigil-{key.capitalize()} is missing")
@@ -70,14 +86,9 @@ def identity(headers: Mapping[str, str]) -> Identity | None:
             raise ValueError(
                 f"Gpuvigil-{key.capitalize()} is longer than {LONGEST_NAME} characters"
             )
-    if names["lane"] not in {"live", "backlog"}:
+    if lane not in {"live", "backlog"}:
         raise ValueError("Gpuvigil-Lane is neither live nor backlog")
-    text = headers["gpuvigil-sequence"]
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _LARGEST:
-        raise ValueError("Gpuvigil-Sequence is not a whole number from 1")
-    sent_at = _sent_at(headers.get("gpuvigil-sent-at", ""))
-    version = headers.get("gpuvigil-version", "")[:LONGEST_NAME]
-    return Identity(lane=Lane(**names), sequence=int(text), sent_at=sent_at, version=version)
+    return Lane(**names)
 
 
 def _sent_at(text: str) -> datetime | None:

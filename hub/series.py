@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.log import Log
 
-from .columns import unescaped
+from .shape import unescaped
 
 _LOG = Log("hub")
 

@@ -1,0 +1,103 @@
+"""The text of many bodies, cut into names and values without a Python object for any of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpuvigil.lineprotocol import MAX_LINE_BYTES
+
+_NEWLINE, _SPACE, _EQUALS, _SUFFIX, _ESCAPE = b"\n =i\\"
+# By which `bytes.translate` makes every mark 1 and all else 0.
+_MARKS = bytes(sign in b"\n ,=" for sign in range(256))
+
+Indexes = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where each row is from: the index of its text, and its number in it."""
+
+    texts: Indexes
+    numbers: Indexes
+
+    @classmethod
+    def of(cls, texts: Sequence[bytes], cut: "Cut") -> "Origin":
+        """Of a text that was joined of several, by newlines and with one at either end."""
+        before = np.cumsum([0, *(len(text) + 1 for text in texts)])[:-1]
+        first = np.searchsorted(cut.edges, before)
+        of_row = np.repeat(np.arange(len(texts)), np.diff(np.append(first, len(cut.edges) - 1)))
+        return cls(of_row, np.arange(len(of_row)) - first[of_row] + 1)
+
+    def only(self, rows: Indexes) -> "Origin":
+        return Origin(self.texts[rows], self.numbers[rows])
+
+
+class Cut:
+    """Rows cut in two kinds of pieces by turns: names and signs, and the values between them.
+
+    `edges` are the newlines around the rows, `regular` says which rows can be cut into pairs: a
+    name and its value, of which the last is the time. The suffix of a whole number goes with
+    the names after it, so that the names of a row tell its schema.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        signs = np.frombuffer(text, np.uint8)
+        marks = np.flatnonzero(np.frombuffer(text.translate(_MARKS), bool))
+        kinds = signs[marks]
+        if b"\\" in text:
+            bare = (signs[marks - 1] != _ESCAPE) | (kinds == _NEWLINE)
+            marks, kinds = marks[bare], kinds[bare]
+        newlines = np.flatnonzero(kinds == _NEWLINE)
+        self.edges = marks[newlines]
+        times = newlines[1:] - 1
+        self.regular = (kinds[times] == _SPACE) & (np.diff(self.edges) <= MAX_LINE_BYTES // 2)
+        self._signs, self._marks, self._kinds, self._times = signs, marks, kinds, times
+
+    def heads(self) -> pa.DictionaryArray:
+        """What stands before the first space of each row."""
+        starts, ends = self.edges[:-1] + 1, self.edges[1:]
+        spaces = self._marks[self._kinds == _SPACE]
+        first = np.searchsorted(spaces, starts)
+        ends = np.minimum(ends, np.append(spaces, len(self.text))[first])
+        offsets = np.empty(2 * len(starts) + 1, np.int32)
+        offsets[:-1:2], offsets[1::2], offsets[-1] = starts, ends, len(self.text)
+        pieces = strings(offsets, pa.py_buffer(self.text))
+        return pieces.take(pa.array(np.arange(0, 2 * len(starts), 2))).dictionary_encode()
+
+    def rows(self, indexes: Indexes) -> list[bytes]:
+        edges = zip(self.edges[indexes] + 1, self.edges[indexes + 1], strict=True)
+        return [self.text[start:end] for start, end in edges]
+
+    def pieces(self) -> None:
+        """Find names and values; every row must be regular."""
+        starts_value = self._kinds == _EQUALS
+        starts_value[self._times] = True
+        pairs = np.flatnonzero(starts_value)
+        kinds = self._kinds[pairs]
+        starts, ends = self._marks[pairs] + 1, self._marks[pairs + 1]
+        ends = ends - ((kinds == _EQUALS) & (self._signs[ends - 1] == _SUFFIX))
+        offsets = np.empty(2 * len(pairs) + 2, np.int32)
+        offsets[0], offsets[-1] = 0, len(self.text)
+        offsets[1:-1:2], offsets[2:-1:2] = starts, ends
+        self._pieces = strings(offsets, pa.py_buffer(self.text))
+        self._first = np.concatenate(([0], np.flatnonzero(kinds == _SPACE)[:-1] + 1))
+        self._pairs = len(pairs)
+
+    def schemas(self) -> pa.DictionaryArray:
+        """Each row without its values."""
+        names = self._pieces.take(pa.array(np.arange(0, 2 * self._pairs, 2)))
+        _, offsets, content = names.buffers()
+        edges = np.frombuffer(offsets, np.int32)[np.append(self._first, self._pairs)]
+        return strings(edges, content).dictionary_encode()
+
+    def values(self, rows: Indexes, index: int) -> pa.StringArray:
+        """The value with that index in each of some rows of one schema."""
+        return self._pieces.take(pa.array(2 * (self._first[rows] + index) + 1))
+
+
+def strings(offsets: Any, content: Any) -> pa.StringArray:
+    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), content)

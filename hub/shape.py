@@ -1,0 +1,59 @@
+"""What lines of one schema hold, told from a line without its values."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gpuvigil.lineprotocol import MAX_TAGS
+from gpuvigil.metrics import MEASUREMENTS, Measurement, Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a schema, with what the catalogue says of it."""
+
+    name: str
+    integer: bool  # as it is written
+    metric: Metric | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What lines of one schema hold, in their order; a tag's suffix is the end of its value."""
+
+    measurement: Measurement
+    tags: tuple[tuple[str, str], ...]
+    fields: tuple[Field, ...]
+
+
+@lru_cache(maxsize=4096)
+def schema_of(row: str) -> Schema | None:
+    """The schema of a row without its values; None when anything in it is unusual."""
+    parts = row[1:].split(" ")
+    if len(parts) != 3 or parts[2]:
+        return None
+    name, *tags = parts[0].split(",")
+    measurement = MEASUREMENTS.get(name)
+    named_tags = [_named(tag) for tag in tags]
+    named_fields = [_named(text) for text in parts[1].split(",")]
+    tag_keys = {key for key, _ in named_tags}
+    field_keys = {key for key, _ in named_fields}
+    if measurement is None or "" in tag_keys | field_keys or len(tags) > MAX_TAGS:
+        return None
+    if len(tag_keys) < len(named_tags) or len(field_keys) < len(named_fields):
+        return None
+    metrics = {metric.name: metric for metric in measurement.metrics}
+    if not field_keys & set(metrics):
+        return None
+    fields = tuple(Field(key, suffix == "i", metrics.get(key)) for key, suffix in named_fields)
+    return Schema(measurement, tuple(named_tags), fields)
+
+
+def unescaped(text: str) -> str:
+    """A name or tag as it is meant; a backslash before any other sign stands for itself."""
+    return text.replace("\\ ", " ").replace("\\,", ",").replace("\\=", "=")
+
+
+def _named(text: str) -> tuple[str, str]:
+    """The key of `key=` or `key=i`, and the suffix; no key when it is neither."""
+    key, sign, suffix = text.partition("=")
+    return (unescaped(key), suffix) if sign and suffix in {"", "i"} else ("", "")
