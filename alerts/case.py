@@ -5,9 +5,12 @@ from datetime import datetime
 
 from gpuvigil.config import AlertsSettings
 from gpuvigil.lifecycle import State
-from gpuvigil.model import Severity
+from gpuvigil.matching import Labels, labels_of
+from gpuvigil.model import Incident, Severity
 
 from .notice import Kind, Notice, NoticeState, Verdict
+from .route import Path, path
+from .situation import NOTHING, Situation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,35 @@ class Case:
     siblings: tuple[Notice, ...]
     now: datetime
     settings: AlertsSettings
+    situation: Situation = NOTHING
+
+    @property
+    def incident(self) -> Incident:
+        return self.notice.to_incident()
+
+    @property
+    def labels(self) -> Labels:
+        return labels_of(self.incident, self.situation.racks)
+
+    @property
+    def path(self) -> Path | None:
+        """How this channel is told of such an incident; None when it is not."""
+        return path(self.settings, self.labels, self.route.name)
+
+    @property
+    def update_seconds(self) -> float:
+        way = self.path
+        return (way.update_seconds if way else 0.0) or self.settings.update_seconds
+
+    @property
+    def spell_began(self) -> datetime:
+        """When this channel's first notice about it was made since it was last over."""
+        began = self.notice.at
+        for one in reversed(self.older):
+            if one.kind is Kind.RESOLVED:
+                break
+            began = min(began, one.at)
+        return began
 
     @property
     def to_state(self) -> State:

@@ -21,6 +21,7 @@ from .delivery import Pause, begun, orphaned, put_back, settled
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .message import message
 from .notice import Notice, receipt_of
+from .situation import Lookout
 
 # How long after a channel's time-out an attempt's outcome may still be on its way to the hub.
 RECORDING_SECONDS = 5.0
@@ -33,6 +34,7 @@ class Courier:
         self.channel = channel
         self._desk = desk
         self._hub = desk.connect()
+        self._lookout = Lookout(self._hub, desk.settings)
         self._in_hand: set[str] = set()
         self._lock = threading.Lock()
         # The most severe first, then as claimed: a receiver's limit may make the others wait.
@@ -95,6 +97,7 @@ class Courier:
             siblings=siblings,
             now=now,
             settings=self._desk.settings,
+            situation=self._lookout.look(self._desk.clock.monotonic()),
         )
         ruling = judge(case)
         if not ruling.send_now:
@@ -102,10 +105,10 @@ class Courier:
         elif self._pause.holds(now):
             self._desk.finish(self._hub, put_back(notice, self._pause))
         else:
-            self._send(ruled(notice, ruling), siblings)
+            self._send(ruled(notice, ruling), case)
 
-    def _send(self, notice: Notice, siblings: tuple[Notice, ...]) -> None:
-        desk, now = self._desk, self._desk.clock.now()
+    def _send(self, notice: Notice, case: Case) -> None:
+        desk, now, siblings = self._desk, self._desk.clock.now(), case.siblings
         going = begun(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
         desk.finish(self._hub, going, replaced(going, siblings, now))
         said = message(going, now, desk.settings.external_url, receipt_of(going, siblings))
@@ -113,7 +116,8 @@ class Courier:
         ended = desk.clock.now()
         self._bucket = self._bucket.take(desk.clock.monotonic())
         self._pause = self._pause.after(outcome, ended, desk.chance())
-        after = settled(going, outcome, ended, desk.chance(), desk.settings)
+        repeat = case.path.repeat_seconds if case.path else 0.0
+        after = settled(going, outcome, ended, desk.chance(), desk.settings, repeat)
         self._last_sent_at = after[0].sent_at or self._last_sent_at
         desk.keep(self._hub, after)
         self._say(after[0], (ended - now).total_seconds())

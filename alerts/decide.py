@@ -18,8 +18,10 @@ from gpuvigil.config import AlertsSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Severity, Transition
 
+from . import holding
 from .case import Case, Route, Ruling
-from .notice import NEUTRAL, Kind, Notice, NoticeState, Verdict, draft
+from .notice import NEUTRAL, POSTPONED, Kind, Notice, NoticeState, Verdict, draft
+from .situation import NOTHING, Situation
 
 # The clocks of two alerts processes may differ by this much: a notice that is due later than that
 # cannot be in another one's hands.
@@ -135,6 +137,8 @@ def _told_over_recently(case: Case) -> Ruling | None:
 def _first(case: Case) -> Ruling | None:
     if case.last_told is not None:
         return None
+    if case.path is not None and case.path.escalate_seconds is not None:
+        return Ruling(verdict=Verdict.ESCALATED, kind=Kind.FIRED)
     returned = case.notice.from_state == State.RESOLVED.value
     return Ruling(verdict=Verdict.RETURNED if returned else Verdict.FIRST, kind=Kind.FIRED)
 
@@ -158,7 +162,7 @@ def _recently(case: Case, told: Notice, kind: Kind) -> Ruling | None:
     """Wait until the update interval since `told` is over."""
     if told.sent_at is None:
         return None
-    due_at = told.sent_at + timedelta(seconds=case.settings.update_seconds)
+    due_at = told.sent_at + timedelta(seconds=case.update_seconds)
     if due_at <= case.now:
         return None
     seconds = max((case.now - told.sent_at).total_seconds(), 0.0)
@@ -183,7 +187,9 @@ RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     _waits,
     _over,
     _late,
+    holding.not_routed,
     _below_minimum,
+    *holding.RULES,
     _told_over_recently,
     _first,
     _reminder,
@@ -207,6 +213,7 @@ def decide(
     earlier: Sequence[Notice],
     now: datetime,
     settings: AlertsSettings,
+    situation: Situation = NOTHING,
 ) -> list[Notice]:
     """A notice for every channel about `transition`, and new versions of those it replaces.
 
@@ -220,7 +227,14 @@ def decide(
     for route in routes:
         notice = draft(transition, route.name, now)
         siblings = tuple(one for one in earlier if one.channel == route.name)
-        case = Case(notice=notice, route=route, siblings=siblings, now=now, settings=settings)
+        case = Case(
+            notice=notice,
+            route=route,
+            siblings=siblings,
+            now=now,
+            settings=settings,
+            situation=situation,
+        )
         fresh = _ruled(notice, judge(case))
         if fresh.verdict is Verdict.WAITS:
             # The one before it has mostly gone by the time this one is delivered.
@@ -252,7 +266,7 @@ def replaced(newest: Notice, siblings: Sequence[Notice], now: datetime) -> list[
 
 def _ruled(notice: Notice, ruling: Ruling) -> Notice:
     due_at = None if ruling.state is not NoticeState.DUE else ruling.due_at or notice.due_at
-    postponed = ruling.verdict is Verdict.TOLD_RECENTLY
+    postponed = ruling.verdict in POSTPONED
     return replace(
         notice,
         verdict=ruling.verdict,

@@ -36,9 +36,17 @@ def begun(notice: Notice, now: datetime, patience_seconds: float) -> Notice:
 
 
 def settled(
-    notice: Notice, outcome: Outcome, now: datetime, chance: float, settings: AlertsSettings
+    notice: Notice,
+    outcome: Outcome,
+    now: datetime,
+    chance: float,
+    settings: AlertsSettings,
+    repeat_seconds: float = 0.0,
 ) -> list[Notice]:
-    """The notice after an attempt, and the reminder that follows; `chance` is in [0, 1)."""
+    """The notice after an attempt, and the reminder that follows; `chance` is in [0, 1).
+
+    With `repeat_seconds`, which a route may ask for, also what is not critical is told again.
+    """
     match outcome:
         case Delivered(receipt=receipt):
             sent = notice.next(
@@ -50,7 +58,7 @@ def settled(
                 receipt=receipt,
                 last_error=None,
             )
-            return [sent, *_reminders(sent, now, settings)]
+            return [sent, *_reminders(sent, now, settings, repeat_seconds)]
         case Refused(reason=reason):
             return [_dead(notice, Verdict.REFUSED, reason)]
         case Retry():
@@ -134,12 +142,16 @@ def _dead(notice: Notice, verdict: Verdict, error: str | None) -> Notice:
     )
 
 
-def _reminders(sent: Notice, now: datetime, settings: AlertsSettings) -> list[Notice]:
+def _reminders(
+    sent: Notice, now: datetime, settings: AlertsSettings, repeat_seconds: float
+) -> list[Notice]:
     """A critical incident that nobody has taken is told again, as long as it stands."""
     unattended = sent.to_state in _UNATTENDED and sent.kind is not Kind.RESOLVED
-    if not unattended or sent.severity is not Severity.CRITICAL or settings.repeat_seconds <= 0:
+    critical = sent.severity is Severity.CRITICAL
+    every = repeat_seconds or (settings.repeat_seconds if critical else 0.0)
+    if not unattended or every <= 0:
         return []
-    due_at = now + timedelta(seconds=settings.repeat_seconds)
+    due_at = now + timedelta(seconds=every)
     reminder = replace(
         sent,
         repeat=sent.repeat + 1,

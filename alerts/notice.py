@@ -43,15 +43,23 @@ class Verdict(Enum):
     WORSE = "it became more severe"
     STILL_STANDING = "it still stands after the repeat interval"
     OVER = "it was told, and now it is over"
+    ESCALATED = "nobody took it in time"
 
     TOLD_RECENTLY = "told less than the update interval ago"
     WAITS = "an earlier message about it is still on its way"
     BACKING_OFF = "the receiver failed, or asked to wait"
     REMINDER = "told again after the repeat interval if it still stands"
+    SILENCED = "silenced by a person"
+    INHIBITED = "something that explains it stands"
+    WAITS_FOR_CAUSE = "it waits a little for what may explain it"
+    ESCALATES = "told if nobody takes it by then"
+    OUT_OF_HOURS = "not within the hours of its route"
 
     NO_CHANNEL = "no channel is configured"
     SUSPECT = "seen once and not confirmed: nothing to tell yet"
     DISMISSED = "a suspect that was not seen again"
+    NOT_ROUTED = "no route leads to this channel"
+    DIGEST = "told in the daily digest"
     BELOW_MINIMUM = "less severe than the channel's minimum"
     LATE = "it rests on data that came late, which pages nobody"
     SIMULATED = "simulated: pagers hear of real incidents only"
@@ -67,6 +75,14 @@ class Verdict(Enum):
 
 # These say nothing about the incident's state, so an older message stays worth telling.
 NEUTRAL = frozenset({Verdict.SUSPECT, Verdict.TAKEN, Verdict.LATE, Verdict.SIMULATED})
+
+# Put off until a time of its own; only from then on is it late.
+POSTPONED = frozenset(
+    {
+        *(Verdict.TOLD_RECENTLY, Verdict.SILENCED, Verdict.INHIBITED),
+        *(Verdict.WAITS_FOR_CAUSE, Verdict.ESCALATES, Verdict.OUT_OF_HOURS),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from .courier import Courier, hand_out, notices_of
 from .decide import decide
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .notice import Notice, NoticeState, Verdict
+from .situation import Lookout
 from .uphold import Upheld, Upholder
 
 PULSE_SECONDS = 10.0
@@ -53,8 +54,9 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     couriers = {c.route.name: Courier(c, desk) for c in configured(config.alerts)}
     routes = [courier.channel.route for courier in couriers.values()]
     deciding, claiming = desk.connect(), desk.connect()
+    lookout = Lookout(deciding, config.alerts)
     steps = {
-        "decide": lambda: tell(deciding, desk, routes),
+        "decide": lambda: tell(deciding, desk, routes, lookout),
         "claim": lambda: hand_out(claiming, desk, couriers),
         **{f"channel {name}": courier.step for name, courier in couriers.items()},
         **{
@@ -77,7 +79,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     desk.log.info("stopped")
 
 
-def tell(hub: Hub, desk: Desk, routes: Sequence[Route]) -> None:
+def tell(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> None:
     """Claim transitions, and keep a decision for each in the commit that ends the claim."""
     claimed = hub.claim(
         RecordKind.TRANSITION,
@@ -89,12 +91,13 @@ def tell(hub: Hub, desk: Desk, routes: Sequence[Route]) -> None:
     if not claimed:
         return
     notices: dict[str, Notice] = {}
+    situation = lookout.look(desk.clock.monotonic())
     for transition in sorted(_readable(claimed, notices, desk), key=lambda t: t.number):
         incident = transition.incident
         fresh = {id_: notice for id_, notice in notices.items() if notice.incident == incident}
         earlier = {**notices_of(hub, incident), **fresh}.values()
         now = desk.clock.now()
-        for notice in decide(transition, routes, list(earlier), now, desk.settings):
+        for notice in decide(transition, routes, list(earlier), now, desk.settings, situation):
             notices[notice.id] = notice
     records = [notice.to_record() for notice in notices.values()]
     hub.finish(RecordKind.TRANSITION, desk.owner, [record.id for record in claimed], records)

@@ -19,6 +19,7 @@ from .errors import ConfigError
 from .model import SIMULATED_CLUSTER
 from .receivers import (
     RECEIVERS,
+    ROUTING,
     AlertmanagerSettings,
     AlertsSettings,
     AppriseSettings,
@@ -32,6 +33,7 @@ from .receivers import (
     TeamsSettings,
     WebhookSettings,
 )
+from .routing import InhibitSettings, RouteSettings, TimesSettings
 from .settings import (
     STATE,
     STORES,
@@ -52,6 +54,7 @@ else:
 
 __all__ = [
     "RECEIVERS",
+    "ROUTING",
     "STATE",
     "STORES",
     "AlertmanagerSettings",
@@ -65,14 +68,17 @@ __all__ = [
     "DiscordSettings",
     "EmailSettings",
     "HubSettings",
+    "InhibitSettings",
     "LogSettings",
     "PagerdutySettings",
     "PostSettings",
     "ReceiverSettings",
+    "RouteSettings",
     "SimulatorSettings",
     "SlackSettings",
     "StoreSettings",
     "TeamsSettings",
+    "TimesSettings",
     "WebhookSettings",
     "load",
     "read_secret",
@@ -296,9 +302,11 @@ def _check(config: Config, where: _Where) -> None:
     _check_store(where, config.store)
     for section in fields(Config):
         _check_numbers(where, (section.name,), getattr(config, section.name))
-    for key in RECEIVERS:
-        for entry, receiver in enumerate(getattr(config.alerts, key)):
-            _check_receiver(where.entry(entry), ("alerts", key), receiver)
+    for key in (*RECEIVERS, *ROUTING):
+        for number, entry in enumerate(getattr(config.alerts, key)):
+            _check_entry(where.entry(number), ("alerts", key), entry)
+    for table, number, key, sentence in config.alerts.wrong():
+        raise ConfigError(f"{where.entry(number).of(('alerts', table, key))}: {sentence}")
 
 
 # It travels in headers and tags, whatever stands in it.
@@ -357,9 +365,9 @@ def _check_numbers(where: _Where, keys: tuple[str, ...], settings: Any) -> None:
             raise ConfigError(f"{place}: must be from {lowest:g} to {highest:g}")
 
 
-def _check_receiver(where: _Where, keys: tuple[str, ...], receiver: ReceiverSettings) -> None:
-    _check_numbers(where, keys, receiver)
-    for key, sentence in receiver.wrong():
+def _check_entry(where: _Where, keys: tuple[str, ...], entry: Any) -> None:
+    _check_numbers(where, keys, entry)
+    for key, sentence in entry.wrong():
         raise ConfigError(f"{where.of((*keys, key) if key else keys)}: {sentence}")
 
 

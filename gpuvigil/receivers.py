@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .routing import InhibitSettings, RouteSettings, TimesSettings
 from .setting import setting
 
 _SEVERITIES = ("critical", "warning", "info")
@@ -200,6 +201,16 @@ class AlertsSettings:
     give_up_seconds: float = setting(
         86400.0, "a message that could not be delivered for this long is set aside, visibly"
     )
+    cause_wait_seconds: float = setting(
+        20.0, "a message about a silent node or a port that is down waits this long for its cause"
+    )
+    routes: tuple[RouteSettings, ...] = setting(
+        (), "which incidents go where, as [[alerts.routes]]; without any, all go everywhere"
+    )
+    times: tuple[TimesSettings, ...] = setting((), "hours for routes, as [[alerts.times]]")
+    inhibit: tuple[InhibitSettings, ...] = setting(
+        (), "what need not be told while something else stands, as [[alerts.inhibit]]"
+    )
     webhooks: tuple[WebhookSettings, ...] = setting((), "receivers, as [[alerts.webhooks]]")
     slack: tuple[SlackSettings, ...] = setting((), "Slack channels, as [[alerts.slack]]")
     teams: tuple[TeamsSettings, ...] = setting((), "Teams channels, as [[alerts.teams]]")
@@ -213,6 +224,33 @@ class AlertsSettings:
     email: tuple[EmailSettings, ...] = setting((), "people by e-mail, as [[alerts.email]]")
     command: tuple[CommandSettings, ...] = setting((), "programs, as [[alerts.command]]")
     apprise: tuple[AppriseSettings, ...] = setting((), "other services, as [[alerts.apprise]]")
+
+    def names(self) -> list[str]:
+        """Of all channels."""
+        return [one.name for key in RECEIVERS for one in getattr(self, key)]
+
+    def wrong(self) -> Iterator[tuple[str, int, str, str]]:
+        """What is wrong with how its parts go together: the list, the entry, the key, and why."""
+        channels, hours = set(self.names()), {one.name for one in self.times}
+        for number, route in enumerate(self.routes):
+            for key, known in (
+                ("receivers", channels),
+                ("escalate_to", channels),
+                ("times", hours),
+                ("quiet_times", hours),
+            ):
+                for name in getattr(route, key):
+                    if name not in known:
+                        there = ", ".join(sorted(known)) or "none"
+                        yield "routes", number, key, f"there is no {name!r}; there are {there}"
+
+
+# The lists in `[alerts]` that say which way messages go.
+ROUTING: Mapping[str, type[RouteSettings | TimesSettings | InhibitSettings]] = {
+    "routes": RouteSettings,
+    "times": TimesSettings,
+    "inhibit": InhibitSettings,
+}
 
 
 # The lists in `[alerts]` of those who are told, and what an entry of each may say.

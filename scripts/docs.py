@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.simulator.faults import KINDS
-from gpuvigil.config import RECEIVERS, Config
+from gpuvigil.config import RECEIVERS, ROUTING, Config
 from gpuvigil.faults import FAULTS, Fault, xids
 from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import EXPORTED, Metric, Seen
@@ -89,7 +89,7 @@ def settings() -> Iterator[str]:
         yield f"## `[{section.name}]`"
         yield ""
         yield from setting_rows(type(kind))
-    for key, receiver in RECEIVERS.items():
+    for key, receiver in {**ROUTING, **RECEIVERS}.items():
         yield ""
         yield f"## `[[alerts.{key}]]`"
         yield ""

@@ -28,6 +28,7 @@ from .record import (
     RecordKind,
     readable,
 )
+from .silence import Silence
 from .subject import (
     SIMULATED_CLUSTER,
     GpuState,
@@ -56,6 +57,7 @@ __all__ = [
     "Record",
     "RecordKind",
     "Severity",
+    "Silence",
     "Subject",
     "Transition",
     "Unmeasured",

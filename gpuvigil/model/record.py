@@ -23,6 +23,7 @@ class RecordKind(str, Enum):
     PULSE = "pulse"
     ACKNOWLEDGEMENT = "acknowledgement"
     USAGE = "usage"
+    SILENCE = "silence"
 
 
 # What a collector's token may write; everything else is for services.

@@ -1,6 +1,6 @@
 """Which records are over for so long that they are forgotten.
 
-Events, usage, allocations that have ended, incidents that were resolved with their transitions,
+Events, usage, allocations and silences that have ended, incidents that were resolved with their transitions,
 notices and acknowledgements. What stands is never forgotten, nor an event that a standing incident may rest on.
 """
 
@@ -25,7 +25,11 @@ _OVER = (State.RESOLVED.value, State.DISMISSED.value)
 _BELONGING = tuple(
     kind.value for kind in (RecordKind.TRANSITION, RecordKind.NOTICE, RecordKind.ACKNOWLEDGEMENT)
 )
-_ENDS = {RecordKind.ALLOCATION.value: "ended_at", RecordKind.INCIDENT.value: "resolved_at"}
+_ENDS = {
+    RecordKind.ALLOCATION.value: "ended_at",
+    RecordKind.INCIDENT.value: "resolved_at",
+    RecordKind.SILENCE.value: "ends_at",
+}
 
 
 def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
@@ -38,6 +42,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
             record.c.state == AllocationState.ENDED.value,
         ),
         and_(record.c.kind == RecordKind.INCIDENT.value, record.c.state.in_(_OVER)),
+        record.c.kind == RecordKind.SILENCE.value,
     )
     query = (
         select(*_COLUMNS)

@@ -45,6 +45,7 @@ silent_after_seconds = 12
 clear_seconds = 1
 [alerts]
 update_seconds = 1
+cause_wait_seconds = 1
 [[alerts.webhooks]]
 name = "ops"
 url = "{webhook}"

@@ -1,0 +1,179 @@
+"""`gpuvigil alerts`: which way an incident's messages go and why, and whether a channel works."""
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+
+from gpuvigil.clock import SystemClock, moment
+from gpuvigil.command import configured_anywhere, fail, parser
+from gpuvigil.config import AlertsSettings, Config, load
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hub import Hub, service_hubs
+from gpuvigil.lifecycle import Signal, State
+from gpuvigil.matching import labels_of
+from gpuvigil.model import (
+    Evidence,
+    Impact,
+    Incident,
+    RecordKind,
+    Severity,
+    Subject,
+    Transition,
+    fingerprint,
+    readable,
+)
+from gpuvigil.statedir import config_of_up
+
+from .channel import Channel, Delivered, Outcome
+from .channels import configured
+from .courier import notices_of
+from .message import Message, message
+from .notice import Kind, Notice, draft
+from .route import fitting, misfit, path
+from .situation import Lookout
+
+TESTED = Subject(cluster="gpuvigil", node="test")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Explain or test; returns the exit code."""
+    options = parser("alerts", "Which way messages go, and whether they arrive.")
+    verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
+    route = verbs.add_parser("route", help="show the routes, or explain an incident's")
+    route.add_argument("--explain", metavar="INCIDENT", help="the id of an incident")
+    test = verbs.add_parser("test", help="send a message that says it is a test, and its end")
+    test.add_argument("channel", help="the channel's name")
+    configured_anywhere(verbs.choices.values())
+    chosen = options.parse_args(arguments)
+    try:
+        config = load(chosen.config if chosen.config is not None else config_of_up(None))
+        return _VERBS[chosen.verb](config, chosen)
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+
+
+def explained(
+    incident: Incident, notices: Sequence[Notice], settings: AlertsSettings, hub: Hub, now: datetime
+) -> Iterator[str]:
+    """The way of an incident, line by line: its labels, the routes, what each channel was told."""
+    situation = Lookout(hub, settings).look(0.0)
+    labels = labels_of(incident, situation.racks)
+    yield f"{incident.id}: {incident.title} ({incident.state})"
+    yield "labels: " + " ".join(f'{key}="{value}"' for key in labels for value in labels[key])
+    taken = set(fitting(settings.routes, labels))
+    for number, route in enumerate(settings.routes, 1):
+        wrong = misfit(route, labels)
+        why = "" if number in taken else f": no, {wrong}" if wrong else ": not reached"
+        yield f"route {number} to {', '.join(route.receivers)}{why or ': yes'}"
+    if not settings.routes:
+        yield "routes: none, so every channel hears of everything"
+    silence = situation.silence(labels, now)
+    if silence is not None:
+        yield f"silenced by {silence.by} until {moment(silence.ends_at)}: {silence.reason}"
+    for channel in settings.names() or ["-"]:
+        way = path(settings, labels, channel)
+        by = (
+            "no route leads here"
+            if way is None
+            else f"by route {way.route}"
+            if way.route
+            else "all"
+        )
+        yield f"channel {channel} ({by}):"
+        for notice in sorted(notices, key=lambda one: one.order):
+            if (notice.channel or "-") == channel:
+                yield f"  {_told(notice)}"
+
+
+def _told(notice: Notice) -> str:
+    step = f"{notice.from_state} to {notice.to_state}" if not notice.repeat else "reminder"
+    when = f" at {moment(notice.due_at)}" if notice.due_at else ""
+    reason = notice.reason or notice.verdict.value
+    return f"{step}: {notice.state.value}{when}: {notice.verdict.name.lower()}: {reason}"
+
+
+def a_test(channel: str, now: datetime, over: bool, settings: AlertsSettings) -> Message:
+    """A message that says that it is one of a test, or that the test is over."""
+    incident = Incident(
+        id=f"test-{int(now.timestamp())}",
+        fingerprint=fingerprint("test", TESTED),
+        fault="test",
+        subject=TESTED,
+        severity=Severity.INFO,
+        state=(State.RESOLVED if over else State.OPEN).value,
+        title=f"Test of the channel {channel}",
+        since=now,
+        updated_at=now,
+        resolved_at=now if over else None,
+        impact=Impact(text="none, nothing is wrong"),
+        evidence=(Evidence(name="gpuvigil alerts test", value=channel),),
+        action="Nothing: this is how a message looks.",
+        label="gpuvigil",
+    )
+    step = Transition(
+        incident=incident.id,
+        number=2 if over else 1,
+        from_state=State.SUSPECT.value,
+        to_state=incident.state,
+        signal=(Signal.CLEARED if over else Signal.CONFIRMED).value,
+        at=now,
+        reason="a test",
+        subject=TESTED,
+        snapshot=incident.to_record().to_json(),
+    )
+    notice = replace(draft(step, channel, now), kind=Kind.RESOLVED if over else Kind.FIRED)
+    return message(notice, now, settings.external_url)
+
+
+def _test(config: Config, chosen: argparse.Namespace) -> int:
+    channels = {one.route.name: one for one in configured(config.alerts)}
+    channel = channels.get(chosen.channel)
+    if channel is None:
+        there = ", ".join(channels) or "none"
+        raise ConfigError(f"there is no channel {chosen.channel!r}; there are {there}")
+    with closing(channel):
+        now = SystemClock().now()
+        receipt = None
+        for over in (False, True):
+            said = a_test(channel.route.name, now, over, config.alerts)
+            outcome, seconds = _tried(channel, replace(said, receipt=receipt))
+            what = "the end of the test" if over else "the test"
+            if not isinstance(outcome, Delivered):
+                print(f"{what} was not delivered: {outcome.reason}")
+                return 1
+            receipt = outcome.receipt
+            print(f"{what} was delivered in {seconds:.2f} s")
+            time.sleep(1.0 / channel.pace.per_second)
+    return 0
+
+
+def _tried(channel: Channel, said: Message) -> tuple[Outcome, float]:
+    began = time.monotonic()
+    return channel.deliver(said), time.monotonic() - began
+
+
+def _route(config: Config, chosen: argparse.Namespace) -> int:
+    settings = config.alerts
+    if not chosen.explain:
+        for number, route in enumerate(settings.routes, 1):
+            late = f", then {', '.join(route.escalate_to)}" if route.escalate_to else ""
+            fits = " ".join(route.match) or "everything"
+            print(f"route {number}: {fits} to {', '.join(route.receivers)}{late}")
+        if not settings.routes:
+            print(f"no routes: everything to {', '.join(settings.names()) or 'nobody'}")
+        return 0
+    hub = service_hubs(config.hub)()
+    record = hub.record(RecordKind.INCIDENT, chosen.explain)
+    incident = next(readable([record] if record else [], Incident.from_record), None)
+    if incident is None:
+        raise ConfigError(f"the hub knows no incident {chosen.explain!r}")
+    notices = list(notices_of(hub, incident.id).values())
+    for line in explained(incident, notices, settings, hub, SystemClock().now()):
+        print(line)
+    return 0
+
+
+_VERBS = {"route": _route, "test": _test}

@@ -1,0 +1,101 @@
+"""The rules that keep a message back, for a while or for good, whatever the incident's story is.
+
+They are asked in turn by `decide`, of notices that would begin to tell somebody; an end is told to
+whoever was told of the beginning, also in a silence or at night.
+"""
+
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import moment
+from gpuvigil.lifecycle import State
+
+from .case import Case, Ruling
+from .hours import begins, ends
+from .notice import Kind, NoticeState, Verdict
+
+# What is often explained by something that is seen a little later.
+WAITING = frozenset({"node_silent", "port_down"})
+# A silence may be ended before its time, what inhibits may end: it is looked at again this often.
+LOOK_AGAIN = timedelta(seconds=60)
+
+
+def not_routed(case: Case) -> Ruling | None:
+    if case.path is not None:
+        return None
+    return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.HELD)
+
+
+def silenced(case: Case) -> Ruling | None:
+    silence = case.situation.silence(case.labels, case.now)
+    if silence is None:
+        return None
+    why = f": {silence.reason}" if silence.reason else ""
+    return Ruling(
+        verdict=Verdict.SILENCED,
+        due_at=min(silence.ends_at, case.now + LOOK_AGAIN),
+        reason=f"silenced by {silence.by} until {moment(silence.ends_at)}{why} ({silence.id})",
+    )
+
+
+def inhibited(case: Case) -> Ruling | None:
+    other = case.situation.inhibitor(case.settings.inhibit, case.incident, case.labels)
+    if other is None:
+        return None
+    return Ruling(
+        verdict=Verdict.INHIBITED,
+        due_at=case.now + LOOK_AGAIN,
+        reason=f"not told while this stands: {other.title} ({other.id})",
+    )
+
+
+def escalation(case: Case) -> Ruling | None:
+    """Told only if nobody has taken it by then."""
+    assert case.path is not None
+    if case.path.escalate_seconds is None or case.believed_firing:
+        return None
+    taken = case.to_state is State.ACKNOWLEDGED or case.incident.acknowledged_by
+    if taken or any(one.verdict is Verdict.TAKEN for one in case.newer):
+        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
+    return _until(
+        case, case.spell_began + timedelta(seconds=case.path.escalate_seconds), Verdict.ESCALATES
+    )
+
+
+def waits_for_cause(case: Case) -> Ruling | None:
+    """What a larger fault may explain is on the page at once; its message waits for that a little."""
+    assert case.path is not None
+    if case.believed_firing:
+        return None
+    wait = case.path.wait_seconds
+    if case.incident.fault in WAITING:
+        wait = max(wait, case.settings.cause_wait_seconds)
+    return _until(case, case.spell_began + timedelta(seconds=wait), Verdict.WAITS_FOR_CAUSE)
+
+
+def digested(case: Case) -> Ruling | None:
+    assert case.path is not None
+    if not case.path.digest or case.believed_firing:
+        return None
+    return Ruling(verdict=Verdict.DIGEST, state=NoticeState.HELD)
+
+
+def out_of_hours(case: Case) -> Ruling | None:
+    assert case.path is not None
+    opens = ends(case.path.quiet_times, case.now) or begins(case.path.times, case.now)
+    return None if opens is None else _until(case, opens, Verdict.OUT_OF_HOURS)
+
+
+def _until(case: Case, due_at: datetime, verdict: Verdict) -> Ruling | None:
+    if due_at <= case.now:
+        return None
+    kind = Kind.UPDATED if case.believed_firing else Kind.FIRED
+    return Ruling(
+        verdict=verdict,
+        kind=kind,
+        due_at=due_at,
+        reason=f"{verdict.value}; looked at again at {moment(due_at)}",
+    )
+
+
+# In the order in which they are asked; those before `below_minimum` of `decide` hold for anything.
+RULES = (silenced, inhibited, escalation, waits_for_cause, digested, out_of_hours)

@@ -1,0 +1,135 @@
+"""`gpuvigil silence`: what need not be told for a while, by whom, why and until when."""
+
+import argparse
+import getpass
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import SystemClock, duration, from_text, moment
+from gpuvigil.command import configured_anywhere, fail, parser
+from gpuvigil.config import load
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hub import Hub, service_hubs
+from gpuvigil.matching import LABELS, matcher
+from gpuvigil.model import RecordKind, Silence, readable
+from gpuvigil.statedir import config_of_up
+
+_UNITS = {"m": 60, "h": 3600, "d": 86_400}
+LONGEST = timedelta(days=90)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Add, list or end silences; returns the exit code."""
+    options = parser("silence", "What need not be told for a while.")
+    verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
+    add = verbs.add_parser("add", help="silence what fits all of the matchers")
+    add.add_argument(
+        "matcher", nargs="+", help=f'as node="n1" or rack=~"r1.*", of {", ".join(LABELS)}'
+    )
+    add.add_argument("--for", dest="span", type=_span, required=True, help="30m, 4h or 2d")
+    add.add_argument("--reason", required=True, help="why, for everybody who wonders")
+    add.add_argument("--by", default="", help="who; the one who runs this, if left out")
+    add.add_argument(
+        "--from", dest="starts_at", type=_time, help="when it begins, as 2026-11-30T08:00:00Z; now"
+    )
+    shown = verbs.add_parser("list", help="show the silences that hold, and those to come")
+    shown.add_argument("--all", action="store_true", help="also those that are over")
+    verbs.add_parser("end", help="end one now").add_argument("id", help="as 'list' shows it")
+    configured_anywhere(verbs.choices.values())
+    chosen = options.parse_args(arguments)
+    try:
+        config = load(chosen.config if chosen.config is not None else config_of_up(None))
+        _VERBS[chosen.verb](service_hubs(config.hub)(), chosen, SystemClock().now())
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+    return 0
+
+
+def made(
+    matchers: Iterable[str],
+    by: str,
+    reason: str,
+    starts_at: datetime,
+    span: timedelta,
+    at: datetime,
+) -> Silence:
+    """A new silence; ConfigError says what is wrong with it."""
+    try:
+        texts = tuple(str(matcher(text)) for text in matchers)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if not by.strip() or not reason.strip():
+        raise ConfigError("a silence needs somebody's name and a reason")
+    return Silence(
+        id=f"s-{secrets.token_hex(4)}",
+        matchers=texts,
+        by=by.strip(),
+        reason=reason.strip(),
+        at=at,
+        starts_at=starts_at,
+        ends_at=starts_at + span,
+    )
+
+
+def line(silence: Silence, now: datetime) -> str:
+    """A silence as people read it."""
+    if silence.holds(now):
+        when = f"for {duration(silence.ends_at - now)} more"
+    elif silence.starts_at > now:
+        when = (
+            f"from {moment(silence.starts_at)} for {duration(silence.ends_at - silence.starts_at)}"
+        )
+    else:
+        when = f"over since {moment(silence.ends_at)}"
+    return f"{silence.id}  {when}  {' '.join(silence.matchers)}  {silence.by}: {silence.reason}"
+
+
+def _add(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
+    by = chosen.by or getpass.getuser()
+    silence = made(chosen.matcher, by, chosen.reason, chosen.starts_at or now, chosen.span, now)
+    hub.write_records([silence.to_record()])
+    print(line(silence, now))
+
+
+def _list(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
+    for silence in _silences(hub):
+        if chosen.all or silence.ends_at > now:
+            print(line(silence, now))
+
+
+def _end(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
+    found = next((one for one in _silences(hub) if one.id == chosen.id), None)
+    if found is None:
+        raise ConfigError(f"there is no silence {chosen.id!r}; see 'gpuvigil silence list --all'")
+    if found.ends_at <= now:
+        print(f"{found.id} was over already")
+        return
+    hub.write_records([found.ended(now).to_record()])
+    print(f"{found.id} is over; what it silenced is told within a minute")
+
+
+def _silences(hub: Hub) -> list[Silence]:
+    found = readable(hub.records(RecordKind.SILENCE), Silence.from_record)
+    return sorted(found, key=lambda one: (one.ends_at, one.id))
+
+
+def _span(text: str) -> timedelta:
+    found = re.fullmatch(r"([1-9][0-9]{0,4})([mhd])", text)
+    span = timedelta(seconds=int(found[1]) * _UNITS[found[2]]) if found else LONGEST * 2
+    if span > LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time like 30m, 4h or 2d, at most 90d")
+    return span
+
+
+def _time(text: str) -> datetime:
+    try:
+        return from_text(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time like 2026-11-30T08:00:00Z"
+        ) from None
+
+
+_VERBS = {"add": _add, "list": _list, "end": _end}

@@ -1,0 +1,87 @@
+"""What is to be known beside an incident to decide about it: silences, racks, what else stands."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from gpuvigil.config import AlertsSettings, InhibitSettings
+from gpuvigil.hub import Hub
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.matching import Labels, fit, labels_of
+from gpuvigil.model import Incident, Inventory, RecordKind, Silence, readable
+
+# Looked up again this often; a silence counts from then on.
+LOOK_SECONDS = 2.0
+RACK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All of it, at one moment."""
+
+    silences: tuple[Silence, ...] = ()
+    racks: Mapping[str, str] = field(default_factory=dict)  # by the node's key
+    standing: tuple[Incident, ...] = ()  # only where something is inhibited by something
+
+    def silence(self, labels: Labels, now: datetime) -> Silence | None:
+        """The silence that holds for these labels for longest; None when there is none."""
+        found = [one for one in self.silences if one.holds(now) and _fits(one.matchers, labels)]
+        return max(found, key=lambda one: one.ends_at, default=None)
+
+    def inhibitor(
+        self, rules: Iterable[InhibitSettings], incident: Incident, labels: Labels
+    ) -> Incident | None:
+        """What stands and explains the incident by one of the rules; None when nothing does."""
+        for rule in rules:
+            if not fit(rule.of, labels):
+                continue
+            for other in self.standing:
+                theirs = labels_of(other, self.racks)
+                same = all(set(labels[key]) & set(theirs[key]) for key in rule.same)
+                if other.id != incident.id and same and fit(rule.by, theirs):
+                    return other
+        return None
+
+
+NOTHING = Situation()
+
+
+class Lookout:
+    """Asks the hub for the situation, each part no more often than it is worth; for one thread."""
+
+    def __init__(self, hub: Hub, settings: AlertsSettings) -> None:
+        self._hub = hub
+        self._inhibits = bool(settings.inhibit)
+        self._racked = any("rack" in text for one in settings.routes for text in one.match) or any(
+            "rack" in rule.same for rule in settings.inhibit
+        )
+        self._silences: tuple[Silence, ...] = ()
+        self._standing: tuple[Incident, ...] = ()
+        self._racks: dict[str, str] = {}
+        self._looked = self._racks_looked = float("-inf")
+
+    def look(self, now: float) -> Situation:
+        """The situation at monotonic `now`, at most a little old."""
+        if now - self._looked >= LOOK_SECONDS:
+            found = self._hub.records(RecordKind.SILENCE)
+            self._silences = tuple(readable(found, Silence.from_record))
+            if self._inhibits:
+                states = tuple(state.value for state in STANDING)
+                records = self._hub.records(RecordKind.INCIDENT, states=states)
+                self._standing = tuple(readable(records, Incident.from_record))
+            self._looked = now
+        by_rack = self._racked or any("rack" in text for s in self._silences for text in s.matchers)
+        if by_rack and now - self._racks_looked >= RACK_SECONDS:
+            nodes = readable(self._hub.records(RecordKind.INVENTORY), Inventory.from_record)
+            self._racks = {node.subject.key: node.rack for node in nodes if node.rack}
+            self._racks_looked = now
+        return Situation(silences=self._silences, racks=self._racks, standing=self._standing)
+
+
+def _fits(matchers: Iterable[str], labels: Labels) -> bool:
+    """Whether all hold; what another version wrote silences nothing, nor does no matcher at all."""
+    texts = tuple(matchers)
+    try:
+        return bool(texts) and fit(texts, labels)
+    except ValueError:
+        return False

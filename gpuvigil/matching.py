@@ -1,0 +1,108 @@
+"""Matchers, in Alertmanager's words: `owner="alice"`, `rack=~"r1.*"`, `severity!="info"`.
+
+An incident has several values of some labels (its owners, its nodes). `=` and `=~` hold when one of
+them fits, `!=` and `!~` when none does; a label without a value is as if it were empty.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .model import Incident, Subject
+
+Labels = Mapping[str, Sequence[str]]
+
+# What an incident can be matched by.
+LABELS = (
+    *("incident", "severity", "fault", "cluster", "rack", "node", "gpu", "device", "port"),
+    *("owner", "holder", "simulated"),
+)
+_MATCHER = re.compile(r'\s*([a-z_]+)\s*(=~|!~|!=|=)\s*(?:"((?:[^"\\]|\\.)*)"|([^"\s=~][^"\s]*))\s*')
+_LONGEST_PATTERN = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matcher:
+    """One condition on an incident's labels."""
+
+    label: str
+    operator: str  # =, !=, =~ or !~
+    value: str
+
+    def __str__(self) -> str:
+        escaped = self.value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'{self.label}{self.operator}"{escaped}"'
+
+    def fits(self, labels: Labels) -> bool:
+        """Whether the condition holds."""
+        values = labels.get(self.label) or ("",)
+        if self.operator in {"=", "!="}:
+            found = self.value in values
+        else:
+            found = any(_pattern(self.value).fullmatch(value) for value in values)
+        return found == (not self.operator.startswith("!"))
+
+
+@lru_cache(maxsize=4096)
+def matcher(text: str) -> Matcher:
+    """The matcher that `text` says; ValueError says what is wrong with it."""
+    found = _MATCHER.fullmatch(text)
+    if found is None:
+        raise ValueError(f'{text!r} is not a matcher like owner="alice" or rack=~"r1.*"')
+    label, operator, quoted, bare = found.groups()
+    if label not in LABELS:
+        raise ValueError(f"{label!r} is no label; there are {', '.join(LABELS)}")
+    value = (
+        re.sub(r"\\(.)", r"\1", quoted) if quoted is not None and "~" not in operator else quoted
+    )
+    made = Matcher(label=label, operator=operator, value=bare if value is None else value)
+    if "~" in operator:
+        if len(made.value) > _LONGEST_PATTERN:
+            raise ValueError(f"{label}: a pattern may have {_LONGEST_PATTERN} characters")
+        try:
+            _pattern(made.value)
+        except re.error as error:
+            raise ValueError(f"{made.value!r} is no regular expression: {error}") from None
+    return made
+
+
+def fit(texts: Iterable[str], labels: Labels) -> bool:
+    """Whether all of these matchers hold; ValueError when one is none."""
+    return all(matcher(text).fits(labels) for text in texts)
+
+
+def labels_of(incident: Incident, racks: Mapping[str, str] | None = None) -> Labels:
+    """What an incident is matched by; `racks` are those of nodes, by the node's key."""
+    subjects = [incident.subject, *_subjects(incident.members)]
+    found: dict[str, Iterable[str | None]] = {
+        "incident": [incident.id],
+        "severity": [incident.severity.value],
+        "fault": [incident.fault],
+        "cluster": [one.cluster for one in subjects],
+        "rack": [(racks or {}).get(one.of_node().key) for one in subjects],
+        "node": [one.node for one in subjects],
+        "gpu": [one.gpu for one in subjects],
+        "device": [one.device for one in subjects],
+        "port": [one.port for one in subjects],
+        "owner": incident.impact.users,
+        "holder": incident.impact.holders,
+        "simulated": ["true" if incident.simulated else "false"],
+    }
+    return {
+        label: tuple(dict.fromkeys(value for value in values if value))
+        for label, values in found.items()
+    }
+
+
+def _subjects(keys: Iterable[str]) -> Iterable[Subject]:
+    for key in keys:
+        try:
+            yield Subject.parse(key)
+        except ValueError:
+            continue
+
+
+@lru_cache(maxsize=4096)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)

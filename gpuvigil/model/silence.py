@@ -1,0 +1,64 @@
+"""A person's word that some incidents need not be told for a while."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from ..clock import from_text, to_text
+from .record import Record, RecordKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """Who silenced what, why and until when; it may begin later, as planned maintenance does.
+
+    It holds for whatever fits its matchers, also for what begins, ends and comes back meanwhile.
+    """
+
+    id: str
+    matchers: tuple[str, ...]  # as `gpuvigil.matching` reads them
+    by: str
+    reason: str
+    at: datetime  # when it was written
+    starts_at: datetime
+    ends_at: datetime
+    version: int = 1
+
+    def holds(self, now: datetime) -> bool:
+        return self.starts_at <= now < self.ends_at
+
+    def ended(self, now: datetime) -> "Silence":
+        """Its next version, over by now."""
+        return replace(self, ends_at=max(now, self.starts_at), version=self.version + 1)
+
+    def to_record(self) -> Record:
+        """Kind `silence`; its subject is the word itself, since it may be about anything."""
+        body: dict[str, Any] = {
+            "matchers": list(self.matchers),
+            "by": self.by,
+            "reason": self.reason,
+            "starts_at": to_text(self.starts_at),
+            "ends_at": to_text(self.ends_at),
+        }
+        return Record(
+            kind=RecordKind.SILENCE,
+            id=self.id,
+            at=self.at,
+            subject="silence",
+            version=self.version,
+            body=body,
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Silence":
+        body = record.body
+        return cls(
+            id=record.id,
+            matchers=tuple(str(one) for one in body["matchers"]),
+            by=str(body["by"]),
+            reason=str(body.get("reason") or ""),
+            at=record.at,
+            starts_at=from_text(body["starts_at"]),
+            ends_at=from_text(body["ends_at"]),
+            version=record.version,
+        )

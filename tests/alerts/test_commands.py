@@ -1,0 +1,145 @@
+"""What people type: silences, which way messages go, and whether a channel works."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuvigil.lifecycle import Signal
+from gpuvigil.model import Severity
+from tests.polling import wait_until
+from tests.receiver import Answer, Receiver
+from tests.servers import ROOT, HubProcess
+
+from .process import AlertsProcess
+from .test_service import Story
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+        yield process
+
+
+def gpuvigil(*arguments: str, config: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpuvigil", *arguments, "--config", str(config)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+ROUTES = """
+[[alerts.routes]]
+match = ['severity="critical"']
+receivers = ["chat"]
+[[alerts.routes]]
+match = ['owner="bob"']
+receivers = ["other"]
+"""
+
+
+def test_what_is_silenced_is_not_told_and_the_way_of_each_is_explained(
+    server: HubProcess, tmp_path: Path
+) -> None:
+    with Receiver() as receiver:
+        channel = {"url": receiver.url}
+        alerts = AlertsProcess(server, tmp_path, chat=channel, other=channel)
+        alerts.config.write_text(
+            alerts.config.read_text(encoding="utf-8") + ROUTES, encoding="utf-8"
+        )
+        config = alerts.config
+        matcher, reason = 'node="sim-003"', "new cable"
+        added = gpuvigil(
+            "silence",
+            "add",
+            matcher,
+            "--for",
+            "4h",
+            "--reason",
+            reason,
+            "--by",
+            "ada",
+            config=config,
+        )
+        assert added.returncode == 0, added.stderr
+        id_ = added.stdout.split()[0]
+        with alerts:
+            story = Story(server.hub())
+            story.tell(Signal.CONFIRMED)
+            server.hub().write_records([story.incident()])
+            wait_until("both are decided", lambda: len(story.notices()) == 2)
+        shown = gpuvigil("alerts", "route", "--explain", story.id, config=config)
+        listed = gpuvigil("silence", "list", config=config).stdout
+        ended = gpuvigil("silence", "end", id_, config=config)
+        none = gpuvigil("silence", "list", config=config).stdout
+    assert receiver.received() == []
+    assert f"{id_}  for 3 h 59 min more  {matcher}  ada: {reason}" in listed
+    assert ended.returncode == 0
+    assert none == ""
+    assert "route 1 to chat: yes" in shown.stdout
+    assert 'route 2 to other: no, owner="bob"' in shown.stdout
+    assert "channel chat (by route 1):\n  suspect to open: due at" in shown.stdout
+    assert "silenced: silenced by ada until" in shown.stdout
+    assert (
+        "channel other (no route leads here):\n  suspect to open: held: not_routed" in shown.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["silence", "add", "colour=red", "--for", "4h", "--reason", "x"], "colour"),
+        (["silence", "add", "node=n1", "--for", "4y", "--reason", "x"], "4y"),
+        (["silence", "end", "s-none"], "s-none"),
+        (["alerts", "route", "--explain", "i-none"], "i-none"),
+        (["alerts", "test", "nobody"], "nobody"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(
+    server: HubProcess, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    config = AlertsProcess(server, tmp_path).config
+    said = gpuvigil(*arguments, config=config)
+    assert said.returncode == 2
+    assert words in said.stderr.splitlines()[-1]
+    assert "Traceback" not in said.stderr
+
+
+def test_a_channel_is_tested_with_a_message_and_its_end(server: HubProcess, tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        config = AlertsProcess(server, tmp_path, chat={"url": f"{receiver.url}/s3cret"}).config
+        right = gpuvigil("alerts", "test", "chat", config=config)
+        statuses = [got.payload["status"] for got in receiver.received()]
+        receiver.answer(Answer(403))
+        wrong = gpuvigil("alerts", "test", "chat", config=config)
+    assert right.returncode == 0, right.stderr
+    assert statuses == ["firing", "resolved"]
+    assert "delivered in" in right.stdout
+    assert wrong.returncode == 1
+    assert "127.0.0.1 answered 403" in wrong.stdout
+    assert "s3cret" not in right.stdout + wrong.stdout + wrong.stderr
+
+
+def test_severity_is_a_field_of_the_routes(server: HubProcess, tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        alerts = AlertsProcess(
+            server, tmp_path, chat={"url": receiver.url}, other={"url": receiver.url}
+        )
+        alerts.config.write_text(
+            alerts.config.read_text(encoding="utf-8") + ROUTES, encoding="utf-8"
+        )
+        with alerts:
+            warning, critical = Story(server.hub()), Story(server.hub())
+            warning.tell(Signal.CONFIRMED, severity=Severity.WARNING)
+            critical.tell(Signal.CONFIRMED)
+            critical.wait_for("sent", "held")
+            assert warning.wait_for("held", "held")[0].body["verdict"] == "not_routed"
+        assert len(receiver.received()) == 1

@@ -1,0 +1,352 @@
+"""Which way a message goes, when, and what keeps it back; each with its named reason."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.case import Case, Route
+from alerts.channel import Delivered
+from alerts.decide import decide, judge
+from alerts.delivery import begun, settled
+from alerts.hours import begins, ends
+from alerts.notice import Notice, NoticeState, Verdict
+from alerts.route import fitting, path
+from alerts.situation import NOTHING, Situation
+from gpuvigil.config import (
+    AlertsSettings,
+    InhibitSettings,
+    RouteSettings,
+    TimesSettings,
+    WebhookSettings,
+    load,
+)
+from gpuvigil.errors import ConfigError
+from gpuvigil.lifecycle import COVERED, Signal, State
+from gpuvigil.matching import LABELS, Matcher, fit, labels_of, matcher
+from gpuvigil.model import Impact, Record, Severity, Silence, Subject, Transition
+
+from .examples import NOON, a_transition, an_incident, opened, resolved, seconds, taken
+
+ALL = (
+    Route(name="chat", minimum_severity=Severity.INFO),
+    Route(name="pager", minimum_severity=Severity.INFO),
+)
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=timezone.utc)
+NODE = Subject(cluster="lab", node="n1")
+LEAF = Subject(cluster="lab", node="leaf-3")
+OFFICE = TimesSettings(
+    name="office", days=("mon-fri",), begin="08:00", end="18:00", zone="Europe/Berlin"
+)
+NIGHT = TimesSettings(name="night", begin="22:00", end="06:00")
+
+
+def settings(*routes: RouteSettings, **more: Any) -> AlertsSettings:
+    return AlertsSettings(routes=routes, **more)
+
+
+def told(
+    transition: Transition,
+    settings: AlertsSettings,
+    earlier: list[Notice] | None = None,
+    now: datetime = NOON,
+    situation: Situation = NOTHING,
+) -> dict[str, Notice]:
+    """The newest notice per channel."""
+    decided = decide(transition, ALL, earlier or [], now, settings, situation)
+    return {str(one.channel): one for one in decided}
+
+
+def verdicts(*args: Any, **more: Any) -> dict[str, Verdict]:
+    return {name: one.verdict for name, one in told(*args, **more).items()}
+
+
+def judged(notice: Notice, settings: AlertsSettings, now: datetime, *siblings: Notice) -> Verdict:
+    """What becomes of a notice that was put off, once its time has come."""
+    (route,) = [one for one in ALL if one.name == notice.channel]
+    case = Case(notice=notice, route=route, siblings=siblings, now=now, settings=settings)
+    return judge(case).verdict
+
+
+def sent(notice: Notice, repeat_seconds: float = 0.0) -> list[Notice]:
+    return settled(
+        begun(notice, NOON, 15.0), Delivered(), NOON, 0.5, AlertsSettings(), repeat_seconds
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "holds"),
+    [
+        ('owner="alice"', {"owner": ("bob", "alice")}, True),
+        ('owner!="alice"', {"owner": ("bob", "alice")}, False),
+        ('owner!="alice"', {}, True),
+        ('owner=""', {}, True),
+        ('rack=~"r1.*"', {"rack": ("r12",)}, True),
+        ('rack=~"r1"', {"rack": ("r12",)}, False),
+        ('rack!~"r1.*"', {"rack": ("r12", "r2")}, False),
+        ("severity=critical", {"severity": ("critical",)}, True),
+        (r'owner="a\"b"', {"owner": ('a"b',)}, True),
+        (r'node=~"n\d+"', {"node": ("n12",)}, True),
+    ],
+)
+def test_matchers_read_as_those_of_alertmanager(
+    text: str, labels: dict[str, tuple[str, ...]], holds: bool
+) -> None:
+    assert matcher(text).fits(labels) is holds
+
+
+@given(st.sampled_from(LABELS), st.sampled_from(["=", "!="]), st.text(max_size=20))
+def test_a_matcher_is_read_as_it_was_written(label: str, operator: str, value: str) -> None:
+    made = Matcher(label=label, operator=operator, value=value)
+    assert matcher(str(made)) == made
+    assert fit([str(made)], {label: (value,)}) is (operator == "=")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "owner", "colour=red", 'rack=~"("', 'a="b" c="d"', "owner==a"]
+)
+def test_what_is_no_matcher_is_said(text: str) -> None:
+    with pytest.raises(ValueError, match=r"matcher|label|regular expression"):
+        matcher(text)
+
+
+def test_an_incident_has_the_labels_of_all_that_it_covers() -> None:
+    incident = an_incident(
+        subject=NODE,
+        members=("lab/n1/gpu/GPU-1", "lab/n2/gpu/GPU-2"),
+        impact=Impact(gpus=2, users=("alice", "bob")),
+    )
+    labels = labels_of(incident, {"lab/n2": "r7"})
+    assert labels["node"] == ("n1", "n2")
+    assert labels["rack"] == ("r7",)
+    assert labels["owner"] == ("alice", "bob")
+    assert set(labels) == set(LABELS)
+
+
+def test_without_routes_every_channel_hears_of_everything() -> None:
+    assert verdicts(opened(), settings()) == {"chat": Verdict.FIRST, "pager": Verdict.FIRST}
+
+
+def test_the_first_route_that_fits_is_the_last_unless_it_goes_on() -> None:
+    critical = RouteSettings(match=('severity="critical"',), receivers=("pager",))
+    rest = RouteSettings(receivers=("chat",))
+    assert verdicts(opened(), settings(critical, rest)) == {
+        "chat": Verdict.NOT_ROUTED,
+        "pager": Verdict.FIRST,
+    }
+    both = settings(replace(critical, go_on=True), rest)
+    assert set(verdicts(opened(), both).values()) == {Verdict.FIRST}
+    assert fitting(both.routes, labels_of(an_incident())) == [1, 2]
+    warning = opened(severity=Severity.WARNING)
+    assert verdicts(warning, settings(critical, rest))["pager"] is Verdict.NOT_ROUTED
+
+
+def a_silence(*matchers: str, hours: float = 4.0) -> Silence:
+    end = NOON + timedelta(hours=hours)
+    return Silence(
+        id="s-1",
+        matchers=matchers,
+        by="ada",
+        reason="new cable",
+        at=NOON,
+        starts_at=NOON,
+        ends_at=end,
+    )
+
+
+def test_what_is_silenced_is_told_when_the_silence_ends_and_says_who_and_why() -> None:
+    situation = Situation(silences=(a_silence('node="sim-003"', hours=0.005),))
+    notice = told(opened(), settings(), situation=situation)["chat"]
+    assert (notice.verdict, notice.state) == (Verdict.SILENCED, NoticeState.DUE)
+    assert notice.reason.startswith("silenced by ada until 12:00:18 UTC on 20 Nov: new cable")
+    assert notice.due_at == NOON + seconds(18)
+    after = told(opened(), settings(), now=NOON + seconds(18), situation=situation)["chat"]
+    assert after.verdict is Verdict.FIRST
+
+
+def test_a_long_silence_is_looked_at_again_since_it_may_be_ended_early() -> None:
+    notice = told(opened(), settings(), situation=Situation(silences=(a_silence("node=sim-003"),)))
+    assert notice["chat"].due_at == NOON + seconds(60)
+
+
+def test_a_silence_of_others_or_of_nothing_silences_nothing() -> None:
+    others = (a_silence('node="n9"'), a_silence(), a_silence("no matcher at all"))
+    assert verdicts(opened(), settings(), situation=Situation(silences=others)) == {
+        "chat": Verdict.FIRST,
+        "pager": Verdict.FIRST,
+    }
+
+
+def test_who_was_told_hears_of_the_end_also_in_a_silence_and_at_night() -> None:
+    begun_ = sent(told(opened(), settings())["chat"])
+    quiet = settings(
+        RouteSettings(receivers=("chat", "pager"), quiet_times=("day",)),
+        times=(TimesSettings(name="day"),),
+    )
+    situation = Situation(silences=(a_silence("node=sim-003"),))
+    assert verdicts(resolved(), quiet, begun_, situation=situation)["chat"] is Verdict.OVER
+
+
+def test_a_silence_survives_that_it_comes_and_goes() -> None:
+    situation = Situation(silences=(a_silence("node=sim-003"),))
+    first = list(told(opened(), settings(), situation=situation).values())
+    over = list(told(resolved(), settings(), first, situation=situation).values())
+    assert {one.verdict for one in over} == {Verdict.NEVER_TOLD}
+    back = a_transition(3, Signal.RETURNED, State.OPEN, State.RESOLVED)
+    assert verdicts(back, settings(), [*first, *over], situation=situation) == {
+        "chat": Verdict.SILENCED,
+        "pager": Verdict.SILENCED,
+    }
+
+
+def test_a_silent_node_waits_for_its_cause_and_is_never_told_once_that_covers_it() -> None:
+    silent = opened(fault="node_silent", subject=NODE)
+    waiting = told(silent, settings())
+    assert waiting["chat"].verdict is Verdict.WAITS_FOR_CAUSE
+    assert waiting["chat"].due_at == NOON + seconds(20)
+    covered = replace(
+        resolved(fault="node_silent", subject=NODE), reason=f"{COVERED}leaf-3: Switch failed"
+    )
+    later = NOON + seconds(7)
+    decided = decide(covered, ALL, list(waiting.values()), later, settings(), NOTHING)
+    assert {one.verdict for one in decided} == {Verdict.SUPERSEDED, Verdict.NEVER_TOLD}
+    assert all(one.state is not NoticeState.DUE for one in decided)
+    alone = told(silent, settings(), now=NOON + seconds(21), earlier=[])
+    assert alone["chat"].verdict is Verdict.WAITS_FOR_CAUSE  # of its own, from when it was made
+    assert judged(waiting["chat"], settings(), NOON + seconds(20)) is Verdict.FIRST
+
+
+def test_a_lost_gpu_waits_for_nothing() -> None:
+    assert verdicts(opened(), settings())["chat"] is Verdict.FIRST
+
+
+def test_it_escalates_when_nobody_takes_it_and_not_when_somebody_does() -> None:
+    way = settings(RouteSettings(receivers=("chat",), escalate_to=("pager",), escalate_seconds=900))
+    first = told(opened(), way)
+    assert (first["chat"].verdict, first["pager"].verdict) == (Verdict.FIRST, Verdict.ESCALATES)
+    assert first["pager"].due_at == NOON + seconds(900)
+    earlier = list(first.values())
+    assert judged(first["pager"], way, NOON + seconds(900)) is Verdict.ESCALATED
+    mine = told(taken(), way, earlier)["pager"]
+    assert mine.verdict is Verdict.TAKEN
+    assert judged(first["pager"], way, NOON + seconds(900), mine) is Verdict.TAKEN
+    grown = a_transition(
+        3, Signal.CHANGED, State.ACKNOWLEDGED, State.ACKNOWLEDGED, acknowledged_by="ada"
+    )
+    assert verdicts(grown, way, earlier, NOON + seconds(60))["pager"] is Verdict.TAKEN
+
+
+def test_what_comes_at_night_is_told_in_the_morning() -> None:
+    way = settings(RouteSettings(receivers=("chat", "pager"), times=("office",)), times=(OFFICE,))
+    friday_night = datetime(2026, 11, 20, 20, 0, tzinfo=timezone.utc)
+    notice = told(opened(), way, now=friday_night)["chat"]
+    assert notice.verdict is Verdict.OUT_OF_HOURS
+    assert notice.due_at == datetime(2026, 11, 23, 7, 0, tzinfo=timezone.utc)  # Monday 08:00 there
+    assert verdicts(opened(), way)["chat"] is Verdict.FIRST
+
+
+def test_quiet_hours_go_over_midnight() -> None:
+    way = settings(RouteSettings(receivers=("chat",), quiet_times=("night",)), times=(NIGHT,))
+    at = datetime(2026, 11, 21, 3, 0, tzinfo=timezone.utc)
+    assert told(opened(), way, now=at)["chat"].due_at == at.replace(hour=6)
+
+
+@given(
+    st.integers(0, 366 * 24 * 60).map(lambda minutes: NEW_YEAR + timedelta(minutes=minutes)),
+    st.sampled_from([OFFICE, NIGHT, replace(OFFICE, days=("sun",), zone="Pacific/Auckland")]),
+)
+def test_hours_that_are_not_open_begin_within_a_week_and_are_open_then(
+    now: datetime, hours: TimesSettings
+) -> None:
+    opens = begins([hours], now)
+    if ends([hours], now) is not None:
+        assert opens is None
+        return
+    assert opens is not None
+    assert now < opens <= now + timedelta(days=7, hours=1)  # a clock may be put back meanwhile
+    assert ends([hours], opens) is not None
+    assert begins([hours], opens) is None
+
+
+def test_what_something_larger_explains_is_not_told_while_that_stands() -> None:
+    rule = InhibitSettings(by=('fault="switch_down"',), of=('fault="port_down"',), same=("rack",))
+    switch = an_incident(id="i-9", fault="switch_down", subject=LEAF, title="Switch leaf-3 failed")
+    port = opened(fault="port_down", subject=NODE)
+    racks = {"lab/leaf-3": "r1", "lab/n1": "r1"}
+    way = settings(inhibit=(rule,))
+    near = Situation(standing=(switch,), racks=racks)
+    notice = told(port, way, situation=near)["chat"]
+    assert notice.verdict is Verdict.INHIBITED
+    assert "Switch leaf-3 failed" in notice.reason
+    far = Situation(standing=(switch,), racks={**racks, "lab/n1": "r2"})
+    assert verdicts(port, way, situation=far)["chat"] is Verdict.WAITS_FOR_CAUSE
+    gone = Situation(racks=racks)
+    assert verdicts(port, way, situation=gone)["chat"] is Verdict.WAITS_FOR_CAUSE
+
+
+def test_information_goes_to_the_digest_where_a_route_says_so() -> None:
+    way = settings(RouteSettings(match=('severity="info"',), receivers=("chat",), digest=True))
+    notice = told(opened(severity=Severity.INFO), way)["chat"]
+    assert (notice.verdict, notice.state) == (Verdict.DIGEST, NoticeState.HELD)
+
+
+def test_a_route_may_repeat_what_is_not_critical() -> None:
+    warning = told(opened(severity=Severity.WARNING), settings())["chat"]
+    assert len(sent(warning)) == 1
+    assert sent(warning, 60.0)[1].due_at == NOON + seconds(60)
+
+
+def test_a_route_has_intervals_of_its_own() -> None:
+    way = settings(RouteSettings(receivers=("chat",), update_seconds=7, repeat_seconds=9))
+    found = path(way, labels_of(an_incident()), "chat")
+    assert found is not None
+    assert (found.route, found.update_seconds, found.repeat_seconds) == (1, 7, 9)
+    assert path(way, labels_of(an_incident()), "pager") is None
+
+
+def test_a_silence_is_read_as_it_was_written_and_ends_when_it_is_ended() -> None:
+    silence = a_silence('owner="a\\"b"')
+    record = Record.from_json(silence.to_record().to_json())
+    assert Silence.from_record(record) == silence
+    over = silence.ended(NOON + seconds(60))
+    assert not over.holds(NOON + seconds(60))
+    assert over.version == 2
+
+
+CHAT = "[[alerts.webhooks]]\nname = 'chat'\nurl = 'http://127.0.0.1/x'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[alerts.routes]]\nreceivers = ['nobody']", ["line 5", "receivers", "'nobody'", "chat"]),
+        ("[[alerts.routes]]\nmatch = ['x']\nreceivers = ['chat']", ["line 5", "match", "owner="]),
+        ("[[alerts.routes]]\ntimes = ['t']\nreceivers = ['chat']", ["line 5", "times", "'t'"]),
+        ("[[alerts.routes]]\n", ["line 4", "receivers"]),
+        ("[[alerts.times]]\nname = 'n'\ndays = ['moon']", ["line 6", "days", "'moon'"]),
+        ("[[alerts.times]]\nname = 'n'\nend = '25:00'", ["line 6", "end", "08:00"]),
+        ("[[alerts.times]]\nname = 'n'\nzone = 'Berlin'", ["line 6", "zone", "'Berlin'"]),
+        ("[[alerts.inhibit]]\nby = ['fault=a']", ["line 4", "by and of"]),
+        (
+            "[[alerts.routes]]\nreceivers=['chat']\n[[alerts.routes]]\nreceivers=['chat', 'b']",
+            ["line 7", "receivers", "'b'"],
+        ),
+    ],
+)
+def test_a_mistake_in_a_route_names_its_line_and_key(
+    tmp_path: Path, text: str, words: list[str]
+) -> None:
+    file = tmp_path / "gpuvigil.toml"
+    file.write_text(CHAT + text, encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        load(file, {})
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_every_channel_can_be_named_in_a_route() -> None:
+    entries = AlertsSettings(webhooks=(WebhookSettings(name="a", url="http://127.0.0.1/"),))
+    assert entries.names() == ["a"]
