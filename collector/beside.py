@@ -1,23 +1,43 @@
 """Telemetry that goes past the hub, straight to a server that speaks line protocol."""
 
-import re
+import json
 from base64 import b64encode
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlencode
 
 from gpuvigil.config import StoreSettings, secret_source
-from gpuvigil.errors import HubRefused
+from gpuvigil.errors import HubRefused, HubUnavailable
 from gpuvigil.hub import Answer, Hub
 from gpuvigil.lineprotocol.mark import marked
+from gpuvigil.lineprotocol.refusal import Meaning, in_short, meaning, refused_lines
 from gpuvigil.trust import Trust
 
 from .body import Body
 
 
+class StoreRefused(HubRefused):
+    """What such a server said no to, and what that means for the body."""
+
+    def __init__(self, message: str, status: int, said: str) -> None:
+        super().__init__(message, status, _object(said))
+        self.said = said
+        self.meaning = meaning(status, said)
+
+
 class StoreServer(Hub):
-    """One connection to such a server; errors are as the hub's."""
+    """One connection to such a server; StoreRefused where it refuses, else errors as the hub's."""
 
     name = "store"
+
+    def _refusal(self, answer: Answer) -> HubRefused | HubUnavailable:
+        said, status = answer.body.decode(errors="replace"), answer.status
+        may_pass = status == 429 or not 400 <= status < 500
+        if may_pass and meaning(status, said) is Meaning.LATER:
+            return super()._refusal(answer)
+        # Of a user and password the word that is sent has both.
+        words = in_short(said, self._token())
+        return StoreRefused(f"{self._place()}: status {status}: {words}", status, said)
 
 
 class Beside:
@@ -33,6 +53,8 @@ class Beside:
             query["extra_label"] = f"db={bucket}"
         self._path = f"/api/v2/write?{urlencode(query)}"
         # InfluxDB before 1.8 has no v2 API.
+        self._has_v2 = True
+        self._may_be_old = settings.kind == "influxdb"
         self._path_of_v1 = f"/write?{urlencode({'db': bucket, 'precision': 'ns'})}"
         self._word = "Bearer"
         self._secret: Callable[[], str] = str  # nothing
@@ -55,24 +77,49 @@ class Beside:
         """A connection of its own for a thread."""
         return StoreServer(self._url, self._secret, timeout_seconds, answer_bytes, self._trust)
 
-    def send(self, server: Hub, body: Body) -> Answer:
-        """Send a body once, each line with its mark; HubRefused or HubUnavailable."""
+    def send(self, server: Hub, body: Body) -> int:
+        """Send a body once, each line with its mark; how many lines the server refused for good
+        while it kept the others. StoreRefused or HubUnavailable when it did not keep them.
+        """
         content, secret = marked(body.content), self._secret()
         headers = {"Authorization": f"{self._word} {secret}"} if secret else {}
         try:
-            return server.request("POST", self._path, content, headers)
-        except HubRefused as refusal:
-            # A bucket that is missing is told in JSON, a path that is missing is not.
-            if refusal.status != 404 or refusal.details or self._path == self._path_of_v1:
+            answer = self._post(server, content, headers)
+        except StoreRefused as refusal:
+            if refusal.meaning is Meaning.PARTLY:
+                return refused_lines(refusal.said, content.count(b"\n") + 1)
+            raise
+        if answer.status != 204:  # a proxy's sign-in page, say
+            raise HubUnavailable(f"status {answer.status}, which is not an answer of the store")
+        return 0
+
+    def _post(self, server: Hub, content: bytes, headers: dict[str, str]) -> Answer:
+        path = self._path if self._has_v2 else self._path_of_v1
+        try:
+            return server.request("POST", path, content, headers)
+        except StoreRefused as refusal:
+            if refusal.meaning is not Meaning.NO_V2 or not self._may_be_old:
                 raise
-        self._path = self._path_of_v1
-        return server.request("POST", self._path, content, headers)
+            if not self._has_v2:
+                # Somebody has put another server in its place.
+                self._has_v2 = True
+                raise
+        try:
+            answer = server.request("POST", self._path_of_v1, content, headers)
+        except StoreRefused as refusal:
+            # It has neither: the address is wrong, and says nothing about the server.
+            self._has_v2 = refusal.meaning is Meaning.NO_V2
+            raise
+        self._has_v2 = False
+        return answer
 
 
-def dropped(refusal: HubRefused) -> int | None:
-    """How many lines InfluxDB says that it did not keep; None when it does not say."""
-    said = re.search(r"\bdropped=(\d+)", str(refusal))
-    return None if said is None else int(said[1])
+def _object(said: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(said)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def beside(settings: StoreSettings) -> Beside | None:

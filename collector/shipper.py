@@ -15,22 +15,19 @@ from pathlib import Path
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.errors import GpuvigilError, HubRefused, HubUnavailable
 from gpuvigil.hub import Answer, Hub
+from gpuvigil.lineprotocol.refusal import Meaning
 from gpuvigil.log import Log
 from gpuvigil.trust import Trust
 
-from .beside import Beside, dropped
+from .beside import Beside, StoreRefused
 from .body import IDENTITY, RECORDS_PATH, Body
+from .gate import TIMEOUT_SECONDS, Gate
 from .lanes import Lane
 from .spool import Spool
 
 log = Log("collector")
 
-_SHORTEST_DELAY_SECONDS = 0.25
-_LONGEST_DELAY_SECONDS = 5.0
-_LONGEST_RETRY_AFTER_SECONDS = 60.0
-_TIMEOUT_SECONDS = 10.0
 _ANSWER_BYTES = 1024 * 1024  # a thousand refused lines, named, take a tenth of it
-_IDLE_SECONDS = 1.0  # how soon a thread that waits for the hub sees that it shall stop
 _LONGEST_IDLE_SECONDS = 10.0  # a thread that waits for a body is woken at the end
 _STOP_SECONDS = 2.0  # for answers that are under way when the collector stops
 
@@ -39,57 +36,6 @@ _STOP_SECONDS = 2.0  # for answers that are under way when the collector stops
 _FINAL = frozenset({400, 422})
 _TOO_LARGE = 413  # whoever says so
 _UNKNOWN_TOKEN = frozenset({401, 403})
-
-
-class Gate:
-    """Holds all senders back while the hub is away, and lets one at a time try again."""
-
-    def __init__(self, clock: Clock, chance: Callable[[], float]) -> None:
-        self._clock = clock
-        self._chance = chance
-        self._changed = threading.Condition()
-        self._failures = 0
-        self._not_before = 0.0
-
-    @property
-    def open(self) -> bool:
-        """Whether the last attempt was answered."""
-        return self._failures == 0
-
-    def enter(self) -> bool:
-        """Whether the caller may try now; if not, it has waited a moment."""
-        with self._changed:
-            now = self._clock.monotonic()
-            if self._failures and now < self._not_before:
-                self._changed.wait(min(self._not_before - now, _IDLE_SECONDS))
-                return False
-            # Whoever tries while the hub is away keeps the others out until its answer is in.
-            self._not_before = now + 2 * _TIMEOUT_SECONDS
-            return True
-
-    def leave(self) -> None:
-        """There was nothing to try with."""
-        with self._changed:
-            self._not_before = 0.0
-
-    def succeeded(self) -> bool:
-        """The hub answered; true when it did not before."""
-        with self._changed:
-            was_away, self._failures, self._not_before = self._failures > 0, 0, 0.0
-            self._changed.notify_all()
-        return was_away
-
-    def failed(self, retry_after_seconds: float | None) -> bool:
-        """The hub did not answer; true for the first time in a row."""
-        with self._changed:
-            delay = min(_SHORTEST_DELAY_SECONDS * 2**self._failures, _LONGEST_DELAY_SECONDS)
-            asked = min(retry_after_seconds or 0.0, _LONGEST_RETRY_AFTER_SECONDS)
-            # Spread, so that a thousand nodes do not come back in the same second.
-            wait = max(delay, asked) * (1.0 + 0.5 * self._chance())
-            self._failures = min(self._failures + 1, 16)
-            self._not_before = self._clock.monotonic() + wait
-            self._changed.notify_all()
-            return self._failures == 1
 
 
 class Shipper:
@@ -105,7 +51,7 @@ class Shipper:
         beside: Beside | None = None,
         connections: int = 4,
         spread_seconds: float = 0.0,
-        timeout_seconds: float = _TIMEOUT_SECONDS,
+        timeout_seconds: float = TIMEOUT_SECONDS,
         trust: Trust = Trust(),  # noqa: B008 - it is frozen
         token_file: Path | None = None,
         chance: Callable[[], float] = random.random,
@@ -189,13 +135,9 @@ class Shipper:
     def _attempt(self, hub: Hub, gate: Gate, name: str, body: Body) -> None:
         """Send a body once and deal with the answer."""
         try:
-            _check(body, self._send(hub, body))
+            self._send(hub, body)
         except HubRefused as refusal:
-            if refusal.status == _TOO_LARGE:
-                self._halve(body, refusal)
-            elif refusal.status in _FINAL and refusal.details:
-                self._give_up(body, refusal)
-            else:
+            if not self._settled(body, refusal):
                 self._keep(gate, name, body, refusal)
                 return
         except GpuvigilError as error:
@@ -206,11 +148,28 @@ class Shipper:
         if gate.succeeded():
             log.info("hub answers again", lane=name)
 
-    def _send(self, hub: Hub, body: Body) -> Answer:
+    def _send(self, hub: Hub, body: Body) -> None:
         if self._beside is not None and body.path != RECORDS_PATH:
-            return self._beside.send(hub, body)
+            refused = self._beside.send(hub, body)
+            if refused:
+                self._count_refused(refused, "the store kept the others")
+            return
         headers = {**body.headers, "Gpuvigil-Sent-At": to_text(self._clock.now())}
-        return hub.request("POST", body.path, body.content, headers)
+        _check(body, hub.request("POST", body.path, body.content, headers))
+
+    def _settled(self, body: Body, refusal: HubRefused) -> bool:
+        """Whether the body was dealt with for good, or in parts; otherwise it is to be kept."""
+        if refusal.status == _TOO_LARGE:
+            self._halve(body, refusal)
+        elif isinstance(refusal, StoreRefused):
+            if refusal.meaning is not Meaning.A_LINE:
+                return False
+            self._halve(body, refusal)
+        elif refusal.status in _FINAL and refusal.details:
+            self._give_up(body, refusal)
+        else:
+            return False
+        return True
 
     def _keep(self, gate: Gate, name: str, body: Body, error: GpuvigilError) -> None:
         retry_after = error.retry_after_seconds if isinstance(error, HubUnavailable) else None
@@ -229,6 +188,8 @@ class Shipper:
         is_refused = isinstance(error, HubRefused) and error.status in _UNKNOWN_TOKEN
         if of_hub and is_refused and self._token_file is not None:
             said["todo"] = f"write a collector token that this hub knows into {self._token_file}"
+        if isinstance(error, StoreRefused):
+            said["todo"] = "look at the section [store]: address, bucket, token or user"
         return said
 
     def _give_up(self, body: Body, refusal: HubRefused) -> None:
@@ -239,21 +200,26 @@ class Shipper:
             self._split(body, lines)
         elif body.path != RECORDS_PATH and refusal.status == 400:
             # The good lines are committed.
-            self._count_refused(refusal, len(lines))
+            self._count_refused(*_named(refusal, len(lines)))
             self._spool.done(body)
         else:
             self._spool.drop(body)
             log.error("hub refuses a body, it is dropped", why=str(refusal), status=refusal.status)
 
     def _halve(self, body: Body, refusal: HubRefused) -> None:
-        """Somebody on the way takes only smaller bodies; a line cannot be made smaller."""
+        """Somebody on the way takes only smaller bodies, or a line among them is at fault: sent in
+        halves it ends up alone, and its neighbours are kept. A line cannot be made smaller.
+        """
         lines = body.content.split(b"\n")
-        if len(lines) == 1:
+        if len(lines) > 1:
+            half = len(lines) // 2
+            self._split(body, [b"\n".join(lines[:half]), b"\n".join(lines[half:])])
+        elif refusal.status == _TOO_LARGE:
             self._spool.drop(body)
             log.error("hub refuses a line, it is dropped", why=str(refusal), status=refusal.status)
-            return
-        half = len(lines) // 2
-        self._split(body, [b"\n".join(lines[:half]), b"\n".join(lines[half:])])
+        else:
+            self._count_refused(1, str(refusal))
+            self._spool.done(body)
 
     def _split(self, body: Body, contents: Sequence[bytes]) -> None:
         """Several bodies in place of one, each with an identity of its own; no moment without."""
@@ -262,14 +228,18 @@ class Shipper:
             self._spool.put(replace(body, content=content, headers=headers))
         self._spool.done(body)
 
-    def _count_refused(self, refusal: HubRefused, lines: int) -> None:
-        named = refusal.details.get("lines")
-        refused = [entry for entry in named if isinstance(entry, dict)] if named else []
-        count = len(refused) or dropped(refusal) or lines
+    def _count_refused(self, count: int, first: str) -> None:
         with self._counting:
             self._refused_lines += count
-        first = str(refused[0].get("reason")) if refused else str(refusal)
         log.warning("hub refuses lines", count=count, first=first)
+
+
+def _named(refusal: HubRefused, lines: int) -> tuple[int, str]:
+    """How many lines the hub refused, and why the first."""
+    named = refusal.details.get("lines")
+    refused = [entry for entry in named if isinstance(entry, dict)] if named else []
+    first = str(refused[0].get("reason")) if refused else str(refusal)
+    return len(refused) or lines, first
 
 
 def _check(body: Body, answer: Answer) -> None:

@@ -110,6 +110,26 @@ class VictoriaMetrics(TimeSeriesServer):
         urllib.request.urlopen(f"{self.url}/internal/force_flush", timeout=30).close()
 
 
+class VMAuth(TimeSeriesServer):
+    """A vmauth that lets one bearer token pass, to a server's paths for writes alone."""
+
+    program = "vmauth"
+    ready = "/health"
+
+    def __init__(self, directory: Path, behind: str, token: str) -> None:
+        super().__init__(directory)
+        self._behind = behind
+        self._token = token
+
+    def arguments(self) -> Sequence[str]:
+        routes = [{"src_paths": ["/api/v2/write", "/write"], "url_prefix": self._behind}]
+        # YAML holds JSON.
+        text = json.dumps({"users": [{"bearer_token": self._token, "url_map": routes}]})
+        file = self.directory / "auth.yml"
+        file.write_text(text, encoding="utf-8")
+        return (f"-auth.config={file}", f"-httpListenAddr=127.0.0.1:{self.port}")
+
+
 class InfluxDB(TimeSeriesServer):
     """An InfluxDB 1 without a password."""
 

@@ -1,5 +1,6 @@
 """The store that telemetry goes to past the hub: whether it would take lines from here."""
 
+import re
 from contextlib import closing
 
 from gpuvigil.clock import EPOCH
@@ -16,6 +17,17 @@ _PATIENCE_SECONDS = 4.0
 _EMPTY = Body(path=WRITE_PATH, headers={}, content=b"", at=EPOCH)
 
 
+# InfluxDB 2 says so of an empty body; InfluxDB 1 and VictoriaMetrics answer 204. What else is 400 is
+# about the request: a token that vmauth does not know, a path that nobody serves.
+_NO_LINES = re.compile(r"requires points|no (points|lines|data|fields)|empty", re.IGNORECASE)
+
+
+def _wants_lines(kind: str, refusal: HubRefused) -> bool:
+    """Whether it would take lines, if there were any."""
+    from_influxdb = kind == "influxdb" and bool(refusal.details)
+    return refusal.status == 400 and from_influxdb and bool(_NO_LINES.search(str(refusal)))
+
+
 def diagnose(settings: StoreSettings) -> list[Diagnosis]:
     """One line; none where telemetry goes to the hub."""
     try:
@@ -30,9 +42,8 @@ def diagnose(settings: StoreSettings) -> list[Diagnosis]:
         todo = "is it up, is the address right, does a firewall stand between?"
         return [missing("store", str(error), todo)]
     except HubRefused as error:
-        # 400: it would take lines, if there were any.
-        if error.status != 400:
-            todo = "look at store.write_url, store.bucket and the token"
+        if not _wants_lines(settings.kind, error):
+            todo = "look at store.write_url, store.bucket and the token, or the user"
             return [missing("store", str(error), todo)]
     where = settings.write_url or settings.url
     return [ok("store", f"{settings.kind} at {where} takes lines; telemetry goes there")]

@@ -10,6 +10,7 @@ import urllib3
 from .. import __version__
 from ..config import StoreSettings, secret_source
 from ..errors import StoreError, StoreUnavailable
+from ..lineprotocol.refusal import in_short
 from ..trust import Trust
 
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=60.0)
@@ -59,7 +60,7 @@ class Web:
             raise StoreUnavailable(f"{self._place(url)} does not answer: {why(error)}") from error
         if answer.status < 300:
             return answer.data
-        raise refusal(self._place(url), answer.status, answer.data)
+        raise refusal(self._place(url), answer.status, answer.data, secret_in(value))
 
     def close(self) -> None:
         """Let the connections go; the next request opens a new one."""
@@ -91,9 +92,15 @@ def authorization(settings: StoreSettings) -> Callable[[], str]:
     return lambda: f"{word} {token()}"
 
 
-def refusal(place: str, status: int, content: bytes | None) -> StoreError:
-    """What an answer that is none means, with what the server says of it."""
-    text = f"{place}: status {status}: {_said(content or b'')}"
+def secret_in(authorization: str) -> str:
+    """What must not be shown of the header of that name; a proxy may repeat it in its answer."""
+    return authorization.partition(" ")[2]
+
+
+def refusal(place: str, status: int, content: bytes | None, secret: str = "") -> StoreError:
+    """What an answer that is none means, with what the server says of it, but for the secret."""
+    said = in_short((content or b"").decode(errors="replace"), secret)
+    text = f"{place}: status {status}: {said or 'no reason given'}"
     again = status == 429 or not 400 <= status < 500
     return StoreUnavailable(text) if again else StoreError(text)
 
@@ -102,14 +109,3 @@ def why(error: urllib3.exceptions.HTTPError) -> str:
     """What went wrong on the way, without what the library says of its own objects."""
     cause = error.__cause__ or error.__context__
     return getattr(cause, "strerror", None) or str(error).rpartition(": ")[2]
-
-
-def _said(content: bytes) -> str:
-    """What a server says was wrong, in one short line."""
-    text = content.decode(errors="replace").strip()
-    try:
-        value = json.loads(text)
-        text = str(value.get("error") or value.get("message") or text)
-    except (ValueError, AttributeError):
-        pass
-    return " ".join(text.split())[:300] or "no reason given"

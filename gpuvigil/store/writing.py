@@ -8,8 +8,9 @@ import urllib3
 from ..clock import Clock, to_ns
 from ..config import StoreSettings
 from ..errors import ConfigError, StoreError, StoreUnavailable
+from ..lineprotocol.refusal import Meaning, meaning
 from .lines import marked, read
-from .web import Web, refusal, why
+from .web import Web, refusal, secret_in, why
 
 
 @dataclass(slots=True)
@@ -58,14 +59,14 @@ class Writer:
             )
         except library.rest.ApiException as error:
             said = str(error.body or "")
-            # A bucket that is missing is told in JSON.
-            if error.status == 404 and not said.lstrip().startswith("{"):
+            if error.status and meaning(error.status, said) is Meaning.NO_V2:
                 return False
             place = f"{settings.kind} at {self._url()}"
             if not error.status:
                 # It never came so far: a certificate that is not trusted, say.
                 raise StoreUnavailable(f"{place} does not answer: {_line(error)}") from error
-            raise refusal(place, error.status, said.encode()) from None
+            secret = secret_in(self.web.authorization())
+            raise refusal(place, error.status, said.encode(), secret) from None
         except urllib3.exceptions.HTTPError as error:
             what = f"{settings.kind} at {self._url()} does not answer"
             raise StoreUnavailable(f"{what}: {why(error)}") from error

@@ -22,7 +22,7 @@ from gpuvigil.store.influxdb import InfluxStore
 from gpuvigil.store.victoriametrics import VictoriaMetricsStore
 from tests.collector.receiver import Receiver
 from tests.polling import wait_until
-from tests.timeseries import InfluxDB, TimeSeriesServer, VictoriaMetrics
+from tests.timeseries import InfluxDB, TimeSeriesServer, VictoriaMetrics, VMAuth
 
 pytestmark = pytest.mark.server
 
@@ -133,6 +133,11 @@ def test_lines_that_influxdb_refuses_for_good_are_counted_and_hold_up_nothing(
             place = Place(server, settings, InfluxStore(settings))
             wait_until("what comes after it is kept", lambda: samples(place) == 2, 30.0)
             assert shipper.refused_lines == 1
+            # What it cannot parse it calls `dropped=0`, and keeps the others.
+            spool.put(SENDER.telemetry([line(3, index=4), "gpu,node=n", line(4, index=5)], NOON))
+            wait_until("the lines beside the bad one", lambda: samples(place) == 4, 30.0)
+            wait_until("the count", lambda: shipper.refused_lines > 1, 30.0)
+            assert shipper.refused_lines == 2
         finally:
             stop.set()
             thread.join()
@@ -154,3 +159,19 @@ def test_the_doctor_says_when_the_store_has_no_such_database(tmp_path: Path) -> 
         (said,) = diagnose(StoreSettings(kind="influxdb", url=server.url, bucket="nowhere"))
         assert said.state.value == "missing"
         assert "database not found" in said.text
+
+
+def test_the_doctor_says_when_the_proxy_before_the_store_does_not_know_the_token(
+    tmp_path: Path,
+) -> None:
+    secret = tmp_path / "token"
+    with (
+        VictoriaMetrics(tmp_path / "server") as server,
+        VMAuth(tmp_path / "proxy", server.url, "right-word") as proxy,
+    ):
+        settings = StoreSettings(kind="victoriametrics", url=proxy.url, token_file=secret)
+        for word, state in (("wrong-word", "missing"), ("right-word", "ok")):
+            secret.write_text(word)
+            (said,) = diagnose(settings)
+            assert said.state.value == state
+            assert word not in said.text

@@ -15,7 +15,8 @@ import pytest
 
 from collector.body import Body
 from collector.envelope import Sender
-from collector.shipper import Gate, Shipper
+from collector.gate import Gate
+from collector.shipper import Shipper
 from collector.spool import Spool
 from gpuvigil.clock import ManualClock, SystemClock, from_text
 from gpuvigil.errors import ConfigError

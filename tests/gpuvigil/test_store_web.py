@@ -103,3 +103,16 @@ def test_a_secret_that_cannot_be_read_is_a_wrong_configuration(tmp_path: Path) -
     settings = StoreSettings(kind="influxdb", url="http://h", token_file=tmp_path / "none")
     with pytest.raises(ConfigError, match="cannot read the store's token"):
         Web(settings)
+
+
+def test_a_secret_that_a_proxy_repeats_is_not_shown(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("some-word")
+    with server(400, b'cannot find the provided auth token "Bearer some-word" in config') as (
+        url,
+        _,
+    ):
+        settings = StoreSettings(kind="victoriametrics", url=url, token_file=secret)
+        with pytest.raises(StoreError, match="cannot find the provided auth token") as caught:
+            ask(url, settings)
+    assert "some-word" not in str(caught.value)
