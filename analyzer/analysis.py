@@ -162,5 +162,7 @@ def patience(settings: AnalyzerSettings) -> Patience:
 def _by_node(findings: Iterable[Finding]) -> Mapping[Subject, Sequence[Finding]]:
     nodes: dict[Subject, list[Finding]] = defaultdict(list)
     for finding in findings:
-        nodes[finding.subject.of_node()].append(finding)
+        # One about several nodes hides what an event wakes on any of them.
+        for node in {finding.subject.of_node(), *(m.of_node() for m in finding.members)}:
+            nodes[node].append(finding)
     return nodes

@@ -72,7 +72,8 @@ class Coded:
             detector=self.fault,
             action=row.action,
             source=row.source,
-            certain=True,
+            # What is for the digest can wait for what the driver's own state says of it.
+            certain=row.severity is not Severity.INFO,
             late=window.came_late(events),
             title=row.title,
             confined=confined,

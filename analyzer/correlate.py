@@ -1,7 +1,7 @@
 """Findings become candidates for incidents: one per cause, with who is hit."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuvigil.clock import moment
@@ -9,6 +9,7 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
 
+from .causes import Told, mended, merged, root_of
 from .cures import last_cure
 from .detectors.gpu_idle_held import says_whether_idle
 from .detectors.node_silent import Hearing, hearing
@@ -55,31 +56,6 @@ class Sight:
 # A node that is later than this may be silent: what it no longer says is not over.
 _TICKS = 3
 
-# A cause hides what follows from it. "here" is the cause's own subject, "below" what is on its node.
-_ALL = frozenset(FAULTS)
-_HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
-    "node_silent": ("below", _ALL - {"node_silent"}),
-    "driver_silent": ("below", frozenset({"gpu_silent", "gpu_idle_held"})),
-    "gpu_lost": ("here", frozenset({"gpu_xid", "gpu_silent", "gpu_idle_held"})),
-    "gpu_silent": ("here", frozenset({"gpu_idle_held"})),
-    "port_flapping": ("here", frozenset({"port_down"})),
-}
-
-
-def hides(cause: Finding, fault: str, subject: Subject) -> bool:
-    """Whether `fault` on `subject` follows from `cause`.
-
-    A critical Xid explains why its GPU is silent or idle; a lesser one does not. What is about
-    several GPUs at once says what there is to say of each.
-    """
-    if fault == cause.fault and subject in cause.members:
-        return True
-    if cause.fault == "gpu_xid" and cause.severity is Severity.CRITICAL:
-        return cause.subject == subject and fault in {"gpu_silent", "gpu_idle_held"}
-    where, faults = _HIDES.get(cause.fault, ("here", frozenset[str]()))
-    place = subject.of_node() if where == "below" else subject
-    return fault in faults and place == cause.subject
-
 
 def sight(
     window: Window,
@@ -92,28 +68,22 @@ def sight(
     `believed`: fingerprints for which one look is enough. A cause that is seen for the first time
     and is not certain hides nothing yet.
     """
-    by_node: dict[Subject, list[Finding]] = defaultdict(list)
-    for finding in _distinct(findings):
-        by_node[finding.subject.of_node()].append(finding)
     incidents: dict[Subject, list[Incident]] = defaultdict(list)
     for incident in standing:
         incidents[incident.subject.of_node()].append(incident)
+    stands = {i.fingerprint for them in incidents.values() for i in them}
+    nodes = _by_node(merged(_distinct(findings), stands), believed)
     candidates: dict[str, Candidate] = {}
     covered: dict[str, str] = {}
-    for node, found in by_node.items():
-        causes = [f for f in found if f.certain or f.fingerprint in believed]
+    for node in sorted(nodes):
+        found, causes = nodes[node]
+        covered |= _hidden(window, found, causes, incidents[node])
         for cause in found:
-            root = _root(cause.fault, cause.subject, causes)
-            if root is not None:
-                covered[cause.fingerprint] = _covered_by(window, root)
-                continue
-            hidden = [
-                f for f in found if f is not cause and _root(f.fault, f.subject, causes) is cause
-            ]
-            followers = [i for i in incidents[node] if _root(i.fault, i.subject, causes) is cause]
-            covered.update({i.fingerprint: _covered_by(window, cause) for i in followers})
-            who = impact(window, cause)
-            candidates[cause.fingerprint] = _candidate(window, cause, hidden, followers, who)
+            if cause.fingerprint not in covered:
+                hidden = [f for f in found if root_of(f, causes) is cause]
+                followers = [i for i in incidents[node] if root_of(i, causes) is cause]
+                who = impact(window, cause)
+                candidates[cause.fingerprint] = _candidate(window, cause, hidden, followers, who)
     missing = [
         incident
         for incidents_of_node in incidents.values()
@@ -126,6 +96,40 @@ def sight(
         cured=_cures(window, missing),
         unknown=frozenset(i.fingerprint for i in missing if not is_visible(window, i)),
     )
+
+
+def _by_node(
+    findings: Iterable[Finding], believed: Collection[str]
+) -> dict[Subject, tuple[list[Finding], list[Finding]]]:
+    """By node what was found there, and the causes that count: some are a rack's or a switch's."""
+    nodes: dict[Subject, tuple[list[Finding], list[Finding]]] = defaultdict(lambda: ([], []))
+    for finding in findings:
+        here = finding.subject.of_node()
+        nodes[here][0].append(finding)
+        if finding.certain or finding.fingerprint in believed:
+            for node in {here, *(member.of_node() for member in finding.members)}:
+                nodes[node][1].append(finding)
+    return nodes
+
+
+def _hidden(
+    window: Window,
+    found: Iterable[Finding],
+    causes: Sequence[Finding],
+    standing: Iterable[Incident],
+) -> dict[str, str]:
+    """What follows from another cause, by fingerprint, with that cause in words."""
+    covered = {}
+    told: list[Told] = [*standing, *found]
+    for what in told:
+        root = root_of(what, causes)
+        if root is not None:
+            covered[what.fingerprint] = _covered_by(window, root)
+    for finding in found:
+        repair = mended(window, finding, standing)
+        if repair is not None:
+            covered.setdefault(finding.fingerprint, f"{COVERED}{repair.label}: {repair.title}")
+    return covered
 
 
 def is_visible(window: Window, incident: Incident) -> bool:
@@ -168,17 +172,6 @@ def _distinct(findings: Iterable[Finding]) -> list[Finding]:
     for finding in sorted(findings, key=lambda f: (f.severity.rank, not f.certain, f.detector)):
         best.setdefault(finding.fingerprint, finding)
     return sorted(best.values(), key=lambda finding: (finding.subject.key, finding.fault))
-
-
-def _root(fault: str, subject: Subject, found: Iterable[Finding]) -> Finding | None:
-    """The last cause behind a fault, None when nothing hides it."""
-    root = None
-    for cause in found:
-        if hides(cause, fault, subject) and (
-            root is None or hides(cause, root.fault, root.subject)
-        ):
-            root = cause
-    return root
 
 
 def _candidate(

@@ -76,6 +76,8 @@ def span_of(span: Span, settings: AnalyzerSettings) -> timedelta:
             Span.RECENT: settings.window_seconds,
             Span.IDLE: settings.idle_after_seconds,
             Span.FLAP: settings.port_flap_window_seconds,
+            Span.STEADY: settings.steady_seconds,
+            Span.TREND: settings.trend_seconds,
         }[span]
     )
 

@@ -27,6 +27,8 @@ class Span(Enum):
     RECENT = "window_seconds"
     IDLE = "idle_after_seconds"
     FLAP = "port_flap_window_seconds"
+    STEADY = "steady_seconds"
+    TREND = "trend_seconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ def flapping(
     wait = Patience().flap_window if flaps else timedelta(seconds=settings.clear_seconds)
     if incident.fault == _PORT_FLAPS:
         # Its downs must first have left the span in which they are counted.
-        wait += timedelta(seconds=settings.port_flap_window_seconds)
+        wait += timedelta(seconds=settings.port_flap_events_seconds)
     minutes = -(-wait // timedelta(minutes=1))
     closes = f"closes after {minutes} quiet minute{'' if minutes == 1 else 's'}"
     said = [_now(port, last, now)] if port is not None else []

@@ -111,6 +111,125 @@ FAULTS: dict[str, Fault] = dict(
             "Check that the node is up and that `gpuvigil collect` runs on it.",
             "three ticks without data from a node that reported before",
         ),
+        _fault(
+            "gpu_memory",
+            Severity.WARNING,
+            "GPU memory is failing",
+            "Do what the condition asks for: a reset for a repair, a field diagnostic for a failure.",
+            "NVIDIA, A100 GPU memory error management",
+        ),
+        _fault(
+            "gpu_pcie",
+            Severity.WARNING,
+            "GPU's PCIe link is degraded",
+            "Drain the node; reseat the GPU or its riser.",
+            "NVML's current and maximum link; DCGM's limit for replays",
+        ),
+        _fault(
+            "gpu_nvlink",
+            Severity.WARNING,
+            "GPU's NVLinks have errors",
+            "Drain the node and reset the GPU; if it comes back, ask support.",
+            "DCGM health, NVLink: replays and recoveries fail, CRC errors warn",
+        ),
+        _fault(
+            "fabric_down",
+            Severity.CRITICAL,
+            "NVLink fabric is not up",
+            "Restart the fabric manager when no job runs on the node; read its log first.",
+            "nvmlDeviceGetGpuFabricInfoV; CUDA_ERROR_SYSTEM_NOT_READY",
+        ),
+        _fault(
+            "gpu_hot",
+            Severity.WARNING,
+            "GPU is too hot",
+            "Check fans, heatsink and the inlet temperature.",
+            "nvml.h, clock event reasons 0x20 and 0x40",
+        ),
+        _fault(
+            "gpu_power",
+            Severity.WARNING,
+            "GPU is held back by its power supply",
+            "Check the node's power supplies and cables.",
+            "nvml.h, clock event reason 0x80, HW power brake",
+        ),
+        _fault(
+            "gpu_clocks",
+            Severity.WARNING,
+            "GPU's clocks do not rise under load",
+            "Drain the node and reset the GPU.",
+            "no clock event explains it, and its neighbours run faster",
+        ),
+        _fault(
+            "gpu_settings",
+            Severity.WARNING,
+            "GPU is set up unlike its neighbours",
+            "Bring it to the settings of its neighbours.",
+            "nvmlDeviceGetEccMode and nvmlDeviceGetMigMode against the node's other GPUs",
+        ),
+        _fault(
+            "gpu_hung",
+            Severity.WARNING,
+            "GPU is fully used at the power of an idle one",
+            "Ask the job's owner; end the job if it makes no progress.",
+            "kernels that spin: full utilisation, low power, silent links",
+        ),
+        _fault(
+            "gpu_memory_held",
+            Severity.WARNING,
+            "GPU's memory is held although its job is over",
+            "End the process that still holds the memory.",
+            "memory in use and no allocation, for longer than a job takes to clean up",
+        ),
+        _fault(
+            "gpus_missing",
+            Severity.WARNING,
+            "Node has fewer GPUs than its kin",
+            "Compare with the order; check seating and power.",
+            "the majority of the cluster's nodes with the same GPU model",
+        ),
+        _fault(
+            "driver_drift",
+            Severity.INFO,
+            "Node has another driver version than its rack",
+            "Bring the node to the driver version of its rack.",
+            "the majority of the rack's inventories",
+        ),
+        _fault(
+            "host_memory",
+            Severity.WARNING,
+            "Host memory corrects errors",
+            "Replace the DIMM that the kernel names at the next maintenance.",
+            "machine checks in the kernel log",
+        ),
+        _fault(
+            "host_disk",
+            Severity.WARNING,
+            "Collector drops what it measured: its disk is full",
+            "Free space on the node; the collector's log says which directory.",
+            "bodies given up by the spool",
+        ),
+        _fault(
+            "port_errors",
+            Severity.WARNING,
+            "Network link has physical errors",
+            "Reseat or replace the cable or transceiver; check the switch port's counters.",
+            "NVSentinel: more than 120 symbol errors in an hour; peers clean",
+        ),
+        _fault(
+            "port_congested",
+            Severity.WARNING,
+            "Network port drops packets: congestion",
+            "Look at what else runs on this leaf, and at its uplinks.",
+            "NVSentinel: more than 100 discards per second",
+        ),
+        _fault(
+            "switch_down",
+            Severity.CRITICAL,
+            "Ports of one switch are down on several nodes",
+            "Check the leaf switch and its power.",
+            "the same port of several nodes went down within a minute",
+        ),
     ]
 )
 
@@ -190,8 +309,11 @@ _FOLLOW_UPS: Mapping[str, str] = {
     "investigate_software": "; if it comes back, look at the versions of driver and firmware.",
 }
 _OWN_ACTIONS: Mapping[int, str] = {
+    48: "Drain the node, then reset the GPU; if it comes back, run the field diagnostic.",
     63: "Reset the GPU at the next convenient moment: the repair takes effect then.",
+    64: "Drain the node, run the field diagnostic, and have the GPU replaced when it confirms.",
     74: "Drain the node, check the link's seating, then reset the GPU; if it comes back, ask support.",
+    92: "Drain the node, run the field diagnostic, and have the GPU replaced when it confirms.",
     94: "Restart the program, and reset the GPU at the next convenient moment.",
     95: "Drain the node, then reset the GPU before any program starts again.",
     121: "Reset the GPU at the next convenient moment: the link trains again then.",
@@ -202,6 +324,8 @@ _CONFINED_ACTIONS = frozenset({"restart_app", "check_app"})
 
 # A cure is a reset, a reboot or a replacement: what asks for none passes by itself.
 _PASSING_ACTIONS = frozenset({"ignore", "restart_app", "check_app", "follow_message"})
+# These end a program or nothing, and leave a repair behind that waits for a reset.
+_STICKY = frozenset({63, 94})
 
 
 @cache
@@ -217,12 +341,16 @@ def _row(row: Mapping[str, str]) -> Xid:
         mnemonic=row["mnemonic"],
         layer=row["layer"],
         severity=_SEVERITIES[row["severity"]],
-        scope=Scope.PASSING if row["action"] in _PASSING_ACTIONS else Scope.STICKY,
+        scope=_scope(int(row["xid"]), row["action"]),
         summary=row["summary"],
         action=_action(row),
         confined=row["action"] in _CONFINED_ACTIONS or row["layer"].startswith("application"),
         source=f"Xid table, {row['source']}",
     )
+
+
+def _scope(code: int, action: str) -> Scope:
+    return Scope.PASSING if action in _PASSING_ACTIONS and code not in _STICKY else Scope.STICKY
 
 
 def _action(row: Mapping[str, str]) -> str:

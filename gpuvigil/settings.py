@@ -200,18 +200,31 @@ class AnalyzerSettings:
         10.0, "a pass over the fleet is made this often; events wake it at once"
     )
     window_seconds: float = _setting(60.0, "span of telemetry a pass looks at")
+    steady_seconds: float = _setting(
+        600.0, "span over which heat, clocks and power of GPUs are compared with their peers"
+    )
+    trend_seconds: float = _setting(1800.0, "span over which rare errors are counted")
     idle_after_seconds: float = _setting(1800.0, "a held GPU at 0 % for this long is idle")
     idle_below_percent: float = _setting(1.0, "utilisation under this counts as nothing computed")
     silent_after_seconds: float = _setting(
         30.0, "a node without data for this long stopped reporting; at least three of its ticks"
     )
+    silent_verdict_seconds: float = _setting(
+        90.0,
+        "a silent node on which a scheduler has jobs is told after this long: did they go with it?",
+    )
     port_down_seconds: float = _setting(
-        0.0, "a port that was up is down for this long before it is an incident"
+        30.0, "a port that was up is down for this long before it is an incident"
     )
     port_flap_count: int = _setting(
         3, "times down within the flap window that make a flapping port"
     )
-    port_flap_window_seconds: float = _setting(600.0, "span in which a flapping port is counted")
+    port_flap_window_seconds: float = _setting(
+        600.0, "span in which a flapping port is counted by its own counter"
+    )
+    port_flap_events_seconds: float = _setting(
+        3600.0, "span in which it is counted by what its collector told"
+    )
     passing_xid_seconds: float = _setting(
         600.0, "an Xid that asks for no reset stands this long after it was last seen"
     )

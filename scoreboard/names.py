@@ -7,6 +7,8 @@ node is silent is true of a dead node and of a dead collector, and names neither
 import re
 from collections.abc import Mapping
 
+from gpuvigil.conditions import CONDITIONS
+
 # By fault of the product, the kinds of the simulated fleet that it names.
 _BY_FAULT: Mapping[str, frozenset[str]] = {
     "gpu_lost": frozenset({"off the bus", "missing since boot"}),
@@ -16,6 +18,48 @@ _BY_FAULT: Mapping[str, frozenset[str]] = {
     "port_down": frozenset({"port down"}),
     "port_flapping": frozenset({"port flap"}),
     "node_silent": frozenset(),
+    "fabric_down": frozenset({"fabric manager"}),
+    "gpu_clocks": frozenset({"stuck clocks"}),
+    "gpu_hung": frozenset({"hung process"}),
+    "gpu_memory_held": frozenset({"zombie memory"}),
+    "gpus_missing": frozenset({"missing since installation"}),
+    "driver_drift": frozenset({"driver drift"}),
+    "host_memory": frozenset({"DIMM errors"}),
+    "host_disk": frozenset({"disk full"}),
+    "port_errors": frozenset({"bad cable"}),
+    "port_congested": frozenset({"congestion"}),
+    "switch_down": frozenset({"leaf down"}),
+}
+# By condition (`gpuvigil.conditions`), where a fault has several.
+_BY_CONDITION: Mapping[str, frozenset[str]] = {
+    "sram_threshold": frozenset({"SRAM threshold"}),
+    "remap_failure": frozenset({"remap failure"}),
+    "retired_pages": frozenset({"retired pages"}),
+    "corrected_storm": frozenset({"SBE storm"}),
+    "repair_pending": frozenset({"remap pending"}),
+    "corrected_growth": frozenset({"SBE growth"}),
+    "pcie_narrow": frozenset({"PCIe width"}),
+    "pcie_slow": frozenset({"PCIe generation"}),
+    "pcie_replays": frozenset({"PCIe replays"}),
+    "nvlink_down": frozenset({"NVLink down"}),
+    "nvlink_recovery": frozenset({"NVLink replay"}),
+    "nvlink_crc": frozenset({"NVLink CRC"}),
+    "hardware_thermal": frozenset({"HW thermal"}),
+    "software_thermal": frozenset({"heatsink"}),
+    "heatsink": frozenset({"heatsink"}),
+    "node_hot": frozenset({"fan"}),
+    "rack_hot": frozenset({"rack inlet"}),
+    "power_brake": frozenset({"power brake"}),
+    "power_feed": frozenset({"power feed"}),
+    "power_limit": frozenset({"lowered power limit"}),
+    "ecc_off": frozenset({"ECC mode drift"}),
+    "mig_on": frozenset({"MIG mode drift"}),
+}
+_BY_TITLE = {CONDITIONS[key].title: kinds for key, kinds in _BY_CONDITION.items()}
+# A silent node is told by what the scheduler says of its jobs.
+_SILENT: Mapping[str, frozenset[str]] = {
+    "Node is dead": frozenset({"dead node"}),
+    "Collector does not report": frozenset({"dead collector"}),
 }
 # By Xid, as NVIDIA's catalogue describes the codes.
 _BY_XID: Mapping[int, frozenset[str]] = {
@@ -44,6 +88,10 @@ def names(fault: str, title: str) -> frozenset[str]:
     """The kinds of fault that a claim names; none when it only says that something is wrong."""
     if NAMING in fault:
         return frozenset(filter(None, fault.partition(NAMING)[2].split("|")))
+    if title in _BY_TITLE:
+        return _BY_TITLE[title]
+    if fault == "node_silent":
+        return _SILENT.get(title.partition(":")[0], frozenset())
     if fault == "gpu_xid":
         code = _XID.search(title)
         return frozenset() if code is None else _BY_XID.get(int(code[1]), frozenset())

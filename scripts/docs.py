@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.simulator.faults import KINDS
+from gpuvigil.conditions import CONDITIONS
 from gpuvigil.config import RECEIVERS, ROUTING, Config
 from gpuvigil.faults import FAULTS, Fault, xids
 from gpuvigil.lifecycle import diagram
@@ -116,6 +117,7 @@ def faults() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     yield from fault_rows(FAULTS.values())
     yield ""
+    yield from condition_rows()
     yield "## What one look finds"
     yield ""
     yield "Beside those above, and without any history: `gpuvigil check` ([what it is for](check.md)), from `gpuvigil/node_faults.py`."
@@ -138,6 +140,18 @@ def faults() -> Iterator[str]:
         )
     yield ""
     yield from sxid_rows()
+
+
+def condition_rows() -> Iterator[str]:
+    """What speaks for a fault that has several signs."""
+    yield "## Conditions"
+    yield ""
+    yield "What speaks for a fault that has several signs, from `gpuvigil/conditions.py`; an incident says the gravest of them."
+    yield ""
+    yield "| condition | severity | what | first action | where the rule comes from |"
+    yield "|---|---|---|---|---|"
+    yield from fault_rows(CONDITIONS.values())
+    yield ""
 
 
 def sxid_rows() -> Iterator[str]:

@@ -48,9 +48,12 @@ def broken_ports(window: Window) -> list[Finding]:
 
 
 def _flapping(window: Window, port: Subject, downs: list[Event], row: Row | None) -> Finding | None:
-    span = window.settings.port_flap_window_seconds
+    # Events are remembered for long; the counter is asked for over a span that a pass can afford.
+    span = window.settings.port_flap_events_seconds
     limit = window.settings.port_flap_count
     recent = [e for e in downs if window.now - e.at < timedelta(seconds=span)]
+    if len(recent) < limit:
+        span = window.settings.port_flap_window_seconds
     times = max(len(recent), 0 if row is None else row["link_downed_increase"])
     if times < limit:
         return None

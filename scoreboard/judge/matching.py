@@ -87,7 +87,10 @@ def _judged(claim: Claim, truths: Iterable[Truth]) -> Judged:
     if best is None:
         return Judged(claim=claim, verdict=Verdict.FALSE, truth=None)
     (in_time, is_named, _, _), truth = best
-    own_machine = claim.subject.of_node() == truth.subject.of_node()
+    # Of a rack or a switch every machine is as good a name as the one that the truth is filed under.
+    own_machine = claim.subject.of_node() == truth.subject.of_node() or (
+        truth.group is not None and is_named
+    )
     if not in_time:
         verdict = Verdict.ECHO
     elif is_named and own_machine:

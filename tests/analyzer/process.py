@@ -18,6 +18,8 @@ service_token_file = "{token}"
 tick_seconds = {tick_seconds}
 clear_seconds = 0.6
 silent_after_seconds = 1
+silent_verdict_seconds = 1
+port_down_seconds = 0
 idle_after_seconds = 3
 """
 

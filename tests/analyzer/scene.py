@@ -27,7 +27,14 @@ from gpuvigil.store import Aggregate, Function
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 TICK = 10.0
-SETTINGS = AnalyzerSettings(idle_after_seconds=300.0, port_flap_window_seconds=200.0)
+SETTINGS = AnalyzerSettings(
+    idle_after_seconds=300.0,
+    port_flap_window_seconds=200.0,
+    port_down_seconds=0.0,
+    silent_verdict_seconds=0.0,
+    steady_seconds=300.0,
+    trend_seconds=300.0,
+)
 
 GPU_FIELDS: Mapping[str, Any] = {
     "up": 1,
@@ -37,18 +44,54 @@ GPU_FIELDS: Mapping[str, Any] = {
     "memory_used_bytes": 8 * 1024**3,
     "compute_processes": 1,
     "clock_event_reasons": 0,
+    "sram_threshold_exceeded": 0,
+    "remap_failure": 0,
+    "remap_pending": 0,
+    "remap_banks_none": 0,
+    "retired_pages_corrected": 2,
+    "retired_pages_uncorrected": 1,
+    "retired_pages_pending": 0,
+    "ecc_corrected_errors": 7,
+    "ecc_mode": 1,
+    "mig_mode": 0,
+    "pcie_width": 16,
+    "pcie_width_max": 16,
+    "pcie_generation": 5,
+    "pcie_generation_max": 5,
+    "pcie_replays": 40,
+    "pcie_receive_bytes_per_second": 2e8,
+    "nvlink_links_up": 18,
+    "nvlink_crc_errors": 3,
+    "nvlink_replay_errors": 1,
+    "nvlink_recovery_errors": 0,
+    "nvlink_receive_bytes": 10**12,
+    "fabric_state": 3,
+    "temperature_celsius": 60,
+    "power_watts": 550.0,
+    "power_limit_watts": 700.0,
+    "power_limit_default_watts": 700.0,
+    "sm_clock_hertz": 1_980_000_000,
+    "sm_clock_max_hertz": 1_980_000_000,
+    "power_cap_seconds": 12.0,
+    "power_brake_seconds": 0.0,
+    "hardware_thermal_slowdown_seconds": 0.0,
+    "software_thermal_slowdown_seconds": 0.0,
 }
 PORT_FIELDS: Mapping[str, Any] = {
     "up": 1,
     "physical_state": 5,
     "speed_bits_per_second": 400_000_000_000,
     "link_downed": 3,
+    "symbol_errors": 5,
+    "receive_errors": 1,
+    "transmit_discards": 0,
 }
 NODE_FIELDS: Mapping[str, Any] = {
     "driver_answering": 1,
     "driver_silent_seconds": 0.0,
     "gpus_answering": 2,
     "gpus_expected": 2,
+    "dropped_bodies": 2,
 }
 
 
@@ -87,7 +130,7 @@ def allocation(
     )
 
 
-def inventory(subject: Subject) -> Inventory:
+def inventory(subject: Subject, gpus: int = 2) -> Inventory:
     number = int(subject.node.rpartition("-")[2])
     return Inventory(
         subject=subject,
@@ -97,7 +140,7 @@ def inventory(subject: Subject) -> Inventory:
         version="1",
         gpus=tuple(
             GpuIdentity(uuid=f"GPU-{number}-{i}", index=i, pci_address=None, model="H100")
-            for i in range(2)
+            for i in range(gpus)
         ),
         ports=(
             PortIdentity(device="mlx5_0", port="1", kind="infiniband", role="fabric", was_up=True),
@@ -138,6 +181,20 @@ class Scene:
 
         return replace(self, samples=tuple(map(change, self.samples)))
 
+    def rising(self, subject: Subject, field: str, per_second: float) -> "Scene":
+        """A counter of a subject that grows from the first sample on."""
+        begin = min((s.at for s in self.samples), default=self.now)
+
+        def rise(sample: Sample) -> Sample:
+            if sample.subject != subject:
+                return sample
+            gained = per_second * (sample.at - begin).total_seconds()
+            value = sample.fields[field] + gained
+            whole = MEASUREMENTS[subject.kind].metric(field).integer
+            return replace(sample, fields={**sample.fields, field: int(value) if whole else value})
+
+        return replace(self, samples=tuple(map(rise, self.samples)))
+
     def without(self, out: Callable[[Sample], bool]) -> "Scene":
         return replace(self, samples=tuple(s for s in self.samples if not out(s)))
 
@@ -155,6 +212,7 @@ class Scene:
                 )
                 for a in self.allocations
             ),
+            inventories=tuple(replace(i, at=i.at + by) for i in self.inventories),
             heard={key: at + by for key, at in self.heard.items()},
             listening_since=None if self.listening_since is None else self.listening_since + by,
         )
@@ -190,7 +248,11 @@ class Scene:
 
 
 def healthy(
-    nodes: int = 2, seconds: float = 400.0, now: datetime = NOON, cluster: str = "c"
+    nodes: int = 2,
+    seconds: float = 400.0,
+    now: datetime = NOON,
+    cluster: str = "c",
+    gpus: int = 2,
 ) -> Scene:
     """Busy GPUs, ports that are up, drivers that answer; a sample every tick."""
     samples = []
@@ -199,14 +261,14 @@ def healthy(
         for number in range(1, nodes + 1):
             samples.append(Sample(subject=node(number, cluster), at=at, fields=NODE_FIELDS))
             samples.append(Sample(subject=port(number, cluster), at=at, fields=PORT_FIELDS))
-            for index in range(2):
+            for index in range(gpus):
                 fields = {**GPU_FIELDS, "index": index}
                 samples.append(Sample(subject=gpu(number, index, cluster), at=at, fields=fields))
     names = [node(number, cluster) for number in range(1, nodes + 1)]
     return Scene(
         now=now,
         samples=tuple(samples),
-        inventories=tuple(map(inventory, names)),
+        inventories=tuple(inventory(name, gpus) for name in names),
         heard={name.key: now - timedelta(seconds=4) for name in names},
     )
 

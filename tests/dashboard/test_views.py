@@ -213,7 +213,7 @@ def test_what_flaps_says_how_it_is_now_and_when_it_closes() -> None:
     counted = replace(one, fault="port_flapping", state="open")
     assert (
         flapping(counted, "up", None, settings, NOON)
-        == "port up now; closes after 11 quiet minutes"
+        == "port up now; closes after 61 quiet minutes"
     )
     assert flapping(replace(one, state="open"), "up", last, settings, NOON) == ""
     ports = (make_port("eth0", True),)

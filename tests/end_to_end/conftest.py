@@ -42,6 +42,8 @@ tick_seconds = 0.5
 window_seconds = 5
 idle_after_seconds = 4
 silent_after_seconds = 12
+silent_verdict_seconds = 12
+port_down_seconds = 0
 clear_seconds = 1
 [alerts]
 update_seconds = 1

@@ -2,10 +2,25 @@
 
 import pytest
 
+from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import FAULTS, XID_FAULTS, Scope, Xid, xid, xids
 from gpuvigil.model import Severity
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import sxids
+
+
+@pytest.mark.parametrize("key", CONDITIONS)
+def test_every_condition_says_what_it_is_what_to_do_and_where_that_comes_from(key: str) -> None:
+    row = CONDITIONS[key]
+    assert row.key == key
+    assert row.title[0].isupper()
+    assert row.action.endswith(".")
+    assert row.source
+
+
+def test_the_titles_of_conditions_are_their_own() -> None:
+    titles = [row.title for row in (*CONDITIONS.values(), *FAULTS.values())]
+    assert len(set(titles)) == len(titles)
 
 
 @pytest.mark.parametrize("key", FAULTS)
@@ -62,7 +77,8 @@ def test_codes_are_one_row_each() -> None:
         (13, Severity.INFO, Scope.PASSING),
         (31, Severity.INFO, Scope.PASSING),
         (43, Severity.INFO, Scope.PASSING),
-        (94, Severity.WARNING, Scope.PASSING),
+        (63, Severity.INFO, Scope.STICKY),
+        (94, Severity.WARNING, Scope.STICKY),
     ],
 )
 def test_well_known_codes_have_their_weight(code: int, severity: Severity, scope: Scope) -> None:
@@ -96,7 +112,8 @@ def test_codes_with_a_fault_of_their_own_name_one_that_exists() -> None:
 
 
 def test_whoever_shall_reset_a_gpu_is_told_first_how_the_collector_lets_go() -> None:
-    actions = [row.action for row in (*FAULTS.values(), *NODE_FAULTS.values())]
+    rows = (*FAULTS.values(), *NODE_FAULTS.values(), *CONDITIONS.values())
+    actions = [row.action for row in rows]
     actions += [row.action for row in xids().values()]
     actions += [row.action for row in sxids().values()]
     resetting = [action for action in actions if "reset" in action.lower() and "GPU" in action]

@@ -1,0 +1,140 @@
+"""What follows from what: which finding is the cause of another, and which are one matter."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Protocol
+
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import Finding, Incident, Severity, Subject
+
+from .window import Window
+
+# A cause hides what follows from it. "here" is the cause's own subject, "below" what is on its node.
+_ALL = frozenset(FAULTS)
+# What is seen of a GPU that something else holds up.
+_HELD_UP = frozenset({"gpu_idle_held", "gpu_hung", "gpu_clocks", "gpu_memory_held"})
+_HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
+    "node_silent": ("below", _ALL - {"node_silent"}),
+    "driver_silent": ("below", _HELD_UP | {"gpu_silent"}),
+    "nvswitch_error": ("below", _HELD_UP | {"gpu_nvlink", "fabric_down"}),
+    "fabric_down": ("below", _HELD_UP),
+    "gpu_lost": (
+        "here",
+        _HELD_UP | {"gpu_xid", "gpu_silent", "gpu_memory", "gpu_pcie", "gpu_nvlink"},
+    ),
+    "gpu_silent": ("here", _HELD_UP),
+    "gpu_hot": ("below", frozenset({"gpu_clocks"})),
+    "gpu_power": ("below", frozenset({"gpu_clocks"})),
+    "port_flapping": ("here", frozenset({"port_down"})),
+    "switch_down": ("here", frozenset({"port_down", "port_errors", "port_congested"})),
+    "port_down": ("here", frozenset({"port_errors", "port_congested"})),
+}
+# What an NVSwitch that fails makes its GPUs say.
+_ECHOES = frozenset({45, 74, *range(144, 151)})
+_CODE = re.compile(r"Xid (\d+)\b")
+
+# Told by an event and seen in the driver's state: one matter, whichever comes first.
+_SAME: Mapping[str, frozenset[int]] = {
+    "gpu_memory": frozenset({48, 63, 64, 92, 94, 95, 140, *range(156, 162), 171, 172}),
+    "gpu_nvlink": frozenset({74, *range(144, 151)}),
+}
+# A node that is being mended may be away for so long. What began only just before is no reason to
+# mend it, but the beginning of the node's end.
+_MENDED, _BEFORE = timedelta(minutes=30), timedelta(minutes=2)
+_MENDABLE = frozenset({"gpu_lost", "gpu_silent", "driver_silent", "nvswitch_error"})
+
+
+class Told(Protocol):
+    """What a finding and an incident have in common."""
+
+    @property
+    def fault(self) -> str: ...
+    @property
+    def subject(self) -> Subject: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+
+
+def hides(cause: Finding, what: Told) -> bool:
+    """Whether `what` follows from `cause`.
+
+    A critical Xid explains what is seen of its GPU; a lesser one does not. What is about several
+    subjects at once says what there is to say of each.
+    """
+    fault, subject = what.fault, what.subject
+    if subject in cause.members and cause.fault in {fault, "switch_down"}:
+        return True
+    if cause.fault == "gpu_xid" and cause.severity is Severity.CRITICAL:
+        return cause.subject == subject and fault in _HELD_UP | {"gpu_silent"}
+    if cause.fault == "nvswitch_error" and fault == "gpu_xid":
+        return subject.of_node() == cause.subject and _code(what) in _ECHOES
+    where, faults = _HIDES.get(cause.fault, ("here", frozenset[str]()))
+    below = where == "below" and cause.subject.kind == "node"
+    return fault in faults and (subject.of_node() if below else subject) == cause.subject
+
+
+def _code(what: Told) -> int | None:
+    found = _CODE.match(what.title)
+    return None if found is None else int(found[1])
+
+
+def merged(found: Sequence[Finding], standing: Collection[str]) -> list[Finding]:
+    """Findings of which those that are one matter are one: what stands already keeps its name.
+
+    Else the state counts for more than the event, and of two the graver one speaks.
+    """
+    by_place = {(f.fault, f.subject): f for f in found}
+    gone: set[str] = set()
+    changed: dict[str, Finding] = {}
+    for fault, codes in _SAME.items():
+        for event in [f for f in found if f.fault == "gpu_xid" and _code(f) in codes]:
+            state = by_place.get((fault, event.subject))
+            if state is None:
+                continue
+            first, second = (state, event)
+            if event.fingerprint in standing or (
+                event.certain and state.fingerprint not in standing
+            ):
+                first, second = (event, state)
+            gone.add(second.fingerprint)
+            changed[first.fingerprint] = _both(first, second)
+    return [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
+
+
+def _both(first: Finding, second: Finding) -> Finding:
+    """The first one's incident in the words of the graver; of the state where they are equal."""
+    graver = min(first, second, key=lambda f: (f.severity.rank, f.fault == "gpu_xid"))
+    lesser = second if graver is first else first
+    return replace(
+        first,
+        severity=graver.severity,
+        title=graver.title,
+        action=graver.action,
+        source=graver.source,
+        evidence=(*graver.evidence, *lesser.evidence),
+        since=min(first.since, second.since),
+        certain=first.certain or second.certain,
+        late=first.late and second.late,
+        confined=first.confined and second.confined,
+    )
+
+
+def root_of(what: Told, found: Iterable[Finding]) -> Finding | None:
+    """The last cause behind a fault, None when nothing hides it."""
+    root = None
+    for cause in found:
+        if cause is not what and hides(cause, what) and (root is None or hides(cause, root)):
+            root = cause
+    return root
+
+
+def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Incident | None:
+    """The standing incident for which somebody reboots a node that has just fallen silent."""
+    if cause.fault != "node_silent" or window.now - cause.since > _MENDED:
+        return None
+    before = cause.since - _BEFORE
+    return next((i for i in standing if i.fault in _MENDABLE and i.since < before), None)

@@ -1,0 +1,141 @@
+"""What a rule needs to hold every subject against its peers at once."""
+
+import zlib
+from collections.abc import Callable, Hashable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuvigil.model import Inventory, Subject
+
+from .index import Index, Numbers
+from .rows import Rows
+from .window import Window
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+# Who shares a node or a cluster depends on nothing but the subjects.
+_CODES: WeakKeyDictionary[Index, dict[object, Codes]] = WeakKeyDictionary()
+
+
+def clusters(rows: Rows) -> Codes:
+    """A number per row; rows of the same cluster have the same one."""
+    return _known(rows, _cluster)
+
+
+def nodes(rows: Rows) -> Codes:
+    """A number per row; rows of the same node have the same one."""
+    return _known(rows, _node)
+
+
+def rails(rows: Rows) -> Codes:
+    """A number per row; ports of the same name in the same cluster have the same one."""
+    return _known(rows, _rail)
+
+
+def models(window: Window, rows: Rows) -> Codes:
+    """A number per GPU's row; GPUs of the same model have the same one, unknown ones 0."""
+    return np.nan_to_num(window.of_inventories(rows, _model)).astype(np.int64)
+
+
+def port_kinds(window: Window, rows: Rows) -> Codes:
+    """A number per port's row; ports of the same kind and role have the same one, unknown ones 0."""
+    return np.nan_to_num(window.of_inventories(rows, _kind_and_role)).astype(np.int64)
+
+
+def fabric(window: Window, rows: Rows) -> Mask:
+    """Of each port's row whether it is part of the fabric, as its inventory says."""
+    odd: Mask = port_kinds(window, rows) % 2 == 1
+    return odd
+
+
+def together(*codes: Codes) -> Codes:
+    """A number per row; rows that are alike in all of these have the same one."""
+    joined = codes[0]
+    for more in codes[1:]:
+        _, small = np.unique(more, return_inverse=True)
+        joined = joined * (int(small.max(initial=0)) + 1) + small
+    return joined
+
+
+def seconds(rows: Rows) -> Floats:
+    """From the first to the last line of each row's span."""
+    span: Floats = (rows.values("last_at") - rows.values("first_at")) / 1e6
+    return span
+
+
+def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
+    """For each row its group's median and how many of the group were measured."""
+    medians, counts = np.full(len(values), np.nan), np.zeros(len(values))
+    there = np.flatnonzero(~np.isnan(values))
+    if not len(there):
+        return medians, counts
+    order = there[np.lexsort((values[there], codes[there]))]
+    ordered = codes[order]
+    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    sizes = np.diff(np.append(begins, len(order)))
+    low, high = values[order[begins + (sizes - 1) // 2]], values[order[begins + sizes // 2]]
+    names = ordered[begins]
+    place = np.minimum(np.searchsorted(names, codes), len(names) - 1)
+    known = names[place] == codes
+    medians[known] = ((low + high) / 2.0)[place[known]]
+    counts[known] = sizes[place[known]]
+    return medians, counts
+
+
+def most(codes: Codes, values: Numbers) -> Floats:
+    """For each row the highest value of its group; NaN where none was measured."""
+    names, place = np.unique(codes, return_inverse=True)
+    highest: Any = np.full(len(names), -np.inf)
+    np.fmax.at(highest, place, values)
+    highest[np.isinf(highest)] = np.nan
+    found: Floats = highest[place]
+    return found
+
+
+def _known(rows: Rows, of: Callable[[Subject], Hashable]) -> Codes:
+    if not len(rows):
+        return np.empty(0, np.int64)
+    codes = _CODES.setdefault(rows.index, {})
+    if of not in codes:
+        codes[of] = _coded(map(of, rows.subjects))
+    return codes[of]
+
+
+def _coded(names: Any) -> Codes:
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+
+
+def _model(subject: Subject, inventory: Inventory | None) -> float:
+    gpus = () if inventory is None else inventory.gpus
+    return next((float(_number(gpu.model)) for gpu in gpus if gpu.uuid == subject.gpu), np.nan)
+
+
+def _kind_and_role(subject: Subject, inventory: Inventory | None) -> float:
+    """Odd for the fabric."""
+    for port in () if inventory is None else inventory.ports:
+        if (port.device, port.port) == (subject.device, subject.port):
+            return 2.0 * _number(f"{port.kind}|{port.role}") + (port.role == "fabric")
+    return np.nan
+
+
+def _number(name: str) -> int:
+    """The same for the same name in every process; float64 keeps it and its double exactly."""
+    return zlib.crc32(name.encode())
+
+
+def _cluster(subject: Subject) -> Hashable:
+    return subject.cluster
+
+
+def _node(subject: Subject) -> Hashable:
+    return subject.cluster, subject.node
+
+
+def _rail(subject: Subject) -> Hashable:
+    return subject.cluster, subject.device, subject.port

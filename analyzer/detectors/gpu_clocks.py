@@ -1,0 +1,68 @@
+"""A GPU whose clocks stay low under load, without anything that explains it."""
+
+import numpy as np
+
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import Evidence, Finding
+from gpuvigil.store import Aggregate, Function
+
+from ..columns import clusters, models, per_group, seconds, together
+from ..window import Need, Span, Window
+
+# What holds clocks down for a good reason, in seconds of it.
+_EXPLAINED = tuple(
+    Aggregate(function=Function.INCREASE, field=name)
+    for name in (
+        "power_cap_seconds",
+        "software_thermal_slowdown_seconds",
+        "hardware_thermal_slowdown_seconds",
+        "power_brake_seconds",
+    )
+)
+_CLOCK = Aggregate(function=Function.MAX, field="sm_clock_hertz")
+_MOST = Aggregate(function=Function.MAX, field="sm_clock_max_hertz")
+_BUSY = Aggregate(function=Function.MEAN, field="utilization_percent")
+NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_CLOCK, _MOST, _BUSY, *_EXPLAINED)),)
+
+_FAULT = FAULTS["gpu_clocks"]
+# An idle GPU saves power; one that works now and then is at its clock at some sample of many.
+_LOW, _BUSY_PERCENT = 0.9, 10.0
+# A clock that somebody set is set on the neighbours, too: theirs is higher by more than this.
+_PEERS_HIGHER, _PEERS = 1.08, 3
+_EXPLAINED_SHARE, _COVERAGE = 0.1, 0.8
+
+
+def stuck_clocks(window: Window) -> list[Finding]:
+    """Busy over the whole steady span, never near its clock, and neither power nor heat says why."""
+    rows = window.get("gpu", Span.STEADY)
+    span = window.settings.steady_seconds
+    clock, most = rows.values(_CLOCK.column), rows.values(_MOST.column)
+    covered = seconds(rows) >= _COVERAGE * span
+    explained = sum(np.nan_to_num(rows.values(it.column)) for it in _EXPLAINED)
+    share = np.divide(clock, most)
+    busy = (rows.values(_BUSY.column) >= _BUSY_PERCENT) & covered
+    share[~busy] = np.nan
+    usual, peers = per_group(together(clusters(rows), models(window, rows)), share)
+    stuck = (share < _LOW) & (share * _PEERS_HIGHER < usual) & (peers >= _PEERS)
+    stuck &= explained < _EXPLAINED_SHARE * span
+    return [
+        Finding(
+            fault="gpu_clocks",
+            subject=subject,
+            severity=_FAULT.severity,
+            since=row["first_at"],
+            evidence=(
+                Evidence(
+                    name="SM clock",
+                    value=f"{row[_CLOCK.column] / 1e6:.0f} MHz at most in {span / 60.0:g} min",
+                    limit=f"{row[_MOST.column] / 1e6:.0f} MHz",
+                    peers=f"{usual_share * row[_MOST.column] / 1e6:.0f} MHz",
+                ),
+                Evidence(name="utilisation", value=f"{row[_BUSY.column]:.0f} %"),
+            ),
+            detector="gpu_clocks",
+            action=_FAULT.action,
+            source=_FAULT.source,
+        )
+        for (subject, row), usual_share in zip(rows.where(stuck), usual[stuck], strict=True)
+    ]

@@ -1,0 +1,99 @@
+"""A GPU whose memory is failing: by the driver's own state, and by how often it corrects."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpuvigil.model import Evidence, Finding
+from gpuvigil.store import Aggregate, Function
+
+from ..claims import Claim, findings
+from ..rows import Row
+from ..window import Need, Span, Window
+
+_PENDING = (
+    "remap_pending",
+    "bank_remap_pending",
+    "channel_repair_pending",
+    "tpc_repair_pending",
+    "retired_pages_pending",
+)
+_STATES = ("sram_threshold_exceeded", "remap_failure", "remap_banks_none", *_PENDING)
+_RETIRED = ("retired_pages_corrected", "retired_pages_uncorrected")
+_CORRECTED = Aggregate(function=Function.INCREASE, field="ecc_corrected_errors")
+
+NEEDS = (
+    Need(measurement="gpu", span=Span.NOW, fields=(*_STATES, *_RETIRED)),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(_CORRECTED,)),
+    Need(measurement="gpu", span=Span.TREND, aggregates=(_CORRECTED,)),
+)
+
+# DCGM health fails at these: of 64 entries, and of those for double-bit errors.
+_MOST_RETIRED, _MOST_UNCORRECTED = 63, 15
+# Corrected errors: a healthy GPU has a few in a week.
+_STORM_PER_SECOND, _GROWTH = 1.0, 3
+
+
+def failing_memory(window: Window) -> list[Finding]:
+    """One finding per GPU; the gravest of what holds speaks."""
+    return findings("gpu_memory", [*_by_state(window), *_by_rate(window)])
+
+
+def _by_state(window: Window) -> Iterator[Claim]:
+    rows = window.get("gpu", Span.NOW)
+    flagged = np.zeros(len(rows), dtype=bool)
+    for name in _STATES:
+        flagged |= rows.values(name) > 0
+    uncorrected = rows.values("retired_pages_uncorrected")
+    retired = np.nan_to_num(rows.values("retired_pages_corrected")) + np.nan_to_num(uncorrected)
+    flagged |= (retired >= _MOST_RETIRED) | (uncorrected > _MOST_UNCORRECTED)
+    for subject, row in rows.where(flagged):
+        for condition, evidence in _states(row):
+            yield Claim(condition=condition, subject=subject, since=row["at"], evidence=(evidence,))
+
+
+def _states(row: Row) -> Iterator[tuple[str, Evidence]]:
+    if row["sram_threshold_exceeded"]:
+        yield "sram_threshold", Evidence(name="SRAM threshold", value="exceeded", limit="not")
+    if row["remap_failure"]:
+        yield "remap_failure", Evidence(name="row remapping", value="failed", limit="no failure")
+    corrected, uncorrected = (row[name] or 0 for name in _RETIRED)
+    if corrected + uncorrected >= _MOST_RETIRED or uncorrected > _MOST_UNCORRECTED:
+        yield (
+            "retired_pages",
+            Evidence(
+                name="retired pages",
+                value=f"{corrected + uncorrected}, {uncorrected} of them by double-bit errors",
+                limit=f"under {_MOST_RETIRED}, {_MOST_UNCORRECTED} by double-bit errors at most",
+            ),
+        )
+    if row["remap_banks_none"]:
+        banks = str(row["remap_banks_none"])
+        yield "no_spare_rows", Evidence(name="banks without a spare row", value=banks, limit="0")
+    waiting = [name.removesuffix("_pending").replace("_", " ") for name in _PENDING if row[name]]
+    if waiting:
+        yield "repair_pending", Evidence(name="waits for a reset", value=", ".join(waiting))
+
+
+def _by_rate(window: Window) -> Iterator[Claim]:
+    settings = window.settings
+    for span, seconds, condition, least in (
+        (Span.RECENT, settings.window_seconds, "corrected_storm", None),
+        (Span.TREND, settings.trend_seconds, "corrected_growth", _GROWTH),
+    ):
+        rows = window.get("gpu", span)
+        limit = _STORM_PER_SECOND * seconds if least is None else least
+        for subject, row in rows.where(rows.values(_CORRECTED.column) >= limit):
+            gained = row[_CORRECTED.column]
+            yield Claim(
+                condition=condition,
+                subject=subject,
+                since=row["last_at"],
+                evidence=(
+                    Evidence(
+                        name="corrected memory errors",
+                        value=f"{gained} in {seconds / 60.0:g} min",
+                        limit=f"fewer than {limit:g}",
+                    ),
+                ),
+            )

@@ -1,0 +1,88 @@
+"""A GPU with fewer NVLinks up than its peers, or whose NVLinks count errors."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpuvigil.model import Evidence, Finding
+from gpuvigil.store import Aggregate, Function
+
+from ..claims import Claim, findings
+from ..columns import models, most, nodes, together
+from ..rows import Row
+from ..window import Need, Span, Window
+
+_CRC, _REPLAYS, _RECOVERIES = (
+    Aggregate(function=Function.INCREASE, field=f"nvlink_{kind}_errors")
+    for kind in ("crc", "replay", "recovery")
+)
+NEEDS = (
+    Need(
+        measurement="gpu",
+        span=Span.RECENT,
+        aggregates=(
+            Aggregate(function=Function.MAX, field="nvlink_links_up"),
+            Aggregate(function=Function.LAST, field="nvlink_worst_link"),
+        ),
+    ),
+    Need(measurement="gpu", span=Span.TREND, aggregates=(_CRC, _REPLAYS, _RECOVERIES)),
+)
+
+# DCGM warns at one CRC error a second and fails at any replay. A single one is no reason to drain a
+# node: of each, so many within the trend span.
+_MOST_CRC, _MOST_REPLAYS = 10, 3
+
+
+def broken_links(window: Window) -> list[Finding]:
+    """One finding per GPU: links that are down, or errors by count."""
+    return findings("gpu_nvlink", [*_down(window), *_errors(window)])
+
+
+def _down(window: Window) -> Iterator[Claim]:
+    """Where all GPUs of a node have few alike, the machine may be built so."""
+    rows = window.get("gpu", Span.RECENT)
+    up = rows.values("nvlink_links_up_max")
+    peers = most(together(nodes(rows), models(window, rows)), up)
+    fewer = up < peers
+    for (subject, row), best in zip(rows.where(fewer), peers[fewer], strict=True):
+        yield Claim(
+            condition="nvlink_down",
+            subject=subject,
+            since=row["last_at"],
+            evidence=(
+                Evidence(
+                    name="NVLinks up", value=str(row["nvlink_links_up_max"]), peers=f"{best:g}"
+                ),
+            ),
+        )
+
+
+def _errors(window: Window) -> Iterator[Claim]:
+    rows = window.get("gpu", Span.TREND)
+    crc = rows.values(_CRC.column) >= _MOST_CRC
+    repeats = np.nan_to_num(rows.values(_REPLAYS.column))
+    repeats += np.nan_to_num(rows.values(_RECOVERIES.column))
+    minutes = window.settings.trend_seconds / 60.0
+    for subject, row in rows.where(crc | (repeats >= _MOST_REPLAYS)):
+        recent = window.get("gpu", Span.RECENT).get(subject)
+        link = None if recent is None else recent["nvlink_worst_link_last"]
+        for condition, evidence in _counts(row, minutes):
+            more = () if link is None else (Evidence(name="worst link", value=str(link)),)
+            yield Claim(
+                condition=condition,
+                subject=subject,
+                since=row["last_at"],
+                evidence=(evidence, *more),
+            )
+
+
+def _counts(row: Row, minutes: float) -> Iterator[tuple[str, Evidence]]:
+    crc, replays, recoveries = (row[a.column] or 0 for a in (_CRC, _REPLAYS, _RECOVERIES))
+    if replays + recoveries >= _MOST_REPLAYS:
+        value = f"{replays} and {recoveries} recoveries in {minutes:g} min"
+        limit = f"fewer than {_MOST_REPLAYS}"
+        yield "nvlink_recovery", Evidence(name="NVLink replays", value=value, limit=limit)
+    if crc >= _MOST_CRC:
+        value = f"{crc} in {minutes:g} min"
+        limit = f"fewer than {_MOST_CRC}"
+        yield "nvlink_crc", Evidence(name="NVLink CRC errors", value=value, limit=limit)

@@ -1,0 +1,81 @@
+"""A GPU that is held back from outside: power brake, or a power limit that somebody lowered."""
+
+from collections.abc import Iterator
+
+from gpuvigil.model import Evidence, Finding, Severity
+from gpuvigil.store import Aggregate, Function
+
+from ..claims import Claim, findings
+from ..columns import clusters, models, per_group, together
+from ..together import by_node, by_rack
+from ..window import Need, Span, Window
+
+_BRAKE = Aggregate(function=Function.INCREASE, field="power_brake_seconds")
+NEEDS = (
+    Need(
+        measurement="gpu",
+        span=Span.NOW,
+        fields=("power_limit_watts", "power_limit_default_watts"),
+    ),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(_BRAKE,)),
+)
+
+# The counter tells of every assertion, however short. One of a second is the board's own affair;
+# one that lasts for half of a minute halves the clocks of whatever runs.
+_SHARE, _LEAST_SECONDS = 0.5, 10.0
+# Rounding of the driver's, and what a card's own regulator may take off.
+_LOWERED = 0.97
+
+
+def held_back(window: Window) -> list[Finding]:
+    """One finding per GPU, or per node or rack where several are braked at once."""
+    braked = by_node(window, _braked(window), 0.5, "power_brake")
+    return findings("gpu_power", [*by_rack(window, braked, "power_feed"), *_lowered(window)])
+
+
+def _braked(window: Window) -> Iterator[Claim]:
+    """Critical only while it lasts: braked for most of the last minute."""
+    rows = window.get("gpu", Span.RECENT)
+    span = window.settings.window_seconds
+    seconds = rows.values(_BRAKE.column)
+    for subject, row in rows.where(seconds >= min(_LEAST_SECONDS, _SHARE * span)):
+        lasts = row[_BRAKE.column] >= _SHARE * span
+        yield Claim(
+            condition="power_brake",
+            subject=subject,
+            since=row["first_at"],
+            severity=Severity.CRITICAL if lasts else Severity.WARNING,
+            evidence=(
+                Evidence(
+                    name="power brake",
+                    value=f"{row[_BRAKE.column]:.0f} s of the last {span:.0f} s",
+                    limit="0 s",
+                ),
+            ),
+        )
+
+
+def _lowered(window: Window) -> Iterator[Claim]:
+    """A limit under the default, where most GPUs of the model in the cluster have another one.
+
+    What all of them have is somebody's policy, not a fault.
+    """
+    rows = window.get("gpu", Span.NOW)
+    share = rows.values("power_limit_watts") / rows.values("power_limit_default_watts")
+    usual, count = per_group(together(clusters(rows), models(window, rows)), share)
+    lowered = (share < _LOWERED) & (share < _LOWERED * usual) & (count >= 3)
+    for (subject, row), peers in zip(rows.where(lowered), usual[lowered], strict=True):
+        default = row["power_limit_default_watts"]
+        yield Claim(
+            condition="power_limit",
+            subject=subject,
+            since=row["at"],
+            evidence=(
+                Evidence(
+                    name="power limit",
+                    value=f"{row['power_limit_watts']:.0f} W",
+                    limit=f"{default:.0f} W",
+                    peers=f"{default * peers:.0f} W",
+                ),
+            ),
+        )

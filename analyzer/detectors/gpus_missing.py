@@ -1,0 +1,52 @@
+"""A node that has fewer GPUs than its kin: it was installed, or has booted, without one."""
+
+from collections import Counter, defaultdict
+
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import Evidence, Finding, Inventory
+
+from ..window import Window
+
+_FAULT = FAULTS["gpus_missing"]
+# So many nodes of a kind, and this share of them with the same count, make an expectation.
+_NODES, _SHARE = 4, 0.75
+
+
+def nodes_with_too_few(window: Window) -> list[Finding]:
+    """Nodes whose inventory lists fewer GPUs than most nodes of the same GPU model.
+
+    A GPU that was lost stays in its node's inventory, as one that is missing, and is not counted here.
+    """
+    kinds: dict[tuple[str, str], list[Inventory]] = defaultdict(list)
+    for inventory in window.inventories.values():
+        models = {gpu.model for gpu in inventory.gpus}
+        if len(models) == 1:
+            kinds[inventory.subject.cluster, models.pop()].append(inventory)
+    found = []
+    for (_, model), inventories in sorted(kinds.items()):
+        (usual, times), *_ = Counter(len(i.gpus) for i in inventories).most_common(1)
+        if len(inventories) < _NODES or times < _SHARE * len(inventories):
+            continue
+        fewer = sorted((i for i in inventories if len(i.gpus) < usual), key=lambda i: i.subject)
+        found += [_finding(inventory, model, usual, times) for inventory in fewer]
+    return found
+
+
+def _finding(inventory: Inventory, model: str, usual: int, times: int) -> Finding:
+    return Finding(
+        fault="gpus_missing",
+        subject=inventory.subject,
+        severity=_FAULT.severity,
+        since=inventory.at,
+        evidence=(
+            Evidence(
+                name="GPUs",
+                value=str(len(inventory.gpus)),
+                limit=str(usual),
+                peers=f"{usual} on {times} nodes with {model}",
+            ),
+        ),
+        detector="gpus_missing",
+        action=_FAULT.action,
+        source=_FAULT.source,
+    )

@@ -1,0 +1,82 @@
+"""The same port of several nodes is down since the same minute: their switch, not their cables."""
+
+from collections import defaultdict
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import moment
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import EventKind, Evidence, Finding, Subject
+
+from ..columns import fabric
+from ..window import Need, Span, Window
+
+NEEDS = (Need(measurement="port", span=Span.NOW, fields=("up",)),)
+
+_FAULT = FAULTS["switch_down"]
+# Two may be chance; a node whose every port is down has lost more than a switch.
+_NODES = 3
+_TOGETHER = timedelta(seconds=60)
+
+
+def switches_down(window: Window) -> list[Finding]:
+    """One finding per group of ports, about the first of them; the others are its members.
+
+    On a rail-optimised fabric the ports of one name in a pod share a leaf.
+    """
+    rows = window.get("port", Span.NOW)
+    up, in_fabric = rows.values("up"), fabric(window, rows)
+    since = _down_since(window)
+    down = [port for port, _ in rows.where((up == 0) & in_fabric) if port in since]
+    if len(down) < _NODES:
+        return []
+    with_link = {port.of_node() for port, _ in rows.where((up == 1) & in_fabric)}
+    groups: dict[tuple[str, str | None, str | None], list[tuple[datetime, Subject]]]
+    groups = defaultdict(list)
+    for port in down:
+        if port.of_node() in with_link:
+            groups[port.cluster, port.device, port.port].append((since[port], port))
+    found = []
+    for _, downs in sorted(groups.items(), key=lambda item: str(item[0])):
+        found += _together(sorted(downs))
+    return found
+
+
+def _down_since(window: Window) -> dict[Subject, datetime]:
+    since: dict[Subject, datetime] = {}
+    for event in window.all_events(EventKind.PORT_DOWN, EventKind.PORT_UP):
+        if event.kind is EventKind.PORT_DOWN:
+            since[event.subject] = event.at
+        else:
+            since.pop(event.subject, None)
+    return since
+
+
+def _together(downs: list[tuple[datetime, Subject]]) -> list[Finding]:
+    """Those that went down within a minute of the first one that is left."""
+    found = []
+    while len(downs) >= _NODES:
+        alike = [(at, port) for at, port in downs if at - downs[0][0] <= _TOGETHER]
+        if len({port.of_node() for _, port in alike}) >= _NODES:
+            found.append(_finding(alike))
+        downs = downs[len(alike) :]
+    return found
+
+
+def _finding(downs: list[tuple[datetime, Subject]]) -> Finding:
+    ports = sorted(port for _, port in downs)
+    nodes = [port.node for port in ports]
+    shown = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
+    return Finding(
+        fault="switch_down",
+        subject=ports[0],
+        severity=_FAULT.severity,
+        since=downs[0][0],
+        evidence=(
+            Evidence(name="down since", value=moment(downs[0][0])),
+            Evidence(name=f"port {ports[0].device} of", value=f"{len(ports)} nodes: {shown}"),
+        ),
+        detector="switch_down",
+        action=_FAULT.action,
+        source=_FAULT.source,
+        members=tuple(ports[1:]),
+    )

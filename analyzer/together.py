@@ -1,0 +1,89 @@
+"""GPUs of one node, or nodes of one rack, that show the same thing are one matter, not many."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gpuvigil.model import Evidence, Subject
+
+from .claims import Claim
+from .window import Window
+
+# Of a rack, so many nodes at least: two may be chance.
+_NODES = 2
+
+
+def by_node(window: Window, claims: Iterable[Claim], share: float, condition: str) -> list[Claim]:
+    """Claims about `share` of a node's GPUs, two at least, become one claim about the node."""
+    nodes: dict[Subject, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        nodes[claim.subject.of_node()].append(claim)
+    joined: list[Claim] = []
+    for node, them in sorted(nodes.items()):
+        inventory = window.inventories.get(node.key)
+        gpus = len(them) if inventory is None else len(inventory.gpus)
+        if len(them) >= max(2, share * gpus):
+            joined.append(_of_node(node, them, condition, gpus))
+        else:
+            joined += them
+    return joined
+
+
+def _of_node(node: Subject, claims: Sequence[Claim], condition: str, gpus: int) -> Claim:
+    first = claims[0]
+    return replace(
+        first,
+        condition=condition,
+        subject=node,
+        since=min(claim.since for claim in claims),
+        evidence=(Evidence(name="GPUs", value=f"{len(claims)} of {gpus}"), *first.evidence),
+        severity=min((claim.urgency for claim in claims), key=lambda s: s.rank),
+        members=tuple(sorted(claim.subject for claim in claims)),
+    )
+
+
+def by_rack(
+    window: Window, claims: Sequence[Claim], condition: str, share: float = 0.5
+) -> list[Claim]:
+    """Claims about `share` of a rack's nodes, two at least, become one about the first of them.
+
+    A rack is what inventories call one; where none is named nothing is joined.
+    """
+    racks = _racks(window)
+    by_name: dict[tuple[str, str], list[Claim]] = defaultdict(list)
+    alone = []
+    for claim in claims:
+        inventory = window.inventories.get(claim.subject.key)
+        if claim.subject.kind == "node" and inventory is not None and inventory.rack:
+            by_name[claim.subject.cluster, inventory.rack].append(claim)
+        else:
+            alone.append(claim)
+    for name, them in sorted(by_name.items()):
+        if len(them) >= max(_NODES, share * racks[name]):
+            alone.append(_of_rack(name[1], sorted(them, key=lambda c: c.subject), condition))
+        else:
+            alone += them
+    return alone
+
+
+def _racks(window: Window) -> Mapping[tuple[str, str], int]:
+    sizes: dict[tuple[str, str], int] = defaultdict(int)
+    for inventory in window.inventories.values():
+        if inventory.rack:
+            sizes[inventory.subject.cluster, inventory.rack] += 1
+    return sizes
+
+
+def _of_rack(rack: str, claims: Sequence[Claim], condition: str) -> Claim:
+    first = claims[0]
+    nodes = ", ".join(claim.subject.node for claim in claims)
+    return replace(
+        first,
+        condition=condition,
+        since=min(claim.since for claim in claims),
+        evidence=(Evidence(name=f"nodes of rack {rack}", value=nodes), *first.evidence),
+        severity=None,
+        members=tuple(
+            sorted({s for c in claims for s in (c.subject, *c.members)} - {first.subject})
+        ),
+    )
