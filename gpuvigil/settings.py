@@ -183,6 +183,12 @@ class SimulatorSettings:
     gpus_per_node: int = _setting(8, "GPUs of a simulated node")
     tick_seconds: float = _setting(1.0, "simulated numbers are read and sent this often")
     seed: int = _setting(1, "the same seed gives the same cluster")
+    fleet: bool = _setting(
+        False, "play the fleet of docs/fleet.md, with jobs, life and faults of its own; needs numpy"
+    )
+    fault_rate: float = _setting(
+        2000.0, "random faults of that fleet per 1,000 node-days; real ones are 2 to 7"
+    )
     faults_file: Path = _setting(
         STATE / "simulator" / "faults.json",
         "what `gpuvigil inject` writes and the simulated sensors read",

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 OURS = ("gpuvigil", "collector")
 STARTS = ("gpuvigil/__main__.py",)
 # Needs numpy and Arrow, and no node plays a fleet.
-LEFT_OUT = "collector/simulator/fleet"
+LEFT_OUT = ("collector/simulator/fleet", "collector/simulator/live.py")
 # Tables, which no import names.
 DATA = ("gpuvigil/data/*.csv", "collector/**/*.csv")
 
@@ -81,16 +81,14 @@ def content() -> dict[str, bytes]:
 def sources() -> set[Path]:
     """The collector's modules, and every module of the kernel that they import, also late."""
     seen: set[Path] = set()
-    collector = [
-        m for m in (ROOT / "collector").rglob("*.py") if not m.is_relative_to(ROOT / LEFT_OUT)
-    ]
-    for module in [*collector, *(ROOT / start for start in STARTS)]:
+    for module in [*(ROOT / "collector").rglob("*.py"), *(ROOT / start for start in STARTS)]:
         _follow(module, seen)
     return seen
 
 
 def _follow(module: Path, seen: set[Path]) -> None:
-    if module in seen or not module.is_file():
+    left_out = any(module.is_relative_to(ROOT / place) for place in LEFT_OUT)
+    if left_out or module in seen or not module.is_file():
         return
     seen.add(module)
     package = module.parent

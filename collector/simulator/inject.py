@@ -33,6 +33,11 @@ def main(arguments: Sequence[str]) -> int:
         if chosen.list:
             print(listing(settings))
             return 0
+        if settings.fleet:
+            raise ConfigError(
+                "simulator.fleet plays faults of its own, which the log of the simulator names;"
+                " start without it to inject some"
+            )
         print(inject(chosen, settings, SystemClock().now()))
         if chosen.fault in KINDS and KINDS[chosen.fault].effect is Effect.IDLE and not chosen.clear:
             span = duration(timedelta(seconds=config.analyzer.idle_after_seconds))

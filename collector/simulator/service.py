@@ -4,12 +4,12 @@ import argparse
 import math
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.command import parser, run_service
-from gpuvigil.config import Config, secret_source
+from gpuvigil.config import Config, SimulatorSettings, secret_source
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 from gpuvigil.trust import trust
@@ -62,10 +62,24 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
     shipping = threading.Thread(target=shipper.run, args=(stop,), name="shipper")
     shipping.start()
     try:
-        play(config, spool, clock, stop)
+        _player(settings)(config, spool, clock, stop)
     finally:
         stop.set()
         shipping.join(_STOP_SECONDS)
+
+
+def _player(
+    settings: SimulatorSettings,
+) -> Callable[[Config, Spool, Clock, threading.Event], None]:
+    if not settings.fleet:
+        return play
+    try:
+        from . import live  # noqa: PLC0415 - needs numpy and Arrow, which the rest does without
+    except ImportError as error:
+        raise ConfigError(
+            f"simulator.fleet needs numpy and pyarrow ({error}); install gpuvigil[hub]"
+        ) from error
+    return lambda config, spool, clock, stop: live.play(config.simulator, spool, clock, stop)
 
 
 def play(config: Config, spool: Spool, clock: Clock, stop: threading.Event) -> None:

@@ -23,7 +23,7 @@ from ..statedir import state_directory
 from .children import WRONG_CONFIGURATION, Family, Hurry
 from .directory import StateDirectory
 from .machine import turn
-from .plan import Plan, prepare
+from .plan import Asked, Plan, prepare
 from .readiness import Startup, answers, has_beaten, has_sent, has_told, is_ours
 from .settings import without_settings
 from .words import banner, say, where
@@ -40,8 +40,15 @@ def main(arguments: Sequence[str]) -> int:
     """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 when another `up` runs here."""
     began = time.monotonic()
     commands = parser("up", "Run everything on this machine, with one Ctrl-C to end it.")
-    commands.add_argument(
+    played = commands.add_mutually_exclusive_group()
+    played.add_argument(
         "--simulate", type=_count, metavar="N", help="play N simulated nodes; 0 plays none"
+    )
+    played.add_argument(
+        "--simulate-fleet",
+        type=_count,
+        metavar="N",
+        help="play N nodes of the simulated fleet, with jobs, life and faults of its own",
     )
     commands.add_argument("--state", type=Path, metavar="DIR", help="where everything is kept")
     chosen = commands.parse_args(arguments)
@@ -49,7 +56,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         state = StateDirectory(chosen.state or state_directory())
         try:
-            return run(lambda: prepare(chosen.config, chosen.simulate, state), began)
+            asked = Asked(nodes=chosen.simulate, fleet_nodes=chosen.simulate_fleet)
+            return run(lambda: prepare(chosen.config, asked, state), began)
         finally:
             state.release()
     except GpuvigilError as error:

@@ -33,6 +33,7 @@ class Plan:
     service_token: Path
     secrets: Path
     nodes: int
+    fleet: bool  # whether those play faults of their own
     gpus_per_node: int
     driver: machine.Driver | None
     notes: tuple[str, ...]
@@ -53,15 +54,26 @@ class Plan:
 
     @property
     def example(self) -> tuple[int, int] | None:
-        """A simulated node and one of its GPUs, to try a fault on."""
+        """A simulated node and one of its GPUs, to try a fault on; none where faults come by themselves."""
+        if self.fleet:
+            return None
         return (min(3, self.nodes - 1), min(5, self.gpus_per_node - 1)) if self.nodes else None
 
 
-def prepare(config: Path | None, simulate: int | None, state: StateDirectory) -> Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command line wants simulated; None is not said."""
+
+    nodes: int | None = None
+    fleet_nodes: int | None = None  # of the fleet with faults of its own
+
+
+def prepare(config: Path | None, asked: Asked, state: StateDirectory) -> Plan:
     """Decide ports, nodes and settings, and write the configuration that the children read."""
     user = given(config)
     driver = machine.driver(Path("/"), os.environ)
-    nodes = _nodes(simulate, user, driver)
+    nodes = _nodes(asked, user, driver)
+    fleet = asked.fleet_nodes is not None or (asked.nodes is None and user.config.simulator.fleet)
     wanted = user.config
     hub_listen, dashboard_listen = wanted.hub.listen, wanted.dashboard.listen
     hub = _port(wanted.hub.port, hub_listen, ())
@@ -73,6 +85,7 @@ def prepare(config: Path | None, simulate: int | None, state: StateDirectory) ->
     tree = effective(
         user, choices(state.path, ports, nodes, (hub_listen, dashboard_listen)), ports, nodes
     )
+    tree["simulator"]["fleet"] = fleet
     written = state.path / CONFIG_NAME
     write_private(written, to_toml(tree))
     return Plan(
@@ -83,6 +96,7 @@ def prepare(config: Path | None, simulate: int | None, state: StateDirectory) ->
         service_token=Path(tree["hub"]["service_token_file"]),
         secrets=Path(tree["dashboard"]["secrets_directory"]),
         nodes=nodes,
+        fleet=fleet,
         gpus_per_node=wanted.simulator.gpus_per_node,
         driver=driver,
         notes=tuple(_moved(wanted.dashboard.port, dashboard) + _moved(wanted.hub.port, hub)),
@@ -95,9 +109,10 @@ def prepare(config: Path | None, simulate: int | None, state: StateDirectory) ->
     )
 
 
-def _nodes(asked: int | None, user: Given, driver: machine.Driver | None) -> int:
-    if asked is not None:
-        return asked
+def _nodes(asked: Asked, user: Given, driver: machine.Driver | None) -> int:
+    wanted = asked.nodes if asked.fleet_nodes is None else asked.fleet_nodes
+    if wanted is not None:
+        return wanted
     if user.has("simulator", "nodes"):
         return user.config.simulator.nodes
     return 0 if driver or user.config.store.kind == "prometheus" else _NODES_WITHOUT_DRIVER

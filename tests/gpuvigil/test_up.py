@@ -17,6 +17,7 @@ from gpuvigil.statedir import config_of_up, state_directory
 from gpuvigil.up import machine
 from gpuvigil.up.children import LOG_BYTES, Child, Hurry, delay_seconds, failures_after
 from gpuvigil.up.directory import AlreadyRunning, StateDirectory
+from gpuvigil.up.plan import Asked, prepare
 from gpuvigil.up.readiness import Startup
 from gpuvigil.up.settings import (
     Ports,
@@ -326,3 +327,27 @@ def test_a_second_request_is_to_hurry_and_an_echo_of_the_first_is_not() -> None:
         assert not hurry()
     hurry.ask(10.6)
     assert hurry()
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "fleet"),
+    [
+        (Asked(nodes=3), 3, False),
+        (Asked(fleet_nodes=5), 5, True),
+        (Asked(), 7, True),
+    ],
+)
+def test_the_fleet_is_played_where_it_is_asked_for(
+    asked: Asked, nodes: int, fleet: bool, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[simulator]\nnodes = 7\nfleet = true\n")
+    state = StateDirectory(tmp_path / "state")
+    try:
+        plan = prepare(mine, asked, state)
+        simulator = load(plan.config, {}).simulator
+        assert (simulator.nodes, simulator.fleet) == (plan.nodes, plan.fleet) == (nodes, fleet)
+        # Faults are tried out where none come by themselves.
+        assert (plan.example is None) == fleet
+    finally:
+        state.release()
