@@ -48,6 +48,11 @@ _MOST_MEMBERS = 100
 # A longer one would hold up the event loop.
 _JSON_ON_THE_SPOT_BYTES = 64 * 1024
 
+_BODIES = "bodies are on their way in"
+
+# An answer that is larger is sent in such pieces, each when the one before has left.
+_PIECE_BYTES = 256 * 1024
+
 # A sender that takes longer is asked to come again, so that it does not hold memory for ever.
 _ON_THE_WAY = Overdue(60)
 
@@ -140,12 +145,12 @@ async def _read(receive: Receive, largest_bytes: int, held: "Held") -> bytes:
 
 
 class Arriving:
-    """The memory for bodies on their way in, shared by all who send."""
+    """The memory for what is on its way, bodies in or answers out, shared by all who come."""
 
-    def __init__(self, most_bytes: int, pause_seconds: int = 1) -> None:
+    def __init__(self, most_bytes: int, pause_seconds: int = 1, what: str = _BODIES) -> None:
         """Whoever finds no room is asked to come again after `pause_seconds`."""
         self._shares = Shares(most_bytes)
-        self._pause_seconds = pause_seconds
+        self._busy = Refused(429, f"too many {what}", pause_seconds)
 
     @property
     def bytes(self) -> int:
@@ -154,26 +159,30 @@ class Arriving:
     @contextmanager
     def of(self, who: Hashable) -> Iterator["Held"]:
         """What one request of `who` holds, until the end."""
-        held = Held(self._shares, who, self._pause_seconds)
+        held = self.held(who)
         try:
             yield held
         finally:
             held.let_go()
 
+    def held(self, who: Hashable) -> "Held":
+        """What one request holds, until somebody lets it go."""
+        return Held(self._shares, who, self._busy)
+
 
 class Held:
     """The bytes that one request holds; Refused with 429 where there is no room for more."""
 
-    def __init__(self, shares: Shares, who: Hashable, pause_seconds: int) -> None:
+    def __init__(self, shares: Shares, who: Hashable, busy: Refused) -> None:
         self.who = who
         self._shares = shares
-        self._pause_seconds = pause_seconds
+        self._busy = busy
         self._bytes = 0
 
     def change(self, size: int) -> None:
         """Hold `size` bytes more, or less."""
         if size > 0 and not self._shares.fits(self.who, size):
-            raise Refused(429, "too many bodies are on their way in", self._pause_seconds)
+            raise self._busy
         if size:
             self._shares.take(self.who, size)
             self._bytes += size
@@ -195,6 +204,36 @@ async def _inflated(packed: bytes, largest_bytes: int, who: Hashable) -> bytes:
                 raise
     async with _INFLATING.turn(who):
         return await run_in_threadpool(inflate, packed, largest_bytes)
+
+
+class Paced(Response):
+    """A large answer, whose bytes `held` holds until the client has taken them."""
+
+    def __init__(self, content: bytes, media_type: str, held: Held) -> None:
+        """Refused with 429 when there is no room for it."""
+        super().__init__(content, media_type=media_type)
+        held.change(len(content))
+        self._held = held
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        start = {"type": "http.response.start", "status": self.status_code}
+        try:
+            await send({**start, "headers": self.raw_headers})
+            content = bytes(self.body)
+            self.body = b""
+            for at in range(0, len(content), _PIECE_BYTES):
+                piece = content[at : at + _PIECE_BYTES]
+                more = at + _PIECE_BYTES < len(content)
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
+        finally:
+            self._held.let_go()
+
+
+def answer_of(content: bytes, media_type: str, held: Held) -> Response:
+    """The answer, paced when it is large."""
+    if len(content) <= _PIECE_BYTES:
+        return Response(content, media_type=media_type)
+    return Paced(content, media_type, held)
 
 
 def inflate(packed: bytes, largest_bytes: int) -> bytes:

@@ -7,7 +7,8 @@ import resource
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from gpuvigil.config import Config, HubSettings
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.log import Log
 
-from .answers import EXCEPTION_HANDLERS
+from .answers import EXCEPTION_HANDLERS, Arriving
 from .changes import News
 from .committer import Committer
 from .counters import Counters
@@ -31,6 +32,7 @@ from .gate import WRITE, App, Gate
 from .ingest import Ingest
 from .keeper import Keeper
 from .keyring import tokens_file
+from .opening import Opening
 from .patience import PatientProtocol
 from .records import Book, Desk, Keyring, Watch, move_records, open_records
 from .status import Status
@@ -51,6 +53,10 @@ _COLLECTED_AFTER = 50_000
 
 # Longer than a collector's tick, so that each keeps its connection.
 _KEEP_ALIVE_SECONDS = 75
+
+
+# Large answers that their clients have not taken yet, all together.
+_MOST_LEAVING_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +95,45 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
     tls = server_tls(settings)
     _allow_connections()
     with _listen(settings) as listener:
-        parts = build(settings, tokens, clock)
+        opening = Opening()
+        http = _Http(_server(opening, settings, tls), listener)
         try:
-            _serve(parts, settings, listener, tls, stop)
+            parts = build(settings, tokens, clock, opening.waits_for)
+        except BaseException:
+            http.stop()
+            raise
+        opening.opened(parts.app)
+        try:
+            _serve(parts, settings, http, tls, stop)
         finally:
             parts.book.close()
             parts.store.close()
     _LOG.info("stopped")
+
+
+class _Http:
+    """uvicorn in a thread of its own, where it leaves the signals to us."""
+
+    def __init__(self, server: uvicorn.Server, listener: socket.socket) -> None:
+        self.listener = listener
+        self.server = server
+        self._thread = threading.Thread(target=server.run, args=([listener],), name="http")
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def end_kept_connections(self) -> None:
+        """Each connection ends after the answer that is under way: its client comes anew."""
+        for one in list(self.server.server_state.connections):
+            one.loop.call_soon_threadsafe(one.shutdown)
+
+    def stop(self) -> None:
+        while self.running and not self.server.started:
+            time.sleep(0.01)  # it would not see the wish any sooner
+        self.server.should_exit = True
+        self._thread.join()
 
 
 def _move_records(settings: HubSettings) -> None:
@@ -115,9 +153,16 @@ def _opened(settings: HubSettings) -> Embedded:
     )
 
 
-def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
-    """The hub's parts, store and records opened; the committer waits to be started."""
+def build(
+    settings: HubSettings, tokens: Tokens, clock: Clock, waits_for: Callable[[str], None]
+) -> Parts:
+    """The hub's parts, store and records opened; the committer waits to be started.
+
+    `waits_for` is told what is opened.
+    """
+    waits_for("its store of telemetry")
     store = _opened(settings)
+    waits_for("its records")
     book = Book(open_records(settings))
     keyring = Keyring(book.transactions, clock.now)
     keyring.take_over(tokens_file(settings))
@@ -130,12 +175,13 @@ def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
     counters.watch_series(committer.series)
     counters.watch_clocks(committer.clocks)
     ingest = Ingest(committer, settings, clock, counters)
+    leaving = Arriving(_MOST_LEAVING_BYTES, what="answers are on their way out")
     routes = [
-        *Telemetry(store).routes(),
+        *Telemetry(store, leaving).routes(),
         Route(WRITE[1], ingest, methods=[WRITE[0]]),
         *TokenDesk(keyring).routes(),
         *StoreDesk(store, settings).routes(),
-        *Desk(book, news, settings, clock, counters).routes(),
+        *Desk(book, news, settings, clock, counters, leaving).routes(),
         *Status(store, book, committer, counters, settings, clock).routes(),
     ]
     inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
@@ -154,36 +200,31 @@ def build(settings: HubSettings, tokens: Tokens, clock: Clock) -> Parts:
 def _serve(
     parts: Parts,
     settings: HubSettings,
-    listener: socket.socket,
+    http: _Http,
     tls: ServerTls | None,
     stop: threading.Event,
 ) -> None:
-    server = _server(parts.app, settings, tls)
-    # In a thread of its own, uvicorn leaves the signals to us.
-    thread = threading.Thread(target=server.run, args=([listener],), name="http")
     # What is there now stays.
     gc.freeze()
     gc.set_threshold(_COLLECTED_AFTER, 20, 20)
     parts.committer.start()
     parts.keeper.start()
     parts.watch.start()
-    thread.start()
     try:
-        while not server.started and thread.is_alive():
+        while not http.server.started and http.running:
             stop.wait(0.01)
-        if server.started:
-            _announce(settings, listener, tls is not None)
-        while not stop.wait(0.5) and thread.is_alive():
-            if tls is not None:
-                tls.renew()
+        if http.server.started:
+            _announce(settings, http.listener, tls is not None)
+        while not stop.wait(0.5) and http.running:
+            if tls is not None and tls.renew():
+                http.end_kept_connections()
     finally:
         # Everybody who waits is answered first: for news, or for a commit.
         parts.news.close()
         parts.committer.stop()
         parts.keeper.stop()
         parts.watch.stop()
-        server.should_exit = True
-        thread.join()
+        http.stop()
     if not stop.is_set():
         raise GpuvigilError("hub: the HTTP server ended; its log says why")
 

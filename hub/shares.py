@@ -1,9 +1,14 @@
-"""What all senders share and none can use up alone: memory for bodies, and turns at work."""
+"""What all who come share and none can use up alone: memory, turns at work, and an answer."""
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+_T = TypeVar("_T")
 
 
 class Shares:
@@ -35,6 +40,20 @@ class Shares:
         left = self._held.pop(who, 0) - size
         if left:
             self._held[who] = left
+
+
+class Once(Generic[_T]):
+    """Work in a thread, once at a time: whoever asks while it is done gets the same answer."""
+
+    def __init__(self, work: Callable[[], _T]) -> None:
+        self._work = work
+        self._running: asyncio.Future[_T] | None = None
+
+    async def __call__(self) -> _T:
+        if self._running is None or self._running.done():
+            self._running = asyncio.ensure_future(run_in_threadpool(self._work))
+        # Who no longer waits takes it from nobody.
+        return await asyncio.shield(self._running)
 
 
 class Turns:

@@ -1,7 +1,9 @@
 """The hub about itself: for people, for probes, for Prometheus."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -22,9 +24,13 @@ from .counters import Counters
 from .embedded import Dropped, Embedded
 from .records import Book
 from .seen import Arrival
+from .shares import Once, Turns
 
 # The oldest row is looked for no more often than this.
 OLDEST_SECONDS = 60.0
+
+# Less than probes usually wait.
+_READY_SECONDS = 4
 
 
 class Status:
@@ -48,6 +54,11 @@ class Status:
         self._started_at = clock.now()
         self._oldest_at: datetime | None = None
         self._looked = -OLDEST_SECONDS
+        self._reading = Turns(2)
+        # Everybody may ask, so that many cost no more than one.
+        self._ready = Once(self._look)
+        self._numbers = Once(partial(generate_latest, counters.registry))
+        self._looking_at = "the hub"
 
     def routes(self) -> list[Route]:
         return [
@@ -59,8 +70,9 @@ class Status:
             Route("/metrics", self.metrics, methods=["GET"]),
         ]
 
-    async def status(self, _request: Request) -> Response:
-        return await _answered(self._describe)
+    async def status(self, request: Request) -> Response:
+        async with self._reading.turn(request.state.bearer):
+            return await _answered(partial(run_in_threadpool, self._describe))
 
     async def ping(self, _request: Request) -> Response:
         return Response(status_code=204)
@@ -72,14 +84,20 @@ class Status:
         return JSONResponse({"status": "alive"})
 
     async def ready(self, _request: Request) -> Response:
-        return await _answered(self._look)
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                return await _answered(self._ready)
+        except TimeoutError:
+            text = f"{self._looking_at} did not answer within {_READY_SECONDS} s"
+            return failure(503, text, 5)
 
     async def metrics(self, _request: Request) -> Response:
-        text = generate_latest(self._counters.registry)
-        return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Response(await self._numbers(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     def _look(self) -> dict[str, Any]:
+        self._looking_at = "the store of telemetry"
         self._store.ask("SELECT 1")
+        self._looking_at = "the records' database"
         self._book.sequence()
         if self._committer.stopping:
             raise StoreError("the hub stops")
@@ -142,9 +160,9 @@ class Status:
         }
 
 
-async def _answered(work: Callable[[], dict[str, Any]]) -> Response:
+async def _answered(work: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
     try:
-        return JSONResponse(await run_in_threadpool(work))
+        return JSONResponse(await work())
     except StoreError as error:
         return failure(503, str(error), 5)
 

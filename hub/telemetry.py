@@ -15,8 +15,8 @@ from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS, Measurement
 from gpuvigil.store import EARLIEST_NS, LATEST_NS, Aggregate, Function
 
-from .answers import Arriving, Refused, question_of
-from .embedded import Embedded, Latest, Question, Series, Window
+from .answers import Arriving, Refused, answer_of, question_of
+from .embedded import Embedded, Latest, Question, Series, TooLarge, Window
 from .keyring import Bearer
 from .shares import Turns
 
@@ -126,8 +126,10 @@ def _time(text: object, key: str) -> int:
 class Telemetry:
     """The questions over HTTP."""
 
-    def __init__(self, store: Embedded) -> None:
+    def __init__(self, store: Embedded, leaving: Arriving) -> None:
+        """`leaving` has room for answers on their way."""
         self._store = store
+        self._leaving = leaving
         self._asking = Arriving(_MOST_ASKING_BYTES)
         self._reading = Turns(_READING)
         self._tidying = Turns(1)
@@ -147,7 +149,7 @@ class Telemetry:
             question = QUESTIONS[verb](await question_of(request, _LARGEST_BYTES, held))
             async with self._reading.turn(bearer):
                 answer = await run_in_threadpool(self._stream, question)
-        return Response(answer, media_type=_ARROW)
+        return answer_of(answer, _ARROW, self._leaving.held(bearer))
 
     async def forget(self, request: Request) -> Response:
         bearer: Bearer = request.state.bearer
@@ -164,9 +166,11 @@ class Telemetry:
     def _stream(self, question: Question) -> bytes:
         try:
             found = self._store.answer(question)
+        except TooLarge as error:
+            raise Refused(413, str(error)) from error
         except StoreError as error:
             raise Refused(503, str(error), 5) from error
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, found.schema) as writer:
             writer.write_table(found)
-        return bytes(sink.getvalue())
+        return bytes(memoryview(sink.getvalue()))

@@ -1,6 +1,15 @@
 """The embedded time-series store: DuckDB for what is new, Parquet files for what is over."""
 
-from .question import Latest, Question, Series, Window
+from .question import Latest, Question, Series, TooLarge, Window
 from .store import Dropped, Embedded, Verified
 
-__all__ = ["Dropped", "Embedded", "Latest", "Question", "Series", "Verified", "Window"]
+__all__ = [
+    "Dropped",
+    "Embedded",
+    "Latest",
+    "Question",
+    "Series",
+    "TooLarge",
+    "Verified",
+    "Window",
+]

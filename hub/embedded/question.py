@@ -5,8 +5,13 @@ Times are nanoseconds since 1970; ranges are `[start_ns, end_ns)`.
 
 from dataclasses import dataclass
 
+from gpuvigil.errors import StoreError
 from gpuvigil.metrics import Measurement
 from gpuvigil.store import Aggregate
+
+
+class TooLarge(StoreError):
+    """The answer would take more memory than one may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

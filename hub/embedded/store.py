@@ -24,6 +24,7 @@ from ..rows import EXTRA
 from ..seen import Arrival
 from . import damage, sealing
 from .backup import copy_tables, copy_units
+from .bounded import ANSWER_BYTES, bounded
 from .database import Database, Lost, Work
 from .each import Each
 from .finding import adopted, mark, marked, remove_orphans, unmark
@@ -76,6 +77,7 @@ class Embedded:
         threads: int,
         *,
         clock: Clock | None = None,
+        answer_bytes: int = ANSWER_BYTES,
         after_step: Callable[[str], None] = lambda _step: None,
     ) -> None:
         """`after_step` is told each step of what takes several: tests make it fail there."""
@@ -88,6 +90,7 @@ class Embedded:
         self._tidying = threading.Lock()
         self._readers = Readers()
         self._after_step = after_step
+        self._answer_bytes = answer_bytes
         self._maker = Maker(folder=self.folder, after_step=self._stepped)
         self._stopping = threading.Event()
         # What `stop_tidying` may interrupt: never a commit, which may be on the disk all the same.
@@ -340,7 +343,7 @@ class Embedded:
             # The manifest and the hot table are read in one snapshot.
             cursor.begin()
             query = compiled(question, *sources(cursor, self.folder, question))
-            found = cursor.execute(query.text, query.parameters).to_arrow_table()
+            found = bounded(cursor.execute(query.text, query.parameters), self._answer_bytes)
             cursor.commit()
         # Nanoseconds are cut to microseconds.
         columns = [

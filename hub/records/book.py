@@ -11,6 +11,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Row,
+    Select,
     and_,
     bindparam,
     case,
@@ -36,6 +37,16 @@ MOST_CHANGES = 10_000
 
 # Keys of one IN list: SQLite takes 32,766 parameters.
 _KEYS_AT_ONCE = 5_000
+
+
+# Of an answer of `changes`, which the next goes on from, and of `find`, which is whole or none.
+_MOST_CHANGED_BYTES = 32 * 1024 * 1024
+MOST_FOUND_BYTES = 256 * 1024 * 1024
+_ROWS_AT_ONCE = 1_000
+
+
+class TooMuchError(Exception):
+    """The records that were asked for are too large, all together."""
 
 
 class LeaseLostError(Exception):
@@ -65,10 +76,13 @@ class Book:
         return sequence, kept
 
     def find(self, wanted: Sequence[ColumnElement[bool]], limit: int) -> list[dict[str, Any]]:
-        """The newest `limit` records that fulfil all of `wanted`, oldest first."""
+        """The newest `limit` records that fulfil all of `wanted`, oldest first; TooMuchError."""
         query = select(record).where(*wanted).order_by(record.c.sequence.desc()).limit(limit)
         with self.transactions.read() as connection:
-            return [_json(row) for row in reversed(connection.execute(query).all())]
+            rows, whole = _fetched(connection, query, MOST_FOUND_BYTES)
+        if not whole:
+            raise TooMuchError
+        return [_json(row) for row in reversed(rows)]
 
     def changes(
         self, after: int, kinds: Collection[RecordKind]
@@ -87,8 +101,8 @@ class Book:
                 .order_by(record.c.sequence)
                 .limit(MOST_CHANGES)
             )
-            rows = connection.execute(query).all()
-        full = len(rows) == MOST_CHANGES
+            rows, whole = _fetched(connection, query, _MOST_CHANGED_BYTES)
+        full = not whole or len(rows) == MOST_CHANGES
         return [_json(row) for row in rows], rows[-1].sequence if full else current
 
     def subjects(self, keys: Iterable[tuple[str, str]]) -> set[str]:
@@ -193,6 +207,20 @@ class Book:
             return now
         found: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
         return found
+
+
+def _fetched(
+    connection: Connection, query: Select[Any], most_bytes: int
+) -> tuple[list[Row[Any]], bool]:
+    """Rows until their bodies have that many bytes, one at least; whether these are all."""
+    rows: list[Row[Any]] = []
+    size = 0
+    for row in connection.execute(query.execution_options(yield_per=_ROWS_AT_ONCE)):
+        size += len(row.body)
+        if rows and size > most_bytes:
+            return rows, False
+        rows.append(row)
+    return rows, True
 
 
 def under(subject: str) -> ColumnElement[bool]:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from sqlalchemy import ColumnElement
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -17,12 +18,12 @@ from gpuvigil.errors import StoreError
 from gpuvigil.hub import LONGEST_WAIT_SECONDS
 from gpuvigil.model import COLLECTOR_KINDS, Record, RecordKind, Subject
 
-from ..answers import Arriving, Refused, body_from, json_of, question_of
+from ..answers import Arriving, Refused, answer_of, body_from, json_of, question_of
 from ..changes import News
 from ..counters import Counters
 from ..keyring import Bearer, Scope, foreign
 from ..shares import Turns
-from .book import Book, LeaseLostError, under
+from .book import MOST_FOUND_BYTES, Book, LeaseLostError, TooMuchError, under
 from .intake import record_of, storable
 from .tables import record
 
@@ -30,6 +31,7 @@ _MOST_RECORDS = 100_000
 
 # A collector's largest record. One line is parsed in one go, which nothing else can interrupt.
 LARGEST_RECORD_BYTES = 1024 * 1024
+_MOST_STATES = 100
 _LARGEST_CLAIM_BYTES = 10_000
 _MOST_ASKING_BYTES = 1024 * 1024
 
@@ -43,8 +45,16 @@ class Desk:
     """Takes records in and hands them out; who waits is woken by each commit."""
 
     def __init__(
-        self, book: Book, news: News, settings: HubSettings, clock: Clock, counters: Counters
+        self,
+        book: Book,
+        news: News,
+        settings: HubSettings,
+        clock: Clock,
+        counters: Counters,
+        leaving: Arriving,
     ) -> None:
+        """`leaving` has room for answers on their way."""
+        self._leaving = leaving
         self._book = book
         self._news = news
         self._settings = settings
@@ -98,24 +108,10 @@ class Desk:
 
     async def find(self, request: Request) -> Response:
         asked = request.query_params
-        for key in ("id", "parent", "subject", "states"):
-            _storable(asked.get(key, ""), key)
-        wanted = [record.c.kind == _kind(asked.get("kind")).value]
-        if "id" in asked:
-            wanted.append(record.c.id == asked["id"])
-        if "parent" in asked:
-            wanted.append(record.c.parent == asked["parent"])
-        if "subject" in asked:
-            wanted.append(under(asked["subject"]))
-        if "since" in asked:
-            wanted.append(record.c.at >= to_text(_time(asked["since"], "since")))
-        if "until" in asked:
-            wanted.append(record.c.at < to_text(_time(asked["until"], "until")))
-        if asked.get("states"):
-            wanted.append(record.c.state.in_(asked["states"].split(",")))
+        wanted = _wanted(asked)
         limit = int(_number(asked.get("limit", "10000"), "limit", 1, _MOST_RECORDS))
         bearer: Bearer = request.state.bearer
-        return await self._looked(bearer, lambda: _answer(self._book.find(wanted, limit)))
+        return await self._looked(bearer, lambda: self._found(bearer, wanted, limit))
 
     async def inventory(self, request: Request) -> Response:
         """One node's own, named by its cluster and itself: all that a collector may read."""
@@ -130,12 +126,12 @@ class Desk:
             raise Refused(403, foreign(bearer, asked["node"]))
         node = Subject(cluster=asked["cluster"], node=asked["node"]).key
         wanted = [record.c.kind == RecordKind.INVENTORY.value, record.c.id == node]
-        return await self._looked(bearer, lambda: _answer(self._book.find(wanted, 1)))
+        return await self._looked(bearer, lambda: self._found(bearer, wanted, 1))
 
     async def changes(self, request: Request) -> Response:
         asked = request.query_params
         after = int(_number(asked.get("after", ""), "after", -1, 2**53))
-        kinds = [_kind(name) for name in asked.get("kinds", "").split(",") if name]
+        kinds = {_kind(name) for name in asked.get("kinds", "").split(",") if name}
         wait = _number(asked.get("wait", "0"), "wait", 0, 3600)
         bearer: Bearer = request.state.bearer
         if after == -1:
@@ -144,7 +140,7 @@ class Desk:
         end = self._clock.monotonic() + min(wait, LONGEST_WAIT_SECONDS)
         while True:
             ticket = self._news.ticket()
-            look = partial(self._changed, after, kinds)
+            look = partial(self._changed, bearer, after, kinds)
             answer, sequence, found = await self._looked(bearer, look)
             left = end - self._clock.monotonic()
             if found or left <= 0 or self._news.closed:
@@ -169,7 +165,7 @@ class Desk:
                 found = await _asked(take)
             left = end - self._clock.monotonic()
             if found or left <= 0 or self._news.closed:
-                return await run_in_threadpool(_answer, found)
+                return await run_in_threadpool(self._told, bearer, found)
             due_in = await self._looked(bearer, partial(self._book.due_in, kind, self._clock.now()))
             if due_in is not None:
                 left = min(left, max(due_in.total_seconds(), 0.001))
@@ -200,10 +196,29 @@ class Desk:
         async with self._reading.turn(bearer):
             return await _asked(work)
 
-    def _changed(self, after: int, kinds: Collection[RecordKind]) -> tuple[Response, int, int]:
+    def _found(self, bearer: Bearer, wanted: Sequence[ColumnElement[bool]], limit: int) -> Response:
+        try:
+            return self._told(bearer, self._book.find(wanted, limit))
+        except TooMuchError:
+            raise Refused(
+                413,
+                f"the records have more than {MOST_FOUND_BYTES} bytes; ask for fewer with limit,"
+                " since or until",
+            ) from None
+
+    def _changed(
+        self, bearer: Bearer, after: int, kinds: Collection[RecordKind]
+    ) -> tuple[Response, int, int]:
         """The answer to a look, where the next one goes on, and how many records were found."""
         records, sequence = self._book.changes(after, kinds)
-        return _answer(records, sequence=sequence), sequence, len(records)
+        return self._told(bearer, records, sequence=sequence), sequence, len(records)
+
+    def _told(self, bearer: Bearer, records: Iterable[dict[str, Any]], **more: int) -> Response:
+        """As JSON. To write 10,000 at once would hold up all other threads; bodies are JSON."""
+        written = ",".join(_written(it) for it in records)
+        rest = "".join(f',"{key}":{value}' for key, value in more.items())
+        content = f'{{"records":[{written}]{rest}}}'.encode()
+        return answer_of(content, "application/json", self._leaving.held(bearer))
 
     def _check_own(self, bearer: Bearer, records: Sequence[Record]) -> None:
         """Refused with 403 when a record is, or would replace one, of another node."""
@@ -233,13 +248,6 @@ async def _asked(work: Callable[[], _T]) -> _T:
         raise Refused(503, str(error), 5) from error
 
 
-def _answer(records: Iterable[dict[str, Any]], **more: int) -> Response:
-    """Records as JSON. To write 10,000 at once would hold up all other threads; bodies are JSON."""
-    written = ",".join(_written(it) for it in records)
-    rest = "".join(f',"{key}":{value}' for key, value in more.items())
-    return Response(f'{{"records":[{written}]{rest}}}', media_type="application/json")
-
-
 def _written(found: dict[str, Any]) -> str:
     body = found.pop("body")
     return f'{json.dumps(found)[:-1]},"body":{body}}}'
@@ -256,6 +264,33 @@ def _records(body: bytes) -> list[Record]:
 
 def _taken_in(given: list[Any]) -> list[Record]:
     return [record_of(value, f"record {number}") for number, value in enumerate(given, 1)]
+
+
+def _wanted(asked: Mapping[str, str]) -> list[ColumnElement[bool]]:
+    """What the records that are asked for fulfil."""
+    for key in ("id", "parent", "subject", "states"):
+        _storable(asked.get(key, ""), key)
+    wanted = [record.c.kind == _kind(asked.get("kind")).value]
+    if "id" in asked:
+        wanted.append(record.c.id == asked["id"])
+    if "parent" in asked:
+        wanted.append(record.c.parent == asked["parent"])
+    if "subject" in asked:
+        wanted.append(under(asked["subject"]))
+    if "since" in asked:
+        wanted.append(record.c.at >= to_text(_time(asked["since"], "since")))
+    if "until" in asked:
+        wanted.append(record.c.at < to_text(_time(asked["until"], "until")))
+    if asked.get("states"):
+        wanted.append(record.c.state.in_(_states(asked["states"])))
+    return wanted
+
+
+def _states(text: str) -> list[str]:
+    states = set(text.split(","))
+    if len(states) > _MOST_STATES:
+        raise Refused(400, f"states may name {_MOST_STATES}")
+    return sorted(states)
 
 
 def _kind(name: object) -> RecordKind:

@@ -185,7 +185,9 @@ def test_a_connection_too_many_is_answered_503_and_the_hub_goes_on(tmp_path: Pat
                 one.sendall(ping)
                 assert one.recv(4096).startswith(b"HTTP/1.1 204 ")
             refused = ask(f"{process.url}/ping")
-            assert (refused.status, refused.body) == (503, b"Service Unavailable")
+            assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+            assert f"the hub has {most} connections" in refused.json["message"]
+            assert ask(f"{process.url}/healthz").status == 200
             assert refused.headers["connection"] == "close"
             for one in kept:
                 one.sendall(ping)

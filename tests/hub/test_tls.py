@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
@@ -49,7 +50,7 @@ class TlsHub(HubProcess):
 
     def __init__(self, directory: Path, authority: Path, settings: Mapping[str, object]) -> None:
         super().__init__(directory, settings)
-        self._authority = authority
+        self.authority = authority
 
     def _ready(self) -> bool:
         try:
@@ -59,7 +60,7 @@ class TlsHub(HubProcess):
             return "certificate" in str(error)
 
     def client(self, **more: Path | None) -> Hub:
-        given = {"ca_file": self._authority, **more}
+        given = {"ca_file": self.authority, **more}
         made = Hub(self.url, lambda: self.service_token, trust=Trust(**given))
         self._clients.append(made)
         return made
@@ -154,6 +155,59 @@ def test_mutual_tls_hears_nobody_without_a_certificate_of_its_ca(
         stranger.private_key_and_cert_chain_pem.write_to_path(tmp_path / "stranger.pem")
         said = refusal(hub.client(certificate_file=tmp_path / "stranger.pem"))
         assert "does not accept" in said
+
+
+def talked(
+    hub: TlsHub, context: ssl.SSLContext, known: ssl.SSLSession | None
+) -> tuple[bool, ssl.SSLSession | None]:
+    """One request; whether it went on with the session that was known, and the session."""
+    port = int(hub.url.rpartition(":")[2])
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=30) as plain,
+        context.wrap_socket(plain, server_hostname="localhost", session=known) as secured,
+    ):
+        secured.sendall(b"GET /ping HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert secured.recv(4096).startswith(b"HTTP/1.1 204 ")
+        return bool(secured.session_reused), secured.session
+
+
+@pytest.mark.server
+def test_a_client_whose_ca_was_taken_away_is_not_heard_any_more(
+    authority: tuple[trustme.CA, Path], tmp_path: Path
+) -> None:
+    other = trustme.CA()
+    both = tmp_path / "both.pem"
+    both.write_bytes(other.cert_pem.bytes() + authority[0].cert_pem.bytes())
+    other.issue_cert("node").private_key_and_cert_chain_pem.write_to_path(tmp_path / "other.pem")
+    settings: dict[str, object] = {
+        "tls_certificate_file": pair(authority, "taken.pem"),
+        "tls_client_ca_file": both,
+    }
+    with TlsHub(tmp_path, authority[1] / "ca.pem", settings) as hub:
+        mine = hub.client(certificate_file=pair(authority, "client.pem"))
+        theirs = hub.client(certificate_file=tmp_path / "other.pem")
+        assert [it.status()["version"] for it in (mine, theirs)]
+        old = ssl.create_default_context(cafile=hub.authority)
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        old.load_cert_chain(tmp_path / "other.pem")
+        _, known = talked(hub, old, None)
+        assert talked(hub, old, known)[0], "else nothing is shown below"
+        both.write_bytes(authority[0].cert_pem.bytes())
+        # Also on the connection that it has kept.
+        wait_until("it is refused", lambda: "does not accept" in _refused(theirs))
+        assert mine.status()["version"]
+        with pytest.raises(ssl.SSLError):
+            talked(hub, old, known)
+        both.write_bytes(other.cert_pem.bytes() + authority[0].cert_pem.bytes())
+        wait_until("it is heard again", lambda: _refused(theirs) == "")
+
+
+def _refused(kept: Hub) -> str:
+    try:
+        kept.status()
+    except HubUnavailable as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(

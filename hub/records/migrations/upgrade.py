@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, inspect, select
 from gpuvigil.errors import StoreError
 
 # Any number, as long as everybody who changes the layout takes the same.
-_LOCK = 0x6770_7576
+LOCK = 0x6770_7576
 
 _FIRST = "1"
 
@@ -25,7 +25,7 @@ def upgrade(connection: Connection, place: str) -> None:
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
-        connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+        connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
     config = _config(connection)
     script = ScriptDirectory.from_config(config)
     found = MigrationContext.configure(connection).get_current_revision()
