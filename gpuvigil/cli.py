@@ -10,6 +10,11 @@ from . import __version__, lifeline
 COMMANDS: dict[str, str] = {
     "up": "run everything on this machine, with one Ctrl-C to end it",
     "url": "print a fresh address that signs its opener in to the dashboard",
+    "status": "say what needs a person, worst first, and how the clusters are",
+    "top": "say who holds GPUs now, those with most first",
+    "idle": "say who holds GPUs and computes nothing on them, the longest first",
+    "who": "say who holds the GPUs of a node, and how they are",
+    "usage": "say where the GPU-hours of a span went, by user or job",
     "report": "write how the GPUs were used: HTML, PDF, Markdown, CSV or JSON",
     "replay": "play recorded telemetry with faults laid over it, and say which are found",
     "inject": "make a fault happen in a simulated node, or clear it",

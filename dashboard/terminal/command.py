@@ -1,0 +1,137 @@
+"""The commands `gpuvigil status`, `top`, `idle`, `who` and `usage`."""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from gpuvigil.clock import SystemClock
+from gpuvigil.command import fail, parser
+from gpuvigil.config import Config, load
+from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
+from gpuvigil.hub import Hub
+from gpuvigil.statedir import config_of_up
+from gpuvigil.store.choice import hubs
+from gpuvigil.usage import query
+
+from ..reports.span import span_of
+from . import holders, status, used, who
+from .fleet import Moment, look
+from .grid import FORMS, Grid, csv_text, json_text, text
+
+_WIDTH = 80  # of what is no terminal, and of one that does not say
+
+
+def status_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil status`: 0, 1 when the hub does not answer, 2 for wrong arguments."""
+    what = "Say what needs a person, worst first, and how the clusters are."
+    return _run(_parser("status", what), arguments, _now(status.grid))
+
+
+def top_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil top`: the same exit codes."""
+    what = "Say who holds GPUs now, those with most first."
+    return _run(_parser("top", what), arguments, _now(holders.top))
+
+
+def idle_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil idle`: the same exit codes."""
+    what = "Say who holds GPUs and computes nothing on them, the longest first."
+    return _run(_parser("idle", what), arguments, _now(holders.idle))
+
+
+def who_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil who`: the same exit codes; 2 also for a node that there is not."""
+    commands = _parser("who", "Say who holds the GPUs of a node, and how they are.")
+    commands.add_argument("node", metavar="NODE[:GPU]", help="a node, or one GPU by index or UUID")
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        return who.grid(_look(hub, config, chosen), chosen.node)
+
+    return _run(commands, arguments, grid)
+
+
+def usage_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil usage`: the same exit codes."""
+    commands = _parser("usage", "Say where the GPU-hours of a span went, most first.")
+    commands.add_argument("--by", choices=sorted(used.BY), default="user", help="user if left out")
+    commands.add_argument("--last", metavar="LENGTH", help="15m, 6h, 7d or 2w until --to; 7d")
+    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+
+    def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
+        now = SystemClock().now()
+        span = span_of(chosen.last, chosen.start, chosen.end, now)
+        names = query.clusters(hub)
+        _known(names, chosen.cluster)
+        wanted = [name for name in names if chosen.cluster in {None, name}]
+        return used.grid([query.usage(hub, name, *span, now) for name in wanted], chosen.by)
+
+    return _run(commands, arguments, grid)
+
+
+_Grid = Callable[[Hub, Config, argparse.Namespace], Grid]
+
+
+def _now(show: Callable[[Moment], Grid]) -> _Grid:
+    """A table of the fleet at this moment."""
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        return show(_look(hub, config, chosen))
+
+    return grid
+
+
+def _look(hub: Hub, config: Config, chosen: argparse.Namespace) -> Moment:
+    moment = look(hub, config.analyzer, chosen.cluster)
+    _known((one.name for one in moment.view.clusters), chosen.cluster)
+    return moment
+
+
+def _parser(name: str, what: str) -> argparse.ArgumentParser:
+    commands = parser(name, what)
+    commands.add_argument("--cluster", metavar="NAME", help="of this cluster only")
+    commands.add_argument(
+        "-o", dest="form", choices=FORMS, default="table", help="table if left out"
+    )
+    return commands
+
+
+def _run(commands: argparse.ArgumentParser, arguments: Sequence[str], grid: _Grid) -> int:
+    chosen = commands.parse_args(arguments)
+    try:
+        config = load(config_of_up(chosen.config))
+        hub = hubs(config)()
+        try:
+            found = grid(hub, config, chosen)
+        finally:
+            hub.close()
+    except HubUnavailable as error:
+        hint = "is it running? 'gpuvigil up' starts everything"
+        return fail(commands.prog, HubUnavailable(f"{error}; {hint}"))
+    except GpuvigilError as error:
+        return fail(commands.prog, error)
+    try:
+        sys.stdout.write(_said(found, chosen.form))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough
+        sys.stderr.close()
+    return 0
+
+
+def _known(names: Iterable[str], wanted: str | None) -> None:
+    """ConfigError for the name of a cluster that there is not."""
+    known = list(names)
+    if wanted is not None and wanted not in known:
+        named = ", ".join(known) or "none"
+        raise ConfigError(f"--cluster {wanted}: there is no such cluster; known: {named}")
+
+
+def _said(grid: Grid, form: str) -> str:
+    if form == "json":
+        return json_text(grid)
+    if form == "csv":
+        return csv_text(grid)
+    people = sys.stdout.isatty()
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns if people else _WIDTH
+    return text(grid, max(width, _WIDTH), quiet=not people)

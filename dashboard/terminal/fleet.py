@@ -1,0 +1,54 @@
+"""The fleet at one moment, as the pages show it, asked for once."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.hub import Hub
+from gpuvigil.model import Allocation, Subject
+
+from ..cluster import ClusterView
+from ..facts import Facts
+from ..reading import load, numbers
+from ..tables import CELL_FIELDS
+from ..views import FleetView, fleet_view
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The view, and the allocations behind it by GPU."""
+
+    view: FleetView
+    allocations: dict[tuple[str, str, str], tuple[Allocation, ...]]
+    clusters: tuple[ClusterView, ...]  # those that were asked for and have nodes, real ones first
+
+    @property
+    def now(self) -> datetime:
+        return self.view.now
+
+    def of(self, gpu: Subject) -> tuple[Allocation, ...]:
+        """Who holds a GPU now."""
+        return self.allocations.get((gpu.cluster, gpu.node, gpu.gpu or ""), ())
+
+
+def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> Moment:
+    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer."""
+    book = load(hub)
+    first = Facts(now=datetime.now().astimezone())
+    facts, _ = numbers(hub, book.onto(first), CELL_FIELDS)
+    return moment_of(facts, settings, cluster)
+
+
+def moment_of(facts: Facts, settings: AnalyzerSettings, cluster: str | None = None) -> Moment:
+    """What is shown of `facts`."""
+    view = fleet_view(facts, settings, facts.now)
+    held: dict[tuple[str, str, str], tuple[Allocation, ...]] = {}
+    for one in facts.allocations:
+        key = one.subject.cluster, one.subject.node, one.subject.gpu or ""
+        held[key] = (*held.get(key, ()), one)
+    chosen = [one for one in view.clusters if cluster in {None, one.name}]
+    return Moment(
+        view=view,
+        allocations=held,
+        clusters=tuple(sorted(chosen, key=lambda one: (one.simulated, one.name))),
+    )

@@ -1,0 +1,159 @@
+"""Tables: for people as wide as their terminal, for programs as JSON or CSV."""
+
+import csv
+import io
+import json
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuvigil.clock import duration, to_text
+
+Value = str | int | float | bool | datetime | timedelta | None
+FORMS = ("table", "json", "csv")
+_GAP = "  "
+_SHORTEST = 8  # a text is not cut shorter than this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """`key` is its name for programs; `show` writes a value for people, who never see None."""
+
+    key: str
+    title: str
+    show: Callable[[Any], str] = str
+    right: bool = False
+    flexible: bool = False  # is cut first where the table is too wide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """One table; people see its first columns, and the lines about it at a terminal only."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Value]]
+    for_people: int | None = None  # so many columns
+    head: Sequence[str] = ()  # lines above it
+    notes: Sequence[str] = ()  # lines below it
+    empty: str = "nothing"  # said to people when there is no row
+
+
+def text(grid: Grid, width: int, *, quiet: bool) -> str:
+    """For people. `quiet`: into a pipe, the table alone."""
+    lines = (
+        [] if quiet else [*_wrapped(grid.head, width), *([""] if grid.head and grid.rows else [])]
+    )
+    if grid.rows:
+        lines += _table(grid, width)
+    elif not quiet:
+        lines.append(grid.empty)
+    if grid.notes and not quiet:
+        lines += ["", *_wrapped(grid.notes, width)]
+    return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def _wrapped(lines: Sequence[str], width: int) -> list[str]:
+    return [
+        part for line in lines for part in textwrap.wrap(_line(line), width, subsequent_indent="  ")
+    ]
+
+
+def json_text(grid: Grid) -> str:
+    """One object per row, in a list; times in UTC, lengths in seconds."""
+    keys = [column.key for column in grid.columns]
+    rows = [dict(zip(keys, map(_plain, row), strict=True)) for row in grid.rows]
+    return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+
+
+def csv_text(grid: Grid) -> str:
+    """A header, then a line per row; what was not measured is empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(column.key for column in grid.columns)
+    for row in grid.rows:
+        writer.writerow(_unspoken(_plain(value)) for value in row)
+    return out.getvalue()
+
+
+def length(value: timedelta) -> str:
+    """A span as people read it."""
+    return duration(value)
+
+
+def whole(value: float) -> str:
+    """A number without decimals."""
+    return f"{value:,.0f}"
+
+
+def tenths(value: float) -> str:
+    """A number with one decimal."""
+    return f"{value:,.1f}"
+
+
+def percents(value: float) -> str:
+    """A share in percent."""
+    return f"{value:.0f} %"
+
+
+def _plain(value: Value) -> Any:
+    if isinstance(value, datetime):
+        return to_text(value)
+    if isinstance(value, timedelta):
+        return round(value.total_seconds(), 3)
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def _unspoken(value: Any) -> Any:
+    """A spreadsheet takes a text that begins like a formula for one: names come from outside."""
+    if isinstance(value, str):
+        said = _line(value)
+        return f"'{said}" if said.startswith(("=", "+", "-", "@")) else said
+    return "" if value is None else value
+
+
+def _table(grid: Grid, width: int) -> Iterable[str]:
+    cells = [
+        [
+            "-" if value is None else _line(column.show(value))
+            for column, value in zip(grid.columns, row, strict=True)
+        ]
+        for row in grid.rows
+    ]
+    titles = [column.title for column in grid.columns]
+    natural = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    columns = grid.columns[: _how_many(natural, grid.for_people, width)]
+    widths = natural[: len(columns)]
+    _shrink(widths, columns, width)
+    for row in (titles, *cells):
+        yield _GAP.join(
+            _fit(cell, size, right=column.right)
+            for cell, size, column in zip(row, widths, columns, strict=False)
+        )
+
+
+def _how_many(widths: Sequence[int], least: int | None, width: int) -> int:
+    """As many columns as there is room for without cutting, and those for people in any case."""
+    fit = [n for n in range(1, len(widths) + 1) if sum(widths[:n]) + len(_GAP) * (n - 1) <= width]
+    return max(fit[-1] if fit else 0, len(widths) if least is None else least)
+
+
+def _shrink(widths: list[int], columns: Sequence[Column], width: int) -> None:
+    """Make the widest of the flexible columns narrower until the table fits, or none is wide."""
+    flexible = [place for place, column in enumerate(columns) if column.flexible]
+    while flexible and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        widest = max(flexible, key=lambda place: widths[place])
+        if widths[widest] <= _SHORTEST:
+            return
+        widths[widest] -= 1
+
+
+def _fit(cell: str, size: int, *, right: bool) -> str:
+    cut = cell if len(cell) <= size else cell[: size - 1] + "…"
+    return cut.rjust(size) if right else cut.ljust(size)
+
+
+def _line(said: str) -> str:
+    """Names come from outside: nothing in them moves a cursor."""
+    return "".join(ch if ch.isprintable() else "?" for ch in said)

@@ -1,0 +1,195 @@
+"""`gpuvigil top` and `gpuvigil idle`: who holds GPUs now, and who computes nothing on them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from gpuvigil.model import Allocation, GpuState
+
+from ..gpus import Cell
+from ..words import natural
+from .fleet import Moment
+from .grid import Column, Grid, length, percents, whole
+
+_NOBODY = "unknown"  # a compute context that no allocation names
+
+
+@dataclass(slots=True)
+class _Holding:
+    cluster: str
+    holder: str
+    user: str | None
+    command: str | None
+    since: datetime | None
+    partition: str | None
+    account: str | None
+    gpus: int = 0
+    idle: int = 0
+    used: list[float] = field(default_factory=list)
+    watts: list[float] = field(default_factory=list)
+    nodes: set[str] = field(default_factory=set)
+    idle_since: datetime | None = None  # an incident says so
+
+
+TOP = (
+    Column(key="gpus", title="GPUS", show=whole, right=True),
+    Column(key="idle_gpus", title="IDLE NOW", show=whole, right=True),
+    Column(key="used_percent", title="USED", show=percents, right=True),
+    Column(key="power_watts", title="WATTS", show=whole, right=True),
+    Column(key="user", title="USER", flexible=True),
+    Column(key="holder", title="HOLDER", flexible=True),
+    Column(key="held_for_seconds", title="FOR", show=length, right=True),
+    Column(key="nodes", title="NODES", flexible=True),
+    Column(key="partition", title="PARTITION", flexible=True),
+    Column(key="account", title="ACCOUNT", flexible=True),
+    Column(key="command", title="COMMAND", flexible=True),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+)
+_TOP_FOR_PEOPLE = 8
+IDLE = (
+    Column(key="idle_gpus", title="IDLE GPUS", show=whole, right=True),
+    Column(key="gpus", title="OF", show=whole, right=True),
+    Column(key="idle_for_seconds", title="IDLE FOR", show=length, right=True),
+    Column(key="user", title="USER", flexible=True),
+    Column(key="holder", title="HOLDER", flexible=True),
+    Column(key="held_for_seconds", title="HELD FOR", show=length, right=True),
+    Column(key="nodes", title="NODES", flexible=True),
+    Column(key="partition", title="PARTITION", flexible=True),
+    Column(key="account", title="ACCOUNT", flexible=True),
+    Column(key="command", title="COMMAND", flexible=True),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+)
+_IDLE_FOR_PEOPLE = 7
+
+
+def top(moment: Moment) -> Grid:
+    """A row per holder, those with most GPUs first."""
+    found = sorted(
+        _holdings(moment), key=lambda one: (-one.gpus, natural(one.holder), one.user or "")
+    )
+    rows = [
+        (
+            one.gpus,
+            one.idle,
+            _mean(one.used),
+            sum(one.watts) if one.watts else None,
+            one.user,
+            one.holder,
+            _since(one.since, moment.now),
+            _nodes(one.nodes),
+            one.partition,
+            one.account,
+            one.command,
+            one.cluster,
+        )
+        for one in found
+    ]
+    return Grid(columns=TOP, rows=rows, for_people=_TOP_FOR_PEOPLE, empty="Nobody holds a GPU.")
+
+
+def idle(moment: Moment) -> Grid:
+    """A row per holder of GPUs at 0 %, those that waste most first.
+
+    `IDLE FOR` is since when an incident says so; without one the GPUs are at 0 % at this moment,
+    which may be a gap of seconds.
+    """
+    found = [one for one in _holdings(moment) if one.idle]
+    found.sort(key=lambda one: (one.idle_since or moment.now, -one.idle, natural(one.holder)))
+    rows = [
+        (
+            one.idle,
+            one.gpus,
+            _since(one.idle_since, moment.now),
+            one.user,
+            one.holder,
+            _since(one.since, moment.now),
+            _nodes(one.nodes),
+            one.partition,
+            one.account,
+            one.command,
+            one.cluster,
+        )
+        for one in found
+    ]
+    young = any(one.idle_since is None for one in found)
+    said = "-: at 0 % at this moment; not long enough to be called idle."
+    return Grid(
+        columns=IDLE,
+        rows=rows,
+        for_people=_IDLE_FOR_PEOPLE,
+        empty="No held GPU is idle now.",
+        notes=[said] if young else [],
+    )
+
+
+def _holdings(moment: Moment) -> Iterable[_Holding]:
+    found: dict[tuple[str, str, str], _Holding] = {}
+    idle_since = _idle_since(moment)
+    for cell in _held(moment):
+        for held in moment.of(cell.subject) or (None,):
+            one = _entry(found, cell, held)
+            one.gpus += 1
+            one.nodes.add(cell.subject.node)
+            if cell.utilization_percent is not None:
+                one.used.append(cell.utilization_percent)
+            if cell.power_watts is not None:
+                one.watts.append(cell.power_watts)
+            if cell.state is GpuState.IDLE:
+                one.idle += 1
+                since = idle_since.get(cell.subject.key)
+                if since is not None:
+                    one.idle_since = min(since, one.idle_since or since)
+    return found.values()
+
+
+def _held(moment: Moment) -> Iterator[Cell]:
+    for cluster in moment.clusters:
+        yield from (cell for cell in cluster.cells if cell.held or moment.of(cell.subject))
+
+
+def _entry(
+    found: dict[tuple[str, str, str], _Holding], cell: Cell, held: Allocation | None
+) -> _Holding:
+    """A job by itself; processes of one user are one holder, as in usage."""
+    job = held is not None and held.holder.startswith("job ")
+    holder = _NOBODY if held is None else held.holder if job else "processes"
+    user = None if held is None else held.user
+    one = found.setdefault(
+        (cell.subject.cluster, holder, user or ""),
+        _Holding(
+            cluster=cell.subject.cluster,
+            holder=holder,
+            user=user,
+            command=held.command if held else None,
+            since=held.started_at if held else None,
+            partition=held.partition if held else None,
+            account=held.account if held else None,
+        ),
+    )
+    if held is not None and (one.since is None or held.started_at < one.since):
+        one.since = held.started_at
+    return one
+
+
+def _idle_since(moment: Moment) -> dict[str, datetime]:
+    """Since when GPUs are idle, by their keys, as far as an incident says so."""
+    return {
+        member: one.since
+        for one in moment.view.attention
+        if one.incident.fault == "gpu_idle_held"
+        for member in (one.incident.members or (one.subject.key,))
+    }
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _since(at: datetime | None, now: datetime) -> timedelta | None:
+    return None if at is None else now - at
+
+
+def _nodes(names: set[str]) -> str:
+    """The first of them, and how many more."""
+    ordered = sorted(names, key=natural)
+    return ordered[0] + (f" +{len(ordered) - 1}" if ordered[1:] else "")

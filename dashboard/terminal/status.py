@@ -1,0 +1,70 @@
+"""`gpuvigil status`: what needs a person, worst first, and how the clusters are."""
+
+from ..cluster import ClusterView, Look
+from ..words import counted, percent, watts
+from .fleet import Moment
+from .grid import Column, Grid, length
+
+_LOOKS = (
+    (Look.ACTIVE, "active"),
+    (Look.IDLE, "idle"),
+    (Look.FREE, "free"),
+    (Look.DEGRADED, "degraded"),
+    (Look.FAILED, "failed"),
+    (Look.UNKNOWN, "unknown"),
+)
+
+COLUMNS = (
+    Column(key="severity", title="SEVERITY"),
+    Column(key="for_seconds", title="FOR", show=length, right=True),
+    Column(key="where", title="WHERE", flexible=True),
+    Column(key="what", title="WHAT", flexible=True),
+    Column(key="impact", title="IMPACT", flexible=True),
+    Column(key="state", title="STATE"),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+    Column(key="incident", title="INCIDENT", flexible=True),
+    Column(key="action", title="FIRST ACTION", flexible=True),
+)
+# What fits in 80 columns; programs get the others, too.
+_FOR_PEOPLE = 5
+
+
+def grid(moment: Moment) -> Grid:
+    """A row per incident that stands, in the order in which people should go about them."""
+    names = {one.name for one in moment.clusters}
+    standing = [one for one in moment.view.attention if one.subject.cluster in names]
+    rows = [
+        (
+            one.severity.value,
+            moment.now - one.since,
+            one.label,
+            one.title,
+            one.impact,
+            one.state,
+            one.subject.cluster,
+            one.id,
+            one.action,
+        )
+        for one in standing
+    ]
+    return Grid(
+        columns=COLUMNS,
+        rows=rows,
+        for_people=_FOR_PEOPLE,
+        head=[*moment.view.warnings, *map(sentence, moment.clusters)],
+        notes=[f"First: {one.label}: {one.action}" for one in standing[:1]],
+        empty="Nothing needs attention.",
+    )
+
+
+def sentence(cluster: ClusterView) -> str:
+    """A cluster in one line; simulated ones are marked."""
+    strip, marked = cluster.strip, " (simulated)" if cluster.simulated else ""
+    counts = [f"{strip.looks[look]:,} {word}" for look, word in _LOOKS if strip.looks[look]]
+    if not strip.gpus:
+        return f"{cluster.name}{marked}: no GPUs on {counted(len(cluster.layout.nodes), 'node')}"
+    power = "" if strip.power_watts is None else f"; {watts(strip.power_watts)}"
+    return (
+        f"{cluster.name}{marked}: {counted(strip.gpus, 'GPU')}: {', '.join(counts)};"
+        f" {percent(strip.held_percent)} held, {percent(strip.used_percent)} of that used{power}"
+    )

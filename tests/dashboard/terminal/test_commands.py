@@ -1,0 +1,214 @@
+"""What the commands show of a small fleet, and against a real hub."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dashboard.facts import Facts
+from dashboard.tables import gpu_table
+from dashboard.terminal import holders, status, used, who
+from dashboard.terminal.fleet import Moment, moment_of
+from dashboard.terminal.grid import Grid, json_text, text
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.errors import ConfigError
+from gpuvigil.model import Severity, Subject
+from tests.dashboard.reports.weeks import share, usage
+from tests.dashboard.scene import (
+    LONG_AGO,
+    NOON,
+    allocation,
+    busy_fleet,
+    gpu,
+    heard,
+    incident,
+    inventory,
+    node,
+    pulses,
+    row,
+)
+from tests.dashboard.servers import Feed
+from tests.servers import ROOT, HubProcess
+
+FIRST, SECOND = node("n-1", "prod"), node("n-2", "prod")
+
+
+def facts() -> Facts:
+    """Job 7 of ann has four GPUs, one at 0 %; ben's processes have two at 0 %; one GPU is lost."""
+    used_percent = {0: 90, 1: 70, 2: 80, 3: 0}
+    rows = [row(gpu(i, FIRST), i, utilization_percent=v) for i, v in used_percent.items()]
+    rows += [
+        row(gpu(i, SECOND), i, utilization_percent=0, compute_processes=int(i < 2))
+        for i in range(3)
+    ]
+    rows.append(
+        row(
+            gpu(3, SECOND),
+            3,
+            up=0,
+            unmeasured_reason=3,
+            utilization_percent=None,
+            compute_processes=None,
+        )
+    )
+    held = [allocation(gpu(i, FIRST), "job 7") for i in range(4)]
+    held += [allocation(gpu(i, SECOND), f"pid {i}", "ben") for i in (0, 1)]
+    held[0] = replace(held[0], partition="gpu", account="physics")
+    idle = incident("gpu_idle_held", gpu(0, SECOND), Severity.WARNING, label="n-2 GPU 0")
+    lost = incident(
+        "gpu_lost", gpu(3, SECOND), Severity.CRITICAL, label="n-2 GPU 3", action="Look."
+    )
+    return Facts(
+        now=NOON,
+        gpus=gpu_table(rows),
+        heard=heard([FIRST, SECOND]),
+        inventories=(inventory(FIRST, 4), inventory(SECOND, 4)),
+        allocations=tuple(held),
+        incidents=(idle, lost),
+        pulses=pulses(),
+    )
+
+
+@pytest.fixture(name="moment")
+def moment_fixture() -> Moment:
+    return moment_of(facts(), AnalyzerSettings())
+
+
+def rows(grid: Grid) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(json_text(grid))
+    return found
+
+
+def test_status_names_the_worst_first_and_what_to_do_about_it(moment: Moment) -> None:
+    grid = status.grid(moment)
+    assert [(one["severity"], one["where"]) for one in rows(grid)] == [
+        ("critical", "n-2 GPU 3"),
+        ("warning", "n-2 GPU 0"),
+    ]
+    said = text(grid, 80, quiet=False)
+    assert "prod: 8 GPUs: 3 active" in said
+    assert "1 failed" in said
+    assert said.splitlines()[-1] == "First: n-2 GPU 3: Look."
+    quiet = replace(facts(), incidents=())
+    calm = text(status.grid(moment_of(quiet, AnalyzerSettings())), 80, quiet=False)
+    assert calm.splitlines()[-1] == "Nothing needs attention."
+
+
+def test_top_counts_a_job_and_the_processes_of_a_user_as_one_holder_each(moment: Moment) -> None:
+    job, processes = rows(holders.top(moment))
+    assert (job["holder"], job["user"], job["gpus"], job["idle_gpus"]) == ("job 7", "ann", 4, 1)
+    assert (job["used_percent"], job["partition"], job["account"]) == (60.0, "gpu", "physics")
+    assert (processes["holder"], processes["user"], processes["gpus"]) == ("processes", "ben", 2)
+    assert job["held_for_seconds"] == (NOON - LONG_AGO).total_seconds()
+    assert (job["nodes"], processes["nodes"]) == ("n-1", "n-2")
+
+
+def test_idle_says_how_long_only_where_an_incident_does(moment: Moment) -> None:
+    first, second = rows(holders.idle(moment))
+    assert (first["user"], first["idle_gpus"], first["gpus"]) == ("ben", 2, 2)
+    assert first["idle_for_seconds"] == 60.0
+    assert (second["user"], second["idle_gpus"], second["idle_for_seconds"]) == ("ann", 1, None)
+    assert "not long enough" in text(holders.idle(moment), 80, quiet=False)
+    busy = moment_of(busy_fleet([node("n-1", "prod")]), AnalyzerSettings())
+    assert "No held GPU is idle now." in text(holders.idle(busy), 80, quiet=False)
+
+
+def test_who_names_the_holders_of_a_node_or_of_one_gpu(moment: Moment) -> None:
+    found = rows(who.grid(moment, "n-2"))
+    assert [(one["gpu"], one["state"], one["user"]) for one in found] == [
+        ("0", "idle", "ben"),
+        ("1", "idle", "ben"),
+        ("2", "free", None),
+        ("3", "unavailable", None),
+    ]
+    (one,) = rows(who.grid(moment, "n-1:3"))
+    assert (one["holder"], one["used_percent"], one["uuid"]) == ("job 7", 0.0, gpu(3, FIRST).gpu)
+    assert rows(who.grid(moment, f"n-1:{gpu(3, FIRST).gpu}")) == [one]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [("n-9", "there is no node 'n-9'"), ("n-1:9", "has no GPU '9'; it has 4 GPUs")],
+)
+def test_who_says_what_there_is_not(moment: Moment, wanted: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        who.grid(moment, wanted)
+
+
+def test_who_asks_which_of_two_nodes_of_a_name_is_meant() -> None:
+    both = busy_fleet([node("n-1", "a"), node("n-1", "b")], 1)
+    with pytest.raises(ConfigError, match="--cluster"):
+        who.grid(moment_of(both, AnalyzerSettings()), "n-1")
+    assert rows(who.grid(moment_of(both, AnalyzerSettings(), "b"), "n-1"))[0]["cluster"] == "b"
+
+
+def test_usage_adds_up_what_each_user_held() -> None:
+    shares = [share("job 1", "ann", gpus=2), share("job 2", "ann"), share("processes", "ben")]
+    counted = usage(shares)
+    by_user, by_job = (rows(used.grid([counted], by)) for by in ("user", "job"))
+    hours = [float(str(one["gpu_hours"])) for one in by_user]
+    total = sum(one.allocated for one in counted.shares) / 3600
+    assert sum(hours) == pytest.approx(total, abs=0.01)
+    assert [one["user"] for one in by_user] == ["ann", "ben"]
+    assert {one["job"] for one in by_job} == {"job 1 (ann)", "job 2 (ann)", "processes (ben)"}
+    shared = [float(str(one["share_percent"])) for one in by_job]
+    assert sum(shared) == pytest.approx(100, abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub")) as hub, Feed(hub) as feed:
+        held = allocation(gpu(0, Subject(cluster="simulated", node="sim-001")), "job 7")
+        feed.hub.write_records([held.to_record()])
+        yield hub
+
+
+def run(hub: HubProcess, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    config: Path = hub.directory / "terminal.toml"
+    config.write_text(
+        f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
+    )
+    program = (
+        f"import sys; from dashboard.terminal.command import {command}_main as main;"
+        " sys.exit(main(sys.argv[1:]))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, "--config", str(config), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+@pytest.mark.server
+def test_the_commands_ask_a_real_hub(fed: HubProcess) -> None:
+    done = run(fed, "top", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert {one["holder"] for one in json.loads(done.stdout)} == {"job 7", "unknown"}
+    done = run(fed, "who", "sim-001:0", "--cluster", "simulated")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["GPU", "0"]
+    assert run(fed, "status").returncode == 0
+    assert run(fed, "idle", "-o", "csv").stdout.startswith("idle_gpus,gpus,")
+    done = run(fed, "usage", "--last", "15m", "-o", "json")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.server
+def test_what_is_wrong_is_one_line(fed: HubProcess) -> None:
+    for command, arguments, said in (
+        ("who", ["nope"], "there is no node 'nope'"),
+        ("status", ["--cluster", "nope"], "--cluster nope: there is no such cluster"),
+        ("usage", ["--last", "x"], "--last 'x' is no length"),
+    ):
+        done = run(fed, command, *arguments)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stdout == ""

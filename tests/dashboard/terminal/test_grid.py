@@ -1,0 +1,82 @@
+"""Tables that fit, and say the same to people and to programs."""
+
+import csv
+import io
+import json
+from datetime import datetime, timedelta, timezone
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.terminal.grid import Column, Grid, csv_text, json_text, length, text, whole
+
+COLUMNS = (
+    Column(key="name", title="NAME", flexible=True),
+    Column(key="gpus", title="GPUS", show=whole, right=True),
+    Column(key="for_seconds", title="FOR", show=length, right=True),
+    Column(key="command", title="COMMAND", flexible=True),
+)
+AT = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+
+
+def a_grid(*rows: tuple[object, ...], for_people: int | None = None) -> Grid:
+    return Grid(columns=COLUMNS, rows=rows, for_people=for_people, head=["head"], notes=["note"])  # type: ignore[arg-type]
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.text(max_size=120) | st.none(),
+        st.integers(0, 10**6) | st.none(),
+        st.timedeltas(timedelta(), timedelta(days=99)) | st.none(),
+        st.text(max_size=120) | st.none(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(ROWS, st.integers(60, 200))
+def test_a_table_fits_and_is_one_line_per_row(rows: list[tuple[object, ...]], width: int) -> None:
+    lines = text(a_grid(*rows), width, quiet=True).split("\n")
+    assert lines.pop() == ""
+    assert len(lines) == len(rows) + 1
+    assert max(map(len, lines)) <= width
+    assert all(line.isprintable() for line in lines)
+
+
+@given(ROWS)
+def test_programs_get_every_value_of_every_row(rows: list[tuple[object, ...]]) -> None:
+    grid = a_grid(*rows, for_people=1)
+    found = json.loads(json_text(grid))
+    assert [list(one) for one in found] == [[column.key for column in COLUMNS]] * len(rows)
+    assert [one["gpus"] for one in found] == [row[1] for row in rows]
+    assert [one["name"] for one in found] == [row[0] for row in rows]
+    lines = list(csv.reader(io.StringIO(csv_text(grid))))
+    assert lines[0] == [column.key for column in COLUMNS]
+    assert len(lines) == len(rows) + 1
+
+
+def test_what_was_not_measured_is_no_zero_anywhere() -> None:
+    grid = a_grid((None, None, None, None), ("a", 0, timedelta(), ""))
+    assert text(grid, 80, quiet=True).splitlines()[1].split() == ["-", "-", "-", "-"]
+    assert json.loads(json_text(grid))[0]["gpus"] is None
+    assert csv_text(grid).splitlines()[1:] == [",,,", "a,0,0.0,"]
+
+
+def test_a_spreadsheet_runs_no_name() -> None:
+    assert csv_text(a_grid(("=1+1", 1, None, "-x"))).splitlines()[1] == "'=1+1,1,,'-x"
+
+
+def test_into_a_pipe_goes_the_table_alone() -> None:
+    grid = a_grid(("a", 1, None, "b"))
+    assert text(grid, 80, quiet=False).splitlines()[0] == "head"
+    assert text(grid, 80, quiet=False).splitlines()[-1] == "note"
+    assert [line.split()[0] for line in text(grid, 80, quiet=True).splitlines()] == ["NAME", "a"]
+    assert text(a_grid(), 80, quiet=True) == ""
+    assert "nothing" in text(a_grid(), 80, quiet=False)
+
+
+def test_more_columns_are_shown_where_there_is_room() -> None:
+    grid = a_grid(("a" * 30, 1, None, "b" * 40), for_people=2)
+    assert "COMMAND" not in text(grid, 60, quiet=True)
+    assert "COMMAND" in text(grid, 120, quiet=True)
