@@ -2,7 +2,8 @@
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
@@ -18,6 +19,7 @@ from gpuvigil.model import (
     Evidence,
     Impact,
     Incident,
+    Opinion,
     RecordKind,
     Severity,
     Subject,
@@ -44,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     route = verbs.add_parser("route", help="show the routes, or explain an incident's")
     route.add_argument("--explain", metavar="INCIDENT", help="the id of an incident")
+    verbs.add_parser("opinions", help="count per rule what people found useful, or noise")
     test = verbs.add_parser("test", help="send a message that says it is a test, and its end")
     test.add_argument("channel", help="the channel's name")
     configured_anywhere(verbs.choices.values())
@@ -176,4 +179,20 @@ def _route(config: Config, chosen: argparse.Namespace) -> int:
     return 0
 
 
-_VERBS = {"route": _route, "test": _test}
+def opinions(found: Iterable[Opinion]) -> list[tuple[str, int, int]]:
+    """Per rule how many found it useful and how many noise; the noisiest first."""
+    useful, noise = Counter[str](), Counter[str]()
+    for one in found:
+        (useful if one.useful else noise)[one.fault] += 1
+    rules = sorted({*useful, *noise}, key=lambda rule: (-noise[rule], useful[rule], rule))
+    return [(rule, useful[rule], noise[rule]) for rule in rules]
+
+
+def _opinions(config: Config, _: argparse.Namespace) -> int:
+    records = service_hubs(config.hub)().records(RecordKind.OPINION)
+    for rule, useful, noise in opinions(readable(records, Opinion.from_record)):
+        print(f"{rule}: {noise} noise, {useful} useful")
+    return 0
+
+
+_VERBS = {"route": _route, "test": _test, "opinions": _opinions}

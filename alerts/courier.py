@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from gpuvigil.clock import to_text
+from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity
 
 from .case import Case
-from .channel import Bucket, Channel
+from .channel import Bucket, Channel, Outcome, Retry
 from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, settled
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
@@ -111,8 +112,7 @@ class Courier:
         desk, now, siblings = self._desk, self._desk.clock.now(), case.siblings
         going = begun(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
         desk.finish(self._hub, going, replaced(going, siblings, now))
-        said = message(going, now, desk.settings.external_url, receipt_of(going, siblings))
-        outcome = self.channel.deliver(said)
+        outcome = self._deliver(going, now, receipt_of(going, siblings))
         ended = desk.clock.now()
         self._bucket = self._bucket.take(desk.clock.monotonic())
         self._pause = self._pause.after(outcome, ended, desk.chance())
@@ -121,6 +121,14 @@ class Courier:
         self._last_sent_at = after[0].sent_at or self._last_sent_at
         desk.keep(self._hub, after)
         self._say(after[0], (ended - now).total_seconds())
+
+    def _deliver(self, going: Notice, now: datetime, receipt: str | None) -> Outcome:
+        desk = self._desk
+        try:
+            said = message(going, now, desk.settings.external_url, receipt, desk.seal)
+        except ConfigError as error:
+            return Retry(reason=str(error))
+        return self.channel.deliver(said)
 
     def _say(self, notice: Notice, seconds: float) -> None:
         say = self._desk.log.info if notice.sent_at else self._desk.log.warning

@@ -13,6 +13,7 @@ from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import RecordKind
+from gpuvigil.offers import Seal
 
 from .notice import Notice
 
@@ -49,6 +50,7 @@ class Desk:
     clock: Clock
     stop: threading.Event
     log: Log
+    seal: Seal | None = None  # signs links in messages
     tally: Tally = field(default_factory=Tally)
 
     def chance(self) -> float:

@@ -13,6 +13,7 @@ from gpuvigil import links
 from gpuvigil.clock import duration, moment
 from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Impact, Incident, Severity, Subject
+from gpuvigil.offers import PATH, Seal
 
 from .notice import Kind, Notice, Verdict
 
@@ -50,6 +51,7 @@ class Message:
     incident_link: str  # the incident's own page, where it is acknowledged
     owners: tuple[str, ...] = ()  # whose GPUs it blocks, as strangers named themselves
     loud: bool = True  # worth a sound; what merely changes is not
+    answer_link: str | None = None  # signed: where it is answered for without a sign-in
     receipt: str | None = None  # the receiver's name for the message before, which this one follows
 
     @property
@@ -63,15 +65,22 @@ class Message:
             f"Evidence: {self.evidence}",
             f"Do now: {self.action}",
             f"Page: {self.link}",
-            f"{'Acknowledge' if self.firing else 'Incident'}: {self.incident_link}",
+            f"{'Acknowledge' if self.firing else 'Incident'}: {self.answer_link or self.incident_link}",
         ]
         return "\n".join(lines)
 
 
 def message(
-    notice: Notice, now: datetime, external_url: str, receipt: str | None = None
+    notice: Notice,
+    now: datetime,
+    external_url: str,
+    receipt: str | None = None,
+    seal: Seal | None = None,
 ) -> Message:
-    """What `notice` says when it is told at `now`; links lead to `external_url`."""
+    """What `notice` says when it is told at `now`; links lead to `external_url`.
+
+    ConfigError when the key of the links cannot be read at the moment.
+    """
     incident = notice.to_incident()
     over = notice.kind is Kind.RESOLVED
     ends_at = (incident.resolved_at or notice.at) if over else None
@@ -100,8 +109,13 @@ def message(
         incident_link=links.absolute(external_url, links.incident_page(incident.id)),
         owners=incident.impact.users,
         loud=notice.kind is Kind.FIRED or notice.verdict in _LOUD,
+        answer_link=_answer_link(incident.id, now, external_url, seal),
         receipt=receipt,
     )
+
+
+def _answer_link(incident: str, now: datetime, url: str, seal: Seal | None) -> str | None:
+    return None if seal is None else links.absolute(url, PATH + seal.token(incident, now))
 
 
 def clean(text: str, longest: int = LONGEST_LINE) -> str:

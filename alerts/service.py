@@ -20,6 +20,7 @@ from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import State
 from gpuvigil.log import Log
 from gpuvigil.model import UNREADABLE, Incident, Record, RecordKind, Transition
+from gpuvigil.offers import seal
 
 from .case import Route
 from .channels import configured
@@ -50,6 +51,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
         clock=clock,
         stop=stop,
         log=Log("alerts"),
+        seal=seal(config.alerts),
     )
     couriers = {c.route.name: Courier(c, desk) for c in configured(config.alerts)}
     routes = [courier.channel.route for courier in couriers.values()]

@@ -26,11 +26,13 @@ from gpuvigil.door import Door
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.keys import Keys
 from gpuvigil.log import Log
+from gpuvigil.offers import seal
 from gpuvigil.signin import source_hash
 from gpuvigil.store.choice import hubs
 
 from . import live
 from . import overview as _overview  # noqa: F401 - loaded now: the first visitor does not wait for it
+from .incidents.answering import Answering
 from .questions import Questions
 from .snapshot import Snapshot
 
@@ -84,7 +86,9 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
     questions = Questions(connect, clock)
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=config))
     with contextlib.closing(_listening(config)) as listener:
-        server = _server(config, keys)
+        signed = seal(config.alerts)
+        answering = Answering(signed, connect, clock).routes() if signed else []
+        server = _server(config, keys, answering)
         snapshot.start()
         runner = threading.Thread(target=server.run, args=([listener],), name="server")
         runner.start()
@@ -124,14 +128,14 @@ def _listening(config: Config) -> socket.socket:
     return listener
 
 
-def _server(config: Config, keys: Keys) -> uvicorn.Server:
+def _server(config: Config, keys: Keys, more: Sequence[Route]) -> uvicorn.Server:
     for option, value in OPTIONS.items():
         streamlit_config.set_option(option, value)
     streamlit_config.set_option("server.allowedHosts", _allowed_hosts(config))
     # Else the first page that is asked for after a start would run without the frame of all pages,
     # as files in a folder of that name once did.
     PagesManager.uses_pages_directory = False
-    app = st.App(SCRIPT, routes=[Route("/healthz", _alive)])
+    app = st.App(SCRIPT, routes=[Route("/healthz", _alive), *more])
     door = Door(app, keys=keys, clock=SystemClock(), policy=_policy())
     return uvicorn.Server(
         uvicorn.Config(

@@ -17,6 +17,7 @@ from .command import fail, parser
 from .config import load
 from .errors import GpuvigilError
 from .keys import Keys
+from .offers import PATH
 from .signin import POLICY, page
 from .statedir import config_of_up
 
@@ -27,6 +28,8 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 # Answered to everybody: whether the process lives.
 OPEN_PATHS = frozenset({"/healthz"})
+# Its links are signed, and say by themselves what their bearer may do.
+SIGNED_PATH = PATH
 # What belongs to pages but is not one: refused in one line instead of with a page.
 PARTS = ("/_stcore/", "/static/", "/media/", "/component/", "/api/")
 LARGEST_FORM_BYTES = 4096
@@ -62,7 +65,7 @@ class Door:
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
         rest, token = _without_token(scope)
-        if path in OPEN_PATHS:
+        if path in OPEN_PATHS or path.startswith(SIGNED_PATH):
             await self._app(scope, receive, send)
         elif path == "/sign-in":
             await self._sign_in(scope, receive, send)

@@ -192,6 +192,11 @@ class AlertsSettings:
     external_url: str = setting(
         "http://127.0.0.1:8501", "address of the dashboard, for links in messages"
     )
+    link_key_file: Path | None = setting(
+        None,
+        "file with the key that signs links in messages, which acknowledge without a sign-in; the"
+        " dashboard needs the same; empty: links lead to pages that ask for a sign-in",
+    )
     update_seconds: float = setting(
         300.0, "an update of an incident, or that it came back, goes out at most this often"
     )

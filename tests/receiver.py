@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Receiver:
             target=self._server.serve_forever, args=(0.05,), name="receiver", daemon=True
         )
 
-    def __enter__(self) -> "Receiver":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

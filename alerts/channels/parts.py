@@ -19,8 +19,15 @@ def answers(message: Message) -> list[tuple[str, str]]:
 def links(message: Message) -> list[tuple[str, str]]:
     """What is behind each link, and its address."""
     kind = {"gpu": "GPU", "node": "node", "port": "port"}[message.subject.kind]
-    story = "Acknowledge" if message.firing else "The whole story"
-    return [(f"Open the {kind}", message.link), (story, message.incident_link)]
+    page, answer = (f"Open the {kind}", message.link), message.answer_link
+    if answer is None:
+        story = "Acknowledge" if message.firing else "The whole story"
+        return [page, (story, message.incident_link)]
+    story_too = [page, ("The whole story", message.incident_link)]
+    if not message.firing:
+        return [*story_too, ("Useful or noise?", answer)]
+    taken = [("Acknowledge", f"{answer}?do=acknowledge"), ("Silence 4 h", f"{answer}?do=silence")]
+    return [*story_too, *taken, ("Useful or noise?", f"{answer}?do=opinion")]
 
 
 def headline(message: Message) -> str:

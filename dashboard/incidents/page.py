@@ -1,11 +1,13 @@
 """Draws the page of incidents: thin glue between the hub's answers and Streamlit."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import streamlit as st
 
-from gpuvigil.clock import duration
+from gpuvigil.clock import duration, moment
 from gpuvigil.errors import HubError
+from gpuvigil.model import Silence
 
 from .. import live, panels
 from ..components import style
@@ -78,6 +80,16 @@ def outdated(what: str, said: Said) -> list[str]:
     return [f"No answer from the hub for {age}: {what} is as it was then. {said.error}"]
 
 
+def silences(about: Iterable[Silence], now: datetime) -> list[str]:
+    """A line for each silence that holds or is to come."""
+    return [
+        f"{'Silenced' if one.holds(now) else f'To be silenced from {moment(one.starts_at)}'} by {one.by}"
+        f" until {moment(one.ends_at)}: {one.reason}"
+        for one in about
+        if one.ends_at > now
+    ]
+
+
 def _story(asked: Filters, now: datetime) -> None:
     key = ("incident", asked.incident)
     try:
@@ -104,7 +116,11 @@ def _story(asked: Filters, now: datetime) -> None:
         return
     holding = hands(found, now)
     over = holding.taken is Taken.OVER
-    show("story", *old, story_drawing.head(found, holding, asked, now))
+    silenced = [
+        el("p", line, class_="empty", role="status", key=f"silence-{place}")
+        for place, line in enumerate(silences(found.silences, now))
+    ]
+    show("story", *old, *silenced, story_drawing.head(found, holding, asked, now))
     taking.form(found.incident, holding, key)
     told = channels(found.notices, now, over=over)
     show("story-body", *story_drawing.body(found, told, timeline(found), asked, now))

@@ -5,7 +5,17 @@ from datetime import datetime
 
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import State
-from gpuvigil.model import Acknowledgement, Incident, Record, RecordKind, Transition, readable
+from gpuvigil.matching import Labels, fit, labels_of
+from gpuvigil.model import (
+    Acknowledgement,
+    Incident,
+    Inventory,
+    Record,
+    RecordKind,
+    Silence,
+    Transition,
+    readable,
+)
 
 from .listing import Entry, entry
 
@@ -54,6 +64,9 @@ class Story:
     acknowledgements: tuple[Acknowledgement, ...]
     others: tuple[Incident, ...]  # on the same node
     pulses: tuple[Record, ...]
+    silences: tuple[
+        Silence, ...
+    ] = ()  # that are about it, also those to come and those that are over
 
 
 def story(hub: Hub, id_: str) -> Story | None:
@@ -74,4 +87,26 @@ def story(hub: Hub, id_: str) -> Story | None:
         acknowledgements=tuple(sorted(taken, key=lambda one: (one.at, one.id))),
         others=tuple(one for one in readable(others, Incident.from_record) if one.id != id_),
         pulses=hub.records(RecordKind.PULSE),
+        silences=_silences(hub, incident),
     )
+
+
+def _silences(hub: Hub, incident: Incident) -> tuple[Silence, ...]:
+    """Those whose matchers fit the incident, the last to end first."""
+    every = tuple(readable(hub.records(RecordKind.SILENCE), Silence.from_record))
+    if not every:
+        return ()
+    node = incident.subject.of_node()
+    found = hub.record(RecordKind.INVENTORY, node.key)
+    inventory = next(readable([found] if found else [], Inventory.from_record), None)
+    rack = inventory.rack if inventory else None
+    labels = labels_of(incident, {node.key: rack} if rack else {})
+    about = [one for one in every if one.matchers and _fits(one, labels)]
+    return tuple(sorted(about, key=lambda one: one.ends_at, reverse=True))
+
+
+def _fits(silence: Silence, labels: Labels) -> bool:
+    try:
+        return fit(silence.matchers, labels)
+    except ValueError:  # what another version wrote
+        return False

@@ -13,9 +13,9 @@ from gpuvigil.model import Acknowledgement, Incident
 
 from .. import live
 from ..tree import el, show
+from .cleaning import LONGEST_NAME, cleaned
 from .story import Hands, Taken
 
-LONGEST_NAME = 200
 LONGEST_NOTE = 2_000
 # The same words sent again within this time are the same click.
 SAME_CLICK_SECONDS = 30.0
@@ -36,12 +36,6 @@ def acknowledgement(
         note=note,
         at=at,
     )
-
-
-def cleaned(text: str, longest: int) -> str:
-    """Text that can be stored and shown: nothing that steers a terminal, and not too long."""
-    shown = "".join(ch if ch.isprintable() or ch == "\n" else " " for ch in text)
-    return shown.strip()[:longest].rstrip()
 
 
 def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:

@@ -21,6 +21,7 @@ from .incident import (
     Transition,
     fingerprint,
 )
+from .opinion import Opinion
 from .record import (
     COLLECTOR_KINDS,
     UNREADABLE,
@@ -53,6 +54,7 @@ __all__ = [
     "Impact",
     "Incident",
     "Inventory",
+    "Opinion",
     "PortIdentity",
     "Record",
     "RecordKind",

@@ -24,6 +24,7 @@ class RecordKind(str, Enum):
     ACKNOWLEDGEMENT = "acknowledgement"
     USAGE = "usage"
     SILENCE = "silence"
+    OPINION = "opinion"
 
 
 # What a collector's token may write; everything else is for services.

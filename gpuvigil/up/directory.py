@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import ConfigError, GpuvigilError
 from .settings import write_private
 
-_TOKENS = ("collector-token", "service-token")
+_TOKENS = ("collector-token", "service-token", "link-key")
 
 
 class AlreadyRunning(GpuvigilError):

@@ -81,7 +81,10 @@ def choices(state: Path, ports: Ports, nodes: int, listen: tuple[str, str]) -> T
             "spool_directory": state / "simulator" / "spool",
         },
         "analyzer": {"tick_seconds": TICK_SECONDS},
-        "alerts": {"external_url": address(listen[1], ports.dashboard)},
+        "alerts": {
+            "external_url": address(listen[1], ports.dashboard),
+            "link_key_file": secrets / "link-key",
+        },
         "dashboard": {"secrets_directory": secrets, "refresh_seconds": TICK_SECONDS},
     }
 

@@ -1,7 +1,7 @@
 """Which records are over for so long that they are forgotten.
 
 Events, usage, allocations and silences that have ended, incidents that were resolved with their transitions,
-notices and acknowledgements. What stands is never forgotten, nor an event that a standing incident may rest on.
+notices, acknowledgements and opinions. What stands is never forgotten, nor an event that a standing incident may rest on.
 """
 
 import json
@@ -23,7 +23,11 @@ _COLUMNS: Sequence[ColumnElement[Any]] = [
 ]
 _OVER = (State.RESOLVED.value, State.DISMISSED.value)
 _BELONGING = tuple(
-    kind.value for kind in (RecordKind.TRANSITION, RecordKind.NOTICE, RecordKind.ACKNOWLEDGEMENT)
+    kind.value
+    for kind in (
+        *(RecordKind.TRANSITION, RecordKind.NOTICE),
+        *(RecordKind.ACKNOWLEDGEMENT, RecordKind.OPINION),
+    )
 )
 _ENDS = {
     RecordKind.ALLOCATION.value: "ended_at",

@@ -17,6 +17,7 @@ from alerts.channels.discord import discord
 from alerts.channels.discord import payload as discord_payload
 from alerts.channels.email import email, letter, recipients
 from alerts.channels.pagerduty import payload as pagerduty_payload
+from alerts.channels.parts import links
 from alerts.channels.slack import payload as slack_payload
 from alerts.channels.slack_bot import SlackBot
 from alerts.channels.teams import payload as teams_payload
@@ -32,6 +33,7 @@ from gpuvigil.config import (
 )
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Evidence, Impact
+from gpuvigil.offers import PATH, Seal
 from tests.receiver import Answer, Receiver
 
 from .examples import NOON, REAL, changed, opened, resolved, seconds
@@ -328,3 +330,22 @@ def test_what_is_new_or_worse_is_loud_and_what_changed_is_not() -> None:
     assert not message(update, LATER, URL).loud
     assert message(replace(update, verdict=Verdict.WORSE), LATER, URL).loud
     assert not ended().loud
+
+
+def test_with_a_key_a_message_offers_to_acknowledge_to_silence_and_to_say_what_it_was_worth() -> (
+    None
+):
+    seal = Seal(lambda: "k" * 40)
+    begun = message(noticed(opened(**REAL_GPU), Kind.FIRED), LATER, URL, seal=seal)
+    names = [name for name, _ in links(begun)]
+    assert names[1:] == ["The whole story", "Acknowledge", "Silence 4 h", "Useful or noise?"]
+    address = dict(links(begun))["Acknowledge"]
+    token = address.removeprefix(f"{URL}{PATH}").partition("?")[0]
+    offer = seal.opened(token, LATER)
+    assert offer is not None
+    assert offer.incident == "i-1"
+    for form, (made, limit) in FORMS.items():
+        written_ = made(begun)
+        text = written_ if isinstance(written_, str) else json.dumps(written_)
+        assert address.partition("?")[0] in text, form
+        assert len(text.encode()) < limit

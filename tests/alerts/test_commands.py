@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpuvigil.lifecycle import Signal
-from gpuvigil.model import Severity
+from gpuvigil.model import Opinion, Severity
 from tests.polling import wait_until
 from tests.receiver import Answer, Receiver
 from tests.servers import ROOT, HubProcess
 
+from .examples import NOON, REAL
 from .process import AlertsProcess
 from .test_service import Story
 
@@ -111,6 +112,28 @@ def test_a_mistake_is_one_clear_line(
     assert said.returncode == 2
     assert words in said.stderr.splitlines()[-1]
     assert "Traceback" not in said.stderr
+
+
+def test_the_noisiest_rules_come_first(server: HubProcess, tmp_path: Path) -> None:
+    said = [("port_down", False), ("port_down", False), ("gpu_lost", True), ("port_down", True)]
+    records = [
+        Opinion(
+            id=f"i-{number}:x",
+            incident=f"i-{number}",
+            fault=fault,
+            subject=REAL,
+            by="ada",
+            useful=useful,
+            at=NOON,
+        ).to_record()
+        for number, (fault, useful) in enumerate(said)
+    ]
+    server.hub().write_records(records)
+    shown = gpuvigil("alerts", "opinions", config=AlertsProcess(server, tmp_path).config)
+    assert shown.stdout.splitlines() == [
+        "port_down: 2 noise, 1 useful",
+        "gpu_lost: 0 noise, 1 useful",
+    ]
 
 
 def test_a_channel_is_tested_with_a_message_and_its_end(server: HubProcess, tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from hypothesis import strategies as some
 
 from dashboard.attention import attention
 from dashboard.incidents import drawing, story_drawing
+from dashboard.incidents.cleaning import LONGEST_NAME
 from dashboard.incidents.filters import Filters
 from dashboard.incidents.listing import MOST_SHOWN, Entry, Listing, entry, listing, standing_entry
 from dashboard.incidents.messages import channels
 from dashboard.incidents.page import outdated
 from dashboard.incidents.reading import Past, Story
 from dashboard.incidents.story import Taken, hands, timeline
-from dashboard.incidents.taking import LONGEST_NAME, LONGEST_NOTE, acknowledgement
+from dashboard.incidents.taking import LONGEST_NOTE, acknowledgement
 from dashboard.questions import Said
 from dashboard.tree import Node
 from gpuvigil.clock import to_text

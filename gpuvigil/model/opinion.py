@@ -1,0 +1,44 @@
+"""Whether somebody found a message useful, or noise."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from .record import Record, RecordKind
+from .subject import Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opinion:
+    """One person's word on one incident; a later one replaces it."""
+
+    id: str  # of the record: one per person and incident
+    incident: str
+    fault: str
+    subject: Subject
+    by: str
+    useful: bool
+    at: datetime
+
+    def to_record(self) -> Record:
+        """Kind `opinion`; its parent is the incident, the version its time in microseconds."""
+        return Record(
+            kind=RecordKind.OPINION,
+            id=self.id,
+            at=self.at,
+            subject=self.subject.key,
+            parent=self.incident,
+            version=int(self.at.timestamp() * 1_000_000),
+            body={"fault": self.fault, "by": self.by, "useful": self.useful},
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Opinion":
+        return cls(
+            id=record.id,
+            incident=str(record.parent),
+            fault=str(record.body["fault"]),
+            subject=Subject.parse(record.subject),
+            by=str(record.body["by"]),
+            useful=bool(record.body["useful"]),
+            at=record.at,
+        )

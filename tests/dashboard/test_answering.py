@@ -1,0 +1,163 @@
+"""A message's link answers for its incident without a sign-in, and only when its form is sent."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+
+from dashboard.incidents.answering import Answering
+from gpuvigil.clock import ManualClock
+from gpuvigil.door import Door
+from gpuvigil.hub import Hub
+from gpuvigil.keys import Keys
+from gpuvigil.model import (
+    Acknowledgement,
+    Impact,
+    Incident,
+    Opinion,
+    RecordKind,
+    Severity,
+    Silence,
+    Subject,
+)
+from gpuvigil.offers import LIFE, PATH, Seal
+from tests.polling import wait_until
+from tests.servers import HubProcess
+
+pytestmark = pytest.mark.server
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
+SEAL = Seal(lambda: "k" * 40)
+GPU = Subject(cluster="lab", node="n1", gpu="GPU-1")
+INCIDENT = Incident(
+    id="i-1",
+    fingerprint="f",
+    fault="gpu_lost",
+    subject=GPU,
+    severity=Severity.CRITICAL,
+    state="open",
+    title="GPU <b>fell</b> off the bus",
+    since=NOW,
+    updated_at=NOW,
+    impact=Impact(gpus=1),
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+        process.hub().write_records([INCIDENT.to_record()])
+        yield process
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+@contextmanager
+def served(
+    connect: Callable[[], Hub], clock: ManualClock, directory: Path
+) -> Iterator[httpx.Client]:
+    """Who is not signed in, at the door of a dashboard that has these routes."""
+    app = Starlette(routes=Answering(SEAL, connect, clock).routes())
+    door = Door(app, keys=Keys(directory / "secrets"), clock=clock, policy="default-src 'none'")
+    config = uvicorn.Config(door, log_config=None, lifespan="off")
+    web = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=web.run, args=([listener],))
+        thread.start()
+        wait_until("it listens", lambda: web.started)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with httpx.Client(base_url=url, timeout=30.0, trust_env=False) as client:
+            yield client
+        web.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def client(server: HubProcess, clock: ManualClock, tmp_path: Path) -> Iterator[httpx.Client]:
+    with served(lambda: Hub(server.url, lambda: server.service_token), clock, tmp_path) as client:
+        yield client
+
+
+def link(incident: str = "i-1") -> str:
+    return PATH + SEAL.token(incident, NOW)
+
+
+def test_a_link_that_is_merely_opened_changes_nothing_and_shows_no_markup_of_strangers(
+    server: HubProcess, client: httpx.Client
+) -> None:
+    answer = client.get(f"{link()}?do=silence")
+    assert answer.status_code == 200
+    assert "<b>" not in answer.text
+    assert "GPU &lt;b&gt;fell" in answer.text
+    assert answer.text.index("Silence for 4 h") < answer.text.index("I take it")
+    assert "script-src" not in answer.headers["Content-Security-Policy"]
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    for kind in (RecordKind.ACKNOWLEDGEMENT, RecordKind.SILENCE, RecordKind.OPINION):
+        assert server.hub().records(kind) == ()
+
+
+def test_the_form_takes_it_silences_it_and_says_what_it_was_worth_once_however_often_it_is_sent(
+    server: HubProcess, client: httpx.Client
+) -> None:
+    for answer in ("acknowledge", "silence", "noise", "useful"):
+        for _ in range(2):
+            said = client.post(link(), data={"by": "Ada L.", "answer": answer})
+            assert said.status_code == 200
+    hub = server.hub()
+    (taken,) = map(Acknowledgement.from_record, hub.records(RecordKind.ACKNOWLEDGEMENT))
+    (silence,) = map(Silence.from_record, hub.records(RecordKind.SILENCE))
+    (opinion,) = map(Opinion.from_record, hub.records(RecordKind.OPINION))
+    assert (taken.incident, taken.by) == ("i-1", "Ada L.")
+    assert silence.matchers == ('fault="gpu_lost"', 'cluster="lab"', 'node="n1"', 'gpu="GPU-1"')
+    assert silence.ends_at - silence.starts_at == timedelta(hours=4)
+    assert (opinion.fault, opinion.by) == ("gpu_lost", "Ada L.")
+
+
+@pytest.mark.parametrize(
+    ("form", "status"),
+    [
+        ({"by": " ", "answer": "acknowledge"}, 400),
+        ({"by": "ada", "answer": "delete"}, 400),
+        ({"by": "ada" * 3000, "answer": "acknowledge"}, 200),  # too long a form is none
+    ],
+)
+def test_a_form_that_is_not_ours_keeps_nothing(
+    server: HubProcess, client: httpx.Client, form: dict[str, str], status: int
+) -> None:
+    before = server.hub().records(RecordKind.ACKNOWLEDGEMENT)
+    assert client.post(link(), data=form).status_code == status
+    assert server.hub().records(RecordKind.ACKNOWLEDGEMENT) == before
+
+
+def test_a_link_that_is_old_or_made_up_or_of_nothing_says_so(
+    client: httpx.Client, clock: ManualClock
+) -> None:
+    assert client.get(f"{PATH}made.up").status_code == 403
+    assert client.get(link("i-gone")).status_code == 404
+    clock.advance(LIFE.total_seconds())
+    assert client.post(link(), data={"by": "ada", "answer": "acknowledge"}).status_code == 403
+
+
+def test_a_hub_that_is_away_is_said_and_keeps_the_form_worth_sending_again(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    with served(lambda: Hub("http://127.0.0.1:9", lambda: "t"), clock, tmp_path) as client:
+        answer = client.post(link(), data={"by": "ada", "answer": "acknowledge"})
+    assert answer.status_code == 503
+    assert "Nothing was kept" in answer.text
+
+
+def test_the_incident_is_read_as_it_is_now(server: HubProcess, client: httpx.Client) -> None:
+    server.hub().write_records([replace(INCIDENT, version=2, acknowledged_by="bob").to_record()])
+    assert "taken by bob" in client.get(link()).text
