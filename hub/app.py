@@ -51,6 +51,10 @@ _DRAIN_SECONDS = 3
 # to look through them for each 700 new ones takes a tenth of the processor time of a busy hub.
 _COLLECTED_AFTER = 50_000
 
+# The event loop waits for so long, several times for each answer, for every other thread that is
+# busy with Python; Python's own 5 ms add up to a tenth of a second and more.
+_SWITCH_SECONDS = 0.0005
+
 # Longer than a collector's tick, so that each keeps its connection.
 _KEEP_ALIVE_SECONDS = 75
 
@@ -207,6 +211,7 @@ def _serve(
     # What is there now stays.
     gc.freeze()
     gc.set_threshold(_COLLECTED_AFTER, 20, 20)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     parts.committer.start()
     parts.keeper.start()
     parts.watch.start()

@@ -24,6 +24,7 @@ from .committer import Committer
 from .counters import Counters
 from .gate import Message, Send
 from .keyring import Bearer, foreign
+from .pace import Pace
 from .seen import Full, Identity, identity
 
 _LOG = Log("hub")
@@ -35,6 +36,10 @@ _COMMITTED = Response(status_code=204)
 
 # Refused lines that an answer names; their number is always right.
 _MOST_NAMED = 1000
+
+# Bodies taken in, and answered, before the event loop looks at what else there is: some
+# milliseconds. All nodes may send, and a commit of thousands be over, at one moment.
+_AT_A_TIME = 16
 
 # A loop that is so late is busy, and so are the bodies that come: nothing is learnt of clocks.
 _LATE_SECONDS = 0.1
@@ -58,6 +63,7 @@ class Ingest:
         most = max(settings.queue_bytes, 2 * settings.body_bytes)
         self._arriving = Arriving(most, self._pause)
         self._lane_told = clock.now() - _TELL_AGAIN
+        self._pace = Pace(_AT_A_TIME)
         self._late_seconds = math.nan  # until the first body
         self._told: deque[tuple[asyncio.Future[Outcome], Outcome]] = deque()
 
@@ -76,6 +82,7 @@ class Ingest:
     async def _write(self, scope: Message, receive: Receive) -> Response:
         """204 after the commit, 400 naming the lines at fault once the good ones are committed."""
         received_at = self._clock.now()
+        await self._pace.step()
         if math.isnan(self._late_seconds):
             self._beat(asyncio.get_running_loop().time())
         bucket, precision = _asked(scope["query_string"])
@@ -158,12 +165,15 @@ class Ingest:
             loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
-        while self._told:
+        for _ in range(_AT_A_TIME):
+            if not self._told:
+                return
             # The last goes only after it is settled: while it is there nobody wakes the loop.
             future, outcome = self._told[0]
             if not future.done():  # the request may be gone
                 future.set_result(outcome)
             self._told.popleft()
+        asyncio.get_running_loop().call_soon(self._settle)
 
 
 @lru_cache(maxsize=64)
