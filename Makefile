@@ -3,7 +3,7 @@
 #   make test    runs the tests
 .POSIX:
 .SUFFIXES:
-.PHONY: help up test test-unit check format test-servers test-hardware bench screenshots soak docs wheel collector.pyz clean
+.PHONY: help up test test-unit check format scoreboard scoreboard-slice scoreboard-quiet test-servers test-hardware bench screenshots soak docs wheel collector.pyz clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -56,10 +56,18 @@ bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (o
 # One fleet more of each part: SCOREBOARD_FIRST=1 plays the second, and so on; what is there is not played again.
 SCOREBOARD_FIRST ?= 0
 SCOREBOARD_COUNT ?= 1
+SCOREBOARD_WORKERS ?= 2
 scoreboard: $(VENV)/dev ## hold the detectors and others against simulated fleets, write docs/scoreboard.md (hours; goes on where it was)
-	$(BIN)/python -m scoreboard.run all $(SCOREBOARD_FIRST) $(SCOREBOARD_COUNT)
+	$(BIN)/python -m scoreboard.run all $(SCOREBOARD_FIRST) $(SCOREBOARD_COUNT) --workers $(SCOREBOARD_WORKERS)
 	$(BIN)/python -m scoreboard.plots
 	$(BIN)/python -m scripts.docs
+
+scoreboard-slice: $(VENV)/dev ## play again what the tests play again, after a change of detectors
+	$(BIN)/python -m scoreboard.run slice 0 1
+	$(BIN)/python -m scripts.docs
+
+scoreboard-quiet: $(VENV)/dev ## go on adding fault-free node-days until stopped; `make scoreboard` then draws and writes
+	$(BIN)/python -m scoreboard.run quiet 0 1000 --sets gpuvigil --workers $(SCOREBOARD_WORKERS)
 
 screenshots: $(VENV)/dev ## photograph every page of the running product into docs/images
 	$(BIN)/python -m scripts.screenshots

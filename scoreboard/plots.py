@@ -1,36 +1,66 @@
 """`python -m scoreboard.plots`: the pictures of `docs/scoreboard.md`."""
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair
 import vl_convert
 
 from .fingerprint import ROOT
-from .page import by_magnitude, tallies
-from .run import read
+from .page import MISSING, NOISE, by_magnitude, over
+from .results import Tallies, read, tallies
 
 IMAGES = ROOT / "docs/images"
 _THIRDS = ("lowest third", "middle", "highest third")
+Points = Iterable[tuple[str, str, Mapping[str, Any]]]
 
 
-def magnitude(found: Any) -> Any:
-    """Recall over magnitude with its interval, a line for each set of detectors."""
+def magnitude(found: Tallies) -> Any:
+    """Recall over magnitude."""
+    points = (
+        (name, words, it["recall"])
+        for name, bins in by_magnitude(found).items()
+        for words, it in zip(_THIRDS, bins, strict=True)
+    )
+    return _chart(points, _THIRDS, "magnitude within its kind's range")
+
+
+def noise(found: Tallies) -> Any:
+    """Recall over noise."""
+    points = (
+        (name, f"x{step:g}", share)
+        for name, steps in over(found, NOISE).items()
+        for step, share in steps.items()
+    )
+    return _chart(points, [f"x{step:g}" for step in NOISE], "times the natural noise")
+
+
+def missing(found: Tallies) -> Any:
+    """Recall over missing samples."""
+    points = (
+        (name, f"{step:.0%}", share)
+        for name, steps in over(found, MISSING).items()
+        for step, share in steps.items()
+    )
+    return _chart(points, [f"{step:.0%}" for step in MISSING], "samples that were lost")
+
+
+def _chart(points: Points, order: Sequence[str], title: str) -> Any:
+    """Recall with its interval, a line for each set of detectors."""
     rows = [
         {
             "detectors": name,
-            "magnitude": words,
-            "recall": it["recall"]["value"],
-            "low": it["recall"]["interval"][0],
-            "high": it["recall"]["interval"][1],
-            "faults": it["recall"]["of"],
+            "step": step,
+            "recall": share["value"],
+            "low": share["interval"][0],
+            "high": share["interval"][1],
         }
-        for name, bins in by_magnitude(found).items()
-        for words, it in zip(_THIRDS, bins, strict=True)
-        if it["recall"]["of"]
+        for name, step, share in points
+        if share["of"]
     ]
     base = altair.Chart(altair.InlineData(values=rows)).encode(
-        x=altair.X("magnitude:O", sort=list(_THIRDS), title="magnitude within its kind's range"),
+        x=altair.X("step:O", sort=list(order), title=title, axis=altair.Axis(labelAngle=0)),
         color=altair.Color("detectors:N", title=None),
         xOffset="detectors:N",
     )
@@ -38,17 +68,18 @@ def magnitude(found: Any) -> Any:
     bars = base.mark_rule().encode(
         y=altair.Y("low:Q", scale=scale, title="recall, 95 % interval"), y2="high:Q"
     )
-    points = base.mark_point(filled=True, size=50).encode(y=altair.Y("recall:Q", scale=scale))
-    return altair.layer(bars, points).properties(width=560, height=260)
+    dots = base.mark_point(filled=True, size=50).encode(y=altair.Y("recall:Q", scale=scale))
+    return altair.layer(bars, dots).properties(width=560, height=260)
 
 
 def main() -> int:
     """Draw them."""
-    chart = magnitude(tallies(read()))
+    found = tallies(read())
     IMAGES.mkdir(exist_ok=True)
-    path = IMAGES / "scoreboard-magnitude.svg"
-    path.write_text(vl_convert.vegalite_to_svg(chart.to_json()), encoding="utf-8")
-    print(f"wrote {path.relative_to(ROOT)}")
+    for draw in (magnitude, noise, missing):
+        path = IMAGES / f"scoreboard-{draw.__name__}.svg"
+        path.write_text(vl_convert.vegalite_to_svg(draw(found).to_json()), encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
     return 0
 
 

@@ -1,43 +1,40 @@
 """`python -m scoreboard.run PART FIRST COUNT`: plays fleets and adds what came out to the results.
 
 A fleet that was played already, by the same fleet, detectors and judge, is not played again: a run
-that was cut off goes on where it was, and several runs add up.
+that was cut off goes on where it was, several runs add up, and several may write at a time. The
+first run of a part with another fleet or another judge puts what was there into the history, as
+the figures that it came to, and begins the part anew.
 """
 
 import argparse
-import json
-import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from collector.simulator.fleet import Fleet, build
 from gpuvigil.model import Subject
 
-from .baselines import SETS
-from .baselines.peers import PEERS
-from .baselines.peers import SETTINGS as PEERS_SETTINGS
+from .baselines import SETS, SETTINGS
 from .fingerprint import ROOT, fleet_hash, judged_hash
 from .judge.claims import claims
 from .judge.score import Tally, tally
 from .replay import Replay
+from .results import add, read
 from .splits import PARTS
 
-RESULTS = ROOT / "scoreboard/results.json"
-_BLOCK = timedelta(hours=1)
+# Memory for an hour of a large fleet is a few hundred MB in each process.
+_BLOCK = timedelta(minutes=30)
 # Who plays in the slice that the tests play again.
 SLICE_SETS = ("gpuvigil", "DCGM health", "Mahalanobis")
 
 
 def play(fleet: Fleet, sets: Iterable[str]) -> dict[str, Tally]:
     """What each set of detectors did on a fleet."""
-    replays = {
-        name: Replay(PEERS_SETTINGS if name in PEERS else None, SETS[name], _BLOCK) for name in sets
-    }
+    replays = {name: Replay(SETTINGS.get(name), SETS[name], _BLOCK) for name in sets}
     for happening in fleet.happenings():
         if happening.kind == "hub restart":
             for replay in replays.values():
@@ -54,45 +51,29 @@ def play(fleet: Fleet, sets: Iterable[str]) -> dict[str, Tally]:
     }
 
 
-def run(part: str, seed: int, sets: Sequence[str]) -> dict[str, Any]:
+def run(part: str, seed: int, sets: Sequence[str], commit: str) -> dict[str, Any]:
     """One fleet's entry of the results."""
     found = play(build(PARTS[part].fleet(seed)), sets)
-    chosen = "" if list(sets) == list(SETS) else f" --sets {shlex.join(sets)}"
     number = seed - PARTS[part].first_seed
     return {
         "part": part,
         "seed": seed,
         "fleet": fleet_hash(),
         "judged": judged_hash(),
-        "commit": _commit(),
-        "command": f"python -m scoreboard.run {shlex.quote(part)} {number} 1{chosen}",
+        "commit": commit,
+        "command": f"python -m scoreboard.run {shlex.quote(part)} {number} 1",
         "tallies": {name: one.to_json() for name, one in found.items()},
     }
 
 
-def read(path: Path = RESULTS) -> dict[str, Any]:
-    """The results; empty when there are none yet."""
-    if not path.exists():
-        return {"runs": {}}
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
-def is_current(entry: dict[str, Any], sets: Iterable[str]) -> bool:
-    """Whether an entry is of the fleet, the detectors and the judge as they are."""
-    same = entry["fleet"] == fleet_hash() and entry["judged"] == judged_hash()
-    return same and set(sets) <= set(entry["tallies"])
-
-
-def write(results: dict[str, Any], path: Path = RESULTS) -> None:
-    """All of it or nothing; a run's numbers in one line."""
-    rows = ",\n".join(
-        f"{json.dumps(key)}: {json.dumps(entry, sort_keys=True)}"
-        for key, entry in sorted(results["runs"].items())
-    )
-    aside = path.with_suffix(".part")
-    aside.write_text(f'{{"runs": {{\n{rows}\n}}}}\n', encoding="utf-8")
-    os.replace(aside, path)
+def missing(results: Mapping[str, Any], part: str, seed: int, sets: Iterable[str]) -> list[str]:
+    """Who has not played this fleet yet, as the fleet, the detectors and the judge are now."""
+    entry = results["runs"].get(f"{part}/{seed}")
+    if part == "slice":
+        sets = [name for name in sets if name in SLICE_SETS]
+    if entry is None or (entry["fleet"], entry["judged"]) != (fleet_hash(), judged_hash()):
+        return list(sets)
+    return [name for name in sets if name not in entry["tallies"]]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -102,32 +83,47 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("first", type=int, help="first seed, counted from the part's own")
     parser.add_argument("count", type=int)
     parser.add_argument("--sets", nargs="*", choices=sorted(SETS), default=list(SETS))
+    parser.add_argument("--workers", type=int, default=1, help="fleets played at a time")
     chosen = parser.parse_args(arguments)
     if not 0 <= chosen.first <= chosen.first + chosen.count <= 1000:
         parser.error("a part has the seeds 0 to 999")
     parts = list(PARTS) if chosen.part == "all" else [chosen.part]
-    for number in range(chosen.first, chosen.first + chosen.count):
-        for part in parts:
-            _add(part, PARTS[part].first_seed + number, chosen.sets)
+    wanted = [
+        (part, PARTS[part].first_seed + number)
+        for number in range(chosen.first, chosen.first + chosen.count)
+        for part in parts
+    ]
+    results = read()
+    todo = [(*it, them) for it in wanted if (them := missing(results, *it, chosen.sets))]
+    print(f"{len(wanted) - len(todo)} of {len(wanted)} fleets are there")
+    _play_all(todo, chosen.workers)
     return 0
 
 
-def _add(part: str, seed: int, sets: Sequence[str]) -> None:
-    """Play one fleet, unless it is there, and keep what came out before the next one is begun."""
-    key, results = f"{part}/{seed}", read()
-    if part == "slice":
-        sets = [name for name in sets if name in SLICE_SETS]
-    if key in results["runs"] and is_current(results["runs"][key], sets):
-        print(f"{key} is there")
+def _play_all(todo: Sequence[tuple[str, int, list[str]]], workers: int) -> None:
+    """Play these; what each came to is kept as soon as it is there."""
+    commit = _commit()
+    if workers == 1:
+        for one in todo:
+            _keep(run(*one, commit))
         return
-    results["runs"][key] = run(part, seed, sets)
-    write(results)
-    print(f"{key} played")
+    with ProcessPoolExecutor(workers) as pool:
+        for done in as_completed([pool.submit(run, *one, commit) for one in todo]):
+            _keep(done.result())
+
+
+def _keep(entry: Mapping[str, Any]) -> None:
+    add(entry)
+    print(f"{entry['part']}/{entry['seed']} played by {', '.join(entry['tallies'])}", flush=True)
 
 
 def _commit() -> str:
     done = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "describe", "--always", "--abbrev=40", "--dirty"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout.strip() or "unknown"
 

@@ -19,7 +19,7 @@ from gpuvigil.metrics import EXPORTED, Metric, Seen
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import sxids
 from scoreboard.page import page
-from scoreboard.run import read
+from scoreboard.results import read
 from scripts import (
     collector_figures,
     fleet_page,

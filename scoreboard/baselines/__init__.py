@@ -8,8 +8,16 @@ taken away or added: the analyzer's life of an incident is everybody's.
 from collections.abc import Mapping, Sequence
 
 from analyzer.detector import DETECTORS, Detector
+from gpuvigil.config import AnalyzerSettings
 
 from .peers import PEERS
+from .peers import SETTINGS as PEERS_SETTINGS
 from .rules import RULES
+from .rules import SETTINGS as RULES_SETTINGS
 
 SETS: Mapping[str, Sequence[Detector]] = {"gpuvigil": DETECTORS, **RULES, **PEERS}
+# With which settings each runs; a set that is not here has the product's own.
+SETTINGS: Mapping[str, AnalyzerSettings] = {
+    **RULES_SETTINGS,
+    **dict.fromkeys(PEERS, PEERS_SETTINGS),
+}

@@ -1,9 +1,8 @@
 """The static rules that peers ship and enable, one row each with its source.
 
 Only rules on what the catalogue has can be written down; what a peer ships beside them is not
-judged here. A rule is a limit on one field's aggregate over a span, or an Xid in a list. Where a
-peer's span is not one of the analyzer's, the nearest that is not shorter is taken, and the limit
-is turned into one over that span; the row says so.
+judged here. A rule is a limit on one field's aggregate over a span, or an Xid in a list. The spans
+are those of the peer: `SETTINGS` says how long each of them is for whose rules.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from datetime import timedelta
 from analyzer.detector import Detector
 from analyzer.index import Numbers
 from analyzer.window import Need, Span, Window
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
@@ -203,7 +203,7 @@ _GPUD_RULES = (
         field="remap_pending",
         function=_LAST,
     ),
-    # 0.6 events a minute over 10 min; a second of slowdown is taken for an event, over 30 min.
+    # 0.6 events a minute over 10 min; a second of slowdown is taken for an event.
     Rule(
         name="gpud hw slowdown",
         names=("HW thermal",),
@@ -212,7 +212,7 @@ _GPUD_RULES = (
         field="hardware_thermal_slowdown_seconds",
         function=_GROWS,
         span=Span.IDLE,
-        test=least(18),
+        test=least(6),
     ),
     Rule(
         name="gpud hw power brake",
@@ -222,7 +222,7 @@ _GPUD_RULES = (
         field="power_brake_seconds",
         function=_GROWS,
         span=Span.IDLE,
-        test=least(18),
+        test=least(6),
     ),
     Rule(
         name="gpud gpu lost",
@@ -233,7 +233,6 @@ _GPUD_RULES = (
         function=_LAST,
         test=equal(0),
     ),
-    # Down for 4 minutes is a drop: all of a 10-minute window is stricter.
     Rule(
         name="gpud ib drop",
         names=("port down",),
@@ -242,14 +241,14 @@ _GPUD_RULES = (
         measurement="port",
         field="up",
         function=Function.MAX,
-        span=Span.FLAP,
+        span=Span.RECENT,
         test=equal(0),
     ),
     Rule(
         name="gpud ib flap",
         names=("port flap",),
         severity=_WARN,
-        source="leptonai/gpud infiniband/store/scan_flaps.go: 3",
+        source="leptonai/gpud infiniband/store/scan_flaps.go: 3 in 12 h",
         measurement="port",
         field="link_downed",
         function=_GROWS,
@@ -272,7 +271,7 @@ _GPUD_RULES = (
     ),
 )
 _NGE_RULES = (
-    # Active for 5 minutes; all of the 10-minute window would be stricter, so half of it in seconds.
+    # Active for 5 minutes, less the tick at which a counter is read.
     Rule(
         name="nge hw thermal slowdown",
         names=("HW thermal",),
@@ -280,8 +279,7 @@ _NGE_RULES = (
         source=f"{_NGE}: 5 min",
         field="hardware_thermal_slowdown_seconds",
         function=_GROWS,
-        span=Span.FLAP,
-        test=least(300),
+        test=least(290),
     ),
     Rule(
         name="nge power brake",
@@ -290,8 +288,7 @@ _NGE_RULES = (
         source=f"{_NGE}: 5 min",
         field="power_brake_seconds",
         function=_GROWS,
-        span=Span.FLAP,
-        test=least(300),
+        test=least(290),
     ),
     Rule(
         name="nge xid critical",
@@ -309,7 +306,6 @@ _NGE_RULES = (
     ),
 )
 _NETDATA_RULES = (
-    # More than 0 in 5 minutes: over the 10-minute window.
     Rule(
         name="netdata thermal violation",
         names=("HW thermal", "heatsink"),
@@ -317,7 +313,6 @@ _NETDATA_RULES = (
         source=f"{_NETDATA}: > 0 in 5 min",
         field="thermal_violation_seconds",
         function=_GROWS,
-        span=Span.FLAP,
     ),
     Rule(
         name="netdata power violation",
@@ -326,9 +321,19 @@ _NETDATA_RULES = (
         source=f"{_NETDATA}: > 0 in 5 min",
         field="power_cap_seconds",
         function=_GROWS,
-        span=Span.FLAP,
     ),
 )
+
+
+# How far back each peer's rules look.
+SETTINGS: Mapping[str, AnalyzerSettings] = {
+    "DCGM health": AnalyzerSettings(window_seconds=60.0),
+    "gpud": AnalyzerSettings(
+        window_seconds=240.0, idle_after_seconds=600.0, port_flap_window_seconds=12 * 3600.0
+    ),
+    "nvidia_gpu_exporter": AnalyzerSettings(window_seconds=300.0),
+    "netdata": AnalyzerSettings(window_seconds=300.0),
+}
 
 
 def detector(rule: Rule) -> Detector:

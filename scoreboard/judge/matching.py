@@ -53,6 +53,8 @@ class Outcome:
     action: bool = False  # the advice began with the right step
     severity: bool = False  # somebody was told with the right urgency
     incidents: int = 0  # that belong to it
+    named: int = 0  # of them, those that name it
+    told: str = ""  # the gravest severity in which it was found
 
     @property
     def found(self) -> bool:
@@ -129,7 +131,13 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
         action=any(steps(claim.action) == steps(truth.action) for _, claim in finders),
         severity=any(claim.severity is truth.severity for _, claim in finders),
         incidents=len(judged),
+        named=len(right),
+        told=min((claim.severity for _, claim in finders), key=_rank).value if finders else "",
     )
+
+
+def _rank(severity: Severity) -> int:
+    return severity.rank
 
 
 def _tells_of_other(one: Judged) -> bool:

@@ -33,7 +33,8 @@ class Tally:
     named: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # by kind: right, of said
     units: Units = field(default_factory=Units)
     false_pages: int = 0
-    false: Mapping[str, int] = field(default_factory=dict)  # false claims by severity
+    # By severity and then verdict: how many claims.
+    by_severity: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an outcome is a row in the order of `Outcome`."""
@@ -44,7 +45,10 @@ class Tally:
             "named": {name: list(them) for name, them in sorted(self.named.items())},
             "units": asdict(self.units),
             "false_pages": self.false_pages,
-            "false": dict(sorted(self.false.items())),
+            "by_severity": {
+                severity: dict(sorted(them.items()))
+                for severity, them in sorted(self.by_severity.items())
+            },
         }
 
     @classmethod
@@ -59,7 +63,7 @@ class Tally:
             named={name: (them[0], them[1]) for name, them in values["named"].items()},
             units=Units(**values["units"]),
             false_pages=values["false_pages"],
-            false=values["false"],
+            by_severity=values["by_severity"],
         )
 
 
@@ -74,10 +78,12 @@ def tally(
     outcomes, judged = judge(truths, claims)
     kinds = {truth.id: truth.fault for truth in truths}
     verdicts: dict[str, Counter[str]] = defaultdict(Counter)
+    by_severity: dict[str, Counter[str]] = defaultdict(Counter)
     said: Counter[str] = Counter()
     right: Counter[str] = Counter()
     for one in judged:
         verdicts[one.claim.fault][one.verdict.value] += 1
+        by_severity[one.claim.severity.value][one.verdict.value] += 1
         if one.verdict is Verdict.RIGHT:
             right[kinds[one.truth or ""]] += 1
             said[kinds[one.truth or ""]] += 1
@@ -91,7 +97,7 @@ def tally(
         named={kind: (right[kind], said[kind]) for kind in said},
         units=units(truths, claims, nodes, span),
         false_pages=false_pages(judged),
-        false=Counter(one.claim.severity.value for one in judged if one.verdict is Verdict.FALSE),
+        by_severity=by_severity,
     )
 
 
@@ -99,33 +105,42 @@ def score(tallies: Sequence[Tally]) -> dict[str, Any]:
     """Every figure, each with what it was made of and its 95 % interval."""
     outcomes = [outcome for one in tallies for outcome in one.outcomes]
     node_days = sum(one.node_days for one in tallies)
-    verdicts: Counter[str] = Counter()
+    verdicts: dict[str, Counter[str]] = {severity.value: Counter() for severity in Severity}
     for one in tallies:
-        for them in one.verdicts.values():
-            verdicts.update(them)
-    alarms, pages = verdicts[Verdict.FALSE.value], sum(one.false_pages for one in tallies)
-    claims = sum(verdicts.values())
+        for severity, them in one.by_severity.items():
+            verdicts[severity].update(them)
+    pages = sum(one.false_pages for one in tallies)
+    everything = sum(verdicts.values(), Counter[str]())
     return {
         "faults": _found(outcomes),
         "claims": {
-            "verdicts": {verdict.value: verdicts[verdict.value] for verdict in Verdict},
-            "precision": _share(claims - alarms, claims),
-            "false_per_1000_node_days": _rate(alarms, node_days),
+            "verdicts": {verdict.value: everything[verdict.value] for verdict in Verdict},
+            "precision": _precision(everything),
+            "precision_by_severity": {it: _precision(them) for it, them in verdicts.items()},
             "false_by_severity": {
-                severity.value: _rate(
-                    sum(one.false.get(severity.value, 0) for one in tallies), node_days
-                )
-                for severity in Severity
+                it: _rate(them[Verdict.FALSE.value], node_days) for it, them in verdicts.items()
             },
             "false_pages_per_1000_node_days": _rate(pages, node_days),
         },
         "machines": _machines(tallies),
-        "natural": [_natural(rate, outcomes, alarms, node_days) for rate in NATURAL_RATES],
+        "natural": {
+            "alarms": _natural(outcomes, verdicts, node_days, _ALARMS),
+            "critical": _natural(outcomes, verdicts, node_days, _ALARMS[:1]),
+        },
         "kinds": {
             kind: _kind(kind, outcomes, tallies) for kind in sorted({o.fault for o in outcomes})
         },
         "node_days": node_days,
     }
+
+
+# What somebody acts on: a note is read in the digest.
+_ALARMS = (Severity.CRITICAL, Severity.WARNING)
+
+
+def _precision(verdicts: Mapping[str, int]) -> dict[str, Any]:
+    of = sum(verdicts.values())
+    return _share(of - verdicts.get(Verdict.FALSE.value, 0), of)
 
 
 def _found(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -138,6 +153,8 @@ def _found(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "place": _share(sum(o.place for o in outcomes), of),
         "action": _share(sum(o.action for o in outcomes), of),
         "severity": _share(sum(o.severity for o in outcomes), of),
+        # Every fault should be one incident, and that should name it.
+        "exactly_one": _share(sum(o.incidents == 1 and o.named == 1 for o in outcomes), of),
         "seconds_median": None if not seconds else float(np.median(seconds)),
         "seconds_p95": None if not seconds else float(np.percentile(seconds, 95)),
         "incidents_per_found_fault": None
@@ -175,27 +192,38 @@ def _machines(tallies: Sequence[Tally]) -> dict[str, Any]:
 
 
 def _natural(
-    rate: float, outcomes: Sequence[Outcome], alarms: int, node_days: float
-) -> dict[str, Any]:
-    """Of the alarms of a cluster with faults at their natural rate, how many are about one.
+    outcomes: Sequence[Outcome],
+    verdicts: Mapping[str, Mapping[str, int]],
+    node_days: float,
+    severities: Sequence[Severity],
+) -> list[dict[str, Any]]:
+    """Of the claims of these severities on a cluster with faults at their natural rate, how many
+    are about one, counting one claim for each fault that was found with such a claim.
 
-    The interval takes the worse ends of recall and of the rate of false alarms together, and the
+    The interval takes the worse ends of recall and of the rate of false claims together, and the
     better ones: it is wider than 95 %.
     """
-    found = sum(outcome.found for outcome in outcomes)
+    named = {severity.value for severity in severities}
+    found = sum(outcome.told in named for outcome in outcomes)
+    alarms = sum(verdicts[it].get(Verdict.FALSE.value, 0) for it in named)
     recall, low_high = found / max(len(outcomes), 1), wilson(found, len(outcomes))
     false = alarms / node_days * PER_NODE_DAYS if node_days else 0.0
     least, most = (value * PER_NODE_DAYS for value in exact_rate(alarms, node_days))
 
-    def precision(recall: float, false: float) -> float:
+    def precision(rate: float, recall: float, false: float) -> float:
         true = rate * recall
         return true / (true + false) if true + false > 0.0 else 0.0
 
-    return {
-        "faults_per_1000_node_days": rate,
-        "precision": precision(recall, false),
-        "interval": (precision(low_high[0], most), precision(low_high[1], least)),
-    }
+    return [
+        {
+            "faults_per_1000_node_days": rate,
+            "precision": precision(rate, recall, false),
+            "interval": (precision(rate, low_high[0], most), precision(rate, low_high[1], least)),
+            "recall": _share(found, len(outcomes)),
+            "false": _rate(alarms, node_days),
+        }
+        for rate in NATURAL_RATES
+    ]
 
 
 def curve(outcomes: Iterable[Outcome], edges: Sequence[float]) -> list[dict[str, Any]]:

@@ -47,8 +47,8 @@ def played(
         "sets": {},
     }
     for name in sets:
-        before = said(found, SETS[name])
-        outcomes = [held_against(it, before, said(found, SETS[name], it)) for it in injections]
+        before = said(found, name)
+        outcomes = [held_against(it, before, said(found, name, it)) for it in injections]
         hits = sum(outcome.found for outcome in outcomes)
         result["sets"][name] = {
             "said_without_a_fault": [
@@ -95,7 +95,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="gpuvigil replay",
         description="Play recorded telemetry with faults laid over it, and say which are found.",
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=".csv or .parquet")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help=".csv, .parquet, or .json of /api/v1/query_range",
+    )
     parser.add_argument(
         "--preset", choices=sorted(PRESETS), default="nvidia-smi", help="whose columns they are"
     )

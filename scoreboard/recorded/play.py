@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analyzer.detector import Detector
 from collector.simulator.fleet.kinds import KINDS
 from gpuvigil.clock import EPOCH
 from gpuvigil.metrics import NODE
 from gpuvigil.model import Allocation, Event, GpuIdentity, Inventory, Subject
 from gpuvigil.store.shape import latest_schema
 
+from ..baselines import SETS, SETTINGS
 from ..judge.claims import Claim, claims
 from ..judge.matching import Outcome, judge
 from ..replay import Replay
@@ -140,12 +140,10 @@ class Recording:
             )
 
 
-def said(
-    recording: Recording, detectors: Sequence[Detector], injection: Injection | None = None
-) -> list[Claim]:
-    """What the detectors say of a recording, with or without a fault in it."""
+def said(recording: Recording, name: str, injection: Injection | None = None) -> list[Claim]:
+    """What a set of detectors says of a recording, with or without a fault in it."""
     table, events = (recording.table, ()) if injection is None else lay(recording.table, injection)
-    replay = Replay(detectors=detectors, ahead=_HOUR)
+    replay = Replay(SETTINGS.get(name), SETS[name], _HOUR)
     for block in recording.blocks(table, events):
         replay.feed(block)
     return claims(replay.transitions)

@@ -1,5 +1,9 @@
-"""A recording as a table of the catalogue: CSV or Parquet, in the columns of a map."""
+"""A recording as a table of the catalogue: CSV, Parquet or JSON, in the columns of a map.
 
+JSON is what Prometheus and VictoriaMetrics answer to `/api/v1/query_range`, kept as it came.
+"""
+
+import json
 import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -43,14 +47,30 @@ def recording(paths: Sequence[Path], columns: Columns) -> pa.Table:
 def _raw(path: Path) -> pa.Table:
     if path.suffix == ".parquet":
         return pyarrow.parquet.read_table(path)
+    if path.suffix == ".json":
+        return _answer(json.loads(path.read_text(encoding="utf-8")))
     if path.suffix != ".csv":
-        raise ValueError("is neither .csv nor .parquet")
+        raise ValueError("is none of .csv, .parquet and .json")
     # Everything is read as text: what a value means is the map's business.
     with pyarrow.csv.open_csv(path) as reader:
         names = reader.schema.names
     options = pyarrow.csv.ConvertOptions(column_types={name: pa.string() for name in names})
     table = pyarrow.csv.read_csv(path, convert_options=options)
     return table.rename_columns([_HEADER_UNIT.sub("", name.strip()) for name in names])
+
+
+def _answer(found: Any) -> pa.Table:
+    """A range query's series, a row for each value: labels, `timestamp` and `value`."""
+    try:
+        rows = [
+            {**series["metric"], "timestamp": str(at), "value": value}
+            for series in found["data"]["result"]
+            for at, value in series["values"]
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise ValueError("is no answer of /api/v1/query_range") from None
+    names = sorted({name for row in rows for name in row})
+    return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in names]))
 
 
 def _shaped(raw: pa.Table, columns: Columns) -> pa.Table:

@@ -206,9 +206,22 @@ def test_a_tally_survives_json_and_adds_up() -> None:
     figures = score([one, one])
     assert figures["faults"]["recall"]["hits"] == 2
     assert figures["claims"]["verdicts"]["false"] == 2
-    assert figures["claims"]["false_per_1000_node_days"]["value"] == pytest.approx(250.0)
+    false = figures["claims"]["false_by_severity"]
+    assert sum(it["value"] for it in false.values()) == pytest.approx(250.0)
+    assert figures["faults"]["exactly_one"]["hits"] == 2
     assert figures["kinds"]["off the bus"]["precision"]["value"] == 0.5
-    assert figures["natural"][0]["precision"] == pytest.approx(2.0 / 252.0)
+    # Claims here are critical: two faults per 1,000 node-days against 250 false ones.
+    for them in figures["natural"].values():
+        assert them[0]["precision"] == pytest.approx(2.0 / 252.0)
+
+
+def test_a_note_is_no_alarm() -> None:
+    noted = claim(severity=Severity.INFO)
+    figures = score([tally([truth()], [noted], [node(1)], DAY)])
+    assert figures["faults"]["recall"]["hits"] == 1
+    assert figures["claims"]["precision_by_severity"]["info"]["of"] == 1
+    assert figures["claims"]["precision_by_severity"]["critical"]["of"] == 0
+    assert figures["natural"]["alarms"][0]["recall"]["hits"] == 0
 
 
 def test_no_fault_and_no_claim_is_no_score_of_one() -> None:
@@ -216,7 +229,7 @@ def test_no_fault_and_no_claim_is_no_score_of_one() -> None:
     assert figures["faults"]["recall"]["value"] is None
     assert figures["claims"]["precision"]["value"] is None
     assert figures["machines"]["f1"]["value"] == 0.0
-    low, high = figures["claims"]["false_per_1000_node_days"]["interval"]
+    low, high = figures["claims"]["false_pages_per_1000_node_days"]["interval"]
     assert low == 0.0
     # The rule of three, times 1,000 (one-sided); two-sided it is 3.69.
     assert high == pytest.approx(3688.9, abs=0.1)

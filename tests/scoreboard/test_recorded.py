@@ -3,6 +3,7 @@
 import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -72,6 +73,32 @@ def test_dcgm_as_parquet_in_its_own_units(tmp_path: Path) -> None:
     assert (row["sm_activity_percent"], row["energy_joules"]) == (25.0, 5.0)
 
 
+def test_prometheus_own_answer_as_it_came(tmp_path: Path) -> None:
+    labels = {"Hostname": "n1", "UUID": "G", "gpu": "0", "modelName": "NVIDIA H100 80GB HBM3"}
+
+    def series(name: str, *values: str) -> dict[str, Any]:
+        pairs = [[NOON.timestamp() + 15 * n, value] for n, value in enumerate(values)]
+        return {"metric": {"__name__": name, **labels}, "values": pairs}
+
+    result = [
+        series("DCGM_FI_DEV_GPU_TEMP", "61", "62"),
+        series("DCGM_FI_PROF_SM_ACTIVE", "0.5", "NaN"),
+        series("DCGM_EXP_XID_ERRORS_COUNT", "0", "0"),
+    ]
+    path = tmp_path / "range.json"
+    path.write_text(
+        json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
+    )
+    first, second = recording([path], PRESETS["prometheus"]).to_pylist()
+    assert (first["node"], first["uuid"], first["model"]) == ("n1", "G", labels["modelName"])
+    assert (first["at"], second["at"]) == (NOON, NOON + timedelta(seconds=15))
+    assert (first["temperature_celsius"], second["temperature_celsius"]) == (61, 62)
+    assert (first["sm_activity_percent"], second["sm_activity_percent"]) == (50.0, None)
+    path.write_text('{"status": "error"}')
+    with pytest.raises(ValueError, match="no answer of /api/v1/query_range"):
+        recording([path], PRESETS["prometheus"])
+
+
 def test_prometheus_one_value_a_row(tmp_path: Path) -> None:
     path = tmp_path / "prometheus.csv"
     path.write_text(
@@ -106,7 +133,7 @@ def test_a_map_that_cannot_be_read_names_its_line(text: str, words: str) -> None
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("a.txt", "", "is neither .csv nor .parquet"),
+        ("a.txt", "", "is none of .csv, .parquet and .json"),
         ("a.csv", "b,c\n1,2\n", "has no column for the time"),
         ("a.csv", "timestamp,uuid,b\n1,G,2\n", "has none of the map's columns"),
         ("a.csv", "timestamp,uuid,power.draw\nyesterday,G,2\n", "'yesterday' is no time"),

@@ -3,13 +3,17 @@
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collector.simulator.fleet import build
 from collector.simulator.fleet.kinds import KINDS
+from scoreboard.fingerprint import fleet_hash, judged_hash
+from scoreboard.judge.matching import Outcome
 from scoreboard.judge.score import Tally
-from scoreboard.run import SLICE_SETS, main, play, read, write
+from scoreboard.results import add, read, tallies, together, write
+from scoreboard.run import SLICE_SETS, main, missing, play
 from scoreboard.splits import (
     KEPT_OUT_KINDS,
     KEPT_OUT_MODEL,
@@ -46,13 +50,63 @@ def test_one_seed_orders_the_same_faults_every_time() -> None:
     assert PARTS["report"].fleet(2003) != PARTS["report"].fleet(2004)
 
 
+def entry(seed: int, *sets: str, fleet: str = "f", judged: str = "j") -> dict[str, Any]:
+    one = Tally(node_days=2.0, outcomes=(Outcome(fault="fan", magnitude=0.2),)).to_json()
+    return {
+        "part": "report",
+        "seed": seed,
+        "fleet": fleet,
+        "judged": judged,
+        "commit": "c",
+        "command": "python -m scoreboard.run report 0 1",
+        "tallies": dict.fromkeys(sets, one),
+    }
+
+
 def test_results_survive_a_round_and_are_one_run_a_line(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    assert read(path) == {"runs": {}}
+    assert read(path) == {"history": [], "runs": {}}
     results = read()
     write(results, path)
     assert read(path) == results
-    assert len(path.read_text().splitlines()) == len(results["runs"]) + 2
+    lines = path.read_text().splitlines()
+    assert len(lines) == max(len(results["history"]), 1) + len(results["runs"]) + 3
+
+
+def test_fleets_and_who_played_them_add_up(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    for one in (entry(2001, "a"), entry(2000, "a", "b"), entry(2001, "c"), entry(2002, "a")):
+        add(one, path)
+    results = read(path)
+    assert results["history"] == []
+    assert {key: sorted(it["tallies"]) for key, it in results["runs"].items()} == {
+        "report/2000": ["a", "b"],
+        "report/2001": ["a", "c"],
+        "report/2002": ["a"],
+    }
+    assert [len(them) for them in tallies(results)["report"].values()] == [3, 1, 1]
+    assert not together(results, ["report"])
+    add(entry(2000, "c"), path)
+    assert [len(them) for them in together(read(path), ["report"])["report"].values()] == [1, 1, 1]
+
+
+def test_another_fleet_or_judge_begins_a_part_anew_and_what_was_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    for one in (entry(2000, "a"), entry(2001, "a"), entry(2000, "a", fleet="other")):
+        add(one, path)
+    (past,) = read(path)["history"]
+    assert (past["part"], past["fleet"], past["fleets"]) == ("report", "f", 2)
+    assert past["figures"]["a"]["recall"]["of"] == 2
+    assert past["figures"]["a"]["node_days"] == 4.0
+    assert list(read(path)["runs"]) == ["report/2000"]
+
+
+def test_only_who_has_not_played_a_fleet_plays_it() -> None:
+    now = {"fleet": fleet_hash(), "judged": judged_hash()}
+    results = {"runs": {"report/2000": entry(2000, "a", **now), "report/2001": entry(2001, "a")}}
+    assert missing(results, "report", 2000, ["a", "b"]) == ["b"]
+    assert missing(results, "report", 2001, ["a", "b"]) == ["a", "b"]
+    assert missing(results, "report", 2002, ["a"]) == ["a"]
 
 
 def test_a_part_has_a_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,9 +119,11 @@ def test_a_part_has_a_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.server
 @pytest.mark.timeout(900)
 def test_the_slice_gives_the_committed_numbers() -> None:
-    entry = read()["runs"]["slice/14000"]
+    committed = read()["runs"]["slice/14000"]
     found = play(build(PARTS["slice"].fleet(14000)), SLICE_SETS)
-    for name, values in entry["tallies"].items():
-        assert json.loads(json.dumps(found[name].to_json())) == values, name
+    for name, values in committed["tallies"].items():
+        assert json.loads(json.dumps(found[name].to_json())) == values, (
+            f"{name}: play it again, make scoreboard-slice"
+        )
         assert Tally.from_json(values).outcomes
-    assert set(entry["tallies"]) == set(SLICE_SETS)
+    assert set(committed["tallies"]) == set(SLICE_SETS)
