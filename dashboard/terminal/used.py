@@ -19,10 +19,12 @@ COLUMNS = (
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
 
-# What a row is: a user, or one of a user's holders.
+# What a row is.
 BY: dict[str, Callable[[Share], str]] = {
     "user": lambda share: share.user or "unknown",
     "job": lambda share: f"{share.holder} ({share.user or 'unknown'})",
+    "account": lambda share: share.account or "unknown",
+    "partition": lambda share: share.partition or "unknown",
 }
 
 

@@ -29,6 +29,8 @@ class Owner:
     user: str
     holder: str
     command: str = ""
+    partition: str = ""
+    account: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -84,6 +86,8 @@ def owner_of(allocation: Allocation) -> Owner:
         user=_line(allocation.user or "", _LONGEST_NAME),
         holder=_line(allocation.holder, _LONGEST_NAME) if job else PROCESSES,
         command=_line(allocation.command or "", _LONGEST_COMMAND),
+        partition=_line(allocation.partition or "", _LONGEST_NAME),
+        account=_line(allocation.account or "", _LONGEST_NAME),
     )
 
 

@@ -17,6 +17,10 @@ from ..model import SIMULATED_CLUSTER, GpuState, Record, RecordKind
 BUCKET = timedelta(minutes=15)
 
 
+# A bucket with very many holders has the smallest of each user as one, so that its record stays readable.
+OTHERS = "others"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seconds:
     """GPU-seconds of a cluster in a span; the states add up to `installed`."""
@@ -61,10 +65,17 @@ class Share:
     measured: float
     used: float
     idle: float
+    partition: str | None = None  # of a job, as far as its node was told
+    account: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         return self.user or "", self.holder
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether it stands for many small holders."""
+        return self.holder == OTHERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +97,7 @@ class Bucket:
     def to_record(self) -> Record:
         """Kind `usage`; a later count replaces an earlier one."""
         seconds = {f.name: round(getattr(self.seconds, f.name), 3) for f in fields(Seconds)}
-        shares = [
-            [getattr(share, f.name) for f in fields(Share)[:4]]
-            + [round(getattr(share, f.name), 3) for f in fields(Share)[4:]]
-            for share in self.shares
-        ]
+        shares = [[_plain(getattr(share, f.name)) for f in fields(Share)] for share in self.shares]
         return Record(
             kind=RecordKind.USAGE,
             id=f"{cluster_key(self.cluster)}|{to_text(self.start)}",
@@ -178,10 +185,12 @@ class Usage:
     @property
     def shares(self) -> tuple[Share, ...]:
         """Holders over the whole span, those that had most first."""
-        found: defaultdict[tuple[str, str], list[Share]] = defaultdict(list)
+        found: defaultdict[tuple[str, ...], list[Share]] = defaultdict(list)
         for bucket in self.buckets:
             for share in bucket.shares:
-                found[share.key].append(share)
+                # What is left of a user is one for each of its accounts.
+                of = (share.account or "", share.partition or "") if share.is_rest else ()
+                found[*share.key, *of].append(share)
         joined = map(_joined, found.values())
         return tuple(sorted(joined, key=lambda one: (-one.allocated, one.key)))
 
@@ -201,6 +210,10 @@ def share_percent(part: float, whole: float) -> float | None:
     return 100.0 * part / whole if whole > 0 else None
 
 
+def _plain(value: str | float | None) -> str | float | None:
+    return round(value, 3) if isinstance(value, float) else value
+
+
 def _joined(shares: Sequence[Share]) -> Share:
     """What one holder had of several quarters."""
     return Share(
@@ -212,4 +225,6 @@ def _joined(shares: Sequence[Share]) -> Share:
         measured=sum(share.measured for share in shares),
         used=sum(share.used for share in shares),
         idle=sum(share.idle for share in shares),
+        partition=next((share.partition for share in shares if share.partition), None),
+        account=next((share.account for share in shares if share.account), None),
     )

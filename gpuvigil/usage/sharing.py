@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .holding import Floats, Ints, Owner
-from .model import Share
+from .model import OTHERS, Share
 
-# A bucket with more holders joins the smallest of each user, so that its record stays readable.
+# A bucket with more holders joins the smallest.
 MOST_HOLDERS = 1000
-OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +75,8 @@ def _share(amounts: list[_Amount]) -> Share:
         holder=most.owner.holder,
         user=most.owner.user or None,
         command=most.owner.command or None,
+        partition=most.owner.partition or None,
+        account=most.owner.account or None,
         gpus=len(frozenset[int]().union(*(one.gpus for one in amounts))),
         allocated=sum(one.allocated for one in amounts),
         measured=sum(one.measured for one in amounts),
@@ -85,10 +86,10 @@ def _share(amounts: list[_Amount]) -> Share:
 
 
 def _bounded(found: list[Share]) -> tuple[Share, ...]:
-    """The largest, and the rest of each user as one."""
-    rest: dict[str | None, list[Share]] = defaultdict(list)
+    """The largest, and the rest of each user, account and partition as one."""
+    rest: dict[tuple[str | None, ...], list[Share]] = defaultdict(list)
     for share in found[MOST_HOLDERS:]:
-        rest[share.user].append(share)
+        rest[share.user, share.account, share.partition].append(share)
     others = [
         Share(
             holder=OTHERS,
@@ -99,7 +100,9 @@ def _bounded(found: list[Share]) -> tuple[Share, ...]:
             measured=sum(one.measured for one in them),
             used=sum(one.used for one in them),
             idle=sum(one.idle for one in them),
+            partition=partition,
+            account=account,
         )
-        for user, them in rest.items()
+        for (user, account, partition), them in rest.items()
     ]
     return (*found[:MOST_HOLDERS], *others)

@@ -159,6 +159,16 @@ def test_usage_adds_up_what_each_user_held() -> None:
     assert sum(shared) == pytest.approx(100, abs=0.01)
 
 
+def test_usage_goes_by_account_and_partition_where_nodes_were_told() -> None:
+    told = replace(share("job 1", "ann"), account="physics", partition="gpu")
+    more = replace(share("job 2", "ben"), account="physics", partition="debug")
+    counted = usage([told, more, share("processes", "ann")])
+    accounts = {one["account"]: one["most_gpus"] for one in rows(used.grid([counted], "account"))}
+    assert set(accounts) == {"physics", "unknown"}
+    partitions = {one["partition"] for one in rows(used.grid([counted], "partition"))}
+    assert partitions == {"gpu", "debug", "unknown"}
+
+
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     with HubProcess(tmp_path_factory.mktemp("hub")) as hub, Feed(hub) as feed:
