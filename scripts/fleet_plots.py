@@ -112,9 +112,21 @@ def alone(workload: str) -> Fleet:
 
 
 def longest(fleet: Fleet, start: float) -> Job:
-    """The job that begins after a moment and then runs longest."""
-    jobs = [job for job in fleet.plan.jobs if start <= job.start < start + 6 * HOUR]
-    return max(jobs or fleet.plan.jobs, key=lambda job: min(job.end, 86400.0) - max(job.start, 0.0))
+    """Of the jobs that do what their workload can and begin after a moment, the longest."""
+    tick = 60.0
+    active = grid(fleet, table(fleet, 0.0, 86400.0, tick), "sm_activity_percent")
+
+    def usual(job: Job) -> bool:
+        mine = active[int(max(job.start, 0.0) / tick) : int(job.end / tick) + 1, job.gpus[0]]
+        busy = mine[mine > 0.0]
+        return len(busy) > 0 and float(np.median(busy)) > _USUAL * 100.0 * job.workload.sm
+
+    able = [job for job in fleet.plan.jobs if usual(job)]
+    jobs = [job for job in able if start <= job.start < start + 6 * HOUR]
+    return max(jobs or able, key=lambda job: min(job.end, 86400.0) - max(job.start, 0.0))
+
+
+_USUAL = 0.85
 
 
 # Beside each other for every workload: title, field, colour.
@@ -125,7 +137,7 @@ _PAIR = (
 
 
 def workloads() -> Any:
-    """One GPU of each workload, from before its job until two hours later."""
+    """One GPU of each workload, from the hour before its job for two and a half hours."""
     panels = []
     for name in WORKLOADS:
         fleet = alone(name)
@@ -190,6 +202,11 @@ def _many(values: Any, title: str, gpus: Sequence[int]) -> Any:
     )
 
 
+_HOURS = alt.Axis(
+    values=list(range(0, 720, 120)), labelExpr="datum.value / 60", labelAngle=0, ticks=True
+)
+
+
 def racks() -> Any:
     """The core temperatures of a rack, for each workload."""
     panels = []
@@ -200,21 +217,19 @@ def racks() -> Any:
         tick, gpu = np.indices(values.shape)
         frame = pa.table(
             {
-                "hours": tick.ravel() * 300.0 / HOUR,
+                "minutes": tick.ravel() * 5,
                 "gpu": gpu.ravel(),
                 "celsius": values.ravel(),
             }
         )
         panels.append(
-            alt.Chart(frame, title=name, width=420, height=110)
-            .mark_rect()
+            alt.Chart(frame, title=name, width=432, height=128)
+            .mark_rect(strokeWidth=0)
             .encode(
-                x=alt.X(
-                    "hours:Q", bin=alt.Bin(step=1 / 12), title=None, axis=alt.Axis(tickCount=6)
-                ),
+                x=alt.X("minutes:O", title="hours", axis=_HOURS),
                 y=alt.Y("gpu:O", title="GPU of the rack", axis=alt.Axis(values=[0, 8, 16, 24])),
                 color=alt.Color(
-                    "mean(celsius):Q",
+                    "celsius:Q",
                     title="°C",
                     scale=alt.Scale(domain=[20, 90], scheme="inferno"),
                 ),
@@ -227,22 +242,24 @@ def racks() -> Any:
 _SHOWN = (
     ("heatsink", "temperature_celsius", 0.5),
     ("HW thermal", "sm_clock_hertz", 5.0),
-    ("slow GPU", "power_watts", 0.2),
+    ("slow GPU", "sm_activity_percent", 0.2),
     ("lowered power limit", "power_watts", 0.6),
     ("hung process", "power_watts", None),
     ("rack inlet", "temperature_celsius", 15.0),
     ("PSU", "sm_clock_hertz", None),
     ("SBE storm", "ecc_corrected_errors", 50.0),
+    ("stuck clocks", "power_watts", 0.5),
+    ("NVLink CRC", "nvlink_crc_errors", 2.0),
 )
 
 
 def faults() -> Any:
     """One GPU with a fault, and the same GPU without it."""
-    settings = FleetSettings(seed=4, nodes=8, days=0.5, life=False, demand=0.9)
+    settings = FleetSettings(seed=6, nodes=8, days=0.5, life=False, demand=0.9)
     well = build(settings)
     held = next(j for j in well.plan.jobs if j.start <= 0 and j.end > 12 * HOUR and len(j.gpus) > 7)
-    node, slot = divmod(held.gpus[0], 8)
     before = table(well, 0.0, 8 * HOUR, 30.0)
+    node, slot = divmod(held.gpus[0], 8)
     panels = []
     for kind, field, size in _SHOWN:
         target = slot if kind not in {"rack inlet", "PSU"} else None
@@ -255,7 +272,7 @@ def faults() -> Any:
             magnitude=size,
         )
         sick = build(
-            FleetSettings(seed=4, nodes=8, days=0.5, life=False, demand=0.9, faults=(order,))
+            FleetSettings(seed=6, nodes=8, days=0.5, life=False, demand=0.9, faults=(order,))
         )
         after = table(sick, 0.0, 8 * HOUR, 30.0)
         frame = pa.concat_tables(
