@@ -190,7 +190,7 @@ class Usage:
             for share in bucket.shares:
                 # What is left of a user is one for each of its accounts.
                 of = (share.account or "", share.partition or "") if share.is_rest else ()
-                found[*share.key, *of].append(share)
+                found[(*share.key, *of)].append(share)
         joined = map(_joined, found.values())
         return tuple(sorted(joined, key=lambda one: (-one.allocated, one.key)))
 
