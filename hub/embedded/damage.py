@@ -14,7 +14,12 @@ _SIGNS = (
     "Could not read enough bytes from file",
     "Corrupt database file",
     "Corrupt WAL file",
+    "replaying checkpoint WAL file",
+    # The first bytes of a log that a kill during a checkpoint has left.
+    "Failed to deserialize",
 )
+# What was committed while a checkpoint was under way, and what a start has put together of both.
+_LOGS = (".wal", ".wal.checkpoint", ".wal.recovery")
 
 _NO_FILE = (
     duckdb.BinderException,
@@ -39,10 +44,18 @@ def of_sealed_file(error: duckdb.Error) -> bool:
     return not isinstance(error, _NO_FILE)
 
 
+def logs_of(path: Path) -> list[Path]:
+    """Where a DuckDB file's log may be; most of the time it is one file, or none."""
+    return [path.with_name(path.name + suffix) for suffix in _LOGS]
+
+
 def files_of(path: Path, reason: str) -> list[Path]:
-    """The files of a DuckDB store that a reason speaks of: its log alone, or both."""
-    log = path.with_name(path.name + ".wal")
-    return [log] if "WAL file" in reason else [path, log]
+    """The files of a DuckDB store that a reason speaks of: its log alone, or all."""
+    logs = logs_of(path)
+    of_log = "WAL file" in reason
+    # Where it does not say, the rarest log is looked at first; the next start sees about the rest.
+    of_log |= "Failed to deserialize" in reason and logs[1].exists()
+    return logs if of_log else [path, *logs]
 
 
 def moved_away(paths: Iterable[Path], now: datetime) -> dict[Path, Path]:

@@ -2,7 +2,10 @@
 manifest itself was lost.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import duckdb
@@ -12,7 +15,8 @@ import pyarrow.parquet as pq
 from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS, Measurement
 
-from .damage import of_sealed_file
+from .damage import moved_away, of_sealed_file
+from .database import Lost
 from .schema import quoted, subjects_table, text
 from .units import LAYOUT_VERSION, Unit, enter, sha256, strike, sync, units
 from .writing import DAY, DRAFT, HOUR, HOUR_NS, entered_layout
@@ -52,21 +56,24 @@ def remove_orphans(folder: Path, known: list[Unit]) -> None:
 
 
 def adopted(
-    cursor: duckdb.DuckDBPyConnection, folder: Path, after_step: Callable[[str], None]
-) -> list[Unit]:
+    cursor: duckdb.DuckDBPyConnection,
+    folder: Path,
+    now: datetime,
+    after_step: Callable[[str], None],
+) -> tuple[list[Unit], Lost]:
     """Enter every unit that the manifest does not know, once the tables have gone back in time:
-    all of them in one commit.
+    all of them in one commit. Returns them, and the files that cannot be read, which are put away.
 
     What such a unit was made of is struck: the units that it replaced, or the hot lines of its
     hour, all of which were sealed into it.
     """
     known = {unit.name: unit for unit in units(cursor)}
-    found: dict[str, Unit] = {}
-    replaced: set[str] = set()
-    for unit, instead_of in _unknown(cursor, folder, known):
-        found[unit.name] = unit
-        replaced |= instead_of
-    fresh = [unit for name, unit in found.items() if name not in replaced]
+    away: Lost = {}
+    found = {one.unit.name: one for one in _unknown(cursor, folder, known, (now, away))}
+    for name in _poorer(list(found.values()), known):
+        del found[name]
+    replaced = {name for one in found.values() for name in one.replaces}
+    fresh = [one.unit for name, one in found.items() if name not in replaced]
     # Only now: a file that cannot be read would end the transaction.
     cursor.begin()
     for unit in fresh:
@@ -82,13 +89,47 @@ def adopted(
     cursor.commit()
     if fresh:
         after_step("adopted")
-    return fresh
+    return fresh, away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A unit as its files tell of it, and the names of those whose place it took, together with
+    others: `parts` in all.
+    """
+
+    unit: Unit
+    replaces: frozenset[str]
+    together: str
+    parts: int
+
+
+def _poorer(found: Sequence[_Found], known: Mapping[str, Unit]) -> set[str]:
+    """Units of which others of their day are missing, and that have fewer lines than are still
+    there of what they were made of: a crash came between them, or one was damaged meanwhile.
+    """
+    there = {**known, **{one.unit.name: one.unit for one in found}}
+    days: dict[str, list[_Found]] = defaultdict(list)
+    for one in found:
+        days[one.together].append(one)
+    poorer: set[str] = set()
+    for together, parts in days.items():
+        if not together or len(parts) == parts[0].parts:
+            continue
+        before = {name for one in parts for name in one.replaces} & there.keys()
+        if sum(there[name].lines for name in before) > sum(one.unit.lines for one in parts):
+            poorer |= {one.unit.name for one in parts}
+    return poorer
 
 
 def _unknown(
-    cursor: duckdb.DuckDBPyConnection, folder: Path, known: Collection[str]
-) -> Iterator[tuple[Unit, set[str]]]:
-    """Units that are whole, and what each was made of; files that cannot be read are put away."""
+    cursor: duckdb.DuckDBPyConnection,
+    folder: Path,
+    known: Collection[str],
+    put_away: tuple[datetime, Lost],
+) -> Iterator[_Found]:
+    """Units that are whole; what cannot be read is put away now, and entered into the list."""
+    now, away = put_away
     for measurement in MEASUREMENTS:
         for rolled in sorted((folder / measurement).glob(f"*{_ROLLED}")):
             name = rolled.name.removesuffix(_ROLLED)
@@ -100,9 +141,9 @@ def _unknown(
                 if not _of_file(error):
                     raise
                 # It is no orphan: somebody may want to see what can be saved of it.
-                for file in (rolled, rolled.with_name(name + _LINES)):
-                    if file.exists():
-                        file.rename(file.with_name(file.name + ".damaged"))
+                moved = moved_away((rolled, rolled.with_name(name + _LINES)), now)
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                away |= {file: (to, reason) for file, to in moved.items()}
 
 
 def _of_file(error: Exception) -> bool:
@@ -119,10 +160,7 @@ def _of_file(error: Exception) -> bool:
     return gone or not isinstance(error, OSError) or error.errno is None
 
 
-def _read(
-    cursor: duckdb.DuckDBPyConnection, measurement: str, name: str, rolled: Path
-) -> tuple[Unit, set[str]]:
-    """A unit as its files tell of it, and the names of those whose place it took."""
+def _read(cursor: duckdb.DuckDBPyConnection, measurement: str, name: str, rolled: Path) -> _Found:
     said = {
         key.decode(): value.decode() for key, value in pq.read_metadata(rolled).metadata.items()
     }
@@ -151,7 +189,13 @@ def _read(
     if lines.exists():
         pq.read_metadata(lines)
     _know_subjects(cursor, MEASUREMENTS[measurement], rolled)
-    return unit, {one for one in said["replaces"].split(",") if one}
+    return _Found(
+        unit=unit,
+        replaces=frozenset(one for one in said["replaces"].split(",") if one),
+        # Files of before say nothing of others.
+        together=said.get("together", ""),
+        parts=int(said.get("parts", "1")),
+    )
 
 
 def _know_subjects(

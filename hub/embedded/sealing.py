@@ -5,6 +5,7 @@ so lines that are committed meanwhile stay there. Lines that come late for a sea
 unit of their own beside it, and one with it when the day is put together.
 """
 
+import secrets
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -25,8 +26,6 @@ _MANY_LATE = 50_000
 _LATE_NS = HOUR_NS
 # A day is put together once more for late units when the oldest of them waits for so long.
 _LATE_DAY_NS = 6 * HOUR_NS
-# Lines of one file of a day: sorted in memory, also when there are millions a day.
-_MOST_LINES = 500_000
 
 
 def due_hours(
@@ -94,9 +93,11 @@ def join(
     """Put the units of a day into as few as bear it, split by node; returns those replaced."""
     start_ns, pieces = day
     source = lines_of(cursor, maker.folder, measurement, pieces)
-    for condition in _parts(cursor, source):
+    conditions = list(_parts(cursor, source, maker.most_lines))
+    beside = (secrets.token_hex(4), len(conditions))
+    for condition in conditions:
         lines = f"(SELECT * FROM {source} WHERE {condition})"
-        unit = maker.make(cursor, measurement, lines, (DAY, start_ns, now_ns), pieces)
+        unit = maker.make(cursor, measurement, lines, (DAY, start_ns, now_ns), pieces, beside)
         if unit is not None:
             enter(cursor, unit)
     strike(cursor, pieces)
@@ -144,14 +145,14 @@ def expire(
     return stripped, gone
 
 
-def _parts(cursor: duckdb.DuckDBPyConnection, source: str) -> Iterator[str]:
+def _parts(cursor: duckdb.DuckDBPyConnection, source: str, most_lines: int) -> Iterator[str]:
     """Conditions on the node that split lines into parts of a size that can be sorted."""
     rows = cursor.execute(
         f"SELECT node, count(*) FROM {source} GROUP BY node ORDER BY node"
     ).fetchall()
     total, start = 0, None
     for node, lines in rows:
-        if start is not None and total + lines > _MOST_LINES:
+        if start is not None and total + lines > most_lines:
             yield f"node >= {text(start)} AND node < {text(node)}"
             start, total = None, 0
         start, total = node if start is None else start, total + lines

@@ -262,7 +262,7 @@ class Embedded:
         counts = ", ".join(f"(SELECT count(*) FROM {quoted(table)})" for table in tables)
         (found,) = self._database.ask(f"SELECT [{counts}] AS rows")["rows"].to_pylist()
         rows = dict(zip(tables, found, strict=True))
-        files = (self._path, self._path.with_name(self._path.name + ".wal"))
+        files = (self._path, *damage.logs_of(self._path))
         size = sum(file.stat().st_size for file in files if file.exists())
         for unit in self.units():
             if unit.lines_bytes is not None:
@@ -432,7 +432,9 @@ class Embedded:
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._database.cursor() as cursor:
             if went_back:
-                for unit in adopted(cursor, self.folder, self._after_step):
+                fresh, away = adopted(cursor, self.folder, self._clock.now(), self._after_step)
+                lost = {**lost, **away}
+                for unit in fresh:
                     _LOG.warning("sealed file without a manifest taken in", unit=unit.name)
             for unit in units(cursor):
                 for path, (size, _) in unit.files(self.folder).items():

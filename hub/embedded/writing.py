@@ -30,6 +30,7 @@ class Maker:
 
     folder: Path
     after_step: Callable[[str], None]
+    most_lines: int = 500_000  # of one file of a day: sorted in memory, also of millions a day
     made: list[Path] = field(default_factory=list)  # files, also those that are drafts still
 
     def make(
@@ -39,11 +40,13 @@ class Maker:
         lines: str,
         about: tuple[int, int, int],
         replaces: Sequence[Unit] = (),
+        beside: tuple[str, int] = ("", 1),
     ) -> Unit | None:
         """The unit of what `SELECT * FROM {lines}` gives; None when that is nothing.
 
         `about`: its level, the start of its span, and now, in nanoseconds. It counts from when it
-        is entered into the manifest.
+        is entered into the manifest. `beside`: the name of those that take the place of `replaces`
+        together, and how many they are.
         """
         level, start_ns, now_ns = about
         known = _about(cursor, lines)
@@ -69,6 +72,8 @@ class Maker:
             "version": str(LAYOUT_VERSION),
             "columns": ",".join(columns_of(measurement)),
             "replaces": ",".join(one.name for one in replaces),
+            "together": beside[0],
+            "parts": str(beside[1]),
         }
         _copy(cursor, _sorted(measurement, lines), _draft(unit.lines_file(self.folder)), said)
         _copy(cursor, _rolled(measurement, lines), _draft(unit.rolled_file(self.folder)), said)

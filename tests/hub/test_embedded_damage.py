@@ -26,6 +26,7 @@ from hub.counters import Counters
 from hub.embedded import Embedded, Latest, Window, sealing
 from hub.embedded.damage import moved_away
 from hub.embedded.database import Database
+from hub.embedded.units import Unit, units
 from hub.embedded.writing import Maker
 from hub.keeper import Keeper
 from hub.seen import Seen
@@ -164,6 +165,66 @@ def test_a_damaged_log_is_set_aside_alone_and_what_was_sealed_since_is_there_onc
     assert samples(opened(), HOURS + 1) == HOURS * LINES
 
 
+_DIES_IN_A_CHECKPOINT = """
+import os, sys, threading, duckdb
+path = sys.argv[1]
+connection = duckdb.connect(path, config={"threads": "1"})
+connection.execute("SET wal_autocheckpoint = '10GB'")
+connection.execute("CREATE TABLE big AS SELECT range x, hash(range) y FROM range(1000000)")
+def watch():
+    while True:
+        try:
+            if os.path.getsize(path + ".wal.checkpoint"):
+                os._exit(9)
+        except OSError:
+            pass
+def write():
+    cursor, number = connection.cursor(), 0
+    while True:
+        cursor.execute("INSERT INTO extra (measurement) VALUES ('x')")
+        number += 1
+        os.pwrite(1, b"%9d" % number, 0)
+for work in (watch, write):
+    threading.Thread(target=work, daemon=True).start()
+for _ in range(1000):
+    connection.execute("INSERT INTO big SELECT range, hash(range) FROM range(300000)")
+    connection.execute("CHECKPOINT")
+"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("hurt", ["", ".wal.checkpoint", ".wal", "main"])
+def test_a_log_that_a_kill_during_a_checkpoint_has_left_is_read_or_set_aside_with_the_rest(
+    path: Path, opened: Callable[[], Embedded], hurt: str, tmp_path: Path
+) -> None:
+    aged(opened())
+    opened().close()
+    with (tmp_path / "acknowledged").open("w+b") as acknowledged:
+        words = [sys.executable, "-c", _DIES_IN_A_CHECKPOINT, str(path)]
+        assert subprocess.run(words, stdout=acknowledged, check=False).returncode == 9
+        acknowledged.seek(0)
+        count = int(acknowledged.read() or 0)
+    logs = [path.with_name(path.name + suffix) for suffix in (".wal", ".wal.checkpoint")]
+    assert all(log.exists() for log in logs)
+    if hurt:
+        damaged = path if hurt == "main" else path.with_name(path.name + hurt)
+        with damaged.open("r+b") as file:
+            file.seek(60 if hurt == ".wal" else 0)
+            file.write(b"\xa5" * 64)
+    store = opened()
+    told = {Path(it["file"]) for it in store.damaged()}
+    lines = store.sizes()[0]["extra"]
+    if not hurt:
+        assert told == set()
+        assert count <= lines <= count + 1  # the last may not have been told
+    else:
+        assert told >= set(logs) if hurt == "main" else told
+        assert not any(log.exists() and log.stat().st_size for log in logs[1:])
+    assert samples(store) == (2 if hurt == "main" else HOURS) * LINES
+    write(store, 5)
+    assert samples(opened(), 6) == samples(store, 6)
+
+
 @pytest.mark.parametrize("how", [cut, garble])
 @pytest.mark.parametrize("suffix", ["lines", "rolled"])
 def test_a_damaged_sealed_file_is_set_aside_with_its_hour_alone(
@@ -181,6 +242,66 @@ def test_a_damaged_sealed_file_is_set_aside_with_its_hour_alone(
     assert samples(store) == 2 * LINES
     write(store, 0)
     assert samples(store) == HOURS * LINES
+
+
+def join_in_parts(store: Embedded, path: Path, *, committed: bool) -> list[Unit]:
+    """The day's hours joined into a part for each node, as a store with more lines would do."""
+    hours, folder = store.units(), store.folder
+    store.close()
+    with duckdb.connect(str(path)) as connection:
+        connection.begin()
+        maker = Maker(folder=folder, after_step=lambda _step: None, most_lines=1)
+        start_ns = to_ns(NOON.replace(hour=0))
+        sealing.join(connection, maker, GPU, (start_ns, hours), LATER_NS)
+        parts = units(connection, "gpu")
+        if committed:
+            connection.commit()
+        else:
+            connection.rollback()
+    if committed:
+        for file in (file for hour in hours for file in hour.files(folder)):
+            file.unlink()
+    return parts
+
+
+@pytest.mark.parametrize("how", ["gone", "garbled"])
+def test_a_day_of_which_a_part_is_missing_does_not_take_the_place_of_its_hours(
+    path: Path, opened: Callable[[], Embedded], how: str
+) -> None:
+    """A crash between two parts, and the manifest is lost with it."""
+    store = opened()
+    for hour in range(HOURS):
+        write(store, hour)
+    seal(store, HOURS)
+    parts = join_in_parts(store, path, committed=False)
+    assert len(parts) == 3
+    last = parts[-1]
+    for file in last.files(store.folder):
+        file.unlink() if how == "gone" else cut(file, 0.5)
+    garble(path, 0.0)
+    store = opened()
+    assert samples(store) == HOURS * LINES
+    assert [unit.level for unit in store.units()] == [0] * HOURS
+    told = {Path(it["file"]) for it in store.damaged()}
+    assert told == {path} | (set(last.files(store.folder)) if how == "garbled" else set())
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_parts_of_a_day_whose_hours_are_gone_are_taken_as_far_as_they_are_there(
+    path: Path, opened: Callable[[], Embedded], damaged: bool
+) -> None:
+    store = opened()
+    for hour in range(HOURS):
+        write(store, hour)
+    seal(store, HOURS)
+    parts = join_in_parts(store, path, committed=True)
+    if damaged:
+        cut(parts[-1].lines_file(store.folder), 0.5)
+    garble(path, 0.0)
+    store = opened()
+    lost = parts[-1].lines if damaged else 0
+    assert samples(store) == HOURS * LINES - lost
+    assert len(store.units()) == len(parts) - damaged
 
 
 def test_a_sealed_file_that_is_damaged_while_the_store_is_open_costs_no_answer(
