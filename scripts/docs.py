@@ -26,6 +26,7 @@ from scripts import (
     hardware_page,
     page_figures,
     scaling_page,
+    soak_figures,
     store_figures,
 )
 
@@ -212,6 +213,8 @@ def benchmarks() -> Iterator[str]:
     if stores.exists():
         yield ""
         yield from store_figures.section(json.loads(stores.read_text()))
+    yield ""
+    yield from soak_figures.section(json.loads((ROOT / "soak/results.json").read_text()))
 
 
 def measured_where(about: dict[str, Any]) -> Iterator[str]:

@@ -1,0 +1,76 @@
+"""The section "Long fault runs" of `docs/benchmarks.md`, from `soak/results.json`."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def section(results: dict[str, Any]) -> Iterator[str]:
+    """A row for each run: what was done to the hub, and what came of it."""
+    yield "## Long fault runs"
+    yield ""
+    yield "From `soak/results.json`, which `make soak` writes as each run ends, well or not. `SOAK_SEED=...` repeats one."
+    yield ""
+    yield "| run | what was done | what came of it | took | commit, begun | command |"
+    yield "|---|---|---|---|---|---|"
+    for name, words in _RUNS.items():
+        if name in results:
+            found = results[name]
+            done, came = words(found)
+            how = "" if found["passed"] else "**failed**: "
+            yield (
+                f"| {name} | {done} | {how}{came} | {found['duration_seconds'] / 60:.0f} min |"
+                f" `{found['commit']}`, {found['begun_at'][:16]} | `{found['command']}` |"
+            )
+
+
+def _kills(found: dict[str, Any]) -> tuple[str, str]:
+    if "kills" not in found:
+        return _unfinished(found)
+    done = (
+        f"{found['kills']} times kill -9 of the hub under three writers, {found['kills_while_sealing']} times once more"
+        f" while it sealed at its start; seed {found['seed']}"
+    )
+    came = (
+        f"{found['acknowledged_lines']:,} lines and {found['acknowledged_records']:,} records acknowledged:"
+        f" {found['lost_lines']} lines lost, {found['doubled_lines']} doubled, {found['lost_records']} records lost;"
+        f" {found['unfinished_files']} kills left an unfinished file"
+    )
+    return done, came
+
+
+def _hostile(found: dict[str, Any]) -> tuple[str, str]:
+    if "bodies" not in found:
+        return _unfinished(found)
+    done = f"{found['bodies']:,} hostile bodies, a good one after each 200; seed {found['seed']}"
+    return (
+        done,
+        f"each 4xx, or 204 where a change left it good; each good one kept; at most {found['peak_mib']} MiB of memory in the hub",
+    )
+
+
+def _outage(found: dict[str, Any]) -> tuple[str, str]:
+    if "waiting" not in found:
+        return _unfinished(found)
+    done = (
+        f"the hub killed for {found['away_minutes']:g} min of the clock under {found['nodes']} simulated collectors,"
+        " analyzer and alerts, three faults come and gone meanwhile, then started again"
+    )
+    came = (
+        f"{found['waiting']:,} bodies waited ({found['waiting_bytes'] / 2**20:.0f} MiB); every node's live numbers there after"
+        f" {found['fresh_seconds']:.0f} s, and never older than {found['oldest_live_seconds']:.0f} s while the backlog drained in"
+        f" {found['drained_seconds'] / 60:.1f} min; of {found['acknowledged']:,} bodies {found['lost']} lost, {found['doubled']} doubled,"
+        f" {found['out_of_order']} out of order, {found['left_out']} ticks left out; nobody was told of what was over"
+    )
+    return done, came
+
+
+def _unfinished(found: dict[str, Any]) -> tuple[str, str]:
+    said = [f"{key} {value}" for key, value in found.items() if key in {"seed", "nodes", "bodies"}]
+    return ", ".join(said), "it ended before there was anything to count"
+
+
+_RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
+    "kills": _kills,
+    "hostile": _hostile,
+    "outage": _outage,
+}
