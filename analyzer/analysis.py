@@ -30,6 +30,7 @@ class Reading:
     rows: Mapping[Key, Rows] = field(default_factory=dict)
     heard: Mapping[str, datetime] = field(default_factory=dict)
     listening_since: datetime | None = None
+    clocks: Mapping[str, float] = field(default_factory=dict)
 
 
 class Analysis:
@@ -138,6 +139,7 @@ class Analysis:
             holdings=self._fleet.holdings(),
             heard=reading.heard,
             listening_since=reading.listening_since,
+            clocks=reading.clocks,
         )
 
     def _conclude(self, seen: Sight, now: datetime) -> None:

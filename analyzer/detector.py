@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from gpuvigil.model import Finding
 
 from .detectors import (
+    clock_wrong,
     driver_drift,
     driver_silent,
     fabric_down,
@@ -263,6 +264,15 @@ DETECTORS: tuple[Detector, ...] = (
         reads_events=False,
         sentence="A node whose collector has to give up what it measured.",
         source="bodies given up by the spool",
+    ),
+    Detector(
+        name="clock_wrong",
+        find=clock_wrong.wrong_clocks,
+        faults=("clock_wrong",),
+        needs=(),
+        reads_events=False,
+        sentence="A node whose clock is too far off to be put right.",
+        source="when its bodies were sent, and when they reached the hub",
     ),
     Detector(
         name="switch_down",

@@ -122,7 +122,9 @@ class Ear:
             key = _node(node).key
             at = from_text(node["received_at"]) + offset
             heard[key] = max(heard.get(key, at), at)
-        return Reading(now=now, heard=heard, listening_since=self._since)
+        return Reading(
+            now=now, heard=heard, listening_since=self._since, clocks=wrong_clocks(status)
+        )
 
 
 def offsets(status: Mapping[str, Any]) -> dict[str, timedelta]:
@@ -131,6 +133,14 @@ def offsets(status: Mapping[str, Any]) -> dict[str, timedelta]:
         _node(node).key: timedelta(seconds=node["offset_seconds"])
         for node in status["nodes"]
         if node.get("offset_seconds") is not None
+    }
+
+
+def wrong_clocks(status: Mapping[str, Any]) -> dict[str, float]:
+    """How many seconds the clocks that the hub calls wrong are ahead of its own, by node."""
+    return {
+        _node(node).key: node["offset_seconds"]
+        for node in status.get("wrong_clocks", ())  # a hub of an older version tells of none
     }
 
 

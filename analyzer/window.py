@@ -63,6 +63,8 @@ class Window:
     # By GPU; those that ended lately are among them.
     allocations: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
     holdings: Mapping[str, Holding] = field(default_factory=dict)  # by `holder_key`
+    # By node, how many seconds the clocks that the hub calls wrong are ahead of its own.
+    clocks: Mapping[str, float] = field(default_factory=dict)
     # When a body of the node last reached the hub, by the hub's clock turned into ours.
     heard: Mapping[str, datetime] = field(default_factory=dict)
     # Since when the hub would have heard a node; silence before that is the hub's own.
@@ -129,6 +131,7 @@ class Window:
             events=only(self.events),
             inventories=only(self.inventories),
             heard=only(self.heard),
+            clocks=only(self.clocks),
         )
 
 

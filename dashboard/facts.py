@@ -45,6 +45,7 @@ class Facts:
     ports: pa.Table = field(default_factory=port_table)
     nodes: pa.Table = field(default_factory=node_table)
     heard: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+    clocks: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)  # see `words`
     inventories: tuple[Inventory, ...] = ()
     allocations: tuple[Allocation, ...] = ()  # those that are open
     incidents: tuple[Incident, ...] = ()  # those that stand

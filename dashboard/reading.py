@@ -66,6 +66,7 @@ def numbers(
         ports=ports,
         nodes=nodes,
         heard=_heard(status),
+        clocks=clocks(status),
         oldest_at=None if oldest is None else from_text(oldest),
     )
     return found, gpus
@@ -79,6 +80,16 @@ def row_of(gpus: pa.Table, subject: Subject) -> Row | None:
         rows = rows.filter(pc.equal(rows.column(name), pa.scalar(value, pa.string())))
     found: list[Row] = rows.to_pylist()
     return found[0] if found else None
+
+
+def clocks(status: Mapping[str, Any]) -> dict[tuple[str, str], tuple[float, str]]:
+    """How many seconds each node's clock is ahead of the hub's, and what the hub does about it."""
+    told = [*status["nodes"], *({**it, "clock": "wrong"} for it in status.get("wrong_clocks", ()))]
+    return {
+        (node["cluster"], node["node"]): (node["offset_seconds"], node["clock"])
+        for node in told
+        if node.get("clock") is not None and node.get("offset_seconds") is not None
+    }
 
 
 def _heard(status: Mapping[str, Any]) -> dict[tuple[str, str], datetime]:

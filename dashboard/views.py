@@ -1,7 +1,7 @@
 """The whole overview as one frozen value, made from facts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, moment
@@ -36,6 +36,7 @@ class FleetView:
     warnings: tuple[str, ...]  # why what is shown may not be true
     maps: Mapping[str, bytes]  # per cluster, as the map component reads it
     oldest_at: datetime | None = None  # of the oldest row that the store has
+    clocks: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
 
     @property
     def back(self) -> timedelta:
@@ -75,6 +76,7 @@ def fleet_view(
         warnings=tuple(_warnings(facts, views, settings, now)),
         maps={view.name: encoded(view) for view in views},
         oldest_at=facts.oldest_at,
+        clocks=facts.clocks,
     )
 
 

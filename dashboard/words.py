@@ -76,3 +76,14 @@ def measured(metric: Metric, value: float | None) -> str:
         if metric.name.endswith(ending):
             return f"{value * factor:{form}} {unit}"
     return f"{value:,.0f}" if metric.integer or metric.kind is Kind.COUNTER else f"{value:,.2f}"
+
+
+def of_clock(told: tuple[float, str] | None) -> str | None:
+    """A node's clock beside the hub's, from its seconds ahead and what the hub does about it."""
+    if told is None:
+        return None
+    seconds, state = told
+    off = f"{abs(seconds):,.1f} s {'ahead of' if seconds > 0 else 'behind'} the hub's"
+    if state == "wrong":
+        return f"wrong: {off}"
+    return f"{off}; times are put right" if state == "corrected" else "right"

@@ -210,6 +210,13 @@ FAULTS: dict[str, Fault] = dict(
             "bodies given up by the spool",
         ),
         _fault(
+            "clock_wrong",
+            Severity.WARNING,
+            "Node's clock is wrong",
+            "Let NTP set the node's clock (chronyc tracking, timedatectl); the hub's, if many are off.",
+            "when the node's bodies were sent and when they reached the hub",
+        ),
+        _fault(
             "port_errors",
             Severity.WARNING,
             "Network link has physical errors",

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import uvicorn
@@ -35,6 +36,7 @@ from .keyring import tokens_file
 from .opening import Opening
 from .patience import PatientProtocol
 from .records import Book, Desk, Keyring, Watch, move_records, open_records
+from .seen import Node
 from .status import Status
 from .store_desk import StoreDesk
 from .telemetry import Telemetry
@@ -179,13 +181,17 @@ def build(
     counters.watch_series(committer.series)
     counters.watch_clocks(committer.clocks)
     ingest = Ingest(committer, settings, clock, counters)
+
+    def sent(node: Node, ahead: timedelta) -> None:
+        committer.clocks.hear(node, ahead, ingest.is_prompt())
+
     leaving = Arriving(_MOST_LEAVING_BYTES, what="answers are on their way out")
     routes = [
         *Telemetry(store, leaving).routes(),
         Route(WRITE[1], ingest, methods=[WRITE[0]]),
         *TokenDesk(keyring).routes(),
         *StoreDesk(store, settings).routes(),
-        *Desk(book, news, settings, clock, counters, leaving).routes(),
+        *Desk(book, news, settings, clock, counters, leaving=leaving, sent=sent).routes(),
         *Status(store, book, committer, counters, settings, clock).routes(),
     ]
     inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)

@@ -1,5 +1,6 @@
 """How far each node's clock is from the hub's, told from when its bodies were sent and received."""
 
+import threading
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ _LOG = Log("hub")
 _BODIES = 5
 # A body on its way looks like a clock behind; the quickest of so many was hardly on its way at all.
 _FEWEST = 3
+# No way is so long: whoever sends gives up sooner.
+_NO_WAY = timedelta(minutes=1)
 # Less is not told from the way here.
 _LEAST = timedelta(seconds=0.5)
 # Of nodes that went away for good.
@@ -39,12 +42,13 @@ class _Clock:
 
 
 class Clocks:
-    """The clocks of all nodes; one thread observes, any may look."""
+    """The clocks of all nodes; any thread may observe and look."""
 
     def __init__(self, wrong: timedelta) -> None:
         """A clock that is off by more than `wrong` cannot be trusted to be off by a constant."""
         self._wrong = wrong
         self._clocks: dict[Node, _Clock] = {}
+        self._observing = threading.Lock()
 
     def shift(self, who: Identity | None, received_at: datetime, prompt: bool = True) -> timedelta:
         """What is to be added to the times of a body's lines.
@@ -56,13 +60,28 @@ class Clocks:
             return timedelta()
         node = (who.lane.cluster, who.lane.node)
         ahead = who.sent_at - received_at
-        # Whoever waited only looks less ahead than it is.
-        if who.lane.lane == "live" and (prompt or ahead > timedelta()):
-            self._observe(node, ahead)
+        if who.lane.lane == "live":
+            self.hear(node, ahead, prompt)
         clock = self._clocks.get(node)
         if clock is None or clock.state is ClockState.RIGHT:
             return timedelta()
         return -(offset_of(clock.ahead) if clock.state is ClockState.CORRECTED else ahead)
+
+    def hear(self, node: Node, ahead: timedelta, prompt: bool = True) -> None:
+        """Learn from what a node sent, so far ahead of when it was received."""
+        # Whoever waited only looks less ahead than it is.
+        if prompt or ahead > timedelta():
+            with self._observing:
+                self._observe(node, ahead)
+
+    def wrong(self) -> dict[Node, timedelta]:
+        """How far ahead the clocks are that are wrong."""
+        with self._observing:
+            return {
+                node: offset_of(clock.ahead)
+                for node, clock in self._clocks.items()
+                if clock.state is ClockState.WRONG
+            }
 
     def offset(self, node: Node) -> timedelta | None:
         """How far a node's clock is ahead; None before it has sent anything live."""
@@ -95,7 +114,9 @@ class Clocks:
     def _judged(self, ahead: deque[timedelta]) -> ClockState:
         offset = offset_of(ahead)
         # Ahead is certain at once: nothing arrives before it was sent.
-        if abs(offset) < _LEAST or (offset < timedelta() and len(ahead) < _FEWEST):
+        if abs(offset) < _LEAST:
+            return ClockState.RIGHT
+        if -_NO_WAY < offset < timedelta() and len(ahead) < _FEWEST:
             return ClockState.RIGHT
         return ClockState.WRONG if abs(offset) > self._wrong else ClockState.CORRECTED
 

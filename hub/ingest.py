@@ -83,8 +83,6 @@ class Ingest:
         """204 after the commit, 400 naming the lines at fault once the good ones are committed."""
         received_at = self._clock.now()
         await self._pace.step()
-        if math.isnan(self._late_seconds):
-            self._beat(asyncio.get_running_loop().time())
         bucket, precision = _asked(scope["query_string"])
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
@@ -112,7 +110,7 @@ class Ingest:
                     done=lambda it: self._tell(outcome, it),
                     bearer=bearer,
                     rows=rows,
-                    prompt=self._late_seconds < _LATE_SECONDS,
+                    prompt=self.is_prompt(),
                 )
             )
         if not taken:
@@ -137,6 +135,12 @@ class Ingest:
         if count > (most := self._settings.body_lines_count):
             raise Refused(413, f"the body has more than {most} lines; send smaller ones")
         return count + 1
+
+    def is_prompt(self) -> bool:
+        """Whether what comes to the hub is seen at once."""
+        if math.isnan(self._late_seconds):
+            self._beat(asyncio.get_running_loop().time())
+        return self._late_seconds < _LATE_SECONDS
 
     def _beat(self, due: float) -> None:
         """See how long after it is due this is called: so long anything may have waited."""

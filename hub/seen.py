@@ -91,6 +91,14 @@ def _lane(cluster: str, node: str, boot: str, lane: str) -> Lane:
     return Lane(**names)
 
 
+def sender(headers: Mapping[str, str]) -> tuple[Node, datetime] | None:
+    """Whose request it is and when it was sent, as its headers say; None when they do not."""
+    cluster, node = (headers.get(f"gpuvigil-{key}", "") for key in ("cluster", "node"))
+    sent_at = _sent_at(headers.get("gpuvigil-sent-at", ""))
+    known = 0 < len(cluster) <= LONGEST_NAME and 0 < len(node) <= LONGEST_NAME
+    return ((cluster, node), sent_at) if known and sent_at is not None else None
+
+
 def _sent_at(text: str) -> datetime | None:
     """None where it is no time, or one of a clock that was never set."""
     try:

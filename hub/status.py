@@ -137,6 +137,10 @@ class Status:
                 "dropped": _dropped(self._store.dropped),
                 "damaged": [_damaged(row) for row in self._store.damaged()],
             },
+            "wrong_clocks": [
+                {"cluster": cluster, "node": node, "offset_seconds": ahead.total_seconds()}
+                for (cluster, node), ahead in sorted(self._committer.clocks.wrong().items())
+            ],
             "retention": {
                 "telemetry_hours": self._settings.telemetry_days * 24.0,
                 "rollup_days": self._settings.rollup_days,

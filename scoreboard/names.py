@@ -25,6 +25,7 @@ _BY_FAULT: Mapping[str, frozenset[str]] = {
     "gpus_missing": frozenset({"missing since installation"}),
     "driver_drift": frozenset({"driver drift"}),
     "host_memory": frozenset({"DIMM errors"}),
+    "clock_wrong": frozenset(),
     "host_disk": frozenset({"disk full"}),
     "port_errors": frozenset({"bad cable"}),
     "port_congested": frozenset({"congestion"}),

@@ -13,7 +13,7 @@ from gpuvigil.model import Inventory, Subject
 from .. import colours, details, live, panels
 from ..components import style
 from ..markup import joined, tag
-from ..words import NOT_MEASURED, counted
+from ..words import NOT_MEASURED, counted, of_clock
 from . import asking, curves, drawing, host, multiples, ports, spans, timeline, window
 from .chart import Frame
 from .marks import marks, shades
@@ -59,7 +59,8 @@ def _now() -> None:
     with left:
         st.html(drawing.standing(asking.standing(view, found), "this node"))
     with right:
-        st.html(details.described(_identity(found)))
+        clock = view.clocks.get((found.node.cluster, found.node.node))
+        st.html(details.described((*_identity(found), ("Clock", of_clock(clock)))))
 
 
 def _amounts(found: Device) -> str:

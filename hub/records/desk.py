@@ -22,6 +22,7 @@ from ..answers import Arriving, Refused, answer_of, body_from, json_of, question
 from ..changes import News
 from ..counters import Counters
 from ..keyring import Bearer, Scope, foreign
+from ..seen import Node, sender
 from ..shares import Turns
 from .book import MOST_FOUND_BYTES, Book, LeaseLostError, TooMuchError, under
 from .intake import record_of, storable
@@ -44,17 +45,23 @@ _T = TypeVar("_T")
 class Desk:
     """Takes records in and hands them out; who waits is woken by each commit."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a hub
         self,
         book: Book,
         news: News,
         settings: HubSettings,
         clock: Clock,
         counters: Counters,
+        *,
         leaving: Arriving,
+        sent: Callable[[Node, timedelta], None],
     ) -> None:
-        """`leaving` has room for answers on their way."""
+        """`leaving` has room for answers on their way.
+
+        `sent` is told whose records came, and how far ahead of their arrival they were sent.
+        """
         self._leaving = leaving
+        self._sent = sent
         self._book = book
         self._news = news
         self._settings = settings
@@ -79,6 +86,7 @@ class Desk:
 
     async def write(self, request: Request) -> Response:
         bearer: Bearer = request.state.bearer
+        self._look_at_clock(bearer, request.headers)
         with self._arriving.of(bearer) as held:
             largest = self._settings.body_bytes
             body = await body_from(request.receive, request.headers, largest, held)
@@ -86,6 +94,14 @@ class Desk:
             # What is parsed is many times as large: only of so many bodies at a time.
             async with self._writing.turn(bearer):
                 return self._kept(await _asked(lambda: self._written(bearer, body)))
+
+    def _look_at_clock(self, bearer: Bearer, headers: Mapping[str, str]) -> None:
+        found = sender(headers)
+        if found is None:
+            return
+        node, sent_at = found
+        if bearer.writes_for_any_node or node == (bearer.cluster, bearer.node):
+            self._sent(node, sent_at - self._clock.now())
 
     def _check_lines(self, bearer: Bearer, body: bytes) -> None:
         most = self._settings.body_lines_count

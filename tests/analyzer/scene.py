@@ -165,6 +165,7 @@ class Scene:
     allocations: tuple[Allocation, ...] = ()
     heard: Mapping[str, datetime] = field(default_factory=dict)
     listening_since: datetime | None = NOON - timedelta(hours=1)
+    clocks: Mapping[str, float] = field(default_factory=dict)
     settings: AnalyzerSettings = SETTINGS
 
     def with_events(self, *events: Event) -> "Scene":
@@ -229,6 +230,7 @@ class Scene:
             holdings=Holdings(self.allocations).by_holder(),
             heard=self.heard,
             listening_since=self.listening_since,
+            clocks=self.clocks,
         )
 
     def _rows(self, need: Need) -> Rows:

@@ -136,6 +136,7 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         ),
         node(),
     ),
+    "clock_wrong": (lambda scene: replace(scene, clocks={node().key: 3600.0}), node()),
     "host_disk": (lambda scene: scene.rising(node(), "dropped_bodies", 0.05), node()),
     "port_errors": (lambda scene: scene.rising(port(), "symbol_errors", 1.0), port()),
     "port_congested": (lambda scene: scene.rising(port(), "transmit_discards", 200.0), port()),

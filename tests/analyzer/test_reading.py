@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from analyzer.reading import Ear, offsets
+from analyzer.reading import Ear, offsets, wrong_clocks
 from gpuvigil.clock import to_text
 
 from .scene import NOON, node
@@ -49,3 +49,13 @@ def test_what_was_not_heard_while_we_were_away_is_nobody_s_silence() -> None:
 
 def test_offsets_are_by_node() -> None:
     assert offsets(status(0 * SECOND, 0 * SECOND)) == {node().key: -600 * SECOND}
+
+
+def test_clocks_that_the_hub_calls_wrong_are_by_node_and_an_older_hub_tells_of_none() -> None:
+    told = status(0 * SECOND, 0 * SECOND)
+    assert wrong_clocks(told) == {}
+    one = {"cluster": "c", "node": "node-1", "offset_seconds": -600.0}
+    assert wrong_clocks({**told, "wrong_clocks": [one]}) == {node().key: -600.0}
+    assert Ear(30 * SECOND).hear({**told, "wrong_clocks": [one]}, NOON).clocks == {
+        node().key: -600.0
+    }

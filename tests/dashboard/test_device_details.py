@@ -11,9 +11,10 @@ from dashboard.device.place import Device, device
 from dashboard.device.window import Window, asked
 from dashboard.facts import Facts
 from dashboard.fleet import clusters
+from dashboard.reading import clocks
 from dashboard.tables import gpu_table
 from dashboard.views import FleetView, fleet_view
-from dashboard.words import NOT_MEASURED, title
+from dashboard.words import NOT_MEASURED, of_clock, title
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import GPU
 from gpuvigil.model import GpuIdentity, Severity, Subject, Unmeasured
@@ -135,3 +136,25 @@ def test_a_window_that_is_over_says_how_long_ago_it_ended_and_how_to_go_live() -
     assert "Fixed window: 11:00:00 to 12:00:00 UTC on 31 Jan, 1 h, ended 0 s ago" in text
     assert "last=3600" in text
     assert ">Live</a>" in text
+
+
+def test_a_nodes_clock_is_told_also_when_its_telemetry_goes_past_the_hub() -> None:
+    one = {"cluster": "c", "offset_seconds": 0.1}
+    status = {
+        "nodes": [
+            {**one, "node": "right", "clock": "right"},
+            {**one, "node": "off", "clock": "corrected", "offset_seconds": -2.34},
+            {**one, "node": "new", "clock": None, "offset_seconds": None},
+        ],
+        "wrong_clocks": [{**one, "node": "elsewhere", "offset_seconds": 3600.0}],
+    }
+    found = clocks(status)
+    assert {name: of_clock(told) for (_, name), told in found.items()} == {
+        "right": "right",
+        "off": "2.3 s behind the hub's; times are put right",
+        "elsewhere": "wrong: 3,600.0 s ahead of the hub's",
+    }
+    assert of_clock(view_of(Facts(now=NOON)).clocks.get(("c", "new"))) is None
+    (kept,) = view_of(Facts(now=NOON, clocks={("c", "off"): (5.0, "corrected")})).clocks.values()
+    assert kept == (5.0, "corrected")
+    assert clocks({"nodes": []}) == {}

@@ -93,6 +93,15 @@ def test_a_hub_that_is_late_itself_learns_nothing_of_clocks() -> None:
     assert clocks.state(NODE) is None
 
 
+def test_a_clock_that_is_behind_by_more_than_any_way_is_wrong_at_once() -> None:
+    clocks = Clocks(TEN)
+    assert told(clocks, -timedelta(hours=1), timedelta()) == timedelta(hours=1)
+    assert clocks.wrong() == {NODE: -timedelta(hours=1)}
+    for _ in range(5):
+        clocks.hear(NODE, timedelta())
+    assert clocks.wrong() == {}
+
+
 def test_without_a_send_time_nothing_is_done() -> None:
     clocks = Clocks(TEN)
     assert clocks.shift(None, NOON) == timedelta()

@@ -1,6 +1,7 @@
 """The write path, with the official InfluxDB client and with bare requests."""
 
 import gzip
+import json
 import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -189,6 +190,21 @@ def test_a_clock_that_is_an_hour_ahead_is_named_and_its_lines_count_from_their_a
     assert abs(at - now) < timedelta(seconds=20)
     assert 'gpuvigil_hub_clocks{state="wrong"} 1.0' in ask(f"{hub.url}/metrics").body.decode()
     assert "clock wrong" in hub.log.read_text(encoding="utf-8")
+
+
+def test_records_tell_of_a_clock_where_telemetry_goes_elsewhere(hub: HubProcess) -> None:
+    subject = "test/elsewhere"
+    event = {"kind": "event", "id": f"{subject}|1", "at": to_text(NOON), "subject": subject}
+    headers = {
+        "Gpuvigil-Cluster": "test",
+        "Gpuvigil-Node": "elsewhere",
+        "Gpuvigil-Sent-At": to_text(datetime.now(timezone.utc) - timedelta(hours=1)),
+    }
+    url = f"{hub.url}/api/v1/records"
+    body = json.dumps(event).encode()
+    assert ask(url, body, token=hub.collector_token, headers=headers).status == 200
+    told = {it["node"]: it["offset_seconds"] for it in hub.hub().status()["wrong_clocks"]}
+    assert -3700 < told["elsewhere"] < -3599
 
 
 def test_a_body_that_inflates_beyond_all_bounds_is_413(hub: HubProcess) -> None:

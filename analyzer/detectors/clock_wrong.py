@@ -1,0 +1,33 @@
+"""A node whose clock is too far off to be put right."""
+
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import Evidence, Finding, Subject
+
+from ..window import Window
+
+_FAULT = FAULTS["clock_wrong"]
+
+
+def wrong_clocks(window: Window) -> list[Finding]:
+    """Nodes whose clock the hub calls wrong, by when they sent what reached it."""
+    return [
+        Finding(
+            fault="clock_wrong",
+            subject=Subject.parse(key),
+            severity=_FAULT.severity,
+            since=window.now,
+            evidence=(
+                Evidence(
+                    name="clock",
+                    value=f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the hub's",
+                    limit="hub.clock_wrong_seconds",
+                ),
+            ),
+            detector="clock_wrong",
+            action=_FAULT.action,
+            source=_FAULT.source,
+            # The hub has judged it by several bodies, or by one that came before it was sent.
+            certain=True,
+        )
+        for key, seconds in sorted(window.clocks.items())
+    ]
