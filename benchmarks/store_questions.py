@@ -3,26 +3,30 @@
 The same six questions each: the newest ten metrics of all GPUs; six hours of one GPU at a minute;
 the mean utilisation of every node over the week, from roll-ups where there are any and from the
 lines; mean and maximum of ten metrics of every GPU over the week, the same two ways.
+
+Hub and VictoriaMetrics both remember answers. Each question is fresh: ours ends a microsecond from the
+others, theirs says so. Those that are asked again as they were have names of their own.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-import duckdb  # noqa: TID251 - reads the sealed lines as they lie, for the time of the engine alone
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from benchmarks.victoria import Victoria
 from gpuvigil.clock import to_ns
-from gpuvigil.config import HubSettings
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.hub import HubStore
 from hub.embedded import Embedded, Latest, Series, Window
+
+Span = tuple[datetime, datetime]
 
 STEP = timedelta(minutes=1)
 DAY = timedelta(days=1)
@@ -61,61 +65,74 @@ class Week:
     said: Mapping[str, Any]  # what the loading took
 
     @property
-    def days(self) -> list[tuple[datetime, datetime]]:
+    def days(self) -> list[Span]:
         """The span, day by day."""
         count = (self.end - self.start) // DAY
         return [(self.start + n * DAY, self.start + (n + 1) * DAY) for n in range(count)]
 
 
 def of_engine(week: Week, store: Embedded) -> dict[str, Callable[[], Any]]:
-    """Without HTTP; what is raw reads the sealed lines as they lie, with the store's two threads."""
-    span = {"start_ns": to_ns(week.start), "end_ns": to_ns(week.end)}
-    start, end = _six_hours(week)
-    files = [
-        str(unit.lines_file(store.folder)) for unit in store.units() if unit.measurement == "gpu"
-    ]
-    raw = duckdb.connect(config={"threads": HubSettings().threads})
-    lines = f"read_parquet({files!r})"
-    report = ", ".join(f"avg({name}), max({name})" for name in TEN)
-    by_node = f"SELECT node, avg(utilization_percent) FROM {lines} GROUP BY node"
-    by_gpu = f"SELECT uuid, {report} FROM {lines} GROUP BY uuid"
-    return {
-        "latest": lambda: store.answer(
-            Latest(measurement=_GPU, fields=TEN, since_ns=to_ns(week.end - 5 * STEP))
-        ),
-        "six_hours": lambda: store.answer(
+    """Without HTTP."""
+
+    def window(aggregates: tuple[Aggregate, ...], span: Span) -> pa.Table:
+        start_ns, end_ns = map(to_ns, span)
+        return store.answer(
+            Window(measurement=_GPU, aggregates=aggregates, start_ns=start_ns, end_ns=end_ns)
+        )
+
+    def series(span: Span) -> pa.Table:
+        return store.answer(
             Series(
                 measurement=_GPU,
                 fields=TEN,
                 where=tuple(week.gpu.items()),
-                start_ns=to_ns(start),
-                end_ns=to_ns(end),
+                start_ns=to_ns(span[0]),
+                end_ns=to_ns(span[1]),
                 step_ns=60_000_000_000,
             )
-        ),
-        "mean_by_node": lambda: _by_node(
-            [store.answer(Window(measurement=_GPU, aggregates=(_UTILIZATION,), **span))]
-        ),
-        "mean_by_node_raw": lambda: raw.execute(by_node).fetchall(),
-        "report": lambda: store.answer(Window(measurement=_GPU, aggregates=_REPORT, **span)),
-        "report_raw": lambda: raw.execute(by_gpu).fetchall(),
-    }
+        )
+
+    latest = Latest(measurement=_GPU, fields=TEN, since_ns=to_ns(week.end - 5 * STEP))
+    return _questions(week, lambda: store.answer(latest), series, window)
 
 
 def of_hub(week: Week, store: HubStore) -> dict[str, Callable[[], Any]]:
-    """Over HTTP; a day at most is always read line by line, so what is raw goes day by day."""
+    """Over HTTP."""
+    return _questions(
+        week,
+        lambda: store.latest("gpu", TEN, week.end - 5 * STEP),
+        lambda span: store.series("gpu", TEN, week.gpu, span, STEP),
+        lambda aggregates, span: store.window("gpu", aggregates, *span),
+    )
+
+
+def _questions(
+    week: Week,
+    latest: Callable[[], Any],
+    series: Callable[[Span], Any],
+    window: Callable[[tuple[Aggregate, ...], Span], pa.Table],
+) -> dict[str, Callable[[], Any]]:
+    """Ours. A day at most is always read line by line, so what is raw goes day by day."""
+    moment = (n * timedelta(microseconds=1) for n in count(1))
+
+    def fresh(span: Span) -> Span:
+        return span[0], span[1] + next(moment)
 
     def daily(aggregates: tuple[Aggregate, ...]) -> list[pa.Table]:
-        return [store.window("gpu", aggregates, *day) for day in week.days]
+        return [window(aggregates, (start, end - next(moment))) for start, end in week.days]
 
-    whole = (week.start, week.end)
+    whole, six = (week.start, week.end), _six_hours(week)
+    mean = (_UTILIZATION,)
     return {
-        "latest": lambda: store.latest("gpu", TEN, week.end - 5 * STEP),
-        "six_hours": lambda: store.series("gpu", TEN, week.gpu, _six_hours(week), STEP),
-        "mean_by_node": lambda: _by_node([store.window("gpu", (_UTILIZATION,), *whole)]),
-        "mean_by_node_raw": lambda: _by_node(daily((_UTILIZATION,))),
-        "report": lambda: store.window("gpu", _REPORT, *whole),
+        "latest": latest,
+        "six_hours": lambda: series(fresh(six)),
+        "mean_by_node": lambda: _by_node([window(mean, fresh(whole))]),
+        "mean_by_node_raw": lambda: _by_node(daily(mean)),
+        "report": lambda: window(_REPORT, fresh(whole)),
         "report_raw": lambda: pa.concat_tables(daily(_REPORT)),
+        "six_hours_cached": lambda: series(six),
+        "mean_by_node_cached": lambda: _by_node([window(mean, whole)]),
+        "report_cached": lambda: window(_REPORT, whole),
     }
 
 
@@ -157,7 +174,7 @@ def of_victoria(week: Week, victoria: Victoria) -> dict[str, Callable[[], Any]]:
     return fresh | {f"{name}_cached": partial(victoria.ask, *questions[name]) for name in cached}
 
 
-def _six_hours(week: Week) -> tuple[datetime, datetime]:
+def _six_hours(week: Week) -> Span:
     """In the middle of the week, where all is sealed."""
     middle = week.start + (week.end - week.start) // DAY // 2 * DAY
     return middle + timedelta(hours=9), middle + timedelta(hours=15)
@@ -166,11 +183,12 @@ def _six_hours(week: Week) -> tuple[datetime, datetime]:
 def _by_node(windows: list[pa.Table]) -> dict[str, float]:
     """Mean utilisation of every node, from sums and counts of its GPUs."""
     found = pa.concat_tables(windows)
-    weighted = pc.multiply(found["utilization_percent_mean"], found["samples"])
-    table = pa.table({"node": found["node"], "sum": weighted, "lines": found["samples"]})
-    grouped = table.group_by("node").aggregate([("sum", "sum"), ("lines", "sum")])
-    means = pc.divide(grouped["sum_sum"], grouped["lines_sum"])
-    return dict(zip(grouped["node"].to_pylist(), means.to_pylist(), strict=True))
+    node = found["node"].combine_chunks().dictionary_encode()
+    of = node.indices.to_numpy()
+    lines = found["samples"].to_numpy()
+    sums = np.bincount(of, found["utilization_percent_mean"].to_numpy() * lines)
+    means = sums / np.bincount(of, lines)
+    return dict(zip(node.dictionary.to_pylist(), means.tolist(), strict=True))
 
 
 def agree(ours: Mapping[str, float], theirs: Iterable[Mapping[str, Any]]) -> bool:

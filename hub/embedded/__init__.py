@@ -1,7 +1,8 @@
 """The embedded time-series store: DuckDB for what is new, Parquet files for what is over."""
 
 from .question import Latest, Question, Series, TooLarge, Window
-from .store import Dropped, Embedded, Verified
+from .store import Embedded
+from .told import Dropped, Verified
 
 __all__ = [
     "Dropped",

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 # What DuckDB 1.5 says of a file that was cut short or garbled, seen with each of them; not of a
 # full disk, a lock or a newer format.
@@ -20,6 +21,9 @@ _SIGNS = (
 )
 # What was committed while a checkpoint was under way, and what a start has put together of both.
 _LOGS = (".wal", ".wal.checkpoint", ".wal.recovery")
+
+# What reading a sealed file comes to when it is gone, cut short or garbled.
+OF_SCAN = (OSError, ValueError, LookupError, pa.ArrowException)
 
 _NO_FILE = (
     duckdb.BinderException,

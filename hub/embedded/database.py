@@ -80,7 +80,10 @@ class Database:
             raise self.failure(error) from error
 
     def transaction(
-        self, work: Work, begin_under: AbstractContextManager[Any] | None = None
+        self,
+        work: Work,
+        begin_under: AbstractContextManager[Any] | None = None,
+        commit_under: AbstractContextManager[Any] | None = None,
     ) -> Any:
         """What `work` returns, once all that it did is committed."""
         try:
@@ -91,7 +94,8 @@ class Database:
                     cursor.execute("SELECT 1 FROM schema_version").fetchall()
                 try:
                     done = work(cursor)
-                    cursor.commit()
+                    with commit_under or nullcontext():
+                        cursor.commit()
                 except (duckdb.Error, OSError, StoreError):
                     # A failed commit has rolled back by itself.
                     with suppress(duckdb.Error):
@@ -156,8 +160,6 @@ class Database:
             self._before_new()
         self._generation += 1
         self._connection = duckdb.connect(str(self.path), config=self._settings)
-        # Sealed files never change.
-        self._connection.execute("SET GLOBAL parquet_metadata_cache = true")
         return prepare(self._connection, self.path)
 
     def _set_aside(self, reason: str) -> None:

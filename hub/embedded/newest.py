@@ -4,8 +4,10 @@ history behind it.
 
 import threading
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -13,6 +15,9 @@ import pyarrow as pa
 from gpuvigil.metrics import Measurement
 
 from ..rows import TIME, arrow_type
+from .reading import lines_of
+from .schema import newest_table, quoted
+from .units import units
 
 Ints = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]  # int64 or float64
@@ -160,3 +165,23 @@ class Newest:
         for name, values in self._values.items():
             self._values[name] = np.resize(values, size)
             self._known[name] = np.append(self._known[name], np.zeros(more, np.bool_))
+
+
+def read_newest(
+    cursor: duckdb.DuckDBPyConnection, measurement: Measurement, folder: Path, *, from_files: bool
+) -> Newest:
+    """The newest lines as the tables tell, and the sealed files when the tables are new."""
+    found = Newest(measurement)
+    places = [quoted(measurement.name), quoted(newest_table(measurement))]
+    sealed = [it for it in units(cursor, measurement.name) if it.lines_bytes is not None]
+    if from_files and sealed:
+        places.append(lines_of(cursor, folder, measurement, sealed))
+    tags = ", ".join(map(quoted, measurement.tags))
+    for place in places:
+        found.add(
+            cursor.sql(
+                f'SELECT * FROM {place} JOIN (SELECT {tags}, max("at") AS "at" FROM {place}'
+                f' GROUP BY {tags}) USING ({tags}, "at")'
+            ).to_arrow_table()
+        )
+    return found

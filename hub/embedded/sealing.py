@@ -13,9 +13,9 @@ import duckdb
 
 from gpuvigil.metrics import Measurement
 
+from .pieces import BUCKET_NS
 from .reading import lines_of
 from .schema import quoted, text
-from .sql import BUCKET_NS
 from .units import Unit, enter, strike, units
 from .writing import DAY, HOUR, HOUR_NS, Maker
 

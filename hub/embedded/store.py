@@ -3,9 +3,8 @@ into Parquet files beside it, and every question is answered from both in one sn
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from gpuvigil.clock import Clock, SystemClock, from_ns, to_ns
+from gpuvigil.clock import Clock, SystemClock, to_ns
 from gpuvigil.errors import StoreError
 from gpuvigil.log import Log
 from gpuvigil.metrics import MEASUREMENTS, Measurement
@@ -23,43 +22,23 @@ from gpuvigil.store import EARLIEST_NS
 from ..rows import EXTRA
 from ..seen import Arrival
 from . import damage, sealing
+from .asking import Asking
 from .backup import copy_tables, copy_units
-from .bounded import ANSWER_BYTES, bounded
+from .bounded import ANSWER_BYTES
 from .database import Database, Lost, Work
 from .each import Each
 from .finding import adopted, mark, marked, remove_orphans, unmark
-from .newest import Newest
+from .manifest import Contents, Manifest, Span, read_contents, read_hot, times_of
+from .newest import Newest, read_newest
 from .question import Latest, Question, Series, Window
 from .readers import Readers
-from .reading import lines_of, sources
+from .remembered import Remembered
 from .schema import arrival, insert, newest_table, quoted, seen_table
-from .sql import compiled
+from .told import Dropped, Verified, beyond, damaged, held_bytes, oldest, sizes
 from .units import Unit, strike, units, wrong_with
 from .writing import Maker
 
 _LOG = Log("hub")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
-    """What had to go because the store was full: lines, and the time of the newest of them."""
-
-    lines: int = 0
-    until_ns: int | None = None
-
-    def and_then(self, later: "Dropped") -> "Dropped":
-        """Both together."""
-        times = [it for it in (self.until_ns, later.until_ns) if it is not None]
-        return Dropped(lines=self.lines + later.lines, until_ns=max(times, default=None))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """What `Embedded.verify` has read: sealed units, the lines in them, and the damaged ones."""
-
-    units: int
-    lines: int
-    damaged: int
 
 
 class Embedded:
@@ -89,8 +68,9 @@ class Embedded:
         # Sealing, joining, forgetting: one at a time, beside the writer.
         self._tidying = threading.Lock()
         self._readers = Readers()
+        self._manifest = Manifest(self._read_manifest)
+        self._remembered = Remembered()
         self._after_step = after_step
-        self._answer_bytes = answer_bytes
         self._maker = Maker(folder=self.folder, after_step=self._stepped)
         self._stopping = threading.Event()
         # What `stop_tidying` may interrupt: never a commit, which may be on the disk all the same.
@@ -102,12 +82,22 @@ class Embedded:
         before_new = partial(mark, self.folder)
         self._database = Database(path, limits, self._clock, before_new, self._look_over)
         self.ask = self._database.ask
+        self._asking = Asking(
+            self.folder,
+            (threads, answer_bytes),
+            self._database.cursor,
+            self._manifest,
+            self._readers,
+        )
         self._database.cursor().close()
 
     def append(self, tables: Mapping[str, pa.Table], arrivals: Sequence[Arrival]) -> None:
         """Keep rows and the bodies they came in, in one commit: all or nothing."""
         incoming = {**tables, "seen": seen_table(arrivals)}
-        with self._writing:
+        times = {name: times_of(it) for name, it in tables.items() if it.num_rows}
+        with self._writing, self._remembered.changing(times):
+            for name, span in times.items():
+                self._manifest.widen(name, span)
             self._database.transaction(lambda cursor: insert(cursor, incoming))
             for name, table in tables.items():
                 if name in self._newest:
@@ -129,12 +119,22 @@ class Embedded:
             at = found.schema.get_field_index("at")
             times = found["at"].cast(pa.timestamp("us"), safe=False).cast(pa.timestamp("us", "UTC"))
             return found.set_column(at, "at", times)
+        known = self.remembered(question)
+        return known if known is not None else self._remembered.answer(question, self._answered)
+
+    def remembered(self, question: Question) -> pa.Table | None:
+        """The answer at once, where the same was asked before and nothing in it has changed."""
+        return None if isinstance(question, Latest) else self._remembered.known(question)
+
+    def _answered(self, question: Window | Series) -> pa.Table:
         try:
-            return self._answered(question)
+            return self._asking.answer(question)
         except duckdb.Error as error:
             self._database.after(error)
             if not damage.of_sealed_file(error):
                 raise self._database.failure(error) from error
+            _LOG.warning("a question failed: it is asked again", error=str(error))
+        except damage.OF_SCAN as error:
             _LOG.warning("a question failed: its files are looked through", error=str(error))
         # Once more without what is damaged; another thread may have found it before.
         self._look_through(
@@ -144,9 +144,11 @@ class Embedded:
             and unit.touches(question.start_ns, question.end_ns)
         )
         try:
-            return self._answered(question)
+            return self._asking.answer(question)
         except duckdb.Error as error:
             raise self._database.failure(error) from error
+        except damage.OF_SCAN as error:
+            raise StoreError(f"the store in {self.folder}: {error}") from error
 
     def forget(self, before_ns: int) -> None:
         """Drop every row of telemetry older than `before_ns`.
@@ -172,6 +174,7 @@ class Embedded:
             self._look_through(filter(in_two, self.units()))
             # Commits go on while files are written anew.
             self._remove(self._made(work, begin_under=self._writing))
+            self._narrow()
             for newest in self._newest.values():
                 newest.forget(before_ns)
 
@@ -216,25 +219,19 @@ class Embedded:
             return sealing.expire(cursor, lines_before_ns, rolled_before_ns)
 
         with self._tidying:
-            stripped, gone = self._database.transaction(work)
+            stripped, gone = self._database.transaction(work, commit_under=self._changing())
             self._readers.doom([it.lines_file(self.folder) for it in stripped])
             self._remove(gone)
             for newest in self._newest.values():
                 newest.forget(lines_before_ns)
 
     def shrink(self, most_bytes: int) -> Dropped:
-        """Drop the oldest sealed telemetry until the store is no larger; returns what went."""
+        """Drop the oldest sealed telemetry until the store holds no more; returns what went."""
         with self._tidying:
-            over = self.sizes()[1] - most_bytes
-            gone: list[Unit] = []
-            for unit in self.units() if over > 0 else ():
-                if over <= 0:
-                    break
-                over -= (unit.lines_bytes or 0) + unit.rolled_bytes
-                gone.append(unit)
+            gone = beyond(most_bytes - held_bytes(self._database), self.units())
             if not gone:
                 return Dropped()
-            self._database.transaction(partial(strike, gone=gone))
+            self._database.transaction(partial(strike, gone=gone), commit_under=self._changing())
             self._remove(gone)
         now = Dropped(
             lines=sum(unit.lines for unit in gone), until_ns=max(unit.last_ns for unit in gone)
@@ -258,17 +255,7 @@ class Embedded:
 
     def sizes(self) -> tuple[dict[str, int], int]:
         """Lines per table, sealed ones included, and the bytes on disk."""
-        tables = (*MEASUREMENTS, EXTRA)
-        counts = ", ".join(f"(SELECT count(*) FROM {quoted(table)})" for table in tables)
-        (found,) = self._database.ask(f"SELECT [{counts}] AS rows")["rows"].to_pylist()
-        rows = dict(zip(tables, found, strict=True))
-        files = (self._path, *damage.logs_of(self._path))
-        size = sum(file.stat().st_size for file in files if file.exists())
-        for unit in self.units():
-            if unit.lines_bytes is not None:
-                rows[unit.measurement] += unit.lines
-            size += (unit.lines_bytes or 0) + unit.rolled_bytes
-        return rows, size
+        return sizes(self._database, self.units())
 
     def units(self) -> list[Unit]:
         """The manifest of sealed files, the oldest first."""
@@ -277,10 +264,7 @@ class Embedded:
 
     def damaged(self) -> list[dict[str, Any]]:
         """What was set aside because it could not be read: `at_ns, file, reason, moved_to, lines`."""
-        found: list[dict[str, Any]] = self._database.ask(
-            "SELECT * FROM damaged ORDER BY at_ns"
-        ).to_pylist()
-        return found
+        return damaged(self._database)
 
     def verify(self) -> Verified:
         """Read every byte of the store, and set aside sealed files that are not as written."""
@@ -326,31 +310,30 @@ class Embedded:
 
     def oldest(self) -> datetime | None:
         """The time of the oldest line of a node; None in an empty store."""
-        found = self._database.ask(
-            "SELECT min(least_ns) AS oldest FROM ("
-            'SELECT epoch_ns(min("at")) AS least_ns FROM node UNION ALL SELECT min(first_ns)'
-            " FROM sealed WHERE measurement = 'node' AND lines_bytes IS NOT NULL)"
-        )["oldest"][0].as_py()
-        return None if found is None else from_ns(found)
+        return oldest(self._database)
 
     def close(self) -> None:
         """Write everything into the files and let them go."""
         with self._tidying, self._writing:
             self._database.close()
+        self._asking.close()
 
-    def _answered(self, question: Window | Series) -> pa.Table:
-        with self._readers.reading(), self._database.cursor() as cursor:
-            # The manifest and the hot table are read in one snapshot.
-            cursor.begin()
-            query = compiled(question, *sources(cursor, self.folder, question))
-            found = bounded(cursor.execute(query.text, query.parameters), self._answer_bytes)
-            cursor.commit()
-        # Nanoseconds are cut to microseconds.
-        columns = [
-            column.cast(field.type, safe=False)
-            for column, field in zip(found.columns, query.schema, strict=True)
-        ]
-        return pa.table(columns, schema=query.schema)
+    def _read_manifest(self) -> tuple[Contents, dict[str, Span]]:
+        found: tuple[Contents, dict[str, Span]] = self._database.transaction(
+            lambda cursor: (read_contents(cursor), read_hot(cursor))
+        )
+        return found
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """While a commit enters units, strikes them or drops lines."""
+        with self._remembered.changing(None), self._manifest.changing():
+            yield
+
+    def _narrow(self) -> None:
+        """Know of no hot times but those of the lines that are left."""
+        with self._writing:
+            self._manifest.renew(narrow=True)
 
     def _seal_hour(self, measurement: Measurement, start_ns: int, now_ns: int) -> None:
         newest = self._newest[measurement.name]
@@ -364,6 +347,7 @@ class Embedded:
 
         # No commit is on its way from the hot table into `newest` while the snapshot is taken.
         self._made(work, begin_under=self._writing)
+        self._narrow()
         self._stepped("sealed")
 
     def _join_day(self, measurement: Measurement, day: tuple[int, list[Unit]], now_ns: int) -> bool:
@@ -408,7 +392,7 @@ class Embedded:
                     self._busy = None
 
         try:
-            return self._database.transaction(noted, begin_under)
+            return self._database.transaction(noted, begin_under, self._changing())
         except StoreError:
             self._unmake()
             raise
@@ -426,6 +410,10 @@ class Embedded:
 
     def _look_over(self, went_back: bool, lost: Lost) -> None:
         """Compare the sealed files with the manifest, and find the newest lines."""
+        with self._changing():
+            self._looked_over(went_back, lost)
+
+    def _looked_over(self, went_back: bool, lost: Lost) -> None:
         went_back = went_back or marked(self.folder)
         if self._newest and not went_back:
             return
@@ -444,7 +432,7 @@ class Embedded:
                         self._set_aside_unit(unit, {path: told})
                         break
             self._newest = {
-                name: _newest(cursor, measurement, self.folder, from_files=went_back)
+                name: read_newest(cursor, measurement, self.folder, from_files=went_back)
                 for name, measurement in MEASUREMENTS.items()
             }
             for file, (to, reason) in lost.items():
@@ -455,7 +443,7 @@ class Embedded:
     def _set_aside_unit(self, unit: Unit, wrong: Mapping[Path, str]) -> None:
         """Take a unit out of the manifest; what can still be read of it, by people, stays."""
         moved = damage.moved_away(unit.files(self.folder), self._clock.now())
-        self._database.transaction(partial(strike, gone=[unit]))
+        self._database.transaction(partial(strike, gone=[unit]), commit_under=self._changing())
         for path, reason in wrong.items():
             self._tell_damage(path, reason, moved.get(path), unit.lines)
 
@@ -477,23 +465,3 @@ def _delete(cursor: duckdb.DuckDBPyConnection, table: str, before_ns: int) -> No
     cursor.execute(
         f'DELETE FROM {quoted(table)} WHERE "at" < make_timestamp_ns(?::BIGINT)', [before_ns]
     )
-
-
-def _newest(
-    cursor: duckdb.DuckDBPyConnection, measurement: Measurement, folder: Path, *, from_files: bool
-) -> Newest:
-    """The newest lines as the tables tell, and the sealed files when the tables are new."""
-    found = Newest(measurement)
-    places = [quoted(measurement.name), quoted(newest_table(measurement))]
-    sealed = [it for it in units(cursor, measurement.name) if it.lines_bytes is not None]
-    if from_files and sealed:
-        places.append(lines_of(cursor, folder, measurement, sealed))
-    tags = ", ".join(map(quoted, measurement.tags))
-    for place in places:
-        found.add(
-            cursor.sql(
-                f'SELECT * FROM {place} JOIN (SELECT {tags}, max("at") AS "at" FROM {place}'
-                f' GROUP BY {tags}) USING ({tags}, "at")'
-            ).to_arrow_table()
-        )
-    return found

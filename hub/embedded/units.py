@@ -14,7 +14,7 @@ from pathlib import Path
 
 import duckdb
 
-from gpuvigil.metrics import Measurement
+from gpuvigil.metrics import Measurement, Metric
 
 # Raised when the old version could not make sense of the files that the new one writes.
 LAYOUT_VERSION = 1
@@ -60,6 +60,11 @@ class Unit:
         if self.lines_bytes is not None:
             found[self.lines_file(folder)] = (self.lines_bytes, self.lines_sha256)
         return found
+
+    @property
+    def bytes(self) -> int:
+        """What its files take."""
+        return (self.lines_bytes or 0) + self.rolled_bytes
 
     def touches(self, start_ns: int, end_ns: int) -> bool:
         """Whether it may hold lines of `[start_ns, end_ns)`."""
@@ -129,6 +134,7 @@ def wrong_with(unit: Unit, folder: Path) -> dict[Path, str]:
     return found
 
 
-def columns_of(measurement: Measurement) -> list[str]:
-    """The columns of a file of lines as it is written today."""
-    return ["at", *measurement.tags, *(it.name for it in measurement.metrics)]
+def columns_of(measurement: Measurement, metrics: Iterable[Metric] | None = None) -> list[str]:
+    """The columns of lines with these metrics, or with all of today."""
+    given = measurement.metrics if metrics is None else metrics
+    return ["at", *measurement.tags, *(it.name for it in given)]

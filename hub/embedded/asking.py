@@ -1,0 +1,181 @@
+"""How a question is answered: lines and roll-ups of sealed files, the hot table, and both as one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from .answering import table_of
+from .bounded import Gathered, bounded
+from .footers import Footers
+from .manifest import Contents, Manifest, Sight, read_contents
+from .parts import Parts, Values, nothing
+from .pieces import BUCKET_NS, Piece, can_be_rolled, pieces_of
+from .question import Series, Window
+from .readers import Readers
+from .scanning import Scan, Span, Stretch
+from .sql import of_hot
+from .subjects import Subjects, Tags
+from .units import Unit
+
+Cursor = duckdb.DuckDBPyConnection
+
+# Shorter ranges are read line by line.
+ROLLED_FROM_NS = 24 * 3_600_000_000_000
+
+
+class Asking:
+    """Answers from the sealed files below `folder` and the hot tables; any thread may call."""
+
+    def __init__(
+        self,
+        folder: Path,
+        limits: tuple[int, int],
+        cursor: Callable[[], Cursor],
+        manifest: Manifest,
+        readers: Readers,
+    ) -> None:
+        """`limits`: threads that read, and bytes that an answer may take."""
+        threads, self._answer_bytes = limits
+        self._folder = folder
+        self._cursor = cursor
+        self._manifest = manifest
+        self._readers = readers
+        self._footers = Footers()
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="scan")
+
+    def answer(self, question: Window | Series) -> pa.Table:
+        """See `Embedded.answer`; duckdb.Error or damage.OF_SCAN when a file cannot be read."""
+        name = question.measurement.name
+        with self._readers.reading():
+            sight = self._manifest.sees(name)
+            contents, found = sight.contents, Gathered(self._answer_bytes)
+            subjects = contents.subjects[name]
+            if _touched(sight.hot, question):
+                contents, hot = self._hot(question, sight)
+                subjects, more = _parts_of(hot, question, contents.subjects[name])
+                found.add(more)
+            scan = Scan(question, subjects, self._footers)
+            due = list(stretches(contents.units[name], self._folder, question))
+
+            def read(stretch: Stretch) -> None:
+                for parts in scan.read(stretch):
+                    found.add(parts)
+
+            if len(due) > 1:
+                self._beside(read, due)
+            else:
+                # One alone is not worth another thread.
+                list(map(read, due))
+        return table_of(question, found.together(), subjects)
+
+    def _beside(self, read: Callable[[Stretch], None], due: Sequence[Stretch]) -> None:
+        """Read in several threads; nothing of it goes on when one of them fails."""
+        futures = [self._threads.submit(read, stretch) for stretch in due]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._threads.shutdown()
+
+    def _hot(self, question: Window | Series, sight: Sight) -> tuple[Contents, pa.Table]:
+        """What the hot table says, and the contents of the same snapshot."""
+        text, parameters = of_hot(question)
+        with self._cursor() as cursor:
+            cursor.begin()
+            found = bounded(cursor.execute(text, parameters), self._answer_bytes)
+            # The snapshot is that of the first statement.
+            same = self._manifest.still(sight.version)
+            contents = sight.contents if same else read_contents(cursor)
+            cursor.commit()
+        return contents, found
+
+
+def stretches(units: Sequence[Unit], folder: Path, question: Window | Series) -> Iterator[Stretch]:
+    """What is to be read of sealed files.
+
+    Over more than a day whole buckets come from the roll-ups and the two ends from the lines,
+    where roll-ups can answer at all. A unit whose lines are gone is read as roll-ups always.
+    """
+    whole = (question.start_ns, question.end_ns)
+    inner = _whole_buckets(*whole)
+    long = whole[1] - whole[0] > ROLLED_FROM_NS and can_be_rolled(question)
+    ends = ((whole[0], inner[0]), (inner[1], whole[1])) if long else (whole,)
+    for unit in units:
+        if not unit.touches(*whole) or not _has_node(unit, question):
+            continue
+        if unit.lines_bytes is not None and any(unit.touches(*end) for end in ends):
+            yield Stretch(
+                path=unit.lines_file(folder),
+                rolled=False,
+                spans=ends,
+                whole=any(_holds(end, unit) for end in ends),
+            )
+        rolled = (long or unit.lines_bytes is None) and inner[0] < inner[1]
+        if rolled and unit.touches(*inner):
+            yield Stretch(
+                path=unit.rolled_file(folder),
+                rolled=True,
+                spans=(inner,),
+                whole=_holds(inner, unit),
+            )
+
+
+def _whole_buckets(start_ns: int, end_ns: int) -> Span:
+    return -(-start_ns // BUCKET_NS) * BUCKET_NS, end_ns // BUCKET_NS * BUCKET_NS
+
+
+def _holds(span: Span, unit: Unit) -> bool:
+    """Whether all lines of a unit are in a span, which also begins and ends with their buckets."""
+    return span[0] <= unit.first_ns // BUCKET_NS * BUCKET_NS and unit.last_ns < span[1]
+
+
+def _has_node(unit: Unit, question: Window | Series) -> bool:
+    node = dict(question.where).get("node") if isinstance(question, Series) else None
+    return node is None or unit.first_node <= node <= unit.last_node
+
+
+def _touched(hot: Span | None, question: Window | Series) -> bool:
+    return hot is not None and hot[0] < question.end_ns and hot[1] >= question.start_ns
+
+
+def _parts_of(
+    hot: pa.Table, question: Window | Series, subjects: Subjects
+) -> tuple[Subjects, Parts]:
+    """The rows of the hot table as parts, and all subjects, those without a number included."""
+    tags = [hot[tag].to_pylist() for tag in question.measurement.tags]
+    names: list[Tags] = list(zip(*tags, strict=True))
+    unknown = [name for name in names if name not in subjects.place_of]
+    if unknown:
+        subjects = subjects.with_more(unknown)
+    place_of = subjects.place_of
+    stepped = isinstance(question, Series)
+    parts = Parts(
+        subject=np.fromiter((place_of[name] for name in names), np.int64, count=len(names)),
+        step_ns=hot["step_ns"].to_numpy() if stepped else None,
+        lines=hot["lines"].to_numpy(),
+        first_ns=hot["first_ns"].to_numpy(),
+        last_ns=hot["last_ns"].to_numpy(),
+        offset_ns=hot["offset_ns"].to_numpy() if stepped else None,
+        fields={
+            field: {piece: _column(hot, piece, field) for piece in pieces}
+            for field, pieces in pieces_of(question).items()
+        },
+    )
+    return subjects, parts
+
+
+def _column(hot: pa.Table, piece: Piece, field: str) -> Values:
+    column = hot[piece.of(field)]
+    kind = np.float64 if column.type == pa.float64() else np.int64
+    found: Values = column.fill_null(nothing(piece, kind).item()).to_numpy()
+    return found

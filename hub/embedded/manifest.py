@@ -1,0 +1,137 @@
+"""What is sealed and what is hot, in memory, so that a question need not ask for it.
+
+The tables of the DuckDB file are the truth; this follows them commit by commit.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuvigil.metrics import MEASUREMENTS
+
+from .schema import quoted
+from .subjects import Subjects, read_subjects
+from .units import Unit, units
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """The sealed units and the subjects of each measurement, as one commit left them."""
+
+    units: Mapping[str, tuple[Unit, ...]]
+    subjects: Mapping[str, Subjects]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What a question sees: `hot` is the first and last time that a hot line may have."""
+
+    contents: Contents
+    hot: Span | None
+    version: int
+
+
+class Manifest:
+    """Contents and hot times; any thread may call.
+
+    `read` gives, of one snapshot of the tables, their contents and the hot times.
+    """
+
+    def __init__(self, read: Callable[[], tuple[Contents, Mapping[str, Span]]]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._contents: Contents | None = None
+        self._hot: dict[str, Span] = {}
+        self._version = 0
+        self._under_way = 0
+
+    def sees(self, measurement: str) -> Sight:
+        """What is there now. A snapshot of the tables taken after that is of the same contents if
+        `still` says so after it.
+        """
+        while True:
+            with self._lock:
+                if self._contents is not None:
+                    hot, version = self._hot.get(measurement), self._version
+                    return Sight(contents=self._contents, hot=hot, version=version)
+            self.renew()
+
+    def still(self, version: int) -> bool:
+        """Whether nothing was sealed, joined or dropped since, nor is about to be."""
+        with self._lock:
+            return self._version == version and not self._under_way
+
+    def widen(self, measurement: str, times_ns: Span) -> None:
+        """Lines of these times are about to be committed into the hot table."""
+        with self._lock:
+            self._hot[measurement] = _both(self._hot.get(measurement), times_ns)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """While units are entered and struck."""
+        with self._lock:
+            self._under_way += 1
+            self._version += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                # Who comes now reads it anew.
+                self._contents = None
+                self._under_way -= 1
+                self._version += 1
+
+    def renew(self, *, narrow: bool = False) -> None:
+        """Read the tables; `narrow`: no commit is under way, so that hot times are theirs alone."""
+        with self._reading:
+            with self._lock:
+                version = self._version
+            contents, hot = self._read()
+            with self._lock:
+                for name in MEASUREMENTS if narrow else ():
+                    self._hot.pop(name, None)
+                for name, times_ns in hot.items():
+                    self._hot[name] = _both(self._hot.get(name), times_ns)
+                if self._version == version:
+                    self._contents = contents
+
+
+def read_contents(cursor: duckdb.DuckDBPyConnection) -> Contents:
+    """Contents as the tables tell."""
+    found: dict[str, list[Unit]] = {name: [] for name in MEASUREMENTS}
+    for unit in units(cursor):
+        found[unit.measurement].append(unit)
+    return Contents(
+        units={name: tuple(of) for name, of in found.items()},
+        subjects={name: read_subjects(cursor, it) for name, it in MEASUREMENTS.items()},
+    )
+
+
+def read_hot(cursor: duckdb.DuckDBPyConnection) -> dict[str, Span]:
+    """The first and last time of each hot table that is not empty."""
+    found = {}
+    for name in MEASUREMENTS:
+        first, last = cursor.execute(
+            f'SELECT epoch_ns(min("at")), epoch_ns(max("at")) FROM {quoted(name)}'
+        ).fetchall()[0]
+        if first is not None:
+            found[name] = (first, last)
+    return found
+
+
+def times_of(table: pa.Table) -> Span:
+    """The first and last time of lines."""
+    bounds = pc.min_max(table["at"].cast(pa.int64()))
+    return bounds["min"].as_py(), bounds["max"].as_py()
+
+
+def _both(known: Span | None, more: Span) -> Span:
+    return more if known is None else (min(known[0], more[0]), max(known[1], more[1]))

@@ -1,0 +1,92 @@
+"""Answers that were given, for whoever asks the same again before anything in them changes."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from .question import Series, Window
+
+Asked = Window | Series
+# Per measurement the first and last time of lines that come in, or that all may be others.
+Change = Mapping[str, tuple[int, int]] | None
+
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+class Remembered:
+    """As many bytes of answers as it may keep, those asked last; any thread may call.
+
+    An answer goes with the first commit that touches its range, and is not kept when it was made
+    while one was under way.
+    """
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Asked, pa.Table] = OrderedDict()
+        self._bytes = 0
+        self._changes: list[Change] = []
+        self._made: dict[object, Asked] = {}  # those that are being made, and true so far
+
+    def known(self, question: Asked) -> pa.Table | None:
+        """The answer, if it is remembered."""
+        with self._lock:
+            found = self._known.get(question)
+            if found is not None:
+                self._known.move_to_end(question)
+            return found
+
+    def answer(self, question: Asked, ask: Callable[[Asked], pa.Table]) -> pa.Table:
+        """What `ask` says, remembered from now on."""
+        mine = object()
+        with self._lock:
+            if not any(_touches(change, question) for change in self._changes):
+                self._made[mine] = question
+        try:
+            found = ask(question)
+            with self._lock:
+                if mine in self._made:
+                    self._keep(question, found)
+            return found
+        finally:
+            with self._lock:
+                self._made.pop(mine, None)
+
+    @contextmanager
+    def changing(self, change: Change) -> Iterator[None]:
+        """While something is committed that changes what answers would be."""
+        with self._lock:
+            self._changes.append(change)
+            for question in [it for it in self._known if _touches(change, it)]:
+                self._drop(question)
+            for mine in [it for it, made in self._made.items() if _touches(change, made)]:
+                del self._made[mine]
+        try:
+            yield
+        finally:
+            with self._lock:
+                # By identity: two commits may be alike.
+                at = next(n for n, it in enumerate(self._changes) if it is change)
+                del self._changes[at]
+
+    def _keep(self, question: Asked, found: pa.Table) -> None:
+        self._drop(question)
+        self._known[question] = found
+        self._bytes += found.nbytes
+        while self._bytes > self._most_bytes:
+            self._drop(next(iter(self._known)))
+
+    def _drop(self, question: Asked) -> None:
+        gone = self._known.pop(question, None)
+        if gone is not None:
+            self._bytes -= gone.nbytes
+
+
+def _touches(change: Change, question: Asked) -> bool:
+    if change is None:
+        return True
+    times = change.get(question.measurement.name)
+    return times is not None and times[0] < question.end_ns and times[1] >= question.start_ns

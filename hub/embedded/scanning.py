@@ -1,0 +1,219 @@
+"""Sealed files read for a question: only the row groups and columns that it needs.
+
+Their lines lie together by subject and in the order of time, so that they are reduced run by run.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .footers import Footer, Footers
+from .parts import Ints, Parts, Values, collapsed, nothing
+from .pieces import Piece, pieces_of
+from .question import Series, Window
+from .subjects import Subjects
+
+Span = tuple[int, int]
+# Values, and which of them there are; None when all.
+Known = tuple[Values, npt.NDArray[np.bool_] | None]
+
+# Rows that are in memory at a time, for each thread that reads: few enough for its cache.
+_ROWS = 65_536
+_INTS = {Piece.COUNT, Piece.FIRST_AT, Piece.LAST_AT}
+_PLAIN = {Piece.SUM, Piece.MIN, Piece.MAX, Piece.FIRST, Piece.LAST}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Rows of one file and the times of which they count, each `[start_ns, end_ns)`."""
+
+    path: Path
+    rolled: bool
+    spans: tuple[Span, ...]
+    whole: bool  # whether every row of the file is in them
+
+
+class Scan:
+    """What a question takes of sealed files, subject by subject; any thread may call."""
+
+    def __init__(self, question: Window | Series, subjects: Subjects, footers: Footers) -> None:
+        self._question = question
+        self._step_ns = question.step_ns if isinstance(question, Series) else None
+        self._pieces = pieces_of(question)
+        where = question.where if isinstance(question, Series) else ()
+        wanted = subjects.wanted(question.measurement, where)
+        self._all = wanted is None
+        self._place_of = subjects.by_number if wanted is None else wanted
+        # How many wanted ones there are before each number.
+        self._before = np.concatenate([[0], np.cumsum(self._place_of >= 0)])
+        self._footers = footers
+
+    def read(self, stretch: Stretch) -> Iterator[Parts]:
+        """The parts of a stretch, in pieces; damage.OF_SCAN when its file cannot be read."""
+        time = "bucket" if stretch.rolled else "at"
+        footer = self._footers.of(stretch.path, time)
+        groups = self._groups(footer, stretch)
+        if not groups:
+            return
+        columns = [name for name in self._columns(stretch.rolled) if name in footer.columns]
+        with pq.ParquetFile(stretch.path, metadata=footer.metadata) as file:
+            for batch in file.iter_batches(
+                _ROWS, row_groups=groups, columns=columns, use_threads=False
+            ):
+                yield from self._parts(batch, stretch, time)
+
+    def _columns(self, rolled: bool) -> list[str]:
+        if not rolled:
+            return ["subject", "at", *self._pieces]
+        named = ["subject", "bucket", "lines", "first_at", "last_at"]
+        named += [] if self._step_ns is None else ["offset_ns"]
+        return named + [p.of(field) for field, pieces in self._pieces.items() for p in pieces]
+
+    def _groups(self, footer: Footer, stretch: Stretch) -> list[int]:
+        """The row groups that may hold something."""
+        (least, most), (earliest, latest) = footer.numbers, footer.times_ns
+        end = len(self._before) - 1
+        chosen = self._before[np.clip(most, -1, end - 1) + 1] > self._before[np.clip(least, 0, end)]
+        inside = [(earliest < span[1]) & (latest >= span[0]) for span in stretch.spans]
+        return np.flatnonzero(chosen & np.logical_or.reduce(inside)).tolist()
+
+    def _parts(self, batch: pa.RecordBatch, stretch: Stretch, time: str) -> Iterator[Parts]:
+        at = _ints(batch.column(time))
+        number = _ints(batch.column("subject"))
+        kept = self._kept(number, at, stretch)
+        if kept is not None and not len(kept):
+            return
+        chosen = _chooser(kept)
+        if kept is not None:
+            batch = batch.slice(int(kept[0]), int(kept[-1] - kept[0]) + 1)
+            kept = None if batch.num_rows == len(kept) else kept - kept[0]
+        rows = _Rows(batch, kept)
+        place = self._place_of[chosen(number)]
+        of = self._of_rolled if stretch.rolled else self._of_lines
+        yield collapsed(of(rows, place, chosen(at)))
+
+    def _kept(self, number: Ints, at: Ints, stretch: Stretch) -> Ints | None:
+        """The rows that count; None when all do."""
+        mask: npt.NDArray[np.bool_] | None = None
+        if not stretch.whole:
+            inside = [(at >= start) & (at < end) for start, end in stretch.spans]
+            mask = np.logical_or.reduce(inside)
+        if not self._all:
+            ours = self._place_of[number] >= 0
+            mask = ours if mask is None else mask & ours
+        return None if mask is None or mask.all() else np.flatnonzero(mask)
+
+    def _of_lines(self, rows: "_Rows", place: Ints, at: Ints) -> Parts:
+        lines = np.ones(len(at), np.int64)
+        fields = {
+            field: _of_values(rows.known(field, self._zero(field)), pieces, (at, lines))
+            for field, pieces in self._pieces.items()
+        }
+        step, offset = self._steps(at)
+        return Parts(
+            subject=place,
+            step_ns=step,
+            lines=lines,
+            first_ns=at,
+            last_ns=at,
+            offset_ns=None if offset is None else offset.astype(np.float64),
+            fields=fields,
+        )
+
+    def _of_rolled(self, rows: "_Rows", place: Ints, bucket: Ints) -> Parts:
+        lines = rows.ints("lines")
+        step, offset = self._steps(bucket)
+        if offset is not None:
+            offset = offset.astype(np.float64) * lines + rows.ints("offset_ns")
+        return Parts(
+            subject=place,
+            step_ns=step,
+            lines=lines,
+            first_ns=rows.ints("first_at"),
+            last_ns=rows.ints("last_at"),
+            offset_ns=offset,
+            fields={field: self._rolled(rows, field, p) for field, p in self._pieces.items()},
+        )
+
+    def _rolled(self, rows: "_Rows", field: str, pieces: Sequence[Piece]) -> Mapping[Piece, Values]:
+        return {
+            piece: rows.known(piece.of(field), nothing(piece, self._kind(field, piece)))[0]
+            for piece in pieces
+        }
+
+    def _kind(self, field: str, piece: Piece) -> Any:
+        if piece in _INTS:
+            return np.int64
+        return np.float64 if piece is Piece.SUM else type(self._zero(field))
+
+    def _zero(self, field: str) -> Any:
+        return np.int64(0) if self._question.measurement.metric(field).integer else np.float64(0)
+
+    def _steps(self, at: Ints) -> tuple[Ints | None, Any]:
+        """When the steps begin that times lie in, and how long after that they are."""
+        if self._step_ns is None:
+            return None, None
+        offset = at % self._step_ns
+        return at - offset, offset
+
+
+class _Rows:
+    """The rows of a batch that count, as arrays."""
+
+    def __init__(self, batch: pa.RecordBatch, kept: Ints | None) -> None:
+        self._batch = batch
+        self._there = frozenset(batch.schema.names)
+        self._kept = kept
+        self.count = batch.num_rows if kept is None else len(kept)
+
+    def ints(self, name: str) -> Ints:
+        return self._chosen(_ints(self._batch.column(name)))
+
+    def known(self, name: str, instead: Any) -> Known:
+        """A column with `instead` where there is no value, or it is not in the file."""
+        if name not in self._there:
+            return np.full(self.count, instead), np.zeros(self.count, np.bool_)
+        column = self._batch.column(name)
+        if not column.null_count:
+            return self._chosen(column.to_numpy()), None
+        known = self._chosen(column.is_valid().to_numpy(zero_copy_only=False))
+        return self._chosen(column.fill_null(instead.item()).to_numpy()), known
+
+    def _chosen(self, values: Values) -> Values:
+        return values if self._kept is None else values[self._kept]
+
+
+def _of_values(
+    column: Known, pieces: Sequence[Piece], at_and_ones: tuple[Ints, Ints]
+) -> Mapping[Piece, Values]:
+    """The pieces of a field in lines, each a line's own."""
+    values, known = column
+    at, ones = at_and_ones
+    found: dict[Piece, Values] = {}
+    for piece in pieces:
+        if piece is Piece.COUNT:
+            found[piece] = ones if known is None else known.astype(np.int64)
+        elif piece is Piece.SUM:
+            # Whole numbers may add up to more than one of 64 bits.
+            found[piece] = values.astype(np.float64, copy=False)
+        else:
+            told = values if piece in _PLAIN else at
+            none = nothing(piece, told.dtype)
+            found[piece] = told if known is None else np.where(known, told, none)
+    return found
+
+
+def _chooser(kept: Ints | None) -> Any:
+    return (lambda values: values) if kept is None else (lambda values: values[kept])
+
+
+def _ints(column: pa.Array) -> Ints:
+    """A column that is never null; times in nanoseconds."""
+    found: Ints = column.view(pa.int64()).to_numpy()
+    return found
