@@ -86,6 +86,7 @@ class Replay:
         self._ear = _Ear(self._step)
         self._due: list[tuple[datetime, int, Record]] = []
         self._given = 0
+        self._known: dict[str, int] = {}
         self._away: list[tuple[datetime, datetime]] = []
         self.transitions: list[Transition] = []
         self.passes = 0
@@ -115,6 +116,11 @@ class Replay:
             now += self._step
 
     def _give(self, due: datetime, record: Record) -> None:
+        # The hub keeps one record of an id and version: what is told twice is known once.
+        known = self._known.get(record.id)
+        if known is not None and known >= record.version:
+            return
+        self._known[record.id] = record.version
         self._given += 1
         heapq.heappush(self._due, (due, self._given, record))
 
