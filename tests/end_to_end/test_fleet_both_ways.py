@@ -156,8 +156,8 @@ def test_a_fleet_is_judged_alike_in_fast_time_and_over_the_wire(tmp_path: Path) 
     told = [one.to_record() for one in block.events]
     told += [one.to_record() for one in block.inventories]
     told += [one.to_record() for one in block.allocations]
-    # The hub keeps one record of an id: links that fail in the same moment are one event.
-    told = list({(record.id, record.version): record for record in told}.values())
+    # The hub keeps the first record of an id: links that fail in the same moment are one event.
+    told = list({(record.id, record.version): record for record in reversed(told)}.values())
     heard = {record.subject: end for record in told if record.kind is RecordKind.INVENTORY}
     expected = judged(fast(block, end), told, heard, end)
     found = {finding.fault for finding in expected}
