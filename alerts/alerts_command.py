@@ -32,6 +32,7 @@ from gpuvigil.statedir import config_of_up
 from .channel import Channel, Delivered, Outcome
 from .channels import configured
 from .courier import notices_of
+from .delivery import tried_anew
 from .message import Message, message
 from .notice import Kind, Notice, draft
 from .route import fitting, misfit, path
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     route = verbs.add_parser("route", help="show the routes, or explain an incident's")
     route.add_argument("--explain", metavar="INCIDENT", help="the id of an incident")
     verbs.add_parser("opinions", help="count per rule what people found useful, or noise")
+    retry = verbs.add_parser("retry", help="try again what was given up")
+    retry.add_argument("--channel", help="only what was to go by this one")
     test = verbs.add_parser("test", help="send a message that says it is a test, and its end")
     test.add_argument("channel", help="the channel's name")
     configured_anywhere(verbs.choices.values())
@@ -188,6 +191,17 @@ def opinions(found: Iterable[Opinion]) -> list[tuple[str, int, int]]:
     return [(rule, useful[rule], noise[rule]) for rule in rules]
 
 
+def _retry(config: Config, chosen: argparse.Namespace) -> int:
+    """Due again, in their next version; what is over by now is then not told, as ever."""
+    hub, now = service_hubs(config.hub)(), SystemClock().now()
+    dead = readable(hub.records(RecordKind.NOTICE, states=("dead",)), Notice.from_record)
+    wanted = [one for one in dead if chosen.channel in {None, one.channel}]
+    if wanted:
+        hub.write_records([tried_anew(one, now).to_record() for one in wanted])
+    print(f"messages tried again: {len(wanted)}")
+    return 0
+
+
 def _opinions(config: Config, _: argparse.Namespace) -> int:
     records = service_hubs(config.hub)().records(RecordKind.OPINION)
     for rule, useful, noise in opinions(readable(records, Opinion.from_record)):
@@ -195,4 +209,4 @@ def _opinions(config: Config, _: argparse.Namespace) -> int:
     return 0
 
 
-_VERBS = {"route": _route, "test": _test, "opinions": _opinions}
+_VERBS = {"route": _route, "test": _test, "opinions": _opinions, "retry": _retry}

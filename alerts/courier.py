@@ -16,7 +16,7 @@ from gpuvigil.hub import Hub
 from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity
 
 from .case import Case
-from .channel import Bucket, Channel, Outcome, Retry
+from .channel import Bucket, Channel, Delivered, Outcome, Retry
 from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, settled
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
@@ -43,6 +43,9 @@ class Courier:
         self._claimed = itertools.count()
         self._pause = Pause()
         self._last_sent_at: datetime | None = None
+        self._last_error = ""
+        self._attempts = self._failures = 0
+        self._seconds = 0.0
         self._bucket = Bucket.full(channel.pace, desk.clock.monotonic())
 
     def take(self, record: Record) -> None:
@@ -76,6 +79,10 @@ class Courier:
             "name": self.channel.route.name,
             "waiting": self._queue.qsize(),
             "failures": pause.failures,
+            "last_error": self._last_error if pause.failures else None,
+            "attempts_total": self._attempts,
+            "failures_total": self._failures,
+            "seconds_total": round(self._seconds, 3),
             "paused_until": None if pause.until is None else to_text(pause.until),
             "last_sent_at": None if sent_at is None else to_text(sent_at),
         }
@@ -119,8 +126,16 @@ class Courier:
         repeat = case.path.repeat_seconds if case.path else 0.0
         after = settled(going, outcome, ended, desk.chance(), desk.settings, repeat)
         self._last_sent_at = after[0].sent_at or self._last_sent_at
+        self._count(outcome, (ended - now).total_seconds())
         desk.keep(self._hub, after)
         self._say(after[0], (ended - now).total_seconds())
+
+    def _count(self, outcome: Outcome, seconds: float) -> None:
+        self._attempts += 1
+        self._seconds += max(seconds, 0.0)
+        if not isinstance(outcome, Delivered):
+            self._failures += 1
+            self._last_error = outcome.reason
 
     def _deliver(self, going: Notice, now: datetime, receipt: str | None) -> Outcome:
         desk = self._desk

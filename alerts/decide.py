@@ -187,6 +187,7 @@ RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     _waits,
     _over,
     _late,
+    holding.about_gpuvigil,
     holding.not_routed,
     _below_minimum,
     *holding.RULES,

@@ -111,6 +111,18 @@ def orphaned(notice: Notice) -> Notice:
     return _dead(notice, Verdict.CHANNEL_GONE, notice.last_error)
 
 
+def tried_anew(notice: Notice, now: datetime) -> Notice:
+    """A notice that was given up, due again because a person asked for it."""
+    return notice.next(
+        state=NoticeState.DUE,
+        verdict=Verdict.BACKING_OFF,
+        reason="tried again because a person asked for it",
+        attempts=0,
+        due_at=now,
+        first_due_at=now,
+    )
+
+
 def _again(
     notice: Notice, outcome: Retry, now: datetime, chance: float, settings: AlertsSettings
 ) -> Notice:

@@ -12,11 +12,27 @@ from gpuvigil.lifecycle import State
 from .case import Case, Ruling
 from .hours import begins, ends
 from .notice import Kind, NoticeState, Verdict
+from .own import CHANNEL_FAILED, DIGEST, OWN
 
 # What is often explained by something that is seen a little later.
 WAITING = frozenset({"node_silent", "port_down"})
 # A silence may be ended before its time, what inhibits may end: it is looked at again this often.
 LOOK_AGAIN = timedelta(seconds=60)
+
+
+def about_gpuvigil(case: Case) -> Ruling | None:
+    """A digest goes to its channel, whatever else holds; that a channel fails goes by the others."""
+    subject = case.incident.subject
+    if subject.cluster != OWN:
+        return None
+    its_own = subject.node == case.route.name
+    if case.incident.fault == DIGEST:
+        if its_own:
+            return Ruling(verdict=Verdict.FIRST, kind=Kind.FIRED)
+        return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.HELD)
+    if case.incident.fault == CHANNEL_FAILED and its_own:
+        return Ruling(verdict=Verdict.OWN_CHANNEL, state=NoticeState.HELD)
+    return None
 
 
 def not_routed(case: Case) -> Ruling | None:

@@ -5,6 +5,7 @@ shows the same window tomorrow. Names of jobs, users and programs are strangers'
 and lose what a terminal or a chat could take for more than text.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,7 @@ from gpuvigil.model import Impact, Incident, Severity, Subject
 from gpuvigil.offers import PATH, Seal
 
 from .notice import Kind, Notice, Verdict
+from .own import OWN
 
 LISTED = 10
 LONGEST_LINE = 300
@@ -84,7 +86,8 @@ def message(
     incident = notice.to_incident()
     over = notice.kind is Kind.RESOLVED
     ends_at = (incident.resolved_at or notice.at) if over else None
-    page = links.around(incident.subject, incident.since, ends_at or now)
+    own = incident.subject.cluster == OWN
+    page = links.PIPELINE if own else links.around(incident.subject, incident.since, ends_at or now)
     return Message(
         notice=notice.id,
         incident=incident.id,
@@ -106,10 +109,12 @@ def message(
         action=clean(_action(incident, notice)),
         source=clean(incident.source),
         link=links.absolute(external_url, page),
-        incident_link=links.absolute(external_url, links.incident_page(incident.id)),
+        incident_link=links.absolute(
+            external_url, links.INCIDENTS if own else links.incident_page(incident.id)
+        ),
         owners=incident.impact.users,
         loud=notice.kind is Kind.FIRED or notice.verdict in _LOUD,
-        answer_link=_answer_link(incident.id, now, external_url, seal),
+        answer_link=None if own else _answer_link(incident.id, now, external_url, seal),
         receipt=receipt,
     )
 
@@ -177,18 +182,37 @@ def _where(incident: Incident) -> str:
     place = f"{label} ({subject.gpu})" if subject.gpu and subject.gpu not in label else label
     # What lies below a node is counted, not listed.
     below = f"{subject.key}/"
-    others = [
-        _short(key) for key in incident.members if key != subject.key and not key.startswith(below)
-    ]
+    others = [key for key in incident.members if key != subject.key and not key.startswith(below)]
     more = f": {clean(incident.gpus)}" if incident.gpus else ""
-    more += f"; also {listed(others)}" if others else ""
+    if len(others) > LISTED:
+        more += f"; also {_by_node(others)}"
+    elif others:
+        more += f"; also {listed([_short(key) for key in others])}"
     return f"{clean(place)}, cluster {clean(subject.cluster, 100)}{more}"
 
 
-def _short(key: str) -> str:
+def _by_node(keys: Sequence[str]) -> str:
+    """Many places as somebody can read them: `256 GPUs on 32 nodes: n00 (8), n01 (8) ...`."""
+    subjects = [subject for subject in map(_subject, keys) if subject is not None]
+    nodes = Counter(subject.node for subject in subjects)
+    gpus = sum(subject.gpu is not None for subject in subjects)
+    what = f"{gpus} GPUs" if gpus == len(keys) else f"{len(keys)} places"
+    if gpus == 0 and len(nodes) == len(keys):
+        return f"{len(nodes)} nodes: {listed(list(nodes))}"
+    named = [f"{node} ({count})" for node, count in nodes.items()]
+    return f"{what} on {len(nodes)} node{'s' if len(nodes) > 1 else ''}: {listed(named)}"
+
+
+def _subject(key: str) -> Subject | None:
     try:
-        subject = Subject.parse(key)
+        return Subject.parse(key)
     except ValueError:
+        return None
+
+
+def _short(key: str) -> str:
+    subject = _subject(key)
+    if subject is None:
         return key
     parts = (subject.node, subject.gpu, subject.device, subject.port)
     return " ".join(part for part in parts if part)

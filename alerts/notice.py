@@ -58,6 +58,7 @@ class Verdict(Enum):
     NO_CHANNEL = "no channel is configured"
     SUSPECT = "seen once and not confirmed: nothing to tell yet"
     DISMISSED = "a suspect that was not seen again"
+    OWN_CHANNEL = "it does not travel by the channel that it is about"
     NOT_ROUTED = "no route leads to this channel"
     DIGEST = "told in the daily digest"
     BELOW_MINIMUM = "less severe than the channel's minimum"

@@ -24,12 +24,14 @@ from gpuvigil.offers import seal
 
 from .case import Route
 from .channels import configured
+from .channels.dead_man import dead_man
 from .courier import Courier, hand_out, notices_of
 from .decide import decide
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .notice import Notice, NoticeState, Verdict
 from .situation import Lookout
 from .uphold import Upheld, Upholder
+from .watch import Watch, call_dead_man
 
 PULSE_SECONDS = 10.0
 # A stop waits this long for what is on its way; the rest is durable and goes out later.
@@ -57,9 +59,11 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     routes = [courier.channel.route for courier in couriers.values()]
     deciding, claiming = desk.connect(), desk.connect()
     lookout = Lookout(deciding, config.alerts)
+    watching = Watch(desk, list(couriers.values()))
     steps = {
         "decide": lambda: tell(deciding, desk, routes, lookout),
         "claim": lambda: hand_out(claiming, desk, couriers),
+        "watch": watching.step,
         **{f"channel {name}": courier.step for name, courier in couriers.items()},
         **{
             f"uphold {name}": Upholder(name, courier.channel, desk).step
@@ -67,6 +71,9 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
             if isinstance(courier.channel, Upheld)
         },
     }
+    if config.alerts.dead_man_url or config.alerts.dead_man_url_file:
+        ping = dead_man(config.alerts)
+        steps["dead man"] = lambda: call_dead_man(ping, desk, watching)
     threads = [
         threading.Thread(target=desk.loop, args=item, name=item[0], daemon=True)
         for item in steps.items()

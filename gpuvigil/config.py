@@ -306,7 +306,8 @@ def _check(config: Config, where: _Where) -> None:
         for number, entry in enumerate(getattr(config.alerts, key)):
             _check_entry(where.entry(number), ("alerts", key), entry)
     for table, number, key, sentence in config.alerts.wrong():
-        raise ConfigError(f"{where.entry(number).of(('alerts', table, key))}: {sentence}")
+        keys = ("alerts", table, key) if table else ("alerts", key)
+        raise ConfigError(f"{where.entry(number).of(keys)}: {sentence}")
 
 
 # It travels in headers and tags, whatever stands in it.
@@ -328,6 +329,7 @@ _POSITIVE = frozenset(
     {
         *("tick_seconds", "commit_seconds", "refresh_seconds", "port_poll_seconds"),
         *("window_seconds", "timeout_seconds", "driver_timeout_seconds"),
+        *("dead_man_seconds", "resend_seconds"),
         *("reader_patience_seconds", "session_hours", "span_hours"),
     }
 )

@@ -4,6 +4,7 @@ Each class says in `wrong` what types cannot: pairs of a key, empty where none i
 sentence. Secrets are named by a file, which is read again for every message, or by a variable.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from .routing import InhibitSettings, RouteSettings, TimesSettings
 from .setting import setting
 
+_CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _SEVERITIES = ("critical", "warning", "info")
 
 
@@ -197,6 +199,12 @@ class AlertsSettings:
         "file with the key that signs links in messages, which acknowledge without a sign-in; the"
         " dashboard needs the same; empty: links lead to pages that ask for a sign-in",
     )
+    dead_man_url: str = setting(
+        "", "address that is called as long as all is well: whoever waits there hears of our end"
+    )
+    dead_man_url_file: Path | None = setting(None, "file that holds that address")
+    dead_man_seconds: float = setting(60.0, "it is called this often")
+    digest_at: str = setting("08:00", "when digests are told, in UTC")
     update_seconds: float = setting(
         300.0, "an update of an incident, or that it came back, goes out at most this often"
     )
@@ -236,6 +244,8 @@ class AlertsSettings:
 
     def wrong(self) -> Iterator[tuple[str, int, str, str]]:
         """What is wrong with how its parts go together: the list, the entry, the key, and why."""
+        if not _CLOCK.fullmatch(self.digest_at):
+            yield "", 0, "digest_at", f"{self.digest_at!r} is not a time of the day like 08:00"
         channels, hours = set(self.names()), {one.name for one in self.times}
         for number, route in enumerate(self.routes):
             for key, known in (

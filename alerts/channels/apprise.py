@@ -48,7 +48,7 @@ class Apprise:
 
     def deliver(self, message: Message) -> Outcome:
         said = [f"{question}: {answer}" for question, answer in answers(message)]
-        led = [f"{name}: {url}" for name, url in links(message)]
+        led = [f"{name.rstrip('?')}: {url}" for name, url in links(message)]
         try:
             service = self._service()
         except ConfigError as error:

@@ -157,7 +157,7 @@ def letter(message: Message, settings: EmailSettings, readers: list[str]) -> Ema
 def body(message: Message) -> str:
     """A paragraph per question, then the links."""
     said = [f"{question}: {answer}" for question, answer in answers(message)]
-    led = [f"{name}: {url}" for name, url in links(message)]
+    led = [f"{name.rstrip('?')}: {url}" for name, url in links(message)]
     return "\n\n".join([message.summary, *said, "\n".join(led)]) + "\n"
 
 

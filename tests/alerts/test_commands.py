@@ -10,7 +10,7 @@ import pytest
 from gpuvigil.lifecycle import Signal
 from gpuvigil.model import Opinion, Severity
 from tests.polling import wait_until
-from tests.receiver import Answer, Receiver
+from tests.receiver import OK, Answer, Receiver
 from tests.servers import ROOT, HubProcess
 
 from .examples import NOON, REAL
@@ -112,6 +112,21 @@ def test_a_mistake_is_one_clear_line(
     assert said.returncode == 2
     assert words in said.stderr.splitlines()[-1]
     assert "Traceback" not in said.stderr
+
+
+def test_what_was_given_up_is_tried_again_when_a_person_asks_for_it(
+    server: HubProcess, tmp_path: Path
+) -> None:
+    with Receiver() as receiver:
+        receiver.answer(Answer(400))
+        with AlertsProcess(server, tmp_path, mended={"url": receiver.url}) as alerts:
+            story = Story(server.hub())
+            story.tell(Signal.CONFIRMED)
+            story.wait_for("dead")
+            receiver.answer(OK)
+            said = gpuvigil("alerts", "retry", "--channel", "mended", config=alerts.config)
+            story.wait_for("sent")
+    assert said.stdout == "messages tried again: 1\n"
 
 
 def test_the_noisiest_rules_come_first(server: HubProcess, tmp_path: Path) -> None:

@@ -171,3 +171,15 @@ def test_a_huge_incident_makes_a_small_payload() -> None:
     )
     value = json.dumps(payload(said, "webhook", URL), ensure_ascii=False)
     assert len(value.encode()) < 32_768
+
+
+def test_many_places_are_counted_by_node_and_not_read_out() -> None:
+    members = tuple(f"lab/n{n // 8:02d}/gpu/GPU-{n:032d}" for n in range(512))
+    leaf = Subject(cluster="lab", node="leaf-3")
+    said = told(subject=leaf, label="leaf-3", title="Switch leaf-3 failed", members=members)
+    assert said.where == (
+        "leaf-3, cluster lab; also 512 GPUs on 64 nodes: n00 (8), n01 (8), n02 (8), n03 (8),"
+        " n04 (8), n05 (8), n06 (8), n07 (8), n08 (8), n09 (8) and 54 more"
+    )
+    nodes = told(subject=leaf, label="leaf-3", members=tuple(f"lab/n{n:02d}" for n in range(12)))
+    assert nodes.where.startswith("leaf-3, cluster lab; also 12 nodes: n00, n01,")

@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from gpuvigil.lifecycle import Signal
+from gpuvigil.model import RecordKind, Subject
+from tests.polling import wait_until
+from tests.receiver import Receiver
 from tests.servers import HubProcess
 
 from .process import AlertsProcess
 from .storm import Hostile, Storm, check
+from .test_service import Story
 
 pytestmark = pytest.mark.server
 
@@ -35,3 +40,31 @@ def test_whatever_the_receivers_do_each_hears_the_end_in_order_and_once(tmp_path
         for receiver in receivers.values():
             check(receiver, incidents, KILLS)
         assert sum(len(one.received()) for one in receivers.values()) > 80
+
+
+def test_a_switch_that_takes_512_gpus_with_it_makes_one_message(tmp_path: Path) -> None:
+    nodes = [Subject(cluster="lab", node=f"n{number:02d}") for number in range(64)]
+    members = tuple(f"{node.key}/gpu/GPU-{gpu}" for node in nodes for gpu in range(8))
+    with HubProcess(tmp_path / "hub") as server, Receiver() as receiver:
+        with AlertsProcess(server, tmp_path, chat={"url": receiver.url}):
+            hub = server.hub()
+            silent = [(Story(hub), node) for node in nodes]
+            for story, node in silent:
+                story.tell(Signal.CONFIRMED, fault="node_silent", subject=node)
+            switch = Story(hub)
+            switch.tell(
+                Signal.CONFIRMED, subject=Subject(cluster="lab", node="leaf-3"), members=members
+            )
+            receiver.wait_for(1, 60.0)
+            for story, node in silent:
+                story.tell(Signal.CLEARED, fault="node_silent", subject=node)
+
+            def is_settled() -> bool:
+                due = hub.records(RecordKind.NOTICE, states=("due",))
+                decided = hub.records(RecordKind.NOTICE)
+                return len(decided) > 2 * len(nodes) and all(one.body["repeat"] for one in due)
+
+            wait_until("all is decided", is_settled, 90.0)
+        (message,) = receiver.received()
+    where = message.payload["commonAnnotations"]["where"]
+    assert "512 GPUs on 64 nodes" in where

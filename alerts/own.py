@@ -1,0 +1,179 @@
+"""What alerts has to say of gpuvigil itself, and once a day of what is merely information; pure.
+
+It goes the same way as what the analyzer finds: as a transition that alerts claims, decides and
+delivers. Ids and numbers follow from what is kept, so that two processes say the same thing once.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import duration, from_text
+from gpuvigil.lifecycle import Signal, State
+from gpuvigil.model import (
+    Evidence,
+    Impact,
+    Incident,
+    Record,
+    Severity,
+    Subject,
+    Transition,
+    fingerprint,
+)
+
+OWN = "gpuvigil"  # the cluster that such things are said to be in
+CHANNEL_FAILED, DIGEST = "gpuvigil_channel", "digest"
+
+# How long a thing is away before somebody is told.
+ANALYZER_SILENT = timedelta(seconds=60)
+COLLECTORS_SILENT = timedelta(seconds=180)
+# With the pauses between them about a minute.
+FAILURES = 6
+LISTED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something about gpuvigil that somebody has to mend."""
+
+    name: str  # unique among troubles
+    fault: str
+    title: str
+    value: str
+    action: str
+    place: str
+
+    @property
+    def incident(self) -> str:
+        return f"self-{self.name}"
+
+
+def analyzer_trouble(pulse: Record | None, now: datetime) -> Trouble | None:
+    """The analyzer has not been heard of; it says every few seconds that it lives."""
+    if pulse is None or now - pulse.at < ANALYZER_SILENT:
+        return None
+    return Trouble(
+        name="analyzer",
+        fault="gpuvigil_analyzer",
+        title="gpuvigil looks for no faults: the analyzer has stopped reporting",
+        value=f"last heard of {duration(now - pulse.at)} ago",
+        action="See the analyzer's log, and start it again.",
+        place="analyzer",
+    )
+
+
+def collector_trouble(nodes: Sequence[Mapping[str, object]], now: datetime) -> Trouble | None:
+    """No collector at all has sent anything lately; a single one is the analyzer's matter."""
+    times = [from_text(str(node["received_at"])) for node in nodes if node.get("received_at")]
+    if not times or now - max(times) < COLLECTORS_SILENT:
+        return None
+    return Trouble(
+        name="collectors",
+        fault="gpuvigil_collectors",
+        title="gpuvigil sees nothing: no collector sends data",
+        value=f"{len(times)} nodes, the last heard of {duration(now - max(times))} ago",
+        action="Check the network to the hub, and the collectors' token: 'gpuvigil doctor' on a node.",
+        place="collectors",
+    )
+
+
+def channel_trouble(pulse: Mapping[str, object]) -> Trouble | None:
+    """A channel's receiver fails again and again."""
+    name, failures = str(pulse["name"]), int(str(pulse["failures"]))
+    if failures < FAILURES:
+        return None
+    return Trouble(
+        name=f"channel-{name}",
+        fault=CHANNEL_FAILED,
+        title=f"The channel {name} delivers nothing",
+        value=f"{failures} attempts in a row failed: {pulse.get('last_error') or 'no reason'}",
+        action=f"Mend what it says, then try: gpuvigil alerts test {name}",
+        place=name,
+    )
+
+
+def opened(trouble: Trouble, before: Transition | None, now: datetime) -> Transition | None:
+    """The step that tells of it; None when that was told already."""
+    if before is not None and before.to_state == State.OPEN.value:
+        return None
+    return _step(_incident(trouble, now), before, now, over=False)
+
+
+def ended(before: Transition | None, now: datetime) -> Transition | None:
+    """The step that tells of its end; None when it does not stand."""
+    if before is None or before.to_state != State.OPEN.value:
+        return None
+    return _step(Incident.from_record(Record.from_json(before.snapshot)), before, now, over=True)
+
+
+def digest(
+    channel: str, held: Iterable[Record], begin: datetime, end: datetime
+) -> Transition | None:
+    """What was held for a channel's digest from `begin` to `end`; None when there is nothing."""
+    found: dict[str, Incident] = {}
+    for record in held:
+        ours = record.body.get("channel") == channel and record.body.get("verdict") == DIGEST
+        if ours and begin <= record.at < end:
+            incident = Incident.from_record(Record.from_json(record.body["snapshot"]))
+            found[incident.id] = incident
+    if not found:
+        return None
+    counted = Counter(one.title for one in found.values())
+    lines = [Evidence(name=title, value=str(count)) for title, count in counted.most_common(LISTED)]
+    many = f"{len(found)} incident{'s' if len(found) > 1 else ''} of information"
+    trouble = Trouble(
+        name=f"digest-{channel}-{begin:%Y-%m-%d}",
+        fault=DIGEST,
+        title=f"Digest since {begin:%d %b %H:%M} UTC: {many}",
+        value="",
+        action="Nothing now. The page of incidents has each of them.",
+        place=channel,
+    )
+    incident = _incident(trouble, end, severity=Severity.INFO, evidence=tuple(lines))
+    return _step(incident, None, end, over=False)
+
+
+def _incident(
+    trouble: Trouble,
+    now: datetime,
+    severity: Severity = Severity.CRITICAL,
+    evidence: tuple[Evidence, ...] = (),
+) -> Incident:
+    subject = Subject(cluster=OWN, node=trouble.place)
+    return Incident(
+        id=trouble.incident,
+        fingerprint=fingerprint(trouble.fault, subject),
+        fault=trouble.fault,
+        subject=subject,
+        severity=severity,
+        state=State.OPEN.value,
+        title=trouble.title,
+        since=now,
+        updated_at=now,
+        impact=Impact(text="faults may go untold" if severity is Severity.CRITICAL else "none"),
+        evidence=evidence or (Evidence(name="Seen", value=trouble.value),),
+        action=trouble.action,
+        source="gpuvigil about itself",
+        label=trouble.place,
+    )
+
+
+def _step(
+    incident: Incident, before: Transition | None, now: datetime, *, over: bool
+) -> Transition:
+    states = (State.OPEN, State.RESOLVED) if over else (State.SUSPECT, State.OPEN)
+    from_state = states[0] if before is None else State(before.to_state)
+    now_so = replace(incident, state=states[1].value, resolved_at=now if over else None)
+    signal = Signal.CLEARED if over else Signal.CONFIRMED if before is None else Signal.RETURNED
+    return Transition(
+        incident=incident.id,
+        number=1 if before is None else before.number + 1,
+        from_state=from_state.value,
+        to_state=states[1].value,
+        signal=signal.value,
+        at=now,
+        reason="gpuvigil about itself",
+        subject=incident.subject,
+        snapshot=now_so.to_record().to_json(),
+    )

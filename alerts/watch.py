@@ -1,0 +1,119 @@
+"""Looks at gpuvigil itself every few seconds, and once a day at what was held for digests."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, time, timedelta
+
+from gpuvigil.clock import from_text
+from gpuvigil.errors import ConfigError
+from gpuvigil.hub import Hub
+from gpuvigil.model import RecordKind, Transition, readable
+
+from .channel import Delivered
+from .channels.dead_man import DeadMan
+from .courier import Courier
+from .desk import Desk
+from .own import (
+    Trouble,
+    analyzer_trouble,
+    channel_trouble,
+    collector_trouble,
+    digest,
+    ended,
+    opened,
+)
+
+LOOK_SECONDS = 5.0
+# Held notices of one digest that are looked at.
+MOST_HELD = 10_000
+
+
+class Watch:
+    """One process's look at everybody, its own channels included."""
+
+    def __init__(self, desk: Desk, couriers: Sequence[Courier]) -> None:
+        self._desk = desk
+        self._couriers = couriers
+        self._hub = desk.connect()
+        self._digested: set[str] = set()
+        self.well_at: datetime | None = None  # when all was well last, as seen from here
+
+    def step(self) -> None:
+        """Look, write down what has changed, and wait."""
+        desk = self._desk
+        now = desk.clock.now()
+        pulses = {one.id: one for one in self._hub.records(RecordKind.PULSE)}
+        nodes = self._hub.status().get("nodes", ())
+        shared = {
+            "analyzer": analyzer_trouble(pulses.get("analyzer"), now),
+            "collectors": collector_trouble(nodes, now),
+        }
+        steps = [self._change(name, trouble, now) for name, trouble in shared.items()]
+        steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
+        steps += [self._digest(name, now) for name in digesting(desk)]
+        records = [one.to_record() for one in steps if one is not None]
+        if records:
+            self._hub.write_records(records)
+        if not any(shared.values()):
+            self.well_at = now
+        desk.clock.wait(desk.stop, LOOK_SECONDS)
+
+    def _change(self, name: str, trouble: Trouble | None, now: datetime) -> Transition | None:
+        before = last_step(self._hub, f"self-{name}")
+        return ended(before, now) if trouble is None else opened(trouble, before, now)
+
+    def _of_channel(self, pulse: dict[str, object], now: datetime) -> Transition | None:
+        """A channel's trouble ends when it has delivered again, here, since that was told."""
+        trouble, name = channel_trouble(pulse), f"channel-{pulse['name']}"
+        before = last_step(self._hub, f"self-{name}")
+        if trouble is not None:
+            return opened(trouble, before, now)
+        sent_at = pulse.get("last_sent_at")
+        again = before is not None and sent_at and from_text(str(sent_at)) > before.at
+        return ended(before, now) if again else None
+
+    def _digest(self, channel: str, now: datetime) -> Transition | None:
+        """What was held in the day that ended last, unless it was told."""
+        at = time.fromisoformat(self._desk.settings.digest_at)
+        end = now.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
+        end -= timedelta(days=1) if end > now else timedelta()
+        begin = end - timedelta(days=1)
+        name = f"{channel} {begin}"
+        if name in self._digested:
+            return None
+        self._digested.add(name)
+        held = self._hub.records(
+            RecordKind.NOTICE, states=("held",), since=begin, until=end, limit=MOST_HELD
+        )
+        made = digest(channel, held, begin, end)
+        known = made is not None and last_step(self._hub, made.incident) is not None
+        return None if known else made
+
+
+def digesting(desk: Desk) -> list[str]:
+    """The channels that some route gives a digest."""
+    routes = desk.settings.routes
+    return list(dict.fromkeys(name for one in routes if one.digest for name in one.receivers))
+
+
+def last_step(hub: Hub, incident: str) -> Transition | None:
+    """The newest transition of an incident."""
+    steps: Iterable[Transition] = readable(
+        hub.records(RecordKind.TRANSITION, parent=incident), Transition.from_record
+    )
+    return max(steps, key=lambda one: one.number, default=None)
+
+
+def call_dead_man(ping: DeadMan, desk: Desk, watch: Watch) -> None:
+    """Call as long as this process has lately seen that all is well, then wait."""
+    now, every = desk.clock.now(), desk.settings.dead_man_seconds
+    if watch.well_at is not None and now - watch.well_at < timedelta(seconds=30):
+        try:
+            outcome = ping.call(now)
+        except ConfigError as error:
+            desk.log.warning("dead man not called", error=str(error))
+        else:
+            if not isinstance(outcome, Delivered):
+                desk.log.warning("dead man not called", error=outcome.reason)
+        desk.clock.wait(desk.stop, every)
+        return
+    desk.clock.wait(desk.stop, 1.0)

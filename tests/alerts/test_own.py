@@ -1,0 +1,166 @@
+"""gpuvigil tells of its own troubles once, by channels that work, and calls who minds its end."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alerts.case import Route
+from alerts.decide import decide
+from alerts.message import message
+from alerts.notice import NoticeState, Verdict
+from alerts.own import (
+    FAILURES,
+    Trouble,
+    analyzer_trouble,
+    channel_trouble,
+    collector_trouble,
+    digest,
+    ended,
+    opened,
+)
+from gpuvigil.clock import to_text
+from gpuvigil.config import AlertsSettings, RouteSettings
+from gpuvigil.lifecycle import Signal
+from gpuvigil.model import Record, RecordKind, Severity, Transition
+from tests.polling import wait_until
+from tests.receiver import Received, Receiver, too_many
+from tests.servers import HubProcess
+
+from .examples import NOON, a_transition, seconds
+from .process import AlertsProcess
+from .test_service import Story
+
+ROUTES = [Route(name=name, minimum_severity=Severity.WARNING) for name in ("chat", "pager")]
+BROKEN = {"name": "chat", "failures": FAILURES, "last_error": "no answer within 10 s"}
+
+
+def a_pulse(at: datetime) -> Record:
+    return Record(
+        kind=RecordKind.PULSE,
+        id="analyzer",
+        at=at,
+        subject="analyzer",
+        version=int(at.timestamp() * 1e6),
+    )
+
+
+def verdicts(step: Transition | None, settings: AlertsSettings | None = None) -> dict[str, Verdict]:
+    assert step is not None
+    decided = decide(step, ROUTES, [], NOON, settings or AlertsSettings())
+    return {str(one.channel): one.verdict for one in decided}
+
+
+def trouble() -> Trouble:
+    found = channel_trouble(BROKEN)
+    assert found is not None
+    return found
+
+
+def test_an_analyzer_that_lives_is_no_trouble_and_one_that_stopped_is() -> None:
+    assert analyzer_trouble(None, NOON) is None  # none was ever started
+    assert analyzer_trouble(a_pulse(NOON - seconds(59)), NOON) is None
+    found = analyzer_trouble(a_pulse(NOON - seconds(300)), NOON)
+    assert found is not None
+    assert found.value == "last heard of 5 min ago"
+
+
+def test_only_that_all_collectors_are_silent_is_said_here() -> None:
+    old, new = ({"received_at": to_text(NOON - seconds(age))} for age in (600, 10))
+    assert collector_trouble([], NOON) is None
+    assert collector_trouble([old, new], NOON) is None
+    assert collector_trouble([old, old], NOON) is not None
+
+
+def test_that_a_channel_fails_does_not_travel_by_it() -> None:
+    step = opened(trouble(), None, NOON)
+    assert verdicts(step) == {"chat": Verdict.OWN_CHANNEL, "pager": Verdict.FIRST}
+    assert channel_trouble({**BROKEN, "failures": FAILURES - 1}) is None
+
+
+def test_a_trouble_is_told_once_until_it_is_over_and_anew_when_it_comes_back() -> None:
+    first = opened(trouble(), None, NOON)
+    assert first is not None
+    assert opened(trouble(), first, NOON) is None
+    over = ended(first, NOON + seconds(60))
+    assert over is not None
+    assert ended(over, NOON) is None
+    again = opened(trouble(), over, NOON + seconds(90))
+    assert again is not None
+    assert [one.number for one in (first, over, again)] == [1, 2, 3]
+    assert [one.to_state for one in (first, over, again)] == ["open", "resolved", "open"]
+    notice = decide(over, ROUTES, [], NOON, AlertsSettings())[-1]
+    said = message(notice, NOON, "https://gpus.example.org")
+    assert said.ends_at == NOON + seconds(60)
+    assert said.link == "https://gpus.example.org/pipeline"
+
+
+def held(channel: str, title: str, number: int, at: datetime = NOON) -> Record:
+    step = replace(a_transition(1, id=f"i-{number}", title=title, severity=Severity.INFO))
+    route = RouteSettings(match=('severity="info"',), receivers=(channel,), digest=True)
+    info = [Route(name=channel, minimum_severity=Severity.INFO)]
+    (notice,) = decide(step, info, [], at, AlertsSettings(routes=(route,)))
+    assert notice.state is NoticeState.HELD
+    return replace(notice.to_record(), at=at)
+
+
+def test_a_digest_counts_what_was_held_for_its_channel_and_goes_there_alone() -> None:
+    records = [
+        held("chat", "GPU idle", 1),
+        held("chat", "GPU idle", 2),
+        held("chat", "Clocks lowered", 3),
+        held("pager", "GPU idle", 4),
+        held("chat", "GPU idle", 5, NOON - timedelta(days=2)),
+    ]
+    step = digest("chat", records, NOON - timedelta(days=1), NOON + seconds(1))
+    critical = RouteSettings(match=('severity="critical"',), receivers=("pager",))
+    settings = AlertsSettings(routes=(critical,))
+    assert verdicts(step, settings) == {"chat": Verdict.FIRST, "pager": Verdict.NOT_ROUTED}
+    assert step is not None
+    notice = decide(step, ROUTES, [], NOON, settings)[0]
+    said = message(notice, NOON, "https://gpus.example.org")
+    assert said.summary.startswith("Digest since 19 Nov 12:00 UTC: 3 incidents of information")
+    assert said.evidence == "GPU idle: 2; Clocks lowered: 1"
+    assert digest("other", records, NOON - timedelta(days=1), NOON) is None
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+        yield process
+
+
+def about(received: list[Received], fault: str) -> list[str]:
+    """The statuses of what was said about a fault."""
+    payloads = [one.payload for one in received]
+    return [p["status"] for p in payloads if p["commonLabels"]["alertname"] == fault]
+
+
+@pytest.mark.server
+def test_the_service_tells_of_itself_by_the_channels_that_work(
+    server: HubProcess, tmp_path: Path
+) -> None:
+    hub = server.hub()
+    with Receiver() as broken, Receiver() as well, Receiver() as dead_man:
+        broken.answer(too_many(0))
+        channels: dict[str, Any] = {"broken": {"url": broken.url}, "well": {"url": well.url}}
+        alerts = AlertsProcess(server, tmp_path, **channels)
+        text = alerts.config.read_text(encoding="utf-8")
+        more = f'[alerts]\ndead_man_url = "{dead_man.url}"\ndead_man_seconds = 0.5'
+        alerts.config.write_text(text.replace("[alerts]", more), encoding="utf-8")
+        with alerts:
+            Story(hub).tell(Signal.CONFIRMED)
+            well.wait(lambda got: "firing" in about(got, "gpuvigil_channel"), 60.0)
+            dead_man.wait_for(2, 60.0)
+            hub.write_records([a_pulse(datetime.now(timezone.utc) - timedelta(seconds=120))])
+            well.wait(lambda got: "firing" in about(got, "gpuvigil_analyzer"), 60.0)
+            hub.write_records([a_pulse(datetime.now(timezone.utc))])
+            well.wait(lambda got: about(got, "gpuvigil_analyzer") == ["firing", "resolved"], 60.0)
+            pulse = wait_until("a pulse", lambda: hub.record(RecordKind.PULSE, "alerts"))
+        assert about(broken.received(), "gpuvigil_channel") == []
+    (counted,) = [one for one in pulse.body["channels"] if one["name"] == "well"]
+    assert counted["attempts_total"] >= 1
+    assert counted["failures_total"] == 0
