@@ -53,9 +53,11 @@ class Lines:
             },
         )
 
-    def in_order(self) -> "Lines":
-        """By subject, then time; of equal times what came first stays first."""
-        return self.where(np.lexsort((self.at_us, self.subjects)))
+    def in_order(self, chosen: Numbers | None = None) -> "Lines":
+        """By subject, then time; of equal times what came first stays first. `chosen`: only these."""
+        if chosen is None:
+            return self.where(np.lexsort((self.at_us, self.subjects)))
+        return self.where(chosen[np.lexsort((self.at_us[chosen], self.subjects[chosen]))])
 
     def by(self, keys: Numbers) -> Iterator[tuple[int, "Lines"]]:
         """Those of each key together."""

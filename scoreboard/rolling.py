@@ -142,7 +142,7 @@ class _Lines:
         if aside.any():
             for passed, some in lines.where(aside).by(known[aside]):
                 self._later[passed].append(some)
-        self._cells.add(lines.where(~aside).in_order())
+        self._cells.add(lines.in_order(np.flatnonzero(~aside)))
 
     def _read(self, table: pa.Table, step_us: int) -> Lines:
         at_us = table.column("at").cast(pa.int64()).to_numpy()

@@ -119,7 +119,7 @@ def _order(
 
 
 def _quiet(seed: int) -> FleetSettings:
-    return FleetSettings(seed=seed, nodes=64, days=1.0, models=(MODEL,))
+    return FleetSettings(seed=seed, nodes=128, days=1.0, models=(MODEL,))
 
 
 def _lengths(seed: int) -> FleetSettings:

@@ -1,10 +1,12 @@
 """A GPU whose memory is still held although the scheduler has ended its job."""
 
-from datetime import datetime, timedelta
+import math
+from collections.abc import Iterable
+from datetime import timedelta
 
-from gpuvigil.clock import moment
+from gpuvigil.clock import micros, moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Evidence, Finding, Subject
+from gpuvigil.model import Allocation, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..rows import Row
@@ -23,22 +25,34 @@ _PATIENCE = timedelta(minutes=5)
 def held_memory(window: Window) -> list[Finding]:
     """GPUs of a scheduler that nobody holds by its account, and whose memory is in use."""
     rows = window.get("gpu", Span.RECENT)
-    used = rows.where(rows.values(_USED.column) >= _HELD_BYTES)
-    found = [_finding(window, subject, row) for subject, row in used]
+    left = window.of_allocations(rows, _left_at)
+    held = (
+        (rows.values(_USED.column) >= _HELD_BYTES)
+        & (left <= micros(window.now - _PATIENCE))
+        & (left <= rows.values("first_at"))
+    )
+    found = (_finding(window, subject, row) for subject, row in rows.where(held))
     return sorted((f for f in found if f is not None), key=lambda f: f.subject)
 
 
-def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
-    allocations = window.allocations.get(subject.key, ())
-    if any(a.ended_at is None for a in allocations):
-        return None
+def _left_at(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
+    """When the last job ended, in microseconds; NaN while somebody holds it, or without a job."""
+    if any(a.ended_at is None for a in allocations or ()):
+        return math.nan
+    last = _last_job(allocations or ())
+    return math.nan if last is None or last.ended_at is None else micros(last.ended_at)
+
+
+def _last_job(allocations: Iterable[Allocation]) -> Allocation | None:
     jobs = [a for a in allocations if a.holder.startswith("job ") and a.ended_at is not None]
-    if not jobs:
+    return max(jobs, key=lambda a: a.ended_at or a.started_at, default=None)
+
+
+def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
+    last = _last_job(window.allocations.get(subject.key, ()))
+    if last is None or last.ended_at is None:
         return None
-    last = max(jobs, key=lambda a: a.ended_at or a.started_at)
-    ended: datetime = last.ended_at or last.started_at
-    if window.now - ended < _PATIENCE or row["first_at"] < ended:
-        return None
+    ended = last.ended_at
     return Finding(
         fault="gpu_memory_held",
         subject=subject,
