@@ -51,16 +51,19 @@ def play(fleet: Fleet, sets: Iterable[str]) -> dict[str, Tally]:
     }
 
 
-def run(part: str, seed: int, sets: Sequence[str], commit: str) -> dict[str, Any]:
+def stamp() -> dict[str, str]:
+    """What is going to play; said before, since the sources may change while it does."""
+    return {"fleet": fleet_hash(), "judged": judged_hash(), "commit": _commit()}
+
+
+def run(part: str, seed: int, sets: Sequence[str], stamped: Mapping[str, str]) -> dict[str, Any]:
     """One fleet's entry of the results."""
     found = play(build(PARTS[part].fleet(seed)), sets)
     number = seed - PARTS[part].first_seed
     return {
         "part": part,
         "seed": seed,
-        "fleet": fleet_hash(),
-        "judged": judged_hash(),
-        "commit": commit,
+        **stamped,
         "command": f"python -m scoreboard.run {shlex.quote(part)} {number} 1",
         "tallies": {name: one.to_json() for name, one in found.items()},
     }
@@ -78,6 +81,7 @@ def missing(results: Mapping[str, Any], part: str, seed: int, sets: Iterable[str
 
 def main(arguments: Sequence[str]) -> int:
     """Play the seeds that are not there yet."""
+    stamped = stamp()
     parser = argparse.ArgumentParser(prog="python -m scoreboard.run", description=__doc__)
     parser.add_argument("part", choices=["all", *PARTS])
     parser.add_argument("first", type=int, help="first seed, counted from the part's own")
@@ -96,19 +100,20 @@ def main(arguments: Sequence[str]) -> int:
     results = read()
     todo = [(*it, them) for it in wanted if (them := missing(results, *it, chosen.sets))]
     print(f"{len(wanted) - len(todo)} of {len(wanted)} fleets are there")
-    _play_all(todo, chosen.workers)
+    _play_all(todo, chosen.workers, stamped)
     return 0
 
 
-def _play_all(todo: Sequence[tuple[str, int, list[str]]], workers: int) -> None:
+def _play_all(
+    todo: Sequence[tuple[str, int, list[str]]], workers: int, stamped: Mapping[str, str]
+) -> None:
     """Play these; what each came to is kept as soon as it is there."""
-    commit = _commit()
     if workers == 1:
         for one in todo:
-            _keep(run(*one, commit))
+            _keep(run(*one, stamped))
         return
     with ProcessPoolExecutor(workers) as pool:
-        for done in as_completed([pool.submit(run, *one, commit) for one in todo]):
+        for done in as_completed([pool.submit(run, *one, stamped) for one in todo]):
             _keep(done.result())
 
 
