@@ -293,9 +293,10 @@ class Embedded:
     def backup(self, to: Path) -> int:
         """Copy the store into a folder, from which it can be opened; returns its bytes.
 
-        Commits go on meanwhile; sealing waits.
+        Commits go on meanwhile; sealing waits. What is damaged is set aside, and not in the copy.
         """
         with self._tidying:
+            self._look_through(self.units())
             known = self.units()
             target = to / self._path.name
             try:
