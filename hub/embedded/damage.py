@@ -21,6 +21,9 @@ _SIGNS = (
 )
 # What was committed while a checkpoint was under way, and what a start has put together of both.
 _LOGS = (".wal", ".wal.checkpoint", ".wal.recovery")
+# How DuckDB 1.5 begins a log: its version, as an entry. One that begins otherwise it passes over
+# without a word, and overwrites it with the next commit.
+_LOG_BEGINS = b"\x64\x00\x62\x65\x00"
 
 # What reading a sealed file comes to when it is gone, cut short or garbled.
 OF_SCAN = (OSError, ValueError, LookupError, pa.ArrowException)
@@ -51,6 +54,20 @@ def of_sealed_file(error: duckdb.Error) -> bool:
 def logs_of(path: Path) -> list[Path]:
     """Where a DuckDB file's log may be; most of the time it is one file, or none."""
     return [path.with_name(path.name + suffix) for suffix in _LOGS]
+
+
+def of_log(path: Path) -> str | None:
+    """What is wrong with the beginning of a DuckDB file's log; None for nothing, or no log.
+
+    A log that is shorter is one that a kill has cut off before anything was committed to it.
+    """
+    log = logs_of(path)[0]
+    if not log.exists():
+        return None
+    with log.open("rb") as file:
+        begins = file.read(len(_LOG_BEGINS))
+    fine = len(begins) < len(_LOG_BEGINS) or begins == _LOG_BEGINS
+    return None if fine else f'Corrupt WAL file "{log}": it does not begin as a log'
 
 
 def files_of(path: Path, reason: str) -> list[Path]:

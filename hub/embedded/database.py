@@ -142,6 +142,9 @@ class Database:
 
     def _open(self) -> None:
         try:
+            if wrong := damage.of_log(self.path):
+                self._set_aside(wrong)
+                return
             self._on_open(self._connect(), {})
         except duckdb.Error as error:
             self.close()
