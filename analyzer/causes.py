@@ -9,6 +9,7 @@ from typing import Protocol
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Finding, Incident, Severity, Subject
 
+from .holdings import holder_key
 from .window import Window
 
 # A cause hides what follows from it. "here" is the cause's own subject, "below" what is on its node.
@@ -138,3 +139,39 @@ def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Inci
         return None
     before = cause.since - _BEFORE
     return next((i for i in standing if i.fault in _MENDABLE and i.since < before), None)
+
+
+# What ends or halts a job at once, wherever it is.
+_HALTS = frozenset(
+    {
+        "node_silent",
+        "gpu_lost",
+        "gpu_silent",
+        "driver_silent",
+        "nvswitch_error",
+        "fabric_down",
+        "port_down",
+        "switch_down",
+    }
+)
+
+
+def halting(what: Told, severity: Severity) -> bool:
+    """Whether a job that has this in one of its GPUs, or on its node, waits everywhere."""
+    return what.fault in _HALTS or (
+        what.fault in {"gpu_xid", "gpu_memory"} and severity is not Severity.INFO
+    )
+
+
+def stalled_by(
+    window: Window, hung: Finding, halted: Mapping[Subject, Finding | Incident]
+) -> Finding | Incident | None:
+    """What halts the job of GPUs that spin; `halted` is by GPU or node. A dead rank hides its peers."""
+    gpus = {hung.subject, *hung.members}
+    holders = {holder_key(a) for gpu in gpus if gpu.kind == "gpu" for a in window.held(gpu)}
+    of_job = {gpu for key in holders if key in window.holdings for gpu in window.holdings[key].gpus}
+    for gpu in sorted(of_job | {gpu for gpu in gpus if gpu.kind == "gpu"}):
+        cause = halted.get(gpu) or halted.get(gpu.of_node())
+        if cause is not None:
+            return cause
+    return None

@@ -35,7 +35,9 @@ class Coded:
     fault: str
     kind: EventKind
     code: Callable[[Event], int | None]
-    row: Callable[[int], Row]
+    row: Callable[[Event], Row]
+    # Of these, what comes with them says what they mean: alone they wait for the next pass.
+    waits: frozenset[int] = frozenset()
 
     def standing(self, window: Window) -> Iterator[tuple[Subject, list[Event]]]:
         """Each subject's events that stand: sticky ones until a cure, others while they repeat."""
@@ -73,7 +75,8 @@ class Coded:
             action=row.action,
             source=row.source,
             # What is for the digest can wait for what the driver's own state says of it.
-            certain=row.severity is not Severity.INFO,
+            certain=row.severity is not Severity.INFO
+            and not {self.code(event) for event in events} <= self.waits,
             late=window.came_late(events),
             title=row.title,
             confined=confined,
@@ -93,4 +96,4 @@ class Coded:
         ]
 
     def _row(self, event: Event) -> Row:
-        return self.row(self.code(event) or 0)
+        return self.row(event)

@@ -2,19 +2,20 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
 
-from .causes import Told, mended, merged, root_of
+from .causes import Told, halting, mended, merged, root_of, stalled_by
 from .cures import last_cure
 from .detectors.gpu_idle_held import says_whether_idle
 from .detectors.node_silent import Hearing, hearing
 from .impact import impact, touched
 from .names import gpus, label
+from .vendor import case
 from .window import Window
 
 
@@ -72,12 +73,15 @@ def sight(
     for incident in standing:
         incidents[incident.subject.of_node()].append(incident)
     stands = {i.fingerprint for them in incidents.values() for i in them}
-    nodes = _by_node(merged(_distinct(findings), stands), believed)
+    whole = merged(_distinct(findings), stands)
+    halted = _halted(whole, [i for them in incidents.values() for i in them])
+    nodes = _by_node(whole, believed)
     candidates: dict[str, Candidate] = {}
     covered: dict[str, str] = {}
     for node in sorted(nodes):
         found, causes = nodes[node]
         covered |= _hidden(window, found, causes, incidents[node])
+        covered |= _stalled(window, found, halted)
         for cause in found:
             if cause.fingerprint not in covered:
                 hidden = [f for f in found if root_of(f, causes) is cause]
@@ -129,6 +133,32 @@ def _hidden(
         repair = mended(window, finding, standing)
         if repair is not None:
             covered.setdefault(finding.fingerprint, f"{COVERED}{repair.label}: {repair.title}")
+    return covered
+
+
+def _halted(
+    found: Iterable[Finding], standing: Iterable[Incident]
+) -> dict[Subject, Finding | Incident]:
+    """What halts jobs, by the GPU or the node that it is on."""
+    told: list[Finding | Incident] = [*standing, *found]
+    return {
+        what.subject.of_node() if what.subject.kind == "port" else what.subject: what
+        for what in told
+        if halting(what, what.severity)
+    }
+
+
+def _stalled(
+    window: Window, found: Iterable[Finding], halted: Mapping[Subject, Finding | Incident]
+) -> dict[str, str]:
+    """Jobs that spin because something else has halted them, by fingerprint."""
+    covered = {}
+    for finding in found:
+        if finding.fault == "gpu_hung" and halted:
+            cause = stalled_by(window, finding, halted)
+            if cause is not None:
+                name = FAULTS[cause.fault].title if not cause.title else cause.title
+                covered[finding.fingerprint] = f"{COVERED}{label(window, cause.subject)}: {name}"
     return covered
 
 
@@ -191,9 +221,11 @@ def _candidate(
     members |= set(about)
     # What is hidden stays as urgent as it was.
     severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]
+    severity = min(severities, key=lambda severity: severity.rank)
+    evidence = (*cause.evidence, *case(window, replace(cause, severity=severity)))
     return Candidate(
-        finding=cause,
-        severity=min(severities, key=lambda severity: severity.rank),
+        finding=replace(cause, evidence=evidence),
+        severity=severity,
         title=title(cause),
         label=label(window, cause.subject),
         gpus=gpus(window, about),

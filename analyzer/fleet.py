@@ -4,9 +4,10 @@ import heapq
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from gpuvigil.faults import XID_FAULTS, Scope, xid
+from gpuvigil.faults import XID_FAULTS, Scope
 from gpuvigil.model import Allocation, Event, EventKind, Inventory, Record, RecordKind, Subject
 from gpuvigil.sxids import sxid
+from gpuvigil.xid_messages import read
 
 from .cures import CURES
 from .holdings import Holding, Holdings
@@ -144,5 +145,5 @@ def _passes(event: Event) -> bool:
     return (
         event.kind is EventKind.XID
         and event.xid not in XID_FAULTS
-        and xid(event.xid or 0).scope is Scope.PASSING
+        and read(event.xid or 0, event.message).scope is Scope.PASSING
     )

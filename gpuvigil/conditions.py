@@ -180,6 +180,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Switch MIG off, then reset the GPU.",
         "nvmlDeviceGetMigMode against the node's other GPUs",
     ),
+    (
+        "vbios_odd",
+        _INFO,
+        "GPU has another VBIOS version than its kin",
+        "Bring the GPU to the VBIOS version of its kin.",
+        "nvmlDeviceGetVbiosVersion against the cluster's GPUs of the model",
+    ),
 )
 
 CONDITIONS: dict[str, Fault] = {

@@ -299,6 +299,7 @@ def _check(config: Config, where: _Where) -> None:
                 " digits and signs"
             )
     _check_one_of(where, ("log", "level"), config.log.level, _LEVELS)
+    _check_overrides(where, config.analyzer.xid_overrides)
     _check_store(where, config.store)
     for section in fields(Config):
         _check_numbers(where, (section.name,), getattr(config, section.name))
@@ -310,6 +311,16 @@ def _check(config: Config, where: _Where) -> None:
         raise ConfigError(f"{where.entry(number).of(keys)}: {sentence}")
 
 
+def _check_overrides(where: _Where, entries: Sequence[str]) -> None:
+    for number, entry in enumerate(entries):
+        if not _OVERRIDE.fullmatch(entry):
+            raise ConfigError(
+                f"{where.entry(number).of(('analyzer', 'xid_overrides'))}: {entry!r} is not like"
+                " 63=warning; severities are critical, warning, info and ignore"
+            )
+
+
+_OVERRIDE = re.compile(r"\d{1,4}=(critical|warning|info|ignore)")
 # It travels in headers and tags, whatever stands in it.
 _NAME = re.compile(r"[!-~]+( [!-~]+)*(?<!\\)")
 # Of numbers, by the last word of their names; Python's times end where more would lead.

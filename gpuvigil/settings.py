@@ -234,6 +234,9 @@ class AnalyzerSettings:
     passing_xid_seconds: float = _setting(
         600.0, "an Xid that asks for no reset stands this long after it was last seen"
     )
+    xid_overrides: tuple[str, ...] = _setting(
+        (), "severities of the site's own, as `63=warning` or `43=ignore`; the table says the rest"
+    )
     clear_seconds: float = _setting(
         30.0,
         "an incident whose cause is gone for this long is resolved; a seen cure resolves at once",

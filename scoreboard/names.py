@@ -55,6 +55,7 @@ _BY_CONDITION: Mapping[str, frozenset[str]] = {
     "power_limit": frozenset({"lowered power limit"}),
     "ecc_off": frozenset({"ECC mode drift"}),
     "mig_on": frozenset({"MIG mode drift"}),
+    "vbios_odd": frozenset({"VBIOS drift"}),
 }
 _BY_TITLE = {CONDITIONS[key].title: kinds for key, kinds in _BY_CONDITION.items()}
 # A silent node is told by what the scheduler says of its jobs.

@@ -35,8 +35,8 @@ _ROOM_CELSIUS = 25.0
 # Above what the same slot of other nodes has at that power: of one GPU against its node, whose
 # boards differ by some kelvins, and of the middle one of several GPUs of a node.
 _GPU_KELVIN, _NODE_KELVIN, _NODE_GPUS = 6.0, 5.0, 3
-# A model of heat needs GPUs that work, and enough of them in other nodes.
-_WORKING_WATTS, _PEERS = 200.0, 4
+# A heatsink shows itself under load; warm air also on a GPU that rests. Peers draw about as much.
+_WORKING_WATTS, _LIKE_WATTS, _PEERS = 200.0, 150.0, 6
 # Of the steady span, what must have been measured.
 _COVERAGE = 0.5
 
@@ -83,7 +83,8 @@ def _hotter(window: Window) -> list[Claim]:
     of_node, working = per_group(nodes(rows), kelvin)
     warm = (of_node >= _NODE_KELVIN) & (working >= _NODE_GPUS)
     beside = kelvin - np.where(working >= _NODE_GPUS, of_node, 0.0)
-    alone = (kelvin >= _GPU_KELVIN) & (beside >= _GPU_KELVIN) & ~warm
+    works = rows.values(_WATTS.column) >= _WORKING_WATTS
+    alone = works & (kelvin >= _GPU_KELVIN) & (beside >= _GPU_KELVIN) & ~warm
     claims = [
         _claim(window, "heatsink", subject, row, excess)
         for (subject, row), excess in zip(rows.where(alone), kelvin[alone], strict=True)
@@ -102,11 +103,13 @@ def _excess(window: Window, rows: Rows) -> Floats:
     """Kelvins above what the slot's peers have at that power; NaN where nothing can be said."""
     celsius, watts = rows.values(_CELSIUS.column), rows.values(_WATTS.column)
     covered = seconds(rows) >= _COVERAGE * window.settings.steady_seconds
-    resistance = np.where(
-        (watts >= _WORKING_WATTS) & covered, (celsius - _ROOM_CELSIUS) / watts, np.nan
-    )
+    resistance = np.where(covered & (watts > 0.0), (celsius - _ROOM_CELSIUS) / watts, np.nan)
     slot = np.nan_to_num(rows.values(_INDEX.column), nan=-1.0).astype(np.int64) + 1
-    usual, peers = per_group(together(clusters(rows), models(window, rows), slot), resistance)
+    # The air's own warmth weighs more the less a GPU draws: alike are only those that draw alike.
+    alike = np.nan_to_num(watts // _LIKE_WATTS).astype(np.int64)
+    usual, peers = per_group(
+        together(clusters(rows), models(window, rows), slot, alike), resistance
+    )
     excess: Floats = np.where(peers >= _PEERS, (resistance - usual) * watts, np.nan)
     return excess
 

@@ -1,10 +1,12 @@
 """A GPU whose ECC or MIG mode is not that of its neighbours."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from gpuvigil.model import Evidence, Finding
+from gpuvigil.model import Evidence, Finding, GpuIdentity, Inventory
 
 from ..claims import Claim, findings
 from ..columns import models, nodes, per_group, together
@@ -12,6 +14,8 @@ from ..window import Need, Span, Window
 
 NEEDS = (Need(measurement="gpu", span=Span.NOW, fields=("ecc_mode", "mig_mode")),)
 
+# A part number has several versions for a while when they are brought up to date one by one.
+_KIN, _KIN_SHARE = 10, 0.9
 # Fewer than this many GPUs in a node have no majority worth the name.
 _LEAST = 4
 _MODES = (("ecc_mode", 0, "ecc_off", "ECC"), ("mig_mode", 1, "mig_on", "MIG"))
@@ -19,7 +23,28 @@ _MODES = (("ecc_mode", 0, "ecc_off", "ECC"), ("mig_mode", 1, "mig_on", "MIG"))
 
 def odd_settings(window: Window) -> list[Finding]:
     """One finding per GPU that alone in its node has ECC off or MIG on."""
-    return findings("gpu_settings", _odd(window))
+    return findings("gpu_settings", [*_odd(window), *_odd_firmware(window)])
+
+
+def _odd_firmware(window: Window) -> Iterator[Claim]:
+    """Where nine of ten GPUs of a part number, ten at least, agree on a version."""
+    kin: dict[tuple[str, str, str | None], list[tuple[Inventory, GpuIdentity]]] = defaultdict(list)
+    for inventory in window.inventories.values():
+        for gpu in inventory.gpus:
+            if gpu.vbios:
+                kin[inventory.subject.cluster, gpu.model, gpu.part_number].append((inventory, gpu))
+    for _, them in sorted(kin.items(), key=str):
+        (usual, times), *_ = Counter(gpu.vbios for _, gpu in them).most_common(1)
+        if len(them) < _KIN or times < _KIN_SHARE * len(them):
+            continue
+        for inventory, gpu in them:
+            if gpu.vbios != usual:
+                yield Claim(
+                    condition="vbios_odd",
+                    subject=replace(inventory.subject, gpu=gpu.uuid),
+                    since=inventory.at,
+                    evidence=(Evidence(name="VBIOS", value=str(gpu.vbios), peers=str(usual)),),
+                )
 
 
 def _odd(window: Window) -> Iterator[Claim]:

@@ -7,7 +7,12 @@ from gpuvigil.sxids import sxid
 from ..coded import Coded
 from ..window import Window
 
-_SXIDS = Coded(fault="nvswitch_error", kind=EventKind.SXID, code=lambda event: event.sxid, row=sxid)
+_SXIDS = Coded(
+    fault="nvswitch_error",
+    kind=EventKind.SXID,
+    code=lambda event: event.sxid,
+    row=lambda event: sxid(event.sxid or 0),
+)
 
 
 def sxid_faults(window: Window) -> list[Finding]:

@@ -8,6 +8,7 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.model import EventKind, Evidence, Finding, Subject
 
 from ..columns import fabric
+from ..rows import Rows
 from ..window import Need, Span, Window
 
 NEEDS = (Need(measurement="port", span=Span.NOW, fields=("up",)),)
@@ -23,22 +24,36 @@ def switches_down(window: Window) -> list[Finding]:
 
     On a rail-optimised fabric the ports of one name in a pod share a leaf.
     """
-    rows = window.get("port", Span.NOW)
-    up, in_fabric = rows.values("up"), fabric(window, rows)
-    since = _down_since(window)
-    down = [port for port, _ in rows.where((up == 0) & in_fabric) if port in since]
+    rows, since = window.get("port", Span.NOW), _down_since(window)
+    down = [port for port in since if _is_fabric(window, port) and _may_be_down(rows, port)]
     if len(down) < _NODES:
         return []
-    with_link = {port.of_node() for port, _ in rows.where((up == 1) & in_fabric)}
+    up = (rows.values("up") == 1) & fabric(window, rows)
+    with_link = {port.of_node() for port, _ in rows.where(up)}
     groups: dict[tuple[str, str | None, str | None], list[tuple[datetime, Subject]]]
     groups = defaultdict(list)
     for port in down:
-        if port.of_node() in with_link:
+        # Nobody says of a node that is away whether it has another link.
+        if port.of_node() in with_link or rows.get(port) is None:
             groups[port.cluster, port.device, port.port].append((since[port], port))
     found = []
     for _, downs in sorted(groups.items(), key=lambda item: str(item[0])):
         found += _together(sorted(downs))
     return found
+
+
+def _is_fabric(window: Window, port: Subject) -> bool:
+    inventory = window.inventories.get(port.of_node().key)
+    return inventory is not None and any(
+        (known.device, known.port) == (port.device, port.port) and known.role == "fabric"
+        for known in inventory.ports
+    )
+
+
+def _may_be_down(rows: Rows, port: Subject) -> bool:
+    """Whether its newest line says so, or its node is away."""
+    row = rows.get(port)
+    return row is None or row["up"] == 0
 
 
 def _down_since(window: Window) -> dict[Subject, datetime]:

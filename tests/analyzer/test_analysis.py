@@ -50,7 +50,7 @@ def test_an_incident_and_its_transition_are_written_together() -> None:
     analysis = begun()
     analysis.look(reading(healthy()))
     assert analysis.to_write() == []
-    assert analysis.take(xid(48)) == node()
+    assert analysis.take(xid(95)) == node()
     analysis.look_at(node(), NOON)
     ((incident, transition),) = analysis.to_write()
     assert (incident.kind, transition.kind) == (RecordKind.INCIDENT, RecordKind.TRANSITION)
@@ -60,7 +60,7 @@ def test_an_incident_and_its_transition_are_written_together() -> None:
 
 def test_what_could_not_be_written_goes_first_next_time() -> None:
     analysis = begun()
-    analysis.take(xid(48))
+    analysis.take(xid(95))
     analysis.look_at(node(), NOON)
     first = analysis.to_write()
     analysis.take(
@@ -88,7 +88,7 @@ def test_an_event_at_one_node_leaves_the_others_as_they_are() -> None:
     lost = healthy().changed(gpu(), {"up": 0, "unmeasured_reason": 3})
     analysis.look(reading(lost))
     assert steps(analysis) == ["suspect open"]
-    analysis.take(event(EventKind.XID, gpu(2), NOON, 48).to_record())
+    analysis.take(event(EventKind.XID, gpu(2), NOON, 95).to_record())
     for _ in range(3):
         analysis.look_at(node(2), NOON + timedelta(hours=1))
     assert {incident.subject for incident in analysis.book.standing()} == {gpu(), gpu(2)}
@@ -107,7 +107,7 @@ def test_an_event_during_a_pass_has_the_last_word_on_its_node() -> None:
 
     slow = replace(DETECTORS[0], name="slow", find=interrupted, reads_events=False)
     analysis = begun(*DETECTORS, slow)
-    analysis.take(xid(48))
+    analysis.take(xid(95))
     analysis.look(reading(healthy()))
     assert steps(analysis) == ["suspect open"]
     calls.append(analysis)
@@ -118,5 +118,5 @@ def test_an_event_during_a_pass_has_the_last_word_on_its_node() -> None:
 
 
 def test_records_of_another_version_are_named_and_left_out() -> None:
-    strange = replace(xid(48), id="strange", body={"event": "of a newer version"})
+    strange = replace(xid(95), id="strange", body={"event": "of a newer version"})
     assert Analysis(SETTINGS).start([strange], Book()) == ["strange"]

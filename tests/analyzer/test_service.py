@@ -92,7 +92,7 @@ def test_an_event_becomes_a_transition_without_a_pass(
     client = hub.hub()
     collector = hub.collector_hub()
     collector.write_records([inventory(node()).to_record(), allocation(gpu()).to_record()])
-    for code in (48, 95, 140):
+    for code in (94, 95, 140):
         collector.write_records([xid_now(code, gpu(1, code))])
     wait_until("a transition for each", lambda: len(transitions(client)) == 3)
     made = transitions(client)
@@ -105,7 +105,7 @@ def test_an_event_becomes_a_transition_without_a_pass(
 def test_a_cure_resolves_the_same_incident_at_once(hub: HubProcess, analyzer: Analyzer) -> None:
     client = hub.hub()
     send(client, 1, healthy_rows())
-    client.write_records([inventory(node()).to_record(), xid_now(48)])
+    client.write_records([inventory(node()).to_record(), xid_now(95)])
     wait_until("it opens", lambda: len(transitions(client)) == 1)
     client.write_records([event(EventKind.GPU_RESET, gpu(), now()).to_record()])
     wait_until("it ends", lambda: len(transitions(client)) == 2)
@@ -184,9 +184,9 @@ def test_a_killed_hub_delays_a_transition_and_doubles_none(
     hub: HubProcess, analyzer: Analyzer
 ) -> None:
     client = hub.hub()
-    client.write_records([inventory(node()).to_record(), xid_now(48)])
+    client.write_records([inventory(node()).to_record(), xid_now(95)])
     wait_until("the first opens", lambda: len(transitions(client)) == 1)
-    client.write_records([xid_now(48, gpu(1, 1))])
+    client.write_records([xid_now(95, gpu(1, 1))])
     hub.kill()
     wait_until("the analyzer says so", lambda: "cannot go on" in analyzer.log.read_text())
     time.sleep(0.5)
@@ -206,7 +206,7 @@ def test_an_analyzer_that_starts_again_goes_on_where_it_was(
     hub: HubProcess, analyzer: Analyzer
 ) -> None:
     client = hub.hub()
-    client.write_records([inventory(node()).to_record(), xid_now(48)])
+    client.write_records([inventory(node()).to_record(), xid_now(95)])
     wait_until("it opens", lambda: len(transitions(client)) == 1)
     analyzer.end(signal.SIGKILL)
     client.write_records([xid_now(95, gpu(1, 1))])
@@ -221,9 +221,9 @@ def test_an_analyzer_that_starts_again_goes_on_where_it_was(
 
 def test_a_record_that_cannot_be_read_stops_nothing(hub: HubProcess, analyzer: Analyzer) -> None:
     client = hub.hub()
-    strange = replace(xid_now(48), id="strange", body={"event": "of a newer version"})
+    strange = replace(xid_now(95), id="strange", body={"event": "of a newer version"})
     client.write_records([strange])
-    client.write_records([xid_now(48)])
+    client.write_records([xid_now(95)])
     wait_until("the good one opens", lambda: len(transitions(client)) == 1)
     assert "strange" in analyzer.log.read_text()
     analyzer.end(signal.SIGKILL)
@@ -252,8 +252,8 @@ def test_an_event_that_comes_late_from_a_spool_is_marked(
 ) -> None:
     client = hub.hub()
     client.write_records([inventory(node()).to_record()])
-    old = event(EventKind.XID, gpu(), now() - timedelta(minutes=10), 48)
-    client.write_records([old.to_record(), xid_now(48, gpu(1, 1))])
+    old = event(EventKind.XID, gpu(), now() - timedelta(minutes=10), 95)
+    client.write_records([old.to_record(), xid_now(95, gpu(1, 1))])
     wait_until("both open", lambda: len(incidents(client)) == 2)
     assert {i.subject: i.late for i in incidents(client)} == {gpu(): True, gpu(1, 1): False}
 
@@ -266,7 +266,7 @@ def test_an_event_of_a_hubs_absence_is_late_and_one_from_just_before_may_have_be
     client = hub.hub()
     for analyzer in running(patient):
         client.write_records([inventory(node()).to_record()])
-        before = event(EventKind.XID, gpu(), now(), 48).to_record()
+        before = event(EventKind.XID, gpu(), now(), 95).to_record()
         hub.kill()
         wait_until(
             "the analyzer says so",
@@ -275,7 +275,7 @@ def test_an_event_of_a_hubs_absence_is_late_and_one_from_just_before_may_have_be
         # It hears of nothing before all is there, so that its first answer has both.
         assert analyzer.process is not None
         analyzer.process.send_signal(signal.SIGSTOP)
-        meanwhile = event(EventKind.XID, gpu(1, 1), now(), 48).to_record()
+        meanwhile = event(EventKind.XID, gpu(1, 1), now(), 95).to_record()
         time.sleep(4.0)
         hub.start()
         client.write_records([before, meanwhile])

@@ -1,0 +1,116 @@
+"""What follows from what is told once, under its cause."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from gpuvigil.model import EventKind, Severity
+
+from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
+from .test_correlate import incident, lost, seen
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+SPINS = {
+    "utilization_percent": 100,
+    "memory_utilization_percent": 0,
+    "power_watts": 130.0,
+    "pcie_receive_bytes_per_second": 0.0,
+}
+
+
+def faults(scene: Scene, *standing: object) -> dict[str, str]:
+    """Title by fault of all candidates."""
+    found = seen(scene, standing)  # type: ignore[arg-type]
+    return {c.finding.fault: c.title for c in found.candidates.values()}
+
+
+def test_a_failing_nvswitch_is_one_incident_with_what_its_gpus_say() -> None:
+    fatal = replace(event(EventKind.SXID, node(), NOON - 5 * SECOND), sxid=22003)
+    echoes = [event(EventKind.XID, gpu(1, i), NOON - 4 * SECOND, 74) for i in (0, 1)]
+    other = event(EventKind.XID, gpu(2), NOON - 4 * SECOND, 74)
+    found = seen(healthy().with_events(fatal, *echoes, other))
+    assert sorted(c.finding.fault for c in found.candidates.values()) == [
+        "gpu_xid",
+        "nvswitch_error",
+    ]
+    assert [c.finding.subject for c in found.candidates.values()].count(gpu(2)) == 1
+    own = healthy().with_events(fatal, event(EventKind.XID, gpu(), NOON - 4 * SECOND, 79))
+    assert set(faults(own)) == {"nvswitch_error", "gpu_lost"}
+
+
+def test_an_xid_and_the_state_that_it_speaks_of_are_one() -> None:
+    told = healthy().with_events(event(EventKind.XID, gpu(), NOON - 20 * SECOND, 64))
+    both = told.changed(gpu(), {"remap_failure": 1}, 15)
+    assert faults(both) == {"gpu_xid": "GPU could not replace a memory row"}
+    assert set(faults(both, incident("gpu_memory", gpu()))) == {"gpu_memory"}
+
+
+def test_of_a_note_and_a_state_the_state_has_the_name() -> None:
+    told = healthy().with_events(event(EventKind.XID, gpu(), NOON - 20 * SECOND, 63))
+    full = told.changed(gpu(), {"retired_pages_corrected": 70, "retired_pages_pending": 1}, 15)
+    (found,) = seen(full).candidates.values()
+    assert found.finding.fault == "gpu_memory"
+    assert found.severity is Severity.CRITICAL
+    # The event stood first: its incident goes on, in the state's words.
+    (found,) = seen(full, [incident("gpu_xid", gpu())]).candidates.values()
+    assert (found.finding.fault, found.title) == (
+        "gpu_xid",
+        "GPU's list of retired memory pages is full",
+    )
+
+
+def test_an_xid_about_something_else_is_another_matter() -> None:
+    told = healthy().with_events(event(EventKind.XID, gpu(), NOON - 20 * SECOND, 119))
+    assert set(faults(told.changed(gpu(), {"remap_failure": 1}, 15))) == {"gpu_xid", "gpu_memory"}
+
+
+def test_a_switch_hides_the_ports_of_every_node_of_its() -> None:
+    scene = healthy(nodes=4)
+    for number in (1, 2, 3):
+        other = replace(port(number), device="mlx5_1")
+        up = [replace(s, subject=other) for s in scene.samples if s.subject == port(number)]
+        identities = tuple(
+            replace(
+                i,
+                ports=(*i.ports, replace(i.ports[0], device="mlx5_1")),
+            )
+            if i.subject == node(number)
+            else i
+            for i in scene.inventories
+        )
+        scene = replace(scene, samples=(*scene.samples, *up), inventories=identities)
+        scene = scene.changed(port(number), {"up": 0}, 25)
+        scene = scene.with_events(event(EventKind.PORT_DOWN, port(number), NOON - 25 * SECOND))
+    old = incident("port_down", port(2))
+    found = seen(scene, [old])
+    assert [c.finding.fault for c in found.candidates.values()] == ["switch_down"]
+    assert old.fingerprint in found.covered
+
+
+def test_gpus_that_wait_for_a_dead_one_are_not_hung() -> None:
+    held = tuple(allocation(gpu(n, i), "job 7") for n in (1, 2) for i in (0, 1))
+    scene = replace(healthy(), allocations=held)
+    waiting = scene.changed(gpu(2, 0), SPINS).changed(gpu(2, 1), SPINS)
+    assert set(faults(waiting)) == {"gpu_hung"}
+    found = seen(lost(waiting))
+    assert [c.finding.fault for c in found.candidates.values()] == ["gpu_lost"]
+    assert [why for why in found.covered.values() if "fell off the bus" in why]
+
+
+def test_a_node_that_is_rebooted_for_its_fault_is_not_another_one() -> None:
+    away = replace(healthy(), heard={**healthy().heard, node().key: NOON - MINUTE})
+    old = incident("driver_silent", node(), since=-timedelta(hours=1))
+    assert faults(away, old) == {}
+    assert set(faults(away)) == {"node_silent"}
+    # What began with the silence is no reason to reboot.
+    assert set(faults(away, incident("driver_silent", node(), since=-MINUTE))) == {"node_silent"}
+    long = replace(away, heard={**away.heard, node().key: NOON - timedelta(minutes=31)})
+    assert set(faults(long, old)) == {"node_silent"}
+
+
+def test_clocks_that_heat_or_power_hold_down_are_no_fault_of_their_own() -> None:
+    scene = healthy(nodes=2, gpus=4).changed(gpu(), {"sm_clock_hertz": 990_000_000})
+    assert set(faults(scene)) == {"gpu_clocks"}
+    braked = scene
+    for index in range(4):
+        braked = braked.rising(gpu(1, index), "power_brake_seconds", 0.6)
+    assert set(faults(braked)) == {"gpu_power"}

@@ -1,0 +1,373 @@
+"""What the detectors of failing hardware say about the cases that are easy to get wrong."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from analyzer.detectors.driver_drift import drifted_drivers
+from analyzer.detectors.fabric_down import fabrics_down
+from analyzer.detectors.gpu_clocks import stuck_clocks
+from analyzer.detectors.gpu_hot import hot_gpus
+from analyzer.detectors.gpu_hung import hung_jobs
+from analyzer.detectors.gpu_memory import failing_memory
+from analyzer.detectors.gpu_memory_held import held_memory
+from analyzer.detectors.gpu_nvlink import broken_links
+from analyzer.detectors.gpu_pcie import degraded_links
+from analyzer.detectors.gpu_power import held_back
+from analyzer.detectors.gpu_settings import odd_settings
+from analyzer.detectors.gpus_missing import nodes_with_too_few
+from analyzer.detectors.host_memory import failing_hosts
+from analyzer.detectors.node_silent import silent_nodes
+from analyzer.detectors.port_errors import bad_ports
+from analyzer.detectors.switch_down import switches_down
+from analyzer.window import Window
+from gpuvigil.conditions import CONDITIONS
+from gpuvigil.model import EventKind, Finding, Severity
+
+from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+Find = Callable[[Window], list[Finding]]
+PEERS = healthy(nodes=8, gpus=4)
+
+
+def conditions(found: list[Finding]) -> list[tuple[str, Severity]]:
+    keys = {row.title: key for key, row in CONDITIONS.items()}
+    return [(keys[finding.title], finding.severity) for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        ({"sram_threshold_exceeded": 1}, ("sram_threshold", CRITICAL)),
+        ({"remap_failure": 1, "remap_pending": 1}, ("remap_failure", CRITICAL)),
+        (
+            {"retired_pages_corrected": 62, "retired_pages_uncorrected": 1},
+            ("retired_pages", CRITICAL),
+        ),
+        ({"retired_pages_uncorrected": 16}, ("retired_pages", CRITICAL)),
+        ({"remap_banks_none": 1}, ("no_spare_rows", WARNING)),
+        ({"remap_pending": 1}, ("repair_pending", INFO)),
+        ({"retired_pages_pending": 1}, ("repair_pending", INFO)),
+    ],
+)
+def test_the_gravest_state_of_memory_speaks(
+    fields: dict[str, Any], condition: tuple[str, Severity]
+) -> None:
+    found = failing_memory(healthy().changed(gpu(), fields, 15).window())
+    assert conditions(found) == [condition]
+
+
+def test_few_corrected_errors_are_none_more_are_a_note_and_many_a_warning() -> None:
+    def rate(per_second: float) -> list[tuple[str, Severity]]:
+        scene = healthy().rising(gpu(), "ecc_corrected_errors", per_second)
+        return conditions(failing_memory(scene.window()))
+
+    assert rate(1 / 300) == []
+    assert rate(1 / 60) == [("corrected_growth", INFO)]
+    assert rate(20.0) == [("corrected_storm", WARNING)]
+
+
+def test_retired_pages_below_dcgms_limits_are_no_fault() -> None:
+    few = {"retired_pages_corrected": 40, "retired_pages_uncorrected": 15}
+    assert failing_memory(healthy().changed(gpu(), few).window()) == []
+
+
+def test_an_idle_link_saves_power_and_a_working_one_does_not() -> None:
+    slow = healthy().changed(gpu(), {"pcie_generation": 1})
+    assert conditions(degraded_links(slow.window())) == [("pcie_slow", WARNING)]
+    assert degraded_links(slow.changed(gpu(), {"utilization_percent": 0}).window()) == []
+    # One sample at full speed is enough.
+    assert degraded_links(slow.changed(gpu(), {"pcie_generation": 5}, 25).window()) == []
+
+
+def test_replays_count_per_lane_and_generation() -> None:
+    """DCGM: 0.96 and 1.92 per lane and minute for generations 4 and 5; 16 lanes."""
+
+    def replays(per_minute: float, generation: int) -> bool:
+        speeds = {"pcie_generation": generation, "pcie_generation_max": generation}
+        scene = healthy().changed(gpu(), speeds)
+        return bool(degraded_links(scene.rising(gpu(), "pcie_replays", per_minute / 60).window()))
+
+    assert replays(42.0, 5)
+    assert not replays(25.0, 5)
+    assert replays(25.0, 4)
+
+
+def test_links_are_held_against_the_nodes_other_gpus() -> None:
+    few = healthy(gpus=4).changed(gpu(), {"nvlink_links_up": 16})
+    assert conditions(broken_links(few.window())) == [("nvlink_down", WARNING)]
+    for index in range(4):
+        few = few.changed(gpu(1, index), {"nvlink_links_up": 16})
+    assert broken_links(few.window()) == []
+
+
+def test_one_replay_drains_no_node() -> None:
+    once = healthy().changed(gpu(), {"nvlink_replay_errors": 2}, 100)
+    assert broken_links(once.window()) == []
+    more = healthy().rising(gpu(), "nvlink_crc_errors", 0.5)
+    assert conditions(broken_links(more.window())) == [("nvlink_crc", WARNING)]
+
+
+def test_the_fabric_may_take_its_time_after_a_boot_only() -> None:
+    down = healthy(gpus=4)
+    for index in range(4):
+        down = down.changed(gpu(1, index), {"fabric_state": 2})
+    (finding,) = fabrics_down(down.window())
+    assert (finding.subject, len(finding.members)) == (node(), 4)
+    booted = down.with_events(event(EventKind.BOOT, node(), NOON - 5 * MINUTE))
+    assert fabrics_down(booted.window()) == []
+    unsupported = healthy().changed(gpu(), {"fabric_state": 0})
+    assert fabrics_down(unsupported.window()) == []
+
+
+def test_a_moment_of_power_brake_is_none_and_a_lasting_one_is_critical() -> None:
+    def brake(share: float) -> list[tuple[str, Severity]]:
+        scene = healthy().rising(gpu(), "power_brake_seconds", share)
+        return conditions(held_back(scene.window()))
+
+    assert brake(0.05) == []
+    assert brake(0.3) == [("power_brake", WARNING)]
+    assert brake(1.0) == [("power_brake", CRITICAL)]
+
+
+def in_rack(scene: Scene, nodes: int) -> Scene:
+    names = {node(n).key for n in range(1, nodes + 1)}
+    return replace(
+        scene,
+        inventories=tuple(
+            replace(i, rack="r1" if i.subject.key in names else "r2") for i in scene.inventories
+        ),
+    )
+
+
+def test_braked_gpus_are_their_nodes_and_braked_nodes_their_racks() -> None:
+    scene = in_rack(PEERS, 4)
+    for index in range(4):
+        scene = scene.rising(gpu(1, index), "power_brake_seconds", 1.0)
+    (of_node,) = held_back(scene.window())
+    assert (of_node.subject, len(of_node.members)) == (node(), 4)
+    for number in (2, 3):
+        for index in range(4):
+            scene = scene.rising(gpu(number, index), "power_brake_seconds", 1.0)
+    (of_rack,) = held_back(scene.window())
+    assert conditions([of_rack]) == [("power_feed", CRITICAL)]
+    assert {node(2), node(3), gpu(3, 0)} <= set(of_rack.members)
+
+
+def test_a_power_limit_that_everybody_has_is_policy() -> None:
+    lowered = PEERS.changed(gpu(), {"power_limit_watts": 400.0})
+    assert conditions(held_back(lowered.window())) == [("power_limit", INFO)]
+    for number in range(1, 9):
+        for index in range(4):
+            lowered = lowered.changed(gpu(number, index), {"power_limit_watts": 400.0})
+    assert held_back(lowered.window()) == []
+
+
+def test_heat_that_power_explains_is_none() -> None:
+    """Against the same slot of other nodes, which is warmer behind another one."""
+    warm_slot = PEERS
+    for number in range(1, 9):
+        warm_slot = warm_slot.changed(gpu(number, 3), {"temperature_celsius": 68})
+    assert hot_gpus(warm_slot.window()) == []
+    hotter = PEERS.changed(gpu(), {"temperature_celsius": 72})
+    assert conditions(hot_gpus(hotter.window())) == [("heatsink", WARNING)]
+
+
+def test_a_warm_node_and_a_warm_rack_are_told_as_such() -> None:
+    def warm(scene: Scene, number: int) -> Scene:
+        for index in range(4):
+            scene = scene.changed(gpu(number, index), {"temperature_celsius": 70})
+        return scene
+
+    one = warm(in_rack(PEERS, 3), 1)
+    assert conditions(hot_gpus(one.window())) == [("node_hot", WARNING)]
+    (of_rack,) = hot_gpus(warm(warm(one, 2), 3).window())
+    assert conditions([of_rack]) == [("rack_hot", WARNING)]
+
+
+def test_seconds_of_hardware_slowdown_decide() -> None:
+    def slowed(share: float) -> list[tuple[str, Severity]]:
+        scene = healthy().rising(gpu(), "hardware_thermal_slowdown_seconds", share)
+        return conditions(hot_gpus(scene.window()))
+
+    assert slowed(0.1) == []
+    assert slowed(0.3) == [("hardware_thermal", WARNING)]
+    assert slowed(1.0) == [("hardware_thermal", CRITICAL)]
+
+
+def test_low_clocks_that_something_explains_are_none() -> None:
+    low = healthy(nodes=2, gpus=4).changed(gpu(), {"sm_clock_hertz": 1_200_000_000})
+    assert len(stuck_clocks(low.window())) == 1
+    capped = low.rising(gpu(), "power_cap_seconds", 0.8)
+    assert stuck_clocks(capped.window()) == []
+    idle = low.changed(gpu(), {"utilization_percent": 0})
+    assert stuck_clocks(idle.window()) == []
+    for number in (1, 2):
+        for index in range(4):
+            low = low.changed(gpu(number, index), {"sm_clock_hertz": 1_200_000_000})
+    assert stuck_clocks(low.window()) == []
+
+
+def test_a_node_cut_in_slices_on_purpose_is_no_odd_one() -> None:
+    scene = healthy(gpus=4).changed(gpu(), {"mig_mode": 1})
+    assert conditions(odd_settings(scene.window())) == [("mig_on", WARNING)]
+    assert odd_settings(scene.changed(gpu(1, 1), {"mig_mode": 1}).window()) == []
+
+
+def test_an_odd_vbios_needs_kin_that_agree() -> None:
+    def with_vbios(odd: int) -> Scene:
+        return replace(
+            PEERS,
+            inventories=tuple(
+                replace(
+                    i,
+                    gpus=tuple(
+                        replace(g, vbios="96.1" if number < odd and g.index == 0 else "96.2")
+                        for g in i.gpus
+                    ),
+                )
+                for number, i in enumerate(PEERS.inventories)
+            ),
+        )
+
+    assert conditions(odd_settings(with_vbios(1).window())) == [("vbios_odd", INFO)]
+    assert odd_settings(with_vbios(8).window()) == []
+
+
+SPINS = {
+    "utilization_percent": 100,
+    "memory_utilization_percent": 0,
+    "power_watts": 130.0,
+    "pcie_receive_bytes_per_second": 0.0,
+}
+
+
+def test_a_job_that_spins_is_suspected_first_and_one_finding() -> None:
+    held = tuple(allocation(gpu(1, i), "job 7") for i in (0, 1))
+    scene = replace(healthy(), allocations=held)
+    young = scene.changed(gpu(1, 0), SPINS, 65).changed(gpu(1, 1), SPINS, 65)
+    (finding,) = hung_jobs(young.window())
+    assert (finding.subject, finding.severity, len(finding.members)) == (node(), INFO, 2)
+    lasting = scene.changed(gpu(1, 0), SPINS).changed(gpu(1, 1), SPINS)
+    assert [f.severity for f in hung_jobs(lasting.window())] == [WARNING]
+
+
+@pytest.mark.parametrize(
+    "works",
+    [
+        {"power_watts": 400.0},
+        {"memory_utilization_percent": 20},
+        {"pcie_receive_bytes_per_second": 9e9},
+        {"utilization_percent": 90},
+        {"power_watts": None},
+    ],
+)
+def test_what_works_is_not_hung(works: dict[str, Any]) -> None:
+    assert hung_jobs(healthy().changed(gpu(), {**SPINS, **works}).window()) == []
+
+
+def test_memory_is_a_schedulers_business_and_takes_its_time() -> None:
+    ended = allocation(gpu(), "job 7", ended_at=NOON - 6 * MINUTE)
+    scene = replace(healthy(), allocations=(ended,))
+    assert len(held_memory(scene.window())) == 1
+    for other in (
+        allocation(gpu(), "job 7", ended_at=NOON - 2 * MINUTE),
+        allocation(gpu(), "pid 7", ended_at=NOON - 6 * MINUTE),
+    ):
+        assert held_memory(replace(scene, allocations=(other,)).window()) == []
+    held = (ended, allocation(gpu(), "job 8", started_at=NOON - MINUTE))
+    assert held_memory(replace(scene, allocations=held).window()) == []
+
+
+def test_who_is_right_needs_a_majority() -> None:
+    def drivers(*versions: str) -> list[Finding]:
+        scene = healthy(nodes=4)
+        return drifted_drivers(
+            replace(
+                scene,
+                inventories=tuple(
+                    replace(i, rack="r1", driver=version)
+                    for i, version in zip(scene.inventories, versions, strict=True)
+                ),
+            ).window()
+        )
+
+    assert [f.subject for f in drivers("1", "2", "2", "2")] == [node()]
+    assert drivers("1", "1", "2", "2") == []
+
+
+def test_fewer_gpus_than_kin_and_not_a_smaller_model_of_node() -> None:
+    def counts(*gpus: int) -> list[Finding]:
+        scene = healthy(nodes=4, gpus=4)
+        return nodes_with_too_few(
+            replace(
+                scene,
+                inventories=tuple(
+                    replace(i, gpus=i.gpus[:count])
+                    for i, count in zip(scene.inventories, gpus, strict=True)
+                ),
+            ).window()
+        )
+
+    assert [f.subject for f in counts(3, 4, 4, 4)] == [node()]
+    assert counts(2, 2, 4, 4) == []
+
+
+def test_one_corrected_host_error_is_nobodys_business() -> None:
+    one = healthy().with_events(event(EventKind.MACHINE_CHECK, node(), NOON - MINUTE))
+    assert failing_hosts(one.window()) == []
+
+
+def test_symbol_errors_that_all_links_have_are_none() -> None:
+    scene = healthy(nodes=4).rising(port(), "symbol_errors", 1.0)
+    assert [f.fault for f in bad_ports(scene.window())] == ["port_errors"]
+    for number in (2, 3, 4):
+        scene = scene.rising(port(number), "symbol_errors", 1.0)
+    assert bad_ports(scene.window()) == []
+
+
+def test_ports_that_go_down_one_after_the_other_are_no_switch() -> None:
+    scene = healthy(nodes=4)
+    for number in (1, 2, 3):
+        at = NOON - number * 5 * MINUTE
+        scene = scene.changed(port(number), {"up": 0})
+        scene = scene.with_events(event(EventKind.PORT_DOWN, port(number), at))
+    assert switches_down(scene.window()) == []
+
+
+def silent(ended: timedelta | None) -> list[Finding]:
+    """Node 1 is silent for two minutes; its job ended so long after its last data, or goes on."""
+    heard = NOON - 2 * MINUTE
+    job = allocation(gpu(), "job 7", ended_at=None if ended is None else heard + ended)
+    scene = replace(healthy(), heard={**healthy().heard, node().key: heard}, allocations=(job,))
+    return silent_nodes(scene.window())
+
+
+def test_a_silent_node_whose_job_ended_with_it_is_dead() -> None:
+    (finding,) = silent(50 * SECOND)
+    assert finding.title.startswith("Node is dead")
+    assert "console" in finding.action
+
+
+def test_a_silent_node_whose_job_goes_on_has_a_collector_to_look_at() -> None:
+    (finding,) = silent(None)
+    assert finding.title.startswith("Collector does not report")
+    assert "collector's log" in finding.action
+
+
+def test_a_silent_node_with_a_job_is_told_once_the_scheduler_had_time() -> None:
+    heard = NOON - 60 * SECOND
+    scene = replace(
+        healthy(),
+        heard={**healthy().heard, node().key: heard},
+        allocations=(allocation(gpu(), "job 7"),),
+    )
+    patient = replace(scene, settings=replace(scene.settings, silent_verdict_seconds=90.0))
+    assert silent_nodes(patient.window()) == []
+    free = replace(patient, allocations=())
+    assert [finding.title for finding in silent_nodes(free.window())] == [""]

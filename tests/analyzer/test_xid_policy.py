@@ -1,0 +1,105 @@
+"""Whose an Xid is: the program's, nobody's, or the GPU's."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from analyzer.detectors.gpu_xid import xid_faults
+from gpuvigil.model import Event, EventKind, Severity
+
+from .scene import NOON, Scene, allocation, event, gpu, healthy
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+
+def xid(code: int, at: datetime = NOON - MINUTE, message: str = "") -> Event:
+    return replace(event(EventKind.XID, gpu(), at, code), message=message or f"Xid {code}")
+
+
+def two_jobs(scene: Scene) -> Scene:
+    """One job ended an hour ago, another one holds the GPU now."""
+    jobs = (
+        allocation(gpu(), "job 1", started_at=NOON - 3 * HOUR, ended_at=NOON - HOUR),
+        allocation(gpu(), "job 2", started_at=NOON - HOUR + MINUTE),
+    )
+    return replace(scene, allocations=jobs)
+
+
+def test_45_is_silent_at_the_end_of_a_job_and_beside_another_xid() -> None:
+    ended = replace(healthy(), allocations=(allocation(gpu(), "job 1", ended_at=NOON - MINUTE),))
+    assert xid_faults(ended.with_events(xid(45), xid(45, NOON - 2 * MINUTE)).window()) == []
+    (finding,) = xid_faults(
+        healthy().with_events(xid(45), xid(45, NOON - MINUTE / 2), xid(48)).window()
+    )
+    assert finding.title.startswith("Xid 48")
+    assert "45" not in str([item.text for item in finding.evidence])
+
+
+def test_45_is_told_when_it_repeats_on_a_gpu_that_nobody_holds() -> None:
+    once = healthy().with_events(xid(45))
+    assert xid_faults(once.window()) == []
+    again = once.with_events(xid(45, NOON - 2 * MINUTE))
+    (finding,) = xid_faults(again.window())
+    assert finding.severity is Severity.INFO
+    held = replace(again, allocations=(allocation(gpu(), "job 1"),))
+    assert xid_faults(held.window()) == []
+
+
+def test_a_page_fault_is_the_programs_until_it_comes_back_in_another_job() -> None:
+    one = two_jobs(healthy()).with_events(xid(31), xid(31, NOON - 2 * MINUTE))
+    (finding,) = xid_faults(one.window())
+    assert (finding.severity, finding.confined) == (Severity.INFO, True)
+    (finding,) = xid_faults(one.with_events(xid(31, NOON - 2 * HOUR)).window())
+    assert (finding.severity, finding.confined) == (Severity.WARNING, False)
+    assert "EUD" in finding.action
+    (finding,) = xid_faults(one.with_events(xid(31, NOON - 25 * HOUR)).window())
+    assert finding.severity is Severity.INFO
+
+
+def test_an_exception_counts_where_it_was() -> None:
+    def at(place: str, when: datetime) -> Event:
+        text = f"Graphics SM Warp Exception on ({place}, SM 0): Out Of Range Address"
+        return xid(13, when, text)
+
+    scene = two_jobs(healthy()).with_events(at("GPC 1, TPC 3", NOON - MINUTE))
+    elsewhere = scene.with_events(at("GPC 2, TPC 3", NOON - 2 * HOUR))
+    assert [f.severity for f in xid_faults(elsewhere.window())] == [Severity.INFO]
+    same = scene.with_events(at("GPC 1, TPC 3", NOON - 2 * HOUR))
+    assert [f.severity for f in xid_faults(same.window())] == [Severity.WARNING]
+
+
+def test_advice_raises_and_never_lowers() -> None:
+    def advised(target: str) -> Event:
+        text = f"GPU recovery action changed from 0x0 (None) to {target}"
+        return xid(154, NOON - MINUTE / 2, text)
+
+    contained = healthy().with_events(xid(94))
+    (alone,) = xid_faults(contained.window())
+    (raised,) = xid_faults(contained.with_events(advised("0x2 (Node Reboot Required)")).window())
+    assert alone.severity is Severity.WARNING
+    assert raised.severity is Severity.CRITICAL
+    assert raised.title == alone.title
+    assert "reboot" in raised.action
+    failed = healthy().with_events(xid(64))
+    (kept,) = xid_faults(failed.with_events(advised("0x1 (GPU Reset Required)")).window())
+    assert kept.severity is Severity.CRITICAL
+    assert "field diagnostic" in kept.action
+    assert xid_faults(healthy().with_events(advised("0x0 (None)")).window()) == []
+
+
+def test_48_alone_waits_for_what_comes_with_it() -> None:
+    (alone,) = xid_faults(healthy().with_events(xid(48)).window())
+    assert not alone.certain
+    (told,) = xid_faults(healthy().with_events(xid(48), xid(64, NOON - MINUTE / 2)).window())
+    assert told.certain
+    assert told.title.startswith("Xid 64")
+
+
+def test_a_site_says_what_it_wants_to_hear() -> None:
+    def severities(*overrides: str) -> list[Severity]:
+        scene = healthy().with_events(xid(63))
+        scene = replace(scene, settings=replace(scene.settings, xid_overrides=overrides))
+        return [finding.severity for finding in xid_faults(scene.window())]
+
+    assert severities() == [Severity.INFO]
+    assert severities("63=critical", "31=ignore") == [Severity.CRITICAL]
+    assert severities("63=ignore") == []
