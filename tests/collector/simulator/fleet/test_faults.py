@@ -1,9 +1,12 @@
 """Every fault changes what it says, where it says, and nothing else."""
 
 from dataclasses import replace
+from datetime import timedelta
+from functools import cache
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from collector.simulator.fleet import FaultOrder, Fleet, Truth, build
@@ -56,8 +59,7 @@ def around(fleet: Fleet, fault: FaultOrder) -> set[str]:
 
 
 def without(table: pa.Table, nodes: set[str]) -> pa.Table:
-    keep = [node not in nodes for node in table["node"].to_pylist()]
-    return table.filter(pa.array(keep))
+    return table.filter(pc.invert(pc.is_in(table["node"], pa.array(sorted(nodes)))))
 
 
 def same(left: pa.Table, right: pa.Table) -> bool:
@@ -76,6 +78,16 @@ def column(table: pa.Table, name: str) -> pa.Array:
     return found.cast(pa.float64()) if pa.types.is_integer(found.type) else found
 
 
+@cache
+def digest_of_the_quiet() -> str:
+    return runs.digest(runs.played(QUIET))
+
+
+@cache
+def quiet(measurement: str) -> pa.Table:
+    return runs.whole(runs.played(QUIET), measurement)
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_fault_changes_its_surroundings_and_nothing_else(kind: str) -> None:
     fault = order(kind)
@@ -85,25 +97,30 @@ def test_a_fault_changes_its_surroundings_and_nothing_else(kind: str) -> None:
     for measurement in ("gpu", "port", "node", "nvlink"):
         if measurement == "port" and kind in OF_THE_LEAF:
             continue
-        here, there = (runs.whole(blocks, measurement) for blocks in (sick, well))
+        here, there = runs.whole(sick, measurement), quiet(measurement)
         assert same(without(here, near), without(there, near)), measurement
-    assert runs.digest(sick) != runs.digest(well)
+    assert runs.digest(sick) != digest_of_the_quiet()
     for before, now in zip(well, sick, strict=True):
         if (before.end - QUIET.start).total_seconds() <= fault.start_seconds:
             assert now.tables["gpu"].equals(before.tables["gpu"])
             assert [e.id for e in now.events] == [e.id for e in before.events]
 
 
-def value(kind: str, field: str, after: float = 1800.0) -> float | None:
-    """A field of the fault's GPU that long after its start."""
+@cache
+def row(kind: str, after: float = 1800.0) -> dict[str, Any]:
+    """The row of the fault's GPU that long after its start."""
     fault = order(kind)
-    blocks = runs.played(replace(QUIET, faults=(fault,)))
-    fleet = runs.planned(QUIET)
+    until = QUIET.start + timedelta(seconds=fault.start_seconds + after + runs.TICK_SECONDS)
+    fleet = build(replace(QUIET, faults=(fault,)))
+    *_, block = fleet.blocks(end=until, tick_seconds=runs.TICK_SECONDS)
     subject = fleet.plan.topology.gpu_subject(fault.node * 8 + (fault.gpu or 0))
-    table = runs.whole(blocks)
-    mine = table.filter(pa.array(np.array(table["uuid"].to_pylist()) == subject.gpu))
-    tick = int((fault.start_seconds + after) / runs.TICK_SECONDS)
-    found: float | None = mine[field].to_pylist()[tick]
+    table = runs.whole([block])
+    *_, found = table.filter(pc.equal(table["uuid"], subject.gpu)).to_pylist()
+    return dict(found)
+
+
+def value(kind: str, field: str) -> float | None:
+    found: float | None = row(kind)[field]
     return found
 
 
