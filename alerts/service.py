@@ -8,7 +8,8 @@ import secrets
 import socket
 import threading
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 from gpuvigil import __version__
@@ -28,6 +29,7 @@ from .channels.dead_man import dead_man
 from .courier import Courier, hand_out, notices_of
 from .decide import decide
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
+from .exporter import Exporter, exposition
 from .notice import Notice, NoticeState, Verdict
 from .situation import Lookout
 from .uphold import Upheld, Upholder
@@ -56,36 +58,58 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
         seal=seal(config.alerts),
     )
     couriers = {c.route.name: Courier(c, desk) for c in configured(config.alerts)}
+    steps = _steps(desk, couriers)
+    with _metrics(desk, list(couriers.values())):
+        threads = [
+            threading.Thread(target=desk.loop, args=item, name=item[0], daemon=True)
+            for item in steps.items()
+        ]
+        for thread in threads:
+            thread.start()
+        desk.log.info("started", channels=", ".join(couriers) or "none", version=__version__)
+        _keep_pulse(desk, list(couriers.values()))
+        deadline = clock.monotonic() + DRAIN_SECONDS
+        for thread in threads:
+            thread.join(max(deadline - clock.monotonic(), 0.0))
+    desk.log.info("stopped")
+
+
+def _steps(desk: Desk, couriers: Mapping[str, Courier]) -> dict[str, Callable[[], None]]:
+    """What each thread does again and again, by the thread's name."""
+    settings = desk.settings
     routes = [courier.channel.route for courier in couriers.values()]
     deciding, claiming = desk.connect(), desk.connect()
-    lookout = Lookout(deciding, config.alerts)
+    lookout = Lookout(deciding, settings)
     watching = Watch(desk, list(couriers.values()))
-    steps = {
+    steps: dict[str, Callable[[], None]] = {
         "decide": lambda: tell(deciding, desk, routes, lookout),
         "claim": lambda: hand_out(claiming, desk, couriers),
         "watch": watching.step,
-        **{f"channel {name}": courier.step for name, courier in couriers.items()},
-        **{
-            f"uphold {name}": Upholder(name, courier.channel, desk).step
-            for name, courier in couriers.items()
-            if isinstance(courier.channel, Upheld)
-        },
     }
-    if config.alerts.dead_man_url or config.alerts.dead_man_url_file:
-        ping = dead_man(config.alerts)
+    for name, courier in couriers.items():
+        steps[f"channel {name}"] = courier.step
+        if isinstance(courier.channel, Upheld):
+            steps[f"uphold {name}"] = Upholder(name, courier.channel, desk).step
+    if settings.dead_man_url or settings.dead_man_url_file:
+        ping = dead_man(settings)
         steps["dead man"] = lambda: call_dead_man(ping, desk, watching)
-    threads = [
-        threading.Thread(target=desk.loop, args=item, name=item[0], daemon=True)
-        for item in steps.items()
-    ]
-    for thread in threads:
-        thread.start()
-    desk.log.info("started", channels=", ".join(couriers) or "none", version=__version__)
-    _keep_pulse(desk, list(couriers.values()))
-    deadline = clock.monotonic() + DRAIN_SECONDS
-    for thread in threads:
-        thread.join(max(deadline - clock.monotonic(), 0.0))
-    desk.log.info("stopped")
+    return steps
+
+
+@contextmanager
+def _metrics(desk: Desk, couriers: Sequence[Courier]) -> Iterator[None]:
+    """Serve `/metrics` where a port is set."""
+    settings = desk.settings
+    if settings.metrics_port < 0:
+        yield
+        return
+
+    def text() -> str:
+        return exposition([one.pulse() for one in couriers], desk.tally.counts())
+
+    with Exporter(settings.metrics_listen, settings.metrics_port, text) as exporter:
+        desk.log.info("metrics", address=settings.metrics_listen, port=exporter.port)
+        yield
 
 
 def tell(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> None:

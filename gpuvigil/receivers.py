@@ -204,6 +204,8 @@ class AlertsSettings:
     )
     dead_man_url_file: Path | None = setting(None, "file that holds that address")
     dead_man_seconds: float = setting(60.0, "it is called this often")
+    metrics_listen: str = setting("127.0.0.1", "address of the /metrics of alerts")
+    metrics_port: int = setting(-1, "its port; 0 takes a free one, -1 serves none")
     digest_at: str = setting("08:00", "when digests are told, in UTC")
     update_seconds: float = setting(
         300.0, "an update of an incident, or that it came back, goes out at most this often"

@@ -1,6 +1,6 @@
 """Whatever happens in whatever order, a receiver ends up with the newest state, in order."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,11 +13,12 @@ from alerts.channel import Delivered, Outcome, Retry
 from alerts.decide import decide, judge, replaced, ruled
 from alerts.delivery import begun, settled
 from alerts.notice import Kind, Notice, NoticeState
-from gpuvigil.config import AlertsSettings
+from alerts.situation import NOTHING, Situation
+from gpuvigil.config import AlertsSettings, InhibitSettings, RouteSettings, TimesSettings
 from gpuvigil.lifecycle import STANDING, TRANSITIONS, Signal, State
-from gpuvigil.model import Severity, Transition
+from gpuvigil.model import Severity, Silence, Transition
 
-from .examples import NOON, a_transition, seconds
+from .examples import NOON, a_transition, an_incident, seconds
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +46,8 @@ class World:
     """
 
     route: Route
+    settings: AlertsSettings = SETTINGS
+    situation: Situation = NOTHING
     now: datetime = NOON
     claimed: list[Transition] = field(default_factory=list)
     notices: dict[str, Notice] = field(default_factory=dict)
@@ -65,7 +68,8 @@ class World:
             return
         transition = self.claimed.pop(place % len(self.claimed))
         earlier = list(self.notices.values())
-        self.keep(decide(transition, [self.route], earlier, self.now, SETTINGS))
+        decided = decide(transition, [self.route], earlier, self.now, self.settings, self.situation)
+        self.keep(decided)
 
     def claim(self, place: int) -> bool:
         """Judge one of the due notices, and begin to send it if nothing speaks against it."""
@@ -84,7 +88,8 @@ class World:
                 route=self.route,
                 siblings=siblings,
                 now=self.now,
-                settings=SETTINGS,
+                settings=self.settings,
+                situation=self.situation,
             )
         )
         if not ruling.send_now:
@@ -105,7 +110,7 @@ class World:
         if attempt not in {"taken", "lost"}:
             self.unclear[notice.id] = self.unclear.get(notice.id, 0) + 1
         if attempt not in CRASHES:
-            self.keep(settled(notice, outcome_of(attempt), self.now, 0.5, SETTINGS))
+            self.keep(settled(notice, outcome_of(attempt), self.now, 0.5, self.settings))
 
     def wait(self, span: float, attempt: str) -> None:
         """Time passes; no attempt outlives its patience."""
@@ -253,3 +258,69 @@ def test_every_transition_leaves_a_decision_and_nothing_stays_due_but_reminders(
     due = [one for one in world.notices.values() if one.state is NoticeState.DUE]
     assert all(one.repeat for one in due)
     assert all(one.due_at is not None and one.due_at > NOON + seconds(0) for one in due)
+
+
+def held_back(number: int) -> World:
+    """A world in which one of all that keeps messages back holds for the next ten minutes or so."""
+    way = RouteSettings(receivers=("chat",))
+    silence = Silence(
+        id="s",
+        matchers=('cluster="simulated"',),
+        by="ada",
+        reason="",
+        at=NOON,
+        starts_at=NOON,
+        ends_at=NOON + seconds(600),
+    )
+    hours = TimesSettings(name="now", begin="12:00", end="12:10")
+    other = an_incident(id="i-other", fault="switch_down")
+    rule = InhibitSettings(by=('fault="switch_down"',), of=('fault="gpu_lost"',))
+    worlds: list[tuple[dict[str, Any], Situation]] = [
+        ({}, Situation(silences=(silence,))),
+        ({"routes": (replace(way, quiet_times=("now",)),), "times": (hours,)}, NOTHING),
+        ({"routes": (replace(way, receivers=("x",), escalate_to=("chat",)),)}, NOTHING),
+        ({"routes": (replace(way, wait_seconds=60.0),)}, NOTHING),
+        ({"inhibit": (rule,)}, Situation(standing=(other,))),
+        ({"routes": (replace(way, match=('severity!="info"',)),)}, NOTHING),
+    ]
+    more, situation = worlds[number]
+    return World(
+        route=Route(name="chat", minimum_severity=Severity.INFO),
+        settings=replace(SETTINGS, **more),
+        situation=situation,
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(story=STORIES, number=st.integers(0, 5))
+def test_whatever_keeps_messages_back_nobody_is_left_with_what_is_over_and_nothing_overtakes(
+    story: list[Round], number: int
+) -> None:
+    world = held_back(number)
+    heard = play(world, story)
+    world.situation = replace(world.situation, standing=())
+    world.settle()
+    orders = [one.order for one in world.received]
+    assert orders == sorted(orders)
+    last = world.received[-1] if world.received else None
+    if not heard or State(heard[-1].to_state) not in STANDING:
+        assert last is None or last.kind is Kind.RESOLVED
+    assert {one.number for one in world.notices.values()} == {one.number for one in heard}
+    due = [one for one in world.notices.values() if one.state is NoticeState.DUE]
+    assert all(one.repeat for one in due)
+
+
+@settings(max_examples=150, deadline=None)
+@given(story=STORIES, number=st.sampled_from([0, 1, 3, 4]))
+def test_what_was_kept_back_for_a_while_is_told_in_the_end_if_it_still_stands(
+    story: list[Round], number: int
+) -> None:
+    world = held_back(number)
+    heard = play(world, story)
+    world.situation = replace(world.situation, standing=())
+    world.settle()
+    if heard and State(heard[-1].to_state) in STANDING:
+        telling = [one for one in heard if one.signal != Signal.ACKNOWLEDGED.value]
+        assert world.received
+        assert world.received[-1].kind is not Kind.RESOLVED
+        assert world.received[-1].number == telling[-1].number

@@ -1,5 +1,7 @@
 """gpuvigil tells of its own troubles once, by channels that work, and calls who minds its end."""
 
+import re
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -149,7 +151,9 @@ def test_the_service_tells_of_itself_by_the_channels_that_work(
         channels: dict[str, Any] = {"broken": {"url": broken.url}, "well": {"url": well.url}}
         alerts = AlertsProcess(server, tmp_path, **channels)
         text = alerts.config.read_text(encoding="utf-8")
-        more = f'[alerts]\ndead_man_url = "{dead_man.url}"\ndead_man_seconds = 0.5'
+        more = (
+            f'[alerts]\nmetrics_port = 0\ndead_man_url = "{dead_man.url}"\ndead_man_seconds = 0.5'
+        )
         alerts.config.write_text(text.replace("[alerts]", more), encoding="utf-8")
         with alerts:
             Story(hub).tell(Signal.CONFIRMED)
@@ -160,7 +164,15 @@ def test_the_service_tells_of_itself_by_the_channels_that_work(
             hub.write_records([a_pulse(datetime.now(timezone.utc))])
             well.wait(lambda got: about(got, "gpuvigil_analyzer") == ["firing", "resolved"], 60.0)
             pulse = wait_until("a pulse", lambda: hub.record(RecordKind.PULSE, "alerts"))
+            found = re.search(r"metrics .*port=(\d+)", alerts.said)
+            assert found is not None, alerts.said
+            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/metrics") as answer:
+                metrics = answer.read().decode()
         assert about(broken.received(), "gpuvigil_channel") == []
+    assert 'gpuvigil_alerts_failures_total{channel="well"} 0' in metrics
+    failed = re.search(r'gpuvigil_alerts_failures_in_a_row\{channel="broken"\} (\d+)', metrics)
+    assert failed is not None
+    assert int(failed[1]) >= FAILURES
     (counted,) = [one for one in pulse.body["channels"] if one["name"] == "well"]
     assert counted["attempts_total"] >= 1
     assert counted["failures_total"] == 0

@@ -1,0 +1,81 @@
+"""`/metrics` of an alerts process: what its channels did, and how long that took."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from gpuvigil.errors import ConfigError
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# The key of a channel's pulse, the metric, its type and its sentence.
+_METRICS = (
+    ("attempts_total", "attempts_total", "counter", "Attempts to deliver a message."),
+    ("failures_total", "failures_total", "counter", "Attempts that were not taken."),
+    ("seconds_total", "delivery_seconds_total", "counter", "Seconds that attempts took."),
+    ("waiting", "waiting", "gauge", "Messages in hand that were not sent yet."),
+    ("failures", "failures_in_a_row", "gauge", "Attempts that failed since the last that did not."),
+)
+
+
+def exposition(channels: Sequence[Mapping[str, Any]], notices: Mapping[str, int]) -> str:
+    """The metrics of channels' pulses, and of what became of notices, in Prometheus's text format."""
+    lines = []
+    for key, name, kind, text in _METRICS:
+        metric = f"gpuvigil_alerts_{name}"
+        lines += [f"# HELP {metric} {text}", f"# TYPE {metric} {kind}"]
+        lines += [f'{metric}{{channel="{_escaped(one["name"])}"}} {one[key]}' for one in channels]
+    metric = "gpuvigil_alerts_notices_total"
+    lines += [f"# HELP {metric} Notices by what became of them.", f"# TYPE {metric} counter"]
+    lines += [f'{metric}{{state="{state}"}} {count}' for state, count in sorted(notices.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(value: object) -> str:
+    return str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+class Exporter:
+    """Answers `/metrics` while the `with` block runs; ConfigError when it cannot listen there."""
+
+    def __init__(self, listen: str, port: int, text: Callable[[], str]) -> None:
+        try:
+            self._server = _Server((listen, port), _Handler)
+        except OSError as error:
+            raise ConfigError(
+                f"alerts.metrics_port: cannot listen on {listen} port {port}: {error.strerror};"
+                " choose another port, or 0 for a free one"
+            ) from None
+        self._server.text = text
+        self.port = int(self._server.server_address[1])
+
+    def __enter__(self) -> "Exporter":
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    text: Callable[[], str]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = 10  # of a reader that says nothing
+
+    def do_GET(self) -> None:
+        found = self.path.partition("?")[0] == "/metrics"
+        body = self.server.text().encode() if found else b"/metrics is all there is\n"
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Who reads numbers is not worth a line."""
