@@ -296,7 +296,12 @@ def _at_100_000(figures: Figures) -> Iterator[str]:
     if found is None:
         yield f"100,000 GPUs (12,500 nodes) on one machine: {NOT_YET}."
         return
-    yield f"Fed with {found['gpus']:,} GPUs at {found['tick_seconds']:g} s (**{figures.mark('scale', 'M')}**), the machine keeps up {found['keeps_up_times']:g} times over by that budget which breaks first: {found['breaks_first']}."
+    yield f"Fed with {found['gpus']:,} GPUs at {found['tick_seconds']:g} s (**{figures.mark('scale', 'M')}**), the machine keeps up {found['keeps_up_times']:g} times by the slowest part ({found['slowest']}); what breaks first: {found['breaks_first']}."
+    memory = found["store"]["memory_limit_bytes"] / 1024**3
+    for one in found["tries"]:
+        if one["error"]:
+            yield f"With `hub.memory_limit_bytes` of {one['memory_limit_bytes'] / 1024**3:g} GiB an hour of so many cannot be sealed: the figures are with {memory:g} GiB."
+    yield "How much of two hours was really run, and how: [benchmarks](benchmarks.md#a-hundred-thousand-gpus)."
 
 
 CHOICES = """## When to leave the embedded store

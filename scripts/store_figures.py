@@ -140,26 +140,33 @@ def week(found: dict[str, Any]) -> Iterator[str]:
 
 def scale(found: dict[str, Any]) -> Iterator[str]:
     http, store, shares = found["http"], found["store"], found["share_of_the_time"]
-    commit = store["commit_ms"]
-    whole = "all of it" if store["whole"] else f"cut short after {found['budget_seconds']:g} s"
+    commit, ticks = store["commit_ms"], store["ticks"]
     yield "### A hundred thousand GPUs"
     yield ""
     yield measured(found)
     yield f"{found['gpus']:,} GPUs every {found['tick_seconds']:g} s. Over HTTP {http['ticks']} ticks of {http['nodes']:,} bodies, as fast as the hub takes them; into the store alone"
-    yield f"{store['data_hours']:g} h of them ({store['samples']:,} samples; {whole}), each hour sealed while the next comes in. The share is of the time that"
-    yield "the data itself takes: over 1, it does not keep up."
+    yield f"{sum(ticks.values())} ticks, as fast as it takes them. The hour that is sealed meanwhile begins at its minute {found['begin_minute']}: of its lines the"
+    yield f"{store['lines_sealed']:,} of {ticks['before']} ticks are there, and a whole hour (**X**) is reckoned in proportion to its lines. The share is of the time that the data"
+    yield "itself takes: over 1, it does not keep up."
     yield ""
     yield "| what | seconds | of | share |"
     yield "|---|---|---|---|"
-    rows: list[tuple[str, float, float]] = [
-        ("a tick over HTTP", http["seconds_per_tick"], found["tick_seconds"]),
-        ("a tick in the store", store["append_seconds_per_tick"], found["tick_seconds"]),
-        ("sealing", store["seal_seconds_per_data_hour"], 3600.0),
-    ]
-    for key, seconds, of in rows:
-        yield f"| {key} | {seconds:g} | {of:g} | {shares[key]:g} |"
+    seconds: dict[str, tuple[float, float]] = {
+        "a tick over HTTP": (http["seconds_per_tick"], found["tick_seconds"]),
+        "a tick in the store": (store["append_seconds_per_tick"], found["tick_seconds"]),
+        "a tick in the store while an hour is sealed": (
+            store["append_seconds_per_tick_while_sealing"],
+            found["tick_seconds"],
+        ),
+        "sealing": (store["seal_seconds_per_hour"], 3600.0),
+    }
+    for key, share in shares.items():
+        took, of = seconds[key]
+        mark = " (X)" if key == "sealing" else ""
+        yield f"| {key} | {took:g}{mark} | {of:g} | {share:g} |"
     yield ""
-    yield f"It keeps up {found['keeps_up_times']:g} times, and what breaks first is {found['breaks_first']}. Commits of the store took {commit['p50']:g} ms (p50), {commit['p99']:g} ms"
-    yield f"(p99), {commit['worst']:g} ms at worst; {store['bytes_per_sample']:g} bytes a sample on disk at the end; peak memory {store['peak_rss_mib']:,} MiB, the generator's included."
-    if store["error"]:
-        yield f"The store said: {store['error']}"
+    yield f"By the slowest of these it keeps up {found['keeps_up_times']:g} times; what breaks first is {found['breaks_first']}. Commits of the store took {commit['p50']:g} ms (p50),"
+    yield f"{commit['p99']:g} ms (p99), {commit['worst']:g} ms at worst; peak memory {store['peak_rss_mib']:,} MiB, the generator's included."
+    for one in found["tries"]:
+        if one["error"]:
+            yield f"With {one['memory_limit_bytes'] / 1024**3:g} GiB (`hub.memory_limit_bytes`) sealing failed: `{one['error'].partition(': ')[2].partition(' (')[0]}`."

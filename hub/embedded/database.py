@@ -19,8 +19,10 @@ Cursor = duckdb.DuckDBPyConnection
 Work = Callable[[Cursor], Any]
 # A checkpoint writes the last row group anew, up to 122,880 lines of all columns, so that frequent
 # ones cost more than the lines themselves: with 16 MB (DuckDB's own) ingest takes up to twice the
-# processor time and memory. A log of this length is read again in about two seconds.
-_LOG_SIZE = "128MiB"
+# processor time and memory. A log of this length is read again in about two seconds. Until then
+# its lines are in memory, and may be a share of what is allowed.
+_LOG_BYTES = 128 * 1024 * 1024
+_LOG_SHARE = 1 / 8
 # What was lost with files that were set aside: each with where it is now, and why.
 Lost = dict[Path, tuple[Path, str]]
 
@@ -49,7 +51,7 @@ class Database:
         self._settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{limits[0]}B",
             "threads": str(limits[1]),
-            "checkpoint_threshold": _LOG_SIZE,
+            "checkpoint_threshold": f"{min(_LOG_BYTES, int(limits[0] * _LOG_SHARE))}B",
             # Otherwise any variable of ours with the name of a table would stand in for it.
             "python_enable_replacements": "false",
             "autoinstall_known_extensions": "false",
