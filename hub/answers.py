@@ -87,7 +87,7 @@ async def refused(_request: Request, error: Exception) -> Response:
 async def no_such_place(request: Request, error: Exception) -> Response:
     """The answer where no path or no method fits."""
     assert isinstance(error, HTTPException)
-    place = f"{request.method} {request.url.path}"
+    place = f"{request.method} {request.url.path[:200]}"
     return failure(error.status_code, f"{place}: {error.detail.lower()}")
 
 

@@ -42,6 +42,27 @@ class Shares:
             self._held[who] = left
 
 
+class Allowance:
+    """So much per sender at once, and as much again over `seconds`: what is used grows back."""
+
+    def __init__(self, most: float, seconds: float) -> None:
+        self._most = most
+        self._per_second = most / seconds
+        self._used: dict[Hashable, tuple[float, float]] = {}  # how much, and when that was
+
+    def allows(self, who: Hashable, amount: float, now: float) -> bool:
+        """Whether `who` may use `amount` more; one thing of any size when it has used none."""
+        used = self._now(who, now)
+        return not used or used + amount <= self._most
+
+    def use(self, who: Hashable, amount: float, now: float) -> None:
+        self._used[who] = self._now(who, now) + amount, now
+
+    def _now(self, who: Hashable, now: float) -> float:
+        used, at = self._used.get(who, (0.0, now))
+        return max(used - (now - at) * self._per_second, 0.0)
+
+
 class Once(Generic[_T]):
     """Work in a thread, once at a time: whoever asks while it is done gets the same answer."""
 

@@ -1,7 +1,9 @@
 """Records over HTTP: what `docs/wire.md` says about them."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -16,6 +18,7 @@ from gpuvigil.clock import Clock, from_text, to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import LONGEST_WAIT_SECONDS
+from gpuvigil.log import Log
 from gpuvigil.model import COLLECTOR_KINDS, Record, RecordKind, Subject
 
 from ..answers import Arriving, Refused, answer_of, body_from, json_of, question_of
@@ -23,15 +26,25 @@ from ..changes import News
 from ..counters import Counters
 from ..keyring import Bearer, Scope, foreign
 from ..seen import Node, sender
-from ..shares import Turns
+from ..shares import Allowance, Turns
 from .book import MOST_FOUND_BYTES, Book, LeaseLostError, TooMuchError, under
 from .intake import record_of, storable
 from .tables import record
+
+_LOG = Log("hub")
 
 _MOST_RECORDS = 100_000
 
 # A collector's largest record. One line is parsed in one go, which nothing else can interrupt.
 LARGEST_RECORD_BYTES = 1024 * 1024
+# Of one node's token. A node that comes back after a week has less to tell.
+RECORDS_PER_HOUR = 20_000
+BYTES_PER_HOUR = 128 * 1024 * 1024
+_TELL_AGAIN_SECONDS = 600.0
+
+# Long polls of one token: each commit makes every one of them look.
+MOST_WAITING = 500
+
 _MOST_STATES = 100
 _LARGEST_CLAIM_BYTES = 10_000
 _MOST_ASKING_BYTES = 1024 * 1024
@@ -73,6 +86,10 @@ class Desk:
         self._asking = Arriving(_MOST_ASKING_BYTES)
         self._writing = Turns(_WRITING)
         self._reading = Turns(_READING)
+        self._allowed_records = Allowance(RECORDS_PER_HOUR, 3600)
+        self._allowed_bytes = Allowance(BYTES_PER_HOUR, 3600)
+        self._flood_told = -_TELL_AGAIN_SECONDS
+        self._waiting = Counter[Bearer]()
 
     def routes(self) -> list[Route]:
         return [
@@ -87,13 +104,34 @@ class Desk:
     async def write(self, request: Request) -> Response:
         bearer: Bearer = request.state.bearer
         self._look_at_clock(bearer, request.headers)
+        self._check_allowance(bearer)
         with self._arriving.of(bearer) as held:
             largest = self._settings.body_bytes
             body = await body_from(request.receive, request.headers, largest, held)
             self._check_lines(bearer, body)
+            if bearer.scope is Scope.NODE:
+                now = self._clock.monotonic()
+                self._allowed_records.use(bearer, body.count(b"\n") + 1, now)
+                self._allowed_bytes.use(bearer, len(body), now)
             # What is parsed is many times as large: only of so many bodies at a time.
             async with self._writing.turn(bearer):
                 return self._kept(await _asked(lambda: self._written(bearer, body)))
+
+    def _check_allowance(self, bearer: Bearer) -> None:
+        """Refused with 429 when a node writes records without end: nothing else bounds them."""
+        now = self._clock.monotonic()
+        if self._allowed_records.allows(bearer, 1, now) and self._allowed_bytes.allows(
+            bearer, 1, now
+        ):
+            return
+        text = (
+            f"{bearer.cluster}/{bearer.node} writes too many records: {RECORDS_PER_HOUR} or"
+            f" {BYTES_PER_HOUR} bytes within an hour"
+        )
+        if now - self._flood_told >= _TELL_AGAIN_SECONDS:
+            self._flood_told = now
+            _LOG.warning("records refused", why=text)
+        raise Refused(429, text, 60)
 
     def _look_at_clock(self, bearer: Bearer, headers: Mapping[str, str]) -> None:
         found = sender(headers)
@@ -154,6 +192,12 @@ class Desk:
             sequence = await self._looked(bearer, self._book.sequence)
             return JSONResponse({"records": [], "sequence": sequence})
         end = self._clock.monotonic() + min(wait, LONGEST_WAIT_SECONDS)
+        with self._one_who_waits(bearer):
+            return await self._changes(bearer, after, kinds, end)
+
+    async def _changes(
+        self, bearer: Bearer, after: int, kinds: Collection[RecordKind], end: float
+    ) -> Response:
         while True:
             ticket = self._news.ticket()
             look = partial(self._changed, bearer, after, kinds)
@@ -207,6 +251,16 @@ class Desk:
                 except LeaseLostError as error:
                     raise Refused(409, f"{owner!r} no longer holds the lease: {error}") from None
         return self._kept(kept)
+
+    @contextmanager
+    def _one_who_waits(self, bearer: Bearer) -> Iterator[None]:
+        if self._waiting[bearer] >= MOST_WAITING:
+            raise Refused(429, f"{MOST_WAITING} requests with this token wait already", 5)
+        self._waiting[bearer] += 1
+        try:
+            yield
+        finally:
+            self._waiting[bearer] -= 1
 
     async def _looked(self, bearer: Bearer, work: Callable[[], _T]) -> _T:
         async with self._reading.turn(bearer):

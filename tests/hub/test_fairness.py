@@ -109,6 +109,18 @@ def test_a_flood_of_records_leaves_turns_to_readers_and_to_other_nodes(small: Hu
     assert set(answers) <= {200, 429}
 
 
+def test_a_node_that_writes_records_without_end_is_sent_away_and_named(small: HubProcess) -> None:
+    given, other = token(small, "n6"), token(small, "n7")
+    url = f"{small.url}/api/v1/records"
+    same = event("n6", 1)  # known after the first: it costs the database nothing
+    answers = [ask(url, b"\n".join([same] * 9_000), token=given) for _ in range(4)]
+    assert [it.status for it in answers] == [200, 200, 200, 429]
+    assert "test/n6 writes too many records" in answers[-1].json["message"]
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert ask(url, event("n7", 1), token=other).status == 200
+    assert "test/n6 writes too many records" in small.log.read_text(encoding="utf-8")
+
+
 def test_a_record_of_a_node_is_small_and_its_body_has_few_lines(small: HubProcess) -> None:
     given = token(small, "n5")
     url = f"{small.url}/api/v1/records"

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import random
 import re
 from pathlib import Path
@@ -63,3 +64,37 @@ def test_hostile_bodies_are_4xx_with_bounded_memory_and_the_next_good_write_work
 
 def test_the_same_seed_makes_the_same_body() -> None:
     assert [hostile(seed) for seed in range(50)] == [hostile(seed) for seed in range(50)]
+
+
+ABSURD: tuple[object, ...] = (
+    *(None, True, -1, 10**400, 1e308, 2**63, "", "x", "\ud800", "a\0b", "9" * 5000, [], {}, [[]]),
+    *("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", ["x"] * 500, {"x": {"y": "z"}}),
+)
+SPAN = {"start": "2026-01-31T00:00:00Z", "end": "2026-02-01T00:00:00Z"}
+NODE = {"measurement": "node", "fields": ["load_average"]}
+RECORD = {"kind": "event", "id": "c/n|1", "at": SPAN["start"], "subject": "c/n", "version": 1}
+QUESTIONS: dict[str, dict[str, object]] = {
+    "telemetry/window": {**SPAN, "measurement": "node", "aggregates": [["mean", "load_average"]]},
+    "telemetry/series": {**SPAN, **NODE, "where": {"node": "n"}, "step_seconds": 1},
+    "telemetry/latest": {**NODE, "since": SPAN["start"]},
+    "claim": {"kind": "notice", "owner": "o", "lease_seconds": 1, "limit": 5},
+    "finish": {"kind": "notice", "owner": "o", "ids": [], "records": []},
+    "tokens": {"scope": "reader", "name": "x"},
+    "records": {**RECORD, "body": {"state": "x"}, "parent": "p", "due_at": SPAN["start"]},
+}
+
+
+def test_absurd_questions_are_answered_and_never_with_a_failure(hub: HubProcess) -> None:
+    host, _, port = hub.url.removeprefix("http://").partition(":")
+    headers = {"Authorization": f"Token {hub.service_token}"}
+    with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=60)) as connection:
+        for path, question in QUESTIONS.items():
+            bodies = [
+                json.dumps({**question, key: odd}).encode() for key in question for odd in ABSURD
+            ]
+            for body in (*bodies, b"[" * 100_000, b'{"a":' * 10_000, b"\xff", b"9" * 100_000):
+                connection.request("POST", f"/api/v1/{path}", body, headers)
+                answer = connection.getresponse()
+                answer.read()
+                assert answer.status < 500, f"{path}: {body[:200]!r}"
+    assert "Traceback" not in hub.log.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.answers import Arriving, Refused, body_from
-from hub.shares import Shares, Turns
+from hub.shares import Allowance, Shares, Turns
 
 MOST = 1000
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 400)), max_size=60)
@@ -55,6 +55,21 @@ def test_one_thing_of_any_size_fits_while_nobody_holds_any() -> None:
     shares.take("a", 0)
     shares.give_back("a", 0)
     assert shares.fits("b", 10)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 50)), max_size=60))
+def test_nobody_uses_more_than_is_allowed_over_any_time(steps: list[tuple[float, float]]) -> None:
+    allowance, uses, now = Allowance(100, 3600), list[tuple[float, float]](), 0.0
+    for later, amount in steps:
+        now += later
+        if allowance.allows("a", amount, now):
+            allowance.use("a", amount, now)
+            uses.append((now, amount))
+    for begin, _ in uses:
+        for end, _ in uses:
+            taken = sum(amount for at, amount in uses if begin <= at <= end)
+            assert taken <= 100 + 100 * (end - begin) / 3600 + 1e-6
+    assert allowance.allows("b", 1e9, now)
 
 
 def test_of_those_who_wait_each_sender_has_its_turn_before_anybodys_next() -> None:
