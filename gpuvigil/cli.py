@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "idle": "say who holds GPUs and computes nothing on them, the longest first",
     "who": "say who holds the GPUs of a node, and how they are",
     "usage": "say where the GPU-hours of a span went, by user or job",
+    "explain": "say why an incident is one: rule, numbers, steps, and what speaks against it",
     "report": "write how the GPUs were used: HTML, PDF, Markdown, CSV or JSON",
     "replay": "play recorded telemetry with faults laid over it, and say which are found",
     "inject": "make a fault happen in a simulated node, or clear it",

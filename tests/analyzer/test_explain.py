@@ -1,0 +1,78 @@
+"""An incident can be explained, with what speaks against it."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from analyzer.analysis import Analysis
+from analyzer.explain import explained, main
+from gpuvigil.model import Incident, RecordKind, Severity, Transition
+from tests.servers import HubProcess
+
+from .scene import SETTINGS, gpu, healthy, node
+from .test_analysis import reading
+from .test_correlate import incident
+
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+
+
+def told() -> tuple[Incident, list[Transition]]:
+    """A GPU whose PCIe link is narrow, as two passes find it."""
+    analysis = Analysis(SETTINGS)
+    narrow = healthy().changed(gpu(), {"pcie_width": 8})
+    for _ in range(2):
+        analysis.look(reading(narrow))
+    records = [record for unit in analysis.to_write() for record in unit]
+    (found,) = [Incident.from_record(r) for r in records if r.kind is RecordKind.INCIDENT]
+    steps = [Transition.from_record(r) for r in records if r.kind is RecordKind.TRANSITION]
+    return found, steps
+
+
+def test_rule_numbers_steps_and_action_are_told() -> None:
+    lines = list(explained(*told(), []))
+    assert lines[0] == "node-1 GPU 0: GPU's PCIe link has lost lanes"
+    assert "condition: pcie_narrow" in lines
+    assert any(line.startswith("rule: gpu_pcie: ") for line in lines)
+    assert "  PCIe width: 8 lanes (normal: 16)" in lines
+    assert any("suspect to open, seen again" in line for line in lines)
+    against = lines.index("what speaks against it:")
+    assert lines[against + 1] == "  nothing that is known"
+    assert lines[-1].startswith("first action: Drain the node; reseat")
+
+
+def test_doubts_are_told() -> None:
+    found, steps = told()
+    others = [
+        replace(incident("gpu_pcie", gpu(number)), since=found.since + MINUTE, id=str(number))
+        for number in (2, 3)
+    ]
+    before = [
+        replace(incident("gpu_lost", gpu()), since=found.since - DAY, id="a"),
+        replace(incident("driver_silent", node()), since=found.since - 2 * DAY, id="b"),
+    ]
+    late = replace(found, late=True, severity=Severity.INFO)
+    lines = list(explained(late, steps, [*others, *before, found]))
+    assert "  it rests only on data that came late from a spool" in lines
+    assert "  it is less urgent than this fault mostly is (warning)" in lines
+    assert any("2 other nodes told the same within 5 min" in line for line in lines)
+    assert "incidents in the 28 days before: 1 of it, 2 of its node" in lines
+
+
+@pytest.mark.server
+def test_the_command_explains_what_the_hub_has_and_says_what_it_has_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, steps = told()
+    with HubProcess(tmp_path) as hub:
+        hub.hub().write_records([found.to_record(), *(step.to_record() for step in steps)])
+        config = tmp_path / "explain.toml"
+        config.write_text(
+            f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n',
+            encoding="utf-8",
+        )
+        assert main([found.id, "--config", str(config)]) == 0
+        assert "condition: pcie_narrow" in capsys.readouterr().out
+        assert main(["nobody", "--config", str(config)]) == 2
+        assert "the hub knows no incident 'nobody'" in capsys.readouterr().err
