@@ -1,5 +1,6 @@
 """Which way a message goes, when, and what keeps it back; each with its named reason."""
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -26,6 +27,7 @@ from gpuvigil.config import (
     load,
 )
 from gpuvigil.errors import ConfigError
+from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED, Signal, State
 from gpuvigil.matching import LABELS, Matcher, fit, labels_of, matcher
 from gpuvigil.model import Impact, Record, Severity, Silence, Subject, Transition
@@ -350,3 +352,27 @@ def test_a_mistake_in_a_route_names_its_line_and_key(
 def test_every_channel_can_be_named_in_a_route() -> None:
     entries = AlertsSettings(webhooks=(WebhookSettings(name="a", url="http://127.0.0.1/"),))
     assert entries.names() == ["a"]
+
+
+def test_the_example_of_the_documentation_is_a_configuration_and_names_faults_that_there_are(
+    tmp_path: Path,
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/alerts.md").read_text(encoding="utf-8")
+    (example,) = [
+        text
+        for text in re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        if "[[alerts.routes]]" in text
+    ]
+    file = tmp_path / "gpuvigil.toml"
+    channels = [
+        CHAT,
+        *(CHAT.replace("'chat'", f"'{name}'") for name in ("pager", "boss")),
+    ]
+    file.write_text("".join(channels) + example, encoding="utf-8")
+    routes = load(file, {}).alerts
+    assert len(routes.routes) == 3
+    assert set(re.findall(r'fault="(\w+)"', example)) <= set(FAULTS)
+    held = Impact(gpus=1, users=("alice",))
+    idle = an_incident(fault="gpu_idle_held", severity=Severity.WARNING, impact=held)
+    assert path(routes, labels_of(idle), "owners") is not None
+    assert path(routes, labels_of(idle), "chat") is None
