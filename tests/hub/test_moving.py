@@ -1,5 +1,6 @@
 """What cannot be moved to PostgreSQL stays where it is."""
 
+from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.model import Record, RecordKind
-from hub.records import Book, move_records, open_records
+from hub.keyring import Scope
+from hub.records import Book, Keyring, move_records, open_records
 from tests.postgresql import Postgresql
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -44,3 +46,16 @@ def test_records_are_never_mixed_with_others(tmp_path: Path, postgresql: Postgre
     book = Book(open_records(shared))
     assert [it["id"] for it in book.changes(0, [RecordKind.EVENT])[0]] == ["another's"]
     book.close()
+
+
+@pytest.mark.server
+def test_issued_tokens_are_taken_along(tmp_path: Path, postgresql: Postgresql) -> None:
+    shared = HubSettings(data_directory=tmp_path, records_url=postgresql.database())
+    fill(HubSettings(data_directory=tmp_path), "mine")
+    with closing(Book(open_records(HubSettings(data_directory=tmp_path)))) as old:
+        _, token = Keyring(old.transactions, lambda: NOON).create(Scope.READER, "grafana")
+    move_records(shared)
+    with closing(Book(open_records(shared))) as new:
+        bearer = Keyring(new.transactions, lambda: NOON).bearer(token.encode())
+    assert bearer is not None
+    assert bearer.name == "grafana"
