@@ -18,7 +18,7 @@ from gpuvigil.metrics import MEASUREMENTS, Measurement
 from .damage import moved_away, of_sealed_file
 from .database import Lost
 from .schema import quoted, subjects_table, text
-from .units import LAYOUT_VERSION, Unit, enter, sha256, strike, sync, units
+from .units import BESIDE, LAYOUT_VERSION, Unit, enter, sha256, strike, sync, units
 from .writing import DAY, DRAFT, HOUR, HOUR_NS, entered_layout
 
 _LINES, _ROLLED = ".lines.parquet", ".rolled.parquet"
@@ -130,7 +130,7 @@ def _unknown(
 ) -> Iterator[_Found]:
     """Units that are whole; what cannot be read is put away now, and entered into the list."""
     now, away = put_away
-    for measurement in MEASUREMENTS:
+    for measurement in (*MEASUREMENTS, BESIDE.name):
         for rolled in sorted((folder / measurement).glob(f"*{_ROLLED}")):
             name = rolled.name.removesuffix(_ROLLED)
             if name in known:
@@ -188,7 +188,8 @@ def _read(cursor: duckdb.DuckDBPyConnection, measurement: str, name: str, rolled
     )
     if lines.exists():
         pq.read_metadata(lines)
-    _know_subjects(cursor, MEASUREMENTS[measurement], rolled)
+    if measurement in MEASUREMENTS:
+        _know_subjects(cursor, MEASUREMENTS[measurement], rolled)
     return _Found(
         unit=unit,
         replaces=frozenset(one for one in said["replaces"].split(",") if one),

@@ -108,7 +108,8 @@ def read_contents(cursor: duckdb.DuckDBPyConnection) -> Contents:
     """Contents as the tables tell."""
     found: dict[str, list[Unit]] = {name: [] for name in MEASUREMENTS}
     for unit in units(cursor):
-        found[unit.measurement].append(unit)
+        if unit.measurement in found:
+            found[unit.measurement].append(unit)
     return Contents(
         units={name: tuple(of) for name, of in found.items()},
         subjects={name: read_subjects(cursor, it) for name, it in MEASUREMENTS.items()},

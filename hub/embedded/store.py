@@ -35,7 +35,7 @@ from .readers import Readers
 from .remembered import Remembered
 from .schema import arrival, insert, newest_table, quoted, seen_table
 from .told import Dropped, Verified, beyond, damaged, held_bytes, oldest, sizes
-from .units import Unit, strike, units, wrong_with
+from .units import BESIDE, Unit, strike, units, wrong_with
 from .writing import Maker
 
 _LOG = Log("hub")
@@ -162,11 +162,11 @@ class Embedded:
 
         def work(cursor: duckdb.DuckDBPyConnection) -> list[Unit]:
             gone = []
-            for measurement in MEASUREMENTS.values():
+            for measurement in (*MEASUREMENTS.values(), BESIDE):
                 gone += sealing.cut(cursor, self._maker, measurement, before_ns, now_ns)
-                _delete(cursor, newest_table(measurement), before_ns)
                 _delete(cursor, measurement.name, before_ns)
-            _delete(cursor, EXTRA, before_ns)
+            for measurement in MEASUREMENTS.values():
+                _delete(cursor, newest_table(measurement), before_ns)
             return gone
 
         with self._tidying:
@@ -185,7 +185,7 @@ class Embedded:
         """
         each = Each(self._stopping)
         with self._tidying:
-            for it in MEASUREMENTS.values():
+            for it in (*MEASUREMENTS.values(), BESIDE):
                 due = partial(sealing.due_hours, measurement=it, now_ns=now_ns)
                 for start_ns in self._database.transaction(partial(due, before_ns=now_ns - hot_ns)):
                     with each:
@@ -337,10 +337,12 @@ class Embedded:
             self._manifest.renew(narrow=True)
 
     def _seal_hour(self, measurement: Measurement, start_ns: int, now_ns: int) -> None:
-        newest = self._newest[measurement.name]
+        newest = self._newest.get(measurement.name)
 
         def work(cursor: duckdb.DuckDBPyConnection) -> None:
             sealing.seal(cursor, self._maker, measurement, start_ns, now_ns)
+            if newest is None:
+                return
             # Whoever has no line in the hot table any more is found here after a restart.
             fields = [metric.name for metric in measurement.metrics]
             cursor.execute(f"DELETE FROM {quoted(newest_table(measurement))}")

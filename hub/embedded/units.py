@@ -16,8 +16,18 @@ import duckdb
 
 from gpuvigil.metrics import Measurement, Metric
 
+from ..rows import EXTRA
+
 # Raised when the old version could not make sense of the files that the new one writes.
 LAYOUT_VERSION = 1
+
+# What the catalogue does not know, a row for each value: sealed as it is, with no sums of it.
+BESIDE = Measurement(
+    name=EXTRA,
+    sentence="Values that the catalogue does not know.",
+    tags=("measurement", "tags", "field"),
+    metrics=(),
+)
 
 TABLE = (
     "name VARCHAR, measurement VARCHAR, lines BIGINT, first_ns BIGINT, last_ns BIGINT,"
@@ -137,4 +147,5 @@ def wrong_with(unit: Unit, folder: Path) -> dict[Path, str]:
 def columns_of(measurement: Measurement, metrics: Iterable[Metric] | None = None) -> list[str]:
     """The columns of lines with these metrics, or with all of today."""
     given = measurement.metrics if metrics is None else metrics
-    return ["at", *measurement.tags, *(it.name for it in given)]
+    values = ["value", "text"] if measurement is BESIDE else [it.name for it in given]
+    return ["at", *measurement.tags, *values]

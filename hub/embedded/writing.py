@@ -15,7 +15,7 @@ from gpuvigil.metrics import Measurement, Metric
 from .pieces import BUCKET_NS
 from .schema import quoted, subjects_table, text
 from .sql import rolled_columns
-from .units import LAYOUT_VERSION, Unit, columns_of, sha256, sync
+from .units import BESIDE, LAYOUT_VERSION, Unit, columns_of, sha256, sync
 
 DRAFT = ".draft"
 HOUR, DAY = 0, 1  # levels of units
@@ -51,7 +51,7 @@ class Maker:
         together, and how many they are.
         """
         level, start_ns, now_ns = about
-        known = _about(cursor, lines)
+        known = _about(cursor, measurement, lines)
         if known is None:
             return None
         metrics = _measured(cursor, measurement, lines)
@@ -113,9 +113,12 @@ def entered_layout(cursor: duckdb.DuckDBPyConnection, columns: Iterable[str]) ->
     return name
 
 
-def _about(cursor: duckdb.DuckDBPyConnection, lines: str) -> dict[str, Any] | None:
+def _about(
+    cursor: duckdb.DuckDBPyConnection, measurement: Measurement, lines: str
+) -> dict[str, Any] | None:
+    node = "node" if "node" in measurement.tags else "''"
     found = cursor.execute(
-        f'SELECT count(*), epoch_ns(min("at")), epoch_ns(max("at")), min(node), max(node)'
+        f'SELECT count(*), epoch_ns(min("at")), epoch_ns(max("at")), min({node}), max({node})'
         f" FROM {lines}"
     ).fetchall()[0]
     names = ("lines", "first_ns", "last_ns", "first_node", "last_node")
@@ -126,6 +129,8 @@ def _measured(
     cursor: duckdb.DuckDBPyConnection, measurement: Measurement, lines: str
 ) -> list[Metric]:
     """The metrics that have a value in any line: the others take no room, nor time to pass over."""
+    if not measurement.metrics:
+        return []
     counts = ", ".join(f"count({quoted(it.name)})" for it in measurement.metrics)
     (found,) = cursor.execute(f"SELECT {counts} FROM {lines}").fetchall()
     return [it for it, count in zip(measurement.metrics, found, strict=True) if count]
@@ -135,6 +140,8 @@ def _number_subjects(
     cursor: duckdb.DuckDBPyConnection, measurement: Measurement, lines: str
 ) -> None:
     """Give each subject that has none its number."""
+    if measurement is BESIDE:
+        return
     table, tags = quoted(subjects_table(measurement)), ", ".join(map(quoted, measurement.tags))
     cursor.execute(
         f"INSERT INTO {table} SELECT (SELECT coalesce(max(subject), 0) FROM {table})"
@@ -155,6 +162,8 @@ def _sorted(measurement: Measurement, lines: str, names: Sequence[str]) -> str:
     """All lines in the order of their nodes, subjects and times."""
     columns = ", ".join(map(quoted, names))
     tags = ", ".join(map(quoted, measurement.tags))
+    if measurement is BESIDE:
+        return f'SELECT {columns} FROM {lines} ORDER BY {tags}, "at"'
     return (
         f"SELECT subject, {columns} FROM {lines} JOIN {quoted(subjects_table(measurement))}"
         f' USING ({tags}) ORDER BY node, subject, "at"'
@@ -166,6 +175,9 @@ def _rolled(measurement: Measurement, lines: str, metrics: Sequence[Metric]) -> 
     tags = ", ".join(map(quoted, measurement.tags))
     at = f'make_timestamp_ns(epoch_ns("at") // {BUCKET_NS} * {BUCKET_NS})'
     columns = ", ".join(f"{how} AS {quoted(name)}" for name, how in rolled_columns(metrics))
+    if measurement is BESIDE:
+        told = f"SELECT {at} AS \"bucket\", '' AS node, {columns} FROM {lines}"
+        return f'{told} GROUP BY "bucket" ORDER BY "bucket"'
     rolled = f'SELECT {at} AS "bucket", {tags}, {columns} FROM {lines} GROUP BY "bucket", {tags}'
     return (
         f"SELECT * FROM ({rolled}) JOIN {quoted(subjects_table(measurement))}"

@@ -190,6 +190,42 @@ def test_questions_beside_commits_and_sealing_miss_nothing(store: Embedded) -> N
     assert sum(store.answer(asked)["samples"].to_pylist()) == GPUS * 480
 
 
+def test_what_the_catalogue_does_not_know_is_sealed_kept_and_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.duckdb"
+    store = Embedded(path, 512 * 1024 * 1024, 2)
+    hours = np.arange(3).repeat(2) * HOUR
+    rows = {
+        "at": pa.array(START + hours).cast(TIME),
+        "measurement": ["weather"] * 6,
+        "tags": ['{"it": "is"}'] * 6,
+        "field": ["sun", "sky"] * 3,
+        "value": [1.5, None] * 3,
+        "text": [None, "blue"] * 3,
+    }
+    store.append({"extra": pa.table(rows)}, [])
+    assert store.seal(START + 3 * HOUR, HOUR) == 2
+    files = [unit.lines_file(store.folder) for unit in store.units()]
+    assert [pq.read_table(file).to_pylist() for file in files] == [
+        [
+            {key: column[n] for key, column in pa.table(rows).to_pydict().items()}
+            for n in (2 * hour + 1, 2 * hour)  # by field
+        ]
+        for hour in range(2)
+    ]
+    assert store.sizes()[0]["extra"] == 6
+    assert store.verify().damaged == 0
+    store.close()
+    # The manifest is made anew of what the files say.
+    for file in (path, path.with_name(path.name + ".wal")):
+        file.unlink(missing_ok=True)
+    store = Embedded(path, 512 * 1024 * 1024, 2)
+    assert store.sizes()[0]["extra"] == 4
+    assert store.join(START + 100 * HOUR, 0) == 0
+    store.forget(START + HOUR)
+    assert store.sizes()[0]["extra"] == 2
+    store.close()
+
+
 def test_room_that_was_given_up_in_the_file_is_not_held_against_what_is_sealed(
     store: Embedded,
 ) -> None:
