@@ -39,13 +39,13 @@ class Asking:
         readers: Readers,
     ) -> None:
         """`limits`: threads that read, and bytes that an answer may take."""
-        threads, self._answer_bytes = limits
+        self._count, self._answer_bytes = limits
         self._folder = folder
         self._cursor = cursor
         self._manifest = manifest
         self._readers = readers
         self._footers = Footers()
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="scan")
+        self._threads = self._pool()
 
     def answer(self, question: Window | Series) -> pa.Table:
         """See `Embedded.answer`; duckdb.Error or damage.OF_SCAN when a file cannot be read."""
@@ -84,8 +84,12 @@ class Asking:
             wait(futures)
 
     def close(self) -> None:
-        """Let the threads go."""
-        self._threads.shutdown()
+        """Let the threads go; the next question gets others."""
+        gone, self._threads = self._threads, self._pool()
+        gone.shutdown()
+
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._count, thread_name_prefix="scan")
 
     def _hot(self, question: Window | Series, sight: Sight) -> tuple[Contents, pa.Table]:
         """What the hot table says, and the contents of the same snapshot."""

@@ -4,7 +4,7 @@ Their lines lie together by subject and in the order of time, so that they are r
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +61,19 @@ class Scan:
         groups = self._groups(footer, stretch)
         if not groups:
             return
-        columns = [name for name in self._columns(stretch.rolled) if name in footer.columns]
+        columns = [name for name in self._columns(stretch) if name in footer.columns]
         with pq.ParquetFile(stretch.path, metadata=footer.metadata) as file:
             for batch in file.iter_batches(
                 _ROWS, row_groups=groups, columns=columns, use_threads=False
             ):
                 yield from self._parts(batch, stretch, time)
 
-    def _columns(self, rolled: bool) -> list[str]:
-        if not rolled:
+    def _columns(self, stretch: Stretch) -> list[str]:
+        if not stretch.rolled:
             return ["subject", "at", *self._pieces]
-        named = ["subject", "bucket", "lines", "first_at", "last_at"]
+        named = ["subject", "lines", "first_at", "last_at"]
+        # When they begin is of no interest where all of them count, as one.
+        named += [] if stretch.whole and self._step_ns is None else ["bucket"]
         named += [] if self._step_ns is None else ["offset_ns"]
         return named + [p.of(field) for field, pieces in self._pieces.items() for p in pieces]
 
@@ -84,40 +86,39 @@ class Scan:
         return np.flatnonzero(chosen & np.logical_or.reduce(inside)).tolist()
 
     def _parts(self, batch: pa.RecordBatch, stretch: Stretch, time: str) -> Iterator[Parts]:
-        at = _ints(batch.column(time))
-        number = _ints(batch.column("subject"))
-        kept = self._kept(number, at, stretch)
+        kept = self._kept(batch, stretch, time)
         if kept is not None and not len(kept):
             return
-        chosen = _chooser(kept)
         if kept is not None:
             batch = batch.slice(int(kept[0]), int(kept[-1] - kept[0]) + 1)
             kept = None if batch.num_rows == len(kept) else kept - kept[0]
         rows = _Rows(batch, kept)
-        place = self._place_of[chosen(number)]
-        of = self._of_rolled if stretch.rolled else self._of_lines
-        yield collapsed(of(rows, place, chosen(at)))
+        found = collapsed(self._of_rolled(rows) if stretch.rolled else self._of_lines(rows))
+        # Numbers are looked up once for all lines of a subject.
+        yield replace(found, subject=self._place_of[found.subject])
 
-    def _kept(self, number: Ints, at: Ints, stretch: Stretch) -> Ints | None:
+    def _kept(self, batch: pa.RecordBatch, stretch: Stretch, time: str) -> Ints | None:
         """The rows that count; None when all do."""
         mask: npt.NDArray[np.bool_] | None = None
         if not stretch.whole:
+            at = _ints(batch.column(time))
             inside = [(at >= start) & (at < end) for start, end in stretch.spans]
             mask = np.logical_or.reduce(inside)
         if not self._all:
-            ours = self._place_of[number] >= 0
+            ours = self._place_of[_ints(batch.column("subject"))] >= 0
             mask = ours if mask is None else mask & ours
         return None if mask is None or mask.all() else np.flatnonzero(mask)
 
-    def _of_lines(self, rows: "_Rows", place: Ints, at: Ints) -> Parts:
-        lines = np.ones(len(at), np.int64)
+    def _of_lines(self, rows: "_Rows") -> Parts:
+        at = rows.ints("at")
+        lines = np.ones(rows.count, np.int64)
         fields = {
             field: _of_values(rows.known(field, self._zero(field)), pieces, (at, lines))
             for field, pieces in self._pieces.items()
         }
         step, offset = self._steps(at)
         return Parts(
-            subject=place,
+            subject=rows.ints("subject"),
             step_ns=step,
             lines=lines,
             first_ns=at,
@@ -126,13 +127,13 @@ class Scan:
             fields=fields,
         )
 
-    def _of_rolled(self, rows: "_Rows", place: Ints, bucket: Ints) -> Parts:
-        lines = rows.ints("lines")
-        step, offset = self._steps(bucket)
-        if offset is not None:
-            offset = offset.astype(np.float64) * lines + rows.ints("offset_ns")
+    def _of_rolled(self, rows: "_Rows") -> Parts:
+        lines, step, offset = rows.ints("lines"), None, None
+        if self._step_ns is not None:
+            step, into = self._steps(rows.ints("bucket"))
+            offset = into.astype(np.float64) * lines + rows.ints("offset_ns")
         return Parts(
-            subject=place,
+            subject=rows.ints("subject"),
             step_ns=step,
             lines=lines,
             first_ns=rows.ints("first_at"),
@@ -207,10 +208,6 @@ def _of_values(
             none = nothing(piece, told.dtype)
             found[piece] = told if known is None else np.where(known, told, none)
     return found
-
-
-def _chooser(kept: Ints | None) -> Any:
-    return (lambda values: values) if kept is None else (lambda values: values[kept])
 
 
 def _ints(column: pa.Array) -> Ints:

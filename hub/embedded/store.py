@@ -314,8 +314,8 @@ class Embedded:
         return oldest(self._database)
 
     def close(self) -> None:
-        """Write everything into the files and let them go."""
-        with self._tidying, self._writing:
+        """Write everything into the files and let them go; what is asked after that opens them."""
+        with self._tidying, self._writing, self._changing():
             self._database.close()
         self._asking.close()
 
