@@ -279,7 +279,10 @@ def simulated_faults() -> Iterator[str]:
 
 LATENCIES = {
     "xid_to_webhook": ("Injected Xid 79 to webhook received", 5),
-    "port_down_to_webhook": ("Injected port down to webhook received", 5),
+    "port_down_to_webhook": (
+        "Injected port down to webhook received, without the 20 s for its cause",
+        5,
+    ),
     "webhook_to_page": ("Incident (its webhook received) to the text on the page", 3),
 }
 
