@@ -27,7 +27,7 @@ CHANNEL_FAILED, DIGEST = "gpuvigil_channel", "digest"
 
 # How long a thing is away before somebody is told.
 ANALYZER_SILENT = timedelta(seconds=60)
-COLLECTORS_SILENT = timedelta(seconds=180)
+COLLECTORS_SILENT = timedelta(seconds=180)  # longer than what is known of them may be old
 # With the pauses between them about a minute.
 FAILURES = 6
 LISTED = 10

@@ -1,6 +1,6 @@
 """Looks at gpuvigil itself every few seconds, and once a day at what was held for digests."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, time, timedelta
 
 from gpuvigil.clock import from_text
@@ -23,6 +23,8 @@ from .own import (
 )
 
 LOOK_SECONDS = 5.0
+# The hub's status names every node: of a large fleet it is long.
+STATUS_SECONDS = 60.0
 # Held notices of one digest that are looked at.
 MOST_HELD = 10_000
 
@@ -35,6 +37,8 @@ class Watch:
         self._couriers = couriers
         self._hub = desk.connect()
         self._digested: set[str] = set()
+        self._nodes: Sequence[Mapping[str, object]] = ()
+        self._looked = float("-inf")
         self.well_at: datetime | None = None  # when all was well last, as seen from here
 
     def step(self) -> None:
@@ -42,10 +46,9 @@ class Watch:
         desk = self._desk
         now = desk.clock.now()
         pulses = {one.id: one for one in self._hub.records(RecordKind.PULSE)}
-        nodes = self._hub.status().get("nodes", ())
         shared = {
             "analyzer": analyzer_trouble(pulses.get("analyzer"), now),
-            "collectors": collector_trouble(nodes, now),
+            "collectors": collector_trouble(self._heard_of(), now),
         }
         steps = [self._change(name, trouble, now) for name, trouble in shared.items()]
         steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
@@ -56,6 +59,13 @@ class Watch:
         if not any(shared.values()):
             self.well_at = now
         desk.clock.wait(desk.stop, LOOK_SECONDS)
+
+    def _heard_of(self) -> Sequence[Mapping[str, object]]:
+        """The nodes, with when the hub heard of each; at most a minute old."""
+        now = self._desk.clock.monotonic()
+        if now - self._looked >= STATUS_SECONDS:
+            self._nodes, self._looked = self._hub.status().get("nodes", ()), now
+        return self._nodes
 
     def _change(self, name: str, trouble: Trouble | None, now: datetime) -> Transition | None:
         before = last_step(self._hub, f"self-{name}")
