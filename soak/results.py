@@ -1,6 +1,7 @@
 """What the long fault runs found, in `soak/results.json`: the newest run of each, good or not."""
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -47,10 +48,15 @@ def recorded(name: str, **asked: object) -> Iterator[Result]:
                 "begun_at": to_text(at),
                 "duration_seconds": round(time.monotonic() - begun),
                 "commit": commit,
-                "command": f"make soak ARGUMENTS='-k {name}'",
+                "command": f"{_asked()}make soak ARGUMENTS='-k {name}'",
                 **result.values,
             },
         )
+
+
+def _asked() -> str:
+    """The variables that make a run another than it would be."""
+    return "".join(f"{key}={it} " for key, it in sorted(os.environ.items()) if key[:5] == "SOAK_")
 
 
 def _commit() -> str:
