@@ -80,17 +80,20 @@ def suspect(window: Window, subject: Subject, code: int) -> Xid | None:
     return replace(
         read(code, ""),
         severity=Severity.WARNING,
-        summary=f"came back on {part} in different jobs",
+        summary=f"came back on {part} in jobs of different users",
         action=_DIAGNOSE,
         confined=False,
     )
 
 
 def _holder(held: Iterable[Allocation], at: datetime) -> str:
-    """Who held the GPU when it happened; the end of a job may be written down before its Xid."""
+    """Whose job held the GPU when it happened: of one user it may be one program, started again.
+
+    The end of a job may be written down before its Xid.
+    """
     for a in held:
         if a.started_at <= at and (a.ended_at is None or at <= a.ended_at + _END):
-            return a.holder
+            return a.user or a.holder
     return ""
 
 

@@ -15,10 +15,10 @@ def xid(code: int, at: datetime = NOON - MINUTE, message: str = "") -> Event:
     return replace(event(EventKind.XID, gpu(), at, code), message=message or f"Xid {code}")
 
 
-def two_jobs(scene: Scene) -> Scene:
-    """One job ended an hour ago, another one holds the GPU now."""
+def two_jobs(scene: Scene, user: str = "bob") -> Scene:
+    """One job ended an hour ago, one of alice's holds the GPU now."""
     jobs = (
-        allocation(gpu(), "job 1", started_at=NOON - 3 * HOUR, ended_at=NOON - HOUR),
+        allocation(gpu(), "job 1", user, started_at=NOON - 3 * HOUR, ended_at=NOON - HOUR),
         allocation(gpu(), "job 2", started_at=NOON - HOUR + MINUTE),
     )
     return replace(scene, allocations=jobs)
@@ -51,6 +51,8 @@ def test_a_page_fault_is_the_programs_until_it_comes_back_in_another_job() -> No
     (finding,) = xid_faults(one.with_events(xid(31, NOON - 2 * HOUR)).window())
     assert (finding.severity, finding.confined) == (Severity.WARNING, False)
     assert "EUD" in finding.action
+    again = two_jobs(one, "alice").with_events(xid(31, NOON - 2 * HOUR))
+    assert [f.severity for f in xid_faults(again.window())] == [Severity.INFO]
     (finding,) = xid_faults(one.with_events(xid(31, NOON - 25 * HOUR)).window())
     assert finding.severity is Severity.INFO
 
