@@ -36,7 +36,7 @@ _ROOM_CELSIUS = 25.0
 # boards differ by some kelvins, and of the middle one of several GPUs of a node.
 _GPU_KELVIN, _NODE_KELVIN, _NODE_GPUS = 6.0, 7.0, 3
 # A heatsink shows itself under load; warm air also on a GPU that rests. Peers draw about as much.
-_WORKING_WATTS, _LIKE_WATTS, _PEERS = 200.0, 150.0, 8
+_WORKING_WATTS, _LIKE_WATTS, _PEERS = 200.0, 150.0, 6
 # Of the steady span, what must have been measured.
 _COVERAGE = 0.5
 
