@@ -1,7 +1,7 @@
 """Whose rows they are, and what is worked out once by subject instead of once by pass."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,6 +12,7 @@ from gpuvigil.model import Subject
 
 Numbers = npt.NDArray[Any]
 Known = TypeVar("Known")
+Found = TypeVar("Found")
 
 NOWHERE = -1
 # Answers of one measurement differ in who has a line in their span.
@@ -113,6 +114,23 @@ class Index:
         if self._node_keys is None:
             self._node_keys = [subject.of_node().key for subject in self.subjects]
         return self._node_keys
+
+
+class Remembered(Generic[Known, Found]):
+    """What a pure function of many records said last, for as long as none of them changes."""
+
+    __slots__ = ("_last", "_of")
+
+    def __init__(self, of: Callable[[Sequence[Known]], Found]) -> None:
+        self._of = of
+        self._last: tuple[list[Known], Found] | None = None
+
+    def __call__(self, records: Iterable[Known]) -> Found:
+        given, last = list(records), self._last
+        # Records are values: the same ones are the same objects, so this takes little.
+        if last is None or last[0] != given:
+            last = self._last = (given, self._of(given))
+        return last[1]
 
 
 _NONE: Numbers = np.empty(0, np.int64)

@@ -53,11 +53,9 @@ class Lines:
             },
         )
 
-    def in_order(self, chosen: Numbers | None = None) -> "Lines":
-        """By subject, then time; of equal times what came first stays first. `chosen`: only these."""
-        if chosen is None:
-            return self.where(np.lexsort((self.at_us, self.subjects)))
-        return self.where(chosen[np.lexsort((self.at_us[chosen], self.subjects[chosen]))])
+    def in_order(self) -> "Lines":
+        """By subject, then time; of equal times what came first stays first."""
+        return self.where(np.lexsort((self.at_us, self.subjects)))
 
     def by(self, keys: Numbers) -> Iterator[tuple[int, "Lines"]]:
         """Those of each key together."""
@@ -182,7 +180,7 @@ class Cells:
         self._width = width
 
     def add(self, lines: Lines) -> None:
-        """Lines in the order of subject and time into their cells."""
+        """Lines into their cells; of equal times in one cell the last one counts as newer."""
         if self._floor is not None:
             # What is older than every span is not asked for any more.
             young = lines.steps >= self._floor
@@ -194,17 +192,24 @@ class Cells:
         if int(lines.steps.max()) - self.first >= self._steps:
             raise ValueError("lines come earlier than was said")
         places = (lines.steps % self._steps) * self._width + lines.subjects
+        order = _order(places, lines.at_us)
+        if order is not None:
+            places, lines = places[order], lines.where(order)
         self._worked[np.unique(lines.steps // _BLOCK) % len(self._worked)] = NEVER
         self._newest_of(places, lines)
-        _put(self._lines, places, lines.at_us, lines.at_us)
+        self._put_all(places, lines)
+
+    def _put_all(self, places: Numbers, lines: Lines) -> None:
+        groups = _Groups.of(places)
+        _put(self._lines, groups, lines.at_us, lines.at_us)
         for name, (values, valid) in lines.columns.items():
             it = self.fields[name]
-            if it.parts <= set(_NEWEST):
+            if not it.blocks:
                 continue
-            if valid is None:
-                _put(it, places, values, lines.at_us)
+            if valid is None or valid.all():
+                _put(it, groups, values, lines.at_us)
             elif valid.any():
-                _put(it, places[valid], values[valid], lines.at_us[valid])
+                _put(it, _Groups.of(places[valid]), values[valid], lines.at_us[valid])
 
     def _newest_of(self, places: Numbers, lines: Lines) -> None:
         """The newest line of each cell as it is, also where a field was not measured."""
@@ -348,30 +353,75 @@ def _copy(
     held[places] = True if column[1] is None else column[1][rows]
 
 
-def _put(it: _Field, places: Numbers, values: Numbers, at_us: Numbers) -> None:
+def _order(places: Numbers, at_us: Numbers) -> Numbers | None:
+    """By place, then time; None when they are so already, each place once."""
+    if (places[1:] > places[:-1]).all():
+        return None
+    # Lines come in the order of time, which is nearly that of places.
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    if (ordered[1:] > ordered[:-1]).all():
+        return order
+    return np.lexsort((at_us, places))
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Lines in the order of place and time, by cell."""
+
+    cells: Numbers
+    begins: Numbers | None  # None when each cell has one line
+    lines: int
+
+    @classmethod
+    def of(cls, places: Numbers) -> "_Groups":
+        begins = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
+        if len(begins) == len(places):
+            return cls(places, None, len(places))
+        return cls(places[begins], begins, len(places))
+
+    def reduced(self, reduce: np.ufunc, values: Numbers) -> Numbers:
+        """One value for each cell."""
+        found: Numbers = values if self.begins is None else reduce.reduceat(values, self.begins)
+        return found
+
+    def first(self, values: Numbers) -> Numbers:
+        return values if self.begins is None else values[self.begins]
+
+    def last(self, values: Numbers) -> Numbers:
+        if self.begins is None:
+            return values
+        return values[np.append(self.begins[1:], self.lines) - 1]
+
+    def counts(self) -> Any:
+        """How many lines each cell has."""
+        if self.begins is None:
+            return 1
+        return np.diff(np.append(self.begins, self.lines)).astype(np.int32)
+
+
+def _put(it: _Field, groups: _Groups, values: Numbers, at_us: Numbers) -> None:
     """Values in the order of place and time into their cells."""
-    begins = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
-    cells = places[begins]
-    ends = np.append(begins[1:], len(places))
+    cells = groups.cells
     flat = {part: array.reshape(-1) for part, array in it.arrays.items()}
     if "min" in flat:
-        flat["min"][cells] = np.minimum(flat["min"][cells], np.minimum.reduceat(values, begins))
+        flat["min"][cells] = np.minimum(flat["min"][cells], groups.reduced(np.minimum, values))
     if "max" in flat:
-        flat["max"][cells] = np.maximum(flat["max"][cells], np.maximum.reduceat(values, begins))
+        flat["max"][cells] = np.maximum(flat["max"][cells], groups.reduced(np.maximum, values))
     if "sum" in flat:
-        flat["sum"][cells] += np.add.reduceat(values.astype(np.float64), begins)
-    first_us, last_us = at_us[begins], at_us[ends - 1]
+        flat["sum"][cells] += groups.reduced(np.add, values.astype(np.float64))
+    first_us, last_us = groups.first(at_us), groups.last(at_us)
     if "first" in flat:
         older = first_us < flat["first_us"][cells]
-        flat["first"][cells[older]] = values[begins[older]]
+        flat["first"][cells[older]] = groups.first(values)[older]
     if "last" in flat:
         newer = last_us >= flat["last_us"][cells]
-        flat["last"][cells[newer]] = values[ends[newer] - 1]
+        flat["last"][cells[newer]] = groups.last(values)[newer]
     if "first_us" in flat:
         flat["first_us"][cells] = np.minimum(flat["first_us"][cells], first_us)
     if "last_us" in flat:
         flat["last_us"][cells] = np.maximum(flat["last_us"][cells], last_us)
-    flat["count"][cells] += (ends - begins).astype(np.int32)
+    flat["count"][cells] += groups.counts()
 
 
 _REDUCE: Mapping[str, np.ufunc] = {

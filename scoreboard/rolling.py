@@ -124,7 +124,7 @@ class _Lines:
         lines = self._read(table, step_us)
         self._cells.grow(len(self._subjects))
         if arrived_us is None:
-            self._cells.add(lines.in_order())
+            self._cells.add(lines)
             return
         known = arrived_us // step_us + 1
         fast = known <= lines.steps
@@ -142,7 +142,8 @@ class _Lines:
         if aside.any():
             for passed, some in lines.where(aside).by(known[aside]):
                 self._later[passed].append(some)
-        self._cells.add(lines.in_order(np.flatnonzero(~aside)))
+            lines = lines.where(~aside)
+        self._cells.add(lines)
 
     def _read(self, table: pa.Table, step_us: int) -> Lines:
         at_us = table.column("at").cast(pa.int64()).to_numpy()
@@ -159,7 +160,7 @@ class _Lines:
         begin = self._cells.first if self._step is None else self._step
         for passed in sorted(it for it in self._later if it <= step):
             for lines in self._later.pop(passed):
-                self._cells.add(lines.in_order())
+                self._cells.add(lines)
                 for late in np.unique(lines.steps[lines.steps < (begin or 0)]):
                     self._cells.pass_over(int(late))
         for over in range(step if begin is None else begin, step):

@@ -1,7 +1,7 @@
 """A GPU whose ECC or MIG mode is not that of its neighbours."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from gpuvigil.model import Evidence, Finding, GpuIdentity, Inventory
 
 from ..claims import Claim, findings
 from ..columns import models, nodes, per_group, together
+from ..index import Remembered
 from ..window import Need, Span, Window
 
 NEEDS = (Need(measurement="gpu", span=Span.NOW, fields=("ecc_mode", "mig_mode")),)
@@ -23,28 +24,35 @@ _MODES = (("ecc_mode", 0, "ecc_off", "ECC"), ("mig_mode", 1, "mig_on", "MIG"))
 
 def odd_settings(window: Window) -> list[Finding]:
     """One finding per GPU that alone in its node has ECC off or MIG on."""
-    return findings("gpu_settings", [*_odd(window), *_odd_firmware(window)])
+    return findings("gpu_settings", [*_odd(window), *_odd_firmware(window.inventories.values())])
 
 
-def _odd_firmware(window: Window) -> Iterator[Claim]:
+def _firmware(inventories: Sequence[Inventory]) -> list[Claim]:
     """Where nine of ten GPUs of a part number, ten at least, agree on a version."""
     kin: dict[tuple[str, str, str | None], list[tuple[Inventory, GpuIdentity]]] = defaultdict(list)
-    for inventory in window.inventories.values():
+    for inventory in inventories:
         for gpu in inventory.gpus:
             if gpu.vbios:
                 kin[inventory.subject.cluster, gpu.model, gpu.part_number].append((inventory, gpu))
+    found = []
     for _, them in sorted(kin.items(), key=str):
         (usual, times), *_ = Counter(gpu.vbios for _, gpu in them).most_common(1)
         if len(them) < _KIN or times < _KIN_SHARE * len(them):
             continue
-        for inventory, gpu in them:
-            if gpu.vbios != usual:
-                yield Claim(
-                    condition="vbios_odd",
-                    subject=replace(inventory.subject, gpu=gpu.uuid),
-                    since=inventory.at,
-                    evidence=(Evidence(name="VBIOS", value=str(gpu.vbios), peers=str(usual)),),
-                )
+        found += [
+            Claim(
+                condition="vbios_odd",
+                subject=replace(inventory.subject, gpu=gpu.uuid),
+                since=inventory.at,
+                evidence=(Evidence(name="VBIOS", value=str(gpu.vbios), peers=str(usual)),),
+            )
+            for inventory, gpu in them
+            if gpu.vbios != usual
+        ]
+    return found
+
+
+_odd_firmware = Remembered(_firmware)
 
 
 def _odd(window: Window) -> Iterator[Claim]:
