@@ -386,12 +386,14 @@ class _Groups:
         return found
 
     def first(self, values: Numbers) -> Numbers:
-        return values if self.begins is None else values[self.begins]
+        found: Numbers = values if self.begins is None else values[self.begins]
+        return found
 
     def last(self, values: Numbers) -> Numbers:
         if self.begins is None:
             return values
-        return values[np.append(self.begins[1:], self.lines) - 1]
+        found: Numbers = values[np.append(self.begins[1:], self.lines) - 1]
+        return found
 
     def counts(self) -> Any:
         """How many lines each cell has."""

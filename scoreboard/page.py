@@ -271,7 +271,7 @@ def reading() -> Iterator[str]:
     yield "- The *action* is right when its first step is the right one, and the node is drained exactly where it should be."
     yield "- Idle GPUs are no claims about faults and are not judged here."
     yield "- Peers' rules run in the analyzer's own passes and its life of an incident; each has its source in `scoreboard/baselines/rules.py`. What they give as advice is not in their rules, so their action is never right."
-    yield "- The library's detectors have the limits that were best on the tuning fleets (`python -m scoreboard.tune`): more than ours were given. They look every five minutes at a quarter of an hour, and name no cause and no action."
+    yield "- The library's detectors have the limits that were best on the tuning fleets (`python -m scoreboard.tune`): more than ours were given. They look every five minutes at a quarter of an hour, and name no cause and no action. Those limits are low: many of their claims stand before a fault begins, which F1 counts as right on a fleet full of faults, and *found* does not."
     yield "- Faults are held short (two hours) so that every kind fits into one fleet: what grows for days has little time to show here."
 
 
