@@ -39,6 +39,8 @@ faults_file = "{directory}/faults.json"
 [analyzer]
 tick_seconds = 1
 late_after_seconds = 20
+# GPUs that are idle now are told rightly, and are no matter of an outage.
+idle_after_seconds = 86400
 [alerts]
 update_seconds = 1
 [[alerts.webhooks]]
