@@ -18,7 +18,11 @@ LABELS = (
     *("incident", "severity", "fault", "cluster", "rack", "node", "gpu", "device", "port"),
     *("owner", "holder", "simulated"),
 )
-_MATCHER = re.compile(r'\s*([a-z_]+)\s*(=~|!~|!=|=)\s*(?:"((?:[^"\\]|\\.)*)"|([^"\s=~][^"\s]*))\s*')
+_MATCHER = re.compile(
+    r'\s*([a-z_]+)\s*(=~|!~|!=|=)\s*(?:"((?:[^"\\]|\\.)*)"|([^"\s=~][^"\s]*))\s*',
+    re.DOTALL,
+)
+_PAIR_OR_QUOTE = re.compile(r'(\\.)|"', re.DOTALL)
 _LONGEST_PATTERN = 500
 
 
@@ -31,7 +35,11 @@ class Matcher:
     value: str
 
     def __str__(self) -> str:
-        escaped = self.value.replace("\\", "\\\\").replace('"', '\\"')
+        """As `matcher` reads it: a pattern keeps its own backslashes, of which each means something."""
+        if "~" in self.operator:
+            escaped = _PAIR_OR_QUOTE.sub(lambda found: found[1] or '\\"', self.value)
+        else:
+            escaped = self.value.replace("\\", "\\\\").replace('"', '\\"')
         return f'{self.label}{self.operator}"{escaped}"'
 
     def fits(self, labels: Labels) -> bool:
@@ -53,10 +61,10 @@ def matcher(text: str) -> Matcher:
     label, operator, quoted, bare = found.groups()
     if label not in LABELS:
         raise ValueError(f"{label!r} is no label; there are {', '.join(LABELS)}")
-    value = (
-        re.sub(r"\\(.)", r"\1", quoted) if quoted is not None and "~" not in operator else quoted
-    )
-    made = Matcher(label=label, operator=operator, value=bare if value is None else value)
+    value = bare if quoted is None else quoted
+    if quoted is not None and "~" not in operator:
+        value = re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
+    made = Matcher(label=label, operator=operator, value=value)
     if "~" in operator:
         if len(made.value) > _LONGEST_PATTERN:
             raise ValueError(f"{label}: a pattern may have {_LONGEST_PATTERN} characters")

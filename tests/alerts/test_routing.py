@@ -108,6 +108,25 @@ def test_a_matcher_is_read_as_it_was_written(label: str, operator: str, value: s
     assert fit([str(made)], {label: (value,)}) is (operator == "=")
 
 
+@given(
+    st.sampled_from(["=~", "!~"]),
+    st.lists(st.sampled_from(["\\\\", '\\"', r"\d+", "gpu", "\\\n", "[a-z]", "é"]), max_size=8).map(
+        "".join
+    ),
+)
+def test_a_pattern_is_read_as_it_was_written(operator: str, pattern: str) -> None:
+    made = matcher(f'node{operator}"{pattern}"')
+    assert made.value == pattern
+    assert matcher(str(made)) == made
+    assert matcher(str(matcher(str(made)))) == made
+
+
+def test_a_silence_by_pattern_is_kept_as_that_pattern() -> None:
+    others = Situation(silences=(a_silence(str(matcher(r'node!~"sim-\d+"'))),))
+    assert verdicts(opened(), settings(), situation=others)["chat"] is Verdict.FIRST
+    assert str(Matcher(label="node", operator="=~", value='a"b')) == r'node=~"a\"b"'
+
+
 @pytest.mark.parametrize(
     "text", ["", "owner", "colour=red", 'rack=~"("', 'a="b" c="d"', "owner==a"]
 )
