@@ -1,6 +1,6 @@
 """What is to be known beside an incident to decide about it: silences, racks, what else stands."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -29,18 +29,69 @@ class Situation:
         return max(found, key=lambda one: one.ends_at, default=None)
 
     def inhibitor(
-        self, rules: Iterable[InhibitSettings], incident: Incident, labels: Labels
+        self, rules: Sequence[InhibitSettings], incident: Incident, labels: Labels
     ) -> Incident | None:
-        """What stands and explains the incident by one of the rules; None when nothing does."""
-        for rule in rules:
-            if not fit(rule.of, labels):
+        """What stands and explains the incident by one of the rules; None when nothing does.
+
+        Where incidents explain each other in a ring, the oldest of them is told. The rest is as in
+        Alertmanager: what is on both sides of a rule does not explain another that is, too.
+        """
+        if not any(fit(rule.of, labels) for rule in rules):
+            return None
+        others = [one for one in self.standing if one.id != incident.id]
+        known = {one.id: labels_of(one, self.racks) for one in others} | {incident.id: labels}
+        ring: set[str] | None = None
+        for other in others:
+            if not _explains(rules, other, incident, known):
                 continue
-            for other in self.standing:
-                theirs = labels_of(other, self.racks)
-                same = all(set(labels[key]) & set(theirs[key]) for key in rule.same)
-                if other.id != incident.id and same and fit(rule.by, theirs):
-                    return other
+            if _age(other) < _age(incident):
+                return other
+            if ring is None:
+                ring = _explained_by(rules, incident, others, known)
+            if other.id not in ring:
+                return other
         return None
+
+
+def _explains(
+    rules: Iterable[InhibitSettings],
+    other: Incident,
+    incident: Incident,
+    known: Mapping[str, Labels],
+) -> bool:
+    """Whether `other` alone, by one of the rules, is why `incident` need not be told."""
+    if other.simulated and not incident.simulated:
+        return False
+    theirs, labels = known[other.id], known[incident.id]
+    for rule in rules:
+        if not (fit(rule.of, labels) and fit(rule.by, theirs)):
+            continue
+        both = fit(rule.of, theirs) and fit(rule.by, labels)
+        if not both and all(set(labels[key]) & set(theirs[key]) for key in rule.same):
+            return True
+    return False
+
+
+def _explained_by(
+    rules: Iterable[InhibitSettings],
+    incident: Incident,
+    others: Iterable[Incident],
+    known: Mapping[str, Labels],
+) -> set[str]:
+    """The ids of all that the incident explains, also by what it explains."""
+    found: set[str] = set()
+    left, ahead = list(others), [incident]
+    while ahead:
+        source = ahead.pop()
+        reached = [one for one in left if _explains(rules, source, one, known)]
+        found |= {one.id for one in reached}
+        left = [one for one in left if one.id not in found]
+        ahead += reached
+    return found
+
+
+def _age(incident: Incident) -> tuple[datetime, str]:
+    return incident.since, incident.id
 
 
 NOTHING = Situation()
@@ -52,9 +103,9 @@ class Lookout:
     def __init__(self, hub: Hub, settings: AlertsSettings) -> None:
         self._hub = hub
         self._inhibits = bool(settings.inhibit)
-        self._racked = any("rack" in text for one in settings.routes for text in one.match) or any(
-            "rack" in rule.same for rule in settings.inhibit
-        )
+        texts = [text for one in settings.routes for text in one.match]
+        texts += [text for one in settings.inhibit for text in (*one.by, *one.of, *one.same)]
+        self._racked = any("rack" in text for text in texts)
         self._silences: tuple[Silence, ...] = ()
         self._standing: tuple[Incident, ...] = ()
         self._racks: dict[str, str] = {}

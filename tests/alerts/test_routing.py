@@ -30,7 +30,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED, Signal, State
 from gpuvigil.matching import LABELS, Matcher, fit, labels_of, matcher
-from gpuvigil.model import Impact, Record, Severity, Silence, Subject, Transition
+from gpuvigil.model import Impact, Incident, Record, Severity, Silence, Subject, Transition
 
 from .examples import NOON, a_transition, an_incident, opened, resolved, seconds, taken
 
@@ -307,6 +307,60 @@ def test_what_something_larger_explains_is_not_told_while_that_stands() -> None:
     assert verdicts(port, way, situation=far)["chat"] is Verdict.WAITS_FOR_CAUSE
     gone = Situation(racks=racks)
     assert verdicts(port, way, situation=gone)["chat"] is Verdict.WAITS_FOR_CAUSE
+
+
+FABRIC = InhibitSettings(by=('fault="switch_down"',), of=('fault="port_down"',))
+BACK = InhibitSettings(by=('fault="port_down"',), of=('fault="switch_down"',))
+AROUND = (
+    InhibitSettings(by=('fault="a"',), of=('fault="b"',)),
+    InhibitSettings(by=('fault="b"',), of=('fault="c"',)),
+    InhibitSettings(by=('fault="c"',), of=('fault="a"',)),
+)
+
+
+def kept_back(rules: tuple[InhibitSettings, ...], *standing: Incident) -> dict[str, str]:
+    """What is not told, by what keeps it back."""
+    situation = Situation(standing=standing)
+    found = {one.id: situation.inhibitor(rules, one, labels_of(one)) for one in standing}
+    return {id_: other.id for id_, other in found.items() if other is not None}
+
+
+def aged(id_: str, fault: str, age: float = 0.0, subject: Subject = NODE) -> Incident:
+    return an_incident(id=id_, fault=fault, subject=subject, since=NOON - seconds(age))
+
+
+@pytest.mark.parametrize("ages", [(2, 1, 0), (0, 1, 2), (1, 0, 2), (0, 0, 0)])
+def test_of_a_ring_the_oldest_is_told(ages: tuple[float, float, float]) -> None:
+    switch, port = aged("i-1", "switch_down", ages[0]), aged("i-2", "port_down", ages[1])
+    for standing in ((switch, port), (port, switch)):
+        oldest = min(standing, key=lambda one: (one.since, one.id))
+        assert oldest.id not in kept_back((FABRIC, BACK), *standing)
+        assert len(kept_back((FABRIC, BACK), *standing)) == 1
+    ring = [aged(f"i-{name}", name, age) for name, age in zip("abc", ages, strict=True)]
+    oldest = min(ring, key=lambda one: (one.since, one.id))
+    kept = kept_back(AROUND, *ring)
+    assert kept
+    assert oldest.id not in kept
+
+
+def test_a_younger_cause_that_is_in_no_ring_explains_what_is_older() -> None:
+    assert kept_back((FABRIC,), aged("i-1", "switch_down"), aged("i-2", "port_down", 60)) == {
+        "i-2": "i-1"
+    }
+
+
+def test_what_is_on_both_sides_of_a_rule_does_not_explain_its_like() -> None:
+    rule = InhibitSettings(by=('severity="critical"',), of=('node="n1"',), same=("cluster",))
+    assert kept_back((rule,), aged("i-1", "a"), aged("i-2", "b", 60)) == {}
+    warning = replace(aged("i-3", "c"), severity=Severity.WARNING)
+    assert kept_back((rule,), aged("i-1", "a"), warning) == {"i-3": "i-1"}
+
+
+def test_what_is_simulated_explains_nothing_real() -> None:
+    fake = aged("i-1", "switch_down", subject=Subject(cluster="simulated", node="leaf"))
+    assert kept_back((FABRIC,), fake, aged("i-2", "port_down")) == {}
+    made_up = aged("i-3", "port_down", subject=Subject(cluster="simulated", node="n1"))
+    assert kept_back((FABRIC,), fake, made_up) == {"i-3": "i-1"}
 
 
 def test_information_goes_to_the_digest_where_a_route_says_so() -> None:
