@@ -7,7 +7,7 @@ from datetime import datetime
 from gpuvigil.config import AlertsSettings, InhibitSettings
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING
-from gpuvigil.matching import Labels, fit, labels_of
+from gpuvigil.matching import Labels, covered, fit, labels_of
 from gpuvigil.model import Incident, Inventory, RecordKind, Silence, readable
 
 # Looked up again this often; a silence counts from then on.
@@ -25,7 +25,7 @@ class Situation:
 
     def silence(self, labels: Labels, now: datetime) -> Silence | None:
         """The silence that holds for these labels for longest; None when there is none."""
-        found = [one for one in self.silences if one.holds(now) and _fits(one.matchers, labels)]
+        found = [one for one in self.silences if one.holds(now) and _silences(one, labels)]
         return max(found, key=lambda one: one.ends_at, default=None)
 
     def inhibitor(
@@ -129,10 +129,9 @@ class Lookout:
         return Situation(silences=self._silences, racks=self._racks, standing=self._standing)
 
 
-def _fits(matchers: Iterable[str], labels: Labels) -> bool:
-    """Whether all hold; what another version wrote silences nothing, nor does no matcher at all."""
-    texts = tuple(matchers)
+def _silences(silence: Silence, labels: Labels) -> bool:
+    """Whether it speaks of all of it; what another version wrote silences nothing."""
     try:
-        return bool(texts) and fit(texts, labels)
+        return covered(silence.matchers, labels)
     except ValueError:
         return False

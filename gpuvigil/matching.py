@@ -1,11 +1,12 @@
 """Matchers, in Alertmanager's words: `owner="alice"`, `rack=~"r1.*"`, `severity!="info"`.
 
 An incident has several values of some labels (its owners, its nodes). `=` and `=~` hold when one of
-them fits, `!=` and `!~` when none does; a label without a value is as if it were empty.
+them fits, `!=` and `!~` when none does; a label without a value is as if it were empty. Silences are
+narrower (`covered`): they must speak of all that the incident is about.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -43,13 +44,22 @@ class Matcher:
         return f'{self.label}{self.operator}"{escaped}"'
 
     def fits(self, labels: Labels) -> bool:
-        """Whether the condition holds."""
+        """Whether the condition holds: of any value, or of none where it is negative."""
+        return any(self._found(labels)) == self._positive
+
+    def covers(self, labels: Labels) -> bool:
+        """Whether it holds for every value: of all that the incident is about."""
+        return all(found == self._positive for found in self._found(labels))
+
+    @property
+    def _positive(self) -> bool:
+        return not self.operator.startswith("!")
+
+    def _found(self, labels: Labels) -> Iterator[bool]:
         values = labels.get(self.label) or ("",)
-        if self.operator in {"=", "!="}:
-            found = self.value in values
-        else:
-            found = any(_pattern(self.value).fullmatch(value) for value in values)
-        return found == (not self.operator.startswith("!"))
+        if "~" in self.operator:
+            return (_pattern(self.value).fullmatch(value) is not None for value in values)
+        return (self.value == value for value in values)
 
 
 @lru_cache(maxsize=4096)
@@ -78,6 +88,15 @@ def matcher(text: str) -> Matcher:
 def fit(texts: Iterable[str], labels: Labels) -> bool:
     """Whether all of these matchers hold; ValueError when one is none."""
     return all(matcher(text).fits(labels) for text in texts)
+
+
+def covered(texts: Iterable[str], labels: Labels) -> bool:
+    """Whether a silence with these matchers speaks of the whole incident; of none it never does.
+
+    A silence of one node is thus none of an incident of forty. ValueError when one is no matcher.
+    """
+    asked = [matcher(text) for text in texts]
+    return bool(asked) and all(one.covers(labels) for one in asked)
 
 
 def labels_of(incident: Incident, racks: Mapping[str, str] | None = None) -> Labels:

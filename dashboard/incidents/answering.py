@@ -16,7 +16,7 @@ from starlette.routing import Route
 from gpuvigil.clock import Clock
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub import Hub
-from gpuvigil.matching import Matcher
+from gpuvigil.matching import Matcher, labels_of
 from gpuvigil.model import (
     Acknowledgement,
     Incident,
@@ -101,18 +101,9 @@ def _acknowledged(incident: Incident, by: str, token: str, now: datetime) -> tup
 
 def _silenced(incident: Incident, by: str, token: str, now: datetime) -> tuple[Record, str]:
     """What silences the incident's fault at its place; a second click is the same silence."""
-    subject = incident.subject
-    where = {
-        "node": subject.node,
-        "gpu": subject.gpu,
-        "device": subject.device,
-        "port": subject.port,
-    }
-    named = {"fault": incident.fault, "cluster": subject.cluster, **where}
-    matchers = [Matcher(label=k, operator="=", value=v) for k, v in named.items() if v]
     kept = Silence(
         id=f"s-{_name(token, by)[:12]}",
-        matchers=tuple(map(str, matchers)),
+        matchers=tuple(map(str, _matchers(incident))),
         by=by,
         reason=f"from a message about: {incident.title}",
         at=now,
@@ -120,6 +111,22 @@ def _silenced(incident: Incident, by: str, token: str, now: datetime) -> tuple[R
         ends_at=now + SILENCE,
     )
     return kept.to_record(), "Silenced for 4 h. 'gpuvigil silence list' shows it."
+
+
+def _matchers(incident: Incident) -> list[Matcher]:
+    """Its fault at its place; of what is about several places, this incident."""
+    subject, labels = incident.subject, labels_of(incident)
+    where = {
+        "cluster": subject.cluster,
+        "node": subject.node,
+        "gpu": subject.gpu,
+        "device": subject.device,
+        "port": subject.port,
+    }
+    named = {"fault": incident.fault} | {label: value for label, value in where.items() if value}
+    if any(len(labels[label]) > 1 for label in named):
+        named = {"incident": incident.id}
+    return [Matcher(label=label, operator="=", value=value) for label, value in named.items()]
 
 
 def _opinion(useful: bool) -> Callable[[Incident, str, str, datetime], tuple[Record, str]]:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import State
-from gpuvigil.matching import Labels, fit, labels_of
+from gpuvigil.matching import Labels, covered, labels_of
 from gpuvigil.model import (
     Acknowledgement,
     Incident,
@@ -92,21 +92,21 @@ def story(hub: Hub, id_: str) -> Story | None:
 
 
 def _silences(hub: Hub, incident: Incident) -> tuple[Silence, ...]:
-    """Those whose matchers fit the incident, the last to end first."""
+    """Those that speak of the whole incident, the last to end first."""
     every = tuple(readable(hub.records(RecordKind.SILENCE), Silence.from_record))
     if not every:
         return ()
-    node = incident.subject.of_node()
-    found = hub.record(RecordKind.INVENTORY, node.key)
-    inventory = next(readable([found] if found else [], Inventory.from_record), None)
-    rack = inventory.rack if inventory else None
-    labels = labels_of(incident, {node.key: rack} if rack else {})
-    about = [one for one in every if one.matchers and _fits(one, labels)]
+    racks: dict[str, str] = {}
+    if any("rack" in text for one in every for text in one.matchers):
+        nodes = readable(hub.records(RecordKind.INVENTORY), Inventory.from_record)
+        racks = {node.subject.key: node.rack for node in nodes if node.rack}
+    labels = labels_of(incident, racks)
+    about = [one for one in every if _fits(one, labels)]
     return tuple(sorted(about, key=lambda one: one.ends_at, reverse=True))
 
 
 def _fits(silence: Silence, labels: Labels) -> bool:
     try:
-        return fit(silence.matchers, labels)
+        return covered(silence.matchers, labels)
     except ValueError:  # what another version wrote
         return False

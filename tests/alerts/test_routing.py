@@ -202,6 +202,40 @@ def test_a_silence_of_others_or_of_nothing_silences_nothing() -> None:
     }
 
 
+WIDE = an_incident(
+    subject=LEAF,
+    fault="switch_down",
+    members=("lab/leaf-3", "lab/n1", "lab/n2"),
+    impact=Impact(gpus=2, users=("alice", "bob")),
+)
+
+
+@pytest.mark.parametrize(
+    ("matchers", "holds"),
+    [
+        (('node="n1"',), False),
+        (('node=~"n1|n2"',), False),
+        (('node=~"leaf-3|n1|n2"',), True),
+        (('node=~"n1|n2|leaf-3"', 'owner="alice"'), False),
+        (('node!="n1"',), False),
+        (('node!="n9"',), True),
+        (('owner="alice"',), False),
+        (('owner=~"alice|bob"',), True),
+        (('rack="r1"',), False),
+        (('rack=~"r.*"',), True),
+        (('fault="switch_down"', 'cluster="lab"'), True),
+        (('gpu=""',), True),
+    ],
+)
+def test_a_silence_is_of_an_incident_only_if_it_speaks_of_all_of_it(
+    matchers: tuple[str, ...], holds: bool
+) -> None:
+    labels = labels_of(WIDE, {"lab/n1": "r1", "lab/n2": "r2"})
+    found = Situation(silences=(a_silence(*matchers),)).silence(labels, NOON)
+    assert (found is not None) is holds
+    assert fit(['node="n1"', 'owner="alice"', 'rack="r1"'], labels)  # as routes ask
+
+
 def test_who_was_told_hears_of_the_end_also_in_a_silence_and_at_night() -> None:
     begun_ = sent(told(opened(), settings())["chat"])
     quiet = settings(

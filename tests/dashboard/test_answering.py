@@ -18,6 +18,7 @@ from gpuvigil.clock import ManualClock
 from gpuvigil.door import Door
 from gpuvigil.hub import Hub
 from gpuvigil.keys import Keys
+from gpuvigil.matching import covered, labels_of
 from gpuvigil.model import (
     Acknowledgement,
     Impact,
@@ -122,6 +123,18 @@ def test_the_form_takes_it_silences_it_and_says_what_it_was_worth_once_however_o
     assert silence.matchers == ('fault="gpu_lost"', 'cluster="lab"', 'node="n1"', 'gpu="GPU-1"')
     assert silence.ends_at - silence.starts_at == timedelta(hours=4)
     assert (opinion.fault, opinion.by) == ("gpu_lost", "Ada L.")
+
+
+def test_a_silence_of_what_is_about_several_places_is_of_that_incident(
+    server: HubProcess, client: httpx.Client
+) -> None:
+    wide = replace(INCIDENT, id="i-wide", members=("lab/n1/gpu/GPU-1", "lab/n2/gpu/GPU-2"))
+    server.hub().write_records([wide.to_record()])
+    assert client.post(link("i-wide"), data={"by": "bob", "answer": "silence"}).status_code == 200
+    made = map(Silence.from_record, server.hub().records(RecordKind.SILENCE))
+    (silence,) = [one for one in made if one.by == "bob"]
+    assert silence.matchers == ('incident="i-wide"',)
+    assert covered(silence.matchers, labels_of(wide))
 
 
 @pytest.mark.parametrize(
