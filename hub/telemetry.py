@@ -24,6 +24,9 @@ from .shares import Turns
 _LARGEST_BYTES = 256 * 1024
 _MOST_ASKING_BYTES = 4 * 1024 * 1024
 
+# Of a tag's value that is asked for.
+_LONGEST_NAME = 256
+
 # Questions at a time; more wait, each reader in turn.
 _READING = 8
 _ARROW = "application/vnd.apache.arrow.stream"
@@ -50,11 +53,13 @@ def series(question: Mapping[str, Any]) -> Series:
     measurement = _measurement(question)
     fields = _fields(question.get("fields"), measurement)
     where = question.get("where", {})
-    if not isinstance(where, Mapping) or not all(isinstance(it, str) for it in where.values()):
+    if not isinstance(where, Mapping):
         raise Refused(400, "where must be an object of texts")
-    for tag in where:
+    for tag, value in where.items():
         if tag not in measurement.tags:
             raise Refused(400, f"{measurement.name} has no tag {tag!r}")
+        if not _is_a_name(value):
+            raise Refused(400, f"where: {tag} must be a text of at most {_LONGEST_NAME} signs")
     seconds = question.get("step_seconds")
     if not isinstance(seconds, int | float) or not 0.001 <= seconds <= 1e9:
         raise Refused(400, "step_seconds must be a number from 0.001 to 1e9")
@@ -89,6 +94,13 @@ def _measurement(question: Mapping[str, Any]) -> Measurement:
     if not isinstance(name, str) or name not in MEASUREMENTS:
         raise Refused(400, f"measurement {name!r} is none of {', '.join(MEASUREMENTS)}")
     return MEASUREMENTS[name]
+
+
+def _is_a_name(value: object) -> bool:
+    """Whether it may be a tag's value; half of a surrogate pair is no text that any line has."""
+    if not isinstance(value, str) or len(value) > _LONGEST_NAME:
+        return False
+    return not any("\ud800" <= sign <= "\udfff" for sign in value)
 
 
 def _fields(names: object, measurement: Measurement) -> list[str]:

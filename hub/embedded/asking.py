@@ -48,7 +48,7 @@ class Asking:
         self._threads = self._pool()
 
     def answer(self, question: Window | Series) -> pa.Table:
-        """See `Embedded.answer`; duckdb.Error or damage.OF_SCAN when a file cannot be read."""
+        """See `Embedded.answer`; duckdb.Error or Unreadable when a file cannot be read."""
         name = question.measurement.name
         with self._readers.reading():
             sight = self._manifest.sees(name)

@@ -38,6 +38,10 @@ _NO_FILE = (
 )
 
 
+class Unreadable(Exception):
+    """A sealed file that a question needs is gone, cut short or garbled, or cannot be opened now."""
+
+
 def of_file(error: duckdb.Error) -> bool:
     """Whether an error says that the DuckDB file itself, or its log, is damaged."""
     text = str(error)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .damage import OF_SCAN, Unreadable
 from .footers import Footer, Footers
 from .parts import Ints, Parts, Values, collapsed, nothing
 from .pieces import Piece, pieces_of
@@ -55,7 +56,13 @@ class Scan:
         self._footers = footers
 
     def read(self, stretch: Stretch) -> Iterator[Parts]:
-        """The parts of a stretch, in pieces; damage.OF_SCAN when its file cannot be read."""
+        """The parts of a stretch, in pieces; Unreadable when its file cannot be read."""
+        try:
+            yield from self._read(stretch)
+        except OF_SCAN as error:
+            raise Unreadable(str(error)) from error
+
+    def _read(self, stretch: Stretch) -> Iterator[Parts]:
         time = "bucket" if stretch.rolled else "at"
         footer = self._footers.of(stretch.path, time)
         groups = self._groups(footer, stretch)

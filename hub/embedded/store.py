@@ -134,20 +134,21 @@ class Embedded:
             if not damage.of_sealed_file(error):
                 raise self._database.failure(error) from error
             _LOG.warning("a question failed: it is asked again", error=str(error))
-        except damage.OF_SCAN as error:
+        except damage.Unreadable as error:
+            # Nothing else is worth it: every byte of them is read.
             _LOG.warning("a question failed: its files are looked through", error=str(error))
+            self._look_through(
+                unit
+                for unit in self.units()
+                if unit.measurement == question.measurement.name
+                and unit.touches(question.start_ns, question.end_ns)
+            )
         # Once more without what is damaged; another thread may have found it before.
-        self._look_through(
-            unit
-            for unit in self.units()
-            if unit.measurement == question.measurement.name
-            and unit.touches(question.start_ns, question.end_ns)
-        )
         try:
             return self._asking.answer(question)
         except duckdb.Error as error:
             raise self._database.failure(error) from error
-        except damage.OF_SCAN as error:
+        except damage.Unreadable as error:
             raise StoreError(f"the store in {self.folder}: {error}") from error
 
     def forget(self, before_ns: int) -> None:

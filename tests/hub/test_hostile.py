@@ -89,9 +89,12 @@ def test_absurd_questions_are_answered_and_never_with_a_failure(hub: HubProcess)
     headers = {"Authorization": f"Token {hub.service_token}"}
     with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=60)) as connection:
         for path, question in QUESTIONS.items():
-            bodies = [
-                json.dumps({**question, key: odd}).encode() for key in question for odd in ABSURD
+            odd_ones = [{**question, key: odd} for key in question for odd in ABSURD]
+            odd_ones += [{**question, "where": {"node": odd}} for odd in ABSURD]
+            odd_ones += [
+                {**question, "where": {odd: "n"}} for odd in ABSURD if isinstance(odd, str)
             ]
+            bodies = [json.dumps(it).encode() for it in odd_ones]
             for body in (*bodies, b"[" * 100_000, b'{"a":' * 10_000, b"\xff", b"9" * 100_000):
                 connection.request("POST", f"/api/v1/{path}", body, headers)
                 answer = connection.getresponse()
