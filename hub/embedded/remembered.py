@@ -14,10 +14,14 @@ Asked = Window | Series
 Change = Mapping[str, tuple[int, int]] | None
 
 _MOST_BYTES = 64 * 1024 * 1024
+# What an answer takes beside its values, however few: the objects of a table of many columns, and
+# its question. Its texts come on top.
+_EACH_BYTES = 16 * 1024
 
 
 class Remembered:
-    """As many bytes of answers as it may keep, those asked last; any thread may call.
+    """As many bytes of answers and their questions as it may keep, those asked last; any thread
+    may call.
 
     An answer goes with the first commit that touches its range, and is not kept when it was made
     while one was under way.
@@ -74,15 +78,29 @@ class Remembered:
 
     def _keep(self, question: Asked, found: pa.Table) -> None:
         self._drop(question)
+        size = cost_bytes(question, found)
+        # For one that is larger than all may be, nothing else goes.
+        if size > self._most_bytes:
+            return
         self._known[question] = found
-        self._bytes += found.nbytes
+        self._bytes += size
         while self._bytes > self._most_bytes:
             self._drop(next(iter(self._known)))
 
     def _drop(self, question: Asked) -> None:
         gone = self._known.pop(question, None)
         if gone is not None:
-            self._bytes -= gone.nbytes
+            self._bytes -= cost_bytes(question, gone)
+
+
+def cost_bytes(question: Asked, found: pa.Table) -> int:
+    """What it takes to remember an answer, at most four bytes for each sign of its question."""
+    if isinstance(question, Window):
+        texts = [it.column for it in question.aggregates]
+    else:
+        texts = [*question.fields, *(text for pair in question.where for text in pair)]
+    size: int = found.nbytes + _EACH_BYTES + 4 * sum(map(len, texts))
+    return size
 
 
 def _touches(change: Change, question: Asked) -> bool:

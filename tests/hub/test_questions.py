@@ -14,7 +14,7 @@ from gpuvigil.clock import to_ns
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from hub.embedded import Embedded, Question, Series, Window
-from hub.embedded.remembered import Remembered
+from hub.embedded.remembered import Remembered, cost_bytes
 from hub.rows import TIME
 
 DAY = datetime(2026, 1, 30, tzinfo=timezone.utc)
@@ -152,13 +152,29 @@ def test_an_answer_that_was_made_while_lines_came_is_not_remembered() -> None:
 
 def test_the_answers_asked_longest_ago_are_forgotten_first() -> None:
     table = pa.table({"a": np.zeros(1000)})
-    remembered = Remembered(most_bytes=2 * table.nbytes)
     questions = [window(START, START + n * HOUR) for n in range(1, 4)]
+    remembered = Remembered(most_bytes=2 * cost_bytes(questions[0], table))
     for question in questions[:2]:
         remembered.answer(question, lambda _: table)
     assert remembered.known(questions[0]) is not None
     remembered.answer(questions[2], lambda _: table)
     assert [remembered.known(it) is not None for it in questions] == [True, False, True]
+    # One that is larger than all may be is not kept, and nothing goes for it.
+    large = pa.table({"a": np.zeros(10_000)})
+    whole = window(START, START + 9 * HOUR)
+    remembered = Remembered(most_bytes=cost_bytes(whole, large) - 1)
+    remembered.answer(questions[0], lambda _: table)
+    remembered.answer(whole, lambda _: large)
+    assert [remembered.known(it) is not None for it in (questions[0], whole)] == [True, False]
+
+
+def test_answers_that_hold_nothing_are_remembered_up_to_a_number() -> None:
+    nothing = pa.table({"a": pa.array([], pa.float64())})
+    remembered = Remembered(most_bytes=1024 * 1024)
+    asked = [series({"uuid": f"{n:0256}"}, START, START + HOUR, MINUTE) for n in range(100)]
+    for question in asked:
+        remembered.answer(question, lambda _: nothing)
+    assert 1 < sum(remembered.known(it) is not None for it in asked) < 64
 
 
 @pytest.mark.slow
