@@ -181,11 +181,11 @@ class Held:
 
     def change(self, size: int) -> None:
         """Hold `size` bytes more, or less."""
-        if size > 0 and not self._shares.fits(self.who, size):
+        if size > 0 and not self._shares.take(self.who, size):
             raise self._busy
-        if size:
-            self._shares.take(self.who, size)
-            self._bytes += size
+        if size < 0:
+            self._shares.give_back(self.who, -size)
+        self._bytes += size
 
     def let_go(self) -> None:
         if self._bytes:
