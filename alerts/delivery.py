@@ -15,6 +15,7 @@ from gpuvigil.model import Severity
 
 from .channel import Delivered, Outcome, Refused, Retry
 from .notice import Kind, Notice, NoticeState, Verdict
+from .own import DIGEST
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 300.0
@@ -161,7 +162,8 @@ def _reminders(
     unattended = sent.to_state in _UNATTENDED and sent.kind is not Kind.RESOLVED
     critical = sent.severity is Severity.CRITICAL
     every = repeat_seconds or (settings.repeat_seconds if critical else 0.0)
-    if not unattended or every <= 0:
+    # A digest is of one day: nothing in it stands, or is to be taken.
+    if not unattended or every <= 0 or sent.fault == DIGEST:
         return []
     due_at = now + timedelta(seconds=every)
     reminder = replace(

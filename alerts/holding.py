@@ -27,6 +27,8 @@ def about_gpuvigil(case: Case) -> Ruling | None:
         return None
     its_own = subject.node == case.route.name
     if case.incident.fault == DIGEST:
+        if its_own and case.notice.repeat:
+            return Ruling(verdict=Verdict.DIGEST, state=NoticeState.HELD)  # it was told there
         if its_own:
             return Ruling(verdict=Verdict.FIRST, kind=Kind.FIRED)
         return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.HELD)

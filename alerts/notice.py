@@ -129,6 +129,10 @@ class Notice:
     def severity(self) -> Severity:
         return Severity(self.snapshot["body"]["severity"])
 
+    @property
+    def fault(self) -> str:
+        return str(self.snapshot["body"]["fault"])
+
     def to_incident(self) -> Incident:
         """The incident as it was at the transition."""
         return Incident.from_record(Record.from_json(self.snapshot))

@@ -5,7 +5,7 @@ delivers. Ids and numbers follow from what is kept, so that two processes say th
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -107,6 +107,17 @@ def ended(before: Transition | None, now: datetime) -> Transition | None:
     return _step(Incident.from_record(Record.from_json(before.snapshot)), before, now, over=True)
 
 
+def of_gone_channels(
+    steps: Iterable[Transition], channels: Collection[str], now: datetime
+) -> list[Transition]:
+    """The ends of what stands about channels that are no longer configured: nobody can mend them."""
+    newest: dict[str, Transition] = {}
+    for one in sorted(steps, key=lambda step: step.number):
+        if _fault(one) == CHANNEL_FAILED and one.subject.node not in channels:
+            newest[one.incident] = one
+    return [step for one in newest.values() if (step := ended(one, now)) is not None]
+
+
 def digest(
     channel: str, held: Iterable[Record], begin: datetime, end: datetime
 ) -> Transition | None:
@@ -132,6 +143,12 @@ def digest(
     )
     incident = _incident(trouble, end, severity=Severity.INFO, evidence=tuple(lines))
     return _step(incident, None, end, over=False)
+
+
+def _fault(step: Transition) -> str:
+    """Empty where another version wrote what it is about otherwise."""
+    body = step.snapshot.get("body")
+    return str(body.get("fault", "")) if isinstance(body, Mapping) else ""
 
 
 def _incident(

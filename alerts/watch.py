@@ -13,12 +13,14 @@ from .channels.dead_man import DeadMan
 from .courier import Courier
 from .desk import Desk
 from .own import (
+    OWN,
     Trouble,
     analyzer_trouble,
     channel_trouble,
     collector_trouble,
     digest,
     ended,
+    of_gone_channels,
     opened,
 )
 
@@ -38,7 +40,7 @@ class Watch:
         self._hub = desk.connect()
         self._digested: set[str] = set()
         self._nodes: Sequence[Mapping[str, object]] = ()
-        self._looked = float("-inf")
+        self._looked = self._cleared = float("-inf")
         self.well_at: datetime | None = None  # when all was well last, as seen from here
 
     def step(self) -> None:
@@ -50,8 +52,11 @@ class Watch:
             "analyzer": analyzer_trouble(pulses.get("analyzer"), now),
             "collectors": collector_trouble(self._heard_of(), now),
         }
-        steps = [self._change(name, trouble, now) for name, trouble in shared.items()]
+        steps: list[Transition | None] = [
+            self._change(name, trouble, now) for name, trouble in shared.items()
+        ]
         steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
+        steps += self._of_gone_channels(now)
         steps += [self._digest(name, now) for name in digesting(desk)]
         records = [one.to_record() for one in steps if one is not None]
         if records:
@@ -80,6 +85,16 @@ class Watch:
         sent_at = pulse.get("last_sent_at")
         again = before is not None and sent_at and from_text(str(sent_at)) > before.at
         return ended(before, now) if again else None
+
+    def _of_gone_channels(self, now: datetime) -> Sequence[Transition]:
+        """The ends of what an earlier configuration's channels left standing; once a minute."""
+        at = self._desk.clock.monotonic()
+        if at - self._cleared < STATUS_SECONDS:
+            return []
+        steps = self._hub.records(RecordKind.TRANSITION, subject=OWN)
+        self._cleared = at
+        names = {one.channel.route.name for one in self._couriers}
+        return of_gone_channels(readable(steps, Transition.from_record), names, now)
 
     def _digest(self, channel: str, now: datetime) -> Transition | None:
         """What was held in the day that ended last, unless it was told."""

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from alerts.case import Route
-from alerts.decide import decide
+from alerts.case import Case, Route
+from alerts.channel import Delivered
+from alerts.decide import decide, judge
+from alerts.delivery import begun, settled
 from alerts.message import message
 from alerts.notice import NoticeState, Verdict
 from alerts.own import (
@@ -22,6 +24,7 @@ from alerts.own import (
     collector_trouble,
     digest,
     ended,
+    of_gone_channels,
     opened,
 )
 from gpuvigil.clock import to_text
@@ -98,6 +101,32 @@ def test_a_trouble_is_told_once_until_it_is_over_and_anew_when_it_comes_back() -
     said = message(notice, NOON, "https://gpus.example.org")
     assert said.ends_at == NOON + seconds(60)
     assert said.link == "https://gpus.example.org/pipeline"
+
+
+def test_what_stands_about_a_channel_that_is_gone_ends_and_what_is_configured_stays() -> None:
+    chat = opened(trouble(), None, NOON)
+    mail = channel_trouble({**BROKEN, "name": "mail"})
+    analyzer = analyzer_trouble(a_pulse(NOON - seconds(300)), NOON)
+    assert mail is not None
+    assert analyzer is not None
+    others = [opened(mail, None, NOON), opened(analyzer, None, NOON)]
+    steps = [one for one in (chat, *others) if one is not None]
+    (over,) = of_gone_channels(steps, {"mail"}, NOON + seconds(60))
+    assert (over.incident, over.number, over.to_state) == ("self-channel-chat", 2, "resolved")
+    assert of_gone_channels([over, *steps], {"mail"}, NOON) == []
+
+
+def test_a_digest_is_told_once_also_where_a_route_repeats_what_stands() -> None:
+    step = digest("chat", [held("chat", "GPU idle", 1)], NOON - seconds(60), NOON + seconds(1))
+    assert step is not None
+    notice = decide(step, ROUTES, [], NOON, AlertsSettings())[0]
+    (told,) = settled(begun(notice, NOON, 15.0), Delivered(), NOON, 0.5, AlertsSettings(), 60.0)
+    assert told.state is NoticeState.SENT
+    reminder = replace(notice, repeat=1)  # as an earlier version left it
+    case = Case(
+        notice=reminder, route=ROUTES[0], siblings=(told,), now=NOON, settings=AlertsSettings()
+    )
+    assert judge(case).state is NoticeState.HELD
 
 
 def held(channel: str, title: str, number: int, at: datetime = NOON) -> Record:
