@@ -109,11 +109,11 @@ class Courier:
         )
         ruling = judge(case)
         if not ruling.send_now:
-            self._desk.finish(self._hub, ruled(notice, ruling))
+            self._desk.finish(self._hub, ruled(notice, ruling, now))
         elif self._pause.holds(now):
             self._desk.finish(self._hub, put_back(notice, self._pause))
         else:
-            self._send(ruled(notice, ruling), case)
+            self._send(ruled(notice, ruling, now), case)
 
     def _send(self, notice: Notice, case: Case) -> None:
         desk, now, siblings = self._desk, self._desk.clock.now(), case.siblings

@@ -244,9 +244,11 @@ def decide(
     return decided
 
 
-def ruled(notice: Notice, ruling: Ruling) -> Notice:
-    """The notice's next version, after `ruling`."""
-    return _ruled(notice, ruling).next()
+def ruled(notice: Notice, ruling: Ruling, now: datetime) -> Notice:
+    """The notice's next version, after `ruling` at `now`."""
+    # Of the day on which it was held, and not on which it began to wait: each digest tells one day's.
+    at = now if ruling.verdict is Verdict.DIGEST else notice.at
+    return replace(_ruled(notice, ruling), at=at).next()
 
 
 def replaceable(notice: Notice, now: datetime) -> bool:
@@ -259,10 +261,10 @@ def replaced(newest: Notice, siblings: Sequence[Notice], now: datetime) -> list[
     """The next versions of waiting notices that need not go out, since `newest` says more."""
     waiting = [o for o in siblings if o.order < newest.order and replaceable(o, now)]
     if newest.verdict not in NEUTRAL:
-        return [ruled(one, _superseded_by(one, newest)) for one in waiting]
+        return [ruled(one, _superseded_by(one, newest), now) for one in waiting]
     # A person who took the incident needs no reminder; what was never said is still said.
     taken = Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
-    return [ruled(o, taken) for o in waiting if o.repeat and newest.verdict is Verdict.TAKEN]
+    return [ruled(o, taken, now) for o in waiting if o.repeat and newest.verdict is Verdict.TAKEN]
 
 
 def _ruled(notice: Notice, ruling: Ruling) -> Notice:

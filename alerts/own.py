@@ -6,12 +6,14 @@ delivers. Ids and numbers follow from what is kept, so that two processes say th
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, from_text
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import (
+    UNREADABLE,
     Evidence,
     Impact,
     Incident,
@@ -126,8 +128,9 @@ def digest(
     for record in held:
         ours = record.body.get("channel") == channel and record.body.get("verdict") == DIGEST
         if ours and begin <= record.at < end:
-            incident = Incident.from_record(Record.from_json(record.body["snapshot"]))
-            found[incident.id] = incident
+            with suppress(*UNREADABLE):  # what another version wrote
+                incident = Incident.from_record(Record.from_json(record.body["snapshot"]))
+                found[incident.id] = incident
     if not found:
         return None
     counted = Counter(one.title for one in found.values())

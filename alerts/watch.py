@@ -27,6 +27,8 @@ from .own import (
 LOOK_SECONDS = 5.0
 # The hub's status names every node: of a large fleet it is long.
 STATUS_SECONDS = 60.0
+# What was decided before a digest's hour may be written a little after it.
+WRITTEN_SECONDS = 60.0
 # Held notices of one digest that are looked at.
 MOST_HELD = 10_000
 
@@ -38,7 +40,7 @@ class Watch:
         self._desk = desk
         self._couriers = couriers
         self._hub = desk.connect()
-        self._digested: set[str] = set()
+        self._digested: dict[str, datetime] = {}  # by channel, until when
         self._nodes: Sequence[Mapping[str, object]] = ()
         self._looked = self._cleared = float("-inf")
         self.well_at: datetime | None = None  # when all was well last, as seen from here
@@ -57,10 +59,13 @@ class Watch:
         ]
         steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
         steps += self._of_gone_channels(now)
-        steps += [self._digest(name, now) for name in digesting(desk)]
+        day = last_day(desk.settings.digest_at, now)
+        digests = {name: self._digest(name, *day) for name in self._undigested(day[1])}
+        steps += digests.values()
         records = [one.to_record() for one in steps if one is not None]
         if records:
             self._hub.write_records(records)
+        self._digested.update(dict.fromkeys(digests, day[1]))
         if not any(shared.values()):
             self.well_at = now
         desk.clock.wait(desk.stop, LOOK_SECONDS)
@@ -96,22 +101,26 @@ class Watch:
         names = {one.channel.route.name for one in self._couriers}
         return of_gone_channels(readable(steps, Transition.from_record), names, now)
 
-    def _digest(self, channel: str, now: datetime) -> Transition | None:
-        """What was held in the day that ended last, unless it was told."""
-        at = time.fromisoformat(self._desk.settings.digest_at)
-        end = now.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
-        end -= timedelta(days=1) if end > now else timedelta()
-        begin = end - timedelta(days=1)
-        name = f"{channel} {begin}"
-        if name in self._digested:
-            return None
-        self._digested.add(name)
+    def _undigested(self, end: datetime) -> list[str]:
+        """The channels whose digest until `end` was not told, as far as is known here."""
+        return [name for name in digesting(self._desk) if self._digested.get(name) != end]
+
+    def _digest(self, channel: str, begin: datetime, end: datetime) -> Transition | None:
+        """What was held for a channel's digest of a day, unless it was told."""
         held = self._hub.records(
             RecordKind.NOTICE, states=("held",), since=begin, until=end, limit=MOST_HELD
         )
         made = digest(channel, held, begin, end)
         known = made is not None and last_step(self._hub, made.incident) is not None
         return None if known else made
+
+
+def last_day(digest_at: str, now: datetime) -> tuple[datetime, datetime]:
+    """The last day from digest to digest of which all is written down."""
+    at, written = time.fromisoformat(digest_at), now - timedelta(seconds=WRITTEN_SECONDS)
+    end = written.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
+    end -= timedelta(days=1) if end > written else timedelta()
+    return end - timedelta(days=1), end
 
 
 def digesting(desk: Desk) -> list[str]:

@@ -93,9 +93,9 @@ class World:
             )
         )
         if not ruling.send_now:
-            self.keep([ruled(notice, ruling)])
+            self.keep([ruled(notice, ruling, self.now)])
             return True
-        going = begun(ruled(notice, ruling), self.now, PATIENCE_SECONDS)
+        going = begun(ruled(notice, ruling, self.now), self.now, PATIENCE_SECONDS)
         self.keep([going, *replaced(going, siblings, self.now)])
         self.under_way.append(going)
         return True

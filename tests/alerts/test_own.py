@@ -1,10 +1,13 @@
 """gpuvigil tells of its own troubles once, by channels that work, and calls who minds its end."""
 
 import re
+import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,9 @@ import pytest
 
 from alerts.case import Case, Route
 from alerts.channel import Delivered
-from alerts.decide import decide, judge
+from alerts.decide import decide, judge, ruled
 from alerts.delivery import begun, settled
+from alerts.desk import Desk
 from alerts.message import message
 from alerts.notice import NoticeState, Verdict
 from alerts.own import (
@@ -27,9 +31,13 @@ from alerts.own import (
     of_gone_channels,
     opened,
 )
-from gpuvigil.clock import to_text
+from alerts.watch import Watch, last_day
+from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import AlertsSettings, RouteSettings
+from gpuvigil.errors import HubRefused
+from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import Signal
+from gpuvigil.log import Log
 from gpuvigil.model import Record, RecordKind, Severity, Transition
 from tests.polling import wait_until
 from tests.receiver import Received, Receiver, too_many
@@ -158,6 +166,32 @@ def test_a_digest_counts_what_was_held_for_its_channel_and_goes_there_alone() ->
     assert digest("other", records, NOON - timedelta(days=1), NOON) is None
 
 
+def test_what_was_written_otherwise_is_left_out_of_a_digest_and_takes_nothing_down() -> None:
+    whole = held("chat", "GPU idle", 1)
+    odd = replace(held("chat", "GPU idle", 2), body={**whole.body, "snapshot": {"of": "a moon"}})
+    step = digest("chat", [odd, whole], NOON - seconds(60), NOON + seconds(60))
+    assert step is not None
+    assert "1 incident of information" in step.snapshot["body"]["title"]
+
+
+def test_what_waits_over_the_hour_of_a_digest_is_in_the_next_one() -> None:
+    way = RouteSettings(receivers=("chat",), digest=True, wait_seconds=60.0)
+    step = a_transition(1, severity=Severity.INFO)
+    info = Route(name="chat", minimum_severity=Severity.INFO)
+    settings = AlertsSettings(routes=(way,), digest_at="12:00")
+    (waiting,) = decide(step, [info], [], NOON - seconds(30), settings)
+    assert waiting.verdict is Verdict.WAITS_FOR_CAUSE
+    later = NOON + seconds(30)
+    case = Case(notice=waiting, route=info, siblings=(), now=later, settings=settings)
+    record = ruled(waiting, judge(case), later).to_record()
+    first = last_day("12:00", NOON + seconds(60))
+    second = last_day("12:00", NOON + timedelta(days=1, seconds=60))
+    assert (first[1], second[0]) == (NOON, NOON)
+    assert last_day("12:00", NOON + seconds(59))[1] == NOON - timedelta(days=1)
+    assert digest("chat", [record], *first) is None
+    assert digest("chat", [record], *second) is not None
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     with HubProcess(tmp_path_factory.mktemp("hub")) as process:
@@ -205,3 +239,39 @@ def test_the_service_tells_of_itself_by_the_channels_that_work(
     (counted,) = [one for one in pulse.body["channels"] if one["name"] == "well"]
     assert counted["attempts_total"] >= 1
     assert counted["failures_total"] == 0
+
+
+@pytest.mark.server
+def test_a_digest_is_told_whichever_request_to_the_hub_fails_and_what_is_gone_ends(
+    server: HubProcess,
+) -> None:
+    hub = server.hub()
+    gone = opened(trouble(), None, NOON)
+    assert gone is not None
+    hub.write_records([gone.to_record()])
+    for failing in range(1, 10):
+        name = f"late-{failing}"
+        hub.write_records([held(name, "GPU idle", failing, NOON - seconds(60))])
+        tokens = iter([server.service_token] * (failing - 1) + ["x" * 22])
+        with closing(Hub(server.url, partial(next, tokens, server.service_token))) as unsteady:
+            watch = Watch(a_desk(unsteady, name), [])
+            for _ in range(3):
+                with suppress(HubRefused):
+                    watch.step()
+        told = hub.records(RecordKind.TRANSITION, parent=f"self-digest-{name}-2026-11-19")
+        assert len(told) == 1, failing
+    steps = hub.records(RecordKind.TRANSITION, parent=gone.incident)
+    assert [one.body["to_state"] for one in steps] == ["open", "resolved"]
+
+
+def a_desk(hub: Hub, channel: str) -> Desk:
+    """Of a process that looks a minute after a digest's hour, and has no channel to fail."""
+    way = RouteSettings(receivers=(channel,), digest=True)
+    return Desk(
+        connect=lambda: hub,
+        owner="a test",
+        settings=AlertsSettings(routes=(way,), digest_at="12:00"),
+        clock=ManualClock(NOON + seconds(60)),
+        stop=threading.Event(),
+        log=Log("alerts"),
+    )
