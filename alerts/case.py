@@ -1,5 +1,6 @@
 """What a rule of `decide` looks at, and what it says."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -8,7 +9,7 @@ from gpuvigil.lifecycle import State
 from gpuvigil.matching import Labels, labels_of
 from gpuvigil.model import Incident, Severity
 
-from .notice import Kind, Notice, NoticeState, Verdict
+from .notice import POSTPONED, Kind, Notice, NoticeState, Verdict
 from .route import Path, path
 from .situation import NOTHING, Situation
 
@@ -40,7 +41,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A notice, with the notices of the same incident and channel beside it."""
+    """A notice, with the notices of the same incident beside it: of its channel, and of the others."""
 
     notice: Notice
     route: Route
@@ -48,6 +49,7 @@ class Case:
     now: datetime
     settings: AlertsSettings
     situation: Situation = NOTHING
+    others: tuple[Notice, ...] = ()
 
     @property
     def incident(self) -> Incident:
@@ -76,6 +78,34 @@ class Case:
                 break
             began = min(began, one.at)
         return began
+
+    def first_to_be_told(self, receivers: Collection[str]) -> datetime:
+        """When the first of these channels was told in this spell; if none was yet, when one is to be.
+
+        A receiver that cannot be reached counts from when it was to be told; without any notice of
+        theirs it is when this channel's spell began.
+        """
+        ends = [one.number for one in (*self.older, *self.others) if one.kind is Kind.RESOLVED]
+        last_end = max((number for number in ends if number < self.notice.number), default=0)
+        theirs = [
+            one
+            for one in self.others
+            if one.channel in receivers and one.number > last_end and one.kind is not Kind.RESOLVED
+        ]
+        told = [one.sent_at for one in theirs if one.sent_at is not None]
+        if told:
+            return min(told)
+        held_back = [
+            one for one in theirs if one.state is NoticeState.DUE and one.verdict in POSTPONED
+        ]
+        tried = [
+            one
+            for one in theirs
+            if one not in held_back and (one.attempts or one.state is NoticeState.DUE)
+        ]
+        if held_back and not tried:
+            return min(max(one.due_at or self.now, self.now) for one in held_back)
+        return min((one.first_due_at or one.at for one in tried), default=self.spell_began)
 
     @property
     def to_state(self) -> State:

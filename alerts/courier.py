@@ -106,6 +106,7 @@ class Courier:
             now=now,
             settings=self._desk.settings,
             situation=self._lookout.look(self._desk.clock.monotonic()),
+            others=tuple(one for one in everything.values() if one.channel != notice.channel),
         )
         ruling = judge(case)
         if not ruling.send_now:

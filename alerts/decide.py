@@ -235,6 +235,7 @@ def decide(
             now=now,
             settings=settings,
             situation=situation,
+            others=tuple(one for one in earlier if one.channel != route.name),
         )
         fresh = _ruled(notice, judge(case))
         if fresh.verdict is Verdict.WAITS:

@@ -67,16 +67,15 @@ def inhibited(case: Case) -> Ruling | None:
 
 
 def escalation(case: Case) -> Ruling | None:
-    """Told only if nobody has taken it by then."""
+    """Told only if nobody has taken it by then, counted from when the first receiver was told."""
     assert case.path is not None
     if case.path.escalate_seconds is None or case.believed_firing:
         return None
     taken = case.to_state is State.ACKNOWLEDGED or case.incident.acknowledged_by
     if taken or any(one.verdict is Verdict.TAKEN for one in case.newer):
         return Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
-    return _until(
-        case, case.spell_began + timedelta(seconds=case.path.escalate_seconds), Verdict.ESCALATES
-    )
+    began = case.first_to_be_told(case.path.escalates_from)
+    return _until(case, began + timedelta(seconds=case.path.escalate_seconds), Verdict.ESCALATES)
 
 
 def waits_for_cause(case: Case) -> Ruling | None:

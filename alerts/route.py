@@ -18,6 +18,7 @@ class Path:
     times: tuple[TimesSettings, ...] = ()
     quiet_times: tuple[TimesSettings, ...] = ()
     escalate_seconds: float | None = None  # told only if nobody has taken it by then
+    escalates_from: tuple[str, ...] = ()  # the channels that are told before
     digest: bool = False
 
 
@@ -66,5 +67,6 @@ def _path(
         times=tuple(hours[name] for name in route.times),
         quiet_times=tuple(hours[name] for name in route.quiet_times),
         escalate_seconds=escalate_seconds,
+        escalates_from=() if escalate_seconds is None else route.receivers,
         digest=route.digest and escalate_seconds is None,
     )

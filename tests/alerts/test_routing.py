@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.case import Case, Route
-from alerts.channel import Delivered
-from alerts.decide import decide, judge
+from alerts.channel import Delivered, Refused, Retry
+from alerts.decide import decide, judge, ruled
 from alerts.delivery import begun, settled
 from alerts.hours import begins, ends
 from alerts.notice import Notice, NoticeState, Verdict
@@ -293,6 +293,51 @@ def test_it_escalates_when_nobody_takes_it_and_not_when_somebody_does() -> None:
         3, Signal.CHANGED, State.ACKNOWLEDGED, State.ACKNOWLEDGED, acknowledged_by="ada"
     )
     assert verdicts(grown, way, earlier, NOON + seconds(60))["pager"] is Verdict.TAKEN
+
+
+ESCALATING = RouteSettings(receivers=("chat",), escalate_to=("pager",), escalate_seconds=900)
+
+
+def escalated(notice: Notice, first: Notice, now: datetime) -> Notice:
+    """The pager's notice when its time has come, beside the chat's."""
+    way = settings(ESCALATING)
+    case = Case(notice=notice, route=ALL[1], siblings=(), now=now, settings=way, others=(first,))
+    return ruled(notice, judge(case), now)
+
+
+def test_it_escalates_so_long_after_the_first_receiver_was_told_and_not_before() -> None:
+    silent = Situation(silences=(a_silence("node=sim-003"),))
+    kept = told(opened(), settings(ESCALATING), situation=silent)
+    assert {one.verdict for one in kept.values()} == {Verdict.SILENCED}
+    over = NOON + timedelta(hours=4)
+    waiting = replace(kept["chat"], due_at=over)
+    boss = escalated(replace(kept["pager"], due_at=over), waiting, over)
+    assert (boss.verdict, boss.due_at) == (Verdict.ESCALATES, over + seconds(900))
+    at = over + seconds(3)
+    first = replace(waiting, state=NoticeState.SENT, verdict=Verdict.FIRST, sent_at=at, due_at=None)
+    later = escalated(boss, first, over + seconds(900))
+    assert (later.verdict, later.due_at) == (Verdict.ESCALATES, at + seconds(900))
+    assert escalated(later, first, at + seconds(900)).verdict is Verdict.ESCALATED
+
+
+def test_it_escalates_also_when_the_first_receiver_cannot_be_reached() -> None:
+    both = told(opened(), settings(ESCALATING))
+    going = begun(both["chat"], NOON, 15.0)
+    (failing,) = settled(going, Retry(reason="away"), NOON, 0.5, AlertsSettings())
+    (refused,) = settled(going, Refused(reason="no"), NOON, 0.5, AlertsSettings())
+    below = replace(both["chat"], state=NoticeState.HELD, verdict=Verdict.BELOW_MINIMUM)
+    for first in (both["chat"], going, failing, refused, below):
+        assert escalated(both["pager"], first, NOON + seconds(899)).verdict is Verdict.ESCALATES
+        assert escalated(both["pager"], first, NOON + seconds(900)).verdict is Verdict.ESCALATED
+
+
+def test_what_was_told_before_it_was_last_over_does_not_count_for_the_boss() -> None:
+    way, later = settings(ESCALATING), NOON + timedelta(hours=1)
+    earlier = [*sent(told(opened(), way)["chat"])[:1]]
+    earlier += told(resolved(), way, earlier, NOON + seconds(60)).values()
+    back = a_transition(3, Signal.RETURNED, State.OPEN, State.RESOLVED)
+    boss = told(back, way, earlier, later)["pager"]
+    assert (boss.verdict, boss.due_at) == (Verdict.ESCALATES, later + seconds(900))
 
 
 def test_what_comes_at_night_is_told_in_the_morning() -> None:
