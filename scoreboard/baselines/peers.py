@@ -11,6 +11,7 @@ no counters of errors and no silence: here both are given to it. How far is far 
 `FAR` that was best on the tuning fleets (`python -m scoreboard.tune`).
 """
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -103,7 +104,11 @@ _NEEDS = (
 
 def mahalanobis(rows: Matrix) -> Matrix:
     """Distance from the middle of the bulk, by a robust covariance."""
-    return MinCovDet(random_state=0).fit(rows).mahalanobis(rows) ** 0.5
+    with warnings.catch_warnings():
+        # Columns that never vary among these peers: the library says so, and goes on without them.
+        warnings.filterwarnings("ignore", "The covariance matrix .* is not full rank", UserWarning)
+        warnings.filterwarnings("ignore", "Determinant has increased", RuntimeWarning)
+        return MinCovDet(random_state=0).fit(rows).mahalanobis(rows) ** 0.5
 
 
 def principal(rows: Matrix) -> Matrix:

@@ -42,7 +42,7 @@ class PickyHub(Hub):
 
 
 def xid(number: int, at: datetime) -> Record:
-    return event(EventKind.XID, gpu(number), at, 48).to_record()
+    return event(EventKind.XID, gpu(number), at, 95).to_record()
 
 
 def test_one_refused_incident_costs_no_other() -> None:

@@ -48,6 +48,7 @@ def timeless(message: str) -> str:
         r"127\.0\.0\.1:\d+": "HOST",
         r"=\d{4}-\d\d-\d\dT\d\d%3A\d\d%3A\d\dZ": "=WHEN",
         r"-\d{8}T\d{12}Z": "-OPENED",
+        r"/answer/[\w.-]+": "/answer/SIGNED",
     }
     text = message.strip()
     for pattern, word in differs.items():
