@@ -136,7 +136,7 @@ def _server(config: Config, keys: Keys, more: Sequence[Route]) -> uvicorn.Server
     # as files in a folder of that name once did.
     PagesManager.uses_pages_directory = False
     app = st.App(SCRIPT, routes=[Route("/healthz", _alive), *more])
-    door = Door(app, keys=keys, clock=SystemClock(), policy=_policy())
+    door = Door(app, keys=keys, clock=SystemClock(), policy=_policy(), signed=bool(more))
     return uvicorn.Server(
         uvicorn.Config(
             door,

@@ -28,8 +28,8 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 # Answered to everybody: whether the process lives.
 OPEN_PATHS = frozenset({"/healthz"})
-# Its links are signed, and say by themselves what their bearer may do.
-SIGNED_PATH = PATH
+# Its links are signed, and say by themselves what their bearer may do; nothing lies below one.
+SIGNED_PATH = re.compile(re.escape(PATH) + "[^/]+")
 # What belongs to pages but is not one: refused in one line instead of with a page.
 PARTS = ("/_stcore/", "/static/", "/media/", "/component/", "/api/")
 LARGEST_FORM_BYTES = 4096
@@ -45,8 +45,12 @@ FIXED_HEADERS = {
 class Door:
     """ASGI middleware that lets signed-in people through and puts safety headers on every answer."""
 
-    def __init__(self, app: App, *, keys: Keys, clock: Clock, policy: str) -> None:
+    def __init__(
+        self, app: App, *, keys: Keys, clock: Clock, policy: str, signed: bool = False
+    ) -> None:
+        """With `signed` there is a key for the links of messages, which need no session."""
         self._app = app
+        self._signed = signed
         self._keys = keys
         self._clock = clock
         self._tries = Tries()
@@ -65,7 +69,7 @@ class Door:
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
         rest, token = _without_token(scope)
-        if path in OPEN_PATHS or path.startswith(SIGNED_PATH):
+        if path in OPEN_PATHS or (self._signed and SIGNED_PATH.fullmatch(path)):
             await self._app(scope, receive, send)
         elif path == "/sign-in":
             await self._sign_in(scope, receive, send)

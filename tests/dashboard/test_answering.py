@@ -70,7 +70,8 @@ def served(
 ) -> Iterator[httpx.Client]:
     """Who is not signed in, at the door of a dashboard that has these routes."""
     app = Starlette(routes=Answering(SEAL, connect, clock).routes())
-    door = Door(app, keys=Keys(directory / "secrets"), clock=clock, policy="default-src 'none'")
+    keys = Keys(directory / "secrets")
+    door = Door(app, keys=keys, clock=clock, policy="default-src 'none'", signed=True)
     config = uvicorn.Config(door, log_config=None, lifespan="off")
     web = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -261,3 +261,22 @@ def test_the_command_prints_an_address_that_works(
 def test_a_new_link_is_of_the_dashboard_that_uses_these_secrets(site: Site) -> None:
     address = new_link(site.directory, "https://gpu.example", site.clock)
     assert site.ask("/", address.partition("?")[2]).status == 303
+
+
+@pytest.mark.parametrize(
+    ("signed", "path", "status"),
+    [
+        (True, "/answer/a.b", 200),
+        (True, "/answer/", 401),
+        (True, "/answer/a.b/more", 401),
+        (True, "/answer/../incidents", 401),
+        (False, "/answer/a.b", 401),
+    ],
+)
+def test_only_a_message_s_link_itself_is_open_and_only_where_links_are_signed(
+    tmp_path: Path, signed: bool, path: str, status: int
+) -> None:
+    site = Site(tmp_path)
+    site.door = Door(site.page, keys=site.keys, clock=site.clock, policy=POLICY, signed=signed)
+    assert site.ask(path).status == status
+    assert site.reached == (status == 200)
