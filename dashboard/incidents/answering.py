@@ -100,7 +100,7 @@ def _acknowledged(incident: Incident, by: str, token: str, now: datetime) -> tup
 
 
 def _silenced(incident: Incident, by: str, token: str, now: datetime) -> tuple[Record, str]:
-    """What silences the incident's fault at its place; a second click is the same silence."""
+    """What silences the incident's fault at its place; a later click is the same silence, for longer."""
     kept = Silence(
         id=f"s-{_name(token, by)[:12]}",
         matchers=tuple(map(str, _matchers(incident))),
@@ -109,6 +109,7 @@ def _silenced(incident: Incident, by: str, token: str, now: datetime) -> tuple[R
         at=now,
         starts_at=now,
         ends_at=now + SILENCE,
+        version=int(now.timestamp()),
     )
     return kept.to_record(), "Silenced for 4 h. 'gpuvigil silence list' shows it."
 

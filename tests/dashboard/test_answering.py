@@ -138,6 +138,18 @@ def test_a_silence_of_what_is_about_several_places_is_of_that_incident(
     assert covered(silence.matchers, labels_of(wide))
 
 
+def test_who_silences_it_again_later_silences_it_for_as_long_again(
+    server: HubProcess, client: httpx.Client, clock: ManualClock
+) -> None:
+    for _ in range(2):
+        clock.advance(3600)
+        assert client.post(link(), data={"by": "eve", "answer": "silence"}).status_code == 200
+    made = map(Silence.from_record, server.hub().records(RecordKind.SILENCE))
+    (silence,) = [one for one in made if one.by == "eve"]
+    assert silence.ends_at == NOW + timedelta(hours=6)
+    assert silence.holds(clock.now())
+
+
 @pytest.mark.parametrize(
     ("form", "status"),
     [
