@@ -171,7 +171,7 @@ DETECTORS: tuple[Detector, ...] = (
         find=fabric_down.fabrics_down,
         faults=("fabric_down",),
         needs=fabric_down.NEEDS,
-        reads_events=True,
+        reads_events=False,
         sentence="A node whose GPUs have not joined the NVLink fabric.",
         source="nvmlDeviceGetGpuFabricInfoV",
     ),

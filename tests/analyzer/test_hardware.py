@@ -25,7 +25,7 @@ from analyzer.detectors.port_errors import bad_ports
 from analyzer.detectors.switch_down import switches_down
 from analyzer.window import Window
 from gpuvigil.conditions import CONDITIONS
-from gpuvigil.model import EventKind, Finding, Severity
+from gpuvigil.model import Event, EventKind, Finding, Severity
 
 from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
 
@@ -113,7 +113,7 @@ def test_one_replay_drains_no_node() -> None:
     assert conditions(broken_links(more.window())) == [("nvlink_crc", WARNING)]
 
 
-def test_the_fabric_may_take_its_time_after_a_boot_only() -> None:
+def test_the_fabric_may_take_its_time_after_a_boot() -> None:
     down = healthy(gpus=4)
     for index in range(4):
         down = down.changed(gpu(1, index), {"fabric_state": 2})
@@ -123,6 +123,36 @@ def test_the_fabric_may_take_its_time_after_a_boot_only() -> None:
     assert fabrics_down(booted.window()) == []
     unsupported = healthy().changed(gpu(), {"fabric_state": 0})
     assert fabrics_down(unsupported.window()) == []
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [event(EventKind.GPU_RESET, gpu(), NOON - MINUTE), event(EventKind.DRIVER_BACK, node(), NOON)],
+)
+def test_a_reset_or_a_reload_begins_the_fabric_anew(begins: Event) -> None:
+    down = healthy().changed(gpu(), {"fabric_state": 2})
+    assert len(fabrics_down(down.window())) == 1
+    assert fabrics_down(down.with_events(begins).window()) == []
+
+
+def test_one_reading_of_the_fabric_is_no_fault() -> None:
+    """It is read once a minute: all lines of a minute say the same."""
+    down = healthy().changed(gpu(), {"fabric_state": 2})
+    young = down.without(lambda s: s.subject == gpu() and s.at < NOON - timedelta(seconds=100))
+    assert fabrics_down(young.window()) == []
+    assert fabrics_down(healthy().changed(gpu(), {"fabric_state": 2}, 100).window()) == []
+    long = down.without(lambda s: s.subject == gpu() and s.at < NOON - timedelta(seconds=200))
+    assert len(fabrics_down(long.window())) == 1
+
+
+def test_a_fabric_that_no_gpu_of_the_model_has_joined_may_not_be_wanted() -> None:
+    down = healthy(nodes=1)
+    for index in range(2):
+        down = down.changed(gpu(1, index), {"fabric_state": 1})
+    assert [f.severity for f in fabrics_down(down.window())] == [INFO]
+    assert [
+        f.severity for f in fabrics_down(down.changed(gpu(), {"fabric_state": 3}).window())
+    ] == [CRITICAL]
 
 
 def test_a_moment_of_power_brake_is_none_and_a_lasting_one_is_critical() -> None:
