@@ -87,7 +87,11 @@ def sight(
                 hidden = [f for f in found if root_of(f, causes) is cause]
                 followers = [i for i in incidents[node] if root_of(i, causes) is cause]
                 who = impact(window, cause)
-                candidates[cause.fingerprint] = _candidate(window, cause, hidden, followers, who)
+                made = _candidate(window, cause, hidden, followers, who)
+                graver = _gravest(cause, nodes, incidents)
+                if graver is not None and graver.rank < made.severity.rank:
+                    made = replace(made, severity=graver)
+                candidates[cause.fingerprint] = made
     missing = [
         incident
         for incidents_of_node in incidents.values()
@@ -114,6 +118,22 @@ def _by_node(
             for node in {here, *(member.of_node() for member in finding.members)}:
                 nodes[node][1].append(finding)
     return nodes
+
+
+def _gravest(
+    cause: Finding,
+    nodes: Mapping[Subject, tuple[list[Finding], list[Finding]]],
+    incidents: Mapping[Subject, list[Incident]],
+) -> Severity | None:
+    """The gravest incident that this cause ends on other nodes; None where it ends none."""
+    elsewhere = {member.of_node() for member in cause.members} - {cause.subject.of_node()}
+    severities = [
+        incident.severity
+        for node in elsewhere & nodes.keys() & incidents.keys()
+        for incident in incidents[node]
+        if root_of(incident, nodes[node][1]) is cause
+    ]
+    return min(severities, key=lambda severity: severity.rank, default=None)
 
 
 def _hidden(

@@ -45,9 +45,10 @@ def _of_node(node: Subject, claims: Sequence[Claim], condition: str, gpus: int) 
 def by_rack(
     window: Window, claims: Sequence[Claim], condition: str, share: float = 0.5
 ) -> list[Claim]:
-    """Claims about `share` of a rack's nodes, two at least, become one about the first of them.
+    """Claims about `share` of a rack's nodes, two at least, become one about the rack.
 
-    A rack is what inventories call one; where none is named nothing is joined.
+    A rack is what inventories call one; where none is named nothing is joined. The one claim is
+    about the rack's first node, hit or not, so that it stays the same while nodes come and go.
     """
     racks = _racks(window)
     by_name: dict[tuple[str, str], list[Claim]] = defaultdict(list)
@@ -59,31 +60,42 @@ def by_rack(
         else:
             alone.append(claim)
     for name, them in sorted(by_name.items()):
-        if len(them) >= max(_NODES, share * racks[name]):
-            alone.append(_of_rack(name[1], sorted(them, key=lambda c: c.subject), condition))
+        hit = {claim.subject for claim in them}
+        if len(hit) >= max(_NODES, share * len(racks[name])):
+            alone.append(_of_rack(name[1], racks[name][0], them, condition))
         else:
             alone += them
     return alone
 
 
-def _racks(window: Window) -> Mapping[tuple[str, str], int]:
-    sizes: dict[tuple[str, str], int] = defaultdict(int)
+def first_of_rack(window: Window, node: Subject) -> Subject:
+    """The first node of this node's rack; the node itself where no inventory names a rack."""
+    inventory = window.inventories.get(node.key)
+    if inventory is None or not inventory.rack:
+        return node
+    return _racks(window)[node.cluster, inventory.rack][0]
+
+
+def _racks(window: Window) -> Mapping[tuple[str, str], list[Subject]]:
+    """The nodes of each rack in their order."""
+    racks: dict[tuple[str, str], list[Subject]] = defaultdict(list)
     for inventory in window.inventories.values():
         if inventory.rack:
-            sizes[inventory.subject.cluster, inventory.rack] += 1
-    return sizes
+            racks[inventory.subject.cluster, inventory.rack].append(inventory.subject)
+    return {name: sorted(nodes) for name, nodes in racks.items()}
 
 
-def _of_rack(rack: str, claims: Sequence[Claim], condition: str) -> Claim:
-    first = claims[0]
-    nodes = ", ".join(claim.subject.node for claim in claims)
+def _of_rack(rack: str, subject: Subject, claims: Sequence[Claim], condition: str) -> Claim:
+    """In the words of the gravest, as grave as that one, whatever the condition's row says."""
+    worst = min(claims, key=lambda claim: (claim.urgency.rank, claim.subject))
+    hit = sorted({claim.subject for claim in claims})
+    evidence = Evidence(name=f"nodes of rack {rack}", value=", ".join(node.node for node in hit))
     return replace(
-        first,
+        worst,
         condition=condition,
+        subject=subject,
         since=min(claim.since for claim in claims),
-        evidence=(Evidence(name=f"nodes of rack {rack}", value=nodes), *first.evidence),
-        severity=None,
-        members=tuple(
-            sorted({s for c in claims for s in (c.subject, *c.members)} - {first.subject})
-        ),
+        evidence=(evidence, *worst.evidence),
+        severity=worst.urgency,
+        members=tuple(sorted({s for c in claims for s in (c.subject, *c.members)} - {subject})),
     )

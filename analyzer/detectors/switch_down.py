@@ -1,6 +1,7 @@
 """The same port of several nodes is down since the same minute: their switch, not their cables."""
 
 from collections import defaultdict
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
@@ -9,6 +10,7 @@ from gpuvigil.model import EventKind, Evidence, Finding, Subject
 
 from ..columns import fabric
 from ..rows import Rows
+from ..together import first_of_rack
 from ..window import Need, Span, Window
 
 NEEDS = (Need(measurement="port", span=Span.NOW, fields=("up",)),)
@@ -20,8 +22,10 @@ _TOGETHER = timedelta(seconds=60)
 
 
 def switches_down(window: Window) -> list[Finding]:
-    """One finding per group of ports, about the first of them; the others are its members.
+    """One finding per group of ports, about one of them; the others are its members.
 
+    It is the port of the first node of their first rack, hit or not, so that the finding stays the
+    same while single ports come back.
     On a rail-optimised fabric the ports of one name in a pod share a leaf.
     """
     rows, since = window.get("port", Span.NOW), _down_since(window)
@@ -38,7 +42,7 @@ def switches_down(window: Window) -> list[Finding]:
             groups[port.cluster, port.device, port.port].append((since[port], port))
     found = []
     for _, downs in sorted(groups.items(), key=lambda item: str(item[0])):
-        found += _together(sorted(downs))
+        found += _together(window, sorted(downs))
     return found
 
 
@@ -66,24 +70,30 @@ def _down_since(window: Window) -> dict[Subject, datetime]:
     return since
 
 
-def _together(downs: list[tuple[datetime, Subject]]) -> list[Finding]:
+def _together(window: Window, downs: list[tuple[datetime, Subject]]) -> list[Finding]:
     """Those that went down within a minute of the first one that is left."""
     found = []
     while len(downs) >= _NODES:
         alike = [(at, port) for at, port in downs if at - downs[0][0] <= _TOGETHER]
         if len({port.of_node() for _, port in alike}) >= _NODES:
-            found.append(_finding(alike))
+            found.append(_finding(window, alike))
         downs = downs[len(alike) :]
     return found
 
 
-def _finding(downs: list[tuple[datetime, Subject]]) -> Finding:
+def _subject(window: Window, ports: list[Subject]) -> Subject:
+    first = replace(ports[0], node=first_of_rack(window, ports[0].of_node()).node)
+    return first if _is_fabric(window, first) else ports[0]
+
+
+def _finding(window: Window, downs: list[tuple[datetime, Subject]]) -> Finding:
     ports = sorted(port for _, port in downs)
+    subject = _subject(window, ports)
     nodes = [port.node for port in ports]
     shown = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
     return Finding(
         fault="switch_down",
-        subject=ports[0],
+        subject=subject,
         severity=_FAULT.severity,
         since=downs[0][0],
         evidence=(
@@ -93,5 +103,5 @@ def _finding(downs: list[tuple[datetime, Subject]]) -> Finding:
         detector="switch_down",
         action=_FAULT.action,
         source=_FAULT.source,
-        members=tuple(ports[1:]),
+        members=tuple(port for port in ports if port != subject),
     )

@@ -275,6 +275,22 @@ def healthy(
     )
 
 
+def with_port_down(scene: Scene, number: int) -> Scene:
+    """The node's port went down; it has another one that is up."""
+    other = replace(port(number), device="mlx5_1")
+    up = [replace(s, subject=other) for s in scene.samples if s.subject == port(number)]
+    inventories = tuple(
+        replace(i, ports=(*i.ports, replace(i.ports[0], device="mlx5_1")))
+        if i.subject == node(number)
+        else i
+        for i in scene.inventories
+    )
+    scene = replace(scene, samples=(*scene.samples, *up), inventories=inventories)
+    scene = scene.changed(port(number), {"up": 0, "physical_state": 2}, 25)
+    down = event(EventKind.PORT_DOWN, port(number), scene.now - timedelta(seconds=25))
+    return scene.with_events(down)
+
+
 def _tags(subject: Subject) -> dict[str, Any]:
     tags: dict[str, Any] = {"cluster": subject.cluster, "node": subject.node}
     if subject.kind == "gpu":

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from gpuvigil.model import EventKind, Severity
 
-from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
+from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port, with_port_down
 from .test_correlate import incident, lost, seen
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -66,24 +66,28 @@ def test_an_xid_about_something_else_is_another_matter() -> None:
 def test_a_switch_hides_the_ports_of_every_node_of_its() -> None:
     scene = healthy(nodes=4)
     for number in (1, 2, 3):
-        other = replace(port(number), device="mlx5_1")
-        up = [replace(s, subject=other) for s in scene.samples if s.subject == port(number)]
-        identities = tuple(
-            replace(
-                i,
-                ports=(*i.ports, replace(i.ports[0], device="mlx5_1")),
-            )
-            if i.subject == node(number)
-            else i
-            for i in scene.inventories
-        )
-        scene = replace(scene, samples=(*scene.samples, *up), inventories=identities)
-        scene = scene.changed(port(number), {"up": 0}, 25)
-        scene = scene.with_events(event(EventKind.PORT_DOWN, port(number), NOON - 25 * SECOND))
+        scene = with_port_down(scene, number)
     old = incident("port_down", port(2))
     found = seen(scene, [old])
     assert [c.finding.fault for c in found.candidates.values()] == ["switch_down"]
     assert old.fingerprint in found.covered
+
+
+def racked(scene: Scene) -> Scene:
+    return replace(scene, inventories=tuple(replace(i, rack="r1") for i in scene.inventories))
+
+
+def test_a_rack_stays_as_urgent_as_the_incident_that_it_ends_on_another_node() -> None:
+    scene = racked(healthy())
+    for one in (gpu(1, 0), gpu(1, 1), gpu(2, 0), gpu(2, 1)):
+        scene = scene.rising(one, "power_brake_seconds", 0.3)
+    (found,) = seen(scene).candidates.values()
+    assert found.severity is Severity.WARNING
+    old = replace(incident("gpu_power", node(2)), severity=Severity.CRITICAL)
+    sight = seen(scene, [old])
+    (found,) = sight.candidates.values()
+    assert old.fingerprint in sight.covered
+    assert (found.finding.subject, found.severity) == (node(1), Severity.CRITICAL)
 
 
 def test_gpus_that_wait_for_a_dead_one_are_not_hung() -> None:

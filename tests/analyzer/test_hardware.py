@@ -27,7 +27,17 @@ from analyzer.window import Window
 from gpuvigil.conditions import CONDITIONS
 from gpuvigil.model import Event, EventKind, Finding, Severity
 
-from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
+from .scene import (
+    NOON,
+    Scene,
+    allocation,
+    event,
+    gpu,
+    healthy,
+    node,
+    port,
+    with_port_down,
+)
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
@@ -187,6 +197,47 @@ def test_braked_gpus_are_their_nodes_and_braked_nodes_their_racks() -> None:
     (of_rack,) = held_back(scene.window())
     assert conditions([of_rack]) == [("power_feed", CRITICAL)]
     assert {node(2), node(3), gpu(3, 0)} <= set(of_rack.members)
+
+
+def braked(scene: Scene, number: int, share: float, gpus: int = 4) -> Scene:
+    for index in range(gpus):
+        scene = scene.rising(gpu(number, index), "power_brake_seconds", share)
+    return scene
+
+
+def test_a_rack_is_as_grave_as_the_gravest_of_its_nodes() -> None:
+    short = braked(braked(in_rack(PEERS, 3), 2, 0.3), 3, 0.3)
+    assert conditions(held_back(short.window())) == [("power_feed", WARNING)]
+    long = braked(braked(in_rack(PEERS, 3), 2, 0.3), 3, 1.0)
+    (found,) = held_back(long.window())
+    assert conditions([found]) == [("power_feed", CRITICAL)]
+    hot = in_rack(PEERS, 2)
+    for number in (1, 2):
+        for index in range(4):
+            hot = hot.rising(gpu(number, index), "hardware_thermal_slowdown_seconds", 1.0)
+    (found,) = hot_gpus(hot.window())
+    assert (found.title, found.severity) == (CONDITIONS["rack_hot"].title, CRITICAL)
+
+
+def test_a_rack_keeps_its_name_whichever_of_its_nodes_are_hit() -> None:
+    rack = in_rack(PEERS, 4)
+    for numbers in ((1, 2), (2, 3), (3, 4), (1, 2, 3, 4)):
+        scene = rack
+        for number in numbers:
+            scene = braked(scene, number, 1.0)
+        (found,) = held_back(scene.window())
+        assert found.subject == node(1)
+        hit = {node(number) for number in numbers}
+        assert {m for m in found.members if m.kind == "node"} == hit - {node(1)}
+
+
+def test_a_node_that_is_hot_in_two_ways_is_no_rack() -> None:
+    scene = in_rack(PEERS, 2)
+    for index in range(4):
+        scene = scene.rising(gpu(1, index), "hardware_thermal_slowdown_seconds", 1.0)
+        scene = scene.changed(gpu(1, index), {"temperature_celsius": 75})
+    (found,) = hot_gpus(scene.window())
+    assert (found.title, found.severity) == (CONDITIONS["node_hot"].title, CRITICAL)
 
 
 def test_a_power_limit_that_everybody_has_is_policy() -> None:
@@ -368,6 +419,17 @@ def test_ports_that_go_down_one_after_the_other_are_no_switch() -> None:
         scene = scene.changed(port(number), {"up": 0})
         scene = scene.with_events(event(EventKind.PORT_DOWN, port(number), at))
     assert switches_down(scene.window()) == []
+
+
+def test_a_switch_keeps_its_name_whichever_of_its_ports_are_down() -> None:
+    rack = in_rack(healthy(nodes=5), 5)
+    for numbers in ((1, 2, 3), (3, 4, 5), (1, 2, 3, 4, 5)):
+        scene = rack
+        for number in numbers:
+            scene = with_port_down(scene, number)
+        (found,) = switches_down(scene.window())
+        assert found.subject == port(1)
+        assert set(found.members) == {port(number) for number in numbers} - {port(1)}
 
 
 def silent(ended: timedelta | None) -> list[Finding]:
