@@ -238,6 +238,8 @@ def _candidate(
     covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in cause.members}
     members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
     about = touched(window, cause) if cause.subject.kind == "node" else ()
+    if cause.fault == "switch_down":
+        about = cause.members
     members |= set(about)
     # What is hidden stays as urgent as it was.
     severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]

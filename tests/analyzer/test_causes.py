@@ -90,6 +90,30 @@ def test_a_rack_stays_as_urgent_as_the_incident_that_it_ends_on_another_node() -
     assert (found.finding.subject, found.severity) == (node(1), Severity.CRITICAL)
 
 
+def test_a_silent_node_does_not_hide_what_its_switch_does_to_others() -> None:
+    scene = healthy(nodes=4)
+    for number in (1, 2, 3):
+        scene = with_port_down(scene, number)
+    (found,) = seen(scene).candidates.values()
+    assert set(found.members) == {port(n).key for n in (1, 2, 3)}
+    away = replace(scene, heard={**scene.heard, node().key: NOON - MINUTE})
+    assert set(faults(away)) == {"switch_down", "node_silent"}
+    # Nor when it was seen before and is not now: its other nodes say whether it is over.
+    old = replace(incident("switch_down", port()), members=found.members)
+    quiet = replace(healthy(nodes=4), heard=away.heard)
+    assert old.fingerprint not in seen(quiet, [old]).covered
+    alone = replace(old, members=(port().key,))
+    assert alone.fingerprint in seen(quiet, [alone]).covered
+
+
+def test_a_silent_node_does_not_hide_what_its_rack_suffers() -> None:
+    scene = racked(healthy(nodes=3))
+    for one in (gpu(2, 0), gpu(2, 1), gpu(3, 0), gpu(3, 1)):
+        scene = scene.rising(one, "power_brake_seconds", 1.0)
+    away = replace(scene, heard={**scene.heard, node().key: NOON - MINUTE})
+    assert set(faults(away)) == {"gpu_power", "node_silent"}
+
+
 def test_gpus_that_wait_for_a_dead_one_are_not_hung() -> None:
     held = tuple(allocation(gpu(n, i), "job 7") for n in (1, 2) for i in (0, 1))
     scene = replace(healthy(), allocations=held)
