@@ -170,14 +170,14 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "ecc_off",
         _WARNING,
         "ECC is off on this GPU alone",
-        "Switch ECC on, then reset the GPU.",
+        "Drain the node; switch ECC on, then reset the GPU.",
         "nvmlDeviceGetEccMode against the node's other GPUs",
     ),
     (
         "mig_on",
-        _WARNING,
+        _INFO,
         "MIG is on on this GPU alone",
-        "Switch MIG off, then reset the GPU.",
+        "If nobody wants it, drain the node; switch MIG off, then reset the GPU.",
         "nvmlDeviceGetMigMode against the node's other GPUs",
     ),
     (

@@ -304,9 +304,9 @@ _ACTIONS: Mapping[str, str] = {
     "decode_message": "Decode the NVLink message, then act on the link that it names.",
     "follow_message": "Do what the message says: it is the driver's own advice.",
     "check_app": "Check the program that ran on the GPU.",
-    "enable_ecc": "Switch ECC on, then reset the GPU.",
+    "enable_ecc": "Drain the node; switch ECC on, then reset the GPU.",
     "investigate_software": "Look at the versions of driver, firmware and program.",
-    "reset_gpu_if_uvm_or_vgpu_else_ignore": "With unified memory or vGPU: reset the GPU; else nothing.",
+    "reset_gpu_if_uvm_or_vgpu_else_ignore": "With UVM or vGPU: drain the node, then reset the GPU.",
 }
 
 # What the follow-up adds to an action that is meant to cure, and the summary to any.
@@ -317,13 +317,13 @@ _FOLLOW_UPS: Mapping[str, str] = {
 }
 _OWN_ACTIONS: Mapping[int, str] = {
     48: "Drain the node, then reset the GPU; if it comes back, run the field diagnostic.",
-    63: "Reset the GPU at the next convenient moment: the repair takes effect then.",
+    63: "When no job runs on the node, reset the GPU: the repair takes effect then.",
     64: "Drain the node, run the field diagnostic, and have the GPU replaced when it confirms.",
     74: "Drain the node, check the link's seating, then reset the GPU; if it comes back, ask support.",
     92: "Drain the node, run the field diagnostic, and have the GPU replaced when it confirms.",
-    94: "Restart the program, and reset the GPU at the next convenient moment.",
+    94: "Restart the program; when no job runs on the node, reset the GPU.",
     95: "Drain the node, then reset the GPU before any program starts again.",
-    121: "Reset the GPU at the next convenient moment: the link trains again then.",
+    121: "When no job runs on the node, reset the GPU: the link trains again then.",
 }
 
 # These end one program and leave the others alone.

@@ -296,7 +296,7 @@ def test_low_clocks_that_something_explains_are_none() -> None:
 
 def test_a_node_cut_in_slices_on_purpose_is_no_odd_one() -> None:
     scene = healthy(gpus=4).changed(gpu(), {"mig_mode": 1})
-    assert conditions(odd_settings(scene.window())) == [("mig_on", WARNING)]
+    assert conditions(odd_settings(scene.window())) == [("mig_on", INFO)]
     assert odd_settings(scene.changed(gpu(1, 1), {"mig_mode": 1}).window()) == []
 
 

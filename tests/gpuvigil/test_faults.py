@@ -85,10 +85,19 @@ def test_well_known_codes_have_their_weight(code: int, severity: Severity, scope
     assert (xid(code).severity, xid(code).scope) == (severity, scope)
 
 
+def test_nobody_is_told_to_reset_a_gpu_under_a_job() -> None:
+    tables = (FAULTS, CONDITIONS, NODE_FAULTS, xids(), sxids())
+    rows = [row for table in tables for row in table.values()]
+    for action in (row.action for row in rows):
+        before, reset, after = action.lower().partition("reset the gpu")
+        if reset:
+            assert "drain the node" in before or "when no job runs" in before + after, action
+
+
 def test_the_action_says_all_that_the_table_asks_for() -> None:
     release = "(right after `gpuvigil collect --release 10m` on the node)"
     assert xid(94).action == (
-        f"Restart the program, and reset the GPU {release} at the next convenient moment."
+        f"Restart the program; when no job runs on the node, reset the GPU {release}."
     )
     assert xid(46).action == (
         f"Drain the node, then reset the GPU {release}; if it comes back, ask support."
