@@ -65,6 +65,21 @@ def analyzer_trouble(pulse: Record | None, now: datetime) -> Trouble | None:
     )
 
 
+def detectors_trouble(pulse: Record | None) -> Trouble | None:
+    """Some of the analyzer's detectors fail: of their faults nothing is known."""
+    failing = None if pulse is None else pulse.body.get("failing")
+    if not isinstance(failing, Mapping) or not failing:
+        return None
+    return Trouble(
+        name="detectors",
+        fault="gpuvigil_detectors",
+        title="gpuvigil looks for some faults no more: detectors fail",
+        value="; ".join(f"{name}: {error}" for name, error in sorted(failing.items())[:LISTED]),
+        action="See the analyzer's log; report the line.",
+        place="analyzer",
+    )
+
+
 def collector_trouble(nodes: Sequence[Mapping[str, object]], now: datetime) -> Trouble | None:
     """No collector at all has sent anything lately; a single one is the analyzer's matter."""
     times = [from_text(str(node["received_at"])) for node in nodes if node.get("received_at")]

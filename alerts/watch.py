@@ -18,6 +18,7 @@ from .own import (
     analyzer_trouble,
     channel_trouble,
     collector_trouble,
+    detectors_trouble,
     digest,
     ended,
     of_gone_channels,
@@ -57,6 +58,8 @@ class Watch:
         steps: list[Transition | None] = [
             self._change(name, trouble, now) for name, trouble in shared.items()
         ]
+        # The dead man goes on: what the other detectors find is told.
+        steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
         steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
         steps += self._of_gone_channels(now)
         day = last_day(desk.settings.digest_at, now)

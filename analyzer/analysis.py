@@ -1,13 +1,16 @@
 """What the analyzer knows and concludes; the service feeds it and writes down what it says."""
 
 import threading
+import traceback
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Patience
+from gpuvigil.log import Log
 from gpuvigil.model import UNREADABLE, Acknowledgement, Finding, Record, Subject, Transition
 
 from .acknowledge import acknowledge, entry_of
@@ -38,6 +41,7 @@ class Analysis:
 
     A pass runs its detectors without the lock, on values that nobody changes. A node that an event
     woke meanwhile is left out of what the pass concludes: the event's look was the later one.
+    A detector that fails holds up none of the others; its incidents stay as they are.
     """
 
     def __init__(
@@ -53,6 +57,15 @@ class Analysis:
         self._reading: Reading | None = None
         self._slow: Mapping[Subject, Sequence[Finding]] = {}
         self._woken: set[Subject] = set()
+        self._log = Log("analyzer")
+        self._failing: Mapping[str, str] = {}
+        # What the detectors that failed in the last pass and do not read events would tell of.
+        self._unseen: frozenset[str] = frozenset()
+
+    @property
+    def failing(self) -> Mapping[str, str]:
+        """The detectors that fail, with their error; nothing is known of their faults."""
+        return self._failing
 
     @property
     def book(self) -> Book:
@@ -86,12 +99,15 @@ class Analysis:
             window = self._window(reading)
             self._woken = set()
             book = self._book
-        found = {d.name: d.find(window) for d in self._detectors}
+        found, failed = _find(self._detectors, window)
         findings = [finding for them in found.values() for finding in them]
-        seen = sight(window, findings, book.standing(), book.believed(fresh=True))
-        slow = [f for d in self._detectors if not d.reads_events for f in found[d.name]]
+        believed, unseen = book.believed(fresh=True), _faults(self._detectors, failed)
+        seen = sight(window, findings, book.standing(), believed, unseen)
+        reads_not = [d for d in self._detectors if not d.reads_events]
+        slow = [finding for d in reads_not for finding in found[d.name]]
         with self._lock:
-            self._reading = reading
+            self._tell(failed, whole=True)
+            self._reading, self._unseen = reading, _faults(reads_not, failed)
             self._slow = _by_node(slow)
             self._conclude(replace(seen, without=frozenset(self._woken)), reading.now)
 
@@ -100,10 +116,14 @@ class Analysis:
         with self._lock:
             last = self._reading or Reading(now=now)
             window = self._window(replace(last, now=now)).of_node(node)
-            found = [f for d in self._detectors if d.reads_events for f in d.find(window)]
-            found += self._slow.get(node, ())
+            reads = [d for d in self._detectors if d.reads_events]
+            found, failed = _find(reads, window)
+            self._tell(failed, whole=False)
+            findings = [finding for them in found.values() for finding in them]
+            findings += self._slow.get(node, ())
             standing = [i for i in self._book.standing() if i.subject.of_node() == node]
-            seen = sight(window, found, standing, self._book.believed(fresh=False))
+            believed, unseen = self._book.believed(fresh=False), _faults(reads, failed)
+            seen = sight(window, findings, standing, believed, unseen | self._unseen)
             seen = replace(seen, only=node, fresh=False)
             self._woken.add(node)
             self._conclude(seen, now)
@@ -142,6 +162,17 @@ class Analysis:
             clocks=reading.clocks,
         )
 
+    def _tell(self, failed: Mapping[str, str], whole: bool) -> None:
+        """One line when a detector begins to fail, and one when a whole pass went well again."""
+        for name in sorted(failed.keys() - self._failing.keys()):
+            self._log.error("detector fails", detector=name, error=failed[name])
+        if not whole:
+            self._failing = {**self._failing, **failed}
+            return
+        for name in sorted(self._failing.keys() - failed.keys()):
+            self._log.info("detector works again", detector=name)
+        self._failing = failed
+
     def _conclude(self, seen: Sight, now: datetime) -> None:
         self._keep(*advance(self._book, seen, now, self._patience))
 
@@ -159,6 +190,26 @@ class Analysis:
 def patience(settings: AnalyzerSettings) -> Patience:
     """The patience that the settings ask for."""
     return Patience(clear=timedelta(seconds=settings.clear_seconds))
+
+
+def _find(
+    detectors: Iterable[Detector], window: Window
+) -> tuple[dict[str, list[Finding]], dict[str, str]]:
+    """By detector what it found, and for those that failed the error and where it came from."""
+    found: dict[str, list[Finding]] = {}
+    failed = {}
+    for detector in detectors:
+        try:
+            found[detector.name] = detector.find(window)
+        except Exception as error:  # noqa: BLE001 - the others go on looking
+            found[detector.name] = []
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            failed[detector.name] = f"{error!r} at {Path(last.filename).name}:{last.lineno}"
+    return found, failed
+
+
+def _faults(detectors: Iterable[Detector], names: Collection[str]) -> frozenset[str]:
+    return frozenset(fault for d in detectors if d.name in names for fault in d.faults)
 
 
 def _by_node(findings: Iterable[Finding]) -> Mapping[Subject, Sequence[Finding]]:

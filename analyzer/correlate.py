@@ -63,8 +63,11 @@ def sight(
     findings: Iterable[Finding],
     standing: Iterable[Incident],
     believed: Collection[str] = frozenset(),
+    unseen: Collection[str] = frozenset(),
 ) -> Sight:
     """What this window says about the fleet and about the incidents that are not over.
+
+    `unseen`: faults that nobody could look for, of which absence therefore says nothing.
 
     `believed`: fingerprints for which one look is enough. A cause that is seen for the first time
     and is not certain hides nothing yet.
@@ -101,8 +104,10 @@ def sight(
     return Sight(
         candidates=candidates,
         covered=covered,
-        cured=_cures(window, missing),
-        unknown=frozenset(i.fingerprint for i in missing if not is_visible(window, i)),
+        cured=_cures(window, [i for i in missing if i.fault not in unseen]),
+        unknown=frozenset(
+            i.fingerprint for i in missing if i.fault in unseen or not is_visible(window, i)
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """The whole pipeline as one frozen value, and the one line that says whether to trust it; pure."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -106,6 +106,10 @@ def _services(analyzer: Pulse | None, alerts: Pulse | None, now: datetime) -> It
             )
     if analyzer is None or analyzer.silent:
         return
+    failing = analyzer.body.get("failing")
+    if isinstance(failing, Mapping) and failing:
+        text = f"detectors fail, nobody looks for their faults: {', '.join(sorted(failing))}."
+        yield Problem(level=Level.WRONG, text=text, action="See the log of `gpuvigil analyze`.")
     tick, took = analyzer.number("tick_seconds"), analyzer.number("pass_seconds")
     if tick is not None and took is not None and took > tick:
         text = f"a pass of the analyzer takes {took:.1f} s and is due every {tick:g} s."

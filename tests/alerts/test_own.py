@@ -26,6 +26,7 @@ from alerts.own import (
     analyzer_trouble,
     channel_trouble,
     collector_trouble,
+    detectors_trouble,
     digest,
     ended,
     of_gone_channels,
@@ -79,6 +80,16 @@ def test_an_analyzer_that_lives_is_no_trouble_and_one_that_stopped_is() -> None:
     found = analyzer_trouble(a_pulse(NOON - seconds(300)), NOON)
     assert found is not None
     assert found.value == "last heard of 5 min ago"
+
+
+def test_a_detector_that_fails_is_told_by_name() -> None:
+    well = replace(a_pulse(NOON), body={"failing": {}})
+    assert detectors_trouble(None) is None
+    assert detectors_trouble(a_pulse(NOON)) is None
+    assert detectors_trouble(well) is None
+    found = detectors_trouble(replace(well, body={"failing": {"gpu_hot": "KeyError('x')"}}))
+    assert found is not None
+    assert found.value == "gpu_hot: KeyError('x')"
 
 
 def test_only_that_all_collectors_are_silent_is_said_here() -> None:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from analyzer.analysis import Analysis, Reading
 from analyzer.detector import DETECTORS, Detector
 from analyzer.incidents import Book
@@ -115,6 +117,60 @@ def test_an_event_during_a_pass_has_the_last_word_on_its_node() -> None:
     assert steps(analysis) == ["open resolved"]
     analysis.look(reading(healthy().shifted(SECOND)))
     assert steps(analysis) == []
+
+
+class Faulty:
+    """A detector of the table that fails while it is told to."""
+
+    def __init__(self, name: str) -> None:
+        (self.real,) = (d for d in DETECTORS if d.name == name)
+        self.fails = False
+
+    def find(self, window: Window) -> list[Finding]:
+        if self.fails:
+            raise ValueError("odd row")
+        return self.real.find(window)
+
+    def among(self) -> list[Detector]:
+        mine = replace(self.real, find=self.find)
+        return [mine if d.name == mine.name else d for d in DETECTORS]
+
+
+def test_a_detector_that_fails_holds_up_no_other_and_ends_nothing_of_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    faulty = Faulty("gpu_idle_held")
+    analysis = begun(*faulty.among())
+    idle = healthy().changed(gpu(), IDLE)
+    for seconds in range(2):
+        analysis.look(reading(idle.shifted(seconds * SECOND)))
+    assert steps(analysis) == ["suspect open"]
+    faulty.fails = True
+    later = healthy().changed(gpu(2), {"up": 0, "unmeasured_reason": 3})
+    for minutes in (0, 10, 20):
+        analysis.look(reading(later.shifted(minutes * 60 * SECOND)))
+    assert {i.fault for i in analysis.book.standing()} == {"gpu_idle_held", "gpu_lost"}
+    assert list(analysis.failing) == ["gpu_idle_held"]
+    assert "odd row" in analysis.failing["gpu_idle_held"]
+    analysis.look_at(node(), later.now + timedelta(minutes=40))
+    assert "gpu_idle_held" in {i.fault for i in analysis.book.standing()}
+    assert len([r for r in caplog.records if "detector fails" in r.getMessage()]) == 1
+    faulty.fails = False
+    for minutes in (50, 60, 70):
+        analysis.look(reading(later.shifted(minutes * 60 * SECOND)))
+    assert not analysis.failing
+    assert {i.fault for i in analysis.book.standing()} == {"gpu_lost"}
+
+
+def test_one_that_fails_at_an_event_is_passed_over_there_too() -> None:
+    faulty = Faulty("gpu_xid")
+    analysis = begun(*faulty.among())
+    faulty.fails = True
+    analysis.take(xid(95))
+    analysis.take(event(EventKind.DRIVER_SILENT, node(), NOON - SECOND).to_record())
+    analysis.look_at(node(), NOON)
+    assert {i.fault for i in analysis.book.standing()} == {"driver_silent"}
+    assert list(analysis.failing) == ["gpu_xid"]
 
 
 def test_records_of_another_version_are_named_and_left_out() -> None:

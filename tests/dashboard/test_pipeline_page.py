@@ -228,6 +228,14 @@ def test_a_slow_pass_of_the_analyzer_is_said() -> None:
     assert "takes 14.0 s and is due every 10 s" in view.verdict
 
 
+def test_detectors_that_fail_are_named() -> None:
+    failing = pulse("analyzer", tick_seconds=10.0, failing={"gpu_hot": "KeyError('x')"})
+    view = pipeline(replace(WELL, pulses=(failing, ALERTS)), NOON)
+    assert "detectors fail, nobody looks for their faults: gpu_hot" in view.verdict
+    well = pulse("analyzer", tick_seconds=10.0, failing={})
+    assert "detectors fail" not in pipeline(replace(WELL, pulses=(well, ALERTS)), NOON).verdict
+
+
 def test_a_channel_that_fails_is_said_with_its_error_and_the_next_try() -> None:
     about = incident("gpu_lost", gpu(5), Severity.CRITICAL)
     failing = replace(
