@@ -4,7 +4,7 @@ The tables of the DuckDB file are the truth; this follows them commit by commit.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -89,19 +89,31 @@ class Manifest:
                 self._under_way -= 1
                 self._version += 1
 
-    def renew(self, *, narrow: bool = False) -> None:
-        """Read the tables; `narrow`: no commit is under way, so that hot times are theirs alone."""
+    def renew(self) -> None:
+        """Read the tables, unless somebody else has meanwhile."""
         with self._reading:
             with self._lock:
+                if self._contents is not None:
+                    return
                 version = self._version
             contents, hot = self._read()
             with self._lock:
-                for name in MEASUREMENTS if narrow else ():
-                    self._hot.pop(name, None)
                 for name, times_ns in hot.items():
                     self._hot[name] = _both(self._hot.get(name), times_ns)
                 if self._version == version:
                     self._contents = contents
+
+    def narrow(self, names: Iterable[str], read_hot: Callable[[], Mapping[str, Span]]) -> None:
+        """Know of these measurements no hot times but those that `read_hot` finds in the tables;
+        no commit of lines is under way.
+        """
+        # Not beside `renew`: what it has read since must not be taken back.
+        with self._reading:
+            hot = read_hot()
+            with self._lock:
+                for name in names:
+                    self._hot.pop(name, None)
+                self._hot.update(hot)
 
 
 def read_contents(cursor: duckdb.DuckDBPyConnection) -> Contents:
@@ -116,10 +128,12 @@ def read_contents(cursor: duckdb.DuckDBPyConnection) -> Contents:
     )
 
 
-def read_hot(cursor: duckdb.DuckDBPyConnection) -> dict[str, Span]:
-    """The first and last time of each hot table that is not empty."""
+def read_hot(
+    cursor: duckdb.DuckDBPyConnection, names: Iterable[str] = MEASUREMENTS
+) -> dict[str, Span]:
+    """The first and last time of each of these hot tables that is not empty."""
     found = {}
-    for name in MEASUREMENTS:
+    for name in names:
         first, last = cursor.execute(
             f'SELECT epoch_ns(min("at")), epoch_ns(max("at")) FROM {quoted(name)}'
         ).fetchall()[0]

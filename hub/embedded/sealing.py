@@ -6,7 +6,7 @@ unit of their own beside it, and one with it when the day is put together.
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import duckdb
@@ -133,14 +133,22 @@ def expire(
     cursor: duckdb.DuckDBPyConnection, lines_before_ns: int, rolled_before_ns: int
 ) -> tuple[list[Unit], list[Unit]]:
     """Drop what is wholly older than it is kept for: (units that lost their lines, units gone)."""
+    stripped, gone = expiring(units(cursor), lines_before_ns, rolled_before_ns)
+    strike(cursor, [*stripped, *gone])
+    for unit in stripped:
+        enter(cursor, unit.without_lines())
+    return stripped, gone
+
+
+def expiring(
+    found: Iterable[Unit], lines_before_ns: int, rolled_before_ns: int
+) -> tuple[list[Unit], list[Unit]]:
+    """What is wholly older than it is kept for: (units that lose their lines, units that go)."""
     stripped, gone = [], []
-    for unit in units(cursor):
+    for unit in found:
         if unit.last_ns < rolled_before_ns - BUCKET_NS:
-            strike(cursor, [unit])
             gone.append(unit)
         elif unit.last_ns < lines_before_ns and unit.lines_bytes is not None:
-            strike(cursor, [unit])
-            enter(cursor, unit.without_lines())
             stripped.append(unit)
     return stripped, gone
 

@@ -3,7 +3,7 @@ into Parquet files beside it, and every question is answered from both in one sn
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -175,7 +175,7 @@ class Embedded:
             self._look_through(filter(in_two, self.units()))
             # Commits go on while files are written anew.
             self._remove(self._made(work, begin_under=self._writing))
-            self._narrow()
+            self._narrow(MEASUREMENTS)
             for newest in self._newest.values():
                 newest.forget(before_ns)
 
@@ -211,18 +211,23 @@ class Embedded:
 
     def expire(self, lines_before_ns: int, rolled_before_ns: int) -> None:
         """Drop sealed lines and roll-ups wholly older than they are kept for, and hot lines."""
+        tables = (*MEASUREMENTS, EXTRA, *map(newest_table, MEASUREMENTS.values()))
+
+        def is_due(cursor: duckdb.DuckDBPyConnection) -> bool:
+            stripped, gone = sealing.expiring(units(cursor), lines_before_ns, rolled_before_ns)
+            return bool(stripped or gone or _any_older(cursor, tables, lines_before_ns))
 
         def work(cursor: duckdb.DuckDBPyConnection) -> tuple[list[Unit], list[Unit]]:
-            for name in (*MEASUREMENTS, EXTRA):
-                _delete(cursor, name, lines_before_ns)
-            for measurement in MEASUREMENTS.values():
-                _delete(cursor, newest_table(measurement), lines_before_ns)
+            for table in tables:
+                _delete(cursor, table, lines_before_ns)
             return sealing.expire(cursor, lines_before_ns, rolled_before_ns)
 
         with self._tidying:
-            stripped, gone = self._database.transaction(work, commit_under=self._changing())
-            self._readers.doom([it.lines_file(self.folder) for it in stripped])
-            self._remove(gone)
+            # Looked at each minute, and seldom so: what is remembered stays while nothing changes.
+            if self._database.transaction(is_due):
+                stripped, gone = self._database.transaction(work, commit_under=self._changing())
+                self._readers.doom([it.lines_file(self.folder) for it in stripped])
+                self._remove(gone)
             for newest in self._newest.values():
                 newest.forget(lines_before_ns)
 
@@ -332,10 +337,11 @@ class Embedded:
         with self._remembered.changing(None), self._manifest.changing():
             yield
 
-    def _narrow(self) -> None:
-        """Know of no hot times but those of the lines that are left."""
+    def _narrow(self, names: Collection[str]) -> None:
+        """Know of no hot times of measurements but those of the lines that are left."""
+        read = partial(self._database.transaction, partial(read_hot, names=names))
         with self._writing:
-            self._manifest.renew(narrow=True)
+            self._manifest.narrow(names, read)
 
     def _seal_hour(self, measurement: Measurement, start_ns: int, now_ns: int) -> None:
         newest = self._newest.get(measurement.name)
@@ -351,7 +357,8 @@ class Embedded:
 
         # No commit is on its way from the hot table into `newest` while the snapshot is taken.
         self._made(work, begin_under=self._writing)
-        self._narrow()
+        if measurement.name in MEASUREMENTS:
+            self._narrow([measurement.name])
         self._stepped("sealed")
 
     def _join_day(self, measurement: Measurement, day: tuple[int, list[Unit]], now_ns: int) -> bool:
@@ -463,6 +470,16 @@ class Embedded:
 
 def _read_through(cursor: duckdb.DuckDBPyConnection, table: str) -> None:
     cursor.execute(f"SELECT count(COLUMNS(*)) FROM {quoted(table)}").fetchall()
+
+
+def _any_older(cursor: duckdb.DuckDBPyConnection, tables: Iterable[str], before_ns: int) -> bool:
+    """Whether any of these tables has a row from before a time."""
+    older = (
+        f'EXISTS (SELECT 1 FROM {quoted(it)} WHERE "at" < make_timestamp_ns({before_ns}))'
+        for it in tables
+    )
+    found: bool = cursor.execute(f"SELECT {' OR '.join(older)}").fetchall()[0][0]
+    return found
 
 
 def _delete(cursor: duckdb.DuckDBPyConnection, table: str, before_ns: int) -> None:

@@ -14,6 +14,7 @@ from gpuvigil.clock import to_ns
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from hub.embedded import Embedded, Question, Series, Window
+from hub.embedded.manifest import Contents, Manifest
 from hub.embedded.remembered import Remembered, cost_bytes
 from hub.rows import TIME
 
@@ -126,6 +127,12 @@ def test_an_answer_is_remembered_until_a_commit_touches_it(store: Embedded) -> N
     assert store.remembered(early) is first
     assert store.remembered(late) is None
     assert store.answer(late).num_rows == GPUS
+    # What nothing is too old for is looked at each minute.
+    store.expire(START, START)
+    assert store.remembered(early) is first
+    store.expire(START + 1, START)
+    assert store.remembered(early) is None
+    store.answer(early)
     store.forget(START + HOUR)
     assert store.remembered(early) is None
     assert store.answer(late).num_rows == GPUS
@@ -175,6 +182,28 @@ def test_answers_that_hold_nothing_are_remembered_up_to_a_number() -> None:
     for question in asked:
         remembered.answer(question, lambda _: nothing)
     assert 1 < sum(remembered.known(it) is not None for it in asked) < 64
+
+
+def test_what_was_sealed_is_read_once_for_all_who_ask_at_a_time() -> None:
+    reads, go_on = list[None](), threading.Event()
+
+    def read() -> tuple[Contents, dict[str, tuple[int, int]]]:
+        reads.append(None)
+        go_on.wait(timeout=30)
+        return Contents(units={}, subjects={}), {"gpu": (START, START)}
+
+    manifest, seen = Manifest(read), list[object]()
+    threads = [threading.Thread(target=lambda: seen.append(manifest.sees("gpu"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while not reads:
+        go_on.wait(timeout=0.01)
+    go_on.wait(timeout=0.3)  # by then the others wait too
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 4
+    assert len(reads) == 1
 
 
 @pytest.mark.slow
