@@ -1,7 +1,6 @@
 """How a question is answered: lines and roll-ups of sealed files, the hot table, and both as one."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import duckdb
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from .answering import table_of
 from .bounded import Gathered, bounded
+from .crew import Crew
 from .footers import Footers
 from .manifest import Contents, Manifest, Sight, read_contents
 from .parts import Parts, Values, nothing
@@ -39,13 +39,13 @@ class Asking:
         readers: Readers,
     ) -> None:
         """`limits`: threads that read, and bytes that an answer may take."""
-        self._count, self._answer_bytes = limits
+        count, self._answer_bytes = limits
         self._folder = folder
         self._cursor = cursor
         self._manifest = manifest
         self._readers = readers
         self._footers = Footers()
-        self._threads = self._pool()
+        self._crew = Crew(count)
 
     def answer(self, question: Window | Series) -> pa.Table:
         """See `Embedded.answer`; duckdb.Error or Unreadable when a file cannot be read."""
@@ -66,30 +66,15 @@ class Asking:
                     found.add(parts)
 
             if len(due) > 1:
-                self._beside(read, due)
+                self._crew.each(read, due)
             else:
                 # One alone is not worth another thread.
                 list(map(read, due))
         return table_of(question, found.together(), subjects)
 
-    def _beside(self, read: Callable[[Stretch], None], due: Sequence[Stretch]) -> None:
-        """Read in several threads; nothing of it goes on when one of them fails."""
-        futures = [self._threads.submit(read, stretch) for stretch in due]
-        try:
-            for future in futures:
-                future.result()
-        finally:
-            for future in futures:
-                future.cancel()
-            wait(futures)
-
     def close(self) -> None:
         """Let the threads go; the next question gets others."""
-        gone, self._threads = self._threads, self._pool()
-        gone.shutdown()
-
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._count, thread_name_prefix="scan")
+        self._crew.close()
 
     def _hot(self, question: Window | Series, sight: Sight) -> tuple[Contents, pa.Table]:
         """What the hot table says, and the contents of the same snapshot."""

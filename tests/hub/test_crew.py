@@ -1,0 +1,60 @@
+"""Threads that work for all who ask."""
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.embedded.crew import Crew
+
+
+@given(st.integers(1, 3), st.lists(st.integers(0, 9), max_size=20))
+def test_the_work_is_done_once_with_each(count: int, things: list[int]) -> None:
+    crew, done = Crew(count), list[int]()
+    crew.each(done.append, things)
+    crew.close()
+    assert sorted(done) == sorted(things)
+
+
+def test_work_that_comes_later_does_not_wait_for_all_that_came_before() -> None:
+    crew, order = Crew(1), list[str]()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def long_one(_: int) -> None:
+        begun.set()
+        go_on.wait(timeout=30)
+        order.append("long")
+
+    def short_one(_: int) -> None:
+        order.append("short")
+
+    first = threading.Thread(target=crew.each, args=(long_one, range(100)))
+    first.start()
+    begun.wait(timeout=30)
+    second = threading.Thread(target=crew.each, args=(short_one, [1]))
+    second.start()
+    second.join(timeout=0.3)  # by then it has given its work
+    go_on.set()
+    second.join()
+    first.join()
+    crew.close()
+    assert order.index("short") <= 2
+    assert order.count("long") == 100
+
+
+def test_when_one_fails_nothing_of_it_goes_on_and_others_are_served() -> None:
+    crew, done = Crew(2), list[int]()
+
+    def work(thing: int) -> None:
+        if thing == 3:
+            raise ValueError("three")
+        done.append(thing)
+
+    with pytest.raises(ValueError, match="three"):
+        crew.each(work, range(1000))
+    count = len(done)
+    assert count < 1000
+    crew.each(done.append, [5])
+    crew.close()
+    assert len(done) == count + 1
