@@ -16,7 +16,7 @@ from gpuvigil.metrics import Measurement
 from .pieces import BUCKET_NS
 from .reading import lines_of
 from .schema import quoted, text
-from .units import Unit, enter, strike, units
+from .units import BESIDE, Unit, enter, strike, units
 from .writing import DAY, HOUR, HOUR_NS, Maker
 
 DAY_NS = 24 * HOUR_NS
@@ -146,7 +146,9 @@ def expiring(
     """What is wholly older than it is kept for: (units that lose their lines, units that go)."""
     stripped, gone = [], []
     for unit in found:
-        if unit.last_ns < rolled_before_ns - BUCKET_NS:
+        # Nobody asks for roll-ups of what the catalogue does not know.
+        only_lines = unit.measurement == BESIDE.name and unit.last_ns < lines_before_ns
+        if only_lines or unit.last_ns < rolled_before_ns - BUCKET_NS:
             gone.append(unit)
         elif unit.last_ns < lines_before_ns and unit.lines_bytes is not None:
             stripped.append(unit)

@@ -268,6 +268,9 @@ def test_what_the_catalogue_does_not_know_is_sealed_kept_and_forgotten(tmp_path:
     assert store.join(START + 100 * HOUR, 0) == 0
     store.forget(START + HOUR)
     assert store.sizes()[0]["extra"] == 2
+    # No roll-up of them is kept: nobody could ask for it.
+    store.expire(START + 2 * HOUR, START - 400 * 24 * HOUR)
+    assert not store.units()
     store.close()
 
 
