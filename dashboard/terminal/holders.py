@@ -31,33 +31,34 @@ class _Holding:
     idle_since: datetime | None = None  # an incident says so
 
 
-TOP = (
-    Column(key="gpus", title="GPUS", show=whole, right=True),
-    Column(key="idle_gpus", title="IDLE NOW", show=whole, right=True),
-    Column(key="used_percent", title="USED", show=percents, right=True),
-    Column(key="power_watts", title="WATTS", show=whole, right=True),
+_WHO = (
     Column(key="user", title="USER", flexible=True),
     Column(key="holder", title="HOLDER", flexible=True),
-    Column(key="held_for_seconds", title="FOR", show=length, right=True),
+)
+_WHERE = (
     Column(key="nodes", title="NODES", flexible=True),
     Column(key="partition", title="PARTITION", flexible=True),
     Column(key="account", title="ACCOUNT", flexible=True),
     Column(key="command", title="COMMAND", flexible=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
+TOP = (
+    Column(key="gpus", title="GPUS", show=whole, right=True),
+    Column(key="idle_gpus", title="IDLE NOW", show=whole, right=True),
+    Column(key="used_percent", title="USED", show=percents, right=True),
+    Column(key="power_watts", title="WATTS", show=whole, right=True),
+    *_WHO,
+    Column(key="held_for_seconds", title="FOR", show=length, right=True),
+    *_WHERE,
+)
 _TOP_FOR_PEOPLE = 8
 IDLE = (
     Column(key="idle_gpus", title="IDLE GPUS", show=whole, right=True),
     Column(key="gpus", title="OF", show=whole, right=True),
     Column(key="idle_for_seconds", title="IDLE FOR", show=length, right=True),
-    Column(key="user", title="USER", flexible=True),
-    Column(key="holder", title="HOLDER", flexible=True),
+    *_WHO,
     Column(key="held_for_seconds", title="HELD FOR", show=length, right=True),
-    Column(key="nodes", title="NODES", flexible=True),
-    Column(key="partition", title="PARTITION", flexible=True),
-    Column(key="account", title="ACCOUNT", flexible=True),
-    Column(key="command", title="COMMAND", flexible=True),
-    Column(key="cluster", title="CLUSTER", flexible=True),
+    *_WHERE,
 )
 _IDLE_FOR_PEOPLE = 7
 

@@ -109,27 +109,30 @@ def site(
             site.agent.end()
 
 
-def test_every_job_has_the_gpus_that_slurm_gave_it_for_as_long_as_slurm_did(site: Site) -> None:
-    """Arrays, every way to ask for GPUs, failures, a cancellation, jobs shorter than a tick."""
-    wants = [
-        ("sleep 2", "--gres=gpu:3"),
-        ("sleep 1; exit 3", "--gpus=2"),
-        ("sleep 60", "--gpus-per-node=1"),
-        ("true", "--gpus-per-task=1", "--ntasks=2"),
-        ("true", "--gres=gpu:1", "--array=1-4"),
-        ("sleep 1", "--gpus=7"),
-        ("true", "-c", "1"),  # no GPU at all
-        ("kill -9 $$", "--gres=gpu:1"),
-    ]
-    first = [site.slurm.submit(command, "-t", "5", *options) for command, *options in wants]
-    cancelled = first[2]
+WANTS = [
+    ("sleep 2", "--gres=gpu:3"),
+    ("sleep 1; exit 3", "--gpus=2"),
+    ("sleep 60", "--gpus-per-node=1"),
+    ("true", "--gpus-per-task=1", "--ntasks=2"),
+    ("true", "--gres=gpu:1", "--array=1-4"),
+    ("sleep 1", "--gpus=7"),
+    ("true", "-c", "1"),  # no GPU at all
+    ("kill -9 $$", "--gres=gpu:1"),
+]
+FAILS, CANCELLED, KILLED = 1, 2, 7
+
+
+def played(site: Site) -> tuple[list[str], dict[str, str]]:
+    """The numbers of the jobs that were queued, all over by now, and Slurm's GPU numbers of those that were
+    seen to run: it forgets them as soon as a job is over."""
+    queued = [site.slurm.submit(command, "-t", "5", *options) for command, *options in WANTS]
+    cancelled = queued[CANCELLED]
     wait_until(
         "the job that is cancelled", lambda: site.slurm.job_state(cancelled) == "RUNNING", 90
     )
     held: dict[str, str] = {}
 
     def look() -> bool:
-        """Slurm forgets which GPUs a job had as soon as it is over."""
         shown = site.slurm.ask("scontrol", "-o", "show", "job", "-d")
         for line in shown.splitlines():
             job, index = re.search(r"JobId=(\d+)", line), re.search(r"IDX:([\d,-]+)", line)
@@ -144,6 +147,12 @@ def test_every_job_has_the_gpus_that_slurm_gave_it_for_as_long_as_slurm_did(site
         lambda: look() and "RUNNING" not in site.slurm.ask("squeue", "-h", "-o", "%T"),
         60,
     )
+    return queued, held
+
+
+def test_every_job_has_the_gpus_that_slurm_gave_it_for_as_long_as_slurm_did(site: Site) -> None:
+    """Arrays, every way to ask for GPUs, failures, a cancellation, jobs shorter than a tick."""
+    queued, held = played(site)
     shown = {
         found[1]: line
         for line in site.slurm.ask("scontrol", "-o", "show", "job").splitlines()
@@ -173,8 +182,8 @@ def test_every_job_has_the_gpus_that_slurm_gave_it_for_as_long_as_slurm_did(site
             assert one.ended_at is not None
             assert abs(one.ended_at - ended) <= CLOSE
     codes = {job: told[job][0].exit_code for job in with_gpus}
-    assert codes[first[1]] == "3:0"
-    assert codes[first[7]] in {"0:9", "137:0"}
+    assert codes[queued[FAILS]] == "3:0"
+    assert codes[queued[KILLED]] in {"0:9", "137:0"}
     assert never_two_at_once(told)
 
 
