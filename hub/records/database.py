@@ -1,5 +1,7 @@
 """How the database of the records is opened: a SQLite file of this hub's, or PostgreSQL for several."""
 
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from gpuvigil.errors import ConfigError, StoreError
 from .migrations import upgrade
 
 SQLITE_NAME = "records.sqlite"
+
+_PATIENCE_SECONDS = 10.0
 
 # A hub whose machine is gone, or that hangs, must not hold the one lock of all writers for long.
 # The server would look after a silent connection only after two hours.
@@ -49,7 +53,7 @@ def open_records(settings: HubSettings) -> Engine:
 
 def open_sqlite(path: Path) -> Engine:
     """The records in a SQLite file, created when missing."""
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10.0})
+    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": _PATIENCE_SECONDS})
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)
     return _upgraded(engine, f"the records in {path}")
@@ -123,8 +127,24 @@ _EXAMPLE = "postgresql://user:password@host:5432/database"
 def _on_sqlite_connect(connection: Any, _record: object) -> None:
     # The driver would begin transactions on its own, and too late; `_on_sqlite_begin` does it.
     connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
-        connection.execute(f"PRAGMA {pragma}")
+    _to_write_ahead(connection)
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+def _to_write_ahead(connection: Any) -> None:
+    """Of a file's first openers one turns it over; the others are told at once that it is locked."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            # SQLite waits for every other lock by itself (`timeout`), for this one never.
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _on_sqlite_begin(connection: Connection) -> None:

@@ -157,10 +157,11 @@ def test_mutual_tls_hears_nobody_without_a_certificate_of_its_ca(
         assert "does not accept" in said
 
 
-def talked(
+@contextlib.contextmanager
+def talking(
     hub: TlsHub, context: ssl.SSLContext, known: ssl.SSLSession | None
-) -> tuple[bool, ssl.SSLSession | None]:
-    """One request; whether it went on with the session that was known, and the session."""
+) -> Iterator[ssl.SSLSocket]:
+    """A connection on which a request was answered, begun with a session that was known."""
     port = int(hub.url.rpartition(":")[2])
     with (
         socket.create_connection(("127.0.0.1", port), timeout=30) as plain,
@@ -168,7 +169,7 @@ def talked(
     ):
         secured.sendall(b"GET /ping HTTP/1.1\r\nHost: h\r\n\r\n")
         assert secured.recv(4096).startswith(b"HTTP/1.1 204 ")
-        return bool(secured.session_reused), secured.session
+        yield secured
 
 
 @pytest.mark.server
@@ -190,15 +191,16 @@ def test_a_client_whose_ca_was_taken_away_is_not_heard_any_more(
         old = ssl.create_default_context(cafile=hub.authority)
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         old.load_cert_chain(tmp_path / "other.pem")
-        _, known = talked(hub, old, None)
-        # No session is taken up again: its certificate would not be looked at once more.
-        assert not talked(hub, old, known)[0]
-        both.write_bytes(authority[0].cert_pem.bytes())
-        # Also on the connection that it has kept.
-        wait_until("it is refused", lambda: "does not accept" in _refused(theirs))
+        with talking(hub, old, None) as first:
+            # While its connection stands, a session can be taken up again, unverified.
+            with talking(hub, old, first.session) as second:
+                assert second.session_reused
+            both.write_bytes(authority[0].cert_pem.bytes())
+            # Also on the connection that it has kept.
+            wait_until("it is refused", lambda: "does not accept" in _refused(theirs))
+            with pytest.raises(ssl.SSLError), talking(hub, old, first.session):
+                pass
         assert mine.status()["version"]
-        with pytest.raises(ssl.SSLError):
-            talked(hub, old, known)
         both.write_bytes(other.cert_pem.bytes() + authority[0].cert_pem.bytes())
         wait_until("it is heard again", lambda: _refused(theirs) == "")
 
