@@ -81,7 +81,8 @@ def _hotter(window: Window) -> list[Claim]:
     rows = window.get("gpu", Span.STEADY)
     kelvin = _excess(window, rows)
     of_node, working = per_group(nodes(rows), kelvin)
-    warm = (of_node >= _NODE_KELVIN) & (working >= _NODE_GPUS)
+    # A GPU of a warm node of which nothing can be said is no evidence.
+    warm = (of_node >= _NODE_KELVIN) & (working >= _NODE_GPUS) & np.isfinite(kelvin)
     beside = kelvin - np.where(working >= _NODE_GPUS, of_node, 0.0)
     works = rows.values(_WATTS.column) >= _WORKING_WATTS
     alone = works & (kelvin >= _GPU_KELVIN) & (beside >= _GPU_KELVIN) & ~warm

@@ -249,8 +249,25 @@ def test_gaps_and_values_that_were_not_measured_never_make_a_fault(
 ) -> None:
     chance = random.Random(data.draw(st.integers(0, 2**32)))
     share = data.draw(st.sampled_from([0.1, 0.5, 0.9, 1.0]))
-    scene = healthy(nodes=1).without(lambda _: chance.random() < share / 2)
-    scene = replace(
+    assert detector.find(_with_gaps(healthy(nodes=1), chance, share).window()) == []
+
+
+@pytest.mark.parametrize("fault", CASES)
+@settings(max_examples=5, deadline=None)
+@given(st.data())
+def test_gaps_beside_a_fault_make_no_other_fault_and_stop_no_detector(
+    fault: str, data: st.DataObject
+) -> None:
+    chance = random.Random(data.draw(st.integers(0, 2**32)))
+    share = data.draw(st.sampled_from([0.05, 0.3]))
+    scene = _with_gaps(faulty(fault), chance, share)
+    assert {finding.fault for finding in find(fault, scene)} <= set(BY_FAULT[fault].faults)
+
+
+def _with_gaps(scene: Scene, chance: random.Random, share: float) -> Scene:
+    """Half the share of samples is lost; of the others the share of values was not measured."""
+    scene = scene.without(lambda _: chance.random() < share / 2)
+    return replace(
         scene,
         samples=tuple(
             replace(
@@ -263,7 +280,6 @@ def test_gaps_and_values_that_were_not_measured_never_make_a_fault(
             for sample in scene.samples
         ),
     )
-    assert detector.find(scene.window()) == []
 
 
 def test_one_question_per_measurement_and_span_serves_all() -> None:

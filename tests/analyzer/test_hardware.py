@@ -267,6 +267,11 @@ def test_a_warm_node_and_a_warm_rack_are_told_as_such() -> None:
 
     one = warm(in_rack(PEERS, 3), 1)
     assert conditions(hot_gpus(one.window())) == [("node_hot", WARNING)]
+    # One of its GPUs is told of nothing.
+    unread = one.changed(gpu(1, 2), {"temperature_celsius": None, "power_watts": None})
+    (found,) = hot_gpus(unread.window())
+    assert conditions([found]) == [("node_hot", WARNING)]
+    assert gpu(1, 2) not in found.members
     (of_rack,) = hot_gpus(warm(warm(one, 2), 3).window())
     assert conditions([of_rack]) == [("rack_hot", WARNING)]
 
