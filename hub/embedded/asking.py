@@ -11,6 +11,7 @@ from .answering import table_of
 from .bounded import Gathered, bounded
 from .crew import Crew
 from .footers import Footers
+from .heads import Heads
 from .manifest import Contents, Manifest, Sight, read_contents
 from .parts import Parts, Values, nothing
 from .pieces import BUCKET_NS, Piece, can_be_rolled, pieces_of
@@ -45,6 +46,7 @@ class Asking:
         self._manifest = manifest
         self._readers = readers
         self._footers = Footers()
+        self._heads = Heads()
         self._crew = Crew(count)
 
     def answer(self, question: Window | Series) -> pa.Table:
@@ -58,7 +60,7 @@ class Asking:
                 contents, hot = self._hot(question, sight)
                 subjects, more = _parts_of(hot, question, contents.subjects[name])
                 found.add(more)
-            scan = Scan(question, subjects, self._footers)
+            scan = Scan(question, subjects, self._footers, self._heads)
             due = list(stretches(contents.units[name], self._folder, question))
 
             def read(stretch: Stretch) -> None:

@@ -26,6 +26,7 @@ _BY: Mapping[Piece, Any] = {
     Piece.FIRST_AT: np.minimum,
     Piece.LAST_AT: np.maximum,
 }
+_ONE: Ints = np.ones(1, np.int64)
 # The value that comes with a time, and that time.
 _TIME_OF = {Piece.FIRST: Piece.FIRST_AT, Piece.LAST: Piece.LAST_AT}
 
@@ -90,36 +91,47 @@ def together(parts: Sequence[Parts]) -> Parts | None:
 
 def collapsed(parts: Parts) -> Parts:
     """Neighbours of the same subject and step as one row."""
-    count = len(parts.subject)
-    if not count:
+    starts = runs(parts.subject, parts.step_ns)
+    if len(starts) == len(parts.subject):
         return parts
-    new = np.ones(count, np.bool_)
-    new[1:] = parts.subject[1:] != parts.subject[:-1]
-    if parts.step_ns is not None:
-        new[1:] |= parts.step_ns[1:] != parts.step_ns[:-1]
-    starts = np.flatnonzero(new)
-    return parts if len(starts) == count else _reduced(parts, starts)
+    return reduced(parts, starts, {})
 
 
-def _reduced(parts: Parts, starts: Ints) -> Parts:
-    # Of lines, several pieces are one and the same array.
-    known: dict[tuple[Any, int], Values] = {}
+def runs(subject: Ints, step_ns: Ints | None) -> Ints:
+    """Where rows begin that have another subject or step than the one before."""
+    new = np.ones(len(subject), np.bool_)
+    new[1:] = subject[1:] != subject[:-1]
+    if step_ns is not None:
+        new[1:] |= step_ns[1:] != step_ns[:-1]
+    return np.flatnonzero(new)
+
+
+# Of lines, several pieces are one and the same array: what was found of an array in one way.
+Known = dict[tuple[Any, int], Values]
+
+
+def ones(count: int) -> Ints:
+    """A row for each line. All of them share the memory of one."""
+    return np.broadcast_to(_ONE, count)
+
+
+def known_of_lines(lines: Ints, starts: Ints, at: Ints | None = None) -> Known:
+    """What `reduced` need not look for, where rows are lines in the order of time.
+
+    `lines`: what `ones` made for them.
+    """
+    ends = np.append(starts[1:], len(lines))
+    known: Known = {(np.add, id(lines)): ends - starts}
+    if at is not None:
+        known[np.minimum, id(at)], known[np.maximum, id(at)] = at[starts], at[ends - 1]
+    return known
+
+
+def reduced(parts: Parts, starts: Ints, known: Known) -> Parts:
+    """The rows from each start to the next as one row."""
 
     def by(how: Any, values: Values) -> Values:
-        key = how, id(values)
-        if key not in known:
-            known[key] = how.reduceat(values, starts)
-        return known[key]
-
-    def piece_by(piece: Piece, pieces: Mapping[Piece, Values]) -> Values:
-        if piece not in _TIME_OF:
-            return by(_BY[piece], pieces[piece])
-        time = _TIME_OF[piece]
-        lengths = np.diff(starts, append=len(parts.subject))
-        hit = pieces[time] == np.repeat(by(_BY[time], pieces[time]), lengths)
-        last = len(hit) - 1
-        at = np.minimum.reduceat(np.where(hit, np.arange(last + 1), last), starts)
-        return pieces[piece][at]
+        return _by(how, values, starts, known)
 
     return Parts(
         subject=parts.subject[starts],
@@ -128,11 +140,35 @@ def _reduced(parts: Parts, starts: Ints) -> Parts:
         first_ns=by(np.minimum, parts.first_ns),
         last_ns=by(np.maximum, parts.last_ns),
         offset_ns=None if parts.offset_ns is None else by(np.add, parts.offset_ns),
-        fields={
-            field: {piece: piece_by(piece, pieces) for piece in pieces}
-            for field, pieces in parts.fields.items()
-        },
+        fields=reduced_fields(parts.fields, starts, known),
     )
+
+
+def reduced_fields(
+    fields: Mapping[str, Mapping[Piece, Values]], starts: Ints, known: Known
+) -> Mapping[str, Mapping[Piece, Values]]:
+    """The fields of `reduced`."""
+
+    def one(piece: Piece, pieces: Mapping[Piece, Values]) -> Values:
+        if piece not in _TIME_OF:
+            return _by(_BY[piece], pieces[piece], starts, known)
+        times = pieces[_TIME_OF[piece]]
+        lengths = np.diff(starts, append=len(times))
+        hit = times == np.repeat(_by(_BY[_TIME_OF[piece]], times, starts, known), lengths)
+        last = len(hit) - 1
+        at = np.minimum.reduceat(np.where(hit, np.arange(last + 1), last), starts)
+        return pieces[piece][at]
+
+    return {
+        field: {piece: one(piece, pieces) for piece in pieces} for field, pieces in fields.items()
+    }
+
+
+def _by(how: Any, values: Values, starts: Ints, known: Known) -> Values:
+    key = how, id(values)
+    if key not in known:
+        known[key] = how.reduceat(values, starts)
+    return known[key]
 
 
 def _one_after_another(parts: Sequence[Parts]) -> Parts:

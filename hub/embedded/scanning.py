@@ -15,18 +15,31 @@ import pyarrow.parquet as pq
 
 from .damage import OF_SCAN, Unreadable
 from .footers import Footer, Footers
-from .parts import Ints, Parts, Values, collapsed, nothing
+from .heads import Head, Heads
+from .parts import (
+    Ints,
+    Known,
+    Parts,
+    Values,
+    known_of_lines,
+    nothing,
+    ones,
+    reduced,
+    reduced_fields,
+    runs,
+)
 from .pieces import Piece, pieces_of
 from .question import Series, Window
 from .subjects import Subjects
 
 Span = tuple[int, int]
 # Values, and which of them there are; None when all.
-Known = tuple[Values, npt.NDArray[np.bool_] | None]
+Column = tuple[Values, npt.NDArray[np.bool_] | None]
 
 # Rows that are in memory at a time, for each thread that reads: few enough for its cache.
 _ROWS = 65_536
 _INTS = {Piece.COUNT, Piece.FIRST_AT, Piece.LAST_AT}
+_AT_A_TIME = {Piece.FIRST, Piece.FIRST_AT, Piece.LAST, Piece.LAST_AT}
 _PLAIN = {Piece.SUM, Piece.MIN, Piece.MAX, Piece.FIRST, Piece.LAST}
 
 
@@ -43,7 +56,9 @@ class Stretch:
 class Scan:
     """What a question takes of sealed files, subject by subject; any thread may call."""
 
-    def __init__(self, question: Window | Series, subjects: Subjects, footers: Footers) -> None:
+    def __init__(
+        self, question: Window | Series, subjects: Subjects, footers: Footers, heads: Heads
+    ) -> None:
         self._question = question
         self._step_ns = question.step_ns if isinstance(question, Series) else None
         self._pieces = pieces_of(question)
@@ -54,6 +69,10 @@ class Scan:
         # How many wanted ones there are before each number.
         self._before = np.concatenate([[0], np.cumsum(self._place_of >= 0)])
         self._footers = footers
+        self._heads = heads
+        pieces = {piece for them in self._pieces.values() for piece in them}
+        # Whether a run's rows are told by their fields alone, once it is known where it begins.
+        self._by_heads = self._all and self._step_ns is None and pieces.isdisjoint(_AT_A_TIME)
 
     def read(self, stretch: Stretch) -> Iterator[Parts]:
         """The parts of a stretch, in pieces; Unreadable when its file cannot be read."""
@@ -68,21 +87,40 @@ class Scan:
         groups = self._groups(footer, stretch)
         if not groups:
             return
-        columns = [name for name in self._columns(stretch) if name in footer.columns]
-        with pq.ParquetFile(stretch.path, metadata=footer.metadata) as file:
-            for batch in file.iter_batches(
-                _ROWS, row_groups=groups, columns=columns, use_threads=False
-            ):
-                yield from self._parts(batch, stretch, time)
+        whole = self._by_heads and stretch.whole and len(groups) == len(footer.rows)
+        heads = self._heads.of(stretch.path) if whole else None
+        if heads is not None and not footer.columns.isdisjoint(self._of_fields(stretch)):
+            batches = self._batches(stretch, footer, groups, self._of_fields(stretch))
+            for head, batch in zip(heads, batches, strict=True):
+                yield self._with_fields(head, _Rows(batch, None), stretch)
+            return
+        made: list[Head] = []
+        columns = self._of_rows(stretch) + self._of_fields(stretch)
+        for batch in self._batches(stretch, footer, groups, columns):
+            yield from self._parts(batch, stretch, time, made)
+        if whole and heads is None:
+            self._heads.keep(stretch.path, made)
 
-    def _columns(self, stretch: Stretch) -> list[str]:
+    def _batches(
+        self, stretch: Stretch, footer: Footer, groups: list[int], columns: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        there = [name for name in columns if name in footer.columns]
+        with pq.ParquetFile(stretch.path, metadata=footer.metadata) as file:
+            yield from file.iter_batches(_ROWS, row_groups=groups, columns=there, use_threads=False)
+
+    def _of_rows(self, stretch: Stretch) -> list[str]:
+        """The columns that say whose rows these are, and of when."""
         if not stretch.rolled:
-            return ["subject", "at", *self._pieces]
+            return ["subject", "at"]
         named = ["subject", "lines", "first_at", "last_at"]
         # When they begin is of no interest where all of them count, as one.
         named += [] if stretch.whole and self._step_ns is None else ["bucket"]
-        named += [] if self._step_ns is None else ["offset_ns"]
-        return named + [p.of(field) for field, pieces in self._pieces.items() for p in pieces]
+        return named + ([] if self._step_ns is None else ["offset_ns"])
+
+    def _of_fields(self, stretch: Stretch) -> list[str]:
+        if not stretch.rolled:
+            return list(self._pieces)
+        return [p.of(field) for field, pieces in self._pieces.items() for p in pieces]
 
     def _groups(self, footer: Footer, stretch: Stretch) -> list[int]:
         """The row groups that may hold something."""
@@ -92,7 +130,9 @@ class Scan:
         inside = [(earliest < span[1]) & (latest >= span[0]) for span in stretch.spans]
         return np.flatnonzero(chosen & np.logical_or.reduce(inside)).tolist()
 
-    def _parts(self, batch: pa.RecordBatch, stretch: Stretch, time: str) -> Iterator[Parts]:
+    def _parts(
+        self, batch: pa.RecordBatch, stretch: Stretch, time: str, made: list[Head]
+    ) -> Iterator[Parts]:
         kept = self._kept(batch, stretch, time)
         if kept is not None and not len(kept):
             return
@@ -100,9 +140,35 @@ class Scan:
             batch = batch.slice(int(kept[0]), int(kept[-1] - kept[0]) + 1)
             kept = None if batch.num_rows == len(kept) else kept - kept[0]
         rows = _Rows(batch, kept)
-        found = collapsed(self._of_rolled(rows) if stretch.rolled else self._of_lines(rows))
+        known: Known = {}
+        if stretch.rolled:
+            parts = self._of_rolled(rows)
+            starts = runs(parts.subject, parts.step_ns)
+        else:
+            parts = self._of_lines(rows)
+            starts = runs(parts.subject, parts.step_ns)
+            known = known_of_lines(parts.lines, starts, parts.first_ns)
+        found = reduced(parts, starts, known)
+        if self._by_heads:
+            made.append(Head(rows=rows.count, starts=starts, parts=replace(found, fields={})))
+        yield self._placed(found)
+
+    def _with_fields(self, head: Head, rows: "_Rows", stretch: Stretch) -> Parts:
+        """What `_parts` gives, of rows of which all but the fields is known."""
+        if rows.count != head.rows:
+            raise Unreadable(f"{stretch.path} has other rows than it had")
+        known: Known = {}
+        if stretch.rolled:
+            fields = self._fields_of_rolled(rows)
+        else:
+            lines = ones(rows.count)
+            fields = self._fields_of_lines(rows, lines, lines)
+            known = known_of_lines(lines, head.starts)
+        return self._placed(replace(head.parts, fields=reduced_fields(fields, head.starts, known)))
+
+    def _placed(self, parts: Parts) -> Parts:
         # Numbers are looked up once for all lines of a subject.
-        yield replace(found, subject=self._place_of[found.subject])
+        return replace(parts, subject=self._place_of[parts.subject])
 
     def _kept(self, batch: pa.RecordBatch, stretch: Stretch, time: str) -> Ints | None:
         """The rows that count; None when all do."""
@@ -118,11 +184,7 @@ class Scan:
 
     def _of_lines(self, rows: "_Rows") -> Parts:
         at = rows.ints("at")
-        lines = np.ones(rows.count, np.int64)
-        fields = {
-            field: _of_values(rows.known(field, self._zero(field)), pieces, (at, lines))
-            for field, pieces in self._pieces.items()
-        }
+        lines = ones(rows.count)
         step, offset = self._steps(at)
         return Parts(
             subject=rows.ints("subject"),
@@ -131,8 +193,16 @@ class Scan:
             first_ns=at,
             last_ns=at,
             offset_ns=None if offset is None else offset.astype(np.float64),
-            fields=fields,
+            fields=self._fields_of_lines(rows, at, lines),
         )
+
+    def _fields_of_lines(
+        self, rows: "_Rows", at: Ints, lines: Ints
+    ) -> Mapping[str, Mapping[Piece, Values]]:
+        return {
+            field: _of_values(rows.known(field, self._zero(field)), pieces, (at, lines))
+            for field, pieces in self._pieces.items()
+        }
 
     def _of_rolled(self, rows: "_Rows") -> Parts:
         lines, step, offset = rows.ints("lines"), None, None
@@ -146,8 +216,11 @@ class Scan:
             first_ns=rows.ints("first_at"),
             last_ns=rows.ints("last_at"),
             offset_ns=offset,
-            fields={field: self._rolled(rows, field, p) for field, p in self._pieces.items()},
+            fields=self._fields_of_rolled(rows),
         )
+
+    def _fields_of_rolled(self, rows: "_Rows") -> Mapping[str, Mapping[Piece, Values]]:
+        return {field: self._rolled(rows, field, p) for field, p in self._pieces.items()}
 
     def _rolled(self, rows: "_Rows", field: str, pieces: Sequence[Piece]) -> Mapping[Piece, Values]:
         return {
@@ -183,7 +256,7 @@ class _Rows:
     def ints(self, name: str) -> Ints:
         return self._chosen(_ints(self._batch.column(name)))
 
-    def known(self, name: str, instead: Any) -> Known:
+    def known(self, name: str, instead: Any) -> Column:
         """A column with `instead` where there is no value, or it is not in the file."""
         if name not in self._there:
             return np.full(self.count, instead), np.zeros(self.count, np.bool_)
@@ -198,7 +271,7 @@ class _Rows:
 
 
 def _of_values(
-    column: Known, pieces: Sequence[Piece], at_and_ones: tuple[Ints, Ints]
+    column: Column, pieces: Sequence[Piece], at_and_ones: tuple[Ints, Ints]
 ) -> Mapping[Piece, Values]:
     """The pieces of a field in lines, each a line's own."""
     values, known = column

@@ -1,0 +1,57 @@
+"""Which rows of sealed files are whose, kept of those that were read whole, since they never change.
+
+Two of the columns that every question needs are those of the subject and the time. A question about
+all lines of a file needs of them only what is here, and reads its fields alone.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .parts import Ints, Parts
+
+_MOST_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Of so many rows of a file: where each subject's begin, and these runs without a field."""
+
+    rows: int
+    starts: Ints
+    parts: Parts  # the subject as the file numbers it
+
+
+class Heads:
+    """Those of the files that were asked lately; any thread may call."""
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Path, Sequence[Head]] = OrderedDict()
+        self._bytes = 0
+
+    def of(self, path: Path) -> Sequence[Head] | None:
+        """The heads of a file, batch by batch; None when it was not read whole lately."""
+        with self._lock:
+            found = self._known.get(path)
+            if found is not None:
+                self._known.move_to_end(path)
+            return found
+
+    def keep(self, path: Path, heads: Sequence[Head]) -> None:
+        """Take in what was read of a whole file; what was asked longest ago goes for it."""
+        with self._lock:
+            if path in self._known:
+                return
+            self._known[path] = heads
+            self._bytes += _bytes(heads)
+            while self._bytes > self._most_bytes:
+                _, gone = self._known.popitem(last=False)
+                self._bytes -= _bytes(gone)
+
+
+def _bytes(heads: Sequence[Head]) -> int:
+    return sum(head.parts.bytes + head.starts.nbytes for head in heads)
