@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.log import Log
 
+from .seen import LONGEST_NAME
 from .shape import unescaped
 
 _LOG = Log("hub")
@@ -67,6 +68,8 @@ class Series:
         node = node_of(head)
         if node is None:
             return None
+        if _longest_value(head) > LONGEST_NAME:
+            return f"a tag's value has more than {LONGEST_NAME} signs"
         count = self._counts.get(node, 0)
         if key not in self._before:
             if count >= self._most_per_node:
@@ -111,6 +114,14 @@ def node_of(head: str) -> Node | None:
     if not name or name[0] in " \t#":
         return None
     return found.get("cluster", ""), found.get("node", "")
+
+
+def _longest_value(head: str) -> int:
+    """How many signs the longest value of a tag has, in a head that is not odd."""
+    if len(head) <= LONGEST_NAME:
+        return len(head)
+    tags = (_EQUALS.split(tag) for tag in _COMMA.split(head)[1:])
+    return max((len(unescaped(value)) for _, value in tags), default=0)
 
 
 def head_of(measurement: str, tag_keys: Sequence[str], values: Sequence[str]) -> str:

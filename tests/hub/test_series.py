@@ -54,6 +54,20 @@ def test_more_nodes_than_allowed_are_refused() -> None:
     assert "c/c, which is one of more than 2 nodes" in outcomes[2].refused[0].reason
 
 
+@pytest.mark.parametrize("more", ["", ',note="x"'], ids=["plain", "quoted"])
+def test_names_that_nobody_could_ask_for_are_refused(more: str) -> None:
+    longest = "u" * 254 + r"\ "  # a space is one sign of 256, and two as it is written
+    rows = [
+        f"gpu,cluster=c,node=n,uuid={uuid} up=1i{more} 5"
+        for uuid in (longest + "u", longest + "uu")
+        for _ in range(20)
+    ]
+    tables, (outcome,) = read_bodies([a_body(*rows)], series())
+    assert tables["gpu"]["uuid"].unique().to_pylist() == ["u" * 254 + " u"]
+    assert [it.number for it in outcome.refused] == list(range(21, 41))
+    assert "more than 256 signs" in outcome.refused[0].reason
+
+
 def test_what_does_not_come_for_a_day_makes_room_and_what_comes_keeps_its_place() -> None:
     now = [NOON]
     known = Series(2, 9, lambda: now[0])
