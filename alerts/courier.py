@@ -8,17 +8,18 @@ import itertools
 import queue
 import threading
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuvigil.clock import to_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity
 
+from .backlog import IN_HAND_SECONDS, Backlog, most_in_hand
 from .case import Case
 from .channel import Bucket, Channel, Delivered, Outcome, Retry
 from .decide import judge, replaced, ruled
-from .delivery import Pause, begun, orphaned, put_back, settled
+from .delivery import Pause, begun, orphaned, put_back, queued, settled
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .message import message
 from .notice import Notice, receipt_of
@@ -37,6 +38,7 @@ class Courier:
         self._hub = desk.connect()
         self._lookout = Lookout(self._hub, desk.settings)
         self._in_hand: set[str] = set()
+        self._backlog = Backlog.empty(channel.pace, _RANKS)
         self._lock = threading.Lock()
         # The most severe first, then as claimed: a receiver's limit may make the others wait.
         self._queue: queue.PriorityQueue[tuple[int, int, Record]] = queue.PriorityQueue()
@@ -48,29 +50,58 @@ class Courier:
         self._seconds = 0.0
         self._bucket = Bucket.full(channel.pace, desk.clock.monotonic())
 
-    def take(self, record: Record) -> None:
-        """Take a claimed notice in hand; one that already is stays where it is in the queue."""
+    def take(self, record: Record) -> bool:
+        """Take a claimed notice in hand, if there is room; one that already is stays in the queue.
+
+        For what is critical there is twice the room: it goes out before what came earlier.
+        """
+        rank = _rank(record)
+        room = most_in_hand(self.channel.pace) * (2 if rank == 0 else 1)
         with self._lock:
             if record.id in self._in_hand:
-                return
+                return True
+            if len(self._in_hand) >= room or self._rests_seconds() > IN_HAND_SECONDS:
+                return False
             self._in_hand.add(record.id)
-        self._queue.put((_rank(record), next(self._claimed), record))
+        self._queue.put((rank, next(self._claimed), record))
+        return True
+
+    def later(self, notice: Notice) -> Notice:
+        """The notice when it has to wait for its turn; of one thread."""
+        now = self._desk.clock.monotonic()
+        rank = notice.severity.rank
+        self._backlog, seconds = self._backlog.give(rank, now, now + self._rests_seconds())
+        due_at = self._desk.clock.now() + timedelta(seconds=seconds)
+        pause = self._pause
+        if pause.until is not None and self._rests_seconds() > IN_HAND_SECONDS:
+            return put_back(notice, pause, due_at)
+        return queued(notice, due_at)
 
     def step(self) -> None:
         """Deal with the next notice in hand, or wait a little for one.
 
-        The receiver's pace is kept before a notice is looked at, so that the newest state is what goes out.
+        The receiver's pace is kept before a notice is looked at, so that the newest state is what goes
+        out; a short rest of the receiver's is waited for, with all that is in hand.
         """
         clock = self._desk.clock
         if clock.wait(self._desk.stop, self._bucket.wait_seconds(clock.monotonic())):
+            return
+        rest = self._rests_seconds()
+        if rest <= IN_HAND_SECONDS and clock.wait(self._desk.stop, rest):
             return
         try:
             *_, record = self._queue.get(timeout=POLL_SECONDS / 4)
         except queue.Empty:
             return
-        with self._lock:
-            self._in_hand.discard(record.id)
-        self._deal(record)
+        try:
+            self._deal(record)
+        finally:
+            with self._lock:
+                self._in_hand.discard(record.id)
+
+    def _rests_seconds(self) -> float:
+        """How long the receiver is left alone from now on."""
+        return self._pause.left(self._desk.clock.now()).total_seconds()
 
     def pulse(self) -> dict[str, object]:
         """How the channel does, for people."""
@@ -112,7 +143,8 @@ class Courier:
         if not ruling.send_now:
             self._desk.finish(self._hub, ruled(notice, ruling, now))
         elif self._pause.holds(now):
-            self._desk.finish(self._hub, put_back(notice, self._pause))
+            left = self._pause.left(now)
+            self._desk.finish(self._hub, put_back(notice, self._pause, now + left))
         else:
             self._send(ruled(notice, ruling, now), case)
 
@@ -159,7 +191,10 @@ class Courier:
 
 
 def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Courier]) -> None:
-    """Claim what is due and give it to the couriers; what has no channel any more is dead."""
+    """Claim what is due and give it to the couriers; what has no channel any more is dead.
+
+    What a courier has no room for goes back at once, all in one commit.
+    """
     claimed = hub.claim(
         RecordKind.NOTICE,
         desk.owner,
@@ -167,15 +202,23 @@ def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Courier]) -> None:
         limit=100,
         wait_seconds=POLL_SECONDS,
     )
+    back: list[Notice] = []
     for record in claimed:
         courier = couriers.get(str(record.body.get("channel")))
-        if courier is not None:
-            courier.take(record)
+        if courier is not None and courier.take(record):
             continue
         try:
-            desk.finish(hub, orphaned(Notice.from_record(record)))
+            notice = Notice.from_record(record)
+            back.append(orphaned(notice) if courier is None else courier.later(notice))
         except UNREADABLE as error:
             desk.log.warning("notice cannot be read", id=record.id, error=repr(error))
+    if back:
+        desk.finish_all(hub, back)
+    if claimed:
+        desk.gather()
+
+
+_RANKS = len(Severity)
 
 
 def _rank(record: Record) -> int:
@@ -183,7 +226,7 @@ def _rank(record: Record) -> int:
     try:
         return Notice.from_record(record).severity.rank
     except UNREADABLE:
-        return len(Severity)
+        return _RANKS
 
 
 def notices_of(hub: Hub, incident: str) -> dict[str, Notice]:

@@ -26,8 +26,9 @@ from .situation import NOTHING, Situation
 # The clocks of two alerts processes may differ by this much: a notice that is due later than that
 # cannot be in another one's hands.
 CLOCK_MARGIN = timedelta(seconds=2)
-# How soon a message looks again whether the one before it has gone.
+# How soon a message looks again whether the one before it has gone; later, the longer that one waits.
 WAIT_FOR_EARLIER = timedelta(seconds=1)
+LONGEST_WAIT_FOR_EARLIER = timedelta(seconds=15)
 # Keeps the order where two notices would be due at the same moment.
 JUST_AFTER = timedelta(milliseconds=1)
 
@@ -73,7 +74,9 @@ def _waits(case: Case) -> Ruling | None:
     """Never overtake: an older message that may be in somebody's hands ends first."""
     ahead = [one for one in case.older if one.state is NoticeState.DUE]
     if any(not replaceable(one, case.now) for one in ahead):
-        due_at = case.now + WAIT_FOR_EARLIER
+        waited = max(case.now - (one.due_at or case.now) for one in ahead)
+        wait = min(max(waited, WAIT_FOR_EARLIER), LONGEST_WAIT_FOR_EARLIER)
+        due_at = case.now + wait
         return Ruling(verdict=Verdict.WAITS, due_at=due_at)
     # What a receiver asked for one message of an incident holds for the next one, too.
     held_back = [one.due_at for one in ahead if one.attempts and one.due_at is not None]

@@ -95,13 +95,27 @@ class Pause:
     def holds(self, now: datetime) -> bool:
         return self.until is not None and now < self.until
 
+    def left(self, now: datetime) -> timedelta:
+        """How much of it is left; nothing when it is over."""
+        return timedelta() if self.until is None else max(self.until - now, timedelta())
 
-def put_back(notice: Notice, pause: Pause) -> Notice:
+
+def put_back(notice: Notice, pause: Pause, due_at: datetime) -> Notice:
     """The notice when its receiver is left alone for now."""
+    failed = f"the receiver failed {pause.failures} times in a row"
+    return _waiting(notice, Verdict.BACKING_OFF, failed, due_at)
+
+
+def queued(notice: Notice, due_at: datetime) -> Notice:
+    """The notice when more is to be told than its receiver takes at once."""
+    return _waiting(notice, Verdict.QUEUED, "", due_at)
+
+
+def _waiting(notice: Notice, verdict: Verdict, reason: str, due_at: datetime) -> Notice:
     return notice.next(
-        verdict=Verdict.BACKING_OFF,
-        reason=f"the receiver failed {pause.failures} times in a row",
-        due_at=pause.until,
+        verdict=verdict,
+        reason=reason,
+        due_at=due_at,
         in_flight=False,
         perhaps_told=notice.perhaps_told or notice.in_flight,
     )

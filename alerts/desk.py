@@ -21,6 +21,8 @@ from .notice import Notice
 LEASE_SECONDS = 15.0
 # Longest wait for work; short, so that a stop leaves no claim behind that nobody works on.
 POLL_SECONDS = 2.0
+# After work the next is waited for a little: what comes in a storm is taken, and kept, together.
+GATHER_SECONDS = 0.3
 
 
 class Tally:
@@ -69,6 +71,10 @@ class Desk:
 
         run_steps(self._persistence(name), unless_taken)
 
+    def gather(self) -> None:
+        """Let more come before the next claim."""
+        self.clock.wait(self.stop, GATHER_SECONDS)
+
     def keep(self, hub: Hub, notices: Sequence[Notice]) -> bool:
         """Write notices, insisting while the hub is away; false when stopped or refused."""
         persistence = self._persistence("keep")
@@ -88,9 +94,16 @@ class Desk:
 
     def finish(self, hub: Hub, notice: Notice, others: Sequence[Notice] = ()) -> None:
         """End this process's claim of `notice` with its next version."""
-        records = [one.to_record() for one in (notice, *others)]
-        hub.finish(RecordKind.NOTICE, self.owner, [notice.id], records)
-        self.tally.add((notice, *others))
+        self._finish(hub, [notice], others)
+
+    def finish_all(self, hub: Hub, notices: Sequence[Notice]) -> None:
+        """End this process's claims of `notices` with their next versions, in one commit."""
+        self._finish(hub, notices)
+
+    def _finish(self, hub: Hub, notices: Sequence[Notice], others: Sequence[Notice] = ()) -> None:
+        records = [one.to_record() for one in (*notices, *others)]
+        hub.finish(RecordKind.NOTICE, self.owner, [one.id for one in notices], records)
+        self.tally.add((*notices, *others))
 
     def _persistence(self, name: str) -> Persistence:
         return Persistence(name=name, clock=self.clock, stop=self.stop, log=self.log)

@@ -48,6 +48,7 @@ class Verdict(Enum):
     TOLD_RECENTLY = "told less than the update interval ago"
     WAITS = "an earlier message about it is still on its way"
     BACKING_OFF = "the receiver failed, or asked to wait"
+    QUEUED = "more is to be told than the receiver takes at once"
     REMINDER = "told again after the repeat interval if it still stands"
     SILENCED = "silenced by a person"
     INHIBITED = "something that explains it stands"

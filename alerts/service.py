@@ -142,6 +142,7 @@ def tell(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> Non
             verdict=notice.verdict.name.lower(),
             state=notice.state.value,
         )
+    desk.gather()
 
 
 def _readable(

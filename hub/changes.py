@@ -2,20 +2,34 @@
 
 import asyncio
 import contextlib
+from collections.abc import Collection
+from weakref import WeakSet
+
+from gpuvigil.model import RecordKind
+
+
+class Ticket:
+    """One who waits, and for records of which kinds."""
+
+    def __init__(self, kinds: Collection[RecordKind]) -> None:
+        self.kinds = frozenset(kinds)
+        self.told = asyncio.Event()
 
 
 class News:
-    """Wakes everybody who waits, on one event loop."""
+    """Wakes everybody who waits for what was committed, on one event loop."""
 
     def __init__(self) -> None:
-        self._next = asyncio.Event()
+        # Whoever waits holds the ticket: with the request it is gone.
+        self._tickets: WeakSet[Ticket] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
 
-    def tell(self) -> None:
-        """Something was committed."""
-        self._next.set()
-        self._next = asyncio.Event()
+    def tell(self, kinds: Collection[RecordKind] = frozenset(RecordKind)) -> None:
+        """Records of these kinds were committed."""
+        for ticket in self._tickets:
+            if not ticket.kinds.isdisjoint(kinds):
+                ticket.told.set()
 
     def heard(self) -> None:
         """Something was committed elsewhere. May be called from any thread."""
@@ -29,15 +43,17 @@ class News:
         self.closed = True
         self.heard()
 
-    def ticket(self) -> asyncio.Event:
+    def ticket(self, kinds: Collection[RecordKind]) -> Ticket:
         """Taken before a look at the records, so that no commit after the look is missed."""
-        return self._next
+        ticket = Ticket(kinds)
+        self._tickets.add(ticket)
+        return ticket
 
-    async def wait(self, ticket: asyncio.Event, seconds: float) -> None:
+    async def wait(self, ticket: Ticket, seconds: float) -> None:
         """Until the first commit after `ticket` was taken, or until `seconds` have passed."""
         self._loop = asyncio.get_running_loop()
         if self.closed or seconds <= 0:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await ticket.wait()
+                await ticket.told.wait()

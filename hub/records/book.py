@@ -19,6 +19,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    union_all,
     update,
 )
 
@@ -75,11 +76,21 @@ class Book:
         self._newest = sequence
         return sequence, kept
 
-    def find(self, wanted: Sequence[ColumnElement[bool]], limit: int) -> list[dict[str, Any]]:
-        """The newest `limit` records that fulfil all of `wanted`, oldest first; TooMuchError."""
-        query = select(record).where(*wanted).order_by(record.c.sequence.desc()).limit(limit)
+    def find(
+        self,
+        wanted: Sequence[ColumnElement[bool]],
+        limit: int,
+        *,
+        states: Collection[str] = (),
+        few: bool = False,
+    ) -> list[dict[str, Any]]:
+        """The newest `limit` records that fulfil all of `wanted`, oldest first; TooMuchError.
+
+        With `states` only those in one of them; `few` says that `wanted` leaves few to be sorted.
+        """
+        queries = [_newest((*wanted, *one), limit, few) for one in _each_state(states)]
         with self.transactions.read() as connection:
-            rows, whole = _fetched(connection, query, MOST_FOUND_BYTES)
+            rows, whole = _fetched(connection, _merged(queries, limit), MOST_FOUND_BYTES)
         if not whole:
             raise TooMuchError
         return [_json(row) for row in reversed(rows)]
@@ -119,15 +130,18 @@ class Book:
         self, kind: RecordKind, owner: str, now: datetime, lease: timedelta, limit: int
     ) -> list[dict[str, Any]]:
         """Lease the records that are due to `owner`, earliest first."""
+        with self.transactions.read() as connection:
+            # Mostly there is nothing, and a transaction that writes waits for the disk.
+            look = select(record.c.id).where(_due(kind, self._now(connection, now))).limit(1)
+            if connection.execute(look).first() is None:
+                return []
         with self.transactions.write() as connection:
             at = self._now(connection, now)
-            due = and_(
-                record.c.kind == kind.value,
-                record.c.due_at <= to_text(at),
-                or_(record.c.lease_until.is_(None), record.c.lease_until <= to_text(at)),
-            )
             query = (
-                select(record).where(due).order_by(record.c.due_at, record.c.sequence).limit(limit)
+                select(record)
+                .where(_due(kind, at))
+                .order_by(record.c.due_at, record.c.sequence)
+                .limit(limit)
             )
             rows = connection.execute(query).all()
             for ids in _parts([row.id for row in rows]):
@@ -139,15 +153,22 @@ class Book:
             return [_json(row) for row in rows]
 
     def due_in(self, kind: RecordKind, now: datetime) -> timedelta | None:
-        """Time until the next record becomes due, or due again because its lease ends."""
-        lease = record.c.lease_until
-        when = case((lease > record.c.due_at, lease), else_=record.c.due_at)
-        query = select(func.min(when)).where(
-            record.c.kind == kind.value, record.c.due_at.is_not(None)
-        )
+        """Time until the next record becomes due, or due again because its lease ends.
+
+        At the latest then: one that is leased still may be named before its lease ends.
+        """
+        lease, due = record.c.lease_until, record.c.due_at
         with self.transactions.read() as connection:
-            found = connection.execute(query).scalar()
-            return None if found is None else from_text(found) - self._now(connection, now)
+            at = self._now(connection, now)
+            # What is due is mostly leased and little; what is due later may be much, and the index
+            # knows the first of it.
+            ends = select(func.min(case((lease > due, lease), else_=due))).where(
+                record.c.kind == kind.value, due <= to_text(at)
+            )
+            later = select(func.min(due)).where(record.c.kind == kind.value, due > to_text(at))
+            found = [connection.execute(query).scalar() for query in (ends, later)]
+            first = min((one for one in found if one is not None), default=None)
+            return None if first is None else from_text(first) - at
 
     def finish(
         self,
@@ -228,6 +249,33 @@ def under(subject: str) -> ColumnElement[bool]:
     prefix = f"{subject}/"
     below = func.substr(record.c.subject, 1, len(prefix)) == prefix
     return or_(record.c.subject == subject, below)
+
+
+def _due(kind: RecordKind, at: datetime) -> ColumnElement[bool]:
+    """Whether a record is due at that time, and nobody's."""
+    lease = record.c.lease_until
+    free = or_(lease.is_(None), lease <= to_text(at))
+    return and_(record.c.kind == kind.value, record.c.due_at <= to_text(at), free)
+
+
+def _each_state(states: Collection[str]) -> list[Sequence[ColumnElement[bool]]]:
+    """A condition per state: of one, the index knows the newest without looking at the others."""
+    return [[record.c.state == state] for state in sorted(set(states))] or [[]]
+
+
+def _newest(wanted: Sequence[ColumnElement[bool]], limit: int, few: bool) -> Select[Any]:
+    # SQLite has no figures about its indexes: for the order's sake alone it would go through all
+    # records of the kind. What is added keeps it from taking that index.
+    order = record.c.sequence + 0 if few else record.c.sequence
+    return select(record).where(*wanted).order_by(order.desc()).limit(limit)
+
+
+def _merged(queries: Sequence[Select[Any]], limit: int) -> Select[Any]:
+    """The newest of all of them; each finds others."""
+    if len(queries) == 1:
+        return queries[0]
+    found = union_all(*(select(query.subquery()) for query in queries)).subquery()
+    return select(found).order_by(found.c.sequence.desc()).limit(limit)
 
 
 def _sequence(connection: Connection) -> int:

@@ -115,7 +115,7 @@ class Desk:
                 self._allowed_bytes.use(bearer, len(body), now)
             # What is parsed is many times as large: only of so many bodies at a time.
             async with self._writing.turn(bearer):
-                return self._kept(await _asked(lambda: self._written(bearer, body)))
+                return self._kept(*await _asked(lambda: self._written(bearer, body)))
 
     def _check_allowance(self, bearer: Bearer) -> None:
         """Refused with 429 when a node writes records without end: nothing else bounds them."""
@@ -150,7 +150,9 @@ class Desk:
             if longest > LARGEST_RECORD_BYTES:
                 raise Refused(413, f"a record is larger than {LARGEST_RECORD_BYTES} bytes")
 
-    def _written(self, bearer: Bearer, body: bytes) -> tuple[int, int]:
+    def _written(
+        self, bearer: Bearer, body: bytes
+    ) -> tuple[tuple[int, int], Collection[RecordKind]]:
         records = _records(body)
         kinds = {it.kind for it in records}
         if bearer.scope is not Scope.SERVICE and not kinds <= COLLECTOR_KINDS:
@@ -158,14 +160,16 @@ class Desk:
             raise Refused(403, f"a collector's token may not write records of kind {names}")
         if not bearer.writes_for_any_node:
             self._check_own(bearer, records)
-        return self._book.write(records)
+        return self._book.write(records), kinds
 
     async def find(self, request: Request) -> Response:
         asked = request.query_params
         wanted = _wanted(asked)
+        states = _states(asked["states"]) if asked.get("states") else []
         limit = int(_number(asked.get("limit", "10000"), "limit", 1, _MOST_RECORDS))
         bearer: Bearer = request.state.bearer
-        return await self._looked(bearer, lambda: self._found(bearer, wanted, limit))
+        look = partial(self._book.find, wanted, limit, states=states, few="parent" in asked)
+        return await self._looked(bearer, lambda: self._found(bearer, look))
 
     async def inventory(self, request: Request) -> Response:
         """One node's own, named by its cluster and itself: all that a collector may read."""
@@ -180,7 +184,8 @@ class Desk:
             raise Refused(403, foreign(bearer, asked["node"]))
         node = Subject(cluster=asked["cluster"], node=asked["node"]).key
         wanted = [record.c.kind == RecordKind.INVENTORY.value, record.c.id == node]
-        return await self._looked(bearer, lambda: self._found(bearer, wanted, 1))
+        look = partial(self._book.find, wanted, 1)
+        return await self._looked(bearer, lambda: self._found(bearer, look))
 
     async def changes(self, request: Request) -> Response:
         asked = request.query_params
@@ -199,7 +204,7 @@ class Desk:
         self, bearer: Bearer, after: int, kinds: Collection[RecordKind], end: float
     ) -> Response:
         while True:
-            ticket = self._news.ticket()
+            ticket = self._news.ticket(kinds)
             look = partial(self._changed, bearer, after, kinds)
             answer, sequence, found = await self._looked(bearer, look)
             left = end - self._clock.monotonic()
@@ -219,7 +224,7 @@ class Desk:
         wait = _number(asked.get("wait_seconds", 0), "wait_seconds", 0, 3600)
         end = self._clock.monotonic() + min(wait, LONGEST_WAIT_SECONDS)
         while True:
-            ticket = self._news.ticket()
+            ticket = self._news.ticket({kind})
             take = partial(self._book.claim, kind, owner, self._clock.now(), lease, limit)
             async with self._writing.turn(bearer):
                 found = await _asked(take)
@@ -250,7 +255,7 @@ class Desk:
                     kept = await _asked(lambda: self._book.finish(kind, owner, ids, records, now))
                 except LeaseLostError as error:
                     raise Refused(409, f"{owner!r} no longer holds the lease: {error}") from None
-        return self._kept(kept)
+        return self._kept(kept, {it.kind for it in records})
 
     @contextmanager
     def _one_who_waits(self, bearer: Bearer) -> Iterator[None]:
@@ -266,9 +271,9 @@ class Desk:
         async with self._reading.turn(bearer):
             return await _asked(work)
 
-    def _found(self, bearer: Bearer, wanted: Sequence[ColumnElement[bool]], limit: int) -> Response:
+    def _found(self, bearer: Bearer, look: Callable[[], list[dict[str, Any]]]) -> Response:
         try:
-            return self._told(bearer, self._book.find(wanted, limit))
+            return self._told(bearer, look())
         except TooMuchError:
             raise Refused(
                 413,
@@ -303,10 +308,10 @@ class Desk:
             if subject != own and not subject.startswith(f"{own}/"):
                 raise Refused(403, foreign(bearer, subject))
 
-    def _kept(self, answer: tuple[int, int]) -> Response:
+    def _kept(self, answer: tuple[int, int], kinds: Collection[RecordKind]) -> Response:
         sequence, kept = answer
         self._counters.records.inc(kept)
-        self._news.tell()
+        self._news.tell(kinds)
         return JSONResponse({"sequence": sequence})
 
 
@@ -351,8 +356,6 @@ def _wanted(asked: Mapping[str, str]) -> list[ColumnElement[bool]]:
         wanted.append(record.c.at >= to_text(_time(asked["since"], "since")))
     if "until" in asked:
         wanted.append(record.c.at < to_text(_time(asked["until"], "until")))
-    if asked.get("states"):
-        wanted.append(record.c.state.in_(_states(asked["states"])))
     return wanted
 
 

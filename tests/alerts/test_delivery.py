@@ -102,7 +102,8 @@ def test_a_failing_receiver_is_left_alone_and_an_answering_one_is_not() -> None:
 def test_a_notice_waits_until_its_receiver_is_tried_again() -> None:
     (notice,) = decide(opened(), [CHAT], [], NOON, SETTINGS)
     pause = Pause().after(Retry(reason="429", after_seconds=30.0), NOON, 0.0)
-    waiting = put_back(notice, pause)
+    assert pause.left(NOON + seconds(10)) == seconds(20)
+    waiting = put_back(notice, pause, NOON + seconds(30))
     assert (waiting.due_at, waiting.verdict) == (NOON + seconds(30), Verdict.BACKING_OFF)
     assert waiting.attempts == 0
 
