@@ -31,6 +31,7 @@ from .kernelbook import KernelBook
 from .localsocket import Reply, Request
 from .maintenance import Maintenance
 from .owners.jobs import Gpus
+from .owners.kubelet.keeper import Kubelet
 from .owners.owners import Owners
 from .page import Page
 from .ports import PortBook
@@ -88,9 +89,9 @@ class Agent:
             known.held,
             booted_at(settings.proc_root),
         )
+        self._kubelet = Kubelet(settings.kubelet_socket, settings.tick_seconds, clock)
         self._sensor = PortSensor(settings.sysfs_root, settings.proc_root)
-        self._bus = Bus(settings.sysfs_root)
-        self._inbox = Inbox()
+        self._bus, self._inbox = Bus(settings.sysfs_root), Inbox()
         self._keeper = ReaderKeeper(settings, clock, self._inbox)
         self._maintenance = Maintenance(self._keeper, known, clock)
         self._control = Control(self, self._gpus, self._maintenance, known)
@@ -147,6 +148,7 @@ class Agent:
             while not stop.is_set():
                 if self._settings.gpus:
                     self._keeper.keep()
+                    self._kubelet.keep()
                 self._look_at_maintenance()
                 self._look_at_ports()
                 self._take(self._inbox.next(self._pause_seconds()))
@@ -154,6 +156,7 @@ class Agent:
                 self._tick_without_reader(began)
         finally:
             self._keeper.stop()
+            self._kubelet.stop()
             self._ear.tell(self._kernel.flush())
             self._remember()
 
@@ -316,8 +319,14 @@ class Agent:
             for gpu in (() if tick is None else tick.gpus)
             if gpu.identity is not None and gpu.processes is not None
         }
-        gpus = Gpus(known=self._known.gpus, missing=self._known.missing)
-        changes = self._owners.take(gpus, processes, now)
+        migs = {
+            mig.uuid: gpu.identity.uuid
+            for gpu in (() if tick is None else tick.gpus)
+            if gpu.identity is not None
+            for mig in gpu.migs
+        }
+        gpus = Gpus(known=self._known.gpus, missing=self._known.missing, migs=migs)
+        changes = self._owners.take(gpus, processes, now, self._kubelet.answer())
         self._record([allocation.to_record() for allocation in changes])
         self._changed |= bool(changes)
 

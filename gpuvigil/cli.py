@@ -36,7 +36,7 @@ COMMANDS: dict[str, str] = {
 _GROUP = "gpuvigil.commands"
 
 # Started by other commands, not by people.
-INTERNAL = frozenset({"read"})
+INTERNAL = frozenset({"read", "pods"})
 
 
 def usage() -> str:

@@ -163,6 +163,10 @@ class CollectorSettings:
         Path("/run/gpuvigil-jobs"),
         "where Slurm's prolog and epilog leave a file for each job (`packaging/slurm/gpuvigil-job`)",
     )
+    kubelet_socket: Path | None = _setting(
+        Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
+        "where the kubelet says which pod has which GPU, if there is one; needs gpuvigil[kubernetes]",
+    )
     runtime_directory: Path = _setting(
         Path("/run/gpuvigil"),
         "where users of the node may read which hardware it has and whether the driver is"

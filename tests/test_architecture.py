@@ -1,6 +1,8 @@
 """The layout is the architecture; these tests keep it so."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,6 +137,22 @@ def test_only_one_package_touches_the_driver() -> None:
         for module in modules(folder):
             if "pynvml" in packages_imported_by(module):
                 assert module.parent == ROOT / "collector/nvml"
+
+
+def test_only_the_child_that_asks_the_kubelet_needs_grpc() -> None:
+    children = {ROOT / "collector/owners/kubelet" / name for name in ("child.py", "definition.py")}
+    found = {
+        module
+        for folder in SERVICES | {"gpuvigil"}
+        for module in modules(folder)
+        if packages_imported_by(module) & {"grpc", "google"}
+    }
+    assert found == children
+    # And what the collector takes from it does not load them.
+    child = (
+        "import sys, collector.agent; sys.exit('grpc' in sys.modules or 'google' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", child], cwd=ROOT, check=False).returncode == 0
 
 
 def test_inject_can_change_only_what_sensors_read() -> None:

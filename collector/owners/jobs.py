@@ -1,7 +1,7 @@
 """Who holds a GPU, by the jobs that Slurm gave it to."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from gpuvigil.log import Log
@@ -22,6 +22,7 @@ class Gpus:
 
     known: Mapping[str, GpuIdentity]
     missing: Iterable[str] = ()
+    migs: Mapping[str, str] = field(default_factory=dict)  # UUIDs of MIG devices, and their GPUs'
 
     def numbered(self, order: Gres) -> Mapping[int, str]:
         """UUIDs by Slurm's numbers: by device file, or in the order of PCI addresses."""

@@ -1,4 +1,4 @@
-"""Who holds each GPU of a node: Slurm's jobs first, then the processes that no job accounts for."""
+"""Who holds each GPU of a node: Slurm's jobs and Kubernetes' pods, then the processes that neither accounts for."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,8 +8,12 @@ from pathlib import Path
 from gpuvigil.log import Log
 from gpuvigil.model import Allocation, Subject
 
+from .cgroups import Place
 from .jobfiles import JobFiles
 from .jobs import HOLDER, Gpus, Jobs
+from .kubelet import pods
+from .kubelet.pods import Pods
+from .kubelet.seen import Answer
 from .processes import Holders, ProcessTable
 
 log = Log("collector")
@@ -20,7 +24,7 @@ _KNOWN_FOR = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    job: str | None
+    place: Place
     user: str | None
     at: datetime
 
@@ -41,7 +45,9 @@ class Owners:
         self._table = ProcessTable(proc_root)
         of_jobs = [one for one in before if one.holder.startswith(HOLDER)]
         self._jobs = Jobs(node, JobFiles(jobs_directory), of_jobs, booted_at)
-        others = [one for one in before if not one.holder.startswith(HOLDER)]
+        of_pods = [one for one in before if one.pod is not None]
+        self._pods = Pods(node, of_pods, booted_at)
+        others = [one for one in before if not one.holder.startswith((HOLDER, pods.HOLDER))]
         self._processes = Holders(node, self._table, others)
         self._known: dict[int, _Known] = {}
         self._disagreed: set[tuple[str, str, str]] = set()
@@ -49,19 +55,24 @@ class Owners:
     @property
     def held(self) -> list[Allocation]:
         """Allocations that are open now."""
-        return [*self._jobs.held, *self._processes.held]
+        return [*self._jobs.held, *self._pods.held, *self._processes.held]
 
     def take(
-        self, gpus: Gpus, processes: Mapping[str, Iterable[int]], now: datetime
+        self,
+        gpus: Gpus,
+        processes: Mapping[str, Iterable[int]],
+        now: datetime,
+        kubelet: Answer | None = None,
     ) -> tuple[Allocation, ...]:
         """Allocations that began or ended since the last look.
 
-        `processes` are the ids on each GPU that was read, by UUID. Those of the job that has the GPU
-        are the job's; others are holders beside it, and one of another job is said in the log.
+        `processes` are the ids on each GPU that was read, by UUID. Those of the job or the pod that
+        has the GPU are its own; others are holders beside it, and one of another job, or of a pod
+        that was not given the GPU, is said in the log. `kubelet` is None while nothing is known of it.
         """
-        changed = self._jobs.take(gpus, now)
+        changed = (*self._jobs.take(gpus, now), *self._pods.take(kubelet, gpus, now))
         jobs: dict[str, list[Allocation]] = {}
-        for one in self._jobs.held:
+        for one in (*self._jobs.held, *self._pods.held):
             jobs.setdefault(one.subject.gpu or "", []).append(one)
         pids = {uuid: list(found) for uuid, found in processes.items()}
         present = {pid for found in pids.values() for pid in found}
@@ -73,30 +84,43 @@ class Owners:
         return (*changed, *self._processes.take(others, now))
 
     def _is_of(self, jobs: list[Allocation], uuid: str, pid: int, now: datetime) -> bool:
-        """Whether a process belongs to one of the jobs that have its GPU."""
+        """Whether a process belongs to one of the jobs or pods that have its GPU."""
         if not jobs:
             return False
         known = self._look(pid, now)
-        if known.job is None:
-            # No control group says so: then whose it is.
-            return known.user is not None and known.user in {one.user for one in jobs}
-        if HOLDER + known.job in {one.holder for one in jobs}:
-            return True
-        told = uuid, jobs[0].holder, known.job
+        place = known.place
+        if place.job is not None:
+            if HOLDER + place.job in {one.holder for one in jobs}:
+                return True
+            self._disagree(uuid, jobs[0], pid, f"job {place.job}")
+            return False
+        of_pods = [one for one in jobs if one.pod is not None]
+        if place.pod_uid is not None:
+            # The kubelet tells no uids. It gave the GPU to pods, and this is a process of a pod.
+            if not of_pods:
+                self._disagree(uuid, jobs[0], pid, f"pod {place.pod_uid}")
+            return bool(of_pods)
+        if of_pods and place.name is not None:
+            self._disagree(uuid, of_pods[0], pid, place.name)
+        # No control group says so: then whose it is.
+        return known.user is not None and known.user in {one.user for one in jobs}
+
+    def _disagree(self, uuid: str, held: Allocation, pid: int, place: str) -> None:
+        """Two sources say different things of one GPU; said once for each pair."""
+        told = uuid, held.holder, place
         if told not in self._disagreed:
             self._disagreed.add(told)
             log.warning(
-                "a process of one job is on the GPU of another",
+                "a process is on a GPU that is another's",
                 gpu=uuid,
-                holder=jobs[0].holder,
+                holder=held.holder,
                 process=pid,
-                its_job=known.job,
+                belongs_to=place,
             )
-        return False
 
     def _look(self, pid: int, now: datetime) -> _Known:
         known = self._known.get(pid)
         if known is None or not timedelta() <= now - known.at < _KNOWN_FOR:
-            known = _Known(self._table.job(pid), self._table.user(pid), now)
+            known = _Known(self._table.place(pid), self._table.user(pid), now)
             self._known[pid] = known
         return known

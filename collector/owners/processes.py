@@ -7,7 +7,6 @@ service that is away. Both are waited for with patience. Status and start need n
 
 import os
 import pwd
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -18,13 +17,13 @@ from gpuvigil.model import Allocation, Subject
 
 from ..patient import Patient
 from ..sensors import files
+from . import cgroups
+from .cgroups import Place
 
 # The words after these are the program that people know it by.
 _INTERPRETERS = ("python", "bash", "sh", "perl", "java", "node", "julia", "Rscript")
 _LONGEST_COMMAND = 120
 _PATIENCE_SECONDS = 0.5
-# `/slurm/uid_1000/job_17/step_0` of version 1 of control groups, `/system.slice/slurmstepd.scope/job_17/...` of 2.
-_SLURM_GROUP = re.compile(r"slurm[^\n]*/job_(\d+)(?:/|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +34,7 @@ class Process:
     user: str | None = None
     command: str | None = None
     started_at: datetime | None = None
+    place: str | None = None
 
 
 class ProcessTable:
@@ -50,11 +50,16 @@ class ProcessTable:
     def find(self, pid: int) -> Process:
         """What can be told of a process now."""
         folder = f"{self._proc}/{pid}"
+        place, user = self.place(pid), self._user(folder)
+        # Root in somebody's session, or a number of their rootless container, is that somebody.
+        owner = None if place.uid is None or user is None else self._named(place.uid)
+        disagree = f"{place.name or 'session'}, as {user}" if owner not in {None, user} else None
         return Process(
             pid=pid,
-            user=self._user(folder),
+            user=user if owner is None else owner,
             command=self._commands.call(lambda: _command(folder), None) or _kernel_name(folder),
             started_at=self.started_at(pid),
+            place=disagree or place.name,
         )
 
     def start_ticks(self, pid: int) -> int | None:
@@ -70,21 +75,20 @@ class ProcessTable:
         """Whose process it is; None when it cannot be seen from here."""
         return self._user(f"{self._proc}/{pid}")
 
-    def job(self, pid: int) -> str | None:
-        """The Slurm job whose control group a process is in; None when Slurm has none for it."""
-        found = _SLURM_GROUP.search(_text(f"{self._proc}/{pid}/cgroup"))
-        return found[1] if found else None
+    def place(self, pid: int) -> Place:
+        """What a process runs in, as its control groups say."""
+        return cgroups.parse(_text(f"{self._proc}/{pid}/cgroup"))
 
     def _user(self, folder: str) -> str | None:
         words = [line.split() for line in _text(f"{folder}/status").splitlines()]
         uid = next((w[1] for w in words if len(w) > 1 and w[0] == "Uid:"), "")
-        if not uid.isdigit():
-            return None
-        number = int(uid)
+        return self._named(int(uid)) if uid.isdigit() else None
+
+    def _named(self, number: int) -> str:
         if number not in self._users:
             name = self._names.call(lambda: _user_name(number), None)
             if name is None:
-                return f"uid {uid}"
+                return f"uid {number}"
             self._users[number] = name
         return self._users[number]
 
@@ -206,6 +210,7 @@ class Holders:
             user=process.user,
             command=process.command,
             started_at=process.started_at or now,
+            place=process.place,
         )
         self._held[key] = new
         return [*changed, new]

@@ -74,7 +74,7 @@ class Event:
         )
 
 
-_OF_JOBS = ("partition", "account", "array", "exit_code")
+_OF_JOBS = ("partition", "account", "array", "exit_code", "pod", "place", "part")
 
 
 class AllocationState(str, Enum):
@@ -89,7 +89,8 @@ class Allocation:
     """Who holds one GPU, from when to when; `ended_at` is None while it is held."""
 
     subject: Subject
-    holder: str  # "pid 4711" or "job 1234": unique on its node, or in its cluster
+    # "pid 4711", "job 1234" or "pod training/llama-0": unique on its node, or in its cluster
+    holder: str
     user: str | None
     command: str | None
     started_at: datetime
@@ -99,20 +100,35 @@ class Allocation:
     account: str | None = None
     array: str | None = None  # "17_3": the third task of the array job 17
     exit_code: str | None = None  # "3:0" is exit(3), "0:9" is SIGKILL
+    # Of pods, "namespace/name"; it names the allocation also when the holder is the pod's job.
+    pod: str | None = None
+    # What it runs in: a pod's containers, "docker 4f1e0c5b7a92", or a unit of systemd's.
+    place: str | None = None
+    # What of the GPU is held, where it is not all of it: MIG devices, or "shared" by time slicing or MPS.
+    part: str | None = None
 
     @property
     def id(self) -> str:
-        return f"{self.subject.key}|{self.holder}|{to_text(self.started_at)}"
+        held_by = self.holder if self.pod is None else f"pod {self.pod}"
+        return f"{self.subject.key}|{held_by}|{to_text(self.started_at)}"
+
+    @property
+    def version(self) -> int:
+        """1 while held and 2 when ended; of a pod 3 then, since its job makes it one more."""
+        ended = self.ended_at is not None
+        if self.pod is None:
+            return 2 if ended else 1
+        return (3 if ended else 1) + (self.holder != f"pod {self.pod}")
 
     def to_record(self) -> Record:
-        """Version 1 while held, 2 when ended."""
+        """As `version` says: an end is newer than any beginning."""
         ended = None if self.ended_at is None else to_text(self.ended_at)
         return Record(
             kind=RecordKind.ALLOCATION,
             id=self.id,
             at=self.started_at,
             subject=self.subject.key,
-            version=1 if ended is None else 2,
+            version=self.version,
             body={
                 "holder": self.holder,
                 "user": self.user,

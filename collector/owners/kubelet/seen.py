@@ -1,0 +1,122 @@
+"""What the child that asks the kubelet says, a JSON line an answer, and which GPU a device's name means."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# What NVIDIA's device plugin puts behind a device that it offers several times, by time slicing or by
+# MPS: `GPU-...::3` (NVIDIA/k8s-device-plugin, internal/rm/devices.go, AnnotatedID).
+_REPLICA = re.compile(r"(.*)::\d+$")
+_UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/_-]+$")
+# GKE's plugin names device files, and what is in them: `nvidia0`, `nvidia0/gi1`, `nvidia0/vgpu2`
+# (GoogleCloudPlatform/container-engine-accelerators, pkg/gpu/nvidia).
+_FILE = re.compile(r"nvidia(\d+)(?:/(gi\d+|vgpu\d+))?(?:/vgpu\d+)?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Devices of one resource that one container of a pod has, by the names that their plugin gave."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    devices: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a kubelet said: all that its pods hold, and what it has to give (None: it did not say)."""
+
+    holds: tuple[Hold, ...]
+    allocatable: tuple[str, ...] | None = None
+    claimed: tuple[
+        str, ...
+    ] = ()  # pods with devices by dynamic allocation, which names none of ours
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The kubelet was asked in vain: nothing is known of its pods, least of all that it has none."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A GPU, by UUID, by MIG device or by device file, and whether others may have it, too."""
+
+    uuid: str | None = None
+    mig: str | None = None
+    minor: int | None = None
+    instance: str | None = None  # "gi1", of a GPU named by its file
+    shared: bool = False
+
+
+def device(name: str) -> Device | None:
+    """What a device's name means; None when it is no GPU."""
+    replica = _REPLICA.match(name)
+    plain = replica[1] if replica else name
+    file = _FILE.match(plain)
+    if file:
+        shared = bool(replica) or "vgpu" in plain
+        part = file[2] if file[2] and file[2].startswith("gi") else None
+        return Device(minor=int(file[1]), instance=part, shared=shared)
+    if not _UUID.match(plain):
+        return None
+    if plain.startswith("GPU-"):
+        return Device(uuid=plain, shared=bool(replica))
+    # Drivers before 470 named MIG devices by their GPU: `MIG-GPU-.../7/0`.
+    old = plain.removeprefix("MIG-").partition("/")[0]
+    parent = old if old.startswith("GPU-") else None
+    return Device(uuid=parent, mig=plain, shared=bool(replica))
+
+
+def gpu_of(found: Device, minors: Mapping[int, str], migs: Mapping[str, str]) -> str | None:
+    """The GPU's UUID; None when this node knows none by that name (yet)."""
+    if found.uuid is not None:
+        return found.uuid
+    if found.mig is not None:
+        return migs.get(found.mig)
+    return None if found.minor is None else minors.get(found.minor)
+
+
+def line(said: Answer | Unknown) -> str:
+    """As the child says it."""
+    if isinstance(said, Unknown):
+        return json.dumps({"unknown": said.why})
+    holds = [[h.namespace, h.pod, h.container, h.resource, *h.devices] for h in said.holds]
+    return json.dumps({"holds": holds, "allocatable": said.allocatable, "claimed": said.claimed})
+
+
+def parse(text: str | bytes) -> Answer | Unknown:
+    """What `line` wrote; ValueError for anything else."""
+    try:
+        said: Any = json.loads(text)
+        if "unknown" in said:
+            return Unknown(str(said["unknown"]))
+        offered = said["allocatable"]
+        return Answer(
+            holds=tuple(map(_hold, said["holds"])),
+            allocatable=None if offered is None else tuple(map(str, offered)),
+            claimed=tuple(map(str, said["claimed"])),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not what the kubelet's child says: {error!r}") from None
+
+
+def _hold(said: Iterable[Any]) -> Hold:
+    namespace, pod, container, resource, *devices = map(str, said)
+    return Hold(
+        namespace=namespace,
+        pod=pod,
+        container=container,
+        resource=resource,
+        devices=tuple(devices),
+    )

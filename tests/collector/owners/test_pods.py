@@ -1,0 +1,277 @@
+"""Who holds a GPU, by what a kubelet says of its pods."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.owners.jobs import Gpus
+from collector.owners.kubelet import seen
+from collector.owners.kubelet.pods import Pods
+from collector.owners.kubelet.seen import Answer, Device, Hold, Unknown, device
+from collector.owners.owners import Owners
+from gpuvigil.model import Allocation, GpuIdentity, Record, Subject
+from tests.collector.test_processes import BOOT, Proc
+
+NODE = Subject(cluster="c", node="n1")
+NOW = BOOT + timedelta(hours=1)
+TICK = timedelta(seconds=10)
+MIG = "MIG-9c4a6f5e-1b2c-5d3e-8f90-a1b2c3d4e5f6"
+POD_UID = "1f0c9a1e-3b52-4d8e-9c1a-7d7b6a5c4e3f"
+
+
+def gpu(minor: int) -> GpuIdentity:
+    address = f"00000000:{16 - minor:02X}:00.0"
+    return GpuIdentity(
+        uuid=f"GPU-{minor}", index=3 - minor, pci_address=address, model="H100", minor=minor
+    )
+
+
+GPUS = Gpus(known={f"GPU-{minor}": gpu(minor) for minor in range(4)}, migs={MIG: "GPU-3"})
+
+
+def hold(
+    pod: str, *devices: str, container: str = "main", resource: str = "nvidia.com/gpu"
+) -> Hold:
+    namespace, name = pod.split("/")
+    return Hold(
+        namespace=namespace, pod=name, container=container, resource=resource, devices=devices
+    )
+
+
+def said(*holds: Hold) -> Answer:
+    return Answer(holds=holds)
+
+
+def told(allocations: Sequence[Allocation]) -> list[tuple[str, str | None, bool]]:
+    return sorted((a.holder, a.subject.gpu, a.ended_at is not None) for a in allocations)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("GPU-1b2c", Device(uuid="GPU-1b2c")),
+        ("GPU-1b2c::3", Device(uuid="GPU-1b2c", shared=True)),
+        (MIG, Device(mig=MIG)),
+        (f"{MIG}::0", Device(mig=MIG, shared=True)),
+        ("MIG-GPU-1b2c/7/0", Device(uuid="GPU-1b2c", mig="MIG-GPU-1b2c/7/0")),
+        ("nvidia3", Device(minor=3)),
+        ("nvidia3/gi1", Device(minor=3, instance="gi1")),
+        ("nvidia3/vgpu2", Device(minor=3, shared=True)),
+        ("nvidia3/gi1/vgpu0", Device(minor=3, instance="gi1", shared=True)),
+        ("mlx5_0", None),
+        ("0000:3b:00.1", None),
+        ("GPU-", None),
+    ],
+)
+def test_a_devices_name_says_which_gpu_and_whether_it_is_shared(
+    name: str, meant: Device | None
+) -> None:
+    assert device(name) == meant
+
+
+def test_a_pod_holds_its_gpus_from_the_first_answer_to_the_first_without_it() -> None:
+    pods = Pods(NODE)
+    began = pods.take(said(hold("ml/a-0", "GPU-0", "GPU-1")), GPUS, NOW)
+    assert told(began) == [("pod ml/a-0", "GPU-0", False), ("pod ml/a-0", "GPU-1", False)]
+    assert {(a.account, a.place, a.part, a.started_at) for a in began} == {
+        ("ml", "main", None, NOW)
+    }
+    assert pods.take(said(hold("ml/a-0", "GPU-0", "GPU-1")), GPUS, NOW + TICK) == ()
+    ended = pods.take(said(hold("ml/b-0", "GPU-0")), GPUS, NOW + 2 * TICK)
+    assert told(ended) == [
+        ("pod ml/a-0", "GPU-0", True),
+        ("pod ml/a-0", "GPU-1", True),
+        ("pod ml/b-0", "GPU-0", False),
+    ]
+    assert {a.ended_at for a in ended if a.ended_at} == {NOW + 2 * TICK}
+
+
+def test_what_is_unknown_ends_nothing_and_begins_nothing() -> None:
+    pods = Pods(NODE)
+    pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW)
+    assert pods.take(None, GPUS, NOW + TICK) == ()
+    assert told(pods.held) == [("pod ml/a-0", "GPU-0", False)]
+    assert told(pods.take(said(), GPUS, NOW + 2 * TICK)) == [("pod ml/a-0", "GPU-0", True)]
+
+
+def test_slices_and_replicas_are_parts_of_their_gpu() -> None:
+    answer = said(
+        hold("ml/a", MIG, resource="nvidia.com/mig-1g.10gb"),
+        hold("ml/b", "GPU-0::1", resource="nvidia.com/gpu.shared"),
+        hold("ml/c", "GPU-0::2", container="one"),
+        hold("ml/c", "GPU-0::3", container="two"),
+        hold("ml/d", "nvidia2/gi1"),
+    )
+    began = Pods(NODE).take(answer, GPUS, NOW)
+    assert sorted((a.pod, a.subject.gpu, a.part, a.place) for a in began) == [
+        ("ml/a", "GPU-3", MIG, "main"),
+        ("ml/b", "GPU-0", "shared", "main"),
+        ("ml/c", "GPU-0", "shared", "one,two"),
+        ("ml/d", "GPU-2", "gi1", "main"),
+    ]
+
+
+def test_a_mig_device_that_is_not_known_yet_ends_nothing_of_its_pod(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = Pods(NODE)
+    before.take(said(hold("ml/a", MIG)), GPUS, NOW)
+    again, young = Pods(NODE, before.held), Gpus(known=GPUS.known)
+    # What it was given from, it still has; a device that was never seen waits.
+    assert again.take(said(hold("ml/a", MIG)), young, NOW + TICK) == ()
+    assert again.take(said(hold("ml/a", "MIG-other")), young, NOW + TICK) == ()
+    assert "not known here" not in caplog.text
+    again.take(said(hold("ml/a", "MIG-other")), young, NOW + timedelta(minutes=4))
+    assert caplog.text.count("a pod holds a device that is not known here") == 1
+    assert told(again.take(said(hold("ml/a", "MIG-other")), Gpus(known=GPUS.known, migs={"MIG-other": "GPU-1"}), NOW + TICK)) == [
+        ("pod ml/a", "GPU-1", False),
+        ("pod ml/a", "GPU-3", True),
+    ]  # fmt: skip
+
+
+def test_a_pod_that_did_not_outlive_a_boot_ended_with_it() -> None:
+    before = Pods(NODE)
+    before.take(said(hold("ml/a", "GPU-0")), GPUS, NOW)
+    booted = NOW + TICK
+    after = Pods(NODE, before.held, booted_at=booted)
+    (ended,) = after.take(said(), GPUS, NOW + 10 * TICK)
+    assert ended.ended_at == booted
+
+
+def test_claims_and_withheld_gpus_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    pods = Pods(NODE)
+    answer = Answer(holds=(), allocatable=("GPU-0", "GPU-1::0", MIG), claimed=("ml/dra",))
+    for _ in range(3):
+        pods.take(answer, GPUS, NOW)
+    said_ = caplog.text
+    assert said_.count("by a claim (DRA)") == 1
+    assert said_.count("does not offer a GPU of this node") == 1
+    assert "gpu=GPU-2" in said_
+
+
+SOME = st.lists(
+    st.tuples(st.sampled_from(["ml/a", "ml/b", "web/c"]), st.sampled_from(["GPU-0", "GPU-1::1", MIG])),
+    max_size=4,
+)  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.none() | SOME, max_size=8))
+def test_what_is_held_is_what_the_last_answer_said(
+    answers: list[list[tuple[str, str]] | None],
+) -> None:
+    pods, last, records = Pods(NODE), set[tuple[str, str]](), dict[str, Record]()
+    for number, answer in enumerate(answers):
+        if answer is not None:
+            last = {(p, {"GPU-1::1": "GPU-1", MIG: "GPU-3"}.get(d, d)) for p, d in answer}
+        holds = None if answer is None else said(*(hold(p, d) for p, d in answer))
+        for one in pods.take(holds, GPUS, NOW + number * TICK):
+            record = one.to_record()
+            if record.id not in records or records[record.id].version < record.version:
+                records[record.id] = record
+        assert {(a.pod, a.subject.gpu) for a in pods.held} == last
+    kept = [Allocation.from_record(record) for record in records.values()]
+    assert {(a.pod, a.subject.gpu) for a in kept if a.ended_at is None} == last
+    assert all(a.id == record.id for a, record in zip(kept, records.values(), strict=True))
+
+
+@given(
+    st.lists(st.builds(hold, st.just("ml/a"), st.text(max_size=5), container=st.text(max_size=5))),
+    st.none() | st.lists(st.text(max_size=5)).map(tuple),
+)
+@settings(max_examples=30, deadline=None)
+def test_the_childs_lines_are_read_as_they_were_written(
+    holds: list[Hold], offered: tuple[str, ...] | None
+) -> None:
+    answer = Answer(holds=tuple(holds), allocatable=offered, claimed=("x/y",))
+    assert seen.parse(seen.line(answer)) == answer
+    assert seen.parse(seen.line(Unknown("why"))) == Unknown("why")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"holds": 3, "allocatable": null}', "7"])
+def test_what_the_child_does_not_say_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        seen.parse(text)
+
+
+class Node:
+    """A node's procfs and its owners; one pod has GPU-0."""
+
+    def __init__(self, directory: Path) -> None:
+        self.proc = Proc(directory / "proc")
+        self.owners = Owners(NODE, self.proc.root, directory / "jobs")
+        self.answer: Answer | None = said(hold("ml/a", "GPU-0"))
+
+    def take(
+        self, processes: dict[str, list[int]], now: datetime = NOW
+    ) -> list[tuple[str, str | None, bool]]:
+        return told(self.owners.take(GPUS, processes, now, self.answer))
+
+    def process(self, pid: int, cgroup: str) -> None:
+        self.proc.process(pid, 5)
+        (self.proc.root / str(pid) / "cgroup").write_text(f"0::{cgroup}\n")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_pods_processes_are_the_pods(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    node.process(7, f"/kubepods/pod{POD_UID}/{'a' * 64}")
+    assert node.take({"GPU-0": [7]}) == [("pod ml/a", "GPU-0", False)]
+    assert "another's" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "belongs_to"),
+    [
+        (f"/system.slice/docker-{'b' * 64}.scope", "docker bbbbbbbbbbbb"),
+        ("/system.slice/slurmstepd.scope/job_17/step_0", "job 17"),
+    ],
+)
+def test_sources_that_disagree_are_said_once_and_both_hold(
+    node: Node, caplog: pytest.LogCaptureFixture, cgroup: str, belongs_to: str
+) -> None:
+    node.process(7, cgroup)
+    held = [("pid 7", "GPU-0", False), ("pod ml/a", "GPU-0", False)]
+    assert node.take({"GPU-0": [7]}) == held
+    node.take({"GPU-0": [7]}, NOW + TICK)
+    said_ = caplog.text
+    assert said_.count("a process is on a GPU that is another's") == 1
+    assert belongs_to in said_
+
+
+def test_pods_and_processes_are_held_on_over_a_restart(node: Node, tmp_path: Path) -> None:
+    node.process(8, f"/system.slice/docker-{'b' * 64}.scope")
+    node.take({"GPU-1": [8]})
+    places = {a.holder: a.place for a in node.owners.held}
+    assert places == {"pod ml/a": "main", "pid 8": "docker bbbbbbbbbbbb"}
+    again = Owners(NODE, node.proc.root, tmp_path / "jobs", node.owners.held)
+    assert again.take(GPUS, {"GPU-1": [8]}, NOW + TICK, node.answer) == ()
+    assert told(again.held) == [("pid 8", "GPU-1", False), ("pod ml/a", "GPU-0", False)]
+
+
+def test_root_in_somebodys_session_is_somebody(node: Node) -> None:
+    node.proc.process(9, 5, uid=0)
+    (node.proc.root / "9" / "cgroup").write_text(
+        "0::/user.slice/user-4000000.slice/session-3.scope\n"
+    )
+    node.take({"GPU-2": [9]})
+    (one,) = [a for a in node.owners.held if a.holder == "pid 9"]
+    assert one.user == "uid 4000000"
+    assert one.place is not None
+    assert one.place.startswith("session, as ")
+
+
+def test_older_and_newer_versions_read_each_others_allocations() -> None:
+    (one,) = Pods(NODE).take(said(hold("ml/a", "GPU-0")), GPUS, NOW)
+    assert Allocation.from_record(one.to_record()) == one
+    record = one.to_record()
+    assert set(record.body) >= {"holder", "pod", "place", "account"}
+    assert "part" not in record.body  # it is all of the GPU
+    assert datetime(2026, 1, 31, tzinfo=timezone.utc) < record.at
