@@ -44,6 +44,7 @@ from .settings import (
     HubSettings,
     LogSettings,
     SimulatorSettings,
+    SlurmSettings,
     StoreSettings,
 )
 
@@ -76,6 +77,7 @@ __all__ = [
     "RouteSettings",
     "SimulatorSettings",
     "SlackSettings",
+    "SlurmSettings",
     "StoreSettings",
     "TeamsSettings",
     "TimesSettings",

@@ -180,6 +180,24 @@ class CollectorSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSettings:
+    """`gpuvigil slurm`, on one machine of a Slurm cluster; its names are those of the collector."""
+
+    interval_seconds: float = _setting(
+        60.0,
+        "Slurm's controller is asked this often, at least 5; less often while it does not answer."
+        " Keep it well below Slurm's MinJobAge, in which an ended job can still be asked for",
+    )
+    timeout_seconds: float = _setting(20.0, "a question that takes longer is given up")
+    requests_per_minute: int = _setting(6, "most questions within any minute; a round has two")
+    directory: str = _setting("", "where squeue and scontrol lie; empty takes the search path")
+    spool_directory: Path = _setting(STATE / "slurm", "where records wait while the hub is away")
+    spool_bytes: int = _setting(
+        64 * 1024 * 1024, "most bytes that may wait; the oldest are dropped and counted"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorSettings:
     """The simulated cluster; marked as simulated wherever it shows."""
 
@@ -277,6 +295,7 @@ class Config:
     hub: HubSettings = _setting(HubSettings(), "the hub")
     store: StoreSettings = _setting(StoreSettings(), "where telemetry is kept")
     collector: CollectorSettings = _setting(CollectorSettings(), "the collector")
+    slurm: SlurmSettings = _setting(SlurmSettings(), "what Slurm's controller is asked")
     simulator: SimulatorSettings = _setting(SimulatorSettings(), "the simulated cluster")
     analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")
     alerts: AlertsSettings = _setting(AlertsSettings(), "alerts")

@@ -1,10 +1,11 @@
 """The fleet at one moment, as the pages show it, asked for once."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
+from gpuvigil.jobs import Jobs, filled, jobs_since
 from gpuvigil.model import Allocation, Subject
 
 from ..cluster import ClusterView
@@ -12,6 +13,9 @@ from ..facts import Facts
 from ..reading import load, numbers
 from ..tables import CELL_FIELDS
 from ..views import FleetView, fleet_view
+
+# A job whose end its node did not tell is still held against it for so long.
+_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,7 @@ class Moment:
     view: FleetView
     allocations: dict[tuple[str, str, str], tuple[Allocation, ...]]
     clusters: tuple[ClusterView, ...]  # those that were asked for and have nodes, real ones first
+    jobs: Jobs = field(default_factory=dict)  # as far as a scheduler is asked
 
     @property
     def now(self) -> datetime:
@@ -36,7 +41,15 @@ def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> Mo
     book = load(hub)
     first = Facts(now=datetime.now().astimezone())
     facts, _ = numbers(hub, book.onto(first), CELL_FIELDS)
-    return moment_of(facts, settings, cluster)
+    return with_jobs(moment_of(facts, settings, cluster), jobs_since(hub, None, facts.now - _DAY))
+
+
+def with_jobs(moment: Moment, jobs: Jobs) -> Moment:
+    """The moment with what a scheduler's controller says of its jobs."""
+    told = {
+        gpu: tuple(filled(one, jobs) for one in held) for gpu, held in moment.allocations.items()
+    }
+    return replace(moment, allocations=told, jobs=jobs)
 
 
 def moment_of(facts: Facts, settings: AnalyzerSettings, cluster: str | None = None) -> Moment:

@@ -1,6 +1,7 @@
 """`gpuvigil who NODE[:GPU]`: who holds the GPUs of a node, and how they are."""
 
 from gpuvigil.errors import ConfigError
+from gpuvigil.jobs import disagreements
 from gpuvigil.model import Allocation
 
 from ..gpus import Cell
@@ -45,12 +46,15 @@ def grid(moment: Moment, wanted: str) -> Grid:
         for cell in cells
         for row in (_row(cell, held, moment) for held in moment.of(cell.subject) or (None,))
     ]
+    held = [one for cell in nodes[0].cells for one in moment.of(cell.subject)]
+    apart = disagreements(nodes[0].subject, held, moment.jobs, moment.now)
     silent = f"{name} has stopped reporting: what follows is of before." if nodes[0].silent else ""
     return Grid(
         columns=COLUMNS,
         rows=rows,
         for_people=_FOR_PEOPLE,
         head=[silent] if silent else [],
+        notes=[f"Sources disagree on {holder}: {why}." for holder, why in sorted(apart.items())],
         empty=f"Node {name} has no GPUs.",
     )
 

@@ -21,6 +21,7 @@ from .incident import (
     Transition,
     fingerprint,
 )
+from .job import ENDED_STATES, Job, ScheduledNode, Scheduler
 from .opinion import Opinion
 from .record import (
     COLLECTOR_KINDS,
@@ -40,6 +41,7 @@ from .subject import (
 
 __all__ = [
     "COLLECTOR_KINDS",
+    "ENDED_STATES",
     "SIMULATED_CLUSTER",
     "UNREADABLE",
     "Acknowledgement",
@@ -54,10 +56,13 @@ __all__ = [
     "Impact",
     "Incident",
     "Inventory",
+    "Job",
     "Opinion",
     "PortIdentity",
     "Record",
     "RecordKind",
+    "ScheduledNode",
+    "Scheduler",
     "Severity",
     "Silence",
     "Subject",

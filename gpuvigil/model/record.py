@@ -25,10 +25,17 @@ class RecordKind(str, Enum):
     USAGE = "usage"
     SILENCE = "silence"
     OPINION = "opinion"
+    JOB = "job"
+    SCHEDULER = "scheduler"
 
 
 # What a collector's token may write; everything else is for services.
-COLLECTOR_KINDS = frozenset({RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY})
+COLLECTOR_KINDS = frozenset(
+    {
+        *(RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY),
+        *(RecordKind.JOB, RecordKind.SCHEDULER),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

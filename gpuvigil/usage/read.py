@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from ..clock import EPOCH, from_text
 from ..hub import Hub
+from ..jobs import filled, jobs_since
 from ..metrics import MEASUREMENTS
 from ..model import Allocation, AllocationState, Inventory, Record, RecordKind, readable
 from ..store import Store
@@ -101,7 +102,9 @@ class Reader:
             key = cluster_key(self.cluster)
             inventories = self.hub.records(RecordKind.INVENTORY, subject=key, limit=MOST_RECORDS)
             self._inventories = tuple(readable(inventories, Inventory.from_record))
-            self._allocations = tuple(readable(self._held_since(key), Allocation.from_record))
+            jobs = jobs_since(self.hub, key, self.oldest)
+            told = readable(self._held_since(key), Allocation.from_record)
+            self._allocations = tuple(filled(one, jobs) for one in told)
             self._heard = _heard(self.hub, self.cluster)
 
     def _held_since(self, key: str) -> list[Record]:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, or_, select
 
 from gpuvigil.lifecycle import STANDING, State
-from gpuvigil.model import AllocationState, RecordKind
+from gpuvigil.model import ENDED_STATES, AllocationState, RecordKind
 
 from .tables import record
 
@@ -32,6 +32,7 @@ _BELONGING = tuple(
 _ENDS = {
     RecordKind.ALLOCATION.value: "ended_at",
     RecordKind.INCIDENT.value: "resolved_at",
+    RecordKind.JOB.value: "ended_at",
     RecordKind.SILENCE.value: "ends_at",
 }
 
@@ -47,6 +48,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         ),
         and_(record.c.kind == RecordKind.INCIDENT.value, record.c.state.in_(_OVER)),
         record.c.kind == RecordKind.SILENCE.value,
+        and_(record.c.kind == RecordKind.JOB.value, record.c.state.in_(ENDED_STATES)),
     )
     query = (
         select(*_COLUMNS)

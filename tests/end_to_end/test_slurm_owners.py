@@ -6,16 +6,23 @@ Slurm's numbers, the minor numbers of the device files and the driver's order ar
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from gpuvigil.model import Allocation, Record, RecordKind
-from tests.collector.agent import Agent
+from collector.slurm.asking import AskingError
+from collector.slurm.asking import Slurm as Asking
+from collector.slurm.pace import Pace
+from gpuvigil.jobs import by_holder, filled
+from gpuvigil.model import Allocation, Job, Record, RecordKind, Subject
+from tests.collector.agent import ROOT, Agent
 from tests.collector.receiver import Receiver
-from tests.end_to_end.slurm import PROGRAMS, Slurm
+from tests.end_to_end.slurm import PROGRAMS, Slurm, free_port
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 
@@ -50,6 +57,47 @@ class Site:
         self.agent = Agent(directory / "agent", receiver.url)
         self.agent.settings |= {"tick_seconds": TICK_SECONDS, "jobs_directory": str(self.jobs)}
         self.agent.environment = self.driver.environment()
+        self.asking: subprocess.Popen[bytes] | None = None
+
+    def ask_slurm(self) -> None:
+        """`gpuvigil slurm`, as on one machine of the cluster."""
+        config = self.directory / "slurm.toml"
+        (self.directory / "token").write_text("secret\n")
+        config.write_text(
+            f'[hub]\nurl = "{self.receiver.url}"\ncollector_token_file = "token"\n'
+            '[collector]\ncluster = "c"\nnode = "login"\n'
+            f'[slurm]\ninterval_seconds = 5\nrequests_per_minute = 30\nspool_directory = "{self.directory}/asking"\n'
+        )
+        program = (
+            "import sys; from collector.slurm.command import main; sys.exit(main(sys.argv[1:]))"
+        )
+        self.asking = subprocess.Popen(
+            [sys.executable, "-c", program, "--config", str(config)],
+            cwd=ROOT,
+            env=self.slurm.environment,
+        )
+
+    def end(self) -> None:
+        self.agent.end()
+        if self.asking is not None:
+            self.asking.terminate()
+            self.asking.wait(60)
+
+    def told_by_slurm(self) -> dict[str, Job]:
+        """The newest of each job that was shipped."""
+        found: dict[str, Job] = {}
+        for record in self.records(RecordKind.JOB):
+            job = Job.from_record(record)
+            if job.number not in found or job.seen_at >= found[job.number].seen_at:
+                found[job.number] = job
+        return found
+
+    def records(self, kind: RecordKind) -> Iterator[Record]:
+        for request in self.receiver.accepted:
+            for line in request.content.splitlines() if request.is_records else ():
+                record = Record.from_json(json.loads(line))
+                if record.kind is kind:
+                    yield record
 
     def _script(self, who: str) -> Path:
         """As an administrator writes it: one line."""
@@ -63,13 +111,10 @@ class Site:
     def allocations(self) -> dict[str, list[Allocation]]:
         """The newest state of each, by job number."""
         newest: dict[str, Allocation] = {}
-        for request in self.receiver.accepted:
-            for line in request.content.splitlines() if request.is_records else ():
-                record = Record.from_json(json.loads(line))
-                if record.kind is RecordKind.ALLOCATION:
-                    one = Allocation.from_record(record)
-                    if one.id not in newest or one.ended_at is not None:
-                        newest[one.id] = one
+        for record in self.records(RecordKind.ALLOCATION):
+            one = Allocation.from_record(record)
+            if one.id not in newest or one.ended_at is not None:
+                newest[one.id] = one
         found: dict[str, list[Allocation]] = {}
         for one in newest.values():
             found.setdefault(one.holder.removeprefix("job "), []).append(one)
@@ -104,9 +149,10 @@ def site(
         site.agent.start()
         try:
             with site.slurm:
+                site.ask_slurm()
                 yield site
         finally:
-            site.agent.end()
+            site.end()
 
 
 WANTS = [
@@ -185,6 +231,61 @@ def test_every_job_has_the_gpus_that_slurm_gave_it_for_as_long_as_slurm_did(site
     assert codes[queued[FAILS]] == "3:0"
     assert codes[queued[KILLED]] in {"0:9", "137:0"}
     assert never_two_at_once(told)
+
+
+def test_slurm_itself_tells_the_rest_in_json_and_in_columns(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the prolog of this version does not tell, what ends a job, and nothing known when it does not answer."""
+    running = site.slurm.submit("sleep 90", "-t", "5", "--gres=gpu:2", "-J", "a b\nJobState=FAILED")
+    failed = site.slurm.submit("exit 3", "-t", "5", "--gpus=1")
+    wait_until("its end", lambda: site.slurm.job_state(failed) == "FAILED", 90)
+
+    def both() -> bool:
+        told = site.told_by_slurm()
+        states = [told[it].state if it in told else "" for it in (running, failed)]
+        return states == ["RUNNING", "FAILED"]
+
+    wait_until("what Slurm says", both, 90)
+    told = site.told_by_slurm()
+    assert (told[failed].exit_code, told[failed].reason) == ("3:0", "NonZeroExitCode")
+    assert told[running].name == "a b?JobState=FAILED"
+    wait_until("the prolog's word", lambda: running in site.allocations(), 60)
+    held = site.allocations()[running]
+    assert {one.command for one in held} == {None}
+    jobs = by_holder(told.values())
+    assert {filled(one, jobs).command for one in held} == {told[running].name}
+    assert {one.subject.gpu for one in held} == site.uuids(
+        ",".join(map(str, told[running].numbers["n1"]))
+    )
+
+    monkeypatch.setenv("SLURM_CONF", site.slurm.environment["SLURM_CONF"])
+    at, teller = datetime.now(timezone.utc), Subject(cluster="c", node="login")
+    asked = Asking(teller, Pace(5.0, 100), lambda: 0.0, 90.0)
+    by_json = {job.number: job for job in asked.jobs(at)}
+    assert [(node.name, node.gpus) for node in asked.nodes()] == [("n1", 8)]
+    # An older squeue, which knows no JSON.
+    old = tmp_path / "squeue"
+    old.write_text(
+        "#!/bin/sh\ncase $* in *--json*) echo \"squeue: unrecognized option '--json'\" >&2; exit 1;; esac\n"
+        'exec /usr/bin/env squeue "$@"\n'
+    )
+    old.chmod(0o755)
+    by_columns = Asking(teller, Pace(5.0, 100), lambda: 0.0, 90.0, str(tmp_path)).jobs(at)
+    assert {job.number for job in by_columns} == by_json.keys()
+    for job in by_columns:
+        known = by_json[job.number]
+        assert job == replace(known, name=None, numbers={}), job.number
+    # A controller that is not there.
+    gone = tmp_path / "slurm.conf"
+    text = Path(site.slurm.environment["SLURM_CONF"]).read_text()
+    gone.write_text(
+        re.sub(r"SlurmctldPort=\d+", f"SlurmctldPort={free_port()}\nMessageTimeout=2", text)
+    )
+    monkeypatch.setenv("SLURM_CONF", str(gone))
+    with pytest.raises(AskingError):
+        Asking(teller, Pace(5.0, 100), lambda: 0.0, 30.0).jobs(at)
+    site.slurm.ask("scancel", running)
 
 
 def never_two_at_once(told: dict[str, list[Allocation]]) -> bool:

@@ -1,0 +1,1 @@
+"""What Slurm's controller says of jobs and nodes, asked from one place."""

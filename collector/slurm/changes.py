@@ -1,0 +1,67 @@
+"""What has changed since Slurm was last asked: only that is told."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from gpuvigil.model import ENDED_STATES, UNREADABLE, Job, Record, Subject, readable
+
+_FORGOTTEN = "Slurm forgot it before its end was seen"
+_Key = tuple[str, datetime]
+
+
+class Jobs:
+    """Keeps the jobs that were told; those that go on are remembered in a file over a restart."""
+
+    def __init__(self, told_by: Subject, file: Path) -> None:
+        self._file = file
+        self._told = {_key(job): job for job in _load(file) if job.told_by == told_by}
+
+    def take(self, jobs: Iterable[Job], at: datetime) -> tuple[Job, ...]:
+        """Those that are new or other than they were told, and those that Slurm knows no more."""
+        found = {_key(job): job for job in jobs}
+        changed = [job for key, job in found.items() if not _same(self._told.get(key), job)]
+        gone = [
+            _forgotten(job, at)
+            for key, job in self._told.items()
+            if key not in found and job.state not in ENDED_STATES
+        ]
+        self._told = found
+        if changed or gone:
+            self._remember()
+        return (*changed, *gone)
+
+    def _remember(self) -> None:
+        going_on = [
+            job.to_record().to_json()
+            for job in self._told.values()
+            if job.state not in ENDED_STATES
+        ]
+        beside = self._file.with_suffix(".new")
+        beside.write_text("".join(f"{json.dumps(one)}\n" for one in going_on), encoding="utf-8")
+        beside.replace(self._file)
+
+
+def _forgotten(job: Job, at: datetime) -> Job:
+    """It lived when it was last seen; what became of it nobody knows."""
+    return replace(job, state="UNKNOWN", reason=_FORGOTTEN, ended_at=job.seen_at, seen_at=at)
+
+
+def _same(told: Job | None, job: Job) -> bool:
+    return told is not None and replace(told, seen_at=job.seen_at) == job
+
+
+def _key(job: Job) -> _Key:
+    return job.number, job.submitted_at
+
+
+def _load(file: Path) -> Iterable[Job]:
+    """None of it where the file is not there, or is no longer whole."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        records = [Record.from_json(json.loads(line)) for line in lines]
+    except (OSError, *UNREADABLE):
+        return ()
+    return readable(records, Job.from_record)

@@ -1,0 +1,135 @@
+"""What a scheduler says of its jobs and of itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ..clock import from_text, to_text
+from .record import Record, RecordKind, known, plain
+from .subject import Subject
+
+# The last states of a job (squeue(1), "JOB STATE CODES"), and our word for one that Slurm forgot.
+ENDED_STATES = frozenset(
+    {
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+        *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT", "UNKNOWN"),
+    }
+)
+_TIMES = ("submitted_at", "started_at", "ended_at", "seen_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job with GPUs as Slurm's controller tells of it; None is what it did not tell.
+
+    `state` is Slurm's word: PENDING, RUNNING, COMPLETED, FAILED, TIMEOUT, CANCELLED, PREEMPTED, NODE_FAIL, OUT_OF_MEMORY
+    and so on; UNKNOWN when it forgot a job of whose end it had not told.
+    """
+
+    told_by: Subject  # the machine that asked
+    number: str  # "17": of an array's task its own number
+    state: str
+    submitted_at: datetime
+    seen_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    user: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    name: str | None = None
+    array: str | None = (
+        None  # "17_3": the third task of the array job 17; "17_[4-9]" are still to come
+    )
+    reason: str | None = None  # why it waits, or how it came to its end
+    nodes: tuple[str, ...] = ()
+    gpus: int | None = None  # allocated, or asked for while it waits
+    numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # Slurm's, by node
+    limit_seconds: int | None = None
+    exit_code: str | None = None  # "3:0" is exit(3), "0:9" is SIGKILL
+
+    @property
+    def holder(self) -> str:
+        """Its name among holders of GPUs."""
+        return f"job {self.number}"
+
+    def to_record(self) -> Record:
+        """Kind `job`, below the machine that asked; the version is the time of the look in microseconds."""
+        body = plain(self)
+        for key in ("told_by", "submitted_at"):
+            del body[key]
+        body["numbers"] = {node: list(found) for node, found in self.numbers.items()}
+        return Record(
+            kind=RecordKind.JOB,
+            id=f"{self.told_by.key}|{self.holder}|{to_text(self.submitted_at)}",
+            at=self.submitted_at,
+            subject=self.told_by.key,
+            parent=self.holder,
+            version=int(self.seen_at.timestamp() * 1_000_000),
+            body={key: value for key, value in body.items() if value is not None},
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Job":
+        body: dict[str, Any] = known(cls, record.body)
+        for key in _TIMES:
+            if body.get(key) is not None:
+                body[key] = from_text(body[key])
+        body["nodes"] = tuple(body.get("nodes", ()))
+        found = body.get("numbers", {})
+        body["numbers"] = {node: tuple(of_node) for node, of_node in found.items()}
+        told_by = Subject.parse(record.subject)
+        return cls(**{**body, "told_by": told_by, "submitted_at": record.at})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledNode:
+    """A node's state in Slurm's words (IDLE, MIXED, DOWN, DRAIN ...) and why."""
+
+    name: str
+    states: tuple[str, ...]
+    reason: str | None = None
+    gpus: int | None = None
+    gpus_used: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduler:
+    """What one look at a scheduler gave: `why` says why nothing is known of it, and is empty when it answered.
+
+    `nodes` are those that have a reason or a state beyond running jobs; None is not known, and never none.
+    """
+
+    told_by: Subject
+    at: datetime
+    why: str = ""
+    answered_at: datetime | None = None  # the last time that it did
+    nodes: tuple[ScheduledNode, ...] | None = None
+    query_seconds: float | None = None
+
+    def to_record(self) -> Record:
+        body = plain(self)
+        for key in ("told_by", "at"):
+            del body[key]
+        body["nodes"] = None if self.nodes is None else [plain(node) for node in self.nodes]
+        return Record(
+            kind=RecordKind.SCHEDULER,
+            id=self.told_by.key,
+            at=self.at,
+            subject=self.told_by.key,
+            version=int(self.at.timestamp() * 1_000_000),
+            body=body,
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Scheduler":
+        body: dict[str, Any] = known(cls, record.body)
+        at, nodes = body.get("answered_at"), body.get("nodes")
+        body["answered_at"] = None if at is None else from_text(at)
+        body["nodes"] = None if nodes is None else tuple(map(_node, nodes))
+        return cls(**{**body, "told_by": Subject.parse(record.subject), "at": record.at})
+
+
+def _node(said: Mapping[str, Any]) -> ScheduledNode:
+    return ScheduledNode(**{**known(ScheduledNode, said), "states": tuple(said["states"])})
