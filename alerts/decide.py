@@ -43,11 +43,12 @@ def _superseded_by(notice: Notice, newest: Notice) -> Ruling:
     """An end that nobody is told of replaces what nobody was told of."""
     unsaid = newest.kind is Kind.RESOLVED and notice.kind is not Kind.RESOLVED
     unsaid = unsaid and not (notice.perhaps_told or notice.in_flight)
+    kept_back = f": {notice.verdict.value}" if notice.verdict in POSTPONED else ""
     error = f"; {notice.last_error}" if notice.last_error else ""
     return Ruling(
         verdict=Verdict.SUPERSEDED,
         state=NoticeState.SUPERSEDED,
-        reason=f"it was over before this could be told{error}" if unsaid else "",
+        reason=f"it was over before this could be told{kept_back}{error}" if unsaid else "",
     )
 
 
@@ -142,7 +143,9 @@ def _first(case: Case) -> Ruling | None:
         return None
     if case.path is not None and case.path.escalate_seconds is not None:
         return Ruling(verdict=Verdict.ESCALATED, kind=Kind.FIRED)
-    returned = case.notice.from_state == State.RESOLVED.value
+    # To whom nothing was said of it before, it is not back.
+    said_before = case.last_said is not None or any(one.perhaps_told for one in case.older)
+    returned = case.notice.from_state == State.RESOLVED.value and said_before
     return Ruling(verdict=Verdict.RETURNED if returned else Verdict.FIRST, kind=Kind.FIRED)
 
 

@@ -124,6 +124,10 @@ MUCH_LATER = NOON + seconds(301)
         (resolved(), [dropped(opened(), UNREACHED)], LATER, CHAT, "NEVER_TOLD", "resolved", "held"),
         (resolved(), [dropped(opened(), UNCLEAR)], LATER, CHAT, "OVER", "resolved", "due"),
         (returned(), [sent(opened()), sent(resolved())], LATER, CHAT, "RETURNED", "fired", "due"),
+        # It is not back for whom it never was there: a silence, or the night, kept it back.
+        (returned(), [], LATER, CHAT, "FIRST", "fired", "due"),
+        (returned(), [dropped(opened(), UNREACHED)], LATER, CHAT, "FIRST", "fired", "due"),
+        (returned(), [dropped(opened(), UNCLEAR)], LATER, CHAT, "RETURNED", "fired", "due"),
         (
             returned(severity=WARNING),
             [sent(opened(severity=WARNING)), sent(resolved(severity=WARNING), LATER)],
@@ -221,7 +225,8 @@ def test_what_comes_back_and_goes_inside_the_interval_is_not_told() -> None:
         resolved(4, severity=WARNING), [CHAT], [*told, back], LATER + seconds(4), SETTINGS
     )
     assert (old.id, old.state) == (back.id, NoticeState.SUPERSEDED)
-    assert old.reason == "it was over before this could be told"
+    kept_back = "told less than the update interval ago"
+    assert old.reason == f"it was over before this could be told: {kept_back}"
     assert (new.verdict, new.state) == (Verdict.NEVER_TOLD, NoticeState.HELD)
     assert new.reason == "it came back and was over again before that was told"
 
