@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "doctor": "say what this node can and cannot measure and send, and why",
     "collect": "read this node's sensors and send them to the hub",
     "slurm": "ask Slurm's controller about jobs and nodes, from one machine, and tell the hub",
+    "kubernetes": "watch a Kubernetes cluster from one place: whose its pods are, and what waits",
     "simulate": "play a simulated cluster towards the hub",
     "hub": "keep telemetry and records, and answer for them",
     "store": "back up, restore, verify and count what the hub keeps",

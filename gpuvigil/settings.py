@@ -179,6 +179,29 @@ class CollectorSettings:
     )
 
 
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """`gpuvigil kubernetes`, once for a cluster, which is named as the collector's."""
+
+    api_url: str = _setting(
+        "", "the API server, as https://host:6443; empty takes what every pod is told"
+    )
+    token_file: Path | None = _setting(_ACCOUNT / "token", "the service account's token")
+    ca_file: Path | None = _setting(
+        _ACCOUNT / "ca.crt", "CA that has signed the API server's certificate, in PEM"
+    )
+    user_label: str = _setting("", "label or annotation of a pod that says whose it is")
+    account_label: str = _setting(
+        "", "label or annotation that says for which team; without it the namespace does"
+    )
+    partition_label: str = _setting(
+        "kueue.x-k8s.io/queue-name", "label or annotation that says in which queue it was"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmSettings:
     """`gpuvigil slurm`, on one machine of a Slurm cluster; its names are those of the collector."""
@@ -296,6 +319,9 @@ class Config:
     store: StoreSettings = _setting(StoreSettings(), "where telemetry is kept")
     collector: CollectorSettings = _setting(CollectorSettings(), "the collector")
     slurm: SlurmSettings = _setting(SlurmSettings(), "what Slurm's controller is asked")
+    kubernetes: KubernetesSettings = _setting(
+        KubernetesSettings(), "the watcher of a Kubernetes cluster"
+    )
     simulator: SimulatorSettings = _setting(SimulatorSettings(), "the simulated cluster")
     analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")
     alerts: AlertsSettings = _setting(AlertsSettings(), "alerts")

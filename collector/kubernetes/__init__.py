@@ -1,0 +1,1 @@
+"""What a Kubernetes cluster says of itself, watched from one place through its API server."""

@@ -1,0 +1,199 @@
+"""`gpuvigil kubernetes`: watches one cluster from one place, and tells the hub whose its pods are."""
+
+import os
+import threading
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+
+from gpuvigil import command
+from gpuvigil.clock import Clock, SystemClock
+from gpuvigil.config import Config, KubernetesSettings, secret_source
+from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable
+from gpuvigil.hub import Hub
+from gpuvigil.log import Log
+from gpuvigil.model import (
+    Allocation,
+    AllocationState,
+    Job,
+    Record,
+    RecordKind,
+    ScheduledNode,
+    Scheduler,
+    Subject,
+)
+from gpuvigil.model.record import readable
+from gpuvigil.trust import trust
+
+from . import objects
+from .api import ApiError, ApiServer
+from .book import AllocationBook, JobBook, Labels, NodeBook, Owned, alive
+from .mirror import Copy, Mirror
+from .objects import Pod
+from .workloads import Workloads
+
+log = Log("kubernetes")
+
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+_NAME = "kubernetes"  # whoever of several pods watches, its records are of one place
+_ROUND_SECONDS = 5.0
+_SETTLE_SECONDS = 0.5  # changes come in crowds
+_TELL_AGAIN = timedelta(minutes=1)
+_REST_SECONDS = 2.0
+_OPEN = ("PENDING", "RUNNING")
+_MOST = 100_000
+
+
+class Watcher:
+    """One cluster: its copies, its books, and what the hub is still to be told."""
+
+    def __init__(
+        self, cluster: str, settings: KubernetesSettings, api: ApiServer, clock: Clock
+    ) -> None:
+        self._told_by = Subject(cluster=cluster, node=_NAME)
+        self._labels = Labels.of(settings)
+        self._clock = clock
+        self.changed = threading.Event()
+        self.pods: Mirror[Pod] = Mirror(api, PODS, objects.pod, self.changed.set)
+        self.nodes: Mirror[ScheduledNode] = Mirror(api, NODES, objects.node, self.changed.set)
+        self._workloads = Workloads(api)
+        self._jobs = JobBook(self._told_by, self._labels)
+        self._scheduled = NodeBook()
+        self._allocations = AllocationBook(cluster, self._labels)
+        self._lock = threading.Lock()
+        self._heard: list[Allocation] = []
+        self._last: Scheduler | None = None
+
+    def resume(self, jobs: Iterable[Job]) -> None:
+        """Take up the jobs that had not ended when a watcher last ran."""
+        ours = [job for job in jobs if job.told_by == self._told_by]
+        self._jobs = JobBook(self._told_by, self._labels, ours)
+
+    def hear(self, allocations: Iterable[Allocation]) -> None:
+        """What the hub has got; from any thread."""
+        with self._lock:
+            self._heard += allocations
+        self.changed.set()
+
+    def look(self) -> tuple[Record, ...]:
+        """What the hub is to be told now."""
+        now = self._clock.now()
+        with self._lock:
+            heard, self._heard = self._heard, []
+        for allocation in heard:
+            self._allocations.hear(allocation)
+        pods, nodes = self.pods.copy(), self.nodes.copy()
+        why = pods.why or nodes.why
+        records: list[Record] = []
+        if not why:
+            try:
+                owned = [Owned(pod, self._workloads.of(pod)) for pod in alive(pods.objects)]
+            except ApiError as error:
+                why = str(error)
+            else:
+                self._workloads.forget_but({one.pod.uid for one in owned})
+                records += [job.to_record() for job in self._jobs.take(owned, now)]
+                given = self._allocations.take(owned, now)
+                records += [allocation.to_record() for allocation in given]
+        return (*records, *self._scheduler(why, pods, nodes))
+
+    def _scheduler(
+        self, why: str, pods: Copy[Pod], nodes: Copy[ScheduledNode]
+    ) -> tuple[Record, ...]:
+        """When it changes, and every minute."""
+        now, last = self._clock.now(), self._last
+        answered = now if not why else last.answered_at if last is not None else None
+        told = None
+        if not why:
+            told = self._scheduled.take(nodes.objects.values(), pods.objects.values(), now)
+        said = Scheduler(told_by=self._told_by, at=now, why=why, answered_at=answered, nodes=told)
+        if (
+            last is not None
+            and (last.why, last.nodes) == (why, told)
+            and now - last.at < _TELL_AGAIN
+        ):
+            return ()
+        self._last = said
+        return (said.to_record(),)
+
+
+def _follow(hub: Hub, watcher: Watcher, stop: threading.Event) -> None:
+    """Hear of every allocation; from the beginning again after the hub was away."""
+    held, ended = [AllocationState.HELD.value], [AllocationState.ENDED.value]
+    kind, sequence = RecordKind.ALLOCATION, -1
+    while not stop.is_set():
+        try:
+            if sequence < 0:
+                sequence = hub.changes(-1, {kind}).sequence
+                for states in (held, ended):
+                    watcher.hear(_read(hub.records(kind, states=states, limit=_MOST)))
+            found = hub.changes(sequence, {kind})
+            sequence = found.sequence
+            watcher.hear(_read(found.records))
+        except (HubUnavailable, HubRefused):
+            sequence = -1
+            stop.wait(_REST_SECONDS)
+
+
+def _read(records: Iterable[Record]) -> list[Allocation]:
+    return list(readable(records, Allocation.from_record))
+
+
+def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
+    settings, clock = config.kubernetes, SystemClock()
+    token = secret_source(config.hub.service_token_file, "hub.service_token_file", "service token")
+    hubs = [Hub(config.hub.url, token, trust=trust(config.hub)) for _ in range(2)]
+    api = ApiServer(api_url(settings), settings.token_file, settings.ca_file)
+    watcher = Watcher(config.collector.cluster, settings, api, clock)
+    log.info("watching", cluster=config.collector.cluster, api=api_url(settings))
+    for name, run, arguments in (
+        ("pods", watcher.pods.run, (stop,)),
+        ("nodes", watcher.nodes.run, (stop,)),
+        ("allocations", _follow, (hubs[1], watcher, stop)),
+    ):
+        threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
+    _tell(hubs[0], watcher, stop)
+
+
+def _tell(hub: Hub, watcher: Watcher, stop: threading.Event) -> None:
+    """Keep telling the hub; while it is away what is newest of each record waits."""
+    waiting: dict[str, Record] = {}
+    resumed, away = False, ""
+    while not stop.is_set():
+        try:
+            if not resumed:
+                found = hub.records(RecordKind.JOB, states=_OPEN, limit=_MOST)
+                watcher.resume(readable(found, Job.from_record))
+                resumed = True
+            waiting |= {record.id: record for record in watcher.look()}
+            if waiting:
+                hub.write_records(waiting.values())
+                waiting.clear()
+            if away:
+                log.info("the hub is there again")
+            away = ""
+        except (HubUnavailable, HubRefused) as error:
+            if not away:
+                log.warning("the hub cannot be told", why=str(error))
+            away = str(error)
+            stop.wait(_REST_SECONDS)
+        watcher.changed.wait(_ROUND_SECONDS)
+        stop.wait(_SETTLE_SECONDS)
+        watcher.changed.clear()
+
+
+def api_url(settings: KubernetesSettings, environment: Mapping[str, str] = os.environ) -> str:
+    """As it is set; in a pod, as every pod is told; ConfigError elsewhere."""
+    if settings.api_url:
+        return settings.api_url
+    host = environment.get("KUBERNETES_SERVICE_HOST")
+    if not host:
+        raise ConfigError("kubernetes.api_url is not set, and this is no pod that would be told it")
+    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Watch until SIGTERM; returns the exit code."""
+    parser = command.parser("kubernetes", "Watch a Kubernetes cluster from one place.")
+    return command.run_service(parser, arguments, _run)

@@ -1,0 +1,113 @@
+"""`gpuvigil kubernetes` as a process, between a real hub and an API server."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from collector.kubernetes.service import api_url
+from gpuvigil.config import KubernetesSettings
+from gpuvigil.errors import ConfigError
+from gpuvigil.model import Allocation, Job, RecordKind, Scheduler, Subject
+from tests.collector.kubernetes.apiserver import RECORDED, FakeApiServer, History, recorded
+from tests.polling import wait_until
+from tests.servers import HubProcess
+
+ROOT = Path(__file__).parents[3]
+AT = datetime(2026, 3, 2, 9, 2, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeApiServer]:
+    server = FakeApiServer()
+    server.token = "secret"
+    server.objects = json.loads((RECORDED / "owners.json").read_text())
+    server.paths = {
+        "/api/v1/pods": History(recorded("pods")[:11], 11),
+        "/api/v1/nodes": History(recorded("nodes")[:6], 6),
+    }
+    yield server
+    server.close()
+
+
+@pytest.mark.server
+def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
+    fake: FakeApiServer, tmp_path: Path
+) -> None:
+    one = Allocation(
+        subject=Subject(cluster="c", node="gpu-a", gpu="GPU-0"),
+        holder="pod train/llama-worker-0",
+        user=None,
+        command=None,
+        started_at=AT,
+        pod="train/llama-worker-0",
+    )
+    (tmp_path / "token").write_text("secret\n")
+    with HubProcess(tmp_path / "hub") as hub:
+        client = hub.hub()
+        client.write_records([one.to_record()])
+        config = tmp_path / "gpuvigil.toml"
+        config.write_text(
+            f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
+            f'[collector]\ncluster = "c"\n[kubernetes]\napi_url = "{fake.url}"\ntoken_file = "token"\n'
+            'user_label = "example.org/submitted-by"\n'
+        )
+        log = tmp_path / "log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "collector.kubernetes", "--config", str(config)],
+                stderr=out,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+        try:
+
+            def held() -> Allocation | None:
+                (record,) = client.records(RecordKind.ALLOCATION)
+                found = Allocation.from_record(record)
+                return found if found.holder != one.holder else None
+
+            given = wait_until("the pod's job", held)
+            assert (given.holder, given.user) == ("job PyTorchJob/train/llama", "ann")
+            jobs = {job.number: job for job in map(Job.from_record, client.records(RecordKind.JOB))}
+            assert jobs["PyTorchJob/train/llama"].gpus == 16
+            assert (jobs["Pod/train/gang-0"].reason or "").startswith("SchedulingGated")
+
+            def scheduler(*, known: bool) -> Scheduler | None:
+                (record,) = client.records(RecordKind.SCHEDULER)
+                found = Scheduler.from_record(record)
+                return found if (found.nodes is not None) is known else None
+
+            first = wait_until("nodes", lambda: scheduler(known=True))
+            assert [node.name for node in first.nodes or ()] == ["gpu-a", "gpu-b"]
+            fake.failing = True
+            silent = wait_until("nothing is known", lambda: scheduler(known=False))
+            assert (silent.why, silent.answered_at is not None) == ("503: starting", True)
+            # Nobody's job ends because nobody answers.
+            open_ = client.records(RecordKind.JOB, states=["RUNNING", "PENDING"])
+            assert len(open_) == len(jobs)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+    assert "secret" not in log.read_text()
+    assert log.read_text().count("the API server does not tell") == 2  # pods, nodes
+
+
+def test_the_api_servers_address_is_what_a_pod_is_told() -> None:
+    told = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
+    assert api_url(KubernetesSettings(), told) == "https://10.0.0.1:6443"
+    assert (
+        api_url(KubernetesSettings(), {"KUBERNETES_SERVICE_HOST": "fd00::1"})
+        == "https://[fd00::1]:443"
+    )
+    assert api_url(KubernetesSettings(api_url="https://k8s:6443"), told) == "https://k8s:6443"
+    with pytest.raises(ConfigError, match="this is no pod"):
+        api_url(KubernetesSettings(), {})
