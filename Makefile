@@ -3,7 +3,7 @@
 #   make test    runs the tests
 .POSIX:
 .SUFFIXES:
-.PHONY: help up test test-unit check format scoreboard scoreboard-slice scoreboard-quiet test-servers test-hardware bench screenshots soak docs wheel collector.pyz clean
+.PHONY: help up test test-unit check format scoreboard scoreboard-slice scoreboard-quiet test-servers test-hardware bench screenshots soak month docs wheel collector.pyz clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -44,6 +44,10 @@ test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
 
 soak: $(VENV)/dev ## the long fault runs; SOAK_SEED=n repeats one
 	$(BIN)/python -m pytest -s soak $(ARGUMENTS)
+
+month: $(VENV)/dev ## tell of a simulated fleet's month, write docs/month.md (half an hour; SOAK_SEED=n plays another)
+	SOAK_SEED=$${SOAK_SEED:-9} $(BIN)/python -m pytest -s soak/test_month.py $(ARGUMENTS)
+	$(BIN)/python -m scripts.docs
 
 bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (over an hour, on a quiet machine)
 	$(BIN)/python -m benchmarks.spine
