@@ -47,6 +47,7 @@ def rows(report: Report) -> Iterator[Row]:
     """All rows of one report."""
     yield from _about(report)
     yield from _figures(report)
+    yield from _rules(report)
     yield from _parts(report)
     yield from _holders(report)
     yield from _idle(report)
@@ -79,6 +80,14 @@ def _figures(report: Report) -> Iterator[Row]:
             yield Row("figure", one.key, "high", one.high, one.unit)
         unit = "percentage points" if one.unit == "percent" else one.unit
         yield Row("figure", one.key, "change", one.change, unit)
+
+
+def _rules(report: Report) -> Iterator[Row]:
+    for one in report.rules:
+        yield Row("rule", one.rule, "title", one.title)
+        yield Row("rule", one.rule, "noise", one.noise, "answers")
+        yield Row("rule", one.rule, "useful", one.useful, "answers")
+        yield Row("rule", one.rule, "incidents", one.incidents, "incidents")
 
 
 def _parts(report: Report) -> Iterator[Row]:

@@ -38,6 +38,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from summary(report)
     yield ""
     yield f"{text(words.fleet(report))}."
+    yield from _rules(report)
     if len(report.actions) > 1:
         yield from ("", "## Do next", "")
         yield from (f"{n}. {text(one)}" for n, one in enumerate(report.actions, 1))
@@ -127,6 +128,17 @@ def _idle(report: Report) -> Iterator[str]:
         rows.append(("all", "", "", "", "", "", total, ""))
     heads = ("Where", "Holder", "User", "Since (UTC)", "GPUs", "Hours", "GPU-hours", "")
     yield from _table("Idle and held", heads, rows, "The idle rule found none.")
+
+
+def _rules(report: Report) -> Iterator[str]:
+    rows = [
+        (one.title, f"{one.noise:,}", f"{one.useful:,}", f"{one.incidents:,}")
+        for one in report.rules
+    ]
+    heads = ("Rule", "Called noise", "Called useful", "Incidents")
+    yield from _table("Worth being told?", heads, rows)
+    if rows:
+        yield from ("", text(words.noisiest(report)))
 
 
 def _hardware(report: Report) -> Iterator[str]:

@@ -14,6 +14,7 @@ from .method import method
 from .read import Facts
 from .rounding import HOUR, decimals, near
 from .verdict import Case, actions, verdict
+from .worth import worth
 
 
 def build(facts: Facts) -> Report:
@@ -42,6 +43,7 @@ def build(facts: Facts) -> Report:
         models=dict(usage.buckets[-1].models) if usage.buckets else {},
         digits=digits,
         verdict=verdict(case),
+        rules=worth(facts.opinions, facts.incidents),
         actions=actions(case),
         figures=tuple(case.figures.values()),
         comparison=compared,

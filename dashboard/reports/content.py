@@ -92,6 +92,17 @@ class FaultCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuleWorth:
+    """What people answered to one rule's messages in the span."""
+
+    rule: str
+    title: str
+    noise: int
+    useful: int
+    incidents: int  # of the rule in the span, answered for or not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """One hardware incident."""
 
@@ -150,6 +161,7 @@ class Report:
     models: Mapping[str, int] = field(default_factory=dict)
     digits: int
     verdict: tuple[str, str]
+    rules: tuple[RuleWorth, ...]
     actions: tuple[str, ...]
     figures: tuple[Figure, ...]
     comparison: str

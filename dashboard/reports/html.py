@@ -10,7 +10,7 @@ from ..markup import Html, joined, tag
 from . import charts, timeline, words
 from .content import Figure, Report
 from .sayings import coverage_words, made
-from .tables import by_day, by_holder, by_state, faults, idle, troubles
+from .tables import by_day, by_holder, by_state, faults, idle, rules, troubles
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -48,6 +48,7 @@ def _article(report: Report, name: str) -> Html:
         tag("p", f"{report.span} · {words.fleet(report)} · {_covered(report)}", class_="under"),
         _verdict(report),
         _figures(report),
+        _rules(report),
         _actions(report),
         _over_time(report, name),
         _states(report, name),
@@ -100,6 +101,13 @@ def _card(figure: Figure, digits: int) -> Html:
             tag("div", figure.note, class_="note"),
         ),
     )
+
+
+def _rules(report: Report) -> Html:
+    if not report.rules:
+        return Html("")
+    said = tag("p", words.noisiest(report), class_="soft small")
+    return _section("Worth being told?", said, rules(report))
 
 
 def _actions(report: Report) -> Html:

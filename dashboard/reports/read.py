@@ -9,7 +9,15 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING, State
-from gpuvigil.model import SIMULATED_CLUSTER, Incident, Inventory, Record, RecordKind, readable
+from gpuvigil.model import (
+    SIMULATED_CLUSTER,
+    Incident,
+    Inventory,
+    Opinion,
+    Record,
+    RecordKind,
+    readable,
+)
 from gpuvigil.usage import Usage
 from gpuvigil.usage.model import cluster_key
 from gpuvigil.usage.query import clusters, usage
@@ -29,6 +37,7 @@ class Facts:
     before: Usage  # the span of the same length before it
     incidents: tuple[Incident, ...] = ()  # confirmed ones that overlap the span
     incidents_before: tuple[Incident, ...] = ()  # and those that overlap the span before
+    opinions: tuple[Opinion, ...] = ()  # that people gave within the span
     inventories: tuple[Inventory, ...] = ()
     idle_after: timedelta
     idle_below_percent: float
@@ -79,6 +88,7 @@ def _facts(
         before=before,
         incidents=_overlapping(incidents, counted),
         incidents_before=_overlapping(incidents, before),
+        opinions=_given(hub, cluster, counted) if cluster else (),
         idle_after=timedelta(seconds=settings.idle_after_seconds),
         idle_below_percent=settings.idle_below_percent,
         made_at=now,
@@ -108,6 +118,11 @@ def _usage(hub: Hub, cluster: str, span: tuple[datetime, datetime], now: datetim
 def _confirmed(hub: Hub, cluster: str) -> tuple[Incident, ...]:
     found = _each(hub, RecordKind.INCIDENT, cluster, Incident.from_record)
     return tuple(one for one in found if one.state in _CONFIRMED)
+
+
+def _given(hub: Hub, cluster: str, span: Usage) -> tuple[Opinion, ...]:
+    found = _each(hub, RecordKind.OPINION, cluster, Opinion.from_record)
+    return tuple(one for one in found if span.start <= one.at < span.end)
 
 
 def _overlapping(incidents: Iterable[Incident], span: Usage) -> tuple[Incident, ...]:

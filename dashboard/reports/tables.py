@@ -171,6 +171,21 @@ def faults(report: Report) -> Html:
     return _table("By fault; GPUs are those that its incidents cover", columns, rows)
 
 
+def rules(report: Report) -> Html:
+    """What people answered to messages, by rule."""
+    columns = (
+        ("Rule", False),
+        ("Called noise", True),
+        ("Called useful", True),
+        ("Incidents", True),
+    )
+    rows = [
+        _row(one.title, f"{one.noise:,}", f"{one.useful:,}", f"{one.incidents:,}")
+        for one in report.rules
+    ]
+    return _table("Answers to messages, by rule; the noisiest first", columns, rows)
+
+
 def troubles(report: Report) -> Html:
     """The worst incidents, each with what it rests on and what to do first."""
     columns = (

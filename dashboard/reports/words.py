@@ -120,3 +120,15 @@ def counted(number: int, thing: str) -> str:
 def names(found: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
+
+
+def noisiest(report: Report) -> str:
+    """What the answers say of the rule that leads them; nothing was called noise where none did."""
+    worst, answers = report.rules[0], sum(one.noise + one.useful for one in report.rules)
+    said = f"{answers:,} answer{'' if answers == 1 else 's'} to messages"
+    if not worst.noise:
+        return f"{said}, none of them noise."
+    return (
+        f"{said}. Noisiest: {worst.title}, {worst.noise:,} of {worst.noise + worst.useful:,} answers"
+        f" called it noise. A route, a silence or a limit of {worst.rule} can spare people those."
+    )

@@ -134,6 +134,9 @@ def test_the_csv_has_every_number_of_the_json(report: Report, data: dict[str, An
     for number, one in enumerate(data["idle"], 1):
         sheet.same("idle", str(number), one, spell)
     sheet.same("idle", "all", data, {"gpu_hours": "idle_gpu_hours"})
+    answered = {name: name for name in ("noise", "useful", "incidents")}
+    for one in data["rules"]:
+        sheet.same("rule", one["rule"], one, answered)
     times_match(sheet, data)
     hardware_matches(sheet, data)
     counts = {name: name for name in ("quarters", "quarters_missing")}
@@ -179,6 +182,7 @@ def test_html_and_markdown_have_the_same_tables(report: Report, shown: Page) -> 
     assert table(shown, "GPUs that several hold") == holders
     assert table(shown, "Held, and nothing computed") == marked["Idle and held"]
     assert table(shown, "By fault") == marked["Hardware incidents"]
+    assert table(shown, "Answers to messages") == marked["Worth being told?"]
     worst = marked["The worst incidents"][1:]
     listed = table(shown, "The worst first")[1:]
     for row, one in zip(listed, worst, strict=True):

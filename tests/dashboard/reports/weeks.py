@@ -10,6 +10,7 @@ from gpuvigil.model import (
     Impact,
     Incident,
     Inventory,
+    Opinion,
     Severity,
     Subject,
     fingerprint,
@@ -124,6 +125,7 @@ def facts(
     before: Usage | None = None,
     incidents: Sequence[Incident] = (),
     incidents_before: Sequence[Incident] = (),
+    opinions: Sequence[Opinion] = (),
 ) -> Facts:
     now = usage([share()]) if counted is None else counted
     length = now.end - now.start
@@ -135,6 +137,7 @@ def facts(
         before=before,
         incidents=tuple(incidents),
         incidents_before=tuple(incidents_before),
+        opinions=tuple(opinions),
         inventories=(inventory(now.cluster), inventory(now.cluster, "login", gpus=0)),
         idle_after=timedelta(minutes=30),
         idle_below_percent=1.0,
@@ -197,6 +200,19 @@ def incident(
     )
 
 
+def answer(fault: str, useful: bool, by: str = "ann") -> Opinion:
+    """One person's word on an incident of that rule."""
+    return Opinion(
+        id=f"{fault}-{by}",
+        incident=f"{fault}-1",
+        fault=fault,
+        subject=gpu(),
+        by=by,
+        useful=useful,
+        at=START + timedelta(days=3),
+    )
+
+
 def idle(
     *gpus: Subject,
     since: datetime = START + timedelta(days=1),
@@ -242,5 +258,12 @@ def eventful() -> Facts:
             incident("gpu_xid", gpu(4), severity=Severity.INFO, title="Xid 13: a program's"),
             idle(gpu(2), gpu(3), until=None),
             idle(gpu(5), label="n1 GPU 5", user="erik"),
+        ],
+        opinions=[
+            answer("gpu_lost", True),
+            answer("gpu_idle_held", False),
+            answer("gpu_idle_held", False, "ben"),
+            answer("port_down", False),
+            answer("port_down", True, "ben"),
         ],
     )
