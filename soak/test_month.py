@@ -36,7 +36,7 @@ def test_a_month_is_told_once_and_all_silence_has_a_reason(tmp_path: Path) -> No
             folder = tmp_path / name
             folder.mkdir()
             alerts = configuration(name, folder)
-            found[name] = accounts(played, run(played, alerts, folder), alerts)
+            found[name] = accounts(played, run(played, alerts), alerts)
         result.tells(
             faults=sum(not one.hidden for one in played.truths),
             incidents=len({step.incident for step in played.steps}),

@@ -61,6 +61,15 @@ def test_every_fault_is_told_once_and_every_silence_has_its_reason(
         assert found["chat"].untold["digest"] == found["chat"].digested
 
 
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_with_records_in_memory_it_is_told_the_same(
+    name: str, played: Played, told: Mapping[str, Told], tmp_path: Path
+) -> None:
+    again = run(played, configuration(name, tmp_path))
+    assert _accounts(name, played, again, tmp_path) == _accounts(name, played, told[name], tmp_path)
+    assert again.messages == told[name].messages
+
+
 def test_the_account_sees_what_is_told_twice_lost_or_left_out(
     played: Played, told: Mapping[str, Told], tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 """Alerts itself in simulated time: its own decisions, couriers and digests on a real outbox.
 
 What runs is what the service runs: `tell`, `hand_out`, a `Courier` per channel and the `Watch`, with
-the hub's records in SQLite. Left out are threads and HTTP: one loop goes from moment to moment, and
+the hub's records in SQLite or, for a month, in memory. Left out are threads and HTTP: one loop goes from moment to moment, and
 what the channels are given is written down instead of sent.
 """
 
@@ -9,7 +9,7 @@ import heapq
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -39,6 +39,7 @@ from hub.records.database import open_sqlite
 from hub.records.tables import record
 
 from .fleet import Played
+from .shelf import ShelfHub, Shelves
 
 # The watch looks every 5 s; what it finds here, digests, is there once a day.
 WATCHED = timedelta(hours=1)
@@ -139,6 +140,24 @@ class SimulatedHub(Hub):
         return {"nodes": []}
 
 
+class NotedHub(ShelfHub):
+    """The hub's records in memory, with a ledger beside them."""
+
+    def __init__(self, shelves: Shelves, clock: ManualClock, ledger: Ledger) -> None:
+        super().__init__(shelves, clock)
+        self._ledger = ledger
+
+    def write_records(self, records: Iterable[Record]) -> int:
+        return super().write_records(self._ledger.enter(list(records)))
+
+    def finish(
+        self, kind: RecordKind, owner: str, ids: Sequence[str], records: Iterable[Record] = ()
+    ) -> None:
+        super().finish(kind, owner, ids)
+        self._ledger.leave(kind, ids)
+        self.write_records(records)
+
+
 class Recorder:
     """What stands in for a configured channel: its route and its pace, and a list for its post."""
 
@@ -214,26 +233,38 @@ def configuration(name: str, folder: Path) -> AlertsSettings:
     return load(file).alerts
 
 
-def run(played: Played, settings: AlertsSettings, folder: Path) -> Told:
-    """Let alerts tell of a month, with `settings` and its records in `folder`."""
-    clock = ManualClock(played.start)
+def run(played: Played, settings: AlertsSettings, folder: Path | None = None) -> Told:
+    """Let alerts tell of a month; its records are in SQLite in `folder`, or in memory."""
+    clock, ledger = ManualClock(played.start), Ledger()
+    if folder is None:
+        shelves = Shelves()
+        return _run(played, settings, clock, ledger, lambda: NotedHub(shelves, clock, ledger))
     book = Book(open_sqlite(folder / "records.sqlite"))
-    ledger = Ledger()
+    try:
+        return _run(played, settings, clock, ledger, lambda: SimulatedHub(book, clock, ledger))
+    finally:
+        book.close()
+
+
+def _run(
+    played: Played,
+    settings: AlertsSettings,
+    clock: ManualClock,
+    ledger: Ledger,
+    connect: Callable[[], Hub],
+) -> Told:
     recorders = [Recorder(one, clock) for one in configured(settings)]
     desk = Desk(
-        connect=lambda: SimulatedHub(book, clock, ledger),
+        connect=connect,
         owner="alerts",
         settings=settings,
         clock=clock,
         stop=threading.Event(),
         log=Log("alerts"),
     )
-    try:
-        office = _Office(desk=desk, clock=clock, ledger=ledger, recorders=recorders)
-        office.hub.write_records(as_real(one.to_record()) for one in played.inventories)
-        _live(office, _coming(played), played.end + AFTER)
-    finally:
-        book.close()
+    office = _Office(desk=desk, clock=clock, ledger=ledger, recorders=recorders)
+    office.hub.write_records(as_real(one.to_record()) for one in played.inventories)
+    _live(office, _coming(played), played.end + AFTER)
     return Told(notices=ledger.notices, messages={one.route.name: one.told for one in recorders})
 
 

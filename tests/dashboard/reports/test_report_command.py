@@ -39,6 +39,7 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
         hub.write_records(one.to_record() for one in found.usage.buckets)
         hub.write_records(one.to_record() for one in found.before.buckets)
         hub.write_records(one.to_record() for one in found.incidents)
+        hub.write_records(one.to_record() for one in found.opinions)
         hub.write_records(one.to_record() for one in found.inventories)
         played = usage([share("job 99", "simon", gpus=2)], cluster=SIMULATED_CLUSTER)
         hub.write_records(one.to_record() for one in played.buckets)
@@ -86,6 +87,7 @@ def test_the_report_of_a_real_cluster_has_the_numbers_of_the_query(fed: HubProce
     assert found["installed_gpu_hours"] == round(counted.seconds.installed / 3600)
     assert found["allocated_gpu_hours"] == round(counted.seconds.allocated / 3600)
     assert found["figures"]["hardware_incidents"]["value"] == 3
+    assert [row["rule"] for row in found["rules"]] == ["gpu_idle_held", "port_down", "gpu_lost"]
     assert b"simon" not in done.stdout
     assert b"sim-001" not in done.stdout
 
