@@ -79,6 +79,9 @@ def explained(
     silence = situation.silence(labels, now)
     if silence is not None:
         yield f"silenced by {silence.by} until {moment(silence.ends_at)}: {silence.reason}"
+    larger = situation.inhibitor(settings.inhibit, incident, labels)
+    if larger is not None:
+        yield f"inhibited while this stands: {larger.title} ({larger.id})"
     for channel in settings.names() or ["-"]:
         way = path(settings, labels, channel)
         by = (
@@ -131,7 +134,7 @@ def a_test(channel: str, now: datetime, over: bool, settings: AlertsSettings) ->
         snapshot=incident.to_record().to_json(),
     )
     notice = replace(draft(step, channel, now), kind=Kind.RESOLVED if over else Kind.FIRED)
-    return message(notice, now, settings.external_url)
+    return message(notice, now, settings.external_url, runbook_url=settings.runbook_url)
 
 
 def _test(config: Config, chosen: argparse.Namespace) -> int:

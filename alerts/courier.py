@@ -173,7 +173,14 @@ class Courier:
     def _deliver(self, going: Notice, now: datetime, receipt: str | None) -> Outcome:
         desk = self._desk
         try:
-            said = message(going, now, desk.settings.external_url, receipt, desk.seal)
+            said = message(
+                going,
+                now,
+                desk.settings.external_url,
+                receipt,
+                desk.seal,
+                desk.settings.runbook_url,
+            )
         except ConfigError as error:
             return Retry(reason=str(error))
         return self.channel.deliver(said)

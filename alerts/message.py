@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
 from gpuvigil import links
 from gpuvigil.clock import duration, moment
@@ -52,6 +53,9 @@ class Message:
     link: str  # the subject's page with the incident's window
     incident_link: str  # the incident's own page, where it is acknowledged
     owners: tuple[str, ...] = ()  # whose GPUs it blocks, as strangers named themselves
+    accounts: tuple[str, ...] = ()  # of their jobs
+    partitions: tuple[str, ...] = ()
+    runbook: str | None = None  # where is written what to do about such a fault
     loud: bool = True  # worth a sound; what merely changes is not
     answer_link: str | None = None  # signed: where it is answered for without a sign-in
     receipt: str | None = None  # the receiver's name for the message before, which this one follows
@@ -67,6 +71,7 @@ class Message:
             f"Evidence: {self.evidence}",
             f"Do now: {self.action}",
             f"Page: {self.link}",
+            *([f"Runbook: {self.runbook}"] if self.runbook else []),
             f"{'Acknowledge' if self.firing else 'Incident'}: {self.answer_link or self.incident_link}",
         ]
         return "\n".join(lines)
@@ -78,9 +83,11 @@ def message(
     external_url: str,
     receipt: str | None = None,
     seal: Seal | None = None,
+    runbook_url: str = "",
 ) -> Message:
     """What `notice` says when it is told at `now`; links lead to `external_url`.
 
+    In `runbook_url` the word `{fault}` stands for the fault's name; without any there is no runbook.
     ConfigError when the key of the links cannot be read at the moment.
     """
     incident = notice.to_incident()
@@ -113,6 +120,9 @@ def message(
             external_url, links.INCIDENTS if own else links.incident_page(incident.id)
         ),
         owners=incident.impact.users,
+        accounts=incident.impact.accounts,
+        partitions=incident.impact.partitions,
+        runbook=runbook_url.replace("{fault}", quote(incident.fault, safe="")) or None,
         loud=notice.kind is Kind.FIRED or notice.verdict in _LOUD,
         answer_link=None if own else _answer_link(incident.id, now, external_url, seal),
         receipt=receipt,
@@ -225,6 +235,16 @@ def _since(since: datetime, now: datetime, ends_at: datetime | None) -> str:
 
 
 def _impact(impact: Impact) -> str:
+    """Who is hit; of jobs also on whose account and where they were queued."""
+    jobs = _those("account", impact.accounts) + _those("partition", impact.partitions)
+    return _who(impact) + jobs
+
+
+def _those(what: str, names: Sequence[str]) -> str:
+    return f"; {what}{'s' if len(names) > 1 else ''} {listed(names)}" if names else ""
+
+
+def _who(impact: Impact) -> str:
     if impact.text:
         return impact.text
     if impact.gpus == 0:

@@ -195,7 +195,7 @@ def _keep_pulse(desk: Desk, couriers: Sequence[Courier]) -> None:
         }
         pulse = Record(
             kind=RecordKind.PULSE,
-            id="alerts",
+            id=f"alerts:{desk.owner}",  # of each process its own
             at=now,
             subject="alerts",
             version=int(now.timestamp() * 1_000_000),

@@ -46,7 +46,7 @@ class Upholder:
             return
         now = desk.clock.now()
         said = [
-            message(notice, now, desk.settings.external_url)
+            message(notice, now, desk.settings.external_url, runbook_url=desk.settings.runbook_url)
             for incident in _incidents(self._hub, now - self._upheld.ended_for)
             if (notice := last_told(notices_of(self._hub, incident).values(), self._name))
         ]

@@ -27,6 +27,7 @@ from .acknowledge import line
 from .analysis import Analysis, Unit, patience
 from .detector import DETECTORS, questions
 from .index import Indices
+from .jobs import Jobs
 from .lateness import Arrival, absence, is_late
 from .reading import KINDS, Ear, beginning, newest_at, offsets, rows, subjects
 from .scout import Scout
@@ -86,6 +87,7 @@ class Service:
         self._store = store_of(self._pass_hub)
         self._needs = questions(DETECTORS)
         self._indices = Indices()
+        self._jobs = Jobs()
         gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
         self._ear = Ear(timedelta(seconds=gap_seconds))
         self._offsets: dict[str, timedelta] = {}
@@ -160,6 +162,8 @@ class Service:
         """Read everything the hub has; until this succeeded once, no pass is made."""
         now = self.clock.now()
         start = beginning(self._changes_hub, now, patience(self.settings))
+        for record in start.records:
+            self._jobs.take(record)
         unreadable = [*start.unreadable, *self.analysis.start(start.records, start.book)]
         if unreadable:
             self.log.warning("records cannot be read", count=len(unreadable), first=unreadable[0])
@@ -188,6 +192,7 @@ class Service:
         return Arrival(at=now, before=before, away=away)
 
     def _take(self, record: Record, arrival: Arrival) -> Subject | None:
+        self._jobs.take(record)
         try:
             return self.analysis.take(record, late=self._is_late(record, arrival))
         except UNREADABLE as error:
@@ -211,7 +216,7 @@ class Service:
         while units:
             batch = units[:most]
             try:
-                hub.write_records([record for unit in batch for record in unit])
+                hub.write_records([self._jobs.named(record) for unit in batch for record in unit])
             except HubRefused as error:
                 if error.status in _TOKEN_REFUSED:
                     self.analysis.give_back(units)

@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "top": "say who holds GPUs now, those with most first",
     "idle": "say who holds GPUs and computes nothing on them, the longest first",
     "who": "say who holds the GPUs of a node, and how they are",
+    "why": "say how a job ended and why, and what happened on its nodes then",
     "usage": "say where the GPU-hours of a span went, by user or job",
     "explain": "say why an incident is one: rule, numbers, steps, and what speaks against it",
     "report": "write how the GPUs were used: HTML, PDF, Markdown, CSV or JSON",

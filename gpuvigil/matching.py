@@ -17,7 +17,7 @@ Labels = Mapping[str, Sequence[str]]
 # What an incident can be matched by.
 LABELS = (
     *("incident", "severity", "fault", "cluster", "rack", "node", "gpu", "device", "port"),
-    *("owner", "holder", "simulated"),
+    *("owner", "account", "partition", "holder", "simulated"),
 )
 _MATCHER = re.compile(
     r'\s*([a-z_]+)\s*(=~|!~|!=|=)\s*(?:"((?:[^"\\]|\\.)*)"|([^"\s=~][^"\s]*))\s*',
@@ -113,6 +113,8 @@ def labels_of(incident: Incident, racks: Mapping[str, str] | None = None) -> Lab
         "device": [one.device for one in subjects],
         "port": [one.port for one in subjects],
         "owner": incident.impact.users,
+        "account": incident.impact.accounts,
+        "partition": incident.impact.partitions,
         "holder": incident.impact.holders,
         "simulated": ["true" if incident.simulated else "false"],
     }

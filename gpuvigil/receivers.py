@@ -194,6 +194,11 @@ class AlertsSettings:
     external_url: str = setting(
         "http://127.0.0.1:8501", "address of the dashboard, for links in messages"
     )
+    runbook_url: str = setting(
+        "",
+        "address of your runbook, a link in every message; {fault} in it stands for the fault's"
+        " name, as in https://wiki.example.org/gpu/{fault}",
+    )
     link_key_file: Path | None = setting(
         None,
         "file with the key that signs links in messages, which acknowledge without a sign-in; the"
@@ -248,6 +253,8 @@ class AlertsSettings:
         """What is wrong with how its parts go together: the list, the entry, the key, and why."""
         if not _CLOCK.fullmatch(self.digest_at):
             yield "", 0, "digest_at", f"{self.digest_at!r} is not a time of the day like 08:00"
+        if self.runbook_url and not _is_web_address(self.runbook_url):
+            yield "", 0, "runbook_url", f"{self.runbook_url!r} is not an http or https address"
         channels, hours = set(self.names()), {one.name for one in self.times}
         for number, route in enumerate(self.routes):
             for key, known in (
@@ -282,6 +289,12 @@ RECEIVERS: Mapping[str, type[ReceiverSettings]] = {
     "command": CommandSettings,
     "apprise": AppriseSettings,
 }
+
+
+def _is_web_address(text: str) -> bool:
+    """Whether it can be a link everywhere: nothing in it ends one, or says more than it."""
+    written = text.startswith(("https://", "http://")) and text.isascii() and text.isprintable()
+    return written and not set(' "<>|\\') & set(text) and len(text) <= 1000
 
 
 def _is_address(text: str) -> bool:

@@ -86,8 +86,8 @@ def test_the_image_copies_every_package_and_is_not_run_by_root() -> None:
     assert copied == {pattern.removesuffix("*") for pattern in packages}
     assert copied > FOLDERS
     assert "\nUSER gpuvigil\n" in text
-    # What speaks to VictoriaMetrics and InfluxDB is an extra.
-    assert "'.[all,influxdb]'" in text
+    # What speaks to VictoriaMetrics, InfluxDB and a kubelet is an extra each.
+    assert "'.[all,influxdb,kubernetes]'" in text
 
 
 @pytest.fixture

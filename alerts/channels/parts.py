@@ -20,6 +20,12 @@ def links(message: Message) -> list[tuple[str, str]]:
     """What is behind each link, and its address."""
     kind = {"gpu": "GPU", "node": "node", "port": "port"}[message.subject.kind]
     page, answer = (f"Open the {kind}", message.link), message.answer_link
+    if message.runbook and message.firing:
+        return [*_pages(message, page, answer), ("Runbook", message.runbook)]
+    return _pages(message, page, answer)
+
+
+def _pages(message: Message, page: tuple[str, str], answer: str | None) -> list[tuple[str, str]]:
     if answer is None:
         story = "Acknowledge" if message.firing else "The whole story"
         return [page, (story, message.incident_link)]

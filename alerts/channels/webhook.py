@@ -12,7 +12,7 @@ from typing import Any
 from gpuvigil.clock import to_text
 from gpuvigil.config import WebhookSettings
 
-from ..message import Message, clean
+from ..message import Message, clean, listed
 from .address import secret_of
 from .post import Post, Posting
 
@@ -80,6 +80,12 @@ def payload(message: Message, receiver: str, external_url: str) -> dict[str, Any
 
 def annotations_of(message: Message) -> dict[str, str]:
     """What people read, by the question that it answers."""
+    of_jobs = {
+        "owners": listed(message.owners),
+        "accounts": listed(message.accounts),
+        "partitions": listed(message.partitions),
+        "runbook_url": message.runbook or "",
+    }
     return {
         "summary": message.summary,
         "description": message.text,
@@ -91,6 +97,7 @@ def annotations_of(message: Message) -> dict[str, str]:
         "source": message.source,
         "notice": message.notice,
         "incident_url": message.incident_link,
+        **{name: value for name, value in of_jobs.items() if value},
     }
 
 

@@ -1,4 +1,4 @@
-"""The commands `gpuvigil status`, `top`, `idle`, `who` and `usage`."""
+"""The commands `gpuvigil status`, `top`, `idle`, `who`, `why` and `usage`."""
 
 import argparse
 import shutil
@@ -15,7 +15,7 @@ from gpuvigil.store.choice import hubs
 from gpuvigil.usage import query
 
 from ..reports.span import span_of
-from . import holders, status, used, who
+from . import holders, status, used, who, why
 from .fleet import Moment, look
 from .grid import FORMS, Grid, csv_text, json_text, text
 
@@ -47,6 +47,19 @@ def who_main(arguments: Sequence[str]) -> int:
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         return who.grid(_look(hub, config, chosen), chosen.node)
+
+    return _run(commands, arguments, grid)
+
+
+def why_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil why`: the same exit codes; 2 also for a job that nobody told of."""
+    commands = _parser("why", "Say how a job ended and why, and what happened on its nodes then.")
+    commands.add_argument(
+        "job", metavar="JOB", help="Slurm's number of a job, or of an array's task"
+    )
+
+    def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
+        return why.look(hub, chosen.job, chosen.cluster)
 
     return _run(commands, arguments, grid)
 

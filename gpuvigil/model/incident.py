@@ -72,6 +72,8 @@ class Impact:
     holders: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     text: str = ""  # one sentence
+    accounts: tuple[str, ...] = ()  # of the holders that are jobs, as far as their nodes were told
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,7 @@ class Incident:
         resolved = body.get("resolved_at")
         body["evidence"] = tuple(Evidence(**known(Evidence, e)) for e in body["evidence"])
         impact = {**body["impact"]}
-        for key in ("holders", "users"):
+        for key in ("holders", "users", "accounts", "partitions"):
             impact[key] = tuple(impact.get(key, ()))
         body["impact"] = Impact(**known(Impact, impact))
         for key in ("members", "covers"):

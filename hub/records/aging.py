@@ -1,6 +1,6 @@
 """Which records are over for so long that they are forgotten.
 
-Events, usage, allocations and silences that have ended, incidents that were resolved with their transitions,
+Events, usage, pulses of processes that are gone, allocations and silences that have ended, incidents that were resolved with their transitions,
 notices, acknowledgements and opinions. What stands is never forgotten, nor an event that a standing incident may rest on.
 """
 
@@ -49,6 +49,8 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         and_(record.c.kind == RecordKind.INCIDENT.value, record.c.state.in_(_OVER)),
         record.c.kind == RecordKind.SILENCE.value,
         and_(record.c.kind == RecordKind.JOB.value, record.c.state.in_(ENDED_STATES)),
+        # Of one process among several: the next has another.
+        and_(record.c.kind == RecordKind.PULSE.value, record.c.id.contains(":")),
     )
     query = (
         select(*_COLUMNS)

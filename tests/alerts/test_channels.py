@@ -65,6 +65,17 @@ def told(**changes: Any) -> Message:
     return message(noticed(opened(**{**REAL_GPU, **changes}), Kind.FIRED), LATER, URL)
 
 
+@pytest.mark.parametrize("name", sorted(FORMS))
+def test_every_form_says_whose_jobs_are_hit_and_where_the_runbook_is(name: str) -> None:
+    impact = Impact(gpus=1, text="job 7 of ada waits", accounts=("vision",), partitions=("a100",))
+    notice = noticed(opened(**REAL_GPU, impact=impact), Kind.FIRED)
+    form = FORMS[name][0]
+    said = json.dumps(form(message(notice, LATER, URL, runbook_url="https://w.example/{fault}")))
+    assert "job 7 of ada waits; account vision; partition a100" in said
+    assert "https://w.example/gpu_lost" in said
+    assert "unbook" not in json.dumps(form(message(notice, LATER, URL)))
+
+
 def ended() -> Message:
     return message(noticed(resolved(at=LATER, **REAL_GPU), Kind.RESOLVED), LATER, URL)
 

@@ -13,7 +13,7 @@ from tests.polling import wait_until
 from tests.receiver import OK, Answer, Receiver
 from tests.servers import ROOT, HubProcess
 
-from .examples import NOON, REAL
+from .examples import NOON, REAL, an_incident
 from .process import AlertsProcess
 from .test_service import Story
 
@@ -47,6 +47,14 @@ receivers = ["other"]
 """
 
 
+INHIBIT = """
+[[alerts.inhibit]]
+by = ['fault="switch_down"']
+of = ['fault="gpu_lost"']
+same = ["cluster"]
+"""
+
+
 def test_what_is_silenced_is_not_told_and_the_way_of_each_is_explained(
     server: HubProcess, tmp_path: Path
 ) -> None:
@@ -77,6 +85,9 @@ def test_what_is_silenced_is_not_told_and_the_way_of_each_is_explained(
             story.tell(Signal.CONFIRMED)
             server.hub().write_records([story.incident()])
             wait_until("both are decided", lambda: len(story.notices()) == 2)
+            larger = an_incident(id=f"larger-{story.id}", fault="switch_down")
+            server.hub().write_records([larger.to_record()])
+        config.write_text(config.read_text(encoding="utf-8") + INHIBIT, encoding="utf-8")
         shown = gpuvigil("alerts", "route", "--explain", story.id, config=config)
         listed = gpuvigil("silence", "list", config=config).stdout
         ended = gpuvigil("silence", "end", id_, config=config)
@@ -89,6 +100,7 @@ def test_what_is_silenced_is_not_told_and_the_way_of_each_is_explained(
     assert 'route 2 to other: no, owner="bob"' in shown.stdout
     assert "channel chat (by route 1):\n  suspect to open: due at" in shown.stdout
     assert "silenced: silenced by ada until" in shown.stdout
+    assert f"inhibited while this stands: {larger.title} ({larger.id})" in (shown.stdout)
     assert (
         "channel other (no route leads here):\n  suspect to open: held: not_routed" in shown.stdout
     )

@@ -237,7 +237,9 @@ def test_the_service_tells_of_itself_by_the_channels_that_work(
             well.wait(lambda got: "firing" in about(got, "gpuvigil_analyzer"), 60.0)
             hub.write_records([a_pulse(datetime.now(timezone.utc))])
             well.wait(lambda got: about(got, "gpuvigil_analyzer") == ["firing", "resolved"], 60.0)
-            pulse = wait_until("a pulse", lambda: hub.record(RecordKind.PULSE, "alerts"))
+            (pulse,) = wait_until(
+                "a pulse", lambda: hub.records(RecordKind.PULSE, subject="alerts", limit=1)
+            )
             found = re.search(r"metrics .*port=(\d+)", alerts.said)
             assert found is not None, alerts.said
             with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/metrics") as answer:

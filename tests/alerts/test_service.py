@@ -347,13 +347,18 @@ def test_the_pulse_says_how_the_channels_do(
     server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path
 ) -> None:
     channel = name()
-    with AlertsProcess(server, tmp_path, **{channel: to(receiver)}):
+    other = tmp_path / "other"
+    other.mkdir()
 
-        def channels() -> list[str]:
-            pulses = hub.records(RecordKind.PULSE, subject="alerts")
-            return [one["name"] for pulse in pulses for one in pulse.body["channels"]]
+    def pulses() -> list[Record]:
+        found = hub.records(RecordKind.PULSE, subject="alerts")
+        return [p for p in found if [one["name"] for one in p.body["channels"]] == [channel]]
 
-        wait_until("a pulse", lambda: channels() == [channel])
+    with (
+        AlertsProcess(server, tmp_path, **{channel: to(receiver)}),
+        AlertsProcess(server, other, **{channel: to(receiver)}),
+    ):
+        wait_until("a pulse of each process", lambda: len(pulses()) == 2)
 
 
 @pytest.mark.parametrize("kind", ["webhooks", "slack"])

@@ -56,11 +56,14 @@ def test_events_and_ended_allocations_are_forgotten_and_held_ones_never(book: Bo
             a_record(allocation, "ended long ago", body={"ended_at": to_text(BEFORE)}),
             a_record(allocation, "ended lately", body={"ended_at": to_text(AFTER)}),
             a_record(RecordKind.INVENTORY, "inventory"),
-            a_record(RecordKind.PULSE, "pulse"),
+            a_record(RecordKind.PULSE, "analyzer"),
+            a_record(RecordKind.PULSE, "alerts:gone"),
+            a_record(RecordKind.PULSE, "alerts:here", AFTER),
         ]
     )
-    assert book.forget(LIMIT) == 2
-    assert left(book) == {"young event", "held", "ended lately", "inventory", "pulse"}
+    assert book.forget(LIMIT) == 3
+    pulses = {"analyzer", "alerts:here"}
+    assert left(book) == {"young event", "held", "ended lately", "inventory", *pulses}
 
 
 def test_usage_is_forgotten_by_its_quarter(book: Book) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ import pytest
 from dashboard.facts import Facts
 from dashboard.tables import gpu_table
 from dashboard.terminal import holders, status, used, who
-from dashboard.terminal.fleet import Moment, moment_of
+from dashboard.terminal.fleet import Moment, moment_of, with_jobs
 from dashboard.terminal.grid import Grid, json_text, text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.errors import ConfigError
-from gpuvigil.model import Severity, Subject
+from gpuvigil.jobs import by_holder
+from gpuvigil.model import Event, EventKind, Job, Record, Severity, Subject
 from tests.dashboard.reports.weeks import share, usage
 from tests.dashboard.scene import (
     LONG_AGO,
@@ -169,11 +171,35 @@ def test_usage_goes_by_account_and_partition_where_nodes_were_told() -> None:
     assert partitions == {"gpu", "debug", "unknown"}
 
 
+def of_a_job_that_failed() -> list[Record]:
+    """Job 17 of ann had a GPU of n-9, which fell off the bus a minute before its end."""
+    lost = gpu(0, Subject(cluster="prod", node="n-9"))
+    held = replace(allocation(lost, "job 17"), ended_at=NOON, exit_code="1:0", command=None)
+    held = replace(held, started_at=NOON - timedelta(hours=1))
+    said = Job(
+        told_by=Subject(cluster="prod", node="login"),
+        number="17",
+        state="FAILED",
+        submitted_at=NOON - timedelta(hours=2),
+        started_at=held.started_at,
+        ended_at=NOON,
+        seen_at=NOON,
+        user="ann",
+        name="train",
+        nodes=("n-9",),
+        exit_code="1:0",
+    )
+    xid = Event(
+        kind=EventKind.XID, subject=lost, at=NOON - timedelta(minutes=1), id="n-9 xid 79", xid=79
+    )
+    return [held.to_record(), said.to_record(), xid.to_record()]
+
+
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     with HubProcess(tmp_path_factory.mktemp("hub")) as hub, Feed(hub) as feed:
         held = allocation(gpu(0, Subject(cluster="simulated", node="sim-001")), "job 7")
-        feed.hub.write_records([held.to_record()])
+        feed.hub.write_records([held.to_record(), *of_a_job_that_failed()])
         yield hub
 
 
@@ -208,6 +234,14 @@ def test_the_commands_ask_a_real_hub(fed: HubProcess) -> None:
     assert run(fed, "idle", "-o", "csv").stdout.startswith("idle_gpus,gpus,")
     done = run(fed, "usage", "--last", "15m", "-o", "json")
     assert done.returncode == 0, done.stderr
+    done = run(fed, "why", "17", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    first, end = json.loads(done.stdout)
+    assert (first["what"].partition(":")[0], first["speaks_for"]) == ("Xid 79", "hardware")
+    assert (end["what"], end["why"], end["user"]) == ("FAILED, exit code 1:0", "hardware", "ann")
+    said = run(fed, "why", "17").stdout.splitlines()
+    assert [line.split()[0] for line in said[1:]] == ["2026-01-31", "2026-01-31"]
+    assert max(map(len, said)) <= 80
 
 
 @pytest.mark.server
@@ -216,9 +250,31 @@ def test_what_is_wrong_is_one_line(fed: HubProcess) -> None:
         ("who", ["nope"], "there is no node 'nope'"),
         ("status", ["--cluster", "nope"], "--cluster nope: there is no such cluster"),
         ("usage", ["--last", "x"], "--last 'x' is no length"),
+        ("why", ["4711"], "nobody told of a job '4711'"),
     ):
         done = run(fed, command, *arguments)
         assert done.returncode == 2
         assert said in done.stderr
         assert len(done.stderr.splitlines()) == 1
         assert done.stdout == ""
+
+
+def test_who_says_where_slurm_and_a_node_disagree() -> None:
+    said = Job(
+        told_by=node("login", "prod"),
+        number="7",
+        state="FAILED",
+        submitted_at=LONG_AGO - timedelta(hours=1),
+        ended_at=LONG_AGO - timedelta(minutes=30),
+        seen_at=NOON,
+        account="chemistry",
+        name="train",
+        nodes=("n-1",),
+    )
+    moment = with_jobs(moment_of(facts(), AnalyzerSettings()), by_holder([said]))
+    grid = who.grid(moment, "n-1")
+    assert "job 7: Slurm says it ended as FAILED, and no epilog told of it." in text(
+        grid, 80, quiet=False
+    ).replace("\n  ", " ")
+    accounts = {one["gpu"]: one["account"] for one in rows(grid)}
+    assert accounts == {"0": "physics", "1": "chemistry", "2": "chemistry", "3": "chemistry"}
