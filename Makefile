@@ -47,6 +47,7 @@ soak: $(VENV)/dev ## the long fault runs; SOAK_SEED=n repeats one
 
 bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (over an hour, on a quiet machine)
 	$(BIN)/python -m benchmarks.spine
+	$(BIN)/python -m benchmarks.messages
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.collector
 	$(BIN)/python -m benchmarks.records
