@@ -51,6 +51,7 @@ month: $(VENV)/dev ## tell of a simulated fleet's month, write docs/month.md (ha
 
 bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (over an hour, on a quiet machine)
 	$(BIN)/python -m benchmarks.spine
+	$(BIN)/python -m benchmarks.messages
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.collector
 	$(BIN)/python -m benchmarks.records

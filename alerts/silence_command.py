@@ -3,8 +3,7 @@
 import argparse
 import getpass
 import re
-import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import SystemClock, duration, from_text, moment
@@ -12,12 +11,12 @@ from gpuvigil.command import configured_anywhere, fail, parser
 from gpuvigil.config import load
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub import Hub, service_hubs
-from gpuvigil.matching import LABELS, matcher
+from gpuvigil.matching import LABELS
 from gpuvigil.model import RecordKind, Silence, readable
+from gpuvigil.silencing import LONGEST, made
 from gpuvigil.statedir import config_of_up
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
-LONGEST = timedelta(days=90)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,32 +44,6 @@ def main(arguments: Sequence[str]) -> int:
     except GpuvigilError as error:
         return fail(options.prog, error)
     return 0
-
-
-def made(
-    matchers: Iterable[str],
-    by: str,
-    reason: str,
-    starts_at: datetime,
-    span: timedelta,
-    at: datetime,
-) -> Silence:
-    """A new silence; ConfigError says what is wrong with it."""
-    try:
-        texts = tuple(str(matcher(text)) for text in matchers)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    if not by.strip() or not reason.strip():
-        raise ConfigError("a silence needs somebody's name and a reason")
-    return Silence(
-        id=f"s-{secrets.token_hex(4)}",
-        matchers=texts,
-        by=by.strip(),
-        reason=reason.strip(),
-        at=at,
-        starts_at=starts_at,
-        ends_at=starts_at + span,
-    )
 
 
 def line(silence: Silence, now: datetime) -> str:

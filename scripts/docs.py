@@ -197,6 +197,10 @@ def benchmarks() -> Iterator[str]:
     yield from measured_where(result["about"])
     yield ""
     yield from latencies(result)
+    messages = ROOT / "benchmarks/messages.json"
+    if messages.exists():
+        yield ""
+        yield from to_slack(json.loads(messages.read_text()))
     yield ""
     yield from startup(result)
     yield ""
@@ -240,6 +244,16 @@ def latencies(result: dict[str, Any]) -> Iterator[str]:
         yield f"| {words} | {result[key]['runs']} | {cells} | {bar} |"
     yield ""
     yield "The first two begin when `gpuvigil inject` is started, so they hold the start of that command too."
+
+
+def to_slack(result: dict[str, Any]) -> Iterator[str]:
+    """How long until Slack has the payload, of a hundred."""
+    about, found = result["about"], result["xid_to_slack"]
+    seconds, load = found["seconds"], about["load"]
+    median, worst = seconds["median"], seconds["worst"]
+    yield f"From an Xid 79 to the payload that Slack gets, {found['runs']} GPUs one after the other (`{about['command']}`,"
+    yield f"commit `{about['commit'][:12]}`, {about['measured_at']}, load {load['before']} to {load['after']} on {about['machine']['cpus']} CPUs):"
+    yield f"median {median:.2f} s (bar 2 s, {'holds' if median <= 2 else 'missed'}), worst {worst:.2f} s (bar 5 s, {'holds' if worst <= 5 else 'missed'})."
 
 
 def memory(result: dict[str, Any]) -> Iterator[str]:

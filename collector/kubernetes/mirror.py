@@ -15,6 +15,8 @@ log = Log("kubernetes")
 
 T = TypeVar("T")
 
+NOT_ASKED = "it was not asked yet"
+
 _SHORTEST_REST_SECONDS = 0.5
 _LONGEST_REST_SECONDS = 30.0
 _BRIEF_SECONDS = 1.0  # a watch that ends sooner and told nothing is not begun again at once
@@ -46,7 +48,7 @@ class Mirror(Generic[T]):
         self._shortest_rest = rest_seconds
         self._objects: dict[str, T] = {}
         self._version: str | None = None
-        self._why = "it was not asked yet"
+        self._why = NOT_ASKED
         self._lock = threading.Lock()
 
     def copy(self) -> Copy[T]:

@@ -28,7 +28,7 @@ from gpuvigil.trust import trust
 from . import objects
 from .api import ApiError, ApiServer
 from .book import AllocationBook, JobBook, Labels, NodeBook, Owned, alive
-from .mirror import Copy, Mirror
+from .mirror import NOT_ASKED, Copy, Mirror
 from .objects import Pod
 from .workloads import Workloads
 
@@ -84,6 +84,8 @@ class Watcher:
             self._allocations.hear(allocation)
         pods, nodes = self.pods.copy(), self.nodes.copy()
         why = pods.why or nodes.why
+        if why == NOT_ASKED:
+            return ()  # in a moment more is known
         records: list[Record] = []
         if not why:
             try:

@@ -34,6 +34,7 @@ class History:
     def __init__(self, events: Sequence[Mapping[str, Any]], now: int = 0) -> None:
         self.events = events
         self.now = now
+        self.oldest = 0  # events before are forgotten: nobody can go on from there
         self.cuts: list[Cut] = []
         self.lists = 0
 
@@ -43,6 +44,12 @@ class History:
             if count == 0
             else str(self.events[count - 1]["object"]["metadata"]["resourceVersion"])
         )
+
+    def forget(self, reached: int, cut: "Cut") -> None:
+        """What happens while a watch is away, and what the server no longer knows of then."""
+        self.now = min(max(self.now, reached) + cut.missed, len(self.events))
+        if cut.how in {"gone", "expired"}:
+            self.oldest = self.now
 
     def state(self, count: int) -> dict[str, Mapping[str, Any]]:
         """The objects after so many events: the slow and obvious twin of a mirror."""
@@ -135,8 +142,8 @@ def _watch(request: BaseHTTPRequestHandler, history: History, version: str) -> N
     at = versions.index(version)
     cut = history.cuts.pop(0) if history.cuts else Cut(len(history.events), "end")
     told = history.events[at : at + cut.after]
-    if cut.how == "gone" and not told:
-        history.now = min(history.now + cut.missed, len(history.events))
+    if at < history.oldest or (cut.how == "gone" and not told):
+        history.forget(at, cut)
         _send(request, 410, GONE)
         return
     request.send_response(200)
@@ -144,8 +151,7 @@ def _watch(request: BaseHTTPRequestHandler, history: History, version: str) -> N
     request.end_headers()
     for event in told:
         _chunk(request, json.dumps(event).encode() + b"\n")
-    history.now = max(history.now, at + len(told))
-    history.now = min(history.now + cut.missed, len(history.events))
+    history.forget(at + len(told), cut)
     if cut.how in {"gone", "expired"}:
         _chunk(request, json.dumps({"type": "ERROR", "object": GONE}).encode() + b"\n")
     if cut.how == "middle" and at + len(told) < len(history.events):

@@ -1,0 +1,5 @@
+"""What is silenced."""
+
+from dashboard.silences.page import draw
+
+draw()

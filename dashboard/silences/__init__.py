@@ -1,0 +1,1 @@
+"""What is silenced: by whom, why and until when."""

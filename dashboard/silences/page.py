@@ -1,0 +1,180 @@
+"""Draws the page of silences: what is silenced and will be, a form for one more, a way to end each."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import streamlit as st
+
+from gpuvigil.clock import SystemClock, duration, from_text, moment
+from gpuvigil.errors import ConfigError, HubError
+from gpuvigil.hub import Hub
+from gpuvigil.matching import LABELS
+from gpuvigil.model import RecordKind, Silence, readable
+from gpuvigil.silencing import made, new_id
+
+from .. import live, panels
+from ..components import style
+from ..incidents.cleaning import LONGEST_NAME, cleaned
+from ..incidents.page import outdated
+from ..markup import joined, tag
+from ..tree import Node, el, show
+from ..words import counted
+
+LONGEST_REASON, LONGEST_MATCHERS = 500, 2_000
+# Of those that are over, the last.
+MOST_OVER = 20
+_KEY = "silences"
+_SPANS = {"30 min": 30, "1 h": 60, "4 h": 240, "1 day": 1_440, "7 days": 10_080, "30 days": 43_200}
+
+
+def draw() -> None:
+    """The whole page; the list renews itself, the form stays as it is being filled in."""
+    style("incidents")
+    st.fragment(_live, run_every=live.refresh_seconds())()
+    _form()
+
+
+def _live() -> None:
+    try:
+        said = live.shared().questions.ask(_KEY, known, live.refresh_seconds())
+    except HubError as error:
+        title = tag("h1", "Silences", class_="gv-page")
+        st.html(joined(title, panels.notes([f"What is silenced is not known: {error}"])))
+        return
+    now = SystemClock().now()
+    standing, over = sorted_out(said.value, now)
+    amount = tag("small", f"{len(standing)} hold or are to come")
+    st.html(
+        joined(
+            tag("h1", "Silences ", amount, class_="gv-page"),
+            panels.notes(outdated("what is silenced", said)),
+        )
+    )
+    for one in standing:
+        left, right = st.columns([8, 1], vertical_alignment="center")
+        with left:
+            show(f"silence-{one.id}", row(one, now))
+        right.button(
+            "End", key=f"end-{one.id}", help=f"End {one.id} now", on_click=_end, args=(one,)
+        )
+    wrong = st.session_state.get("silence-wrong-end")
+    show(
+        "silences-over",
+        el("div", wrong, class_="wrong", role="alert") if wrong else None,
+        None if standing else el("p", "Nothing is silenced.", class_="empty"),
+        _folded(over, now),
+    )
+
+
+def known(hub: Hub) -> tuple[Silence, ...]:
+    """All silences that the hub has."""
+    return tuple(readable(hub.records(RecordKind.SILENCE), Silence.from_record))
+
+
+def sorted_out(
+    found: Iterable[Silence], now: datetime
+) -> tuple[Sequence[Silence], Sequence[Silence]]:
+    """Those that hold or are to come, the next to end first, and those over, the last first."""
+    by_end = sorted(found, key=lambda one: (one.ends_at, one.id))
+    standing = [one for one in by_end if one.ends_at > now]
+    return standing, [one for one in reversed(by_end) if one.ends_at <= now]
+
+
+def row(one: Silence, now: datetime) -> Node:
+    """One silence: what, when, who and why."""
+    if one.ends_at <= now:
+        when = f"over since {moment(one.ends_at)}"
+    elif one.holds(now):
+        when = f"until {moment(one.ends_at)}, for {duration(one.ends_at - now)} more"
+    else:
+        when = f"from {moment(one.starts_at)} to {moment(one.ends_at)}"
+    return el(
+        "p",
+        el("code", " ".join(one.matchers)),
+        f" {when}. {one.by}: {one.reason} ",
+        el("small", one.id),
+        class_="silence",
+    )
+
+
+def _folded(over: Sequence[Silence], now: datetime) -> Node | None:
+    if not over:
+        return None
+    summary = el("summary", f"{counted(len(over), 'silence')} over")
+    return el("details", summary, *(row(one, now) for one in over[:MOST_OVER]), key="over")
+
+
+def _form() -> None:
+    state = st.session_state
+    form = state.setdefault("silence-form", new_id())  # the silence's id: sent twice, it is one
+    state.setdefault(f"by-{form}", state.get("own_name", ""))
+    with st.form("silence", border=True):
+        st.text_area(
+            "What: a matcher a line, all must hold",
+            key=f"matchers-{form}",
+            placeholder='node="n1"\nfault=~"port_.*"',
+            help=f"Labels: {', '.join(LABELS)}",
+            max_chars=LONGEST_MATCHERS,
+            height=80,
+        )
+        who, why = st.columns([1, 3])
+        who.text_input("Your name", key=f"by-{form}", max_chars=LONGEST_NAME)
+        why.text_input("Why", key=f"reason-{form}", max_chars=LONGEST_REASON)
+        begins, span, send = st.columns([2, 2, 1], vertical_alignment="bottom")
+        begins.text_input(
+            "From (UTC, empty: now)", key=f"starts-{form}", placeholder="2026-11-30T08:00:00Z"
+        )
+        span.selectbox("For", list(_SPANS), index=2, key=f"span-{form}")
+        send.form_submit_button("Silence", on_click=_send, args=(form,), width="stretch")
+    wrong = state.get("silence-wrong")
+    show("silence-sent", el("div", wrong, class_="wrong", role="alert") if wrong else None)
+
+
+def _send(form: str) -> None:
+    """Write what the form holds; what cannot be written stays in the form, with the reason."""
+    state, now = st.session_state, SystemClock().now()
+    try:
+        silence = made(
+            [text for text in state[f"matchers-{form}"].splitlines() if text.strip()],
+            cleaned(state[f"by-{form}"], LONGEST_NAME),
+            cleaned(state[f"reason-{form}"], LONGEST_REASON),
+            begins(state[f"starts-{form}"], now),
+            timedelta(minutes=_SPANS[state[f"span-{form}"]]),
+            now,
+            id_=form,
+        )
+    except ConfigError as error:
+        state["silence-wrong"] = f"Nothing is silenced: {error}."
+        return
+    state["silence-wrong"] = _written(silence)
+    if not state["silence-wrong"]:
+        state["own_name"] = silence.by
+        state["silence-form"] = new_id()
+
+
+def begins(text: str, now: datetime) -> datetime:
+    """When it is to begin; ConfigError when that is no time, or is over."""
+    if not text.strip():
+        return now
+    try:
+        starts_at = from_text(text.strip())
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a time like 2026-11-30T08:00:00Z") from None
+    if starts_at < now:
+        raise ConfigError(f"{text} is over")
+    return starts_at
+
+
+def _end(silence: Silence) -> None:
+    st.session_state["silence-wrong-end"] = _written(silence.ended(SystemClock().now()))
+
+
+def _written(silence: Silence) -> str:
+    """What kept it from being written; empty when it was."""
+    questions = live.shared().questions
+    try:
+        questions.tell(lambda hub: hub.write_records([silence.to_record()]))
+    except HubError as error:
+        return f"Not kept: {error}. Send it again."
+    questions.forget(_KEY)
+    return ""
