@@ -20,6 +20,8 @@ log = Log("collector")
 
 # A process stays in the job it was started by; its number may be another's after a while.
 _KNOWN_FOR = timedelta(seconds=10)
+# A pod's process may be seen before the kubelet is asked again.
+_PODS_WAIT = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,9 @@ class Owners:
         others = [one for one in before if not one.holder.startswith((HOLDER, pods.HOLDER))]
         self._processes = Holders(node, self._table, others)
         self._known: dict[int, _Known] = {}
+        self._early: dict[
+            tuple[str, int], datetime
+        ] = {}  # pods' processes without a pod, since when
         self._disagreed: set[tuple[str, str, str]] = set()
 
     @property
@@ -77,43 +82,59 @@ class Owners:
         pids = {uuid: list(found) for uuid, found in processes.items()}
         present = {pid for found in pids.values() for pid in found}
         self._known = {pid: known for pid, known in self._known.items() if pid in present}
+        self._early = {key: at for key, at in self._early.items() if key[1] in present}
+        asked = kubelet is not None
         others = {
-            uuid: [pid for pid in found if not self._is_of(jobs.get(uuid, []), uuid, pid, now)]
+            uuid: [
+                pid for pid in found if not self._is_of(jobs.get(uuid, []), uuid, pid, now, asked)
+            ]
             for uuid, found in pids.items()
         }
         return (*changed, *self._processes.take(others, now))
 
-    def _is_of(self, jobs: list[Allocation], uuid: str, pid: int, now: datetime) -> bool:
-        """Whether a process belongs to one of the jobs or pods that have its GPU."""
-        if not jobs:
+    def _is_of(
+        self, jobs: list[Allocation], uuid: str, pid: int, now: datetime, asked: bool
+    ) -> bool:
+        """Whether a process belongs to one of the jobs or pods that have its GPU, or soon will."""
+        if not jobs and not asked:
             return False
         known = self._look(pid, now)
         place = known.place
+        if not jobs:
+            return place.pod_uid is not None and self._is_early(uuid, pid, place, now)
+        self._early.pop((uuid, pid), None)
         if place.job is not None:
             if HOLDER + place.job in {one.holder for one in jobs}:
                 return True
-            self._disagree(uuid, jobs[0], pid, f"job {place.job}")
+            self._disagree(uuid, jobs[0].holder, pid, f"job {place.job}")
             return False
         of_pods = [one for one in jobs if one.pod is not None]
         if place.pod_uid is not None:
             # The kubelet tells no uids. It gave the GPU to pods, and this is a process of a pod.
             if not of_pods:
-                self._disagree(uuid, jobs[0], pid, f"pod {place.pod_uid}")
+                self._disagree(uuid, jobs[0].holder, pid, f"pod {place.pod_uid}")
             return bool(of_pods)
         if of_pods and place.name is not None:
-            self._disagree(uuid, of_pods[0], pid, place.name)
+            self._disagree(uuid, of_pods[0].holder, pid, place.name)
         # No control group says so: then whose it is.
         return known.user is not None and known.user in {one.user for one in jobs}
 
-    def _disagree(self, uuid: str, held: Allocation, pid: int, place: str) -> None:
+    def _is_early(self, uuid: str, pid: int, place: Place, now: datetime) -> bool:
+        """Whether the kubelet may not have been asked since a pod's process came to a GPU."""
+        if now - self._early.setdefault((uuid, pid), now) < _PODS_WAIT:
+            return True
+        self._disagree(uuid, "no pod, says the kubelet", pid, f"pod {place.pod_uid}")
+        return False
+
+    def _disagree(self, uuid: str, holder: str, pid: int, place: str) -> None:
         """Two sources say different things of one GPU; said once for each pair."""
-        told = uuid, held.holder, place
+        told = uuid, holder, place
         if told not in self._disagreed:
             self._disagreed.add(told)
             log.warning(
                 "a process is on a GPU that is another's",
                 gpu=uuid,
-                holder=held.holder,
+                holder=holder,
                 process=pid,
                 belongs_to=place,
             )

@@ -246,6 +246,23 @@ def test_sources_that_disagree_are_said_once_and_both_hold(
     assert belongs_to in said_
 
 
+def test_a_pods_process_waits_for_the_kubelets_next_word(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.process(7, f"/kubepods/pod{POD_UID}/{'a' * 64}")
+    node.process(8, f"/system.slice/docker-{'b' * 64}.scope")
+    begun = node.take({"GPU-1": [7], "GPU-2": [8]})
+    assert begun == [("pid 8", "GPU-2", False), ("pod ml/a", "GPU-0", False)]
+    node.answer = said(hold("ml/a", "GPU-0"), hold("ml/b", "GPU-1"))
+    assert node.take({"GPU-1": [7]}, NOW + TICK)[-1] == ("pod ml/b", "GPU-1", False)
+    assert "another's" not in caplog.text
+    # One that the kubelet gave to no pod for a minute holds it by itself, and that is said.
+    node.answer = said()
+    assert node.take({"GPU-1": [7]}, NOW + 2 * TICK)[-1] == ("pod ml/b", "GPU-1", True)
+    assert node.take({"GPU-1": [7]}, NOW + 9 * TICK) == [("pid 7", "GPU-1", False)]
+    assert caplog.text.count('holder="no pod, says the kubelet"') == 1
+
+
 def test_pods_and_processes_are_held_on_over_a_restart(node: Node, tmp_path: Path) -> None:
     node.process(8, f"/system.slice/docker-{'b' * 64}.scope")
     node.take({"GPU-1": [8]})
