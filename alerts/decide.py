@@ -131,7 +131,8 @@ def _told_over_recently(case: Case) -> Ruling | None:
     """What comes and goes is not told each time; what needs hands now, or flaps, is."""
     said, notice = case.last_said, case.notice
     urgent = notice.severity is Severity.CRITICAL or notice.signal == Signal.FLAPPED.value
-    if said is None or urgent or notice.from_state != State.RESOLVED.value:
+    # Also what changes before its return was told: it is the return that is told, then.
+    if said is None or urgent or case.last_told is not None:
         return None
     if said.severity.rank > notice.severity.rank:
         return None
@@ -141,12 +142,15 @@ def _told_over_recently(case: Case) -> Ruling | None:
 def _first(case: Case) -> Ruling | None:
     if case.last_told is not None:
         return None
-    if case.path is not None and case.path.escalate_seconds is not None:
-        return Ruling(verdict=Verdict.ESCALATED, kind=Kind.FIRED)
-    # To whom nothing was said of it before, it is not back.
-    said_before = case.last_said is not None or any(one.perhaps_told for one in case.older)
-    returned = case.notice.from_state == State.RESOLVED.value and said_before
-    return Ruling(verdict=Verdict.RETURNED if returned else Verdict.FIRST, kind=Kind.FIRED)
+    # Whoever heard of an earlier spell hears that it is back; to anybody else it is new.
+    ends = [one.order for one in case.older if one.kind is Kind.RESOLVED]
+    if case.notice.from_state == State.RESOLVED.value:
+        ends.append(case.notice.order)
+    heard = [one for one in case.older if one.sent_at is not None or one.perhaps_told]
+    if any(one.order <= max(ends, default=(0, 0)) for one in heard):
+        return Ruling(verdict=Verdict.RETURNED, kind=Kind.FIRED)
+    escalates = case.path is not None and case.path.escalate_seconds is not None
+    return Ruling(verdict=Verdict.ESCALATED if escalates else Verdict.FIRST, kind=Kind.FIRED)
 
 
 def _reminder(case: Case) -> Ruling | None:

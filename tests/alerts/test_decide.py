@@ -231,6 +231,18 @@ def test_what_comes_back_and_goes_inside_the_interval_is_not_told() -> None:
     assert new.reason == "it came back and was over again before that was told"
 
 
+def test_what_changes_before_its_return_was_told_waits_as_the_return_does() -> None:
+    told = [sent(opened(severity=WARNING)), sent(resolved(severity=WARNING), LATER)]
+    back = the_notice(returned(severity=WARNING), told, LATER + seconds(2))
+    _, new = decide(
+        changed(4, severity=WARNING), [CHAT], [*told, back], LATER + seconds(4), SETTINGS
+    )
+    assert (new.verdict, new.due_at) == (Verdict.TOLD_RECENTLY, LATER + seconds(300))
+    assert new.due_at is not None
+    case = Case(notice=new, route=CHAT, siblings=tuple(told), now=new.due_at, settings=SETTINGS)
+    assert judge(case).verdict is Verdict.RETURNED
+
+
 def test_what_came_back_and_stays_is_told_when_the_interval_ends() -> None:
     told = (sent(opened(severity=WARNING)), sent(resolved(severity=WARNING), LATER))
     back = the_notice(returned(severity=WARNING), list(told), LATER)
