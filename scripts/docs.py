@@ -24,6 +24,7 @@ from scripts import (
     collector_figures,
     fleet_page,
     hardware_page,
+    month_page,
     page_figures,
     scaling_page,
     soak_figures,
@@ -335,6 +336,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "scaling.md": scaling_page.page,
     "fleet-tables.md": fleet_page.page,
     "scoreboard.md": scoreboard_page,
+    "month.md": month_page.page,
 }
 
 

@@ -64,6 +64,19 @@ def _outage(found: dict[str, Any]) -> tuple[str, str]:
     return done, came
 
 
+def _month(found: dict[str, Any]) -> tuple[str, str]:
+    if "channels" not in found:
+        return _unfinished(found)
+    done = f"{found['days']:g} days of {found['nodes']} simulated nodes in fast time, through all of alerts; seed {found['seed']}"
+    firsts = max(one["most_firsts"] for them in found["channels"].values() for one in them)
+    came = (
+        f"{found['incidents']:,} incidents, {found['transitions']:,} transitions, each with its message or its reason on each of"
+        f" {sum(map(len, found['channels'].values()))} channels; at most {firsts} first message per incident and channel"
+        " ([the whole account](month.md))"
+    )
+    return done, came
+
+
 def _unfinished(found: dict[str, Any]) -> tuple[str, str]:
     said = [f"{key} {value}" for key, value in found.items() if key in {"seed", "nodes", "bodies"}]
     return ", ".join(said), "it ended before there was anything to count"
@@ -73,4 +86,5 @@ _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "kills": _kills,
     "hostile": _hostile,
     "outage": _outage,
+    "month": _month,
 }

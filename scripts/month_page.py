@@ -1,0 +1,146 @@
+"""`docs/month.md`: what people would have been told of a simulated fleet's month, from `soak/results.json`."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from alerts.notice import Verdict
+
+ROOT = Path(__file__).parent.parent
+_CONFIGURATIONS = {
+    "shipped": "As shipped: four channels, no route",
+    "site": "A site with routes, hours, a digest, escalation and inhibition",
+}
+
+
+def page() -> Iterator[str]:
+    """The whole page."""
+    found = json.loads((ROOT / "soak/results.json").read_text(encoding="utf-8"))["month"]
+    yield "# A simulated month"
+    yield ""
+    yield "What a fleet's people would have been told in a month, and why not. Written by `make docs` from `soak/results.json`;"
+    yield f"`{found['command']}` of commit `{found['commit']}` made it in {found['duration_seconds'] / 60:.0f} min, and `make month` makes it again."
+    yield ""
+    yield from _how(found)
+    for name, accounts in found["channels"].items():
+        yield ""
+        yield f"## {_CONFIGURATIONS[name]}"
+        yield ""
+        yield f"Set up by [`{name}.toml`](../tests/alerts/month/{name}.toml)."
+        yield ""
+        yield from _told(accounts)
+        yield ""
+        yield from _why("What made no message", accounts, "not_told", found["transitions"])
+        yield ""
+        yield from _untold(accounts, found["incidents"])
+        yield ""
+        yield from _faults(accounts, found["faults"])
+
+
+def _how(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"A [simulated fleet](fleet.md) of {found['nodes']} nodes with 8 GPUs plays {found['days']:g} days (seed {found['seed']}), with all that life brings (reboots,"
+    yield f"upgrades, drains, users' own Xids, single flaps) and {found['fault_rate']:g} faults per 1,000 node-days, {found['faults']} in all. Large clusters see 2 to 7"
+    yield f"per 1,000 node-days: here there are more, so that there is something to tell. The detectors look every {found['tick_seconds']:g} s, and at once at a node that sends"
+    yield "an event. Somebody takes four in ten of the warnings and critical incidents, after 2 to 90 minutes, and half of the drained nodes were"
+    yield f"[silenced](alerts.md) before ({found['silences']} silences). That is {found['incidents']:,} incidents with {found['transitions']:,} transitions."
+    yield ""
+    yield "What alerts makes of them is its own code: claims, decisions, outbox (in memory; a test holds it to SQLite), couriers with their pace, and the digest, in simulated"
+    yield "time, towards channels that write down what they are given. The incidents count as real, since pagers hear of no others."
+    yield ""
+    wrong = [
+        f"{name}/{one['channel']}: {it}"
+        for name, accounts in found["channels"].items()
+        for one in accounts
+        for it in one["wrong"]
+    ]
+    yield (
+        "**Every sum below is checked**: each transition has one decision per channel, a message or a reason; what was sent is what arrived,"
+        " once; no incident has a second *first* message on a channel; nothing ends that was not begun; each digest counts what was held for it."
+    )
+    yield "Nothing was wrong." if not wrong else f"**Wrong**: {'; '.join(wrong)}."
+
+
+def _told(accounts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A row per channel: its messages by what they were."""
+    kinds = _names(accounts, "messages")
+    yield f"| channel | {' | '.join(_words(it) for it in kinds)} | reminders | digests | messages in all | incidents told, of | most *first* per incident |"
+    yield f"|---|{'---|' * (len(kinds) + 5)}"
+    for one in accounts:
+        told, reminded = one["messages"], one["reminders"].get("still_standing", 0)
+        everything = sum(told.values()) + reminded + one["digests"] + one["about_gpuvigil"]
+        cells = " | ".join(f"{told.get(it, 0):,}" for it in kinds)
+        yield (
+            f"| {one['channel']} | {cells} | {reminded:,} | {one['digests']} | **{everything:,}** |"
+            f" {one['told']:,} of {one['incidents']:,} | {one['most_firsts']} |"
+        )
+
+
+def _why(
+    title: str, accounts: Sequence[Mapping[str, Any]], key: str, transitions: int
+) -> Iterator[str]:
+    """A row per reason, and the sums."""
+    yield f"**{title}**, of {transitions:,} transitions:"
+    yield ""
+    yield from _reasons(accounts, key)
+    yield from _sums("no message", [sum(one[key].values()) for one in accounts])
+    yield from _sums("a message", [sum(one["messages"].values()) for one in accounts])
+    yield from _sums(
+        "**transitions**",
+        [sum(one[key].values()) + sum(one["messages"].values()) for one in accounts],
+    )
+
+
+def _untold(accounts: Sequence[Mapping[str, Any]], incidents: int) -> Iterator[str]:
+    yield f"**Who heard nothing of an incident, and why**, of {incidents:,} incidents; by the last reason that was no consequence of another:"
+    yield ""
+    yield from _reasons(accounts, "untold")
+    yield from _sums("told", [one["told"] for one in accounts])
+    yield from _sums(
+        "**incidents**", [one["told"] + sum(one["untold"].values()) for one in accounts]
+    )
+    digested = {one["channel"]: one["digested"] for one in accounts if one["digested"]}
+    if digested:
+        yield ""
+        for channel, count in digested.items():
+            yield f"The digests of {channel} tell of {count:,} incidents, one on two days counted twice."
+
+
+def _faults(accounts: Sequence[Mapping[str, Any]], faults: int) -> Iterator[str]:
+    """How many first messages were about each fault that was really there."""
+    yield f"**What was behind them**: first messages per fault that was really there, of {faults}, and those about no fault at all. More than one"
+    yield "is the detectors' doing, which made several incidents of it; none is a fault that was not found, or not told by the rules above."
+    yield ""
+    yield "| channel | none | one | two | more | about no fault |"
+    yield "|---|---|---|---|---|---|"
+    for one in accounts:
+        cells = " | ".join(str(one["faults"][it]) for it in ("none", "one", "two", "more"))
+        strays = ", ".join(f"{count:,} `{fault}`" for fault, count in one["about_no_fault"].items())
+        yield f"| {one['channel']} | {cells} | {strays or 'none'} |"
+
+
+def _reasons(accounts: Sequence[Mapping[str, Any]], key: str) -> Iterator[str]:
+    yield f"| reason | {' | '.join(one['channel'] for one in accounts)} |"
+    yield f"|---|{'---|' * len(accounts)}"
+    for name in _names(accounts, key):
+        cells = " | ".join(f"{one[key].get(name, 0):,}" for one in accounts)
+        yield f"| {_words(name)} | {cells} |"
+
+
+def _sums(words: str, counts: Sequence[int]) -> Iterator[str]:
+    yield f"| {words} | {' | '.join(f'{count:,}' for count in counts)} |"
+
+
+def _names(accounts: Sequence[Mapping[str, Any]], key: str) -> list[str]:
+    """All names in any account, the most frequent first."""
+    counts: dict[str, int] = {}
+    for one in accounts:
+        for name, count in one[key].items():
+            counts[name] = counts.get(name, 0) + count
+    return sorted(counts, key=lambda name: (-counts[name], name))
+
+
+def _words(name: str) -> str:
+    """A reason's name as code, with the words around it left as they are."""
+    known = {verdict.name.lower() for verdict in Verdict}
+    return " ".join(f"`{word}`" if word in known else word for word in name.split())
