@@ -221,6 +221,8 @@ def _keep(hub: Hub, records: list[Record]) -> None:
 def _asked(hub: HubProcess) -> list[dict[str, Any]]:
     """The processor time of asker and hub together, and the clock's, for each question: medians."""
     client, end = hub.hub(), START + DAYS * DAY
+    assert hub.process is not None
+    own = [hub.process.pid]
     spans = {
         "7 days": (START, end),
         "7 days, cut anywhere": (START + 3 * BUCKET, end - 5 * BUCKET),
@@ -232,11 +234,11 @@ def _asked(hub: HubProcess) -> list[dict[str, Any]]:
         for by in used.BY:
             times = []
             for _ in range(REPEATS):
-                began = time.process_time(), cpu_seconds([hub.process.pid]), time.perf_counter()
+                began = time.process_time(), cpu_seconds(own), time.perf_counter()
                 rows = used.grid([answer(client, "c", start, until, until)], by).rows
                 times.append(
                     (
-                        time.process_time() - began[0] + cpu_seconds([hub.process.pid]) - began[1],
+                        time.process_time() - began[0] + cpu_seconds(own) - began[1],
                         time.perf_counter() - began[2],
                     )
                 )
