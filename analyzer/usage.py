@@ -1,7 +1,8 @@
 """Counts usage: every quarter of an hour once it is over, and again an hour later.
 
-Late data drains from spools for a while, so the second count is the one that stays. Whatever was
-missed is counted at the next chance, newest first, from what the store still has. All clusters of
+Late data drains from spools for a while: a quarter of which something is unknown after that is
+counted three times more, the last time after four days. Its hour and its day are added up anew with
+each count, in the same commit. Whatever was missed is counted at the next chance, newest first, from what the store still has. All clusters of
 a quarter are written together: a kill in the middle leaves neither half a quarter nor a double.
 """
 
@@ -19,11 +20,12 @@ from gpuvigil.usage import BUCKET, Bucket
 from gpuvigil.usage.model import floor
 from gpuvigil.usage.query import clusters, recorded
 from gpuvigil.usage.read import MOST_RECORDS, Reader
+from gpuvigil.usage.rollup import SETTLE, rolled
 
 # Rows of a quarter arrive a little after its end.
 GRACE = timedelta(minutes=2)
-# Spools drain late: the count an hour later is the last one.
-SETTLE = timedelta(hours=1)
+# Then, after its end, while something of it is unknown: a node may have been cut off for days.
+_AGAIN = (timedelta(hours=6), timedelta(hours=24), timedelta(hours=96))
 # A quarter that cannot be counted is in nobody's way meanwhile.
 _RETRY = timedelta(minutes=5)
 # Whoever was not awake for longer than this did not watch: the machine slept.
@@ -42,6 +44,17 @@ class Known:
 
     counted: bool
     due_at: datetime | None  # None once it is settled
+
+
+def due_again(start: datetime, counted_at: datetime, unknown: float) -> datetime | None:
+    """When to count a quarter next that was counted twice or more; None when it stays so.
+
+    `unknown`: its GPU-seconds of which nothing is known.
+    """
+    if unknown <= 0:
+        return None
+    ends = start + BUCKET
+    return next((ends + after for after in _AGAIN if ends + after > counted_at), None)
 
 
 def next_quarter(
@@ -102,7 +115,12 @@ class UsageCounter:
                 for cluster in clusters(self._hub)
                 if (bucket := self._bucket(cluster, start, now, again)) is not None
             ]
-            if buckets and not self._write([bucket.to_record() for bucket in buckets]):
+            spans = [one for bucket in buckets for one in rolled(self._hub, bucket, now)]
+            records = [
+                *(bucket.to_record() for bucket in buckets),
+                *(one.to_record() for one in spans),
+            ]
+            if records and not self._write(records):
                 return
         except (HubUnavailable, StoreUnavailable):
             raise
@@ -113,7 +131,11 @@ class UsageCounter:
         if not buckets and now - start < _EMPTY_FOR:
             known[start] = Known(counted=False, due_at=now + _RETRY)
             return
-        known[start] = Known(counted=True, due_at=None if again else now + SETTLE)
+        due_at: datetime | None = now + SETTLE
+        if again:
+            unknown = sum(bucket.seconds.unknown for bucket in buckets)
+            due_at = due_again(start, now, unknown)
+        known[start] = Known(counted=True, due_at=due_at)
         for bucket in buckets:
             self._log.info(
                 "usage counted", cluster=bucket.cluster, start=str(start), gpus=bucket.gpus
@@ -121,11 +143,15 @@ class UsageCounter:
 
     def _bucket(self, cluster: str, start: datetime, now: datetime, again: bool) -> Bucket | None:
         """The count, or what was counted before when nothing is left to count."""
-        before = next(recorded(self._hub, cluster, start, start + BUCKET), None)
+        quarter = recorded(self._hub, cluster, start, start + BUCKET, places=True)
+        before = next(quarter, None)
         watched = [at for at in (self._watched_since, before and before.watched_since) if at]
         reader = Reader(hub=self._hub, cluster=cluster, oldest=start, now=now)
         bucket = reader.count(start, min(watched, default=None)) or before
-        return None if bucket is None else replace(bucket, settled=again, counted_at=now)
+        if bucket is None:
+            return None
+        settled = again and due_again(start, now, bucket.seconds.unknown) is None
+        return replace(bucket, settled=settled, counted_at=now)
 
     def _write(self, records: list[Record]) -> bool:
         """False when the hub's records are older than ours: they are read again."""
@@ -144,9 +170,17 @@ class UsageCounter:
                 bucket = Bucket.from_record(record)
             except UNREADABLE:
                 continue
-            due_at = None if bucket.settled else bucket.counted_at + SETTLE
+            due_at = None if bucket.settled else _due(bucket)
             before = found.get(bucket.start)
             if before is not None and (due_at is None or before.due_at is not None):
                 continue
             found[bucket.start] = Known(counted=True, due_at=due_at)
         return found
+
+
+def _due(bucket: Bucket) -> datetime:
+    """Of one that is not settled: its second count, or the next of those for what is unknown."""
+    second = bucket.counted_at + SETTLE
+    if bucket.counted_at < bucket.start + BUCKET + SETTLE:
+        return second
+    return due_again(bucket.start, bucket.counted_at, bucket.seconds.unknown) or second

@@ -27,6 +27,7 @@ from scripts import (
     month_page,
     page_figures,
     scaling_page,
+    slurm_figures,
     soak_figures,
     store_figures,
 )
@@ -219,6 +220,10 @@ def benchmarks() -> Iterator[str]:
         yield ""
         yield from store_figures.section(json.loads(stores.read_text()))
     yield ""
+    slurm = ROOT / "benchmarks/slurm.json"
+    if slurm.exists():
+        yield from slurm_figures.section(json.loads(slurm.read_text()))
+        yield ""
     yield from soak_figures.section(json.loads((ROOT / "soak/results.json").read_text()))
 
 

@@ -77,6 +77,23 @@ def _month(found: dict[str, Any]) -> tuple[str, str]:
     return done, came
 
 
+def _slurm(found: dict[str, Any]) -> tuple[str, str]:
+    if "gpu_seconds" not in found:
+        return _unfinished(found)
+    states = ", ".join(
+        f"{count} {state.lower()}" for state, count in sorted(found["states"].items())
+    )
+    done = (
+        f"{found['jobs']} mixed jobs on two nodes of a real Slurm ({states}), a GPU lost under a job, a node booted;"
+        f" seed {found['seed']}; load {found['load']:g}"
+    )
+    came = (
+        f"{found['allocations']} allocations of GPUs held against Slurm's own word: {len(found['wrong'])} wrong; of {found['gpu_seconds']:,} GPU-seconds"
+        f" {found['gpu_seconds_off']:,} lie beside Slurm's start or end, at most {found['worst_seconds']:.0f} s of one (a tick is 10 s)"
+    )
+    return done, came
+
+
 def _unfinished(found: dict[str, Any]) -> tuple[str, str]:
     said = [f"{key} {value}" for key, value in found.items() if key in {"seed", "nodes", "bodies"}]
     return ", ".join(said), "it ended before there was anything to count"
@@ -87,4 +104,5 @@ _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "hostile": _hostile,
     "outage": _outage,
     "month": _month,
+    "slurm": _slurm,
 }

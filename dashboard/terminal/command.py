@@ -13,6 +13,7 @@ from gpuvigil.hub import Hub
 from gpuvigil.statedir import config_of_up
 from gpuvigil.store.choice import hubs
 from gpuvigil.usage import query
+from gpuvigil.usage.question import answer
 
 from ..reports.span import span_of
 from . import holders, status, used, who, why
@@ -78,7 +79,7 @@ def usage_main(arguments: Sequence[str]) -> int:
         names = query.clusters(hub)
         _known(names, chosen.cluster)
         wanted = [name for name in names if chosen.cluster in {None, name}]
-        return used.grid([query.usage(hub, name, *span, now) for name in wanted], chosen.by)
+        return used.grid([answer(hub, name, *span, now) for name in wanted], chosen.by)
 
     return _run(commands, arguments, grid)
 

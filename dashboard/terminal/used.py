@@ -1,69 +1,171 @@
 """`gpuvigil usage`: where the GPU-hours of a span went."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
-from gpuvigil.usage.model import Share, Usage, share_percent
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuvigil.model import SIMULATED_CLUSTER, GpuState
+from gpuvigil.usage import Seconds, share_percent
+from gpuvigil.usage.question import Answer
 
 from .grid import Column, Grid, Value, percents, tenths, whole
 
 _HOUR = 3600.0
+_KILOWATT_HOUR = 3.6e6
 
-COLUMNS = (
-    Column(key="name", title="", flexible=True),
+_HELD = (
     Column(key="gpu_hours", title="GPU-HOURS", show=tenths, right=True),
     Column(key="share_percent", title="OF ALL HELD", show=percents, right=True),
     Column(key="used_percent", title="USED", show=percents, right=True),
     Column(key="idle_gpu_hours", title="IDLE HOURS", show=tenths, right=True),
     Column(key="most_gpus", title="MOST GPUS", show=whole, right=True),
+    Column(key="energy_kilowatt_hours", title="KWH", show=tenths, right=True),
+    Column(key="shared_gpu_hours", title="SHARED HOURS", show=tenths, right=True),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+)
+_HELD_FOR_PEOPLE = 6
+_INSTALLED = (
+    Column(key="gpu_hours", title="GPU-HOURS", show=tenths, right=True),
+    *(
+        Column(key=f"{state.value}_gpu_hours", title=title, show=tenths, right=True)
+        for state, title in (
+            (GpuState.ACTIVE, "ACTIVE"),
+            (GpuState.IDLE, "IDLE"),
+            (GpuState.FREE, "FREE"),
+            (GpuState.UNAVAILABLE, "UNAVAIL."),
+            (GpuState.UNKNOWN, "UNKNOWN"),
+        )
+    ),
+    Column(key="used_percent", title="USED", show=percents, right=True),
+    Column(key="energy_kilowatt_hours", title="KWH", show=tenths, right=True),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+)
+_INSTALLED_FOR_PEOPLE = 7
+_STATE = (
+    Column(key="gpu_hours", title="GPU-HOURS", show=tenths, right=True),
+    Column(key="share_percent", title="OF INSTALLED", show=percents, right=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
 
-# What a row is.
-BY: dict[str, Callable[[Share], str]] = {
-    "user": lambda share: share.user or "unknown",
-    "job": lambda share: f"{share.holder} ({share.user or 'unknown'})",
-    "account": lambda share: share.account or "unknown",
-    "partition": lambda share: share.partition or "unknown",
-}
+# What a row is: of holders, of what is installed, or of a state.
+HOLDERS = ("account", "job", "partition", "project", "user")
+PLACES = ("model", "node")
+BY = (*HOLDERS, *PLACES, "state")
 
 
-def grid(usages: Iterable[Usage], by: str) -> Grid:
-    """A row per user or job and cluster, those that held most first; clusters are never summed."""
+def grid(answers: Iterable[Answer], by: str) -> Grid:
+    """A row per name and cluster, those with most hours first; clusters are never summed."""
     rows: list[tuple[Value, ...]] = []
-    head = []
-    for usage in usages:
-        rows += _rows(usage, BY[by])
-        head.append(sentence(usage))
-    titled = [Column(key=by, title=by.upper(), flexible=True), *COLUMNS[1:]]
-    return Grid(columns=titled, rows=rows, head=head, empty="Nobody held a GPU in this span.")
-
-
-def sentence(usage: Usage) -> str:
-    """The states of all installed GPU-hours, which add up."""
-    seconds, marked = usage.seconds, " (simulated)" if usage.simulated else ""
-    states = ", ".join(
-        f"{getattr(seconds, state) / _HOUR:,.1f} {state}"
-        for state in ("active", "idle", "free", "unavailable", "unknown")
+    head: list[str] = []
+    shared = 0.0
+    columns, people = (
+        (_HELD, _HELD_FOR_PEOPLE)
+        if by in HOLDERS
+        else (_INSTALLED, _INSTALLED_FOR_PEOPLE)
+        if by in PLACES
+        else (_STATE, 4)
     )
-    return f"{usage.cluster}{marked}: {seconds.installed / _HOUR:,.1f} GPU-hours: {states}"
+    for one in answers:
+        rows += _holders(one, by) if by in HOLDERS else _installed(one, by)
+        head += sentences(one)
+        shared += pc.sum(one.ledger.holders["shared"]).as_py() or 0.0
+    titled = [Column(key=by, title=by.upper(), flexible=True), *columns]
+    note = (
+        f"{shared / _HOUR:,.1f} of the held GPU-hours were shared, not attributable: several held a"
+        " GPU at once (time slicing, MPS, several processes) and have equal parts of it."
+    )
+    return Grid(
+        columns=titled,
+        rows=rows,
+        for_people=people,
+        head=head,
+        notes=[note] if shared > 0 and by in HOLDERS else [],
+        empty="Nobody held a GPU in this span.",
+    )
 
 
-def _rows(usage: Usage, name_of: Callable[[Share], str]) -> list[tuple[Value, ...]]:
-    groups: defaultdict[str, list[Share]] = defaultdict(list)
-    for share in usage.shares:
-        groups[name_of(share)].append(share)
-    held = sum(share.allocated for share in usage.shares)
-    rows: list[tuple[Value, ...]] = [
+def sentences(one: Answer) -> Sequence[str]:
+    """The states of all installed GPU-hours, which add up; and how far they are counted."""
+    seconds, cluster = one.ledger.seconds, one.ledger.cluster
+    marked = " (simulated)" if cluster == SIMULATED_CLUSTER else ""
+    states = ", ".join(f"{seconds.of(state) / _HOUR:,.1f} {state.value}" for state in GpuState)
+    said = f"{cluster}{marked}: {seconds.installed / _HOUR:,.1f} GPU-hours: {states}"
+    if one.until < one.asked_until:
+        return said, f"  counted until {one.until:%H:%M} UTC; later quarters are still to come"
+    return (said,)
+
+
+def _holders(one: Answer, by: str) -> list[tuple[Value, ...]]:
+    amounts = ("allocated", "used", "measured", "idle", "energy_joules", "shared")
+    rows = _named(one.ledger.holders, "holder" if by == "job" else by)
+    sums = [(name, "sum") for name in amounts]
+    # One job's GPUs of several models were all its own; jobs may have had the same one in turn.
+    keys = ["name", "holder", "user"]
+    jobs = rows.group_by(keys).aggregate([*sums, ("gpus", "sum")])
+    jobs = jobs.rename_columns([it.removesuffix("_sum") for it in jobs.column_names])
+    groups = ["name", "user"] if by == "job" else ["name"]
+    found = jobs.group_by(groups).aggregate([*sums, ("gpus", "max")]).to_pylist()
+    held = sum(row["allocated_sum"] for row in found)
+    answer: list[tuple[Value, ...]] = [
         (
-            name,
-            (allocated := sum(one.allocated for one in group)) / _HOUR,
-            share_percent(allocated, held),
-            share_percent(sum(one.used for one in group), sum(one.measured for one in group)),
-            sum(one.idle for one in group) / _HOUR,
-            max(one.gpus for one in group),
-            usage.cluster,
+            f"{row['name']} ({row['user'] or 'unknown'})" if by == "job" else row["name"],
+            row["allocated_sum"] / _HOUR,
+            share_percent(row["allocated_sum"], held),
+            share_percent(row["used_sum"], row["measured_sum"]),
+            row["idle_sum"] / _HOUR,
+            row["gpus_max"],
+            row["energy_joules_sum"] / _KILOWATT_HOUR,
+            row["shared_sum"] / _HOUR,
+            one.ledger.cluster,
         )
-        for name, group in groups.items()
+        for row in found
     ]
-    return sorted(rows, key=lambda row: (-float(row[1] or 0.0), str(row[0])))  # type: ignore[arg-type]
+    return sorted(answer, key=_most)
+
+
+def _installed(one: Answer, by: str) -> list[tuple[Value, ...]]:
+    cluster = one.ledger.cluster
+    if by == "state":
+        seconds = one.ledger.seconds
+        return [
+            (
+                state.value,
+                seconds.of(state) / _HOUR,
+                share_percent(seconds.of(state), seconds.installed),
+                cluster,
+            )
+            for state in GpuState
+        ]
+    names = Seconds.__dataclass_fields__
+    rows = _named(one.ledger.places, by)
+    found = rows.group_by("name").aggregate([(name, "sum") for name in names]).to_pylist()
+    return sorted(
+        (
+            _place(row["name"], Seconds(*(row[f"{name}_sum"] for name in names)), cluster)
+            for row in found
+        ),
+        key=_most,
+    )
+
+
+def _place(name: str, seconds: Seconds, cluster: str) -> tuple[Value, ...]:
+    return (
+        name,
+        seconds.installed / _HOUR,
+        *(seconds.of(state) / _HOUR for state in GpuState),
+        share_percent(seconds.used, seconds.measured),
+        seconds.energy_joules / _KILOWATT_HOUR if seconds.powered else None,
+        cluster,
+    )
+
+
+def _named(rows: pa.Table, by: str) -> pa.Table:
+    """With a column `name`; what nobody names is unknown."""
+    column = pc.if_else(pc.equal(rows[by], ""), None, rows[by])
+    return rows.append_column("name", pc.fill_null(column, "unknown"))
+
+
+def _most(row: Sequence[Value]) -> tuple[float, str]:
+    hours = row[1]
+    return -hours if isinstance(hours, float) else 0.0, str(row[0])

@@ -23,6 +23,7 @@ class RecordKind(str, Enum):
     PULSE = "pulse"
     ACKNOWLEDGEMENT = "acknowledgement"
     USAGE = "usage"
+    USAGE_SPAN = "usage_span"  # hours and days of it, added up
     SILENCE = "silence"
     OPINION = "opinion"
     JOB = "job"

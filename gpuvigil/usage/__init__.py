@@ -1,5 +1,6 @@
 """Where the GPU-hours went: counted in buckets of 15 minutes, added up by one function for everybody."""
 
-from .model import BUCKET, Bucket, Seconds, Share, Usage, share_percent
+from .amounts import Place, Seconds, Share, share_percent
+from .model import BUCKET, Bucket, Usage
 
-__all__ = ["BUCKET", "Bucket", "Seconds", "Share", "Usage", "share_percent"]
+__all__ = ["BUCKET", "Bucket", "Place", "Seconds", "Share", "Usage", "share_percent"]

@@ -23,27 +23,31 @@ count must come out the same an hour on. So a GPU with a critical Xid counts by 
 **Held.** Allocations say to the second from when to when. In a minute with none, a compute process
 holds the GPU for the whole minute; its holder is not known. `allocated` are the held seconds whose
 state is known, `measured` those of them with a utilisation, `used` that share of them.
-**Holders** that hold a GPU at the same time have equal parts of it.
+**Holders** that hold a GPU at the same time (time slicing, MPS, several processes) have equal
+parts of it, which are marked `shared`: who used how much of it cannot be said.
+
+**MIG.** In a minute in which a GPU's devices sent, each of them counts by itself, by its part of the
+GPU's compute slices (`slices.weight`); what is left of the GPU is free. Together they are the GPU,
+whatever is reconfigured. A device is active when it computed, idle when it is held or has a process
+and computed nothing. Who holds the GPU holds those of its devices that have a process, unless an
+allocation names the device itself.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..clock import EPOCH
-from ..model import SIMULATED_CLUSTER, Allocation, Inventory, Unmeasured
-from .holding import NOBODY_KNOWN, Floats, Gpu, Ints, Owner, Pieces, pieces
-from .model import BUCKET, Bucket, Seconds, Share
-from .sharing import Held, shares
-
-MINUTE = timedelta(minutes=1)
-MINUTES = BUCKET // MINUTE
-FIELDS = ("up", "utilization_percent", "compute_processes", "power_watts", "unmeasured_reason")
+from ..model import SIMULATED_CLUSTER, Allocation, Inventory
+from .amounts import Place, Seconds
+from .grid import FIELDS, MINUTE, MINUTES, Grid
+from .holding import NOBODY_KNOWN, Book, Bools, Floats, Gpu, Ints, Owner, Pieces
+from .model import BUCKET, Bucket
+from .sharing import Held, Units, shares
+from .slices import on_slices, slices_of, with_slices
 
 # What a GPU sent so long ago speaks for it without an inventory.
 SENT_WITHIN = timedelta(hours=1)
@@ -53,10 +57,24 @@ SIMULATED_LEFT_AFTER = timedelta(minutes=10)
 # A row arrives a tick, a commit and a hop after it was read.
 ARRIVAL = timedelta(seconds=15)
 
-# What a GPU that is not up says of itself, when it is known to be of no use.
-_UNAVAILABLE = (Unmeasured.LOST, Unmeasured.RELEASED_FOR_MAINTENANCE)
 
-Bools = npt.NDArray[np.bool_]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """Inventories, once for any number of quarters: of each node since when, and its GPUs."""
+
+    nodes: tuple[tuple[str, datetime, tuple[Gpu, ...]], ...]
+    models: Mapping[Gpu, str]
+
+    @classmethod
+    def of(cls, inventories: Iterable[Inventory]) -> "Roster":
+        """The same, read."""
+        nodes: list[tuple[str, datetime, tuple[Gpu, ...]]] = []
+        models: dict[Gpu, str] = {}
+        for one in inventories:
+            named = {(one.subject.node, gpu.uuid): gpu.model for gpu in one.gpus}
+            models |= named
+            nodes.append((one.subject.node, one.at, tuple(named)))
+        return cls(nodes=tuple(nodes), models=models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +92,9 @@ class Facts:
     sent: Collection[Gpu] = ()  # GPUs with a row in the hour before
     nodes_sent: Collection[str] = ()  # nodes with a row in the day before
     heard: Mapping[str, datetime] = field(default_factory=dict)
-    inventories: Sequence[Inventory] = ()
-    allocations: Sequence[Allocation] = ()
+    inventories: Sequence[Inventory] | Roster = ()
+    allocations: Sequence[Allocation] | Book = ()
+    slices: pa.Table | None = None  # the same of measurement `mig`, with `SLICE_FIELDS`
     watched_since: datetime | None = None
 
 
@@ -86,23 +105,25 @@ def count(facts: Facts) -> Bucket | None:
     keys, of_row = _keys(rows)
     sending = len(keys)
     fleet = _Fleet(facts, end, keys)
-    grid = _Grid(rows, of_row, facts.start, len(fleet.keys))
+    grid = Grid.of(rows, of_row, facts.start, len(fleet.keys), FIELDS)
     width = _widths(facts, fleet, grid, sending)
     present = width.sum(axis=1) > 0
     if not present.any():
         return None
-    numbers = {key: number for number, key in enumerate(fleet.keys)}
-    held = pieces(facts.allocations, numbers, facts.start, end)
-    seconds, who = _amounts(width, grid, held)
+    models = fleet.models(_models_told(rows, of_row, sending))
+    units = _Units.of(facts, end, fleet.keys, models, grid, width)
+    seconds = _seconds(units)
     here = [key for key, there in zip(fleet.keys, present, strict=True) if there]
+    named = [model for model, there in zip(models, present, strict=True) if there and model]
     return Bucket(
         cluster=facts.cluster,
         start=facts.start,
         gpus=len(here),
         nodes=len({node for node, _ in here}),
-        seconds=seconds,
-        shares=who,
-        models=fleet.models(_models_told(rows, of_row, sending), present),
+        seconds=_summed(seconds),
+        shares=shares(units.everybody, units.known),
+        places=_places(seconds, units, fleet.keys, present),
+        models={model: named.count(model) for model in sorted(set(named))},
         counted_at=facts.now,
         watched_since=facts.watched_since,
     )
@@ -140,32 +161,28 @@ class _Fleet:
         self.keys = list(sending)
         self.known_before = set(facts.sent)
         self.known_from: dict[Gpu, datetime] = {}
-        self._models: dict[Gpu, str] = {}
+        roster = facts.inventories
+        roster = roster if isinstance(roster, Roster) else Roster.of(roster)
+        self._models = roster.models
         silent = set(facts.sent)
         heard_since = end - left_after(facts.cluster)
-        for inventory in facts.inventories:
-            node = inventory.subject.node
-            gpus = [(node, gpu.uuid) for gpu in inventory.gpus]
-            self._models |= {(node, gpu.uuid): gpu.model for gpu in inventory.gpus}
+        for node, at, gpus in roster.nodes:
             sent_before = node in facts.nodes_sent
-            if sent_before or inventory.at < facts.start:
+            if sent_before or at < facts.start:
                 self.known_before.update(gpus)
             heard_at = facts.heard.get(node)
             was_there = sent_before or (heard_at is not None and heard_at >= heard_since)
-            if was_there and (sent_before or inventory.at < end):
+            if was_there and (sent_before or at < end):
                 silent.update(gpus)
-                self.known_from |= dict.fromkeys(gpus, inventory.at)
+                self.known_from |= dict.fromkeys(gpus, at)
         self.keys += sorted(silent.difference(self.keys))
 
-    def models(self, told: Sequence[str], present: Bools) -> dict[str, int]:
-        """How many there are of each model; one that nobody names is left out."""
-        found: dict[str, int] = {}
-        for number in np.nonzero(present)[0].tolist():
-            row_says = told[number] if number < len(told) else ""
-            model = self._models.get(self.keys[number]) or row_says
-            if model:
-                found[model] = found.get(model, 0) + 1
-        return dict(sorted(found.items()))
+    def models(self, told: Sequence[str]) -> list[str]:
+        """The model of each GPU, as its inventory or else its rows say; "" where nobody does."""
+        return [
+            self._models.get(key) or (told[number] if number < len(told) else "")
+            for number, key in enumerate(self.keys)
+        ]
 
 
 def _models_told(rows: pa.Table, of_row: Ints, gpus: int) -> list[str]:
@@ -178,35 +195,7 @@ def _models_told(rows: pa.Table, of_row: Ints, gpus: int) -> list[str]:
     return [str(name) for name in np.sort(names)[best]]
 
 
-class _Grid:
-    """Means per GPU (down) and minute (across), NaN where nothing was measured."""
-
-    def __init__(self, rows: pa.Table, of_row: Ints, start: datetime, gpus: int) -> None:
-        at = rows["at"].cast(pa.int64()).to_numpy()
-        began = (start - EPOCH) // timedelta(microseconds=1)
-        self._cells = of_row * MINUTES + (at - began) // (MINUTE // timedelta(microseconds=1))
-        self._shape = (gpus, MINUTES)
-        self.row = np.bincount(self._cells, minlength=gpus * MINUTES).reshape(self._shape) > 0
-        self.power = self._mean(rows, "power_watts")
-        up, reason = self._mean(rows, "up"), self._mean(rows, "unmeasured_reason")
-        utilization = self._mean(rows, "utilization_percent")
-        self.processes = self._mean(rows, "compute_processes")
-        self.lost = (up < 0.5) | (np.isnan(up) & np.isin(reason, _UNAVAILABLE))
-        self.measured: Bools = (up >= 0.5) & ~np.isnan(utilization)
-        self.used = np.where(self.measured, np.clip(utilization, 0.0, 100.0) / 100.0, 0.0)
-
-    def _mean(self, rows: pa.Table, name: str) -> Floats:
-        values = rows[name].cast(pa.float64()).to_numpy()
-        good = np.isfinite(values)
-        size = self._shape[0] * self._shape[1]
-        sums = np.bincount(self._cells[good], weights=values[good], minlength=size)
-        counts = np.bincount(self._cells[good], minlength=size)
-        means = np.full(size, np.nan)
-        np.divide(sums, counts, out=means, where=counts > 0)
-        return means.reshape(self._shape)
-
-
-def _widths(facts: Facts, fleet: _Fleet, grid: _Grid, sending: int) -> Floats:
+def _widths(facts: Facts, fleet: _Fleet, grid: Grid, sending: int) -> Floats:
     """Seconds of each GPU and minute in which it was installed and somebody counted."""
     began = [facts.start + number * MINUTE for number in range(MINUTES)]
     seconds = [min(max((facts.now - at).total_seconds(), 0.0), 60.0) for at in began]
@@ -225,41 +214,137 @@ def _widths(facts: Facts, fleet: _Fleet, grid: _Grid, sending: int) -> Floats:
     return width
 
 
-def _amounts(width: Floats, grid: _Grid, held: Pieces) -> tuple[Seconds, tuple[Share, ...]]:
-    parts = _overlaps(held, width)
-    known_holder = np.zeros(width.shape)
-    np.add.at(known_holder, held.gpu, parts)
-    known_holder = np.minimum(known_holder, width)
-    somebody = grid.measured & (known_holder == 0) & (grid.processes > 0)
-    holding = np.where(somebody, width, known_holder)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Units:
+    """GPUs, then slices: what they were in each minute, for how long, and who held them."""
+
+    grid: Grid
+    width: Floats  # seconds of a GPU, weighted
+    holding: Floats  # of them, held by anybody
+    blind: Bools  # whether anybody has a process there was not measured
+    known: Units
+    everybody: Held
+
+    @classmethod
+    def of(
+        cls,
+        facts: Facts,
+        end: datetime,
+        keys: Sequence[Gpu],
+        models: Sequence[str],
+        grid: Grid,
+        width: Floats,
+    ) -> "_Units":
+        """The units of a quarter that ends at `end`."""
+        numbers = {key: number for number, key in enumerate(keys)}
+        physical = np.arange(len(keys))
+        book = facts.allocations
+        book = book if isinstance(book, Book) else Book.of(book)
+        cut_rows = None if facts.slices is None else _of_span(facts.slices, facts.start, end)
+        if cut_rows is None or not cut_rows.num_rows:
+            held = book.pieces(numbers, facts.start, end)
+            parts = _overlaps(held, width)
+        else:
+            slices = slices_of(cut_rows, numbers, models, grid)
+            numbers |= {key: len(keys) + number for number, key in enumerate(slices.keys)}
+            grid, weights, cut = with_slices(grid, slices)
+            width = np.vstack([width, width[slices.parent]])
+            held, mask = on_slices(book.pieces(numbers, facts.start, end), slices, cut)
+            parts = np.where(mask, _overlaps(held, width), 0.0) * weights[held.gpu]
+            width = width * weights
+            physical = np.concatenate([physical, slices.parent])
+        return cls._held(grid, width, held, parts, physical, models)
+
+    @classmethod
+    def _held(
+        cls,
+        grid: Grid,
+        width: Floats,
+        held: Pieces,
+        parts: Floats,
+        physical: Ints,
+        models: Sequence[str],
+    ) -> "_Units":
+        known_holder = np.zeros(width.shape)
+        np.add.at(known_holder, held.gpu, parts)
+        known_holder = np.minimum(known_holder, width)
+        somebody = grid.measured & (known_holder == 0) & (grid.processes > 0)
+        unnamed = np.nonzero(somebody.any(axis=1))[0]
+        names = tuple(sorted(set(models)))
+        number = {name: place for place, name in enumerate(names)}
+        everybody = Held(
+            gpu=np.concatenate([held.gpu, unnamed]),
+            owner=np.concatenate([held.owner, np.full(len(unnamed), len(held.owners))]),
+            owners=(*held.owners, Owner(user="", holder=NOBODY_KNOWN)),
+            parts=np.concatenate([parts, np.where(somebody, width, 0.0)[unnamed]]),
+            shared=np.concatenate([held.shared, np.zeros(len(unnamed), np.bool_)]),
+        )
+        return cls(
+            grid=grid,
+            width=width,
+            holding=np.where(somebody, width, known_holder),
+            blind=~somebody & np.isnan(grid.processes),
+            known=Units(
+                known=grid.measured | grid.lost,
+                measured=grid.measured,
+                used=grid.used,
+                power=grid.power,
+                physical=physical,
+                models=names,
+                model=np.array([number[model] for model in models], np.int64)[physical],
+            ),
+            everybody=everybody,
+        )
+
+
+def _seconds(units: _Units) -> dict[str, Floats]:
+    """Each of `Seconds`, by unit."""
+    grid, width, holding = units.grid, units.width, units.holding
     still = grid.measured & (grid.used == 0)
     rest = np.where(still, width - holding, 0.0)
-    blind = ~somebody & np.isnan(grid.processes)
-    known = grid.measured | grid.lost
-    allocated = np.where(known, holding, 0.0)
-    powered = grid.power >= 0
-    unknown = np.where(known, 0.0, width) + np.where(blind, rest, 0.0)
-    total = Seconds(
-        installed=float(width.sum()),
-        active=float(width[grid.measured & ~still].sum()),
-        idle=float(holding[still].sum()),
-        free=float(rest[~blind].sum()),
-        unavailable=float(width[grid.lost].sum()),
-        unknown=float(unknown.sum()),
-        allocated=float(allocated.sum()),
-        measured=float(holding[grid.measured].sum()),
-        used=float((holding * grid.used)[grid.measured].sum()),
-        powered=float(width[powered].sum()),
-        energy_joules=float((width[powered] * grid.power[powered]).sum()),
+    known, powered = units.known.known, grid.power >= 0
+    power = np.where(powered, grid.power, 0.0)
+    return {
+        "installed": width.sum(axis=1),
+        "active": _where(width, grid.measured & ~still),
+        "idle": _where(holding, still),
+        "free": _where(rest, ~units.blind),
+        "unavailable": _where(width, grid.lost),
+        "unknown": _where(width, ~known) + _where(rest, units.blind),
+        "allocated": _where(holding, known),
+        "measured": _where(holding, grid.measured),
+        "used": _where(holding, grid.used),
+        "powered": _where(width, powered),
+        "energy_joules": _where(width, power),
+    }
+
+
+def _where(values: Floats, weights: Bools | Floats) -> Floats:
+    """The weighted sum of each unit over its minutes."""
+    found: Floats = np.einsum("ij,ij->i", values, weights)
+    return found
+
+
+def _summed(seconds: Mapping[str, Floats]) -> Seconds:
+    return Seconds(**{name: float(values.sum()) for name, values in seconds.items()})
+
+
+def _places(
+    seconds: Mapping[str, Floats], units: _Units, keys: Sequence[Gpu], present: Bools
+) -> tuple[Place, ...]:
+    """By node and model, ordered."""
+    models, of_unit = units.known.models, units.known.model
+    pairs = [(node, models[of_unit[number]]) for number, (node, _) in enumerate(keys)]
+    there = {pair for pair, here in zip(pairs, present, strict=True) if here}
+    names = {pair: number for number, pair in enumerate(sorted(there))}
+    of_gpu = np.array([names.get(pair, len(names)) for pair in pairs], dtype=np.int64)
+    of = of_gpu[units.known.physical]
+    sums = {name: np.bincount(of, values, len(names) + 1) for name, values in seconds.items()}
+    columns = [sums[one.name].tolist() for one in fields(Seconds)]
+    return tuple(
+        Place(node=node, model=model, seconds=Seconds(*values))
+        for (node, model), values in zip(names, zip(*columns, strict=True), strict=False)
     )
-    unnamed = np.nonzero(somebody.any(axis=1))[0]
-    everybody = Held(
-        gpu=np.concatenate([held.gpu, unnamed]),
-        owner=np.concatenate([held.owner, np.full(len(unnamed), len(held.owners))]),
-        owners=(*held.owners, Owner(user="", holder=NOBODY_KNOWN)),
-        parts=np.concatenate([parts, np.where(somebody, width, 0.0)[unnamed]]),
-    )
-    return total, shares(everybody, known, grid.measured, grid.used)
 
 
 def _overlaps(held: Pieces, width: Floats) -> Floats:

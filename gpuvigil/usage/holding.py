@@ -1,10 +1,11 @@
 """Who held which GPU when, cut into pieces that belong to one holder each."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,14 @@ from ..model import Allocation
 Gpu = tuple[str, str]  # its node's name and its UUID
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 # Processes come and go by the thousand: those of one user are one holder.
 PROCESSES = "processes"
 # Somebody has a compute context, and no allocation says who.
 NOBODY_KNOWN = "unknown"
+# As `Allocation.part` says it.
+_SHARED = "shared"
 _LONGEST_NAME, _LONGEST_COMMAND = 120, 200
 
 
@@ -31,6 +35,7 @@ class Owner:
     command: str = ""
     partition: str = ""
     account: str = ""
+    project: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -41,7 +46,8 @@ class Owner:
 class Pieces:
     """Parallel columns: `share` of GPU number `gpu` was its owner's from `start` to `end`.
 
-    Times are seconds since the start of the span. At every moment the shares of a held GPU add up to 1.
+    Times are seconds since the start of the span. At every moment the shares of a held GPU add up
+    to 1. `shared`: several holders had it at that time, and nobody knows who used how much.
     """
 
     gpu: Ints
@@ -49,58 +55,132 @@ class Pieces:
     start: Floats
     end: Floats
     share: Floats
+    shared: Bools
     owners: tuple[Owner, ...]
 
 
-def pieces(
-    allocations: Iterable[Allocation], numbers: Mapping[Gpu, int], start: datetime, end: datetime
-) -> Pieces:
-    """The allocations that overlap `[start, end)`, of GPUs that have a number."""
-    length = (end - start).total_seconds()
-    owners: dict[Owner, int] = {}
-    spans: dict[int, list[_Span]] = defaultdict(list)
-    for one in allocations:
-        gpu = numbers.get((one.subject.node, one.subject.gpu or ""))
-        began = max((one.started_at - start).total_seconds(), 0.0)
-        ended = length if one.ended_at is None else (one.ended_at - start).total_seconds()
-        if gpu is not None and began < min(ended, length):
-            owner = owners.setdefault(owner_of(one), len(owners))
-            spans[gpu].append((began, min(ended, length), owner))
-    keys = [owner.key for owner in owners]
-    found = [piece for gpu, them in spans.items() for piece in _cut(gpu, them, keys)]
-    columns: Sequence[Sequence[Any]] = list(zip(*found, strict=True)) or [[]] * 5
-    return Pieces(
-        gpu=np.array(columns[0], dtype=np.int64),
-        owner=np.array(columns[1], dtype=np.int64),
-        start=np.array(columns[2], dtype=np.float64),
-        end=np.array(columns[3], dtype=np.float64),
-        share=np.array(columns[4], dtype=np.float64),
-        owners=tuple(owners),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """All that anybody held, as columns that serve any number of spans.
+
+    `gpu` numbers `gpus`, `owner` numbers `owners`; times are seconds since the epoch, infinite for
+    what is still held.
+    """
+
+    gpus: tuple[Gpu, ...]
+    owners: tuple[Owner, ...]
+    gpu: Ints
+    owner: Ints
+    start: Floats
+    end: Floats
+    shared: Bools  # by time slicing or MPS, whoever else is seen
+
+    @classmethod
+    def of(cls, allocations: Iterable[Allocation]) -> "Book":
+        """A row for each allocation; of one that names MIG devices, one for each of them."""
+        gpus: dict[Gpu, int] = {}
+        owners: dict[Owner, int] = {}
+        rows = [
+            (
+                gpus.setdefault((one.subject.node, uuid), len(gpus)),
+                owners.setdefault(owner_of(one), len(owners)),
+                one.started_at.timestamp(),
+                math.inf if one.ended_at is None else one.ended_at.timestamp(),
+                _SHARED in (one.part or "").split(","),
+            )
+            for one in allocations
+            for uuid in _held_of(one)
+        ]
+        gpu, owner, start, end, shared = _columns(rows, 5)
+        return cls(
+            gpus=tuple(gpus),
+            owners=tuple(owners),
+            gpu=gpu.astype(np.int64),
+            owner=owner.astype(np.int64),
+            start=start,
+            end=end,
+            shared=shared > 0,
+        )
+
+    def pieces(self, numbers: Mapping[Gpu, int], start: datetime, end: datetime) -> Pieces:
+        """What overlaps `[start, end)`, of GPUs that have a number."""
+        number = np.array([numbers.get(gpu, -1) for gpu in self.gpus], dtype=np.int64)
+        began = np.maximum(self.start - start.timestamp(), 0.0)
+        ended = np.minimum(self.end - start.timestamp(), (end - start).total_seconds())
+        rows = np.nonzero(began < ended)[0]
+        rows = rows[number[self.gpu[rows]] >= 0]
+        gpu = number[self.gpu[rows]]
+        alone = np.bincount(gpu, minlength=1)[gpu] == 1
+        one = rows[alone]
+        crowds: dict[int, list[_Span]] = defaultdict(list)
+        for which, row in zip(gpu[~alone].tolist(), rows[~alone].tolist(), strict=True):
+            crowds[which].append((float(began[row]), float(ended[row]), int(self.owner[row])))
+        keys = [owner.key for owner in self.owners]
+        cut = [piece for which, spans in crowds.items() for piece in _cut(which, spans, keys)]
+        of_gpu, owner, since, until, share, shared = _columns(cut, 6)
+        of = np.concatenate([gpu[alone], of_gpu.astype(np.int64)])
+        marked = np.zeros(int(number.max(initial=-1)) + 1, np.bool_)
+        marked[gpu[self.shared[rows]]] = True
+        return Pieces(
+            gpu=of,
+            owner=np.concatenate([self.owner[one], owner.astype(np.int64)]),
+            start=np.concatenate([began[one], since]),
+            end=np.concatenate([ended[one], until]),
+            share=np.concatenate([np.ones(len(one)), share]),
+            shared=np.concatenate([np.zeros(len(one), np.bool_), shared > 0]) | marked[of],
+            owners=self.owners,
+        )
+
+
+def _columns(rows: Sequence[Sequence[float]], width: int) -> Floats:
+    return np.array(rows, dtype=np.float64).reshape(len(rows), width).T
 
 
 def owner_of(allocation: Allocation) -> Owner:
-    """A job by itself, a process as one of its user's."""
-    job = allocation.holder.startswith("job ")
+    """A job or a pod by itself, a process as one of its user's."""
+    return _owner(
+        allocation.user or "",
+        PROCESSES if allocation.holder.startswith("pid ") else allocation.holder,
+        allocation.command or "",
+        allocation.partition or "",
+        allocation.account or "",
+        project_of(allocation),
+    )
+
+
+def project_of(allocation: Allocation) -> str:
+    """What it is charged to: the namespace of a pod, else the account of a job."""
+    namespace = (allocation.pod or "").partition("/")[0]
+    return namespace or allocation.account or ""
+
+
+def _held_of(allocation: Allocation) -> Sequence[str]:
+    """The GPU, or those of its MIG devices that are named."""
+    devices = [it for it in (allocation.part or "").split(",") if it.startswith("MIG-")]
+    return devices or (allocation.subject.gpu or "",)
+
+
+@lru_cache(maxsize=100_000)
+def _owner(
+    user: str, holder: str, command: str, partition: str, account: str, project: str
+) -> Owner:
+    """The same texts over and over, made printable once."""
     return Owner(
-        user=_line(allocation.user or "", _LONGEST_NAME),
-        holder=_line(allocation.holder, _LONGEST_NAME) if job else PROCESSES,
-        command=_line(allocation.command or "", _LONGEST_COMMAND),
-        partition=_line(allocation.partition or "", _LONGEST_NAME),
-        account=_line(allocation.account or "", _LONGEST_NAME),
+        user=_line(user, _LONGEST_NAME),
+        holder=_line(holder, _LONGEST_NAME),
+        command=_line(command, _LONGEST_COMMAND),
+        partition=_line(partition, _LONGEST_NAME),
+        account=_line(account, _LONGEST_NAME),
+        project=_line(project, _LONGEST_NAME),
     )
 
 
 _Span = tuple[float, float, int]  # start, end, owner
-_Piece = tuple[int, int, float, float, float]
+_Piece = tuple[int, int, float, float, float, bool]
 
 
 def _cut(gpu: int, spans: list[_Span], keys: Sequence[tuple[str, str]]) -> Iterator[_Piece]:
     """Pieces of one GPU: holders have equal parts, and within one its commands have."""
-    if len(spans) == 1:
-        start, end, owner = spans[0]
-        yield gpu, owner, start, end, 1.0
-        return
     changes: dict[float, list[tuple[int, int]]] = defaultdict(list)
     for start, end, owner in spans:
         changes[start].append((owner, 1))
@@ -123,7 +203,8 @@ def _parts(
     for owner, count in held.items():
         of_holder[keys[owner]] = of_holder.get(keys[owner], 0) + count
     for owner, count in held.items():
-        yield gpu, owner, start, end, count / of_holder[keys[owner]] / len(of_holder)
+        share = count / of_holder[keys[owner]] / len(of_holder)
+        yield gpu, owner, start, end, share, len(of_holder) > 1
 
 
 def _line(text: str, most: int) -> str:

@@ -5,77 +5,19 @@ utilisation. Simulated and real clusters are never in one value: a bucket is of 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import quote, unquote
 
 from ..clock import EPOCH, from_text, to_text
-from ..model import SIMULATED_CLUSTER, GpuState, Record, RecordKind
+from ..model import SIMULATED_CLUSTER, Record, RecordKind
+from .amounts import Place, Seconds, Share, share_percent, summed
+from .columns import PLACES, SHARES, packed, places_of, shares_of, table_of, unpacked
 
 # Every time zone's days can be cut from quarters of an hour.
 BUCKET = timedelta(minutes=15)
-
-
-# A bucket with very many holders has the smallest of each user as one, so that its record stays readable.
-OTHERS = "others"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seconds:
-    """GPU-seconds of a cluster in a span; the states add up to `installed`."""
-
-    installed: float = 0.0
-    active: float = 0.0
-    idle: float = 0.0  # held and at 0 % at that moment, however short that lasted
-    free: float = 0.0
-    unavailable: float = 0.0
-    unknown: float = 0.0
-    allocated: float = 0.0  # held by a process or a job, while the state was known
-    measured: float = 0.0  # of those, with a measured utilisation
-    used: float = 0.0  # of those, utilisation as a share of them
-    powered: float = 0.0  # with a measured power
-    energy_joules: float = 0.0  # of those: power summed over time; no GPU-seconds
-
-    @property
-    def known(self) -> float:
-        """Those whose state was known: shares are of these."""
-        return self.installed - self.unknown
-
-    def of(self, state: GpuState) -> float:
-        """GPU-seconds in that state."""
-        value: float = getattr(self, state.value)
-        return value
-
-    def __add__(self, other: "Seconds") -> "Seconds":
-        return Seconds(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Seconds)}
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """What one holder had; GPUs that several hold at once count in equal parts."""
-
-    holder: str  # "job 1042"; processes of one user are one holder, "processes"
-    user: str | None
-    command: str | None
-    gpus: int  # different GPUs that it held at any time of the span, at most
-    allocated: float
-    measured: float
-    used: float
-    idle: float
-    partition: str | None = None  # of a job, as far as its node was told
-    account: str | None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.user or "", self.holder
-
-    @property
-    def is_rest(self) -> bool:
-        """Whether it stands for many small holders."""
-        return self.holder == OTHERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +30,7 @@ class Bucket:
     nodes: int
     seconds: Seconds
     shares: tuple[Share, ...] = ()
+    places: tuple[Place, ...] = ()  # ordered; they add up to `seconds`
     models: Mapping[str, int] = field(default_factory=dict)  # GPUs by model
     counted_at: datetime
     settled: bool = False  # counted again once late data had its time to come
@@ -95,9 +38,8 @@ class Bucket:
     watched_since: datetime | None = None
 
     def to_record(self) -> Record:
-        """Kind `usage`; a later count replaces an earlier one."""
+        """Kind `usage`; a later count replaces an earlier one. Places and holders are packed."""
         seconds = {f.name: round(getattr(self.seconds, f.name), 3) for f in fields(Seconds)}
-        shares = [[_plain(getattr(share, f.name)) for f in fields(Share)] for share in self.shares]
         return Record(
             kind=RecordKind.USAGE,
             id=f"{cluster_key(self.cluster)}|{to_text(self.start)}",
@@ -108,7 +50,8 @@ class Bucket:
                 "gpus": self.gpus,
                 "nodes": self.nodes,
                 "seconds": seconds,
-                "shares": shares,
+                "places": packed(table_of(self.places, PLACES)),
+                "holders": packed(table_of(self.shares, SHARES)),
                 "models": dict(self.models),
                 "counted_at": to_text(self.counted_at),
                 "settled": self.settled,
@@ -117,10 +60,12 @@ class Bucket:
         )
 
     @classmethod
-    def from_record(cls, record: Record) -> "Bucket":
-        """The bucket that `to_record` wrote; ValueError, KeyError or TypeError when it is none."""
+    def from_record(cls, record: Record, *, places: bool = True) -> "Bucket":
+        """The bucket that `to_record` wrote; ValueError, KeyError or TypeError when it is none.
+
+        Without `places` they are left out: of many buckets they are much, and only sums need them.
+        """
         body = record.body
-        names = [f.name for f in fields(Share)]
         known = {f.name for f in fields(Seconds)}
         watched = body.get("watched_since")
         return cls(
@@ -129,7 +74,10 @@ class Bucket:
             gpus=int(body["gpus"]),
             nodes=int(body["nodes"]),
             seconds=Seconds(**{k: float(v) for k, v in body["seconds"].items() if k in known}),
-            shares=tuple(Share(**dict(zip(names, row, strict=False))) for row in body["shares"]),
+            shares=_shares(body),
+            places=places_of(unpacked(body["places"], PLACES))
+            if places and "places" in body
+            else (),
             models=dict(body.get("models", {})),
             counted_at=from_text(body["counted_at"]),
             settled=bool(body.get("settled")),
@@ -187,11 +135,15 @@ class Usage:
         """Holders over the whole span, those that had most first."""
         found: defaultdict[tuple[str, ...], list[Share]] = defaultdict(list)
         for bucket in self.buckets:
+            models: defaultdict[tuple[str, ...], list[Share]] = defaultdict(list)
             for share in bucket.shares:
                 # What is left of a user is one for each of its accounts.
                 of = (share.account or "", share.partition or "") if share.is_rest else ()
-                found[(*share.key, *of)].append(share)
-        joined = map(_joined, found.values())
+                models[(*share.key, *of)].append(share)
+            for key, them in models.items():
+                gpus = sum(share.gpus for share in them)
+                found[key].append(replace(summed(them), gpus=gpus) if them[1:] else them[0])
+        joined = map(summed, found.values())
         return tuple(sorted(joined, key=lambda one: (-one.allocated, one.key)))
 
 
@@ -205,26 +157,12 @@ def floor(at: datetime) -> datetime:
     return EPOCH + (at - EPOCH) // BUCKET * BUCKET
 
 
-def share_percent(part: float, whole: float) -> float | None:
-    """`part` in percent of `whole`; None when there is no whole."""
-    return 100.0 * part / whole if whole > 0 else None
+# The columns of `shares` before holders were packed.
+_BEFORE = ("holder", "user", "command", "gpus", "allocated", "measured", "used", "idle")
 
 
-def _plain(value: str | float | None) -> str | float | None:
-    return round(value, 3) if isinstance(value, float) else value
-
-
-def _joined(shares: Sequence[Share]) -> Share:
-    """What one holder had of several quarters."""
-    return Share(
-        holder=shares[0].holder,
-        user=shares[0].user,
-        command=next((share.command for share in shares if share.command), None),
-        gpus=max(share.gpus for share in shares),
-        allocated=sum(share.allocated for share in shares),
-        measured=sum(share.measured for share in shares),
-        used=sum(share.used for share in shares),
-        idle=sum(share.idle for share in shares),
-        partition=next((share.partition for share in shares if share.partition), None),
-        account=next((share.account for share in shares if share.account), None),
-    )
+def _shares(body: Mapping[str, Any]) -> tuple[Share, ...]:
+    if "holders" in body:
+        return shares_of(unpacked(body["holders"], SHARES))
+    names = (*_BEFORE, "partition", "account")
+    return tuple(Share(**dict(zip(names, row, strict=False))) for row in body["shares"])

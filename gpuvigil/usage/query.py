@@ -1,7 +1,8 @@
 """The one question about usage: pages and reports have their numbers from here."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 
 from ..clock import from_text
 from ..hub import Hub
@@ -30,19 +31,38 @@ def usage(hub: Hub, cluster: str, start: datetime, end: datetime, now: datetime)
     found = {bucket.start: bucket for bucket in recorded(hub, cluster, start, until)}
     oldest = max(start, floor(now - _TELEMETRY))
     missing = [at for at in _quarters(oldest, until) if at not in found]
-    if missing:
-        reader = Reader(hub=hub, cluster=cluster, oldest=missing[0], now=now)
-        found |= {bucket.start: bucket for bucket in _counted(reader, missing)}
+    found |= {bucket.start: bucket for bucket in _from_store(hub, cluster, missing, now)}
     buckets = tuple(found[at] for at in sorted(found))
     return Usage(cluster=cluster, start=start, end=max(until, start), buckets=buckets)
 
 
-def recorded(hub: Hub, cluster: str, start: datetime, end: datetime) -> Iterator[Bucket]:
+def quarters_from_store(
+    hub: Hub,
+    cluster: str,
+    span: tuple[datetime, datetime],
+    known: Collection[datetime],
+    now: datetime,
+) -> Iterator[Bucket]:
+    """Quarters of a span that are not among the known ones, counted by the rules of `usage`."""
+    oldest = max(span[0], floor(now - _TELEMETRY))
+    missing = [at for at in _quarters(oldest, span[1]) if at not in known]
+    return _from_store(hub, cluster, missing, now)
+
+
+def _from_store(hub: Hub, cluster: str, missing: list[datetime], now: datetime) -> Iterator[Bucket]:
+    if missing:
+        reader = Reader(hub=hub, cluster=cluster, oldest=missing[0], now=now)
+        yield from _counted(reader, missing)
+
+
+def recorded(
+    hub: Hub, cluster: str, start: datetime, end: datetime, *, places: bool = False
+) -> Iterator[Bucket]:
     """The recorded buckets that begin in `[start, end)`; what cannot be read is left out."""
     records = hub.records(
         RecordKind.USAGE, subject=cluster_key(cluster), since=start, until=end, limit=MOST_RECORDS
     )
-    for bucket in readable(records, Bucket.from_record):
+    for bucket in readable(records, partial(Bucket.from_record, places=places)):
         if bucket.cluster == cluster and bucket.start == floor(bucket.start):
             yield bucket
 

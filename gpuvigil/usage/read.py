@@ -14,9 +14,11 @@ from ..metrics import MEASUREMENTS
 from ..model import Allocation, AllocationState, Inventory, Record, RecordKind, readable
 from ..store import Store
 from ..store.beside import store_of
-from .count import FIELDS, MINUTE, SENT_WITHIN, Facts, count, left_after
-from .holding import Gpu
+from .count import SENT_WITHIN, Facts, Roster, count, left_after
+from .grid import FIELDS, MINUTE
+from .holding import Book, Gpu
 from .model import BUCKET, Bucket, cluster_key
+from .slices import SLICE_FIELDS
 
 # The most that the hub gives in one answer.
 MOST_RECORDS = 100_000
@@ -35,8 +37,8 @@ class Reader:
     oldest: datetime
     now: datetime
     _heard: dict[str, datetime] | None = None
-    _inventories: tuple[Inventory, ...] = ()
-    _allocations: tuple[Allocation, ...] = ()
+    _inventories: Roster = field(default_factory=lambda: Roster.of(()))
+    _allocations: Book = field(default_factory=lambda: Book.of(()))
     _looked: tuple[datetime, datetime] | None = None
     _senders: Mapping[datetime, set[Gpu]] = field(default_factory=dict)
     _store: Store = field(init=False)
@@ -63,6 +65,7 @@ class Reader:
                 heard=self._heard,
                 inventories=self._inventories,
                 allocations=self._allocations,
+                slices=self._store.series("mig", SLICE_FIELDS, where, (start, end), MINUTE),
                 watched_since=watched_since,
             )
         )
@@ -101,10 +104,10 @@ class Reader:
         if self._heard is None:
             key = cluster_key(self.cluster)
             inventories = self.hub.records(RecordKind.INVENTORY, subject=key, limit=MOST_RECORDS)
-            self._inventories = tuple(readable(inventories, Inventory.from_record))
+            self._inventories = Roster.of(readable(inventories, Inventory.from_record))
             jobs = jobs_since(self.hub, key, self.oldest)
             told = readable(self._held_since(key), Allocation.from_record)
-            self._allocations = tuple(filled(one, jobs) for one in told)
+            self._allocations = Book.of(filled(one, jobs) for one in told)
             self._heard = _heard(self.hub, self.cluster)
 
     def _held_since(self, key: str) -> list[Record]:

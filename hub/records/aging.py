@@ -41,7 +41,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
     """The next records from before that time that are over, in the order of their sequence."""
     over = or_(
         and_(record.c.kind == RecordKind.EVENT.value, ~_carries_an_incident()),
-        record.c.kind == RecordKind.USAGE.value,
+        record.c.kind.in_([RecordKind.USAGE.value, RecordKind.USAGE_SPAN.value]),
         and_(
             record.c.kind == RecordKind.ALLOCATION.value,
             record.c.state == AllocationState.ENDED.value,

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.usage import GRACE, SETTLE, Known, UsageCounter, next_quarter
+from analyzer.usage import GRACE, Known, UsageCounter, due_again, next_quarter
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import RecordKind
 from gpuvigil.usage import BUCKET, Bucket
+from gpuvigil.usage.ledger import HOUR, Ledger
 from gpuvigil.usage.model import floor
+from gpuvigil.usage.question import answer, floor_of
+from gpuvigil.usage.rollup import SETTLE
 from tests.gpuvigil.usage.told import own, quarters, tell
 from tests.polling import wait_until
 from tests.servers import HubProcess
@@ -98,6 +101,45 @@ def test_a_quarter_is_counted_and_an_hour_later_settled_with_what_came_late(
     steps(counter)
     third = next(one for one in buckets(hub) if one.start == start)
     assert (third.settled, third.seconds.installed, third.seconds.unknown) == (True, 1800.0, 0.0)
+
+
+@pytest.mark.server
+def test_an_hour_is_its_quarters_also_after_late_data_and_another_run(hub: HubProcess) -> None:
+    end = floor_of(datetime.now(timezone.utc), HOUR)
+    start = end - HOUR
+    own(hub.hub(), start - timedelta(days=1))
+    tell(hub.hub(), start, end - BUCKET)
+    late = end + SETTLE + GRACE
+
+    def asked() -> Ledger:
+        return answer(hub.hub(), "c", start, end, late).ledger
+
+    def spans() -> list[Ledger]:
+        kind = RecordKind.USAGE_SPAN
+        found = [Ledger.from_record(one) for one in hub.hub().records(kind, states=["hour"])]
+        return [one for one in found if one.start == start]
+
+    steps(UsageCounter(hub.hub(), ManualClock(late), threading.Event(), KEPT), 50)
+    (first,) = spans()
+    assert (first.quarters, first.seconds.active) == (3, 3 * QUARTER)
+    tell(hub.hub(), end - BUCKET, end)
+    for _ in range(2):  # another run changes nothing
+        clock = ManualClock(late + SETTLE + timedelta(minutes=1))
+        steps(UsageCounter(hub.hub(), clock, threading.Event(), KEPT), 50)
+        (hour,) = spans()
+        assert (hour.quarters, hour.seconds.installed) == (4, 8 * QUARTER)
+        assert asked().seconds == hour.seconds
+    assert sum((one.seconds.active for one in buckets(hub)), 0.0) == asked().seconds.active
+
+
+def test_a_quarter_with_something_unknown_is_counted_again_for_four_days() -> None:
+    ends = NOON + BUCKET
+    assert due_again(NOON, ends + SETTLE, 0.0) is None
+    seen, at = [], ends + SETTLE
+    while (due := due_again(NOON, at, 1.0)) is not None:
+        seen.append(due - ends)
+        at = due
+    assert seen == [timedelta(hours=6), timedelta(hours=24), timedelta(hours=96)]
 
 
 @pytest.mark.server

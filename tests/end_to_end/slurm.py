@@ -1,4 +1,4 @@
-"""A real Slurm of one node on the loopback: munge, controller and daemon as processes of the tests.
+"""A real Slurm of one node or more on the loopback: munge, controller and daemon as processes of the tests.
 
 Everything lies in one directory, and the daemons run as whoever runs the tests.
 """
@@ -39,9 +39,13 @@ class Slurm:
         epilog: Path,
         health: Path | None = None,
         gpus: Sequence[int] = (),
+        nodes: Sequence[str] = (NODE,),
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self.directory = directory
         self.gpus = gpus
+        self.nodes = nodes
+        self._settings = settings or {}
         for name in ("state", "spool", "log", "munge"):
             (directory / name).mkdir(parents=True)
         self._config = self.config(directory)
@@ -50,6 +54,7 @@ class Slurm:
             self._add_gpus()
         self.environment = {**os.environ, "SLURM_CONF": str(self._config)}
         self._started: list[subprocess.Popen[bytes]] = []
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     @staticmethod
     def config(directory: Path) -> Path:
@@ -62,7 +67,10 @@ class Slurm:
         devices.mkdir()
         for minor in self.gpus:
             (devices / f"nvidia{minor}").symlink_to("/dev/null")
-        lines = [f"NodeName={NODE} Name=gpu File={devices}/nvidia{it}" for it in self.gpus]
+        lines = [
+            f"NodeName={','.join(self.nodes)} Name=gpu File={devices}/nvidia{it}"
+            for it in self.gpus
+        ]
         (self.directory / "gres.conf").write_text("\n".join(lines) + "\n")
 
     def _text(self, health: Path | None, prolog: Path, epilog: Path) -> str:
@@ -78,11 +86,11 @@ class Slurm:
             "SlurmdUser": user,
             "SlurmctldPort": free_port(),
             "SlurmctldPidFile": f"{here}/slurmctld.pid",
-            "SlurmdPidFile": f"{here}/slurmd.pid",
+            "SlurmdPidFile": f"{here}/slurmd-%n.pid",
             "StateSaveLocation": f"{here}/state",
-            "SlurmdSpoolDir": f"{here}/spool",
+            "SlurmdSpoolDir": f"{here}/spool/%n",
             "SlurmctldLogFile": f"{here}/log/slurmctld",
-            "SlurmdLogFile": f"{here}/log/slurmd",
+            "SlurmdLogFile": f"{here}/log/slurmd-%n",
             "ProctrackType": "proctrack/linuxproc",
             "TaskPlugin": "task/none",
             "JobAcctGatherType": "jobacct_gather/none",
@@ -104,13 +112,17 @@ class Slurm:
                 "HealthCheckInterval": 1,
                 "HealthCheckNodeState": "ANY",
             }
+        settings |= self._settings
         if self.gpus:
             settings["GresTypes"] = "gpu"
         gres = f" Gres=gpu:{len(self.gpus)}" if self.gpus else ""
         lines = [f"{key}={value}" for key, value in settings.items()]
         lines += [
-            f"NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=16{gres}",
-            f"PartitionName=gpu Nodes={NODE} Default=YES MaxTime=INFINITE State=UP",
+            *(
+                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=16{gres}"
+                for node in self.nodes
+            ),
+            f"PartitionName=gpu Nodes={','.join(self.nodes)} Default=YES MaxTime=INFINITE State=UP",
         ]
         return "\n".join(lines) + "\n"
 
@@ -134,13 +146,28 @@ class Slurm:
         self._start("munged", "--foreground", "--force", f"--socket={munge}/socket", *files)
         wait_until("munge", (munge / "socket").exists, _START_SECONDS)
         self._start("slurmctld", "-D")
-        self._start("slurmd", "-D", "-N", NODE)
-        wait_until("an idle node", lambda: self.state() == {"IDLE"}, _START_SECONDS)
+        for node in self.nodes:
+            (self.directory / "spool" / node).mkdir(exist_ok=True)
+            self.start_node(node)
+        wait_until(
+            "idle nodes",
+            lambda: all(self.state(node) == {"IDLE"} for node in self.nodes),
+            _START_SECONDS,
+        )
 
-    def _start(self, program: str, *arguments: str) -> None:
+    def start_node(self, node: str) -> subprocess.Popen[bytes]:
+        """The daemon of one node."""
+        self._daemons[node] = self._start("slurmd", "-D", "-N", node)
+        return self._daemons[node]
+
+    def daemon(self, node: str) -> subprocess.Popen[bytes]:
+        """The one that was started last."""
+        return self._daemons[node]
+
+    def _start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         path = shutil.which(program)
         assert path is not None
-        with (self.directory / "log" / f"{program}.out").open("wb") as log:
+        with (self.directory / "log" / f"{program}.out").open("ab") as log:
             self._started.append(
                 subprocess.Popen(
                     [path, *arguments],
@@ -150,6 +177,7 @@ class Slurm:
                     stderr=log,
                 )
             )
+        return self._started[-1]
 
     def _end_all(self) -> None:
         for process in reversed(self._started):
@@ -167,17 +195,17 @@ class Slurm:
         )
         return done.stdout if done.returncode == 0 else ""
 
-    def shown(self) -> Mapping[str, str]:
-        """The node's state and reason, as `scontrol` shows them."""
-        text = self.ask("scontrol", "-o", "show", "node", NODE)
+    def shown(self, node: str = NODE) -> Mapping[str, str]:
+        """A node's state and reason, as `scontrol` shows them."""
+        text = self.ask("scontrol", "-o", "show", "node", node)
         return {
             key: found[1] if (found := re.search(rf"\b{key}=(.*?)(?= \w+=|$)", text)) else ""
             for key in ("State", "Reason")
         }
 
-    def state(self) -> set[str]:
+    def state(self, node: str = NODE) -> set[str]:
         """The words of its state: {"IDLE", "DRAIN"}."""
-        return set(filter(None, re.split(r"[^A-Z_]+", self.shown()["State"])))
+        return set(filter(None, re.split(r"[^A-Z_]+", self.shown(node)["State"])))
 
     @property
     def reason(self) -> str:

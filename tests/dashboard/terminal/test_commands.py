@@ -19,6 +19,9 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.errors import ConfigError
 from gpuvigil.jobs import by_holder
 from gpuvigil.model import Event, EventKind, Job, Record, Severity, Subject
+from gpuvigil.usage import Usage
+from gpuvigil.usage.ledger import Ledger, summed
+from gpuvigil.usage.question import Answer
 from tests.dashboard.reports.weeks import share, usage
 from tests.dashboard.scene import (
     LONG_AGO,
@@ -151,7 +154,8 @@ def test_who_asks_which_of_two_nodes_of_a_name_is_meant() -> None:
 def test_usage_adds_up_what_each_user_held() -> None:
     shares = [share("job 1", "ann", gpus=2), share("job 2", "ann"), share("processes", "ben")]
     counted = usage(shares)
-    by_user, by_job = (rows(used.grid([counted], by)) for by in ("user", "job"))
+    asked = [answered(counted)]
+    by_user, by_job = (rows(used.grid(asked, by)) for by in ("user", "job"))
     hours = [float(str(one["gpu_hours"])) for one in by_user]
     total = sum(one.allocated for one in counted.shares) / 3600
     assert sum(hours) == pytest.approx(total, abs=0.01)
@@ -161,13 +165,38 @@ def test_usage_adds_up_what_each_user_held() -> None:
     assert sum(shared) == pytest.approx(100, abs=0.01)
 
 
+def answered(counted: Usage) -> Answer:
+    """A usage as its ledger."""
+    length = counted.end - counted.start
+    ledgers = map(Ledger.of, counted.buckets)
+    whole = summed(ledgers, counted.cluster, counted.start, length, counted.end)
+    return Answer(ledger=whole, until=counted.end, asked_until=counted.end)
+
+
+def test_usage_by_node_model_and_state_adds_up_to_what_is_installed() -> None:
+    counted = usage([share("job 1", "ann", gpus=2)])
+    for by in ("node", "model", "state"):
+        hours = [float(str(one["gpu_hours"])) for one in rows(used.grid([answered(counted)], by))]
+        assert sum(hours) == pytest.approx(counted.seconds.installed / 3600, abs=0.01)
+
+
+def test_usage_says_what_was_shared_and_how_far_it_is_counted() -> None:
+    one = replace(share("processes", "ann"), shared=7200.0)
+    answer = answered(usage([one]))
+    early = replace(answer, until=answer.asked_until - timedelta(minutes=15))
+    grid = used.grid([early], "user")
+    assert "shared, not attributable" in grid.notes[0]
+    assert "counted until" in grid.head[1]
+    assert not used.grid([answered(usage([share()]))], "user").notes
+
+
 def test_usage_goes_by_account_and_partition_where_nodes_were_told() -> None:
     told = replace(share("job 1", "ann"), account="physics", partition="gpu")
     more = replace(share("job 2", "ben"), account="physics", partition="debug")
-    counted = usage([told, more, share("processes", "ann")])
-    accounts = {one["account"]: one["most_gpus"] for one in rows(used.grid([counted], "account"))}
+    asked = [answered(usage([told, more, share("processes", "ann")]))]
+    accounts = {one["account"]: one["most_gpus"] for one in rows(used.grid(asked, "account"))}
     assert set(accounts) == {"physics", "unknown"}
-    partitions = {one["partition"] for one in rows(used.grid([counted], "partition"))}
+    partitions = {one["partition"] for one in rows(used.grid(asked, "partition"))}
     assert partitions == {"gpu", "debug", "unknown"}
 
 

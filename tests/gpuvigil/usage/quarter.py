@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from gpuvigil.model import Allocation, GpuIdentity, Inventory, Subject
 from gpuvigil.usage import Bucket
-from gpuvigil.usage.count import FIELDS, Facts, count
+from gpuvigil.usage.count import Facts, count
+from gpuvigil.usage.grid import FIELDS
 
 START = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 END = START + timedelta(minutes=15)

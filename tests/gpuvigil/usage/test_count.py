@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from gpuvigil.model import GpuState
 from gpuvigil.usage import BUCKET, Bucket, Seconds
-from gpuvigil.usage.count import Facts, count
+from gpuvigil.usage.count import Facts, Roster, count
+from gpuvigil.usage.holding import Book
 
 from .quarter import (
     BUSY,
@@ -350,6 +351,7 @@ def test_holders_have_together_what_was_allocated(given_: Facts) -> None:
 def test_the_order_in_which_things_come_changes_nothing(given_: Facts, random: Any) -> None:
     order = list(range(len(given_.rows)))
     random.shuffle(order)
+    assert not isinstance(given_.allocations, Book)
     others = list(given_.allocations)
     random.shuffle(others)
     mixed = replace(given_, rows=given_.rows.take(pa.array(order, pa.int64())), allocations=others)
@@ -390,6 +392,8 @@ def _moved(facts_: Facts, shift: timedelta) -> Facts:
         [time + shift for time in facts_.rows["at"].to_pylist()], pa.timestamp("us", "UTC")
     )
     watched = facts_.watched_since
+    assert not isinstance(facts_.allocations, Book)
+    assert not isinstance(facts_.inventories, Roster)
     return replace(
         facts_,
         start=facts_.start + shift,

@@ -91,7 +91,7 @@ def test_a_past_span_has_only_its_own_buckets(hub: HubProcess) -> None:
 def test_records_that_cannot_be_read_are_left_out(hub: HubProcess) -> None:
     start = floor(now()) - timedelta(days=30)
     good = recorded(start + 3 * BUCKET).to_record()
-    bodies = [{}, {"gpus": "many"}, {**good.body, "shares": [7]}, {**good.body, "seconds": []}]
+    bodies = [{}, {"gpus": "many"}, {**good.body, "holders": [7]}, {**good.body, "seconds": []}]
     torn = [replace(good, id=f"torn {n}", at=start, body=body) for n, body in enumerate(bodies)]
     newer = {**good.body, "seconds": {**good.body["seconds"], "throttled": 7.0}, "more": 1}
     hub.hub().write_records([*torn, replace(good, body=newer)])

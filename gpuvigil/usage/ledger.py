@@ -1,0 +1,158 @@
+"""Usage as columns: a quarter of an hour, an hour or a day of one cluster, added up by Arrow.
+
+Amounts add up whatever the order, so that an hour is its quarters and a day is its hours, and a
+question about a week reads seven days and not 672 quarters.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..clock import from_text, to_text
+from ..model import Record, RecordKind
+from .amounts import AMOUNTS, OTHERS, Place, Seconds
+from .columns import HOLDER, PLACE, PLACES, SECONDS, SHARES, packed, table_of, unpacked
+from .model import BUCKET, Bucket, cluster_key
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+# How a span is called in its record; a quarter is of kind `usage`.
+STATES = {HOUR: "hour", DAY: "day"}
+# Of more holders in a span the smallest are one for each user, account, partition, project and model.
+MOST_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Usage of one cluster from `start` on; `places` has a row per node and model, `holders` one
+    per holder and model. What nobody names is empty in `places` and null in `holders`.
+    """
+
+    cluster: str
+    start: datetime
+    length: timedelta
+    counted_at: datetime
+    gpus: int  # the most that were installed at once
+    quarters: int  # that were counted
+    places: pa.Table
+    holders: pa.Table
+
+    @property
+    def end(self) -> datetime:
+        return self.start + self.length
+
+    @property
+    def seconds(self) -> Seconds:
+        """All of it."""
+        return Seconds(*(pc.sum(self.places[name]).as_py() or 0.0 for name in SECONDS))
+
+    @classmethod
+    def of(cls, bucket: Bucket) -> "Ledger":
+        """A quarter of an hour."""
+        return cls(
+            cluster=bucket.cluster,
+            start=bucket.start,
+            length=BUCKET,
+            counted_at=bucket.counted_at,
+            gpus=bucket.gpus,
+            quarters=1,
+            places=_places_of(bucket),
+            holders=table_of(bucket.shares, SHARES),
+        )
+
+    def to_record(self) -> Record:
+        """An hour or a day; a later count replaces an earlier one."""
+        state = STATES[self.length]
+        return Record(
+            kind=RecordKind.USAGE_SPAN,
+            id=f"{cluster_key(self.cluster)}|{to_text(self.start)}|{state}",
+            at=self.start,
+            subject=cluster_key(self.cluster),
+            # Of two counts of one moment the fuller one stays.
+            version=int(self.counted_at.timestamp() * 1_000_000) + self.quarters,
+            body={
+                "state": state,
+                "counted_at": to_text(self.counted_at),
+                "gpus": self.gpus,
+                "quarters": self.quarters,
+                "places": packed(self.places),
+                "holders": packed(self.holders),
+            },
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Ledger":
+        """A quarter, an hour or a day; ValueError, KeyError or TypeError when it is none."""
+        body = record.body
+        if record.kind is RecordKind.USAGE:
+            length = BUCKET
+            if "places" not in body:  # written before there were any
+                return cls.of(Bucket.from_record(record))
+        else:
+            length = next(span for span, state in STATES.items() if state == body["state"])
+        return cls(
+            cluster=unquote(record.subject),
+            start=record.at,
+            length=length,
+            counted_at=from_text(body["counted_at"]),
+            gpus=int(body["gpus"]),
+            quarters=int(body.get("quarters", 1)),
+            places=unpacked(body["places"], PLACES),
+            holders=unpacked(body["holders"], SHARES),
+        )
+
+
+def summed(
+    ledgers: Iterable[Ledger], cluster: str, start: datetime, length: timedelta, at: datetime
+) -> Ledger:
+    """All of one cluster's ledgers as one, counted at `at`; nothing is 0 rows."""
+    them = list(ledgers)
+    places = pa.concat_tables([PLACES.empty_table(), *(one.places for one in them)])
+    holders = pa.concat_tables([SHARES.empty_table(), *(one.holders for one in them)])
+    return Ledger(
+        cluster=cluster,
+        start=start,
+        length=length,
+        counted_at=at,
+        gpus=max((one.gpus for one in them), default=0),
+        quarters=sum(one.quarters for one in them),
+        places=_grouped(places, PLACE, [(name, "sum") for name in SECONDS]).cast(PLACES),
+        holders=_bounded(_joined(holders)),
+    )
+
+
+def _places_of(bucket: Bucket) -> pa.Table:
+    """Of a bucket that was recorded before there were any, all as one: the sums are right."""
+    one = Place(node="", model="", seconds=bucket.seconds)
+    return table_of(bucket.places or (one,), PLACES)
+
+
+def _joined(holders: pa.Table) -> pa.Table:
+    aggregates = [("command", "max"), ("gpus", "max"), *((name, "sum") for name in AMOUNTS)]
+    return _grouped(holders, HOLDER, aggregates).cast(SHARES)
+
+
+def _bounded(holders: pa.Table) -> pa.Table:
+    if holders.num_rows <= MOST_ROWS:
+        return holders
+    order = pc.sort_indices(holders, [("allocated", "descending"), ("holder", "ascending")])
+    holders = holders.take(order)
+    rest = holders.slice(MOST_ROWS)
+    size = rest.num_rows
+    others = {"holder": pa.array([OTHERS] * size), "command": pa.nulls(size, pa.string())}
+    for name, column in others.items():
+        rest = rest.set_column(rest.column_names.index(name), name, column)
+    return _joined(pa.concat_tables([holders.slice(0, MOST_ROWS), rest.cast(SHARES)]))
+
+
+def _grouped(
+    table: pa.Table, keys: Sequence[str], aggregates: Sequence[tuple[str, str]]
+) -> pa.Table:
+    found = table.group_by(list(keys), use_threads=False).aggregate(list(aggregates))
+    names = {f"{name}_{how}": name for name, how in aggregates}
+    return found.rename_columns([names.get(name, name) for name in found.column_names]).select(
+        table.column_names
+    )

@@ -1,0 +1,141 @@
+"""MIG devices as parts of their GPU: what each weighs, what it did, and who held it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from .grid import MINUTES, Grid
+from .holding import Bools, Floats, Gpu, Ints, Pieces
+
+SLICE_FIELDS = ("graphics_activity_percent", "sm_activity_percent", "compute_processes")
+# "3g.40gb", "1c.2g.20gb", "1g.10gb+me": compute slices, of a compute instance its own.
+_PROFILE = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
+# NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles": of these models a GPU has four
+# compute slices, of all others that can be cut seven.
+_FOUR = re.compile(r"\bA30\b|RTX PRO [56]000", re.IGNORECASE)
+_MOST, _FEW = 7, 4
+
+
+def weight(profile: str, model: str) -> float:
+    """The part of its GPU that a MIG device is, by compute slices; 0 for a profile like no other.
+
+    >>> weight("3g.40gb", "NVIDIA H100 80GB HBM3") == 3 / 7
+    True
+    >>> weight("1c.3g.40gb", "NVIDIA H100 80GB HBM3") == 1 / 7
+    True
+    >>> weight("2g.12gb", "NVIDIA A30")
+    0.5
+    """
+    found = _PROFILE.match(profile)
+    if found is None:
+        return 0.0
+    return min(int(found[1] or found[2]) / (_FEW if _FOUR.search(model) else _MOST), 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slices:
+    """MIG devices (down) and minutes (across); after the GPUs, units of the count.
+
+    `weight` is 0 in a minute in which a device was not there. The weights of one GPU's devices add
+    up to at most 1: where devices of before and after a change are in one minute, they share it.
+    """
+
+    keys: Sequence[Gpu]
+    parent: Ints
+    weight: Floats
+    used: Floats  # as a share, NaN where it was not measured
+    processes: Floats
+
+
+def slices_of(
+    rows: pa.Table, numbers: Mapping[Gpu, int], models: Sequence[str], grid: Grid
+) -> Slices:
+    """The devices whose GPU is known and answers; rows of other times are left out before."""
+    nodes, gpus = rows["node"].to_pylist(), rows["uuid"].to_pylist()
+    migs, profiles = rows["mig"].to_pylist(), rows["profile"].to_pylist()
+    keys: dict[tuple[Gpu, int, str], int] = {}
+    of_row = np.full(len(nodes), -1, dtype=np.int64)
+    for row, (node, gpu, mig, profile) in enumerate(zip(nodes, gpus, migs, profiles, strict=True)):
+        of_gpu = numbers.get((node, gpu))
+        if of_gpu is not None:
+            of_row[row] = keys.setdefault(((node, mig), of_gpu, profile), len(keys))
+    known = of_row >= 0
+    own = Grid.of(rows.filter(pa.array(known)), of_row[known], grid.start, len(keys), SLICE_FIELDS)
+    parent = np.array([one for _, one, _ in keys], dtype=np.int64)
+    whole = np.array([weight(profile, models[one]) for _, one, profile in keys])
+    there = own.row & grid.answering[parent]
+    weights = np.where(there, whole[:, None], 0.0)
+    total = np.zeros_like(grid.used)
+    np.add.at(total, parent, weights)
+    weights /= np.maximum(total, 1.0)[parent]
+    activity = np.where(
+        np.isnan(own.means[SLICE_FIELDS[0]]), own.means[SLICE_FIELDS[1]], own.means[SLICE_FIELDS[0]]
+    )
+    return Slices(
+        keys=[key for key, _, _ in keys],
+        parent=parent,
+        weight=weights,
+        used=np.clip(activity, 0.0, 100.0) / 100.0,
+        processes=own.means["compute_processes"],
+    )
+
+
+def with_slices(grid: Grid, slices: Slices) -> tuple[Grid, Floats, Bools]:
+    """Units for GPUs and slices, the weight of each in each minute, and where a GPU was cut.
+
+    What is left of a GPU that is cut belongs to nobody and computes nothing: nobody can hold it.
+    """
+    taken = np.zeros(grid.used.shape)
+    np.add.at(taken, slices.parent, slices.weight)
+    cut = taken > 0
+    measured = (slices.weight > 0) & ~np.isnan(slices.used)
+    joined = replace(
+        grid,
+        row=np.vstack([grid.row, slices.weight > 0]),
+        power=np.vstack([grid.power, grid.power[slices.parent]]),
+        processes=np.vstack([np.where(cut, 0.0, grid.processes), slices.processes]),
+        lost=np.vstack([grid.lost, np.zeros(slices.weight.shape, np.bool_)]),
+        measured=np.vstack([grid.measured | cut, measured]),
+        used=np.vstack([np.where(cut, 0.0, grid.used), np.where(measured, slices.used, 0.0)]),
+    )
+    return joined, np.vstack([np.maximum(1.0 - taken, 0.0), slices.weight]), cut
+
+
+def on_slices(held: Pieces, slices: Slices, cut: Bools) -> tuple[Pieces, Bools]:
+    """Pieces of a GPU that is cut are of its devices with a process, unless those are named.
+
+    The mask says in which minutes each piece counts.
+    """
+    count = len(cut)
+    named = np.isin(np.arange(count, count + len(slices.keys)), held.gpu)
+    of_gpu: dict[int, list[int]] = {}
+    for row, gpu in enumerate(held.gpu.tolist()):
+        of_gpu.setdefault(gpu, []).append(row)
+    pairs = [
+        (row, number)
+        for number, parent in enumerate(slices.parent.tolist())
+        if not named[number]
+        for row in of_gpu.get(parent, ())
+    ]
+    copied = np.array([row for row, _ in pairs], dtype=np.int64)
+    onto = np.array([number for _, number in pairs], dtype=np.int64)
+    rows = np.concatenate([np.arange(len(held.gpu)), copied])
+    mask = np.ones((len(held.gpu), MINUTES), np.bool_)
+    whole = held.gpu < count
+    mask[whole] = ~cut[held.gpu[whole]]
+    more = slices.processes[onto] > 0
+    return (
+        Pieces(
+            gpu=np.concatenate([held.gpu, onto + count]),
+            owner=held.owner[rows],
+            start=held.start[rows],
+            end=held.end[rows],
+            share=held.share[rows],
+            shared=held.shared[rows],
+            owners=held.owners,
+        ),
+        np.vstack([mask, more]),
+    )
