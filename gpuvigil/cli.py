@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "usage": "say where the GPU-hours of a span went, by user or job",
     "explain": "say why an incident is one: rule, numbers, steps, and what speaks against it",
     "report": "write how the GPUs were used: HTML, PDF, Markdown, CSV or JSON",
+    "backtest": "say what other limits would have raised, against what was",
     "replay": "play recorded telemetry with faults laid over it, and say which are found",
     "inject": "make a fault happen in a simulated node, or clear it",
     "check": "look at this node once, and say what is wrong and what to do first",

@@ -30,6 +30,7 @@ from scripts import (
     slurm_figures,
     soak_figures,
     store_figures,
+    usage_figures,
 )
 
 ROOT = Path(__file__).parent.parent
@@ -193,6 +194,16 @@ def lifecycle() -> Iterator[str]:
     yield "```"
 
 
+# In the order of the page.
+_SECTIONS: dict[str, Callable[[Any], Iterator[str]]] = {
+    "pages": page_figures.section,
+    "collector": collector_figures.section,
+    "stores": store_figures.section,
+    "usage": usage_figures.section,
+    "slurm": slurm_figures.section,
+}
+
+
 def benchmarks() -> Iterator[str]:
     """The measured figures, from the committed result."""
     result = json.loads((ROOT / "benchmarks/spine.json").read_text())
@@ -207,23 +218,12 @@ def benchmarks() -> Iterator[str]:
     yield from startup(result)
     yield ""
     yield from memory(result)
-    pages = ROOT / "benchmarks/pages.json"
-    if pages.exists():
-        yield ""
-        yield from page_figures.section(json.loads(pages.read_text()))
-    collector = ROOT / "benchmarks/collector.json"
-    if collector.exists():
-        yield ""
-        yield from collector_figures.section(json.loads(collector.read_text()))
-    stores = ROOT / "benchmarks/stores.json"
-    if stores.exists():
-        yield ""
-        yield from store_figures.section(json.loads(stores.read_text()))
+    for name, section in _SECTIONS.items():
+        figures = ROOT / f"benchmarks/{name}.json"
+        if figures.exists():
+            yield ""
+            yield from section(json.loads(figures.read_text()))
     yield ""
-    slurm = ROOT / "benchmarks/slurm.json"
-    if slurm.exists():
-        yield from slurm_figures.section(json.loads(slurm.read_text()))
-        yield ""
     yield from soak_figures.section(json.loads((ROOT / "soak/results.json").read_text()))
 
 

@@ -20,7 +20,6 @@ from gpuvigil.matching import Matcher, labels_of
 from gpuvigil.model import (
     Acknowledgement,
     Incident,
-    Opinion,
     Record,
     RecordKind,
     Silence,
@@ -30,6 +29,7 @@ from gpuvigil.offers import PATH, Seal
 
 from .answer_page import POLICY, page
 from .cleaning import LONGEST_NAME, cleaned
+from .opinion import counted, opinion
 
 LARGEST_FORM_BYTES = 4096
 SILENCE = timedelta(hours=4)
@@ -132,17 +132,7 @@ def _matchers(incident: Incident) -> list[Matcher]:
 
 def _opinion(useful: bool) -> Callable[[Incident, str, str, datetime], tuple[Record, str]]:
     def made(incident: Incident, by: str, _token: str, now: datetime) -> tuple[Record, str]:
-        kept = Opinion(
-            id=f"{incident.id}:{_name(incident.id, by)}",
-            incident=incident.id,
-            fault=incident.fault,
-            subject=incident.subject,
-            by=by,
-            useful=useful,
-            at=now,
-        )
-        said = "useful" if useful else "noise"
-        return kept.to_record(), f"Thank you: counted as {said} for the rule {incident.fault}."
+        return opinion(incident, by, useful, now).to_record(), counted(incident, useful)
 
     return made
 

@@ -19,6 +19,7 @@ from ..reports.span import span_of
 from . import holders, status, used, who, why
 from .fleet import Moment, look
 from .grid import FORMS, Grid, csv_text, json_text, text
+from .reasons import reasons
 
 _WIDTH = 80  # of what is no terminal, and of one that does not say
 
@@ -38,7 +39,12 @@ def top_main(arguments: Sequence[str]) -> int:
 def idle_main(arguments: Sequence[str]) -> int:
     """`gpuvigil idle`: the same exit codes."""
     what = "Say who holds GPUs and computes nothing on them, the longest first."
-    return _run(_parser("idle", what), arguments, _now(holders.idle))
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        moment = _look(hub, config, chosen)
+        return holders.idle(moment, reasons(hub, config.analyzer, moment))
+
+    return _run(_parser("idle", what), arguments, grid)
 
 
 def who_main(arguments: Sequence[str]) -> int:

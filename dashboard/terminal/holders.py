@@ -1,9 +1,10 @@
 """`gpuvigil top` and `gpuvigil idle`: who holds GPUs now, and who computes nothing on them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from gpuvigil.idleness import Idleness
 from gpuvigil.model import Allocation, GpuState
 
 from ..gpus import Cell
@@ -29,6 +30,7 @@ class _Holding:
     watts: list[float] = field(default_factory=list)
     nodes: set[str] = field(default_factory=set)
     idle_since: datetime | None = None  # an incident says so
+    why: list[Idleness] = field(default_factory=list)
 
 
 _WHO = (
@@ -56,6 +58,7 @@ IDLE = (
     Column(key="idle_gpus", title="IDLE GPUS", show=whole, right=True),
     Column(key="gpus", title="OF", show=whole, right=True),
     Column(key="idle_for_seconds", title="IDLE FOR", show=length, right=True),
+    Column(key="why", title="WHY", flexible=True),
     *_WHO,
     Column(key="held_for_seconds", title="HELD FOR", show=length, right=True),
     *_WHERE,
@@ -88,19 +91,20 @@ def top(moment: Moment) -> Grid:
     return Grid(columns=TOP, rows=rows, for_people=_TOP_FOR_PEOPLE, empty="Nobody holds a GPU.")
 
 
-def idle(moment: Moment) -> Grid:
-    """A row per holder of GPUs at 0 %, those that waste most first.
+def idle(moment: Moment, reasons: Mapping[str, Idleness]) -> Grid:
+    """A row per holder of GPUs at 0 %, those that waste most first; `reasons` by a GPU's key.
 
     `IDLE FOR` is since when an incident says so; without one the GPUs are at 0 % at this moment,
     which may be a gap of seconds.
     """
-    found = [one for one in _holdings(moment) if one.idle]
+    found = [one for one in _holdings(moment, reasons) if one.idle]
     found.sort(key=lambda one: (one.idle_since or moment.now, -one.idle, natural(one.holder)))
     rows = [
         (
             one.idle,
             one.gpus,
             _since(one.idle_since, moment.now),
+            _why(one.why),
             one.user,
             one.holder,
             _since(one.since, moment.now),
@@ -113,7 +117,7 @@ def idle(moment: Moment) -> Grid:
         for one in found
     ]
     young = any(one.idle_since is None for one in found)
-    said = "-: at 0 % at this moment; not long enough to be called idle."
+    said = "IDLE FOR -: at 0 % at this moment; not long enough to be called idle."
     return Grid(
         columns=IDLE,
         rows=rows,
@@ -123,7 +127,7 @@ def idle(moment: Moment) -> Grid:
     )
 
 
-def _holdings(moment: Moment) -> Iterable[_Holding]:
+def _holdings(moment: Moment, reasons: Mapping[str, Idleness] | None = None) -> Iterable[_Holding]:
     found: dict[tuple[str, str, str], _Holding] = {}
     idle_since = _idle_since(moment)
     for cell in _held(moment):
@@ -137,6 +141,8 @@ def _holdings(moment: Moment) -> Iterable[_Holding]:
                 one.watts.append(cell.power_watts)
             if cell.state is GpuState.IDLE:
                 one.idle += 1
+                if (why := (reasons or {}).get(cell.subject.key)) is not None:
+                    one.why.append(why)
                 since = idle_since.get(cell.subject.key)
                 if since is not None:
                     one.idle_since = min(since, one.idle_since or since)
@@ -180,6 +186,12 @@ def _idle_since(moment: Moment) -> dict[str, datetime]:
         if one.incident.fault == "gpu_idle_held"
         for member in (one.incident.members or (one.subject.key,))
     }
+
+
+def _why(reasons: Sequence[Idleness]) -> str | None:
+    """That of most of its GPUs; what excuses the holder goes first."""
+    ranked = sorted(set(reasons), key=lambda one: (one.blames, -reasons.count(one), one.value))
+    return ranked[0].value if ranked else None
 
 
 def _mean(values: list[float]) -> float | None:

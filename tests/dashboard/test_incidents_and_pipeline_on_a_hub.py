@@ -15,7 +15,7 @@ from dashboard.snapshot import Snapshot
 from gpuvigil.clock import SystemClock, to_text
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.hub import Hub
-from gpuvigil.model import Acknowledgement, Incident, Record, RecordKind, Severity
+from gpuvigil.model import Acknowledgement, Incident, Opinion, Record, RecordKind, Severity
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
@@ -111,6 +111,27 @@ def test_acknowledging_writes_once_and_says_at_once_who_took_it(hub: HubProcess)
     send(test, name, "")  # the second half of a double click
     assert len(acknowledgements(client)) == 1
     assert test.text_input(key=f"name-{LOST.id}").value == name
+
+
+def test_whoever_reads_it_says_whether_it_was_worth_a_message(hub: HubProcess) -> None:
+    client = hub.hub()
+    over = replace(LOST, state="resolved", resolved_at=SystemClock().now())
+    client.write_records([over.to_record()])
+    test = open_page("incidents", incident=over.id)
+
+    def answer(label: str, by: str) -> list[Opinion]:
+        test.text_input(key=f"says-{over.id}").set_value(by)
+        next(one for one in test.button if one.label == label).click().run()
+        found = client.records(RecordKind.OPINION, parent=over.id)
+        return [Opinion.from_record(record) for record in found]
+
+    assert answer("Noise", " ") == []
+    assert "write who says so first" in said(test)
+    (first,) = answer("Noise", "Ann")
+    assert (first.by, first.useful, first.fault) == ("Ann", False, over.fault)
+    (second,) = answer("Useful", "Ann")  # a later word replaces the first
+    assert second.useful
+    assert f"counted as useful for the rule {over.fault}" in said(test)
 
 
 def test_without_a_name_nothing_is_sent(hub: HubProcess) -> None:

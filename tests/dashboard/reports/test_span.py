@@ -2,8 +2,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from dashboard.reports.span import length, span_of
+from dashboard.reports.span import span_of
 from gpuvigil.errors import ConfigError
+from gpuvigil.span import length
 
 NOW = datetime(2026, 11, 21, 10, 5, tzinfo=timezone.utc)
 
@@ -18,7 +19,7 @@ NOW = datetime(2026, 11, 21, 10, 5, tzinfo=timezone.utc)
     ],
 )
 def test_a_length_is_a_number_and_a_letter(text: str, expected: timedelta) -> None:
-    assert length(text) == expected
+    assert length(text, "--last") == expected
 
 
 def test_without_a_word_the_last_seven_days_are_meant() -> None:

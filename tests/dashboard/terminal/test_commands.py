@@ -15,8 +15,10 @@ from dashboard.tables import gpu_table
 from dashboard.terminal import holders, status, used, who
 from dashboard.terminal.fleet import Moment, moment_of, with_jobs
 from dashboard.terminal.grid import Grid, json_text, text
+from dashboard.terminal.reasons import reasons_of
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.errors import ConfigError
+from gpuvigil.idleness import Idleness
 from gpuvigil.jobs import by_holder
 from gpuvigil.model import Event, EventKind, Job, Record, Severity, Subject
 from gpuvigil.usage import Usage
@@ -113,13 +115,40 @@ def test_top_counts_a_job_and_the_processes_of_a_user_as_one_holder_each(moment:
 
 
 def test_idle_says_how_long_only_where_an_incident_does(moment: Moment) -> None:
-    first, second = rows(holders.idle(moment))
+    first, second = rows(holders.idle(moment, {}))
     assert (first["user"], first["idle_gpus"], first["gpus"]) == ("ben", 2, 2)
     assert first["idle_for_seconds"] == 60.0
     assert (second["user"], second["idle_gpus"], second["idle_for_seconds"]) == ("ann", 1, None)
-    assert "not long enough" in text(holders.idle(moment), 80, quiet=False)
+    assert "not long enough" in text(holders.idle(moment, {}), 80, quiet=False)
     busy = moment_of(busy_fleet([node("n-1", "prod")]), AnalyzerSettings())
-    assert "No held GPU is idle now." in text(holders.idle(busy), 80, quiet=False)
+    assert "No held GPU is idle now." in text(holders.idle(busy, {}), 80, quiet=False)
+
+
+def test_idle_says_why_from_what_was_measured_over_the_span(moment: Moment) -> None:
+    still = {
+        "utilization_percent_count": 180,
+        "utilization_percent_max": 0.0,
+        "memory_utilization_percent_max": 0.0,
+        "compute_processes_max": 1.0,
+        "memory_used_bytes_min": 60e9,
+        "memory_total_bytes_max": 80e9,
+        "power_watts_min": 90.0,
+        "power_limit_watts_max": 700.0,
+        "clock_event_reasons_last": 1,
+    }
+    busy = {**still, "utilization_percent_max": 90.0}
+    spans = {gpu(i, FIRST).key: busy if i < 3 else still for i in range(4)}
+    spans |= {gpu(0, SECOND).key: still, gpu(1, SECOND).key: busy}
+    found = reasons_of(moment, spans, AnalyzerSettings())
+    assert found == {
+        gpu(3, FIRST).key: Idleness.SOME_GPUS,
+        gpu(0, SECOND).key: Idleness.MEMORY_PARKED,
+    }
+    spans[gpu(3, FIRST).key] = {**still, "utilization_percent_count": 20}
+    found = reasons_of(moment, spans, AnalyzerSettings())
+    assert found[gpu(3, FIRST).key] is Idleness.NO_DATA
+    said = {one["user"]: one["why"] for one in rows(holders.idle(moment, found))}
+    assert said == {"ben": "memory parked", "ann": "no trustworthy data"}
 
 
 def test_who_names_the_holders_of_a_node_or_of_one_gpu(moment: Moment) -> None:

@@ -1,0 +1,118 @@
+"""Why held GPUs are idle: their idle span, asked of the store, and what stands beside them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.hub import Hub
+from gpuvigil.idleness import Around, Idleness, Measured, idleness
+from gpuvigil.model import GpuState, Subject
+from gpuvigil.states import STOPPING
+from gpuvigil.store import Aggregate, Function
+from gpuvigil.store.beside import store_of
+
+from ..gpus import Cell
+from .fleet import Moment
+
+_ASKED = (
+    Aggregate(function=Function.COUNT, field="utilization_percent"),
+    Aggregate(function=Function.MAX, field="utilization_percent"),
+    Aggregate(function=Function.MAX, field="memory_utilization_percent"),
+    Aggregate(function=Function.MAX, field="compute_processes"),
+    Aggregate(function=Function.MIN, field="memory_used_bytes"),
+    Aggregate(function=Function.MAX, field="memory_total_bytes"),
+    Aggregate(function=Function.MIN, field="power_watts"),
+    Aggregate(function=Function.MAX, field="power_limit_watts"),
+    Aggregate(function=Function.LAST, field="clock_event_reasons"),
+)
+_Row = Mapping[str, Any]
+
+
+def reasons(hub: Hub, settings: AnalyzerSettings, moment: Moment) -> dict[str, Idleness]:
+    """By its key, why each GPU that is idle now has been so over the idle span.
+
+    One that computed something within it has no reason. HubError or StoreError as `look`.
+    """
+    start = moment.now - timedelta(seconds=settings.idle_after_seconds)
+    rows: dict[str, _Row] = {}
+    for row in store_of(hub).window("gpu", _ASKED, start, moment.now).to_pylist():
+        key = Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key
+        rows[key] = row
+    return reasons_of(moment, rows, settings)
+
+
+def reasons_of(
+    moment: Moment, rows: Mapping[str, _Row], settings: AnalyzerSettings
+) -> dict[str, Idleness]:
+    """The same of the rows of the span, by the keys of their GPUs."""
+    below = settings.idle_below_percent
+    cells = [cell for one in moment.clusters for cell in one.cells]
+    faulty = _faulty(moment)
+    holders: dict[tuple[str, str, str | None], list[str]] = {}
+    for cell in cells:
+        for held in moment.of(cell.subject):
+            key = cell.subject.cluster, held.holder, held.user
+            holders.setdefault(key, []).append(cell.subject.key)
+    most = max((row[_ASKED[0].column] for row in rows.values()), default=0)
+    found: dict[str, Idleness] = {}
+    for cell in cells:
+        row = rows.get(cell.subject.key)
+        if cell.state is GpuState.IDLE and row is not None:
+            around = _around(cell, moment, holders, rows, faulty, below)
+            why = idleness(_measured(row, most), around, below)
+            if why is not None:
+                found[cell.subject.key] = why
+    return found
+
+
+def _measured(row: _Row, most: int) -> Measured:
+    """`most`: the samples of the GPU that has most of them, which all should have."""
+    names = [one.column for one in _ASKED]
+    return Measured(
+        coverage=row[names[0]] / most if most else 0.0,
+        utilization_most_percent=row[names[1]],
+        memory_utilization_most_percent=row[names[2]],
+        processes_most=row[names[3]],
+        memory_least_bytes=row[names[4]],
+        memory_total_bytes=row[names[5]],
+        power_least_watts=row[names[6]],
+        power_limit_watts=row[names[7]],
+        clock_event_reasons=None if row[names[8]] is None else int(row[names[8]]),
+    )
+
+
+def _around(
+    cell: Cell,
+    moment: Moment,
+    holders: Mapping[tuple[str, str, str | None], Sequence[str]],
+    rows: Mapping[str, _Row],
+    faulty: frozenset[str],
+    below: float,
+) -> Around:
+    own = cell.subject.key
+    peers = {
+        key
+        for held in moment.of(cell.subject)
+        for key in holders.get((cell.subject.cluster, held.holder, held.user), ())
+        if key != own
+    }
+    used = _ASKED[1].column
+    return Around(
+        faulty=_is_faulty(own, faulty),
+        peers_busy=any(key in rows and (rows[key][used] or 0.0) >= below for key in peers),
+        peers_faulty=any(_is_faulty(key, faulty) for key in peers),
+    )
+
+
+def _faulty(moment: Moment) -> frozenset[str]:
+    """GPUs and nodes against which something stands that keeps programs from computing."""
+    stopping = (one for one in moment.view.attention if one.incident.fault in _STOPS)
+    return frozenset(key for one in stopping for key in (one.subject.key, *one.incident.members))
+
+
+_STOPS = STOPPING | {"gpu_xid", "node_silent", "port_down", "gpu_hung"}
+
+
+def _is_faulty(gpu: str, faulty: frozenset[str]) -> bool:
+    return gpu in faulty or Subject.parse(gpu).of_node().key in faulty

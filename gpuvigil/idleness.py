@@ -1,0 +1,159 @@
+"""Why a held GPU computes nothing, and when its holder should hear of it: pure, from what was measured.
+
+Thresholds of the defaults: notices at 60 and 105 minutes and an end at 120 are those of Princeton's
+job_defense_shield (docs/alert/cancel_gpu_jobs.md); 30 minutes for pods that of wseaton/gpu-pruner.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+# Less of the samples of a span says too little about it; as the idle detector has it.
+_COVERAGE = 0.8
+# A board at 0 % draws a tenth to a fifth of its limit: at this much of it the 0 is a wrong reading.
+_WORKING_POWER = 0.4
+# A context without data takes some hundred MiB; a model that waits takes much of the memory.
+_PARKED = 0.1
+# nvml.h, nvmlClocksEventReason*: HW slowdown, SW and HW thermal slowdown, HW power brake.
+_THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
+
+
+class Idleness(str, Enum):
+    """Why a held GPU computes nothing."""
+
+    NO_PROCESS = "no process"
+    NOTHING_COMPUTED = "process, nothing computed"
+    MEMORY_PARKED = "memory parked"
+    SOME_GPUS = "some GPUs of the job"
+    WAITS = "waits for data or a dead peer"
+    FAULTY = "GPU faulty or throttled"
+    NO_DATA = "no trustworthy data"
+    STANDBY = "standby by declaration"
+
+    @property
+    def blames(self) -> bool:
+        """Whether its holder can do something about it; nobody is written to for the others."""
+        return self in _HOLDERS_OWN
+
+
+_HOLDERS_OWN = frozenset(
+    {
+        Idleness.NO_PROCESS,
+        Idleness.NOTHING_COMPUTED,
+        Idleness.MEMORY_PARKED,
+        Idleness.SOME_GPUS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A held GPU over the idle span; None was not measured."""
+
+    coverage: float  # samples of those that there should be
+    utilization_most_percent: float | None
+    memory_utilization_most_percent: float | None = None
+    processes_most: float | None = None
+    memory_least_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    power_least_watts: float | None = None
+    power_limit_watts: float | None = None
+    clock_event_reasons: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What is known beside the GPU's own numbers."""
+
+    faulty: bool = False  # a fault of it or of its node stands
+    peers_busy: bool = False  # other GPUs of its holder computed
+    peers_faulty: bool = False  # a fault of another GPU or node of its holder stands
+    waits_for_data: bool = False  # its node's programs were stuck on storage
+    standby: bool = False  # its holder is declared to wait for work
+
+
+def idleness(measured: Measured, around: Around, below_percent: float = 1.0) -> Idleness | None:
+    """Why it is idle; None when it computed something within the span.
+
+    What excuses its holder is asked first: nobody is blamed for a fault, or over bad readings.
+    """
+    most = (measured.utilization_most_percent, measured.memory_utilization_most_percent)
+    if any(percent is not None and percent >= below_percent for percent in most):
+        return None
+    memory = _share(measured.memory_least_bytes, measured.memory_total_bytes)
+    cases = (
+        (Idleness.FAULTY, around.faulty or (measured.clock_event_reasons or 0) & _THROTTLED),
+        (Idleness.NO_DATA, not _trustworthy(measured)),
+        (Idleness.STANDBY, around.standby),
+        (Idleness.WAITS, around.peers_faulty or around.waits_for_data),
+        (Idleness.SOME_GPUS, around.peers_busy),
+        (Idleness.NO_DATA, measured.processes_most is None),
+        (Idleness.NO_PROCESS, measured.processes_most == 0),
+        (Idleness.MEMORY_PARKED, memory >= _PARKED),
+    )
+    return next((why for why, holds in cases if holds), Idleness.NOTHING_COMPUTED)
+
+
+def _trustworthy(measured: Measured) -> bool:
+    """Enough samples, and a 0 % that the board's power does not contradict."""
+    if measured.utilization_most_percent is None or measured.coverage < _COVERAGE:
+        return False
+    return _share(measured.power_least_watts, measured.power_limit_watts) < _WORKING_POWER
+
+
+def _share(part: float | None, whole: float | None) -> float:
+    return part / whole if part is not None and whole else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a partition or a namespace asks of those who hold GPUs."""
+
+    notices: tuple[timedelta, ...] = (timedelta(minutes=60), timedelta(minutes=105))
+    end_after: timedelta | None = None  # nothing is ended unless asked for
+    interactive_exempt: bool = True
+    busy_share_exempt: float = 0.5  # who used this much of what it had since its start
+    work_days: frozenset[int] = frozenset(range(7))  # Monday is 0: notices on these only
+
+    def stages(self) -> tuple[tuple[str, timedelta], ...]:
+        """Names and lengths, in order."""
+        told = [(f"notice {n}", after) for n, after in enumerate(self.notices, 1)]
+        return (*told, *((("end", self.end_after),) if self.end_after is not None else ()))
+
+
+FOR_JOBS = Policy()
+FOR_PODS = Policy(notices=(timedelta(minutes=30),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idler:
+    """A job or pod whose GPUs are idle."""
+
+    why: Idleness
+    since: datetime
+    interactive: bool = False
+    used_share: float | None = None  # of its measured GPU-seconds since its start
+
+
+def due(policy: Policy, idler: Idler, sent: Mapping[str, datetime], now: datetime) -> str | None:
+    """The stage whose notice is to be given now; None for none.
+
+    Each stage once and in order. After a pause in which several came due, they keep their distance,
+    so that between the first notice and the end there is always the time that the policy promises.
+    """
+    if not idler.why.blames or now.weekday() not in policy.work_days:
+        return None
+    if idler.interactive and policy.interactive_exempt:
+        return None
+    if idler.used_share is not None and idler.used_share >= policy.busy_share_exempt:
+        return None
+    before = timedelta()
+    told_at: datetime | None = None
+    for name, after in policy.stages():
+        if name not in sent:
+            reached = now - idler.since >= after
+            waited = told_at is None or now - told_at >= after - before
+            return name if reached and waited else None
+        before, told_at = after, sent[name]
+    return None
