@@ -34,11 +34,14 @@ def reasons(hub: Hub, settings: AnalyzerSettings, moment: Moment) -> dict[str, I
 
     One that computed something within it has no reason. HubError or StoreError as `look`.
     """
-    start = moment.now - timedelta(seconds=settings.idle_after_seconds)
+    length = timedelta(seconds=settings.idle_after_seconds)
+    start = moment.now - length
     rows: dict[str, _Row] = {}
     for row in store_of(hub).window("gpu", _ASKED, start, moment.now).to_pylist():
         key = Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key
-        rows[key] = row
+        # What was seen for minutes only may be in a gap between two steps.
+        if row["first_at"] <= start + length / 5:
+            rows[key] = row
     return reasons_of(moment, rows, settings)
 
 
