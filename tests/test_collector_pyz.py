@@ -87,6 +87,8 @@ def test_every_module_loads_with_the_standard_library_alone(pyz: Path) -> None:
         for name in zipfile.ZipFile(pyz).namelist()
         if name.endswith(".py") and not name.endswith("__main__.py")
     ]
+    # What the child that asks a kubelet loads once it has found gRPC beside the file.
+    names.remove("collector.owners.kubelet.definition")
     script = f"import sys; sys.path.insert(0, {str(pyz)!r})\n"
     done = run(*ALONE, "-c", script + "\n".join(f"import {name}" for name in names))
     assert done.returncode == 0, done.stderr
