@@ -238,7 +238,9 @@ def test_a_node_that_is_heard_again_has_a_cure() -> None:
 # --- several GPUs of one holder -------------------------------------------------------------------
 
 
-def test_what_a_rack_suffers_is_no_fan_of_one_node_and_any_of_its_nodes_tells_when_it_is_over() -> None:
+def test_what_a_rack_suffers_is_no_fan_of_one_node_and_any_of_its_nodes_tells_when_it_is_over() -> (
+    None
+):
     hot = healthy().rising(gpu(2, 0), "hardware_thermal_slowdown_seconds", 1.0)
     hot = hot.rising(gpu(2, 1), "hardware_thermal_slowdown_seconds", 1.0)
     old = replace(incident("gpu_hot", node()), members=(node().key, node(2).key))

@@ -197,7 +197,9 @@ def test_windows_of_machines_are_found_missed_alarmed_or_quiet() -> None:
 
 def test_a_claim_about_several_machines_is_about_each() -> None:
     rack = claim(
-        subject=node(2), members=(node(1).key, node(2).key), spans=((NOON + timedelta(hours=1), END),)
+        subject=node(2),
+        members=(node(1).key, node(2).key),
+        spans=((NOON + timedelta(hours=1), END),),
     )
     found = units([truth(affected=(node(2),))], [rack], [node(1), node(2), node(3)], DAY)
     assert (found.found, found.missed) == (8, 0)
