@@ -23,7 +23,7 @@ _HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
     "fabric_down": ("below", _HELD_UP),
     "gpu_lost": (
         "here",
-        _HELD_UP | {"gpu_xid", "gpu_silent", "gpu_memory", "gpu_pcie", "gpu_nvlink"},
+        _HELD_UP | {"gpu_xid", "gpu_program", "gpu_silent", "gpu_memory", "gpu_pcie", "gpu_nvlink"},
     ),
     "gpu_silent": ("here", _HELD_UP),
     "gpu_hot": ("below", frozenset({"gpu_clocks"})),
@@ -35,7 +35,7 @@ _HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
 # What an NVSwitch that fails makes its GPUs say.
 _ECHOES = frozenset({45, 74, *range(144, 151)})
 # Of several nodes one cause outside them: that one of them is silent explains nothing of the others.
-_SHARED = frozenset({"switch_down", "gpu_power", "gpu_hot"})
+SHARED = frozenset({"switch_down", "gpu_power", "gpu_hot"})
 _CODE = re.compile(r"Xid (\d+)\b")
 
 # Told by an event and seen in the driver's state: one matter, whichever comes first.
@@ -77,14 +77,14 @@ def hides(cause: Finding, what: Told) -> bool:
         return cause.subject == subject and fault in _HELD_UP | {"gpu_silent"}
     if cause.fault == "nvswitch_error" and fault == "gpu_xid":
         return subject.of_node() == cause.subject and _code(what) in _ECHOES
-    if cause.fault == "node_silent" and fault in _SHARED and _spreads(what):
+    if cause.fault == "node_silent" and fault in SHARED and spreads(what):
         return False
     where, faults = _HIDES.get(cause.fault, ("here", frozenset[str]()))
     below = where == "below" and cause.subject.kind == "node"
     return fault in faults and (subject.of_node() if below else subject) == cause.subject
 
 
-def _spreads(what: Told) -> bool:
+def spreads(what: Told) -> bool:
     """Whether it is about other nodes, too."""
     members = (m if isinstance(m, Subject) else Subject.parse(m) for m in what.members)
     return any(member.of_node() != what.subject.of_node() for member in members)

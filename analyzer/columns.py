@@ -42,6 +42,11 @@ def models(window: Window, rows: Rows) -> Codes:
     return np.nan_to_num(window.of_inventories(rows, _model)).astype(np.int64)
 
 
+def racks(window: Window, rows: Rows) -> Codes:
+    """A number per row; nodes of a rack of the same name have the same one, of none 0."""
+    return np.nan_to_num(window.of_inventories(rows, _rack)).astype(np.int64)
+
+
 def port_kinds(window: Window, rows: Rows) -> Codes:
     """A number per port's row; ports of the same kind and role have the same one, unknown ones 0."""
     return np.nan_to_num(window.of_inventories(rows, _kind_and_role)).astype(np.int64)
@@ -114,6 +119,10 @@ def _coded(names: Any) -> Codes:
 def _model(subject: Subject, inventory: Inventory | None) -> float:
     gpus = () if inventory is None else inventory.gpus
     return next((float(_number(gpu.model)) for gpu in gpus if gpu.uuid == subject.gpu), np.nan)
+
+
+def _rack(_: Subject, inventory: Inventory | None) -> float:
+    return np.nan if inventory is None or not inventory.rack else float(_number(inventory.rack))
 
 
 def _kind_and_role(subject: Subject, inventory: Inventory | None) -> float:

@@ -1,7 +1,7 @@
 """Findings become candidates for incidents: one per cause, with who is hit."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuvigil.clock import moment
@@ -9,8 +9,10 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
 
-from .causes import Told, halting, mended, merged, root_of, stalled_by
+from .causes import SHARED, Told, halting, mended, merged, root_of, spreads, stalled_by
 from .cures import last_cure
+from .detectors.gpu_clocks import says_whether_stuck
+from .detectors.gpu_hot import says_whether_hot
 from .detectors.gpu_idle_held import says_whether_idle
 from .detectors.node_silent import Hearing, hearing
 from .impact import impact, touched
@@ -79,12 +81,14 @@ def sight(
     whole = merged(_distinct(findings), stands)
     halted = _halted(whole, [i for them in incidents.values() for i in them])
     nodes = _by_node(whole, believed)
+    shared = _shared(i for them in incidents.values() for i in them)
     candidates: dict[str, Candidate] = {}
     covered: dict[str, str] = {}
     for node in sorted(nodes):
         found, causes = nodes[node]
         covered |= _hidden(window, found, causes, incidents[node])
         covered |= _stalled(window, found, halted)
+        covered |= _of_others(found, shared)
         for cause in found:
             if cause.fingerprint not in covered:
                 hidden = [f for f in found if root_of(f, causes) is cause]
@@ -161,6 +165,32 @@ def _hidden(
     return covered
 
 
+def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
+    """What a rack or a switch does to several nodes, by fault and each of its members."""
+    return {
+        (incident.fault, member): incident
+        for incident in standing
+        if incident.fault in SHARED and spreads(incident)
+        for member in incident.members
+        if member != incident.subject.key
+    }
+
+
+def _of_others(
+    found: Iterable[Finding], shared: Mapping[tuple[str, str], Incident]
+) -> dict[str, str]:
+    """What one member shows while the incident of all stands, by fingerprint.
+
+    While a rack's air cools down, or one of its nodes is not measured, what is left is no fan's.
+    """
+    return {
+        finding.fingerprint: f"{COVERED}{one.label}: {one.title}"
+        for finding in found
+        if (one := shared.get((finding.fault, finding.subject.key))) is not None
+        and one.fingerprint != finding.fingerprint
+    }
+
+
 def _halted(
     found: Iterable[Finding], standing: Iterable[Incident]
 ) -> dict[Subject, Finding | Incident]:
@@ -187,22 +217,42 @@ def _stalled(
     return covered
 
 
+# What shows itself only while a GPU works: that a GPU which rests has it not says nothing.
+_UNDER_LOAD: Mapping[str, Callable[[Window, Subject], bool]] = {
+    "gpu_hot": says_whether_hot,
+    "gpu_clocks": says_whether_stuck,
+}
+
+
 def is_visible(window: Window, incident: Incident) -> bool:
     """Whether the window would show the incident's fault if it were there.
 
-    Without trustworthy data about a subject that its node still has, nothing can be said.
+    Without trustworthy data about a subject that its node still has, nothing can be said. Of what
+    several nodes suffer any of them tells.
     """
+    if incident.fault in SHARED and spreads(incident):
+        return any(_reports(window, node) for node in _nodes(incident))
     subject, node = incident.subject, incident.subject.of_node()
     heard = hearing(window, node)
     if incident.fault == "node_silent" or heard is Hearing.NOT_PLAYED:
         return heard is not Hearing.UNSURE
-    if heard is not Hearing.HEARD or not _is_punctual(window, node):
+    if not _reports(window, node):
         return False
     if incident.fault == "gpu_idle_held":
         members = map(Subject.parse, incident.members or (subject.key,))
         held = [member for member in members if member.kind == "gpu" and _is_part(window, member)]
         return all(says_whether_idle(window, gpu) for gpu in held)
+    if subject.kind == "gpu" and incident.fault in _UNDER_LOAD and _is_part(window, subject):
+        return _UNDER_LOAD[incident.fault](window, subject)
     return window.newest(subject) is not None or not _is_part(window, subject)
+
+
+def _nodes(incident: Incident) -> set[Subject]:
+    return {Subject.parse(member).of_node() for member in incident.members}
+
+
+def _reports(window: Window, node: Subject) -> bool:
+    return hearing(window, node) is Hearing.HEARD and _is_punctual(window, node)
 
 
 def _is_punctual(window: Window, node: Subject) -> bool:

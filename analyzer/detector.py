@@ -79,7 +79,7 @@ DETECTORS: tuple[Detector, ...] = (
     Detector(
         name="gpu_xid",
         find=gpu_xid.xid_faults,
-        faults=("gpu_xid",),
+        faults=("gpu_xid", "gpu_program"),
         needs=gpu_xid.NEEDS,
         reads_events=True,
         sentence="A GPU with an Xid that no reset, reboot or return has cured, or that repeats.",

@@ -66,8 +66,11 @@ def advance(
     """The book after a look at the fleet, and the steps that led there, oldest first."""
     entries: dict[str, Entry] = {}
     transitions: list[Transition] = []
+    kept = _not_over(book.entries.values(), now, patience)
     for print_ in sorted({*book.entries, *sight.candidates}):
-        after, made = _next(book.entries.get(print_), print_, sight, now, patience)
+        known = book.entries.get(print_)
+        before = known if known is not None and known.incident.id in kept else None
+        after, made = _next(before, print_, sight, now, patience)
         transitions += made
         if after is not None:
             entries[print_] = after
@@ -82,8 +85,6 @@ def _next(
 ) -> Step:
     """What becomes of one fingerprint."""
     candidate = sight.candidates.get(print_)
-    if before is not None and _is_over(before, now, patience):
-        before = None
     if candidate is not None and sight.speaks_of(candidate.finding.subject):
         return _found(before, candidate, sight.fresh, now, patience)
     if before is not None and sight.speaks_of(before.incident.subject):
@@ -110,15 +111,33 @@ def rebuild(
             reason=made[-1].reason if made else "",
             returned=tuple(t.at for t in made if _counts(t))[-patience.flap_returns :],
         )
-        if not _is_over(entry, now, patience):
-            entries[incident.fingerprint] = entry
-    return Book(entries=entries)
+        entries[incident.fingerprint] = entry
+    kept = _not_over(entries.values(), now, patience)
+    return Book(entries={key: e for key, e in entries.items() if e.incident.id in kept})
 
 
 def _counts(transition: Transition) -> bool:
     """Whether a step is a return that speaks of flapping."""
     came_back = transition.signal in {Signal.RETURNED.value, Signal.FLAPPED.value}
     return came_back and transition.reason != _UNCOVERED
+
+
+def _not_over(entries: Iterable[Entry], now: datetime, patience: Patience) -> frozenset[str]:
+    """Ids of the incidents that are not over, or could still come back as the same ones.
+
+    One that is covered can as long as its cause can: nobody could see meanwhile whether it was there.
+    """
+    known = list(entries)
+    alive = {e.incident.id for e in known if not _is_over(e, now, patience)}
+    labels = {e.incident.label for e in known if e.incident.id in alive and e.incident.label}
+    covered = {
+        e.incident.id
+        for e in known
+        if e.state is State.RESOLVED
+        and e.reason.startswith(COVERED)
+        and e.reason.removeprefix(COVERED).partition(": ")[0] in labels
+    }
+    return frozenset(alive | covered)
 
 
 def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:
@@ -262,19 +281,22 @@ def _say(incident: Incident, candidate: Candidate) -> Incident:
     """The incident in the candidate's words.
 
     While it stands its severity only rises and what it covers only grows: what is hidden can often
-    not be seen any more. `late` ends for good with the first data that is in time.
+    not be seen any more. So what was said when it was graver stands, too: a memory that corrects a
+    storm of errors and then fewer was not a memory with a few. `late` ends for good with the first
+    data that is in time.
     """
     finding = candidate.finding
+    if candidate.severity.rank <= incident.severity.rank:
+        incident = replace(
+            incident, title=candidate.title, action=finding.action, source=finding.source
+        )
     covers = tuple(sorted({*incident.covers, *candidate.covers})[:_MOST_COVERS])
     return replace(
         incident,
         severity=min(incident.severity, candidate.severity, key=lambda s: s.rank),
-        title=candidate.title,
         since=min(incident.since, finding.since),
         impact=candidate.impact,
         evidence=finding.evidence,
-        action=finding.action,
-        source=finding.source,
         members=tuple(sorted({*incident.members, *candidate.members})),
         covers=covers,
         label=candidate.label,

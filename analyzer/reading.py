@@ -167,10 +167,15 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
     unreadable: list[str] = []
     kept = hub.records(RecordKind.INCIDENT, states=standing, limit=_MOST_RECORDS)
     over = hub.records(RecordKind.INCIDENT, states=[State.RESOLVED.value], limit=_MOST_RECORDS)
+    known = _read(Incident.from_record, (*kept, *over), unreadable)
+    stands = {i.subject.of_node() for i in known if State(i.state) in STANDING}
     incidents = [
         incident
-        for incident in _read(Incident.from_record, (*kept, *over), unreadable)
-        if State(incident.state) in STANDING or _may_return(incident, now, patience)
+        for incident in known
+        if State(incident.state) in STANDING
+        or _may_return(incident, now, patience.flap_window)
+        # What still stands there may cover it.
+        or (incident.subject.of_node() in stands and _may_return(incident, now, MEMORY))
     ]
     transitions: list[Transition] = []
     taken: list[Acknowledgement] = []
@@ -215,5 +220,5 @@ def _read(
     return values
 
 
-def _may_return(incident: Incident, now: datetime, patience: Patience) -> bool:
-    return incident.resolved_at is not None and now - incident.resolved_at <= patience.flap_window
+def _may_return(incident: Incident, now: datetime, window: timedelta) -> bool:
+    return incident.resolved_at is not None and now - incident.resolved_at <= window

@@ -76,6 +76,11 @@ def first_of_rack(window: Window, node: Subject) -> Subject:
     return _racks(window)[node.cluster, inventory.rack][0]
 
 
+def rack_mates(window: Window) -> Mapping[Subject, Sequence[Subject]]:
+    """By node all nodes of its rack in their order; without those of which no rack is named."""
+    return {node: nodes for nodes in _racks(window).values() for node in nodes}
+
+
 def _racks(window: Window) -> Mapping[tuple[str, str], list[Subject]]:
     """The nodes of each rack in their order."""
     racks: dict[tuple[str, str], list[Subject]] = defaultdict(list)

@@ -13,8 +13,12 @@ from gpuvigil.xid_messages import read
 from .window import Window
 
 _CLEAN_UP, _EXCEPTION, _PAGE_FAULT, _ADVICE = 45, 13, 31, 154
-# NVIDIA's catalogue: two of them within a day, and it is no longer the program.
-_DAY, _REPEATS = timedelta(hours=24), 2
+# NVIDIA's catalogue: when it comes back within a day it is no longer the program. On the same part
+# of a GPU twice is no chance. Page faults are common: of a busy GPU's users two have one on some day
+# (and four do not), without a word from the catalogue on how many make a fault.
+_DAY, _REPEATS = timedelta(hours=24), {_EXCEPTION: 2, _PAGE_FAULT: 4}
+# An Xid 45 by itself is nothing.
+_CLEAN_UPS = 2
 # A job ends, and the driver cleans up after it; the scheduler's own record may come a little later.
 _END = timedelta(minutes=5)
 _PLACE = re.compile(r"GPC (\d+), TPC (\d+)")
@@ -38,7 +42,7 @@ def audible(window: Window, subject: Subject, events: Sequence[Event]) -> list[E
     others = any(e.xid not in {_CLEAN_UP, _ADVICE} for e in events)
     held = window.allocations.get(subject.key, ())
     alone = [e for e in events if e.xid == _CLEAN_UP and not _at_an_end(held, e.at)]
-    silent = others or len(alone) < _REPEATS or any(a.ended_at is None for a in held)
+    silent = others or len(alone) < _CLEAN_UPS or any(a.ended_at is None for a in held)
     kept = [e for e in events if e.xid != _CLEAN_UP or (e in alone and not silent)]
     return [e for e in kept if not (e.xid == _ADVICE and _is_nothing(e))]
 
@@ -74,7 +78,7 @@ def suspect(window: Window, subject: Subject, code: int) -> Xid | None:
         holder = _holder(window.allocations.get(subject.key, ()), event.at)
         if holder:
             places.setdefault(place, set()).add(holder)
-    if not any(len(holders) >= _REPEATS for holders in places.values()):
+    if not any(len(holders) >= _REPEATS[code] for holders in places.values()):
         return None
     part = "this GPU" if code == _PAGE_FAULT else "one part of this GPU"
     return replace(

@@ -63,6 +63,13 @@ FAULTS: dict[str, Fault] = dict(
             _CATALOGUE,
         ),
         _fault(
+            "gpu_program",
+            Severity.INFO,
+            "Program failed on a GPU",
+            "Tell its user; nothing to do about the GPU unless it comes back with other programs.",
+            f"{_CATALOGUE}: codes of programs",
+        ),
+        _fault(
             "nvswitch_error",
             Severity.WARNING,
             "NVSwitch reported an SXid error",

@@ -80,8 +80,8 @@ _BY_XID: Mapping[int, frozenset[str]] = {
     149: frozenset({"NVLink down"}),
 }
 _XID = re.compile(r"\bXid (\d+)\b")
-# Claims about how a GPU is used: they are judged by who holds it, not by what is broken.
-OF_USE = frozenset({"gpu_idle_held"})
+# Claims about how a GPU is used, well or badly: they are about who holds it, not what is broken.
+OF_USE = frozenset({"gpu_idle_held", "gpu_program"})
 # What separates a rule's name from the kinds that it names, in the fault of a baseline's claim.
 NAMING = " -> "
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Evidence, Finding
+from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..columns import clusters, models, per_group, seconds, together
@@ -30,6 +30,12 @@ _LOW, _BUSY_PERCENT = 0.9, 10.0
 # A clock that somebody set is set on the neighbours, too: theirs is higher by more than this.
 _PEERS_HIGHER, _PEERS = 1.08, 3
 _EXPLAINED_SHARE, _COVERAGE = 0.1, 0.8
+
+
+def says_whether_stuck(window: Window, gpu: Subject) -> bool:
+    """Whether a GPU was busy over the steady span: the clocks of one that rests are low anyway."""
+    row = window.get("gpu", Span.STEADY).get(gpu)
+    return row is not None and (row[_BUSY.column] or 0.0) >= _BUSY_PERCENT
 
 
 def stuck_clocks(window: Window) -> list[Finding]:

@@ -20,8 +20,9 @@ _MEMORY = Aggregate(function=Function.MAX, field="memory_utilization_percent")
 _MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
 _COPIED = Aggregate(function=Function.MAX, field="pcie_receive_bytes_per_second")
 _ASKED = (_BUSY, _WATTS, _LIMIT, _MEMORY, _MOVED, _COPIED)
+RECENT = Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED)
 NEEDS = (
-    Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED),
+    RECENT,
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
 )
 
@@ -62,6 +63,19 @@ def _spinning(window: Window, span: Span, length: float) -> Iterator[tuple[Subje
     spins &= np.nan_to_num(rows.values(_MOVED.column)) < _NVLINK_BYTES * length
     spins &= np.nan_to_num(rows.values(_COPIED.column)) < _PCIE_BYTES
     yield from rows.where(spins)
+
+
+def spinning(window: Window) -> frozenset[Subject]:
+    """The GPUs that have spun over the recent span."""
+    seconds_long = window.settings.window_seconds
+    return frozenset(gpu for gpu, _ in _spinning(window, Span.RECENT, seconds_long))
+
+
+def working(window: Window) -> frozenset[Subject]:
+    """The GPUs that within the recent span drew more than those that spin."""
+    rows = window.get("gpu", Span.RECENT)
+    drew = rows.values(_WATTS.column) >= _POWER_SHARE * rows.values(_LIMIT.column)
+    return frozenset(gpu for gpu, _ in rows.where(drew))
 
 
 def _finding(

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from gpuvigil.faults import XID_FAULTS, Xid
+from gpuvigil.faults import XID_FAULTS, Scope, Xid
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
 
 from ..coded import Coded
@@ -29,6 +29,7 @@ _ADVICE = 154
 def xid_faults(window: Window) -> list[Finding]:
     """One finding per GPU; the worst of its standing codes gives severity, action and source.
 
+    Where that is a program's own error, it is the program's and not the GPU's fault.
     The driver's advice raises what the others say, and never lowers it.
     """
     found = (_finding(window, *standing) for standing in _XIDS.standing(window))
@@ -53,6 +54,7 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding |
     row = overridden(row, wanted) or row
     finding = replace(
         finding,
+        fault="gpu_program" if _is_the_programs(row) else finding.fault,
         severity=row.severity,
         action=row.action,
         source=row.source,
@@ -64,11 +66,20 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding |
     return _raised(finding, row_of(advice[-1])) if advice and told != heard else finding
 
 
+def _is_the_programs(row: Xid) -> bool:
+    """Whether even the worst code of a GPU is a program's affair: nothing is said of the GPU.
+
+    What a failing GPU says later is an incident of its own, and not the program's note grown worse.
+    """
+    return row.confined and row.severity is Severity.INFO and row.scope is Scope.PASSING
+
+
 def _raised(finding: Finding, advice: Xid) -> Finding:
     """With what the driver asks for, where that is more."""
     more = _weight(advice.action) > _weight(finding.action)
     return replace(
         finding,
+        fault="gpu_xid",
         severity=min(finding.severity, advice.severity, key=lambda s: s.rank),
         action=advice.action if more else finding.action,
         evidence=(*finding.evidence, Evidence(name="Xid 154", value=advice.summary)),

@@ -10,7 +10,7 @@ from gpuvigil.model import EventKind, Evidence, Finding, Subject
 
 from ..columns import fabric
 from ..rows import Rows
-from ..together import first_of_rack
+from ..together import first_of_rack, rack_mates
 from ..window import Need, Span, Window
 
 NEEDS = (Need(measurement="port", span=Span.NOW, fields=("up",)),)
@@ -19,6 +19,7 @@ _FAULT = FAULTS["switch_down"]
 # Two may be chance; a node whose every port is down has lost more than a switch.
 _NODES = 3
 _TOGETHER = timedelta(seconds=60)
+_MOST = 0.5
 
 
 def switches_down(window: Window) -> list[Finding]:
@@ -75,10 +76,29 @@ def _together(window: Window, downs: list[tuple[datetime, Subject]]) -> list[Fin
     found = []
     while len(downs) >= _NODES:
         alike = [(at, port) for at, port in downs if at - downs[0][0] <= _TOGETHER]
-        if len({port.of_node() for _, port in alike}) >= _NODES:
-            found.append(_finding(window, alike))
+        of_switch = _of_switch(window, alike)
+        if len({port.of_node() for _, port in of_switch}) >= _NODES:
+            found.append(_finding(window, of_switch))
         downs = downs[len(alike) :]
     return found
+
+
+def _of_switch(
+    window: Window, downs: list[tuple[datetime, Subject]]
+) -> list[tuple[datetime, Subject]]:
+    """Without those whose rack has this port up: their cable went down in the same minute.
+
+    A leaf takes its port from most nodes of a rack, or of none. Where racks are not told, or the
+    leaf has too few nodes of each, nothing is left out.
+    """
+    hit, mates = {port.of_node() for _, port in downs}, rack_mates(window)
+
+    def is_most(node: Subject) -> bool:
+        rack = mates.get(node, (node,))
+        return len(hit.intersection(rack)) >= _MOST * len(rack)
+
+    whole = [(at, port) for at, port in downs if is_most(port.of_node())]
+    return whole if len({port.of_node() for _, port in whole}) >= _NODES else downs
 
 
 def _subject(window: Window, ports: list[Subject]) -> Subject:

@@ -19,7 +19,7 @@ class Claim:
     fault: str
     subject: Subject
     severity: Severity  # the gravest it ever had
-    title: str
+    title: str  # what it said at last
     action: str  # the first thing to do, as it was first said
     spans: tuple[Span, ...]  # when it stood
     pages: tuple[datetime, ...] = ()  # when it woke somebody: opened, returned or became critical
@@ -79,6 +79,7 @@ def _followed(before: Claim, step: Transition, incident: Incident, stands: bool)
     return replace(
         before,
         severity=min(before.severity, incident.severity, key=lambda s: s.rank),
+        title=incident.title if stands else before.title,
         spans=spans,
         pages=pages,
         members=tuple(sorted({*before.members, *incident.members})),

@@ -175,12 +175,14 @@ def units(
     """One verdict for each machine and whole window of the span.
 
     A window that a fault fills only in part, that is its echo, or in which the machine only
-    suffers from a fault elsewhere is not counted at all.
+    suffers from a fault elsewhere is not counted at all. A claim about several machines, as a rack's
+    or a switch's, is one about each.
     """
     by_node: dict[Subject, list[Claim]] = {}
     for claim in claims:
         if claim.fault not in OF_USE:
-            by_node.setdefault(claim.subject.of_node(), []).append(claim)
+            for node in {claim.subject.of_node(), *_machines(claim)}:
+                by_node.setdefault(node, []).append(claim)
     total = Units()
     windows = int((span[1] - span[0]) / WINDOW)
     for node in nodes:
@@ -194,6 +196,10 @@ def units(
             start = span[0] + number * WINDOW
             total += _unit(own, others, said, (start, start + WINDOW))
     return total
+
+
+def _machines(claim: Claim) -> set[Subject]:
+    return {Subject.parse(member).of_node() for member in claim.members}
 
 
 def _unit(

@@ -238,6 +238,32 @@ def test_a_node_that_is_heard_again_has_a_cure() -> None:
 # --- several GPUs of one holder -------------------------------------------------------------------
 
 
+def test_what_a_rack_suffers_is_no_fan_of_one_node_and_any_of_its_nodes_tells_when_it_is_over() -> (
+    None
+):
+    hot = healthy().rising(gpu(2, 0), "hardware_thermal_slowdown_seconds", 1.0)
+    hot = hot.rising(gpu(2, 1), "hardware_thermal_slowdown_seconds", 1.0)
+    old = replace(incident("gpu_hot", node()), members=(node().key, node(2).key))
+    found = seen(hot, [old])
+    assert found.candidates == {}
+    assert fingerprint("gpu_hot", node(2)) in found.covered
+    assert set(seen(hot).candidates) == {fingerprint("gpu_hot", node(2))}
+    away = replace(healthy(), heard={**healthy().heard, node().key: NOON - timedelta(minutes=5)})
+    assert old.fingerprint not in seen(away, [old]).unknown
+    assert replace(old, members=()).fingerprint in seen(away, [replace(old, members=())]).covered
+
+
+def test_that_a_gpu_at_rest_is_not_hot_says_nothing() -> None:
+    old = incident("gpu_hot", gpu())
+    assert old.fingerprint not in seen(healthy(), [old]).unknown
+    rests = healthy().changed(gpu(), {"power_watts": 90.0})
+    assert old.fingerprint in seen(rests, [old]).unknown
+    slow = incident("gpu_clocks", gpu())
+    idles = healthy().changed(gpu(), {"utilization_percent": 0})
+    assert slow.fingerprint in seen(idles, [slow]).unknown
+    assert slow.fingerprint not in seen(healthy(), [slow]).unknown
+
+
 def idle(scene: Scene, *gpus: Subject) -> Scene:
     for subject in gpus:
         scene = scene.changed(subject, IDLE)

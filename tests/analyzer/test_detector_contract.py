@@ -54,6 +54,10 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         lambda scene: scene.with_events(event(EventKind.XID, gpu(), NOON - 5 * SECOND, 48)),
         gpu(),
     ),
+    "gpu_program": (
+        lambda scene: scene.with_events(event(EventKind.XID, gpu(), NOON - 5 * SECOND, 31)),
+        gpu(),
+    ),
     "nvswitch_error": (
         lambda scene: scene.with_events(
             replace(event(EventKind.SXID, node(), NOON - 5 * SECOND), sxid=20034)

@@ -25,10 +25,11 @@ from analyzer.detectors.port_errors import bad_ports
 from analyzer.detectors.switch_down import switches_down
 from analyzer.window import Window
 from gpuvigil.conditions import CONDITIONS
-from gpuvigil.model import Event, EventKind, Finding, Severity
+from gpuvigil.model import Allocation, Event, EventKind, Finding, Severity
 
 from .scene import (
     NOON,
+    SETTINGS,
     Scene,
     allocation,
     event,
@@ -39,7 +40,7 @@ from .scene import (
     with_port_down,
 )
 
-SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 Find = Callable[[Window], list[Finding]]
 PEERS = healthy(nodes=8, gpus=4)
@@ -276,6 +277,20 @@ def test_a_warm_node_and_a_warm_rack_are_told_as_such() -> None:
     assert conditions([of_rack]) == [("rack_hot", WARNING)]
 
 
+def test_fewer_kelvins_are_a_warm_rack_than_a_broken_fan() -> None:
+    """What half of a rack's nodes have is no fan's, and what one of them has more of is no rack's."""
+    rack = in_rack(PEERS, 3)
+    for number in (1, 2):
+        for index in range(4):
+            rack = rack.changed(gpu(number, index), {"temperature_celsius": 65.5})
+    (found,) = hot_gpus(rack.window())
+    assert conditions([found]) == [("rack_hot", WARNING)]
+    alone = in_rack(PEERS, 3)
+    for index in range(4):
+        alone = alone.changed(gpu(1, index), {"temperature_celsius": 63.5})
+    assert hot_gpus(alone.window()) == []
+
+
 def test_seconds_of_hardware_slowdown_decide() -> None:
     def slowed(share: float) -> list[tuple[str, Severity]]:
         scene = healthy().rising(gpu(), "hardware_thermal_slowdown_seconds", share)
@@ -437,24 +452,68 @@ def test_a_switch_keeps_its_name_whichever_of_its_ports_are_down() -> None:
         assert set(found.members) == {port(number) for number in numbers} - {port(1)}
 
 
-def silent(ended: timedelta | None) -> list[Finding]:
-    """Node 1 is silent for two minutes; its job ended so long after its last data, or goes on."""
-    heard = NOON - 2 * MINUTE
-    job = allocation(gpu(), "job 7", ended_at=None if ended is None else heard + ended)
-    scene = replace(healthy(), heard={**healthy().heard, node().key: heard}, allocations=(job,))
-    return silent_nodes(scene.window())
+def test_a_cable_that_goes_down_with_a_switch_of_other_racks_is_not_its() -> None:
+    scene = healthy(nodes=8)
+    racks = {node(n): "r1" if n <= 4 else "r2" for n in range(1, 9)}
+    named = tuple(replace(i, rack=racks[i.subject]) for i in scene.inventories)
+    scene = replace(scene, inventories=named)
+    for number in (1, 5, 6, 7, 8):
+        scene = with_port_down(scene, number)
+    (found,) = switches_down(scene.window())
+    assert (found.subject, set(found.members)) == (port(5), {port(n) for n in (6, 7, 8)})
+
+
+SILENT_FOR = 2 * MINUTE
+
+
+def silent(
+    *jobs: Allocation, scene: Scene | None = None, seconds: timedelta = SILENT_FOR
+) -> list[Finding]:
+    """Node 1 has been silent for so long; these are its jobs."""
+    scene = healthy() if scene is None else scene
+    heard = {**scene.heard, node().key: NOON - seconds}
+    return silent_nodes(replace(scene, heard=heard, allocations=jobs).window())
 
 
 def test_a_silent_node_whose_job_ended_with_it_is_dead() -> None:
-    (finding,) = silent(50 * SECOND)
+    (finding,) = silent(allocation(gpu(), "job 7", ended_at=NOON - MINUTE))
     assert finding.title.startswith("Node is dead")
     assert "console" in finding.action
 
 
-def test_a_silent_node_whose_job_goes_on_has_a_collector_to_look_at() -> None:
-    (finding,) = silent(None)
+def test_a_silent_node_whose_job_goes_on_for_long_has_a_collector_to_look_at() -> None:
+    job = allocation(gpu(), "job 7", started_at=NOON - 2 * HOUR)
+    (soon,) = silent(job)
+    assert soon.title == ""
+    (later,) = silent(job, seconds=11 * MINUTE)
+    assert later.title.startswith("Collector does not report")
+    assert "collector's log" in later.action
+    # And so it stays when the job ends one day.
+    ended = replace(job, ended_at=NOON - MINUTE)
+    (at_last,) = silent(ended, seconds=HOUR)
+    assert at_last.title == later.title
+
+
+def test_a_silent_node_on_which_jobs_begin_has_a_collector_to_look_at() -> None:
+    old = allocation(gpu(), "job 7", ended_at=NOON - HOUR + MINUTE)
+    new = allocation(gpu(), "job 8", started_at=NOON - 30 * MINUTE)
+    (finding,) = silent(old, new, seconds=HOUR)
     assert finding.title.startswith("Collector does not report")
-    assert "collector's log" in finding.action
+    just = replace(new, started_at=NOON - MINUTE)
+    (finding,) = silent(old, just, seconds=HOUR)
+    assert finding.title.startswith("Node is dead")
+
+
+def test_what_the_rest_of_its_job_does_tells_a_dead_node_from_a_dead_collector() -> None:
+    job = tuple(allocation(gpu(n, i), "job 7") for n in (1, 2) for i in (0, 1))
+    (works,) = silent(*job)
+    assert works.title.startswith("Collector does not report")
+    waiting = healthy().changed(gpu(2, 0), SPINS).changed(gpu(2, 1), SPINS)
+    (waits,) = silent(*job, scene=waiting)
+    assert waits.title.startswith("Node is dead")
+    # What was read before the silence says nothing.
+    patient = replace(healthy(), settings=replace(SETTINGS, silent_verdict_seconds=90.0))
+    assert silent(*job, scene=patient, seconds=40 * SECOND) == []
 
 
 def test_a_silent_node_with_a_job_is_told_once_the_scheduler_had_time() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analyzer.correlate import Candidate, Sight
 from analyzer.incidents import Book, advance, rebuild
 from gpuvigil.faults import FAULTS
-from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
+from gpuvigil.lifecycle import COVERED, STANDING, Patience, Signal, State, step
 from gpuvigil.model import (
     Evidence,
     Finding,
@@ -280,6 +280,46 @@ def test_a_look_at_one_node_says_nothing_about_the_others() -> None:
     assert keeper.state() is State.OPEN
     stale = replace(found(candidate(gpus=99)), without=frozenset({gpu().of_node()}))
     assert keeper.look(stale) == ()
+
+
+def test_what_was_said_when_it_was_graver_stands() -> None:
+    keeper = Keeper()
+    storm = candidate(severity=Severity.WARNING)
+    keeper.look(found(replace(storm, title="a storm", finding=replace(storm.finding, action="x"))))
+    few = candidate(severity=Severity.INFO)
+    keeper.look(found(replace(few, title="a few")))
+    (incident,) = keeper.book.standing()
+    assert (incident.title, incident.action) == ("a storm", "x")
+    keeper.look(found(replace(candidate(severity=Severity.WARNING), title="another storm")))
+    assert [i.title for i in keeper.book.standing()] == ["another storm"]
+
+
+def test_what_is_covered_for_long_comes_back_as_the_same_incident() -> None:
+    def other() -> Candidate:
+        made = candidate(2)
+        return replace(made, label="node-1")
+
+    def gone(*there: Candidate) -> Sight:
+        sight = found(*there)
+        return replace(sight, covered={PRINT: f"{COVERED}node-1: Node stopped reporting"})
+
+    keeper = Keeper()
+    keeper.look(found(candidate()))
+    (first,) = keeper.book.standing()
+    keeper.look(gone(candidate(2), other()))
+    for _ in range(3):
+        keeper.look(found(other()), after=timedelta(minutes=25))
+        keeper.book = keeper.restarted()
+    keeper.look(found(candidate(), other()))
+    assert first.id in {incident.id for incident in keeper.book.standing()}
+    # An hour after its cause is over it would be another one.
+    keeper.look(gone(other()))
+    keeper.look(Sight())
+    keeper.look(Sight(), after=timedelta(minutes=1))
+    for _ in range(3):
+        keeper.look(Sight(), after=timedelta(minutes=25))
+    keeper.look(found(candidate()))
+    assert first.id not in {incident.id for incident in keeper.book.standing()}
 
 
 # --- whatever happens -----------------------------------------------------------------------------

@@ -44,17 +44,40 @@ def test_45_is_told_when_it_repeats_on_a_gpu_that_nobody_holds() -> None:
     assert xid_faults(held.window()) == []
 
 
-def test_a_page_fault_is_the_programs_until_it_comes_back_in_another_job() -> None:
-    one = two_jobs(healthy()).with_events(xid(31), xid(31, NOON - 2 * MINUTE))
-    (finding,) = xid_faults(one.window())
-    assert (finding.severity, finding.confined) == (Severity.INFO, True)
-    (finding,) = xid_faults(one.with_events(xid(31, NOON - 2 * HOUR)).window())
-    assert (finding.severity, finding.confined) == (Severity.WARNING, False)
+def test_a_page_fault_is_the_programs_until_it_comes_back_with_many_others() -> None:
+    def jobs(*users: str) -> Scene:
+        """Each held the GPU for an hour, and had a page fault in it."""
+        starts = [NOON - (len(users) - n) * HOUR for n in range(len(users))]
+        held = (
+            allocation(gpu(), f"job {n}", user, started_at=at, ended_at=at + HOUR - MINUTE)
+            for n, (user, at) in enumerate(zip(users, starts, strict=True))
+        )
+        events = [xid(31, at + HOUR - 2 * MINUTE) for at in starts]
+        return replace(healthy(), allocations=tuple(held)).with_events(*events)
+
+    def found(*users: str) -> tuple[str, Severity, bool]:
+        (finding,) = xid_faults(jobs(*users).window())
+        return finding.fault, finding.severity, finding.confined
+
+    program, hardware = ("gpu_program", Severity.INFO, True), ("gpu_xid", Severity.WARNING, False)
+    assert found("alice", "bob", "carol") == program
+    assert found("alice", "bob", "carol", "dave") == hardware
+    assert found("alice", "bob", "carol", "bob", "alice") == program
+    (finding,) = xid_faults(jobs("alice", "bob", "carol", "dave").window())
     assert "EUD" in finding.action
-    again = two_jobs(one, "alice").with_events(xid(31, NOON - 2 * HOUR))
-    assert [f.severity for f in xid_faults(again.window())] == [Severity.INFO]
-    (finding,) = xid_faults(one.with_events(xid(31, NOON - 25 * HOUR)).window())
-    assert finding.severity is Severity.INFO
+    old = replace(jobs("alice", "bob", "carol", "dave"), now=NOON + 22 * HOUR)
+    late = old.with_events(xid(31, NOON + 22 * HOUR - MINUTE))
+    assert [f.fault for f in xid_faults(late.window())] == ["gpu_program"]
+
+
+def test_a_programs_error_and_a_gpus_are_two_incidents() -> None:
+    (note,) = xid_faults(healthy().with_events(xid(13)).window())
+    (fault,) = xid_faults(healthy().with_events(xid(13), xid(94)).window())
+    assert (note.fault, fault.fault) == ("gpu_program", "gpu_xid")
+    assert note.fingerprint != fault.fingerprint
+    advice = xid(154, NOON - MINUTE / 2, "GPU recovery action changed from 0x0 to 0x1 (GPU Reset)")
+    (raised,) = xid_faults(healthy().with_events(xid(13), advice).window())
+    assert raised.fault == "gpu_xid"
 
 
 def test_an_exception_counts_where_it_was() -> None:

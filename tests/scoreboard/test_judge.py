@@ -173,8 +173,9 @@ def test_a_node_that_is_silent_names_no_cause() -> None:
     assert not outcome.cause
 
 
-def test_an_idle_gpu_is_no_claim_about_a_fault() -> None:
-    outcomes, judged = judge([truth()], [claim(fault="gpu_idle_held")])
+@pytest.mark.parametrize("fault", ["gpu_idle_held", "gpu_program"])
+def test_how_a_gpu_is_used_is_no_claim_about_a_fault(fault: str) -> None:
+    outcomes, judged = judge([truth()], [claim(fault=fault)])
     assert judged == []
     assert not outcomes[0].found
 
@@ -192,6 +193,18 @@ def test_windows_of_machines_are_found_missed_alarmed_or_quiet() -> None:
     found = units([truth()], [seen, alarm], [node(1), node(2), node(3)], DAY)
     # Two hours of fault are eight windows, half an hour of echo is left out.
     assert found == Units(found=6, missed=2, alarmed=2, quiet=3 * 96 - 8 - 2 - 2)
+
+
+def test_a_claim_about_several_machines_is_about_each() -> None:
+    rack = claim(
+        subject=node(2),
+        members=(node(1).key, node(2).key),
+        spans=((NOON + timedelta(hours=1), END),),
+    )
+    found = units([truth(affected=(node(2),))], [rack], [node(1), node(2), node(3)], DAY)
+    assert (found.found, found.missed) == (8, 0)
+    alone = units([truth()], [rack], [node(1), node(2), node(3)], DAY)
+    assert alone.alarmed > found.alarmed
 
 
 def test_a_claim_that_goes_on_after_the_echo_is_an_alarm() -> None:
