@@ -1,6 +1,7 @@
 """How a question is answered: lines and roll-ups of sealed files, the hot table, and both as one."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -24,6 +25,8 @@ from .units import Unit
 
 Cursor = duckdb.DuckDBPyConnection
 
+# So many files for each thread are as good as parts of them.
+_MANY = 4
 # Shorter ranges are read line by line.
 ROLLED_FROM_NS = 24 * 3_600_000_000_000
 
@@ -40,14 +43,14 @@ class Asking:
         readers: Readers,
     ) -> None:
         """`limits`: threads that read, and bytes that an answer may take."""
-        count, self._answer_bytes = limits
+        self._threads, self._answer_bytes = limits
         self._folder = folder
         self._cursor = cursor
         self._manifest = manifest
         self._readers = readers
         self._footers = Footers()
         self._heads = Heads()
-        self._crew = Crew(count)
+        self._crew = Crew(self._threads)
 
     def answer(self, question: Window | Series) -> pa.Table:
         """See `Embedded.answer`; duckdb.Error or Unreadable when a file cannot be read."""
@@ -68,7 +71,7 @@ class Asking:
                     found.add(parts)
 
             if len(due) > 1:
-                self._crew.each(read, due)
+                self._crew.each(read, _shared(due, self._threads))
             else:
                 # One alone is not worth another thread.
                 list(map(read, due))
@@ -89,6 +92,13 @@ class Asking:
             contents = sight.contents if same else read_contents(cursor)
             cursor.commit()
         return contents, found
+
+
+def _shared(due: Sequence[Stretch], threads: int) -> list[Stretch]:
+    """Few files in halves, so that no thread waits for long while another reads the last one."""
+    if len(due) >= _MANY * threads:
+        return list(due)
+    return [replace(it, share=(half, 2)) for it in due for half in (0, 1)]
 
 
 def stretches(units: Sequence[Unit], folder: Path, question: Window | Series) -> Iterator[Stretch]:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from .parts import Ints, Parts
 
+# A file, and which of how many parts of it.
+_Key = tuple[Path, tuple[int, int]]
+
 _MOST_BYTES = 32 * 1024 * 1024
 
 
@@ -30,23 +33,25 @@ class Heads:
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._known: OrderedDict[Path, Sequence[Head]] = OrderedDict()
+        self._known: OrderedDict[_Key, Sequence[Head]] = OrderedDict()
         self._bytes = 0
 
-    def of(self, path: Path) -> Sequence[Head] | None:
-        """The heads of a file, batch by batch; None when it was not read whole lately."""
+    def of(self, path: Path, share: tuple[int, int]) -> Sequence[Head] | None:
+        """The heads of a file's part, batch by batch; None when it was not read whole lately."""
+        key = path, share
         with self._lock:
-            found = self._known.get(path)
+            found = self._known.get(key)
             if found is not None:
-                self._known.move_to_end(path)
+                self._known.move_to_end(key)
             return found
 
-    def keep(self, path: Path, heads: Sequence[Head]) -> None:
-        """Take in what was read of a whole file; what was asked longest ago goes for it."""
+    def keep(self, path: Path, share: tuple[int, int], heads: Sequence[Head]) -> None:
+        """Take in what was read of all of a part; what was asked longest ago goes for it."""
+        key = path, share
         with self._lock:
-            if path in self._known:
+            if key in self._known:
                 return
-            self._known[path] = heads
+            self._known[key] = heads
             self._bytes += _bytes(heads)
             while self._bytes > self._most_bytes:
                 _, gone = self._known.popitem(last=False)

@@ -51,6 +51,7 @@ class Stretch:
     rolled: bool
     spans: tuple[Span, ...]
     whole: bool  # whether every row of the file is in them
+    share: tuple[int, int] = (0, 1)  # which of how many equal parts of the row groups
 
 
 class Scan:
@@ -88,7 +89,9 @@ class Scan:
         if not groups:
             return
         whole = self._by_heads and stretch.whole and len(groups) == len(footer.rows)
-        heads = self._heads.of(stretch.path) if whole else None
+        part, parts = stretch.share
+        groups = groups[part * len(groups) // parts : (part + 1) * len(groups) // parts]
+        heads = self._heads.of(stretch.path, stretch.share) if whole else None
         if heads is not None and not footer.columns.isdisjoint(self._of_fields(stretch)):
             batches = self._batches(stretch, footer, groups, self._of_fields(stretch))
             for head, batch in zip(heads, batches, strict=True):
@@ -99,7 +102,7 @@ class Scan:
         for batch in self._batches(stretch, footer, groups, columns):
             yield from self._parts(batch, stretch, time, made)
         if whole and heads is None:
-            self._heads.keep(stretch.path, made)
+            self._heads.keep(stretch.path, stretch.share, made)
 
     def _batches(
         self, stretch: Stretch, footer: Footer, groups: list[int], columns: list[str]
