@@ -217,8 +217,9 @@ def _stalled(
     return covered
 
 
-# What shows itself only while a GPU works: that a GPU which rests has it not says nothing.
-_UNDER_LOAD: Mapping[str, Callable[[Window, Subject], bool]] = {
+# What shows itself only while a GPU works: that a GPU which rests has it not says nothing. None: the
+# lines of its subject are enough.
+_UNDER_LOAD: Mapping[str, Callable[[Window, Incident], bool | None]] = {
     "gpu_hot": says_whether_hot,
     "gpu_clocks": says_whether_stuck,
 }
@@ -231,7 +232,8 @@ def is_visible(window: Window, incident: Incident) -> bool:
     several nodes suffer any of them tells.
     """
     if incident.fault in SHARED and spreads(incident):
-        return any(_reports(window, node) for node in _nodes(incident))
+        heard_of = any(_reports(window, node) for node in _nodes(incident))
+        return heard_of and _under_load(window, incident) is not False
     subject, node = incident.subject, incident.subject.of_node()
     heard = hearing(window, node)
     if incident.fault == "node_silent" or heard is Hearing.NOT_PLAYED:
@@ -242,9 +244,14 @@ def is_visible(window: Window, incident: Incident) -> bool:
         members = map(Subject.parse, incident.members or (subject.key,))
         held = [member for member in members if member.kind == "gpu" and _is_part(window, member)]
         return all(says_whether_idle(window, gpu) for gpu in held)
-    if subject.kind == "gpu" and incident.fault in _UNDER_LOAD and _is_part(window, subject):
-        return _UNDER_LOAD[incident.fault](window, subject)
+    if (shows := _under_load(window, incident)) is not None and _is_part(window, subject):
+        return shows
     return window.newest(subject) is not None or not _is_part(window, subject)
+
+
+def _under_load(window: Window, incident: Incident) -> bool | None:
+    says = _UNDER_LOAD.get(incident.fault)
+    return None if says is None else says(window, incident)
 
 
 def _nodes(incident: Incident) -> set[Subject]:

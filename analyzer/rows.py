@@ -21,7 +21,7 @@ _TIMES = frozenset({"at", "first_at", "last_at"})
 class Rows:
     """Rows of one measurement, one per subject, as `Store.window` and `Store.latest` give them."""
 
-    __slots__ = ("_columns", "_index", "_read", "_size", "_values", "table")
+    __slots__ = ("__weakref__", "_columns", "_index", "_read", "_size", "_values", "table")
 
     def __init__(self, table: pa.Table, index: Index | None = None) -> None:
         self.table = table

@@ -1,7 +1,7 @@
 """GPUs of one node, or nodes of one rack, that show the same thing are one matter, not many."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuvigil.model import Evidence, Subject
@@ -43,12 +43,17 @@ def _of_node(node: Subject, claims: Sequence[Claim], condition: str, gpus: int) 
 
 
 def by_rack(
-    window: Window, claims: Sequence[Claim], condition: str, share: float = 0.5
+    window: Window,
+    claims: Sequence[Claim],
+    condition: str,
+    share: float = 0.5,
+    among: Collection[Subject] | None = None,
 ) -> list[Claim]:
     """Claims about `share` of a rack's nodes, two at least, become one about the rack.
 
     A rack is what inventories call one; where none is named nothing is joined. The one claim is
     about the rack's first node, hit or not, so that it stays the same while nodes come and go.
+    `among`: the nodes that count, where not every one of a rack can show it.
     """
     racks = _racks(window)
     by_name: dict[tuple[str, str], list[Claim]] = defaultdict(list)
@@ -61,7 +66,8 @@ def by_rack(
             alone.append(claim)
     for name, them in sorted(by_name.items()):
         hit = {claim.subject for claim in them}
-        if len(hit) >= max(_NODES, share * len(racks[name])):
+        counted = [node for node in racks[name] if among is None or node in among or node in hit]
+        if len(hit) >= max(_NODES, share * len(counted)):
             alone.append(_of_rack(name[1], racks[name][0], them, condition))
         else:
             alone += them

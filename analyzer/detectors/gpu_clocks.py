@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Evidence, Finding, Subject
+from gpuvigil.model import Evidence, Finding, Incident
 from gpuvigil.store import Aggregate, Function
 
 from ..columns import clusters, models, per_group, seconds, together
@@ -32,10 +32,14 @@ _PEERS_HIGHER, _PEERS = 1.08, 3
 _EXPLAINED_SHARE, _COVERAGE = 0.1, 0.8
 
 
-def says_whether_stuck(window: Window, gpu: Subject) -> bool:
-    """Whether a GPU was busy over the steady span: the clocks of one that rests are low anyway."""
-    row = window.get("gpu", Span.STEADY).get(gpu)
-    return row is not None and (row[_BUSY.column] or 0.0) >= _BUSY_PERCENT
+def says_whether_stuck(window: Window, incident: Incident) -> bool | None:
+    """Whether a GPU was busy over the steady span: the clocks of one that rests are low anyway.
+
+    None where nobody reads its utilization, as of one that MIG has cut in slices.
+    """
+    row = window.get("gpu", Span.STEADY).get(incident.subject)
+    busy = 0.0 if row is None else row[_BUSY.column]
+    return None if busy is None else bool(busy >= _BUSY_PERCENT)
 
 
 def stuck_clocks(window: Window) -> list[Finding]:

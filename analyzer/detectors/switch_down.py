@@ -89,13 +89,16 @@ def _of_switch(
     """Without those whose rack has this port up: their cable went down in the same minute.
 
     A leaf takes its port from most nodes of a rack, or of none. Where racks are not told, or the
-    leaf has too few nodes of each, nothing is left out.
+    leaf has too few nodes of each, nothing is left out. Nodes of which nobody reads the port, as of
+    those without one, do not count.
     """
     hit, mates = {port.of_node() for _, port in downs}, rack_mates(window)
+    rows, one = window.get("port", Span.NOW), downs[0][1]
 
     def is_most(node: Subject) -> bool:
         rack = mates.get(node, (node,))
-        return len(hit.intersection(rack)) >= _MOST * len(rack)
+        told = [m for m in rack if m in hit or rows.get(replace(one, node=m.node)) is not None]
+        return len(hit.intersection(rack)) >= _MOST * len(told)
 
     whole = [(at, port) for at, port in downs if is_most(port.of_node())]
     return whole if len({port.of_node() for _, port in whole}) >= _NODES else downs

@@ -1,17 +1,29 @@
 """One cause is one incident, and says who waits for it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+
+import pytest
 
 from analyzer.correlate import Sight, sight
 from analyzer.detector import DETECTORS
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import EventKind, Finding, Incident, Severity, Subject, fingerprint
+from gpuvigil.model import (
+    EventKind,
+    Evidence,
+    Finding,
+    Incident,
+    Severity,
+    Subject,
+    fingerprint,
+)
 
 from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, inventory, node, port
 
 SECOND = timedelta(seconds=1)
+PEERS = healthy(nodes=8, gpus=4)
+SLOWED = (Evidence(name="slowed down by heat", value="60 s of the last 60 s"),)
 PATIENT = replace(SETTINGS, silent_after_seconds=60.0)
 LOST = {"up": 0, "unmeasured_reason": 3}
 IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
@@ -243,7 +255,7 @@ def test_what_a_rack_suffers_is_no_fan_of_one_node_and_any_of_its_nodes_tells_wh
 ):
     hot = healthy().rising(gpu(2, 0), "hardware_thermal_slowdown_seconds", 1.0)
     hot = hot.rising(gpu(2, 1), "hardware_thermal_slowdown_seconds", 1.0)
-    old = replace(incident("gpu_hot", node()), members=(node().key, node(2).key))
+    old = replace(incident("gpu_hot", node()), members=(node().key, node(2).key), evidence=SLOWED)
     found = seen(hot, [old])
     assert found.candidates == {}
     assert fingerprint("gpu_hot", node(2)) in found.covered
@@ -255,13 +267,89 @@ def test_what_a_rack_suffers_is_no_fan_of_one_node_and_any_of_its_nodes_tells_wh
 
 def test_that_a_gpu_at_rest_is_not_hot_says_nothing() -> None:
     old = incident("gpu_hot", gpu())
-    assert old.fingerprint not in seen(healthy(), [old]).unknown
-    rests = healthy().changed(gpu(), {"power_watts": 90.0})
+    assert old.fingerprint not in seen(PEERS, [old]).unknown
+    assert old.fingerprint in seen(healthy(), [old]).unknown  # too few to hold it against
+    rests = PEERS
+    for number in range(1, 9):
+        rests = rests.changed(gpu(number), {"power_watts": 90.0})
     assert old.fingerprint in seen(rests, [old]).unknown
     slow = incident("gpu_clocks", gpu())
     idles = healthy().changed(gpu(), {"utilization_percent": 0})
     assert slow.fingerprint in seen(idles, [slow]).unknown
     assert slow.fingerprint not in seen(healthy(), [slow]).unknown
+    in_slices = healthy().changed(gpu(), {"utilization_percent": None})
+    assert slow.fingerprint not in seen(in_slices, [slow]).unknown
+
+
+def warm(scene: Scene, gpus: Iterable[Subject]) -> Scene:
+    for subject in gpus:
+        scene = scene.changed(subject, {"temperature_celsius": 72})
+    return scene
+
+
+def heat(scene: Scene) -> Incident:
+    """The incident that stands after a look at this scene."""
+    (one,) = seen(scene).candidates.values()
+    said = one.finding
+    old = incident(said.fault, said.subject)
+    return replace(old, title=said.title, evidence=said.evidence, members=one.members)
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 3], ids=["heatsink", "fan", "air"])
+@pytest.mark.parametrize(
+    ("before", "after", "seconds"), [(550.0, 100.0, 60), (90.0, 650.0, 100)], ids=["end", "start"]
+)
+def test_heat_is_not_over_because_a_job_ends_or_starts(
+    nodes: int, before: float, after: float, seconds: float
+) -> None:
+    racks = tuple(replace(i, rack="r1" if i.subject < node(4) else "r2") for i in PEERS.inventories)
+    cool = replace(PEERS, inventories=racks)
+    hit = [gpu(n, i) for n in range(1, nodes + 1) for i in range(4)] or [gpu()]
+    hot = warm(cool, hit)
+    old = heat(hot)
+    assert old.fingerprint in seen(hot, [old]).candidates
+    changing = hot
+    for subject in hit:
+        changing = changing.changed(subject, {"power_watts": before})
+        changing = changing.changed(subject, {"power_watts": after}, seconds)
+    found = seen(changing, [old])
+    assert (found.candidates, found.unknown) == ({}, {old.fingerprint})
+    assert seen(cool, [old]).unknown == frozenset()
+    if nodes:  # its GPUs were replaced
+        left = [member for member in old.members if "/gpu/" not in member]
+        gone = replace(old, members=(*left, gpu(1, 99).key))
+        assert seen(cool, [gone]).unknown == frozenset()
+
+
+def test_air_is_not_better_because_most_of_the_rack_changes_its_load() -> None:
+    racks = tuple(replace(i, rack="r1" if i.subject < node(4) else "r2") for i in PEERS.inventories)
+    hit = [gpu(n, i) for n in (1, 2, 3) for i in range(4)]
+    hot = warm(replace(PEERS, inventories=racks), hit)
+    old = heat(hot)
+    for subject in hit[:8]:
+        hot = hot.changed(subject, {"power_watts": 100.0}, 60)
+    assert old.fingerprint in seen(hot, [old]).unknown
+
+
+def test_a_small_gpu_at_work_shows_whether_it_is_hot() -> None:
+    """A T4 has 70 W: it never draws what a large one draws at rest."""
+    small = PEERS
+    for number in range(1, 9):
+        for index in range(4):
+            fields = {"power_limit_watts": 70.0, "power_watts": 60.0}
+            small = small.changed(gpu(number, index), fields)
+    old = heat(warm(small, [gpu()]))
+    assert seen(small, [old]).unknown == frozenset()
+    assert old.fingerprint in seen(small.changed(gpu(), {"power_watts": 12.0}), [old]).unknown
+
+
+def test_a_slowdown_is_over_when_its_counter_stands_whatever_the_gpu_draws() -> None:
+    old = replace(incident("gpu_hot", gpu()), evidence=SLOWED)
+    for watts in (None, 60.0):
+        assert seen(healthy().changed(gpu(), {"power_watts": watts}), [old]).unknown == frozenset()
+    # Without power nothing is held against peers: its lines are all that there is.
+    unread = PEERS.changed(gpu(), {"power_watts": None})
+    assert seen(unread, [incident("gpu_hot", gpu())]).unknown == frozenset()
 
 
 def idle(scene: Scene, *gpus: Subject) -> Scene:

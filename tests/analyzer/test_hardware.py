@@ -35,6 +35,7 @@ from .scene import (
     event,
     gpu,
     healthy,
+    inventory,
     node,
     port,
     with_port_down,
@@ -291,6 +292,31 @@ def test_fewer_kelvins_are_a_warm_rack_than_a_broken_fan() -> None:
     assert hot_gpus(alone.window()) == []
 
 
+def test_a_fan_is_told_where_racks_have_too_few_nodes_to_tell_of_their_air() -> None:
+    hot = healthy(nodes=8, gpus=8)
+    for index in range(8):
+        hot = hot.changed(gpu(1, index), {"temperature_celsius": 67.5})
+    # One node per rack, and pairs.
+    for nodes in (1, 2):
+        named = tuple(
+            replace(i, rack=f"r{n // nodes}") for n, i in enumerate(PEERS.inventories, start=nodes)
+        )
+        (found,) = hot_gpus(replace(hot, inventories=named).window())
+        assert conditions([found]) == [("node_hot", WARNING)]
+        assert found.subject == node()
+
+
+def test_nodes_whose_gpus_nobody_reads_are_no_cool_part_of_a_rack() -> None:
+    rack = in_rack(PEERS, 3)
+    others = tuple(replace(inventory(node(n), gpus=0), rack="r1") for n in range(20, 25))
+    rack = replace(rack, inventories=(*rack.inventories, *others))
+    for number in (1, 2):
+        for index in range(4):
+            rack = rack.changed(gpu(number, index), {"temperature_celsius": 65.5})
+    (found,) = hot_gpus(rack.window())
+    assert conditions([found]) == [("rack_hot", WARNING)]
+
+
 def test_seconds_of_hardware_slowdown_decide() -> None:
     def slowed(share: float) -> list[tuple[str, Severity]]:
         scene = healthy().rising(gpu(), "hardware_thermal_slowdown_seconds", share)
@@ -461,6 +487,11 @@ def test_a_cable_that_goes_down_with_a_switch_of_other_racks_is_not_its() -> Non
         scene = with_port_down(scene, number)
     (found,) = switches_down(scene.window())
     assert (found.subject, set(found.members)) == (port(5), {port(n) for n in (6, 7, 8)})
+    # Nodes that have no such port say nothing about the switch.
+    without = tuple(replace(inventory(node(n)), rack="r2", ports=()) for n in range(20, 30))
+    beside = replace(scene, inventories=(*scene.inventories, *without))
+    (same,) = switches_down(beside.window())
+    assert (same.subject, set(same.members)) == (found.subject, set(found.members))
 
 
 SILENT_FOR = 2 * MINUTE
