@@ -1,6 +1,6 @@
 """A node that reported before and of which the hub hears nothing any more."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property
@@ -22,8 +22,9 @@ _WITH_HOLES = 4.0
 # A job whose node is gone fails at the next collective, or the scheduler misses the node and ends
 # it: Slurm waits for 5 minutes (SlurmdTimeout), collectives for 10. What goes on for longer lives.
 _DIES_WITHIN = timedelta(minutes=10, seconds=30)
-# A scheduler starts nothing on a node that it misses; what runs there for so long has begun.
-_BEGUN = timedelta(minutes=3)
+# A job that has run for less ends by itself often enough: its end says nothing about its node.
+_LONG = timedelta(hours=1)
+_SUCCESS = "0:0"
 _DEAD = (
     "Node is dead: its jobs end with it",
     "Look at the node's console; power-cycle it when nothing answers.",
@@ -60,26 +61,30 @@ def hearing(window: Window, node: Subject) -> Hearing:
 def silent_nodes(window: Window) -> list[Finding]:
     """Nodes that are known and sent no body for too long.
 
-    Where a scheduler has jobs on the node they tell more: a node that dies takes its jobs along, a
-    collector that dies does not. So such a node is told a little later, and its words may change.
+    Whether the node is dead or only its collector is told by what the other nodes of its jobs say:
+    a node that dies takes its jobs along, a collector that dies does not. The node's own records
+    cannot tell, since its collector writes them. So such a node is told a little later, and its
+    words may change.
     """
     # All but a few were heard just now.
     lately = window.now - timedelta(seconds=window.settings.silent_after_seconds)
     heard = {key for key, at in window.heard.items() if at > lately}
     nodes = map(Subject.parse, sorted({*window.inventories, *window.heard} - heard))
     silent = [node for node in nodes if hearing(window, node) is Hearing.SILENT]
-    rest = _Rest(window, frozenset(silent))
-    found = (_finding(window, node, rest) for node in silent)
+    others = _Others(window, frozenset(silent))
+    found = (_finding(window, node, others) for node in silent)
     return [finding for finding in found if finding is not None]
 
 
-def _finding(window: Window, node: Subject, rest: "_Rest") -> Finding | None:
+def _finding(window: Window, node: Subject, others: "_Others") -> Finding | None:
     heard = window.heard.get(node.key)
     since: datetime = heard or window.listening_since or window.now
-    jobs = _jobs(window, node)
-    lost = [a for a in jobs if a.started_at <= since and (a.ended_at or window.now) > since]
-    begun = [a for a in jobs if a.started_at > since]
-    verdict = _verdict(window, lost, begun, since) or rest.verdict(lost, since)
+    lost = [
+        a
+        for a in _jobs(window, node)
+        if a.started_at <= since and (a.ended_at is None or a.ended_at > since)
+    ]
+    verdict = others.verdict(lost, since)
     patience = timedelta(seconds=window.settings.silent_verdict_seconds)
     if verdict is None and lost and window.now - since < patience:
         return None
@@ -108,29 +113,22 @@ def _finding(window: Window, node: Subject, rest: "_Rest") -> Finding | None:
 Verdict = tuple[tuple[str, str], tuple[Evidence, ...]]
 
 
-def _verdict(
-    window: Window, lost: Sequence[Allocation], begun: Iterable[Allocation], since: datetime
-) -> Verdict | None:
-    """Whether the node or only its collector is gone, by the scheduler; None while it cannot tell.
-
-    `lost`: what it had on the node when that fell silent; `begun`: what it started there since.
-    """
-    if any((a.ended_at or window.now) - a.started_at >= _BEGUN for a in begun):
-        return _COLLECTOR, (Evidence(name="its jobs", value="begin, as the scheduler says"),)
-    if any((a.ended_at or window.now) - since > _DIES_WITHIN for a in lost):
-        return _COLLECTOR, (Evidence(name="its jobs", value="go on, as the scheduler says"),)
-    ended = [a.ended_at for a in lost if a.ended_at is not None]
-    if ended and len(ended) == len(lost):
-        return _DEAD, (Evidence(name="its jobs", value=f"ended by {moment(max(ended))}"),)
-    return None
-
-
-class _Rest:
-    """What the GPUs of jobs do that are on nodes which are heard: without a node of theirs they spin."""
+class _Others:
+    """What nodes that are heard say of the jobs that they share with silent ones."""
 
     def __init__(self, window: Window, silent: frozenset[Subject]) -> None:
         self._window, self._silent = window, silent
-        self._known: dict[str, int] = {}
+
+    @cached_property
+    def _told(self) -> Mapping[str, Sequence[Allocation]]:
+        """Allocations on nodes that are heard, of holders that silent nodes have, by `holder_key`."""
+        holders = {a.holder for node in self._silent for a in _jobs(self._window, node)}
+        told: dict[str, list[Allocation]] = {}
+        for held in self._window.allocations.values():
+            for a in held:
+                if a.holder in holders and a.subject.of_node() not in self._silent:
+                    told.setdefault(holder_key(a), []).append(a)
+        return told
 
     @cached_property
     def _spinning(self) -> frozenset[Subject]:
@@ -140,26 +138,55 @@ class _Rest:
     def _working(self) -> frozenset[Subject]:
         return working(self._window)
 
-    def balance(self, job: str) -> int:
-        """How many more GPUs of a job work than spin."""
-        if job not in self._known:
-            holding = self._window.holdings.get(job)
-            held = () if holding is None else holding.gpus
-            gpus = {gpu for gpu in held if gpu.of_node() not in self._silent}
-            self._known[job] = len(gpus & self._working) - len(gpus & self._spinning)
-        return self._known[job]
-
     def verdict(self, lost: Iterable[Allocation], since: datetime) -> Verdict | None:
-        """None until nothing in the recent span is older than the silence."""
-        if self._window.now - since < timedelta(seconds=self._window.settings.window_seconds):
+        """Whether the node or only its collector is gone; None where no other node tells.
+
+        `lost`: what a scheduler had on the node when that fell silent. A job that was started anew
+        since, under its old number, is another one.
+        """
+        jobs = sorted({holder_key(a) for a in lost})
+        told = [a for job in jobs for a in self._told.get(job, ()) if a.started_at <= since]
+        held = [a.subject for a in told if a.ended_at is None]
+        ended = [a for a in told if a.ended_at is not None and a.ended_at > since]
+        last = max((a.ended_at for a in ended if a.ended_at is not None), default=since)
+        return self._by_work(held, since) or _by_ends(ended, last, since, open_too=bool(held))
+
+    def _by_work(self, gpus: Iterable[Subject], since: datetime) -> Verdict | None:
+        """By the GPUs of its jobs elsewhere: those of a rank that waits for a dead one spin.
+
+        Ranks that do not wait for each other work on until the scheduler misses the node, so work
+        counts only after that; and nothing before the recent span is younger than the silence.
+        """
+        silent_for = self._window.now - since
+        if silent_for < timedelta(seconds=self._window.settings.window_seconds):
             return None
-        jobs = {holder_key(a) for a in lost if a.ended_at is None}
-        balance = sum(map(self.balance, sorted(jobs)))
-        if balance > 0:
-            return _COLLECTOR, (Evidence(name="the rest of its jobs", value="works on"),)
+        known = frozenset(gpus)
+        balance = 0 if not known else len(known & self._working) - len(known & self._spinning)
         if balance < 0:
             return _DEAD, (Evidence(name="the rest of its jobs", value="waits for it"),)
+        if balance > 0 and silent_for > _DIES_WITHIN:
+            return _COLLECTOR, (Evidence(name="the rest of its jobs", value="works on"),)
         return None
+
+
+def _by_ends(
+    ended: Sequence[Allocation], last: datetime, since: datetime, *, open_too: bool
+) -> Verdict | None:
+    """By when its jobs ended on other nodes, at `last` the last one; `open_too`: some did not."""
+    if last - since > _DIES_WITHIN:
+        value = f"went on elsewhere until {moment(last)}"
+        return _COLLECTOR, (Evidence(name="its jobs", value=value),)
+    if not open_too and any(_was_cut_off(a, since) for a in ended):
+        value = f"ended elsewhere by {moment(last)}"
+        return _DEAD, (Evidence(name="its jobs", value=value),)
+    return None
+
+
+def _was_cut_off(allocation: Allocation, since: datetime) -> bool:
+    """Whether it failed; where nobody told how it ended, whether that was hardly chance."""
+    if allocation.exit_code is None:
+        return since - allocation.started_at >= _LONG
+    return allocation.exit_code != _SUCCESS
 
 
 def _jobs(window: Window, node: Subject) -> list[Allocation]:

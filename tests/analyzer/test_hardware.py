@@ -506,45 +506,71 @@ def silent(
     return silent_nodes(replace(scene, heard=heard, allocations=jobs).window())
 
 
-def test_a_silent_node_whose_job_ended_with_it_is_dead() -> None:
-    (finding,) = silent(allocation(gpu(), "job 7", ended_at=NOON - MINUTE))
-    assert finding.title.startswith("Node is dead")
+def told(*jobs: Allocation, scene: Scene | None = None, seconds: timedelta = SILENT_FOR) -> str:
+    """What is said of node 1; "" when nobody can say whether it is dead."""
+    (finding,) = silent(*jobs, scene=scene, seconds=seconds)
+    return finding.title.partition(":")[0]
+
+
+DEAD, COLLECTOR, UNTOLD = "Node is dead", "Collector does not report", ""
+HERE, THERE = allocation(gpu(), "job 7"), allocation(gpu(2), "job 7")
+WAITING = healthy().changed(gpu(2), SPINS)
+
+
+@pytest.mark.parametrize("seconds", [SILENT_FOR, 11 * MINUTE, HOUR])
+def test_what_a_silent_node_says_of_its_own_jobs_is_no_verdict(seconds: timedelta) -> None:
+    """When it dies no end ever comes, and with its collector gone a late one proves nothing."""
+    assert told(HERE, seconds=seconds) == UNTOLD
+    assert told(replace(HERE, ended_at=NOON - MINUTE), seconds=seconds) == UNTOLD
+    begun = allocation(gpu(), "job 8", started_at=NOON - seconds / 2)
+    assert told(HERE, begun, seconds=seconds) == UNTOLD
+    # Nor what another silent node says, nor what another job does.
+    quiet = replace(WAITING, heard={**WAITING.heard, node(2).key: NOON - 2 * HOUR})
+    heard = {**quiet.heard, node().key: NOON - seconds}
+    scene = replace(quiet, heard=heard, allocations=(HERE, THERE))
+    assert [finding.title for finding in silent_nodes(scene.window())] == ["", ""]
+    assert told(HERE, replace(THERE, holder="job 8"), scene=WAITING, seconds=seconds) == UNTOLD
+
+
+def test_a_silent_node_whose_job_was_cut_off_on_its_other_nodes_is_dead() -> None:
+    ended = replace(THERE, ended_at=NOON - MINUTE)
+    (finding,) = silent(HERE, ended)
+    assert finding.title.startswith(DEAD)
     assert "console" in finding.action
+    # And so it stays, however long it takes until somebody looks.
+    assert told(HERE, replace(THERE, ended_at=NOON - 55 * MINUTE), seconds=HOUR) == DEAD
+    assert told(HERE, replace(ended, exit_code="1:0")) == DEAD
+    # A job that ended as it should, or soon after it began, did so without any fault.
+    assert told(HERE, replace(ended, exit_code="0:0")) == UNTOLD
+    assert told(HERE, replace(ended, started_at=NOON - 10 * MINUTE)) == UNTOLD
+    # One of its jobs goes on.
+    two = (allocation(gpu(1, 1), "job 8"), allocation(gpu(2, 1), "job 8"))
+    assert told(HERE, ended, *two) == UNTOLD
 
 
-def test_a_silent_node_whose_job_goes_on_for_long_has_a_collector_to_look_at() -> None:
-    job = allocation(gpu(), "job 7", started_at=NOON - 2 * HOUR)
-    (soon,) = silent(job)
-    assert soon.title == ""
-    (later,) = silent(job, seconds=11 * MINUTE)
-    assert later.title.startswith("Collector does not report")
-    assert "collector's log" in later.action
+def test_a_silent_node_whose_job_outlives_it_elsewhere_has_a_collector_to_look_at() -> None:
+    # Ranks that do not wait for each other work on until the scheduler misses the node.
+    assert told(HERE, THERE) == UNTOLD
+    (finding,) = silent(HERE, THERE, seconds=11 * MINUTE)
+    assert finding.title.startswith(COLLECTOR)
+    assert "collector's log" in finding.action
     # And so it stays when the job ends one day.
-    ended = replace(job, ended_at=NOON - MINUTE)
-    (at_last,) = silent(ended, seconds=HOUR)
-    assert at_last.title == later.title
+    assert told(HERE, replace(THERE, ended_at=NOON - MINUTE), seconds=HOUR) == COLLECTOR
 
 
-def test_a_silent_node_on_which_jobs_begin_has_a_collector_to_look_at() -> None:
-    old = allocation(gpu(), "job 7", ended_at=NOON - HOUR + MINUTE)
-    new = allocation(gpu(), "job 8", started_at=NOON - 30 * MINUTE)
-    (finding,) = silent(old, new, seconds=HOUR)
-    assert finding.title.startswith("Collector does not report")
-    just = replace(new, started_at=NOON - MINUTE)
-    (finding,) = silent(old, just, seconds=HOUR)
-    assert finding.title.startswith("Node is dead")
+@pytest.mark.parametrize("seconds", [SILENT_FOR, 11 * MINUTE, HOUR])
+def test_a_silent_node_for_which_its_jobs_wait_is_dead(seconds: timedelta) -> None:
+    assert told(HERE, THERE, scene=WAITING, seconds=seconds) == DEAD
 
 
-def test_what_the_rest_of_its_job_does_tells_a_dead_node_from_a_dead_collector() -> None:
-    job = tuple(allocation(gpu(n, i), "job 7") for n in (1, 2) for i in (0, 1))
-    (works,) = silent(*job)
-    assert works.title.startswith("Collector does not report")
-    waiting = healthy().changed(gpu(2, 0), SPINS).changed(gpu(2, 1), SPINS)
-    (waits,) = silent(*job, scene=waiting)
-    assert waits.title.startswith("Node is dead")
-    # What was read before the silence says nothing.
-    patient = replace(healthy(), settings=replace(SETTINGS, silent_verdict_seconds=90.0))
-    assert silent(*job, scene=patient, seconds=40 * SECOND) == []
+def test_what_was_read_before_the_silence_says_nothing_about_it() -> None:
+    patient = replace(WAITING, settings=replace(SETTINGS, silent_verdict_seconds=90.0))
+    assert silent(HERE, THERE, scene=patient, seconds=40 * SECOND) == []
+
+
+def test_a_job_that_was_started_anew_elsewhere_does_not_speak_for_its_old_node() -> None:
+    anew = replace(THERE, started_at=NOON - 30 * MINUTE)
+    assert told(HERE, anew, seconds=HOUR) == UNTOLD
 
 
 def test_a_silent_node_with_a_job_is_told_once_the_scheduler_had_time() -> None:
