@@ -182,12 +182,14 @@ def _of_others(
     """What one member shows while the incident of all stands, by fingerprint.
 
     While a rack's air cools down, or one of its nodes is not measured, what is left is no fan's.
+    What is graver than that is told for itself.
     """
     return {
         finding.fingerprint: f"{COVERED}{one.label}: {one.title}"
         for finding in found
         if (one := shared.get((finding.fault, finding.subject.key))) is not None
         and one.fingerprint != finding.fingerprint
+        and one.severity.rank <= finding.severity.rank
     }
 
 

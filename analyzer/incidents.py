@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from gpuvigil.conditions import CONDITIONS
+from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED, STANDING, Patience, Signal, State, step
 from gpuvigil.model import Incident, Severity, Transition
 
@@ -15,6 +17,7 @@ _REFRESH = timedelta(seconds=60)
 # More would make a record of a large outage unreadable.
 _MOST_COVERS = 100
 _UNCOVERED = "no longer covered"
+_RANK_OF_TITLE = {it.title: it.severity.rank for it in (*FAULTS.values(), *CONDITIONS.values())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +280,11 @@ def _suspect(candidate: Candidate, now: datetime) -> Incident:
     )
 
 
+def _rank_of_words(incident: Incident) -> int:
+    """How grave what the incident says is by itself: it may have inherited what it hides."""
+    return max(incident.severity.rank, _RANK_OF_TITLE.get(incident.title, 0))
+
+
 def _say(incident: Incident, candidate: Candidate) -> Incident:
     """The incident in the candidate's words.
 
@@ -286,7 +294,7 @@ def _say(incident: Incident, candidate: Candidate) -> Incident:
     data that is in time.
     """
     finding = candidate.finding
-    if candidate.severity.rank <= incident.severity.rank:
+    if min(candidate.severity.rank, finding.severity.rank) <= _rank_of_words(incident):
         incident = replace(
             incident, title=candidate.title, action=finding.action, source=finding.source
         )

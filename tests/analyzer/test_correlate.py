@@ -256,6 +256,10 @@ def test_what_a_rack_suffers_is_no_fan_of_one_node_and_any_of_its_nodes_tells_wh
     hot = healthy().rising(gpu(2, 0), "hardware_thermal_slowdown_seconds", 1.0)
     hot = hot.rising(gpu(2, 1), "hardware_thermal_slowdown_seconds", 1.0)
     old = replace(incident("gpu_hot", node()), members=(node().key, node(2).key), evidence=SLOWED)
+    old = replace(old, severity=Severity.CRITICAL)
+    # What is graver than the rack's own incident is told for itself.
+    mild = replace(old, severity=Severity.WARNING)
+    assert set(seen(hot, [mild]).candidates) == {fingerprint("gpu_hot", node(2))}
     found = seen(hot, [old])
     assert found.candidates == {}
     assert fingerprint("gpu_hot", node(2)) in found.covered

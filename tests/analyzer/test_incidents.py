@@ -282,6 +282,18 @@ def test_a_look_at_one_node_says_nothing_about_the_others() -> None:
     assert keeper.look(stale) == ()
 
 
+def test_words_follow_the_finding_where_only_what_it_hides_made_it_graver() -> None:
+    keeper = Keeper()
+    silent = FAULTS["node_silent"]
+    alone = replace(
+        candidate(severity=silent.severity), title=silent.title, severity=silent.severity
+    )
+    keeper.look(found(replace(alone, severity=Severity.CRITICAL)))
+    keeper.look(found(replace(alone, title="Node is dead")))
+    (incident,) = keeper.book.standing()
+    assert (incident.severity, incident.title) == (Severity.CRITICAL, "Node is dead")
+
+
 def test_what_was_said_when_it_was_graver_stands() -> None:
     keeper = Keeper()
     storm = candidate(severity=Severity.WARNING)
