@@ -207,15 +207,34 @@ class AllocationBook:
         """Those that can be given to a job now."""
         self._pods |= {one.pod.full_name: (one, now) for one in owned}
         self._pods = {n: it for n, it in self._pods.items() if now - it[1] < _REMEMBERED}
-        found = []
+        found: dict[str, Allocation] = {}
         for key, allocation in list(self._waiting.items()):
             given = self._of_a_job(key, allocation)
             if given is not None:
-                found.append(given)
+                found[key] = given
                 self.hear(given)
             elif allocation.ended_at is not None and now - allocation.ended_at > _REMEMBERED:
                 del self._waiting[key]
-        return tuple(found)
+        # Many kubelets name a pod that is over until it is deleted, so that its node tells no end.
+        for key, allocation in list(self._given.items()):
+            over = self._over(allocation, now)
+            if over is not None:
+                found[key] = over
+                self.hear(over)
+        return tuple(found.values())
+
+    def _over(self, known: Allocation, now: datetime) -> Allocation | None:
+        """Ended, when its pod is there now and its containers have all ended."""
+        one = self._pods.get(known.pod or "")
+        if one is None or one[1] != now:
+            return None
+        pod = one[0].pod
+        if pod.state not in ENDED_STATES or pod.ended_at is None:
+            return None
+        if pod.created_at > known.started_at + _SLACK:
+            return None
+        ended = max(pod.ended_at, known.started_at)
+        return replace(known, ended_at=ended, exit_code=pod.exit_code)
 
     def _of_a_job(self, key: str, allocation: Allocation) -> Allocation | None:
         known = self._given.get(key)

@@ -192,6 +192,9 @@ def _terminated(status: Object) -> Iterable[Object]:
 
 
 def _finished(status: Object) -> Iterable[str]:
+    # A pod that is taken away has containers that ended and such that have not yet.
+    if any((it.get("state") or {}).get("running") for it in status.get("containerStatuses") or ()):
+        return ()
     return (str(one["finishedAt"]) for one in _terminated(status) if one.get("finishedAt"))
 
 

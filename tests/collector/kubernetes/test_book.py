@@ -213,6 +213,44 @@ def test_an_end_is_the_jobs_too_also_when_the_pod_is_gone(workloads: Workloads) 
     assert numbers == sorted(set(numbers))
 
 
+def test_a_finished_pod_that_its_kubelet_still_names_holds_nothing(workloads: Workloads) -> None:
+    at = datetime(2026, 3, 2, 9, 5, tzinfo=timezone.utc)
+    one = held("train/llama-worker-0", at=at)
+    book = AllocationBook("c", LABELS)
+    book.hear(one)
+    (given,) = book.take(owned_after(11, workloads), NOW)
+    assert given.ended_at is None
+    (over,) = book.take(owned_after(18, workloads), NOW + MINUTE)
+    assert (over.holder, over.exit_code) == ("job PyTorchJob/train/llama", "0:0")
+    assert over.ended_at is not None
+    assert at < over.ended_at <= NOW.replace(minute=8)
+    # What its node tells later of the end is older news.
+    late = replace(one, ended_at=NOW + 5 * MINUTE).to_record()
+    assert over.to_record().version > late.version
+    assert book.take(owned_after(18, workloads), NOW + 2 * MINUTE) == ()
+    # Another watcher, which reads that it is held, ends it too; of a pod that is gone nobody knows.
+    for count, found in ((18, (over,)), (0, ())):
+        again = AllocationBook("c", LABELS)
+        again.hear(given)
+        assert again.take(owned_after(count, workloads), NOW + MINUTE) == found
+
+
+def test_a_pod_of_which_a_container_still_runs_has_not_ended() -> None:
+    told = History(PODS).state(18)
+    (pod,) = [it for it in told.values() if it["metadata"]["name"] == "probe"]
+    before = objects.pod(pod)
+    assert before is not None
+    assert before.ended_at is not None
+    status = {**pod["status"]}
+    status["containerStatuses"] = [
+        *status["containerStatuses"],
+        {"state": {"running": {"startedAt": "2026-03-02T09:00:00Z"}}},
+    ]
+    after = objects.pod({**pod, "status": status})
+    assert after is not None
+    assert (after.state, after.ended_at) == (before.state, None)
+
+
 def test_a_later_pod_of_the_same_name_is_another(workloads: Workloads) -> None:
     book = AllocationBook("c", LABELS)
     book.hear(held("web/api-6d4f9-fghij", at=datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)))
