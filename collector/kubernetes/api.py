@@ -42,6 +42,10 @@ class Forbidden(ApiError):
     """The server knows who asks, and does not allow it; or does not know who asks."""
 
 
+class Unauthorized(Forbidden):
+    """The server does not know who asks, whatever is asked for."""
+
+
 class NotThere(ApiError):
     """There is no such object, or no such sort of object."""
 
@@ -174,7 +178,9 @@ def _refusal(status: Object) -> ApiError:
     code, message = status.get("code"), str(status.get("message") or "no reason given")
     if code == http.client.GONE:
         return Gone(message)
-    if code in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
+    if code == http.client.UNAUTHORIZED:
+        return Unauthorized(f"{code}: {message}")
+    if code == http.client.FORBIDDEN:
         return Forbidden(f"{code}: {message}")
     if code == http.client.NOT_FOUND:
         return NotThere(message)

@@ -1,6 +1,6 @@
 """What the hub is told of a cluster's jobs and nodes, from copies of its pods and nodes. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -56,15 +56,24 @@ class JobBook:
         self._jobs = {job.number: job for job in before}
         self._seen: dict[str, datetime] = {}
 
-    def take(self, owned: Iterable[Owned], now: datetime) -> tuple[Job, ...]:
-        """Jobs that are new or have changed. To be called with all pods that there are, or not at all."""
+    def take(
+        self, owned: Iterable[Owned], now: datetime, unknown: Collection[str] = ()
+    ) -> tuple[Job, ...]:
+        """Jobs that are new or have changed. To be called with all pods that there are, or not at all.
+
+        In a namespace of `unknown` there are more, whose workload is not known yet: no job ends there.
+        """
         groups: dict[str, list[Owned]] = {}
         for one in owned:
             groups.setdefault(one.workload.number, []).append(one)
-        changed = [self._job(number, them, now) for number, them in sorted(groups.items())]
+        changed = [self._job(number, them, now, unknown) for number, them in sorted(groups.items())]
         for number in groups:
             self._seen[number] = now
-        changed += [self._gone(number, now) for number in sorted(self._jobs.keys() - groups)]
+        for number in sorted(self._jobs.keys() - groups):
+            if _namespace(number) in unknown:
+                self._seen[number] = now  # its pods may be among them
+            else:
+                changed.append(self._gone(number, now))
         told = [job for job in changed if job is not None]
         for job in told:
             self._jobs[job.number] = job
@@ -74,11 +83,14 @@ class JobBook:
             self._seen.pop(number, None)
         return tuple(told)
 
-    def _job(self, number: str, owned: list[Owned], now: datetime) -> Job | None:
+    def _job(
+        self, number: str, owned: list[Owned], now: datetime, unknown: Collection[str]
+    ) -> Job | None:
         before = self._jobs.get(number)
         job = _job(self._told_by, self._labels, owned, before, now)
         same = before is not None and replace(before, seen_at=now) == job
-        return None if same else job
+        early = job.state in ENDED_STATES and _namespace(number) in unknown
+        return None if same or early else job
 
     def _gone(self, number: str, now: datetime) -> Job | None:
         """Its pods are no more: it is over, unless they come again at once."""
@@ -118,6 +130,11 @@ def _job(
         gpus=sum(pod.gpus for pod in counted),
         exit_code=next((p.exit_code for p in pods if p.state == state and p.exit_code), None),
     )
+
+
+def _namespace(number: str) -> str:
+    """Of a workload's number."""
+    return number.split("/")[1]
 
 
 def _ended_at(pods: list[Pod], before: Job | None, now: datetime) -> datetime:

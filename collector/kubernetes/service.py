@@ -26,7 +26,7 @@ from gpuvigil.model.record import readable
 from gpuvigil.trust import trust
 
 from . import objects
-from .api import ApiError, ApiServer
+from .api import ApiError, ApiServer, Unauthorized
 from .book import AllocationBook, JobBook, Labels, NodeBook, Owned, alive
 from .mirror import NOT_ASKED, Copy, Mirror
 from .objects import Pod
@@ -63,6 +63,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._heard: list[Allocation] = []
         self._last: Scheduler | None = None
+        self._unknown: set[str] = set()  # uids of pods whose workload is not known yet
 
     def resume(self, jobs: Iterable[Job]) -> None:
         """Take up the jobs that had not ended when a watcher last ran."""
@@ -89,15 +90,32 @@ class Watcher:
         records: list[Record] = []
         if not why:
             try:
-                owned = [Owned(pod, self._workloads.of(pod)) for pod in alive(pods.objects)]
-            except ApiError as error:
+                owned, unknown = self._owned(pods)
+            except Unauthorized as error:
                 why = str(error)
             else:
-                self._workloads.forget_but({one.pod.uid for one in owned})
-                records += [job.to_record() for job in self._jobs.take(owned, now)]
+                records += [job.to_record() for job in self._jobs.take(owned, now, unknown)]
                 given = self._allocations.take(owned, now)
                 records += [allocation.to_record() for allocation in given]
         return (*records, *self._scheduler(why, pods, nodes))
+
+    def _owned(self, pods: Copy[Pod]) -> tuple[list[Owned], set[str]]:
+        """Pods with their workloads, and the namespaces of those whose workload is not known yet."""
+        self._workloads.begin()
+        owned, unknown, why = list[Owned](), dict[str, Pod](), ""
+        for pod in alive(pods.objects):
+            try:
+                owned.append(Owned(pod, self._workloads.of(pod)))
+            except Unauthorized:
+                raise
+            except ApiError as error:
+                unknown[pod.uid], why = pod, str(error)
+        news = [pod.full_name for uid, pod in unknown.items() if uid not in self._unknown]
+        if news:
+            log.warning("pods' workloads are not known yet", pod=news[0], count=len(news), why=why)
+        self._unknown = set(unknown)
+        self._workloads.forget_unused()
+        return owned, {pod.namespace for pod in unknown.values()}
 
     def _scheduler(
         self, why: str, pods: Copy[Pod], nodes: Copy[ScheduledNode]

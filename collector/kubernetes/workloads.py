@@ -3,18 +3,27 @@
 A Deployment and not its ReplicaSet, a PyTorchJob, a RayCluster or what made it, a CronJob's Job of its own.
 """
 
+import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from gpuvigil.clock import from_text
 from gpuvigil.log import Log
 
-from .api import ApiServer, Forbidden, NotThere, path_of
+from .api import ApiError, ApiServer, Forbidden, NotThere, Unauthorized, path_of
 from .objects import Owner, Pod, controller
 
 log = Log("kubernetes")
 
 _DEEPEST = 6
+_MOST_OWNERS = 10_000
+# Rights may be given and objects come to be: a refusal is asked about again after this time.
+_REFUSED_SECONDS = 600.0
+_FAILED_SECONDS = 30.0
+# So many questions may fail in a round: a server that does not answer takes a long time for each.
+_FAILURES_A_ROUND = 3
 
 # By group and kind, as paths name them: what may stand between a pod and its workload, or be one. Each
 # is read by name only (packaging/kubernetes/watcher.yaml gives these rights and no more).
@@ -56,16 +65,34 @@ class Workload:
         return f"{self.kind}/{self.namespace}/{self.name}"
 
 
-class Workloads:
-    """Finds them, and asks for each object on the way once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """What was heard of one owner, and until when that is believed."""
 
-    def __init__(self, api: ApiServer) -> None:
+    above: Owner | None = None
+    created_at: datetime | None = None
+    failed: str = ""  # why nothing is known
+    until: float = math.inf
+
+
+class Workloads:
+    """Finds them, and asks for each object on the way once; again after a while where that failed."""
+
+    def __init__(self, api: ApiServer, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._api = api
-        self._known: dict[str, tuple[Owner | None, datetime | None]] = {}
+        self._monotonic = monotonic
+        self._known: dict[str, _Looked] = {}
+        self._used: set[str] = set()
+        self._failures = 0
         self._refused: set[str] = set()
 
+    def begin(self) -> None:
+        """A new round over all pods."""
+        self._used.clear()
+        self._failures = 0
+
     def of(self, pod: Pod) -> Workload:
-        """The pod's workload; ApiError while the server does not answer, then ask again later."""
+        """The pod's workload; ApiError while that is not known, and Unauthorized when nothing can be."""
         found = Workload(
             kind="Pod", namespace=pod.namespace, name=pod.name, created_at=pod.created_at
         )
@@ -73,40 +100,58 @@ class Workloads:
         for _ in range(_DEEPEST):
             if owner is None or owner.kind in _MAKERS:
                 break
-            above, created_at = self._look(pod.namespace, owner)
+            looked = self._look(pod.namespace, owner)
             found = Workload(
                 kind=owner.kind,
                 namespace=pod.namespace,
                 name=owner.name,
-                created_at=created_at,
+                created_at=looked.created_at,
             )
-            owner = above
+            owner = looked.above
         return found
 
-    def forget_but(self, uids: set[str]) -> None:
-        """Drop owners that no pod has any more: those are the direct ones that are still in use."""
-        if len(self._known) > 10_000 > len(uids):
-            self._known.clear()
+    def forget_unused(self) -> None:
+        """When many are known, drop the owners that no pod of this round has."""
+        if len(self._known) > _MOST_OWNERS:
+            self._known = {uid: it for uid, it in self._known.items() if uid in self._used}
 
-    def _look(self, namespace: str, owner: Owner) -> tuple[Owner | None, datetime | None]:
+    def _look(self, namespace: str, owner: Owner) -> _Looked:
+        self._used.add(owner.uid)
         known = self._known.get(owner.uid)
-        if known is None:
-            known = self._known[owner.uid] = self._ask(namespace, owner)
+        if known is None or known.until <= self._monotonic():
+            if self._failures >= _FAILURES_A_ROUND:
+                raise ApiError("too many questions failed: asked later")
+            known = self._known[owner.uid] = self._try(namespace, owner)
+        if known.failed:
+            raise ApiError(known.failed)
         return known
 
-    def _ask(self, namespace: str, owner: Owner) -> tuple[Owner | None, datetime | None]:
+    def _try(self, namespace: str, owner: Owner) -> _Looked:
+        try:
+            return self._ask(namespace, owner)
+        except Unauthorized:
+            raise
+        except ApiError as error:
+            self._failures += 1
+            return _Looked(failed=str(error), until=self._monotonic() + _FAILED_SECONDS)
+
+    def _ask(self, namespace: str, owner: Owner) -> _Looked:
+        refused = _Looked(until=self._monotonic() + _REFUSED_SECONDS)
         group = owner.group_version.rpartition("/")[0]
         plural = PLURALS.get((group, owner.kind))
         if plural is None:
-            return None, None  # a sort that we know nothing of is the job itself
+            return _Looked()  # a sort that we know nothing of is the job itself
         try:
             told = self._api.get(path_of(owner.group_version, plural, namespace, owner.name))
         except NotThere:
-            return None, None
+            return refused
+        except Unauthorized:
+            raise
         except Forbidden as error:
             if owner.kind not in self._refused:
                 self._refused.add(owner.kind)
                 log.warning("may not see what owns a pod", kind=owner.kind, why=str(error))
-            return None, None
+            return refused
         created = (told.get("metadata") or {}).get("creationTimestamp")
-        return controller(told), from_text(created) if created else None
+        at = from_text(created) if created else None
+        return _Looked(above=controller(told), created_at=at)

@@ -70,6 +70,7 @@ class FakeApiServer:
         self.objects: dict[str, Any] = {}
         self.token: str | None = None
         self.forbidden: set[str] = set()
+        self.broken: set[str] = set()
         self.asked: list[str] = []
         self.failing = False
         fake = self
@@ -106,6 +107,8 @@ class FakeApiServer:
             _send(request, 401, {"kind": "Status", "code": 401, "message": "Unauthorized"})
         elif parts.path in self.forbidden:
             _send(request, 403, {"kind": "Status", "code": 403, "message": "pods is forbidden"})
+        elif parts.path in self.broken:
+            _send(request, 500, {"kind": "Status", "code": 500, "message": "webhook failed"})
         elif parts.path in self.objects:
             _send(request, 200, self.objects[parts.path])
         elif parts.path not in self.paths:

@@ -1,6 +1,7 @@
 """Whose a pod is, what waits and which nodes take no pods, from recorded watch streams."""
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -9,11 +10,14 @@ from typing import Any
 import pytest
 
 from collector.kubernetes import objects
-from collector.kubernetes.api import ApiServer
+from collector.kubernetes.api import ApiServer, Unauthorized
 from collector.kubernetes.book import AllocationBook, JobBook, Labels, NodeBook, Owned
 from collector.kubernetes.objects import Pod
+from collector.kubernetes.service import Watcher
 from collector.kubernetes.workloads import Workload, Workloads
-from gpuvigil.model import Allocation, Job, ScheduledNode, Scheduler, Subject
+from gpuvigil.clock import ManualClock
+from gpuvigil.config import KubernetesSettings
+from gpuvigil.model import Allocation, Job, RecordKind, ScheduledNode, Scheduler, Subject
 from tests.collector.kubernetes.apiserver import RECORDED, FakeApiServer, History, recorded
 
 PODS, NODES = recorded("pods"), recorded("nodes")
@@ -36,7 +40,7 @@ def server() -> Iterator[FakeApiServer]:
 
 @pytest.fixture
 def workloads(server: FakeApiServer) -> Workloads:
-    server.forbidden, server.asked = set(), []
+    server.forbidden, server.broken, server.asked, server.token = set(), set(), [], None
     return Workloads(ApiServer(server.url, None, None))
 
 
@@ -84,6 +88,67 @@ def test_an_owner_that_may_not_be_seen_is_the_job_itself(
         found = {one.workload.number for one in owned_after(5, workloads)}
     assert "ReplicaSet/web/api-6d4f9" in found
     assert caplog.text.count("may not see what owns a pod") == 1
+
+
+def test_a_refusal_is_believed_for_a_while_and_a_stranger_is_told_nothing(
+    server: FakeApiServer, workloads: Workloads
+) -> None:
+    clock = [0.0]
+    workloads = Workloads(ApiServer(server.url, None, None), lambda: clock[0])
+
+    def numbers() -> set[str]:
+        workloads.begin()
+        return {one.workload.number for one in owned_after(5, workloads)}
+
+    server.token = "renewed"
+    with pytest.raises(Unauthorized, match="401"):
+        numbers()
+    server.token = None
+    server.forbidden = {path for path in OWNERS if "replicasets" in path}
+    assert "ReplicaSet/web/api-6d4f9" in numbers()
+    server.forbidden = set()
+    assert "ReplicaSet/web/api-6d4f9" in numbers()
+    clock[0] = 601.0
+    assert "Deployment/web/api" in numbers()
+
+
+def test_an_owner_that_cannot_be_read_blinds_its_own_namespace_alone(
+    server: FakeApiServer, workloads: Workloads, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.broken = {path for path in OWNERS if "replicasets" in path}
+    history = History(PODS, 5)
+    server.paths = {"/api/v1/pods": history, "/api/v1/nodes": History(NODES, 4)}
+    watcher = Watcher(
+        "c", KubernetesSettings(), ApiServer(server.url, None, None), ManualClock(NOW)
+    )
+    before = Job(
+        told_by=TOLD_BY, number="Deployment/web/api", state="RUNNING", submitted_at=NOW, seen_at=NOW
+    )
+    watcher.resume([before])
+    stop = threading.Event()
+    stop.set()  # one event at most
+    for mirror in (watcher.pods, watcher.nodes):
+        mirror.once(stop)
+    told = [record for _ in range(2) for record in watcher.look()]
+    jobs = [Job.from_record(it).number for it in told if it.kind is RecordKind.JOB]
+    assert "PyTorchJob/train/llama" in jobs
+    assert not [number for number in jobs if "/web/" in number]
+    (scheduler,) = [Scheduler.from_record(it) for it in told if it.kind is RecordKind.SCHEDULER]
+    assert scheduler.why == ""
+    assert caplog.text.count("workloads are not known yet") == 1
+    server.paths = {}
+
+
+def test_no_job_ends_where_the_workload_of_a_pod_is_unknown(workloads: Workloads) -> None:
+    book = JobBook(TOLD_BY, LABELS)
+    book.take(owned_after(11, workloads), NOW)
+    everywhere = {one.pod.namespace for one in owned_after(18, workloads)} | {"lab", "train"}
+    for minutes in (1, 5):
+        told = book.take(owned_after(18, workloads), NOW + minutes * MINUTE, everywhere)
+        assert not [job for job in told if job.ended_at]
+        assert book.take([], NOW + minutes * MINUTE, everywhere) == ()
+    ended = by_number(book.take(owned_after(18, workloads), NOW + 6 * MINUTE))
+    assert ended["PyTorchJob/train/llama"].state == "COMPLETED"
 
 
 def test_what_waits_says_why(workloads: Workloads) -> None:
