@@ -5,6 +5,7 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 
 from gpuvigil import command
 from gpuvigil.clock import Clock, SystemClock
@@ -42,6 +43,8 @@ _TELL_AGAIN = timedelta(minutes=1)
 _REST_SECONDS = 2.0
 _OPEN = ("PENDING", "RUNNING")
 _MOST = 100_000
+_AT_ONCE = 500  # records of one request
+_STRANGER = {401, 403}  # the token is at fault, and no record
 
 
 class Watcher:
@@ -187,8 +190,7 @@ def _tell(hub: Hub, watcher: Watcher, stop: threading.Event) -> None:
                 resumed = True
             waiting |= {record.id: record for record in watcher.look()}
             if waiting:
-                hub.write_records(waiting.values())
-                waiting.clear()
+                write(hub, waiting)
             if away:
                 log.info("the hub is there again")
             away = ""
@@ -200,6 +202,29 @@ def _tell(hub: Hub, watcher: Watcher, stop: threading.Event) -> None:
         watcher.changed.wait(_ROUND_SECONDS)
         stop.wait(_SETTLE_SECONDS)
         watcher.changed.clear()
+
+
+def write(hub: Hub, waiting: dict[str, Record]) -> None:
+    """Write what waits and take it out, part by part; a part that the hub refuses is dropped and said.
+
+    HubUnavailable, and HubRefused when it is who asks that is refused: what is left still waits.
+    """
+    while waiting:
+        part = dict(islice(waiting.items(), _AT_ONCE))
+        try:
+            hub.write_records(part.values())
+        except HubRefused as error:
+            if error.status in _STRANGER:
+                raise
+            log.warning(
+                "the hub refuses records: dropped",
+                count=len(part),
+                first=next(iter(part)),
+                why=str(error),
+                lines=error.details.get("lines"),
+            )
+        for id_ in part:
+            del waiting[id_]
 
 
 def api_url(settings: KubernetesSettings, environment: Mapping[str, str] = os.environ) -> str:

@@ -1,21 +1,26 @@
 """`gpuvigil kubernetes` as a process, between a real hub and an API server."""
 
+import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from collector.kubernetes.service import api_url
+from collector.kubernetes.service import api_url, write
 from dashboard.terminal.why import look
 from gpuvigil.config import KubernetesSettings
-from gpuvigil.errors import ConfigError
-from gpuvigil.model import Allocation, Job, RecordKind, Scheduler, Subject
+from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable
+from gpuvigil.hub import Hub
+from gpuvigil.model import Allocation, Job, Record, RecordKind, Scheduler, Subject
 from tests.collector.kubernetes.apiserver import RECORDED, FakeApiServer, History, recorded
 from tests.polling import wait_until
 from tests.servers import HubProcess
@@ -104,6 +109,61 @@ def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
             process.wait()
     assert "secret" not in log.read_text()
     assert 1 <= log.read_text().count("the API server does not tell") <= 2  # pods, nodes
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Takes requests without the word `bad`; of others it says what the hub says of bad lines."""
+
+    status: ClassVar[int] = 200
+    counts: ClassVar[list[int]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers["Content-Encoding"] == "gzip":
+            body = gzip.decompress(body)
+        status = self.status if self.status != 200 or b"bad" not in body else 400
+        if status == 200:
+            self.counts.append(len(body.splitlines()))
+        said = b'{"sequence": 1}' if status == 200 else b'{"message": "no", "lines": [3]}'
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_refused_record_costs_its_part_alone_and_a_refused_token_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def waiting() -> dict[str, Record]:
+        names = [f"{'bad' if number == 700 else 'fine'} {number}" for number in range(1_200)]
+        return {
+            name: Record(kind=RecordKind.JOB, id=name, at=AT, subject="c/kubernetes", body={})
+            for name in names
+        }
+
+    Refusing.status, Refusing.counts = 200, []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        hub = Hub(f"http://127.0.0.1:{server.server_port}", lambda: "token")
+        left = waiting()
+        write(hub, left)
+        assert (left, Refusing.counts) == ({}, [500, 200])
+        assert caplog.text.count("the hub refuses records: dropped") == 1
+        for Refusing.status, error in ((401, HubRefused), (403, HubRefused), (503, HubUnavailable)):
+            left = waiting()
+            with pytest.raises(error):
+                write(hub, left)
+            assert left.keys() == waiting().keys()
+        hub.close()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def test_the_api_servers_address_is_what_a_pod_is_told() -> None:
