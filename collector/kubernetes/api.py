@@ -51,8 +51,8 @@ class NotThere(ApiError):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """All objects of one sort at one version."""
+class Page:
+    """Some of the objects of one sort; every page of a list is of one version."""
 
     objects: tuple[Object, ...]
     version: str
@@ -72,16 +72,15 @@ class ApiServer:
         self._token_file = token_file
         self._ca_file = ca_file
 
-    def list(self, path: str) -> Listed:
-        """All objects below `path`; Gone when it took so long that the server lost the version."""
-        found: list[Object] = []
+    def pages(self, path: str) -> Iterator[Page]:
+        """All objects below `path`, never all at once; Gone when it took so long that the version is lost."""
         query = {"limit": str(_PAGE)}
         while True:
             page = self.get(f"{path}?{urlencode(query)}")
             metadata = page.get("metadata") or {}
-            found += page.get("items") or ()
+            yield Page(tuple(page.get("items") or ()), str(metadata.get("resourceVersion", "")))
             if not metadata.get("continue"):
-                return Listed(tuple(found), str(metadata.get("resourceVersion", "")))
+                return
             query["continue"] = metadata["continue"]
 
     def watch(self, path: str, version: str) -> Iterator[Object]:

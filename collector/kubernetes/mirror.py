@@ -83,20 +83,29 @@ class Mirror(Generic[T]):
     def once(self, stop: threading.Event) -> None:
         """List if that is needed, then follow one watch to its end."""
         if self._version is None:
-            listed = self._api.list(self._path)
-            found = {
-                uid: it for one in listed.objects if (it := self._keep(one)) and (uid := _uid(one))
-            }
+            found, version = self._list()
             with self._lock:
-                self._objects, self._version = found, listed.version
+                self._objects, self._version = found, version
             self._succeed()
             self._changed()
-        for event in self._api.watch(self._path, self._version):
+        for event in self._api.watch(self._path, self._version or ""):
             self._succeed()
             self._take(event)
             if stop.is_set():
                 return
         self._succeed()
+
+    def _list(self) -> tuple[dict[str, T], str]:
+        """What is kept of all objects, and their version; a page is dropped before the next is read."""
+        found: dict[str, T] = {}
+        version = ""
+        for page in self._api.pages(self._path):
+            version = page.version
+            for one in page.objects:
+                kept, uid = self._keep(one), _uid(one)
+                if kept is not None and uid:
+                    found[uid] = kept
+        return found, version
 
     def _take(self, event: Object) -> None:
         told = event.get("object") or {}

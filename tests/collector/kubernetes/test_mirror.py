@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collector.kubernetes import objects
-from collector.kubernetes.api import ApiError, ApiServer, Forbidden, Gone, NotThere, path_of
+from collector.kubernetes.api import ApiError, ApiServer, Forbidden, Gone, NotThere, Object, path_of
 from collector.kubernetes.mirror import Mirror
 from collector.kubernetes.objects import Pod
 from gpuvigil.errors import ConfigError
-from tests.collector.kubernetes.apiserver import Cut, FakeApiServer, History, recorded
+from tests.collector.kubernetes.apiserver import PAGE, Cut, FakeApiServer, History, recorded
 from tests.polling import wait_until
 
 pytestmark = pytest.mark.server
@@ -155,6 +155,28 @@ def test_the_servers_certificate_is_looked_at(fresh: FakeApiServer, tmp_path: Pa
     assert ApiServer(url, None, tmp_path / "ca.pem").get("/x") == {"kind": "X"}
     with pytest.raises(ApiError, match="ca_file names who signs it"):
         ApiServer(url, None, tmp_path / "other.pem").get("/x")
+
+
+def test_of_a_list_no_more_than_a_page_is_held(fresh: FakeApiServer) -> None:
+    history = fresh.paths[PODS] = History(EVENTS, 11)
+    asked_when_kept: list[int] = []
+
+    def keep(told: Object) -> Pod | None:
+        asked_when_kept.append(len(fresh.asked))
+        return objects.pod(told)
+
+    stop = threading.Event()
+    stop.set()
+    found = Mirror(ApiServer(fresh.url, None, None), PODS, keep, lambda: None)
+    history.cuts = [Cut(0, "end")]
+    found.once(stop)
+    listed = len(history.state(11))
+    # The first page was looked through before the second was asked for, and so on.
+    assert asked_when_kept[:listed] == [1 + number // PAGE for number in range(listed)]
+    state = history.state(11)
+    kept = {uid: it for uid, told in state.items() if (it := objects.pod(told))}
+    assert found.copy().objects == kept
+    assert found.version == history.version(11)
 
 
 def test_a_name_cannot_lead_elsewhere() -> None:
