@@ -60,7 +60,9 @@ def test_pods_hold_their_gpus_over_failed_calls_and_restarts(
     assert [one.ended_at for one in told(receiver).values()] == [None, None]
     kubelet.refusal = None
     del kubelet.pods["ml/a-0"]
+    kubelet.pods["ml/c-0"] = {"main": {"nvidia.com/gpu": [first]}}
     wait_until("the end", lambda: told(receiver)["pod ml/a-0", first].ended_at)
-    assert told(receiver).keys() == keys  # nothing began anew
+    wait_until("the next pod", lambda: ("pod ml/c-0", first) in told(receiver))
+    assert told(receiver).keys() == {*keys, ("pod ml/c-0", first)}  # nothing began anew
     assert told(receiver)["pod ml/b-0", second].ended_at is None
     assert "INTERNAL: not today" in agent.log.read_text()

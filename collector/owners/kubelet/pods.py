@@ -17,6 +17,8 @@ HOLDER = "pod "
 SHARED = "shared"  # time slicing or MPS: others may have the same GPU, and none of its numbers is one's own
 # A MIG device is known with the first slow look at its GPU.
 _PATIENCE = timedelta(minutes=3)
+# A kubelet that has just begun again answers before it knows of its pods.
+_ABSENT = timedelta(minutes=1)
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Pods:
         self._migs: dict[str, str] = {}  # what was ever told: not every look tells it
         self._unplaced: dict[str, datetime] = {}  # devices that no GPU here is known by, since when
         self._told: set[str] = set()
+        self._absent: dict[tuple[str | None, str], datetime] = {}  # what is held, but not told of
 
     @property
     def held(self) -> list[Allocation]:
@@ -59,10 +62,17 @@ class Pods:
         self._tell(answer, unplaced, gpus, now)
         waiting = {f"{HOLDER}{hold.name}" for hold in unplaced.values()}
         by = {(one.subject.gpu, one.holder): one for one in self._held.values()}
-        ended = [
-            self._end(one, now)
+        self._absent = {
+            key: self._absent.get(key, now)
             for key, one in by.items()
             if key not in found and one.holder not in waiting
+        }
+        # All of a GPU is given to another only when it was given back.
+        whole = {uuid for (uuid, _), part in found.items() if not part.parts}
+        ended = [
+            self._end(by[key], since)
+            for key, since in self._absent.items()
+            if now - since >= _ABSENT or key[0] in whole
         ]
         began = [self._begin(*key, part, now) for key, part in found.items() if key not in by]
         return (*ended, *began)
