@@ -58,7 +58,9 @@ class Matcher:
     def _found(self, labels: Labels) -> Iterator[bool]:
         values = labels.get(self.label) or ("",)
         if "~" in self.operator:
-            return (_pattern(self.value).fullmatch(value) is not None for value in values)
+            from .patterns import fits  # noqa: PLC0415 - only who matches needs its library
+
+            return (fits(self.value, value) for value in values)
         return (self.value == value for value in values)
 
 
@@ -78,11 +80,17 @@ def matcher(text: str) -> Matcher:
     if "~" in operator:
         if len(made.value) > _LONGEST_PATTERN:
             raise ValueError(f"{label}: a pattern may have {_LONGEST_PATTERN} characters")
-        try:
-            _pattern(made.value)
-        except re.error as error:
-            raise ValueError(f"{made.value!r} is no regular expression: {error}") from None
+        _check(made.value)
     return made
+
+
+def _check(pattern: str) -> None:
+    """ValueError says why it is no pattern; who cannot match, as on a node, takes it as it is."""
+    try:
+        from .patterns import check  # noqa: PLC0415 - as above
+    except ModuleNotFoundError:
+        return
+    check(pattern)
 
 
 def fit(texts: Iterable[str], labels: Labels) -> bool:
@@ -130,8 +138,3 @@ def _subjects(keys: Iterable[str]) -> Iterable[Subject]:
             yield Subject.parse(key)
         except ValueError:
             continue
-
-
-@lru_cache(maxsize=4096)
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text)

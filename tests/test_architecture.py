@@ -33,6 +33,7 @@ HEAVY = {
     "sklearn",
     "httpx",
     "influxdb_client",
+    "re2",
 }
 
 

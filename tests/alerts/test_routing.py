@@ -127,6 +127,23 @@ def test_a_silence_by_pattern_is_kept_as_that_pattern() -> None:
     assert str(Matcher(label="node", operator="=~", value='a"b')) == r'node=~"a\"b"'
 
 
+def test_no_pattern_holds_up_who_matches() -> None:
+    labels = {"node": ("n" * 200,)}
+    doubling = r'node=~"(\w+\w*)+!"'
+    assert not fit([doubling], labels)
+    assert Situation(silences=(a_silence(doubling),)).silence(labels, NOON) is None
+
+
+@pytest.mark.parametrize("pattern", [r"(n)\1", "(?=n).*", "\ud800", "(n{900}){900}"])
+def test_a_kept_silence_with_an_unusable_pattern_silences_nothing(pattern: str) -> None:
+    text = f'node=~"{pattern}"'
+    with pytest.raises(ValueError, match="regular expression"):
+        matcher(text)
+    labels = {"node": ("n", "\udcff")}
+    assert Situation(silences=(a_silence(text),)).silence(labels, NOON) is None
+    assert fit(['node=~".*"'], labels)
+
+
 @pytest.mark.parametrize(
     "text", ["", "owner", "colour=red", 'rack=~"("', 'a="b" c="d"', "owner==a"]
 )
