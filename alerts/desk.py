@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from gpuvigil.clock import Clock
 from gpuvigil.config import AlertsSettings
@@ -23,6 +24,10 @@ LEASE_SECONDS = 15.0
 POLL_SECONDS = 2.0
 # After work the next is waited for a little: what comes in a storm is taken, and kept, together.
 GATHER_SECONDS = 0.3
+# What the hub answers to a body that is larger than it takes.
+_TOO_LARGE = 413
+
+T = TypeVar("T")
 
 
 class Tally:
@@ -97,8 +102,32 @@ class Desk:
         self._finish(hub, [notice], others)
 
     def finish_all(self, hub: Hub, notices: Sequence[Notice]) -> None:
-        """End this process's claims of `notices` with their next versions, in one commit."""
-        self._finish(hub, notices)
+        """End this process's claims of `notices` with their next versions."""
+        self.in_parts(notices, lambda part: self._finish(hub, part), lambda one: one.id)
+
+    def in_parts(
+        self,
+        items: Sequence[T],
+        finish: Callable[[Sequence[T]], None],
+        name: Callable[[T], str],
+    ) -> None:
+        """Call `finish` with all items in turn, of as many at once as the hub takes in one body.
+
+        One that is too large by itself is left out, and keeps none of the others; its lease ends.
+        """
+        most = len(items)
+        while items:
+            part = items[:most]
+            try:
+                finish(part)
+            except HubRefused as error:
+                if error.status != _TOO_LARGE:
+                    raise
+                if len(part) > 1:
+                    most = len(part) // 2
+                    continue
+                self.log.warning("too large for the hub", id=name(part[0]), error=str(error))
+            items = items[len(part) :]
 
     def _finish(self, hub: Hub, notices: Sequence[Notice], others: Sequence[Notice] = ()) -> None:
         records = [one.to_record() for one in (*notices, *others)]

@@ -31,13 +31,16 @@ from .decide import decide
 from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
 from .exporter import Exporter, exposition
 from .notice import Notice, NoticeState, Verdict
-from .situation import Lookout
+from .situation import Lookout, Situation
 from .uphold import Upheld, Upholder
 from .watch import Watch, call_dead_man
 
 PULSE_SECONDS = 10.0
 # A stop waits this long for what is on its way; the rest is durable and goes out later.
 DRAIN_SECONDS = 4.0
+
+# A claimed transition, as it came and as it was read.
+_Step = tuple[Record, Transition | None]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -113,7 +116,7 @@ def _metrics(desk: Desk, couriers: Sequence[Courier]) -> Iterator[None]:
 
 
 def tell(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> None:
-    """Claim transitions, and keep a decision for each in the commit that ends the claim."""
+    """Claim transitions, and keep a decision for each in the commit that ends its claim."""
     claimed = hub.claim(
         RecordKind.TRANSITION,
         desk.owner,
@@ -123,45 +126,56 @@ def tell(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> Non
     )
     if not claimed:
         return
-    notices: dict[str, Notice] = {}
     situation = lookout.look(desk.clock.monotonic())
-    for transition in sorted(_readable(claimed, notices, desk), key=lambda t: t.number):
+
+    def finish(steps: Sequence[_Step]) -> None:
+        notices = _decided(hub, desk, routes, situation, steps)
+        records = [notice.to_record() for notice in notices]
+        hub.finish(RecordKind.TRANSITION, desk.owner, [one.id for one, _ in steps], records)
+        desk.tally.add(notices)
+        for notice in notices:
+            desk.log.info(
+                "decided",
+                notice=notice.id,
+                verdict=notice.verdict.name.lower(),
+                state=notice.state.value,
+            )
+
+    read = [(record, _read(record, desk)) for record in claimed]
+    in_order = sorted(read, key=lambda step: step[1].number if step[1] else 0)
+    desk.in_parts(in_order, finish, lambda step: step[0].id)
+    desk.gather()
+
+
+def _decided(
+    hub: Hub, desk: Desk, routes: Sequence[Route], situation: Situation, steps: Sequence[_Step]
+) -> list[Notice]:
+    """What becomes of the transitions; a held notice stands for each that cannot be read."""
+    notices: dict[str, Notice] = {}
+    for record, transition in steps:
+        if transition is None:
+            held = _unreadable(record, desk.clock.now())
+            notices[held.id] = held
+            continue
         incident = transition.incident
         fresh = {id_: notice for id_, notice in notices.items() if notice.incident == incident}
         earlier = {**notices_of(hub, incident), **fresh}.values()
         now = desk.clock.now()
         for notice in decide(transition, routes, list(earlier), now, desk.settings, situation):
             notices[notice.id] = notice
-    records = [notice.to_record() for notice in notices.values()]
-    hub.finish(RecordKind.TRANSITION, desk.owner, [record.id for record in claimed], records)
-    desk.tally.add(notices.values())
-    for notice in notices.values():
-        desk.log.info(
-            "decided",
-            notice=notice.id,
-            verdict=notice.verdict.name.lower(),
-            state=notice.state.value,
-        )
-    desk.gather()
+    return list(notices.values())
 
 
-def _readable(
-    claimed: Sequence[Record], notices: dict[str, Notice], desk: Desk
-) -> list[Transition]:
-    """The transitions that this version understands; a held notice stands for each other one."""
-    transitions = []
-    for record in claimed:
-        try:
-            transition = Transition.from_record(record)
-            Incident.from_record(Record.from_json(transition.snapshot))
-            State(transition.to_state)
-        except UNREADABLE as error:
-            desk.log.warning("transition cannot be read", id=record.id, error=repr(error))
-            held = _unreadable(record, desk.clock.now())
-            notices[held.id] = held
-        else:
-            transitions.append(transition)
-    return transitions
+def _read(record: Record, desk: Desk) -> Transition | None:
+    """The transition; None when this version does not understand it."""
+    try:
+        transition = Transition.from_record(record)
+        Incident.from_record(Record.from_json(transition.snapshot))
+        State(transition.to_state)
+    except UNREADABLE as error:
+        desk.log.warning("transition cannot be read", id=record.id, error=repr(error))
+        return None
+    return transition
 
 
 def _unreadable(record: Record, now: datetime) -> Notice:

@@ -303,6 +303,20 @@ def test_without_a_channel_the_page_can_still_say_why_nobody_was_told(
     assert notice.body["reason"] == "no channel is configured"
 
 
+def test_decisions_that_are_too_large_for_one_body_are_kept_in_several(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    with HubProcess(tmp_path / "hub", {"body_bytes": 60_000}) as server:
+        stories = [Story(server.hub()) for _ in range(12)]
+        members = tuple(f"lab/n{number:03d}/gpu/GPU-{number}" for number in range(500))
+        for story in stories:
+            story.tell(Signal.CONFIRMED, members=members)
+        with AlertsProcess(server, tmp_path, **{name(): to(receiver)}):
+            assert len(receiver.wait_for_accepted(12, 60.0)) == 12
+            for story in stories:
+                story.wait_for("sent")
+
+
 def test_a_transition_that_cannot_be_read_holds_up_nobody(
     server: HubProcess, hub: Hub, receiver: Receiver, tmp_path: Path
 ) -> None:
