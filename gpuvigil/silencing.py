@@ -27,7 +27,10 @@ def made(  # noqa: PLR0913 - each is something that its author says
     *,
     id_: str = "",
 ) -> Silence:
-    """A new silence; ConfigError says what is wrong with it."""
+    """A new silence; ConfigError says what is wrong with it.
+
+    Made again by the same id, corrected perhaps, it follows what was made before.
+    """
     try:
         texts = tuple(str(matcher(text)) for text in matchers)
     except ValueError as error:
@@ -44,4 +47,5 @@ def made(  # noqa: PLR0913 - each is something that its author says
         at=at,
         starts_at=starts_at,
         ends_at=starts_at + span,
+        version=int(at.timestamp() * 1_000_000),
     )

@@ -16,6 +16,7 @@ from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.model import RecordKind, Silence, readable
+from gpuvigil.silencing import made
 from tests.servers import ROOT, HubProcess
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -68,6 +69,19 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 def kept(hub: Hub) -> list[Silence]:
     return list(readable(hub.records(RecordKind.SILENCE), Silence.from_record))
+
+
+@pytest.mark.server
+def test_a_silence_that_was_kept_without_an_answer_is_corrected_by_the_next(hub: Hub) -> None:
+    for matcher, after in (('node="n1"', 0), ('node="n2"', 1)):
+        at = NOON + timedelta(microseconds=after)
+        silence = made([matcher], "ada", "new cable", NOON, HOUR, at, id_="s-form")
+        hub.write_records([silence.to_record()])
+    (one,) = kept(hub)
+    assert one.matchers == ('node="n2"',)
+    hub.write_records([one.ended(NOON).to_record()])
+    (one,) = kept(hub)
+    assert one.ends_at == NOON
 
 
 @pytest.mark.server
