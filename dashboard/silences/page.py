@@ -76,13 +76,20 @@ def sorted_out(
 ) -> tuple[Sequence[Silence], Sequence[Silence]]:
     """Those that hold or are to come, the next to end first, and those over, the last first."""
     by_end = sorted(found, key=lambda one: (one.ends_at, one.id))
-    standing = [one for one in by_end if one.ends_at > now]
-    return standing, [one for one in reversed(by_end) if one.ends_at <= now]
+    standing = [one for one in by_end if not _over(one, now)]
+    return standing, [one for one in reversed(by_end) if _over(one, now)]
+
+
+def _over(one: Silence, now: datetime) -> bool:
+    """Whether it is past, or was ended before it began."""
+    return one.ends_at <= max(now, one.starts_at)
 
 
 def row(one: Silence, now: datetime) -> Node:
     """One silence: what, when, who and why."""
-    if one.ends_at <= now:
+    if one.ends_at <= one.starts_at:
+        when = "ended before it began"
+    elif one.ends_at <= now:
         when = f"over since {moment(one.ends_at)}"
     elif one.holds(now):
         when = f"until {moment(one.ends_at)}, for {duration(one.ends_at - now)} more"

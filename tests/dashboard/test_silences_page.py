@@ -47,6 +47,12 @@ def test_what_ends_next_is_first_and_what_is_over_is_apart() -> None:
     assert all("ada: new <b>cable</b>" in text for text in said)  # text, never markup
 
 
+def test_planned_maintenance_that_was_called_off_is_over() -> None:
+    off = a_silence("planned", 2, 9).ended(NOON)
+    assert sorted_out([off], NOON) == ([], [off])
+    assert "ended before it began" in str(row(off, NOON))
+
+
 @pytest.mark.parametrize("text", ["tomorrow", "2026-11-20T11:59:59Z"])
 def test_maintenance_begins_at_a_time_that_is_to_come(text: str) -> None:
     assert begins(" ", NOON) == NOON
