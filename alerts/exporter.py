@@ -14,7 +14,7 @@ _METRICS = (
     ("attempts_total", "attempts_total", "counter", "Attempts to deliver a message."),
     ("failures_total", "failures_total", "counter", "Attempts that were not taken."),
     ("seconds_total", "delivery_seconds_total", "counter", "Seconds that attempts took."),
-    ("waiting", "waiting", "gauge", "Messages in hand that were not sent yet."),
+    ("waiting", "waiting", "gauge", "Messages in hand; the rest of a backlog waits in the hub."),
     ("failures", "failures_in_a_row", "gauge", "Attempts that failed since the last that did not."),
 )
 

@@ -82,7 +82,7 @@ class Outbox:
     """What waits for one channel, and what was given up."""
 
     channel: str
-    waiting: int  # due now or soon, its receiver willing
+    waiting: int  # due now, or queued: its receiver takes no more at once
     later: int  # reminders and updates that wait for their time
     in_flight: int
     failing: int  # waits because the receiver failed
@@ -184,7 +184,7 @@ def _outbox(
     failing = [one for one in due if is_failing(one)]
     moving = [one for one in due if one.body.get("in_flight")]
     rest = [one for one in due if one not in failing and one not in moving]
-    later = [one for one in rest if one.due_at is not None and one.due_at > now]
+    later = [one for one in rest if _has_its_time(one, now)]
     tried = [one for one in failing if not one.body.get("in_flight") and one.due_at is not None]
     errors = [
         (one.at, str(one.body["last_error"]))
@@ -205,6 +205,12 @@ def _outbox(
         configured=None if known is None else name in known,
         last_sent_at=_time((told or {}).get("last_sent_at")),
     )
+
+
+def _has_its_time(notice: Record, now: datetime) -> bool:
+    """Whether it is for later; what is queued is for now, and only has no turn yet."""
+    ahead = notice.due_at is not None and notice.due_at > now
+    return ahead and notice.body.get("verdict") != "queued"
 
 
 def _since(notice: Record) -> datetime:

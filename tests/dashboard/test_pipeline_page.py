@@ -261,6 +261,19 @@ def test_a_channel_that_fails_is_said_with_its_error_and_the_next_try() -> None:
     assert "not configured any more" in text
 
 
+def test_a_backlog_waits_for_its_turn_and_not_for_its_time() -> None:
+    about = incident("gpu_lost", gpu(5), Severity.CRITICAL)
+    backlog = tuple(
+        replace(
+            notice(about, at=NOON - seconds(number), state="due", verdict="queued"),
+            due_at=NOON + seconds(60 + number),
+        )
+        for number in range(3)
+    )
+    (ops,) = pipeline(replace(WELL, notices=backlog), NOON).outboxes
+    assert (ops.waiting, ops.later) == (3, 0)
+
+
 def test_a_message_given_up_long_ago_is_counted_and_worries_nobody() -> None:
     about = incident("gpu_lost", gpu(5), Severity.CRITICAL)
     old = notice(about, at=NOON - timedelta(days=3), state="dead", last_error="404")
