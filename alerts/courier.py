@@ -20,7 +20,7 @@ from .case import Case
 from .channel import Bucket, Channel, Delivered, Outcome, Retry
 from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, queued, settled
-from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
+from .desk import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
 from .message import message
 from .notice import Notice, receipt_of
 from .situation import Lookout
@@ -206,7 +206,7 @@ def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Courier]) -> None:
         RecordKind.NOTICE,
         desk.owner,
         lease_seconds=LEASE_SECONDS,
-        limit=100,
+        limit=CLAIM_LIMIT,
         wait_seconds=POLL_SECONDS,
     )
     back: list[Notice] = []
@@ -221,8 +221,7 @@ def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Courier]) -> None:
             desk.log.warning("notice cannot be read", id=record.id, error=repr(error))
     if back:
         desk.finish_all(hub, back)
-    if claimed:
-        desk.gather()
+    desk.gather(len(claimed))
 
 
 _RANKS = len(Severity)

@@ -24,6 +24,8 @@ LEASE_SECONDS = 15.0
 POLL_SECONDS = 2.0
 # After work the next is waited for a little: what comes in a storm is taken, and kept, together.
 GATHER_SECONDS = 0.3
+# Of one claim.
+CLAIM_LIMIT = 100
 # What the hub answers to a body that is larger than it takes.
 _TOO_LARGE = 413
 
@@ -76,9 +78,10 @@ class Desk:
 
         run_steps(self._persistence(name), unless_taken)
 
-    def gather(self) -> None:
-        """Let more come before the next claim."""
-        self.clock.wait(self.stop, GATHER_SECONDS)
+    def gather(self, claimed: int) -> None:
+        """Let more come before the next claim; after a full one, more is there already."""
+        if 0 < claimed < CLAIM_LIMIT:
+            self.clock.wait(self.stop, GATHER_SECONDS)
 
     def keep(self, hub: Hub, notices: Sequence[Notice]) -> bool:
         """Write notices, insisting while the hub is away; false when stopped or refused."""

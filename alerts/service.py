@@ -28,7 +28,7 @@ from .channels import configured
 from .channels.dead_man import dead_man
 from .courier import Courier, hand_out, notices_of
 from .decide import decide
-from .desk import LEASE_SECONDS, POLL_SECONDS, Desk
+from .desk import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
 from .exporter import Exporter, exposition
 from .notice import Notice, NoticeState, Verdict
 from .situation import Lookout, Situation
@@ -121,7 +121,7 @@ def tell(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> Non
         RecordKind.TRANSITION,
         desk.owner,
         lease_seconds=LEASE_SECONDS,
-        limit=100,
+        limit=CLAIM_LIMIT,
         wait_seconds=POLL_SECONDS,
     )
     if not claimed:
@@ -144,7 +144,7 @@ def tell(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> Non
     read = [(record, _read(record, desk)) for record in claimed]
     in_order = sorted(read, key=lambda step: step[1].number if step[1] else 0)
     desk.in_parts(in_order, finish, lambda step: step[0].id)
-    desk.gather()
+    desk.gather(len(claimed))
 
 
 def _decided(

@@ -1,5 +1,7 @@
 """What a receiver cannot take at once waits for its turn."""
 
+import threading
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +13,11 @@ from alerts.backlog import (
     most_in_hand,
 )
 from alerts.channel import Pace
-from alerts.desk import LEASE_SECONDS
+from alerts.desk import CLAIM_LIMIT, GATHER_SECONDS, LEASE_SECONDS, Desk
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import AlertsSettings
+from gpuvigil.hub import Hub
+from gpuvigil.log import Log
 
 paces = st.builds(
     Pace, burst=st.integers(1, 20), per_second=st.sampled_from([0.2, 0.5, 1.0, 2.0, 10.0])
@@ -60,3 +66,34 @@ def test_what_is_critical_comes_before_what_waits_already() -> None:
     backlog, critical = backlog.give(0, 0.0, 0.0)
     backlog, after = backlog.give(1, 0.0, 0.0)
     assert critical < 15.0 < warning <= after
+
+
+class Watched(SystemClock):
+    """Says how long was waited, and does not."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        self.waited.append(seconds)
+        return stop.is_set()
+
+
+def test_a_full_claim_is_followed_by_the_next_at_once() -> None:
+    def nobody() -> Hub:
+        raise AssertionError
+
+    clock = Watched()
+    desk = Desk(
+        connect=nobody,
+        owner="a",
+        settings=AlertsSettings(),
+        clock=clock,
+        stop=threading.Event(),
+        log=Log("alerts"),
+    )
+    desk.gather(CLAIM_LIMIT)
+    desk.gather(0)
+    assert clock.waited == []
+    desk.gather(CLAIM_LIMIT - 1)
+    assert clock.waited == [GATHER_SECONDS]
