@@ -35,11 +35,13 @@ def draw() -> None:
 
 
 def _live() -> None:
+    view = live.current().view()
     try:
         said = live.shared().questions.ask(_KEY, known, live.refresh_seconds())
     except HubError as error:
         title = tag("h1", "Silences", class_="gv-page")
-        st.html(joined(title, panels.notes([f"What is silenced is not known: {error}"])))
+        unknown = panels.notes([f"What is silenced is not known: {error}"])
+        st.html(joined(title, panels.banners(view.warnings), unknown))
         return
     now = SystemClock().now()
     standing, over = sorted_out(said.value, now)
@@ -47,6 +49,7 @@ def _live() -> None:
     st.html(
         joined(
             tag("h1", "Silences ", amount, class_="gv-page"),
+            panels.banners(view.warnings),
             panels.notes(outdated("what is silenced", said)),
         )
     )

@@ -139,7 +139,7 @@ def test_a_silent_node_is_named_as_stale_on_every_page_that_shows_it(
 ) -> None:
     node = build(4, 8, seed=1).nodes[2]
     shown = Shown(gpu=gpu_subject(node, 0))
-    paths = set(LAYOUTS) - {links.INCIDENTS}  # which shows no number of a node
+    paths = set(LAYOUTS) - {links.INCIDENTS, links.SILENCES}  # which show no number of a node
     pages = {path: opened(screen, dashboard, shown.address(path)) for path in paths}
     assert in_time(pages, STALE, set()) == set()
     silence = gpuvigil("inject", "node-silent", "--node", node.subject.node, config=simulator)
