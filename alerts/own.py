@@ -51,9 +51,14 @@ class Trouble:
         return f"self-{self.name}"
 
 
-def analyzer_trouble(pulse: Record | None, now: datetime) -> Trouble | None:
-    """The analyzer has not been heard of; it says every few seconds that it lives."""
-    if pulse is None or now - pulse.at < ANALYZER_SILENT:
+def analyzer_trouble(
+    pulse: Record | None, now: datetime, listening: datetime | None = None
+) -> Trouble | None:
+    """The analyzer has not been heard of; it says every few seconds that it lives.
+
+    `listening`: since when it could be heard from here. Silence before that says nothing.
+    """
+    if pulse is None or now - max(pulse.at, listening or pulse.at) < ANALYZER_SILENT:
         return None
     return Trouble(
         name="analyzer",
@@ -80,10 +85,15 @@ def detectors_trouble(pulse: Record | None) -> Trouble | None:
     )
 
 
-def collector_trouble(nodes: Sequence[Mapping[str, object]], now: datetime) -> Trouble | None:
-    """No collector at all has sent anything lately; a single one is the analyzer's matter."""
+def collector_trouble(
+    nodes: Sequence[Mapping[str, object]], now: datetime, listening: datetime | None = None
+) -> Trouble | None:
+    """No collector at all has sent anything lately; a single one is the analyzer's matter.
+
+    `listening`: as for `analyzer_trouble`.
+    """
     times = [from_text(str(node["received_at"])) for node in nodes if node.get("received_at")]
-    if not times or now - max(times) < COLLECTORS_SILENT:
+    if not times or now - max(*times, listening or times[0]) < COLLECTORS_SILENT:
         return None
     return Trouble(
         name="collectors",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, time, timedelta
 
-from gpuvigil.clock import from_text
+from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.model import RecordKind, Transition, readable
@@ -28,6 +28,10 @@ from .own import (
 LOOK_SECONDS = 5.0
 # The hub's status names every node: of a large fleet it is long.
 STATUS_SECONDS = 60.0
+# Looks that are further apart say that the hub was away, or this process.
+AWAY_SECONDS = 30.0
+# Of the time that somebody may be silent, so much counts as over when this process starts.
+STARTING_SECONDS = 30.0
 # What was decided before a digest's hour may be written a little after it.
 WRITTEN_SECONDS = 60.0
 # Held notices of one digest that are looked at.
@@ -44,6 +48,8 @@ class Watch:
         self._digested: dict[str, datetime] = {}  # by channel, until when
         self._nodes: Sequence[Mapping[str, object]] = ()
         self._looked = self._cleared = float("-inf")
+        self._looked_at: datetime | None = None
+        self._listens_since = EPOCH
         self.well_at: datetime | None = None  # when all was well last, as seen from here
 
     def step(self) -> None:
@@ -51,9 +57,10 @@ class Watch:
         desk = self._desk
         now = desk.clock.now()
         pulses = {one.id: one for one in self._hub.records(RecordKind.PULSE)}
+        nodes, listening = self._heard_of(), self._listening(now)
         shared = {
-            "analyzer": analyzer_trouble(pulses.get("analyzer"), now),
-            "collectors": collector_trouble(self._heard_of(), now),
+            "analyzer": analyzer_trouble(pulses.get("analyzer"), now, listening),
+            "collectors": collector_trouble(nodes, now, listening),
         }
         steps: list[Transition | None] = [
             self._change(name, trouble, now) for name, trouble in shared.items()
@@ -79,6 +86,19 @@ class Watch:
         if now - self._looked >= STATUS_SECONDS:
             self._nodes, self._looked = self._hub.status().get("nodes", ()), now
         return self._nodes
+
+    def _listening(self, now: datetime) -> datetime:
+        """Since when whoever sends to the hub would be heard of here.
+
+        After an hour without the hub all that it knows is an hour old, and nobody's fault; and who
+        starts everything at once has alerts look before the others have said anything.
+        """
+        if self._looked_at is None:
+            self._listens_since = now - timedelta(seconds=STARTING_SECONDS)
+        elif now - self._looked_at > timedelta(seconds=AWAY_SECONDS):
+            self._listens_since = now
+        self._looked_at = now
+        return self._listens_since
 
     def _change(self, name: str, trouble: Trouble | None, now: datetime) -> Transition | None:
         before = last_step(self._hub, f"self-{name}")

@@ -82,6 +82,43 @@ def test_an_analyzer_that_lives_is_no_trouble_and_one_that_stopped_is() -> None:
     assert found.value == "last heard of 5 min ago"
 
 
+def test_what_was_said_before_anybody_could_hear_it_is_nobodys_silence() -> None:
+    """An hour without the hub: what it knows is an hour old when it is back."""
+    old, nodes = a_pulse(NOON - seconds(3600)), [{"received_at": to_text(NOON - seconds(3600))}]
+    for trouble_of, patience in (
+        (partial(analyzer_trouble, old), 60),
+        (partial(collector_trouble, nodes), 180),
+    ):
+        assert trouble_of(NOON, NOON) is None
+        assert trouble_of(NOON, NOON - seconds(patience - 1)) is None
+        assert trouble_of(NOON, NOON - seconds(patience)) is not None
+
+
+@pytest.mark.server
+def test_a_hub_that_was_away_makes_nobody_silent_when_it_is_back(tmp_path: Path) -> None:
+    started = datetime.now(timezone.utc)
+    clock = ManualClock(started)
+    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+
+        def told() -> list[object]:
+            steps = hub.records(RecordKind.TRANSITION, parent="self-analyzer")
+            return [one.body["to_state"] for one in steps]
+
+        hub.write_records([a_pulse(started)])
+        watch = Watch(replace(a_desk(hub, "away"), clock=clock), [])
+        watch.step()
+        clock.advance(3600.0)
+        watch.step()
+        assert told() == []
+        for _ in range(6):
+            clock.advance(10.0)
+            watch.step()
+        assert told() == ["open"]
+        hub.write_records([a_pulse(clock.now())])
+        watch.step()
+        assert told() == ["open", "resolved"]
+
+
 def test_a_detector_that_fails_is_told_by_name() -> None:
     well = replace(a_pulse(NOON), body={"failing": {}})
     assert detectors_trouble(None) is None
