@@ -1,5 +1,6 @@
 """`gpuvigil kubernetes` as a process, between a real hub and an API server."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -42,6 +43,31 @@ def fake() -> Iterator[FakeApiServer]:
     server.close()
 
 
+@contextlib.contextmanager
+def watching(hub: HubProcess, fake: FakeApiServer, directory: Path, log: Path) -> Iterator[None]:
+    """The watcher as a process, which ends cleanly when it is asked to."""
+    config = directory / "gpuvigil.toml"
+    config.write_text(
+        f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
+        f'[collector]\ncluster = "c"\n[kubernetes]\napi_url = "{fake.url}"\ntoken_file = "token"\n'
+        'user_label = "example.org/submitted-by"\n'
+    )
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "collector.kubernetes", "--config", str(config)],
+            stderr=out,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    try:
+        yield
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.server
 def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
     fake: FakeApiServer, tmp_path: Path
@@ -58,21 +84,8 @@ def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
     with HubProcess(tmp_path / "hub") as hub:
         client = hub.hub()
         client.write_records([one.to_record()])
-        config = tmp_path / "gpuvigil.toml"
-        config.write_text(
-            f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
-            f'[collector]\ncluster = "c"\n[kubernetes]\napi_url = "{fake.url}"\ntoken_file = "token"\n'
-            'user_label = "example.org/submitted-by"\n'
-        )
         log = tmp_path / "log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "collector.kubernetes", "--config", str(config)],
-                stderr=out,
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-        try:
+        with watching(hub, fake, tmp_path, log):
 
             def held() -> Allocation | None:
                 (record,) = client.records(RecordKind.ALLOCATION)
@@ -102,11 +115,6 @@ def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
             # Nobody's job ends because nobody answers.
             open_ = client.records(RecordKind.JOB, states=["RUNNING", "PENDING"])
             assert len(open_) == len(jobs)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0, log.read_text()
-        finally:
-            process.kill()
-            process.wait()
     assert "secret" not in log.read_text()
     assert 1 <= log.read_text().count("the API server does not tell") <= 2  # pods, nodes
 
