@@ -63,6 +63,11 @@ class Scan:
         self._question = question
         self._step_ns = question.step_ns if isinstance(question, Series) else None
         self._pieces = pieces_of(question)
+        metrics = {field: question.measurement.metric(field) for field in self._pieces}
+        self._zeros: Mapping[str, Any] = {
+            field: np.int64(0) if metric.integer else np.float64(0)
+            for field, metric in metrics.items()
+        }
         where = question.where if isinstance(question, Series) else ()
         wanted = subjects.wanted(question.measurement, where)
         self._all = wanted is None
@@ -108,7 +113,11 @@ class Scan:
         self, stretch: Stretch, footer: Footer, groups: list[int], columns: list[str]
     ) -> Iterator[pa.RecordBatch]:
         there = [name for name in columns if name in footer.columns]
-        with pq.ParquetFile(stretch.path, metadata=footer.metadata) as file:
+        # Read ahead in a buffer of its own, a local file takes half as long again.
+        with (
+            pa.OSFile(str(stretch.path)) as source,
+            pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=False) as file,
+        ):
             yield from file.iter_batches(_ROWS, row_groups=groups, columns=there, use_threads=False)
 
     def _of_rows(self, stretch: Stretch) -> list[str]:
@@ -127,6 +136,8 @@ class Scan:
 
     def _groups(self, footer: Footer, stretch: Stretch) -> list[int]:
         """The row groups that may hold something."""
+        if self._all and stretch.whole:
+            return list(range(len(footer.rows)))
         (least, most), (earliest, latest) = footer.numbers, footer.times_ns
         end = len(self._before) - 1
         chosen = self._before[np.clip(most, -1, end - 1) + 1] > self._before[np.clip(least, 0, end)]
@@ -203,7 +214,7 @@ class Scan:
         self, rows: "_Rows", at: Ints, lines: Ints
     ) -> Mapping[str, Mapping[Piece, Values]]:
         return {
-            field: _of_values(rows.known(field, self._zero(field)), pieces, (at, lines))
+            field: _of_values(rows.known(field, self._zeros[field]), pieces, (at, lines))
             for field, pieces in self._pieces.items()
         }
 
@@ -234,10 +245,7 @@ class Scan:
     def _kind(self, field: str, piece: Piece) -> Any:
         if piece in _INTS:
             return np.int64
-        return np.float64 if piece is Piece.SUM else type(self._zero(field))
-
-    def _zero(self, field: str) -> Any:
-        return np.int64(0) if self._question.measurement.metric(field).integer else np.float64(0)
+        return np.float64 if piece is Piece.SUM else type(self._zeros[field])
 
     def _steps(self, at: Ints) -> tuple[Ints | None, Any]:
         """When the steps begin that times lie in, and how long after that they are."""
