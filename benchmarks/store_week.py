@@ -48,7 +48,7 @@ _POLLS_AT_REST = 5
 
 def measure(_folder: Path, quick: bool) -> dict[str, Any]:
     """Load unless it is there, then ask."""
-    gpus, days, runs = (104, 2, 5) if quick else (1000, 7, 9)
+    gpus, days, runs = (104, 2, 5) if quick else (1000, 7, 25)
     week = loaded(gpus, days)
     say("week: asking the engine")
     store = opened(week.folder)
