@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .parts import Ints, Parts
+import numpy as np
+
+from .parts import Ints, Parts, one_after_another
 
 # A file, and which of how many parts of it.
 _Key = tuple[Path, tuple[int, int]]
@@ -56,6 +58,20 @@ class Heads:
             while self._bytes > self._most_bytes:
                 _, gone = self._known.popitem(last=False)
                 self._bytes -= _bytes(gone)
+
+
+def joined(heads: Sequence[Head]) -> Head:
+    """Those of a file's batches as one of all their rows."""
+    if len(heads) == 1:
+        return heads[0]
+    rows = [head.rows for head in heads]
+    before = np.cumsum([0, *rows[:-1]])
+    starts = [head.starts + count for head, count in zip(heads, before, strict=True)]
+    return Head(
+        rows=sum(rows),
+        starts=np.concatenate(starts),
+        parts=one_after_another([head.parts for head in heads]),
+    )
 
 
 def _bytes(heads: Sequence[Head]) -> int:

@@ -83,7 +83,7 @@ def together(parts: Sequence[Parts]) -> Parts | None:
     """All parts as one, in the order of subjects and steps, with one row for each; None of none."""
     if not parts:
         return None
-    whole = parts[0] if len(parts) == 1 else _one_after_another(parts)
+    whole = parts[0] if len(parts) == 1 else one_after_another(parts)
     keys = [whole.subject] if whole.step_ns is None else [whole.step_ns, whole.subject]
     if not _in_order(keys):
         order = np.lexsort(keys)
@@ -173,7 +173,9 @@ def _by(how: Any, values: Values, starts: Ints, known: Known) -> Values:
     return known[key]
 
 
-def _one_after_another(parts: Sequence[Parts]) -> Parts:
+def one_after_another(parts: Sequence[Parts]) -> Parts:
+    """The rows of all of them, as they come."""
+
     def joined(of: Callable[[Parts], Any]) -> Any:
         return np.concatenate([of(one) for one in parts])
 

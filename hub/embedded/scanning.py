@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from .damage import OF_SCAN, Unreadable
 from .footers import Footer, Footers
-from .heads import Head, Heads
+from .heads import Head, Heads, joined
 from .parts import (
     Ints,
     Known,
@@ -38,6 +38,7 @@ Column = tuple[Values, npt.NDArray[np.bool_] | None]
 
 # Rows that are in memory at a time, for each thread that reads: few enough for its cache.
 _ROWS = 65_536
+_FEW = 2  # columns
 _INTS = {Piece.COUNT, Piece.FIRST_AT, Piece.LAST_AT}
 _AT_A_TIME = {Piece.FIRST, Piece.FIRST_AT, Piece.LAST, Piece.LAST_AT}
 _PLAIN = {Piece.SUM, Piece.MIN, Piece.MAX, Piece.FIRST, Piece.LAST}
@@ -91,14 +92,19 @@ class Scan:
         time = "bucket" if stretch.rolled else "at"
         footer = self._footers.of(stretch.path, time)
         groups = self._groups(footer, stretch)
-        if not groups:
-            return
         whole = self._by_heads and stretch.whole and len(groups) == len(footer.rows)
         part, parts = stretch.share
         groups = groups[part * len(groups) // parts : (part + 1) * len(groups) // parts]
+        if not groups:
+            return
         heads = self._heads.of(stretch.path, stretch.share) if whole else None
         if heads is not None and not footer.columns.isdisjoint(self._of_fields(stretch)):
-            batches = self._batches(stretch, footer, groups, self._of_fields(stretch))
+            fields = self._of_fields(stretch)
+            # Of few columns all rows at once are still few bytes, and fewer steps in Python, which
+            # the threads take in turns.
+            heads = [joined(heads)] if len(fields) <= _FEW else heads
+            rows = max(head.rows for head in heads)
+            batches = self._batches(stretch, footer, groups, fields, rows)
             for head, batch in zip(heads, batches, strict=True):
                 yield self._with_fields(head, _Rows(batch, None), stretch)
             return
@@ -110,7 +116,12 @@ class Scan:
             self._heads.keep(stretch.path, stretch.share, made)
 
     def _batches(
-        self, stretch: Stretch, footer: Footer, groups: list[int], columns: list[str]
+        self,
+        stretch: Stretch,
+        footer: Footer,
+        groups: list[int],
+        columns: list[str],
+        rows: int = _ROWS,
     ) -> Iterator[pa.RecordBatch]:
         there = [name for name in columns if name in footer.columns]
         # Read ahead in a buffer of its own, a local file takes half as long again.
@@ -118,7 +129,7 @@ class Scan:
             pa.OSFile(str(stretch.path)) as source,
             pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=False) as file,
         ):
-            yield from file.iter_batches(_ROWS, row_groups=groups, columns=there, use_threads=False)
+            yield from file.iter_batches(rows, row_groups=groups, columns=there, use_threads=False)
 
     def _of_rows(self, stretch: Stretch) -> list[str]:
         """The columns that say whose rows these are, and of when."""
