@@ -17,6 +17,7 @@ from typing import Any
 
 from .errors import ConfigError
 from .model import SIMULATED_CLUSTER
+from .pricing import CostSettings, PriceSettings
 from .receivers import (
     RECEIVERS,
     ROUTING,
@@ -66,6 +67,7 @@ __all__ = [
     "CollectorSettings",
     "CommandSettings",
     "Config",
+    "CostSettings",
     "DashboardSettings",
     "DiscordSettings",
     "EmailSettings",
@@ -75,6 +77,7 @@ __all__ = [
     "LogSettings",
     "PagerdutySettings",
     "PostSettings",
+    "PriceSettings",
     "ReceiverSettings",
     "RouteSettings",
     "SimulatorSettings",
@@ -310,6 +313,7 @@ def _check(config: Config, where: _Where) -> None:
     for key in (*RECEIVERS, *ROUTING):
         for number, entry in enumerate(getattr(config.alerts, key)):
             _check_entry(where.entry(number), ("alerts", key), entry)
+    _check_cost(where, config.cost)
     for table, number, key, sentence in config.alerts.wrong():
         keys = ("alerts", table, key) if table else ("alerts", key)
         raise ConfigError(f"{where.entry(number).of(keys)}: {sentence}")
@@ -380,6 +384,12 @@ def _check_numbers(where: _Where, keys: tuple[str, ...], settings: Any) -> None:
             raise ConfigError(f"{place}: must be more than 0")
         if not lowest <= value <= highest:
             raise ConfigError(f"{place}: must be from {lowest:g} to {highest:g}")
+
+
+def _check_cost(where: _Where, cost: CostSettings) -> None:
+    for number, price in enumerate(cost.prices):
+        _check_entry(where.entry(number), ("cost", "prices"), price)
+    _check_entry(where, ("cost",), cost)
 
 
 def _check_entry(where: _Where, keys: tuple[str, ...], entry: Any) -> None:

@@ -6,6 +6,7 @@ Durations are numbers of seconds. The tables of `docs/settings.md` are written f
 from dataclasses import dataclass
 from pathlib import Path
 
+from .pricing import CostSettings
 from .receivers import AlertsSettings
 from .setting import setting as _setting
 
@@ -326,4 +327,5 @@ class Config:
     analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")
     alerts: AlertsSettings = _setting(AlertsSettings(), "alerts")
     dashboard: DashboardSettings = _setting(DashboardSettings(), "the dashboard")
+    cost: CostSettings = _setting(CostSettings(), "what GPU-hours and energy cost")
     log: LogSettings = _setting(LogSettings(), "the log")

@@ -12,7 +12,7 @@ from typing import Any
 
 from collector.simulator.faults import KINDS
 from gpuvigil.conditions import CONDITIONS
-from gpuvigil.config import RECEIVERS, ROUTING, Config
+from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings
 from gpuvigil.faults import FAULTS, Fault, xids
 from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import EXPORTED, Metric, Seen
@@ -99,6 +99,11 @@ def settings() -> Iterator[str]:
         yield f"## `[[alerts.{key}]]`"
         yield ""
         yield from setting_rows(receiver)
+
+    yield ""
+    yield "## `[[cost.prices]]`"
+    yield ""
+    yield from setting_rows(PriceSettings)
 
 
 def setting_rows(kind: type) -> Iterator[str]:
