@@ -134,6 +134,8 @@ class Cells:
         self._steps = (-(-(keep + ahead + 2) // _BLOCK) + 1) * _BLOCK
         # Which block its cells were worked out for; none while they are not as the steps say.
         self._worked: Numbers = np.full(self._steps // _BLOCK, NEVER, np.int64)
+        # What whole blocks came to, by part and blocks, for as long as none is worked out anew.
+        self._whole: dict[tuple[int, str, int, int], Numbers] = {}
         self._width = 0
         self.first: int | None = None  # the oldest step with a line
         self._floor: int | None = None  # older ones are not kept any more
@@ -168,6 +170,7 @@ class Cells:
                         (len(self._worked), width), it.blank(part), it.type(part)
                     )
         self._worked[:] = NEVER
+        self._whole.clear()
         longer = np.full(width, NEVER, np.int64)
         longer[: self._width] = self.newest_us
         self.newest_us = longer
@@ -302,19 +305,18 @@ class Cells:
         def over(it: _Field, part: str) -> Numbers:
             if part in _TIME_OF:
                 return _at_the_end(it, part, steps, blocks)
-            reduce, blank = _REDUCE[part], it.blank(part)
-            # The initial value is what an empty cell has, so that no row at all is one, too.
-            found: list[Numbers] = [
-                reduce.reduce(array[rows], axis=0, initial=blank)
-                for array, places in ((it.arrays[part], steps), (it.blocks[part], blocks))
-                for rows in places
-            ]
-            return functools.reduce(reduce, found)
+            key = (id(it), part, begin, end)
+            whole = self._whole.get(key)
+            if whole is None:
+                whole = self._whole[key] = _reduced(it, part, it.blocks[part], blocks)
+            found: Numbers = _REDUCE[part](whole, _reduced(it, part, it.arrays[part], steps))
+            return found
 
         return over
 
     def _work_out(self, block: int) -> None:
         """The cells of a whole block from those of its steps."""
+        self._whole.clear()
         rows = _in_ring(block * _BLOCK, (block + 1) * _BLOCK, self._steps)
         place = block % len(self._worked)
         for it in (self._lines, *self.fields.values()):
@@ -449,6 +451,14 @@ def _aggregate(function: Function, part: Callable[[str], Numbers]) -> Measured:
         # A difference of two 64-bit numbers that does not fit into one wraps round.
         return increase, valid & (increase >= 0)
     return part(function.value), valid
+
+
+def _reduced(it: _Field, part: str, array: Numbers, places: Sequence[slice]) -> Numbers:
+    """One row of several; the initial value is what an empty cell has, so that none is one, too."""
+    reduce, blank = _REDUCE[part], it.blank(part)
+    found = [reduce.reduce(array[rows], axis=0, initial=blank) for rows in places]
+    one: Numbers = functools.reduce(reduce, found)
+    return one
 
 
 # The oldest and the newest value: that of the cell with such a time.

@@ -35,7 +35,7 @@ def _firmware(inventories: Sequence[Inventory]) -> list[Claim]:
             if gpu.vbios:
                 kin[inventory.subject.cluster, gpu.model, gpu.part_number].append((inventory, gpu))
     found = []
-    for _, them in sorted(kin.items(), key=str):
+    for _, them in sorted(kin.items(), key=lambda known: str(known[0])):
         (usual, times), *_ = Counter(gpu.vbios for _, gpu in them).most_common(1)
         if len(them) < _KIN or times < _KIN_SHARE * len(them):
             continue
