@@ -82,8 +82,16 @@ _BY_XID: Mapping[int, frozenset[str]] = {
 _XID = re.compile(r"\bXid (\d+)\b")
 # Claims about how a GPU is used, well or badly: they are about who holds it, not what is broken.
 OF_USE = frozenset({"gpu_idle_held", "gpu_program"})
+# A baseline's claim about one of them ends in its code, whatever else the rule is about: 13, 31, 43
+# and 45, which NVIDIA's catalogue gives to the program first.
+_OF_PROGRAMS = re.compile(r": (?:13|31|43|45)$")
 # What separates a rule's name from the kinds that it names, in the fault of a baseline's claim.
 NAMING = " -> "
+
+
+def is_of_use(fault: str, title: str) -> bool:
+    """Whether a claim is about a program or who holds a GPU, and so is not judged: of everybody."""
+    return fault in OF_USE or (NAMING in fault and _OF_PROGRAMS.search(title) is not None)
 
 
 def names(fault: str, title: str) -> frozenset[str]:

@@ -72,17 +72,21 @@ def overall(results: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "The part *report*, its fleets that everybody played. A share stands with its 95 % interval (Wilson) and what it is of; F1 is per machine and quarter of an hour, over the fleets of *quiet* as well if everybody played them; its interval by drawing whole fleets (none can be said of one fleet). *One incident* is the share of faults with exactly one incident, of the right cause."
     yield ""
-    yield "| detectors | found | right cause | right action | one incident | warnings and criticals about a fault | criticals about a fault | median s | p95 s | incidents per fault |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "| detectors | found | right cause | in its first words | right action | one incident | warnings and criticals about a fault | criticals about a fault | median s | p95 s | median s to the cause | incidents per fault |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for name, own in _in_order(same.get("report", {})):
         figures = score(own)
         faults, severe = figures["faults"], figures["claims"]["precision_by_severity"]
         cells = (
-            *(share(faults[it]) for it in ("recall", "cause", "action", "exactly_one")),
+            *(
+                share(faults[it])
+                for it in ("recall", "cause", "named_at_first", "action", "exactly_one")
+            ),
             share(_added(severe["critical"], severe["warning"])),
             share(severe["critical"]),
             number(faults["seconds_median"]),
             number(faults["seconds_p95"]),
+            number(faults["named_seconds_median"]),
             number(faults["incidents_per_found_fault"], 2),
         )
         yield f"| {name} | {' | '.join(cells)} |"
@@ -274,9 +278,9 @@ def reading() -> Iterator[str]:
     yield "## How it is judged"
     yield ""
     yield "- A fault is *found* when an incident on its machine, of any cause but more than a note (info) unless it names it, begins after its first sign and before its end; what begins within half an hour after it is its echo, neither found nor false."
-    yield "- The *cause* is right when the incident names the fault itself (`scoreboard/names.py`): that a node is silent is true of a dead node and of a dead collector, and names neither. It is read from the incident's last words, the action from its first."
+    yield "- The *cause* is right when the incident names the fault itself (`scoreboard/names.py`): that a node is silent is true of a dead node and of a dead collector, and names neither. It is read from the incident's last words, the action from its first; *in its first words* is whether whoever was told at once was told the cause, and *median s to the cause* is of when it was named for good."
     yield "- The *action* is right when its first step is the right one, and the node is drained exactly where it should be."
-    yield "- Idle GPUs and programs' own errors are no claims about faults and are not judged here."
+    yield "- Idle GPUs and programs' own errors (Xid 13, 31, 43, 45) are no claims about faults and are not judged here, whoever speaks of them."
     yield "- Peers' rules run in the analyzer's own passes and its life of an incident; each has its source in `scoreboard/baselines/rules.py`. What they give as advice is not in their rules, so their action is never right."
     yield "- The library's detectors have the limits that were best on the tuning fleets (`python -m scoreboard.tune`): more than ours were given. They look every five minutes at a quarter of an hour, and name no cause and no action. Those limits are low: many of their claims stand before a fault begins, which F1 counts as right on a fleet full of faults, and *found* does not."
     yield "- Faults are held short (two hours) so that every kind fits into one fleet: what grows for days has little time to show here."

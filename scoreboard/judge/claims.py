@@ -19,12 +19,17 @@ class Claim:
     fault: str
     subject: Subject
     severity: Severity  # the gravest it ever had
-    title: str  # what it said at last
+    words: tuple[tuple[datetime, str], ...]  # its titles while it stood, from when each was said
     action: str  # the first thing to do, as it was first said
     spans: tuple[Span, ...]  # when it stood
     pages: tuple[datetime, ...] = ()  # when it woke somebody: opened, returned or became critical
     members: tuple[str, ...] = ()  # keys of all subjects that it was ever about
     source: str = ""
+
+    @property
+    def title(self) -> str:
+        """What it said at last."""
+        return self.words[-1][1]
 
     @property
     def opened_at(self) -> datetime:
@@ -56,7 +61,7 @@ def _opened(step: Transition, incident: Incident) -> Claim:
         fault=incident.fault,
         subject=incident.subject,
         severity=incident.severity,
-        title=incident.title,
+        words=((step.at, incident.title),),
         action=incident.action,
         spans=((step.at, None),),
         pages=(step.at,) if _wakes(incident) else (),
@@ -79,7 +84,9 @@ def _followed(before: Claim, step: Transition, incident: Incident, stands: bool)
     return replace(
         before,
         severity=min(before.severity, incident.severity, key=lambda s: s.rank),
-        title=incident.title if stands else before.title,
+        words=before.words
+        if not stands or incident.title == before.title
+        else (*before.words, (step.at, incident.title)),
         spans=spans,
         pages=pages,
         members=tuple(sorted({*before.members, *incident.members})),

@@ -13,7 +13,7 @@ from enum import Enum
 from collector.simulator.fleet import Truth
 from gpuvigil.model import Severity, Subject
 
-from ..names import OF_USE, names, steps
+from ..names import is_of_use, names, steps
 from .claims import Claim
 
 # What begins to stand this long after a fault ended is still its echo: too late to count as found,
@@ -55,6 +55,9 @@ class Outcome:
     incidents: int = 0  # that belong to it
     named: int = 0  # of them, those that name it
     told: str = ""  # the gravest severity in which it was found
+    # From the first sign to when a claim named it for good; None also where an older judge did not ask.
+    named_seconds: float | None = None
+    named_at_first: bool | None = None  # whether the first claim named it in its first words
 
     @property
     def found(self) -> bool:
@@ -63,7 +66,7 @@ class Outcome:
 
 def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcome], list[Judged]]:
     """An outcome for each fault, in their order, and a verdict for each claim about a fault."""
-    judged = [_judged(claim, truths) for claim in claims if claim.fault not in OF_USE]
+    judged = [_judged(claim, truths) for claim in claims if not is_of_use(claim.fault, claim.title)]
     belonging: dict[str, list[Judged]] = {truth.id: [] for truth in truths}
     for one in judged:
         if one.truth is not None:
@@ -74,6 +77,20 @@ def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcom
 def began(claim: Claim, truth: Truth, until: datetime) -> datetime | None:
     """When a claim first began to stand after a fault's first sign and before `until`."""
     return next((s for s, _ in claim.spans if truth.detectable_from <= s < until), None)
+
+
+def named_for_good(claim: Claim, truth: Truth) -> datetime | None:
+    """When a claim that stands for a fault said its name and never took it back."""
+    since = began(claim, truth, truth.end)
+    if since is None:
+        return None
+    named = None
+    for at, title in claim.words:
+        if truth.fault not in names(claim.fault, title):
+            named = None
+        elif named is None:
+            named = max(at, since)
+    return named
 
 
 def _judged(claim: Claim, truths: Iterable[Truth]) -> Judged:
@@ -122,6 +139,7 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
     ]
     first = min((at for at, _ in finders), default=None)
     right = [one.claim for one in judged if one.verdict is Verdict.RIGHT]
+    named = [at for claim in right if (at := named_for_good(claim, truth)) is not None]
     return Outcome(
         fault=truth.fault,
         magnitude=truth.magnitude,
@@ -133,6 +151,11 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
         incidents=len(judged),
         named=len(right),
         told=min((claim.severity for _, claim in finders), key=_rank).value if finders else "",
+        named_seconds=(min(named) - truth.detectable_from).total_seconds() if named else None,
+        named_at_first=any(
+            at == first and truth.fault in names(claim.fault, claim.words[0][1])
+            for at, claim in finders
+        ),
     )
 
 
@@ -180,7 +203,7 @@ def units(
     """
     by_node: dict[Subject, list[Claim]] = {}
     for claim in claims:
-        if claim.fault not in OF_USE:
+        if not is_of_use(claim.fault, claim.title):
             for node in {claim.subject.of_node(), *_machines(claim)}:
                 by_node.setdefault(node, []).append(claim)
     total = Units()

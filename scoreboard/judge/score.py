@@ -57,7 +57,9 @@ class Tally:
         return cls(
             node_days=values["node_days"],
             outcomes=tuple(
-                Outcome(**dict(zip(fields, row, strict=True))) for row in values["outcomes"]
+                # An older judge asked less.
+                Outcome(**dict(zip(fields, row, strict=False)))
+                for row in values["outcomes"]
             ),
             verdicts=values["verdicts"],
             named={name: (them[0], them[1]) for name, them in values["named"].items()},
@@ -146,6 +148,7 @@ def _precision(verdicts: Mapping[str, int]) -> dict[str, Any]:
 def _found(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Recall and what was said of the faults; causes, places and actions are shares of all."""
     seconds = [o.seconds for o in outcomes if o.seconds is not None]
+    named = [o.named_seconds for o in outcomes if o.named_seconds is not None]
     of = len(outcomes)
     return {
         "recall": _share(len(seconds), of),
@@ -156,6 +159,8 @@ def _found(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         # Every fault should be one incident, and that should name it.
         "exactly_one": _share(sum(o.incidents == 1 and o.named == 1 for o in outcomes), of),
         "seconds_median": None if not seconds else float(np.median(seconds)),
+        "named_at_first": _share(sum(o.named_at_first is True for o in outcomes), of),
+        "named_seconds_median": None if not named else float(np.median(named)),
         "seconds_p95": None if not seconds else float(np.percentile(seconds, 95)),
         "incidents_per_found_fault": None
         if not seconds

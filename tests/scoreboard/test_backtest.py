@@ -47,7 +47,7 @@ def claim(fault: str, subject: Subject, minute: float, **more: Any) -> Claim:
         "fault": fault,
         "subject": subject,
         "severity": Severity.CRITICAL,
-        "title": fault,
+        "words": ((at, fault),),
         "action": "look",
         "spans": ((at, at + 10 * MINUTE),),
         "pages": (at,),

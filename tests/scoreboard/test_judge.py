@@ -39,13 +39,14 @@ def claim(
     hours: float = 1.01, subject: Subject = HERE, fault: str = "gpu_lost", **more: Any
 ) -> Claim:
     at = NOON + timedelta(hours=hours)
+    title = more.pop("title", "GPU fell off the bus")
     values: dict[str, Any] = {
         "id": f"{fault} {subject.key} {hours}",
         "fault": fault,
         "subject": subject,
         "severity": Severity.CRITICAL,
-        "title": "GPU fell off the bus",
         "action": "Drain the node and reboot it; if the GPU is lost again, check power.",
+        "words": ((at, title),),
         "spans": ((at, None),),
         "pages": (at,),
         "members": (subject.key,),
@@ -273,3 +274,20 @@ def test_the_order_of_claims_and_faults_changes_nothing() -> None:
     assert sorted(forward.outcomes, key=repr) == sorted(back.outcomes, key=repr)
     assert forward.units == back.units
     assert forward.verdicts == back.verdicts
+
+
+def test_the_cause_counts_from_when_it_was_named_for_good() -> None:
+    at = [NOON + timedelta(hours=1, minutes=minutes) for minutes in (0, 1, 2, 3)]
+    words = tuple(zip(at, ("Xid 79", "Xid 31", "Xid 79", "Xid 79: gone"), strict=True))
+    (outcome,), _ = judge([truth()], [claim(1.0, fault="gpu_xid", words=words)])
+    assert (outcome.cause, outcome.named_seconds, outcome.named_at_first) == (True, 120.0, True)
+    taken_back = claim(1.0, fault="gpu_xid", words=words[:2])
+    (outcome,), _ = judge([truth()], [taken_back])
+    assert (outcome.cause, outcome.named_seconds) == (False, None)
+
+
+def test_programs_own_errors_are_judged_of_nobody() -> None:
+    theirs = claim(subject=gpu(7), fault="gpud xid warn -> ", title="gpud xid warn: 31")
+    assert judge([truth()], [theirs])[1] == []
+    other = claim(subject=gpu(7), fault="gpud xid warn -> ", title="gpud xid warn: 109")
+    assert verdict([truth()], other) is Verdict.FALSE
