@@ -58,6 +58,13 @@ def _unconfirmed(case: Case) -> Ruling | None:
     return None if verdict is None else Ruling(verdict=verdict, state=NoticeState.HELD)
 
 
+def _marked(case: Case) -> Ruling | None:
+    """The selftest asks whether faults are found, and wakes nobody to know."""
+    if not case.notice.to_incident().marked:
+        return None
+    return Ruling(verdict=Verdict.SELFTEST, state=NoticeState.HELD)
+
+
 def _simulated(case: Case) -> Ruling | None:
     if not (case.route.pager and case.notice.to_incident().simulated):
         return None
@@ -192,6 +199,7 @@ def _changed(case: Case) -> Ruling:
 RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     _superseded,
     _unconfirmed,
+    _marked,
     _simulated,
     _taken,
     _waits,

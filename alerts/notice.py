@@ -64,6 +64,7 @@ class Verdict(Enum):
     DIGEST = "told in the daily digest"
     BELOW_MINIMUM = "less severe than the channel's minimum"
     LATE = "it rests on data that came late, which pages nobody"
+    SELFTEST = "a fault of the selftest, of which nobody is told"
     SIMULATED = "simulated: pagers hear of real incidents only"
     TAKEN = "a person has taken it: nothing new to tell"
     NEVER_TOLD = "nobody was told of it, so nobody is told that it is over"
@@ -76,7 +77,9 @@ class Verdict(Enum):
 
 
 # These say nothing about the incident's state, so an older message stays worth telling.
-NEUTRAL = frozenset({Verdict.SUSPECT, Verdict.TAKEN, Verdict.LATE, Verdict.SIMULATED})
+NEUTRAL = frozenset(
+    {Verdict.SUSPECT, Verdict.TAKEN, Verdict.LATE, Verdict.SIMULATED, Verdict.SELFTEST}
+)
 
 # Put off until a time of its own; only from then on is it late.
 POSTPONED = frozenset(

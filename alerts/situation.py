@@ -60,7 +60,7 @@ def _explains(
     known: Mapping[str, Labels],
 ) -> bool:
     """Whether `other` alone, by one of the rules, is why `incident` need not be told."""
-    if other.simulated and not incident.simulated:
+    if (other.simulated and not incident.simulated) or other.marked is not incident.marked:
         return False
     theirs, labels = known[other.id], known[incident.id]
     for rule in rules:

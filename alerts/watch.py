@@ -7,6 +7,7 @@ from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.model import RecordKind, Transition, readable
+from gpuvigil.selftest import without_marked
 
 from .channel import Delivered
 from .channels.dead_man import DeadMan
@@ -84,7 +85,7 @@ class Watch:
         """The nodes, with when the hub heard of each; at most a minute old."""
         now = self._desk.clock.monotonic()
         if now - self._looked >= STATUS_SECONDS:
-            self._nodes, self._looked = self._hub.status().get("nodes", ()), now
+            self._nodes, self._looked = without_marked(self._hub.status())["nodes"], now
         return self._nodes
 
     def _listening(self, now: datetime) -> datetime:

@@ -233,11 +233,12 @@ def is_visible(window: Window, incident: Incident) -> bool:
     Without trustworthy data about a subject that its node still has, nothing can be said. Of what
     several nodes suffer any of them tells.
     """
-    if incident.fault in SHARED and spreads(incident):
-        heard_of = any(_reports(window, node) for node in _nodes(incident))
-        return heard_of and _under_load(window, incident) is not False
     subject, node = incident.subject, incident.subject.of_node()
     heard = hearing(window, node)
+    is_over = incident.marked and heard is Hearing.NOT_PLAYED
+    if incident.fault in SHARED and spreads(incident) and not is_over:
+        heard_of = any(_reports(window, node) for node in _nodes(incident))
+        return heard_of and _under_load(window, incident) is not False
     if incident.fault == "node_silent" or heard is Hearing.NOT_PLAYED:
         return heard is not Hearing.UNSURE
     if not _reports(window, node):

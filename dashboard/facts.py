@@ -84,8 +84,12 @@ class Book:
         self._listed: dict[RecordKind, tuple[Any, ...]] = {}
 
     def apply(self, records: Iterable[Record]) -> None:
-        """Take new versions; forget what ended, and leave out what a newer version wrote."""
+        """Take new versions; forget what ended, leave out the selftest's and what a newer version
+        wrote.
+        """
         for record in records:
+            if record.marked:
+                continue
             if record.kind is RecordKind.EVENT and record.body.get("event") not in _PORT_EVENTS:
                 continue
             kept, (name, version) = self._kept[record.kind], _name(record)

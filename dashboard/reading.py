@@ -12,6 +12,7 @@ from gpuvigil.clock import from_text
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import GPU, NODE, PORT
 from gpuvigil.model import AllocationState, RecordKind, Subject
+from gpuvigil.selftest import without_marked
 from gpuvigil.store.beside import store_of
 
 from .facts import STANDING_STATES, Book, Facts
@@ -50,7 +51,7 @@ def numbers(
 
     The rows of ports and nodes are those of `before` where it is given.
     """
-    status = hub.status()
+    status = without_marked(hub.status())
     now = from_text(status["now"])
     slowest = max((one.tick_seconds for one in facts.inventories), default=10.0)
     since = now - TICKS_BEFORE_STALE * timedelta(seconds=slowest) - 5 * ARRIVAL

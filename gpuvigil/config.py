@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
-from .model import SIMULATED_CLUSTER
+from .model import RESERVED_CLUSTERS
 from .pricing import CostSettings, PriceSettings
 from .receivers import (
     RECEIVERS,
@@ -293,10 +293,10 @@ _NAMES = {
 
 def _check(config: Config, where: _Where) -> None:
     """What types cannot say."""
-    if config.collector.cluster == SIMULATED_CLUSTER:
+    if config.collector.cluster in RESERVED_CLUSTERS:
         raise ConfigError(
-            f"{where.of(('collector', 'cluster'))}: {SIMULATED_CLUSTER!r} is the name of simulated"
-            " data; choose another"
+            f"{where.of(('collector', 'cluster'))}: {config.collector.cluster!r} is the name of"
+            " data that no machine sends; choose another"
         )
     for key in ("cluster", "node"):
         name = getattr(config.collector, key)

@@ -41,7 +41,7 @@ class Hearing(Enum):
     HEARD = "a body came lately"
     SILENT = "no body came for too long"
     UNSURE = "the hub has not listened for long enough to say"
-    NOT_PLAYED = "a simulated node that this simulation does not have"
+    NOT_PLAYED = "a node of a simulation or a selftest that is not played any more"
 
 
 def hearing(window: Window, node: Subject) -> Hearing:
@@ -52,7 +52,7 @@ def hearing(window: Window, node: Subject) -> Hearing:
         return Hearing.HEARD
     if listening is None:
         return Hearing.UNSURE
-    if node.simulated and (heard is None or heard < listening):
+    if (node.simulated or node.marked) and (heard is None or heard < listening):
         return Hearing.NOT_PLAYED
     silent_for = window.now - max(heard or listening, listening)
     return Hearing.SILENT if silent_for >= limit else Hearing.UNSURE

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 
-from gpuvigil.model import SIMULATED_CLUSTER, Inventory
+from gpuvigil.model import SELFTEST_CLUSTER, SIMULATED_CLUSTER, Inventory
 
 from ..facts import Facts
 from ..gpus import Column
@@ -61,7 +61,7 @@ def shown(
     inventories: Mapping[NodeName, Inventory],
     now: datetime,
 ) -> frozenset[NodeName]:
-    """Those that have not left."""
+    """Those that have not left, without the selftest's."""
     seen: dict[NodeName, datetime | None] = dict.fromkeys(names)
     seen.update({name: one.at for name, one in inventories.items()})
     seen.update(heard_at)
@@ -69,6 +69,7 @@ def shown(
         name
         for name, at in seen.items()
         if at is not None
+        and name[0] != SELFTEST_CLUSTER
         and now - at <= (SIMULATED_LEFT_AFTER if name[0] == SIMULATED_CLUSTER else LEFT_AFTER)
     )
 

@@ -49,7 +49,9 @@ def newest_past(hub: Hub, limit: int) -> Past:
     """The `limit` incidents that ended last."""
     records = hub.records(RecordKind.INCIDENT, states=OVER, limit=limit)
     return Past(
-        entries=tuple(map(entry, readable(records, Incident.from_record))),
+        entries=tuple(
+            entry(one) for one in readable(records, Incident.from_record) if not one.marked
+        ),
         cut=len(records) == limit,
     )
 

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+
 from gpuvigil.clock import from_text
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import NODE
-from gpuvigil.model import Inventory, Record, RecordKind, readable
+from gpuvigil.model import SELFTEST_CLUSTER, Inventory, Record, RecordKind, readable
+from gpuvigil.selftest import without_marked
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.beside import HubBeside, store_of
 
@@ -46,14 +49,14 @@ class Sources:
 
 def read(hub: Hub, inventories: tuple[Inventory, ...]) -> Sources:
     """Everything, in six questions; `inventories` are large and change seldom."""
-    status = hub.status()
+    status = without_marked(hub.status())
     now = from_text(status["now"])
     store = store_of(hub)
     return Sources(
         now=now,
         status=status,
-        nodes=tuple(store.latest(NODE.name, FIELDS, now - WINDOW).to_pylist()),
-        spans=tuple(store.window(NODE.name, _AGGREGATES, now - WINDOW, now).to_pylist()),
+        nodes=_unmarked(store.latest(NODE.name, FIELDS, now - WINDOW)),
+        spans=_unmarked(store.window(NODE.name, _AGGREGATES, now - WINDOW, now)),
         pulses=hub.records(RecordKind.PULSE),
         notices=(
             *hub.records(RecordKind.NOTICE, states=["due"], limit=_MOST_DUE),
@@ -64,7 +67,13 @@ def read(hub: Hub, inventories: tuple[Inventory, ...]) -> Sources:
     )
 
 
+def _unmarked(rows: pa.Table) -> tuple[Mapping[str, Any], ...]:
+    """The rows of all nodes but the selftest's."""
+    return tuple(row for row in rows.to_pylist() if row["cluster"] != SELFTEST_CLUSTER)
+
+
 def inventories(hub: Hub) -> tuple[Inventory, ...]:
     """What every node said that it has."""
     records = hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
-    return tuple(readable(records, Inventory.from_record))
+    found = readable(records, Inventory.from_record)
+    return tuple(one for one in found if not one.subject.marked)

@@ -97,7 +97,7 @@ def _facts(
 
 def _known(hub: Hub, inventories: tuple[Inventory, ...]) -> tuple[str, ...]:
     """Clusters that have GPUs now or had usage counted."""
-    with_gpus = {one.subject.cluster for one in inventories if one.gpus}
+    with_gpus = {one.subject.cluster for one in inventories if one.gpus and not one.subject.marked}
     return tuple(sorted(with_gpus | set(clusters(hub))))
 
 

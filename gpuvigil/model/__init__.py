@@ -32,6 +32,8 @@ from .record import (
 )
 from .silence import Silence
 from .subject import (
+    RESERVED_CLUSTERS,
+    SELFTEST_CLUSTER,
     SIMULATED_CLUSTER,
     GpuState,
     Severity,
@@ -42,6 +44,8 @@ from .subject import (
 __all__ = [
     "COLLECTOR_KINDS",
     "ENDED_STATES",
+    "RESERVED_CLUSTERS",
+    "SELFTEST_CLUSTER",
     "SIMULATED_CLUSTER",
     "UNREADABLE",
     "Acknowledgement",

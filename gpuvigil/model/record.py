@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from ..clock import from_text, to_text
+from .subject import SELFTEST_CLUSTER
 
 Value = TypeVar("Value")
 
@@ -57,6 +58,11 @@ class Record:
     due_at: datetime | None = None
     version: int = 1
     sequence: int | None = None
+
+    @property
+    def marked(self) -> bool:
+        """Whether it is about the selftest's nodes (`Subject.marked`)."""
+        return self.subject.partition("/")[0] == SELFTEST_CLUSTER
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; times as RFC 3339 text."""

@@ -8,6 +8,11 @@ from urllib.parse import quote, unquote
 # Every row, event and finding of a simulated node carries this cluster name, and a real collector
 # refuses it: simulated and real can then never be mixed up, nor summed.
 SIMULATED_CLUSTER = "simulated"
+# So does everything that `gpuvigil selftest` makes happen: it goes the way of a real fault to an
+# incident, and no further. See `gpuvigil.selftest`.
+SELFTEST_CLUSTER = "selftest"
+# Names that no site may give to a cluster of its own.
+RESERVED_CLUSTERS = frozenset({SIMULATED_CLUSTER, SELFTEST_CLUSTER})
 
 # Names that are their own key, and what stands between them.
 _PLAIN = re.compile(r"[A-Za-z0-9:._~/-]*").fullmatch
@@ -62,6 +67,11 @@ class Subject:
     @property
     def simulated(self) -> bool:
         return self.cluster == SIMULATED_CLUSTER
+
+    @property
+    def marked(self) -> bool:
+        """Whether it is the selftest's: told to nobody, counted nowhere."""
+        return self.cluster == SELFTEST_CLUSTER
 
     def of_node(self) -> "Subject":
         """The node this subject belongs to."""

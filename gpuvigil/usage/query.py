@@ -7,6 +7,7 @@ from functools import partial
 from ..clock import from_text
 from ..hub import Hub
 from ..model import SIMULATED_CLUSTER, Inventory, RecordKind, readable
+from ..selftest import without_marked
 from .model import BUCKET, Bucket, Usage, cluster_key, floor
 from .read import MOST_RECORDS, Reader
 
@@ -68,8 +69,11 @@ def recorded(
 
 
 def clusters(hub: Hub) -> tuple[str, ...]:
-    """Clusters that have usage or GPUs to count: real ones by name, the simulated one last."""
-    named = {str(node["cluster"]) for node in hub.status()["nodes"]}
+    """Clusters that have usage or GPUs to count: real ones by name, the simulated one last.
+
+    The selftest's is none of them.
+    """
+    named = {str(node["cluster"]) for node in without_marked(hub.status())["nodes"]}
     found = [name for name in named if _has_usage(hub, name) or _has_gpus(hub, name)]
     return tuple(sorted(found, key=lambda name: (name == SIMULATED_CLUSTER, name)))
 

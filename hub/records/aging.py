@@ -1,6 +1,6 @@
 """Which records are over for so long that they are forgotten.
 
-Events, usage, pulses of processes that are gone, allocations and silences that have ended, incidents that were resolved with their transitions,
+Events, usage, pulses of processes that are gone, inventories of the selftest's nodes, allocations and silences that have ended, incidents that were resolved with their transitions,
 notices, acknowledgements and opinions. What stands is never forgotten, nor an event that a standing incident may rest on.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, or_, select
 
 from gpuvigil.lifecycle import STANDING, State
-from gpuvigil.model import ENDED_STATES, AllocationState, RecordKind
+from gpuvigil.model import ENDED_STATES, SELFTEST_CLUSTER, AllocationState, RecordKind
 
 from .tables import record
 
@@ -48,6 +48,11 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         ),
         and_(record.c.kind == RecordKind.INCIDENT.value, record.c.state.in_(_OVER)),
         record.c.kind == RecordKind.SILENCE.value,
+        # A node of the selftest's never comes back.
+        and_(
+            record.c.kind == RecordKind.INVENTORY.value,
+            record.c.subject.startswith(f"{SELFTEST_CLUSTER}/", autoescape=True),
+        ),
         and_(record.c.kind == RecordKind.JOB.value, record.c.state.in_(ENDED_STATES)),
         # Of one process among several: the next has another.
         and_(record.c.kind == RecordKind.PULSE.value, record.c.id.contains(":")),

@@ -14,6 +14,7 @@ SETTINGS = AlertsSettings(update_seconds=300.0, repeat_seconds=14_400.0, give_up
 CHAT = Route(name="chat", minimum_severity=Severity.WARNING)
 GPU = Subject(cluster="simulated", node="sim-003", gpu="GPU-00000000-0000-0000-0003-000000000005")
 REAL = Subject(cluster="lab", node="n1", gpu="GPU-1")
+MARKED = Subject(cluster="selftest", node="t1.gpu-lost", gpu="GPU-1")
 
 
 def seconds(number: float) -> timedelta:

@@ -18,6 +18,7 @@ from gpuvigil.model import Severity, Transition
 
 from .examples import (
     CHAT,
+    MARKED,
     NOON,
     REAL,
     SETTINGS,
@@ -80,6 +81,9 @@ MUCH_LATER = NOON + seconds(301)
         (opened(), [], NOON, CHAT, "FIRST", "fired", "due"),
         (opened(), [], NOON, PAGER, "SIMULATED", "fired", "held"),
         (opened(subject=REAL), [], NOON, PAGER, "FIRST", "fired", "due"),
+        (opened(subject=MARKED), [], NOON, PAGER, "SELFTEST", "fired", "held"),
+        (opened(subject=MARKED), [], NOON, CHAT, "SELFTEST", "fired", "held"),
+        (resolved(subject=MARKED), [], LATER, CHAT, "SELFTEST", "resolved", "held"),
         (SUSPECT, [], NOON, CHAT, "SUSPECT", "fired", "held"),
         (DISMISSED, [the_notice(SUSPECT)], NOON, CHAT, "DISMISSED", "resolved", "held"),
         (opened(severity=INFO), [], NOON, CHAT, "BELOW_MINIMUM", "fired", "held"),

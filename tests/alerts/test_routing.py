@@ -459,6 +459,13 @@ def test_what_is_simulated_explains_nothing_real() -> None:
     assert kept_back((FABRIC,), fake, made_up) == {"i-3": "i-1"}
 
 
+def test_what_the_selftest_makes_explains_nothing_else() -> None:
+    marked = aged("i-1", "switch_down", subject=Subject(cluster="selftest", node="leaf"))
+    assert kept_back((FABRIC,), marked, aged("i-2", "port_down")) == {}
+    simulated = aged("i-3", "port_down", subject=Subject(cluster="simulated", node="n1"))
+    assert kept_back((FABRIC,), marked, simulated) == {}
+
+
 def test_information_goes_to_the_digest_where_a_route_says_so() -> None:
     way = settings(RouteSettings(match=('severity="info"',), receivers=("chat",), digest=True))
     notice = told(opened(severity=Severity.INFO), way)["chat"]

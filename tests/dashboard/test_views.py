@@ -30,7 +30,15 @@ from dashboard.words import measured
 from gpuvigil.clock import to_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import GPU
-from gpuvigil.model import Event, EventKind, Record, RecordKind, Severity, Subject
+from gpuvigil.model import (
+    SELFTEST_CLUSTER,
+    Event,
+    EventKind,
+    Record,
+    RecordKind,
+    Severity,
+    Subject,
+)
 
 from .scene import (
     LONG_AGO,
@@ -409,3 +417,13 @@ def test_pages_look_back_as_far_as_there_is_something(
     oldest = None if age_minutes is None else NOON - timedelta(minutes=age_minutes)
     view = fleet_view(Facts(now=NOON, oldest_at=oldest), AnalyzerSettings(), NOON)
     assert view.span == (NOON - timedelta(minutes=back_minutes), NOON)
+
+
+def test_the_selftest_is_on_no_page() -> None:
+    marked = node("t1.gpu-lost", cluster=SELFTEST_CLUSTER)
+    stands = incident("gpu_lost", gpu(0, marked), Severity.CRITICAL)
+    book = Book()
+    book.apply([stands.to_record(), inventory(marked).to_record()])
+    facts = book.onto(busy_fleet([node(), marked]))
+    assert (facts.incidents, facts.inventories) == ((), ())
+    assert [one.name for one in view_of(facts).clusters] == [node().cluster]

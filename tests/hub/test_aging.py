@@ -66,6 +66,13 @@ def test_events_and_ended_allocations_are_forgotten_and_held_ones_never(book: Bo
     assert left(book) == {"young event", "held", "ended lately", "inventory", *pulses}
 
 
+def test_of_inventories_only_those_of_the_selftest_are_forgotten(book: Book) -> None:
+    named = {"c/n1": BEFORE, "selftest/t1.a": BEFORE, "selftest/t2.a": AFTER, "selftests/n": BEFORE}
+    book.write(a_record(RecordKind.INVENTORY, key, at, subject=key) for key, at in named.items())
+    assert book.forget(LIMIT) == 1
+    assert left(book) == named.keys() - {"selftest/t1.a"}
+
+
 def test_usage_is_forgotten_by_its_quarter(book: Book) -> None:
     book.write([a_record(RecordKind.USAGE, "old"), a_record(RecordKind.USAGE, "young", AFTER)])
     assert book.forget(LIMIT) == 1

@@ -1,0 +1,98 @@
+"""`gpuvigil selftest` against a hub and an analyzer that run: every rule fires, and all of it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.selftest import command
+from collector.selftest.faults import FAULTS
+from dashboard.terminal.fleet import look
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import load
+from gpuvigil.model import SELFTEST_CLUSTER, AllocationState, Incident, RecordKind, readable
+from gpuvigil.usage.query import clusters
+from tests.polling import wait_until
+from tests.servers import ROOT, HubProcess
+
+pytestmark = pytest.mark.server
+
+# Shorter spans than usual: nodes tick every two seconds then.
+SETTINGS = """
+[hub]
+url = "{url}"
+service_token_file = "{service}"
+collector_token_file = "{collector}"
+[analyzer]
+tick_seconds = 1
+window_seconds = 12
+silent_after_seconds = 5
+clear_seconds = 1
+xid_overrides = {overrides}
+"""
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "hub") as process:
+        yield process
+
+
+def config(hub: HubProcess, overrides: list[str]) -> Path:
+    path = hub.directory / "site.toml"
+    path.write_text(
+        SETTINGS.format(
+            url=hub.url,
+            service=hub.service_token_file,
+            collector=hub.collector_token_file,
+            overrides=json.dumps(overrides),
+        )
+    )
+    return path
+
+
+def analyzer(hub: HubProcess, path: Path) -> subprocess.Popen[bytes]:
+    command_line = [sys.executable, "-m", "gpuvigil", "analyze", "--config", str(path)]
+    with (hub.directory / "analyze.log").open("ab") as log:
+        return subprocess.Popen(command_line, cwd=ROOT, stdout=log, stderr=log)
+
+
+def incidents(hub: HubProcess) -> list[Incident]:
+    return list(readable(hub.hub().records(RecordKind.INCIDENT), Incident.from_record))
+
+
+def test_every_rule_fires_through_hub_and_analyzer_and_nothing_is_left(hub: HubProcess) -> None:
+    path, said = config(hub, []), list[str]()
+    process = analyzer(hub, path)
+    try:
+        wait_until("a pass", lambda: hub.hub().records(RecordKind.PULSE), 60.0)
+        code = command.run(load(path), 90.0, SystemClock(), said.append)
+    finally:
+        os.kill(process.pid, signal.SIGTERM)
+        process.wait(timeout=20)
+    assert (code, said[-1].startswith("every rule fired")) == (0, True), "\n".join(said)
+    told = incidents(hub)
+    assert {one.fault for one in told} == {fault.fault for fault in FAULTS}
+    assert {one.state for one in told} == {"resolved"}
+    held = [AllocationState.HELD.value]
+    assert hub.hub().records(RecordKind.ALLOCATION, states=held) == ()
+    # Nobody else sees that it was there.
+    moment = look(hub.hub(), load(path).analyzer)
+    assert (moment.clusters, moment.view.attention) == ((), ())
+    assert clusters(hub.hub()) == ()
+
+
+def test_without_an_analyzer_one_line_says_so(
+    hub: HubProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = config(hub, [])
+    assert command.main(["--config", str(path)]) == 1
+    assert capsys.readouterr().err == (
+        "gpuvigil selftest: the analyzer has never made a pass: start it first (`gpuvigil analyze`)\n"
+    )
+    assert hub.hub().records(RecordKind.INVENTORY, subject=SELFTEST_CLUSTER) == ()
