@@ -22,8 +22,6 @@ _TRAFFIC = frozenset(
         "transmit_bytes",
         "raw_receive_bytes",
         "raw_transmit_bytes",
-        "receive_packets",
-        "transmit_packets",
         "symbol_errors",
     }
 )

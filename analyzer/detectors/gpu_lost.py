@@ -12,7 +12,13 @@ from ..cures import cured_at
 from ..rows import Row
 from ..window import Need, Span, Window
 
-NEEDS = (Need(measurement="gpu", span=Span.NOW, fields=("up", "unmeasured_reason", "index")),)
+NEEDS = (
+    Need(
+        measurement="gpu",
+        span=Span.NOW,
+        fields=("up", "unmeasured_reason", "index", "pcie_present"),
+    ),
+)
 
 _FAULT = FAULTS["gpu_lost"]
 
@@ -75,6 +81,11 @@ def _evidence(events: list[Event], row: Row | None) -> tuple[Evidence, ...]:
     elif row is not None:
         text = Unmeasured(reason).text if reason in set(Unmeasured) else "no reason given"
         evidence.append(Evidence(name="answers", value=f"no, {text}"))
+    listed = None if row is None else row.get("pcie_present")
+    if listed is not None:
+        # Power and seating where it is gone from the bus, the driver where it is still there.
+        value = "still lists it" if listed else "does not list it any more"
+        evidence.append(Evidence(name="PCI bus", value=value))
     return tuple(evidence)
 
 

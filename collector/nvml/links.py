@@ -40,8 +40,6 @@ LINK_FIELDS: dict[int, Field] = {
     163: Field("crc_errors"),
     202: Field("transmit_bytes"),
     204: Field("receive_bytes"),
-    201: Field("transmit_packets"),
-    203: Field("receive_packets"),
     206: Field("malformed_packets"),
     207: Field("buffer_overruns"),
     208: Field("receive_errors"),
