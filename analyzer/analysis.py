@@ -11,7 +11,15 @@ from pathlib import Path
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Patience
 from gpuvigil.log import Log
-from gpuvigil.model import UNREADABLE, Acknowledgement, Finding, Record, Subject, Transition
+from gpuvigil.model import (
+    UNREADABLE,
+    Acknowledgement,
+    Finding,
+    GpuIdentity,
+    Record,
+    Subject,
+    Transition,
+)
 
 from .acknowledge import acknowledge, entry_of
 from .correlate import Sight, sight
@@ -34,6 +42,7 @@ class Reading:
     heard: Mapping[str, datetime] = field(default_factory=dict)
     listening_since: datetime | None = None
     clocks: Mapping[str, float] = field(default_factory=dict)
+    over: frozenset[str] = frozenset()  # nodes of selftests that are over: nothing of them is read
 
 
 class Analysis:
@@ -92,9 +101,17 @@ class Analysis:
         with self._lock:
             return self._fleet.take(record, late)
 
+    def gpu(self, subject: Subject) -> GpuIdentity | None:
+        """Who a GPU is and where it sits, as its node said last."""
+        with self._lock:
+            inventory = self._fleet.inventory(subject.of_node())
+        gpus = () if inventory is None else inventory.gpus
+        return next((known for known in gpus if known.uuid == subject.gpu), None)
+
     def look(self, reading: Reading) -> None:
         """A pass over the whole fleet."""
         with self._lock:
+            self._fleet.drop(reading.over)
             self._fleet.forget(reading.now)
             window = self._window(reading)
             self._woken = set()

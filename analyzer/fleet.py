@@ -85,9 +85,20 @@ class Fleet:
         """Everything held now, by `holder_key`; a copy."""
         return self._holdings.by_holder()
 
+    def inventory(self, node: Subject) -> Inventory | None:
+        """What a node said last that it has."""
+        return self._inventories.get(node.key)
+
     def inventories(self) -> Mapping[str, Inventory]:
         """By node; a copy."""
         return dict(self._inventories)
+
+    def drop(self, nodes: Iterable[str]) -> None:
+        """Forget what was told of these nodes, by key; what they held ends as anything else."""
+        for key in nodes:
+            self._events.pop(key, None)
+            self._sorted.pop(key, None)
+            self._inventories.pop(key, None)
 
     def late(self) -> frozenset[str]:
         """Ids of events that came late."""

@@ -1,15 +1,20 @@
 """Everything the analyzer asks the hub: numbers for a pass, records for a start."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
+from gpuvigil.lemons import SPAN
 from gpuvigil.lifecycle import STANDING, TRANSITIONS, Patience, Signal, State
 from gpuvigil.model import (
+    SELFTEST_CLUSTER,
     UNREADABLE,
     Acknowledgement,
     AllocationState,
@@ -19,6 +24,7 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
+from gpuvigil.selftest import over
 from gpuvigil.store import Store
 
 from .acknowledge import pending
@@ -52,8 +58,9 @@ def rows(
     now: datetime,
     settings: AnalyzerSettings,
     indices: Indices | None = None,
+    without: Collection[str] = (),
 ) -> dict[Key, Rows]:
-    """One answer per measurement and span, for all detectors.
+    """One answer per measurement and span, for all detectors; not of the nodes `without`, by key.
 
     `indices` are those of earlier passes: subjects that are still there are not named anew.
     """
@@ -64,8 +71,34 @@ def rows(
             table = store.latest(measurement, need.fields, start)
         else:
             table = store.window(measurement, need.aggregates, start, now)
+        table = _without(table, without)
         answers[measurement, span] = Rows(table, indices.of(table))
     return answers
+
+
+def _without(table: pa.Table, nodes: Collection[str]) -> pa.Table:
+    """The rows of the others; of those nodes only a selftest has any, and mostly nobody."""
+    if not nodes:
+        return table
+    marked = pc.equal(table["cluster"], SELFTEST_CLUSTER)
+    if not pc.any(marked).as_py():
+        return table
+    names = [Subject.parse(key).node for key in nodes]
+    gone = pc.and_(marked, pc.is_in(table["node"], value_set=pa.array(names, pa.string())))
+    return table.filter(pc.invert(gone))
+
+
+def without_old_selftests(reading: Reading) -> Reading:
+    """What a pass read, with nothing of the nodes of selftests that are over."""
+    gone = over(reading.heard, reading.now)
+    if not gone:
+        return reading
+    return replace(
+        reading,
+        heard={key: at for key, at in reading.heard.items() if key not in gone},
+        clocks={key: ahead for key, ahead in reading.clocks.items() if key not in gone},
+        over=gone,
+    )
 
 
 def span_of(span: Span, settings: AnalyzerSettings) -> timedelta:
@@ -155,6 +188,7 @@ class Beginning:
     sequence: int
     records: tuple[Record, ...]
     book: Book
+    lately: tuple[Incident, ...]  # all that began within the span of repeat offenders
     acknowledgements: tuple[Acknowledgement, ...]  # of incidents that nobody has taken yet
     unreadable: tuple[str, ...]  # ids of incidents and transitions that another version wrote
 
@@ -202,6 +236,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
         sequence=sequence,
         records=tuple(records),
         book=rebuild(incidents, transitions, now, patience),
+        lately=tuple(one for one in known if now - one.since <= SPAN),
         acknowledgements=tuple(taken),
         unreadable=tuple(unreadable),
     )

@@ -26,10 +26,20 @@ from gpuvigil.store.choice import hubs
 from .acknowledge import line
 from .analysis import Analysis, Unit, patience
 from .detector import DETECTORS, questions
+from .histories import Histories
 from .index import Indices
 from .jobs import Jobs
 from .lateness import Arrival, absence, is_late
-from .reading import KINDS, Ear, beginning, newest_at, offsets, rows, subjects
+from .reading import (
+    KINDS,
+    Ear,
+    beginning,
+    newest_at,
+    offsets,
+    rows,
+    subjects,
+    without_old_selftests,
+)
 from .scout import Scout
 from .usage import UsageCounter
 
@@ -88,6 +98,7 @@ class Service:
         self._needs = questions(DETECTORS)
         self._indices = Indices()
         self._jobs = Jobs()
+        self._histories = Histories(self.analysis.gpu)
         gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
         self._ear = Ear(timedelta(seconds=gap_seconds))
         self._offsets: dict[str, timedelta] = {}
@@ -112,8 +123,10 @@ class Service:
         now = self.clock.now()
         status = self._pass_hub.status()
         self._offsets = offsets(status)
-        heard = self._ear.hear(status, now)
-        answers = rows(self._store, self._needs, now, self.settings, self._indices)
+        heard = without_old_selftests(self._ear.hear(status, now))
+        answers = rows(
+            self._store, self._needs, now, self.settings, self._indices, without=heard.over
+        )
         self.analysis.look(replace(heard, rows=answers))
         self._write(self._pass_hub)
         seconds = self.clock.monotonic() - began
@@ -164,6 +177,7 @@ class Service:
         start = beginning(self._changes_hub, now, patience(self.settings))
         for record in start.records:
             self._jobs.take(record)
+        self._histories.begin(start.lately, now)
         unreadable = [*start.unreadable, *self.analysis.start(start.records, start.book)]
         if unreadable:
             self.log.warning("records cannot be read", count=len(unreadable), first=unreadable[0])
@@ -216,7 +230,7 @@ class Service:
         while units:
             batch = units[:most]
             try:
-                hub.write_records([self._jobs.named(record) for unit in batch for record in unit])
+                hub.write_records([self._told(record) for unit in batch for record in unit])
             except HubRefused as error:
                 if error.status in _TOKEN_REFUSED:
                     self.analysis.give_back(units)
@@ -232,6 +246,10 @@ class Service:
             else:
                 self._say(batch)
             units = units[len(batch) :]
+
+    def _told(self, record: Record) -> Record:
+        """With what no detector asks for: whose jobs it hits, and what happened there before."""
+        return self._histories.named(self._jobs.named(record))
 
     def _say(self, units: Sequence[Unit]) -> None:
         for record in (record for unit in units for record in unit):

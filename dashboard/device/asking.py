@@ -6,8 +6,9 @@ import streamlit as st
 
 from gpuvigil.clock import duration
 from gpuvigil.errors import HubError
+from gpuvigil.lemons import Part
 
-from .. import live, panels
+from .. import live, offenders, panels
 from ..attention import Attention
 from ..questions import Said
 from ..views import FleetView
@@ -19,6 +20,8 @@ from .window import Asked, asked, step
 
 # A window that is over changes no more, but for what drains late from a spool.
 OVER_FRESH_SECONDS = 60.0
+# Four weeks of incidents change slowly.
+OFFENDERS_FRESH_SECONDS = 120.0
 LATE = timedelta(minutes=2)
 
 
@@ -76,6 +79,27 @@ def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> Said
         )
     except HubError as error:
         return f"What happened in this window is not known: {error}"
+
+
+def failed_before(found: Device, now: datetime) -> tuple[tuple[str, str], ...]:
+    """How often hardware failed here: of a GPU's page the GPU and its slot, else the node."""
+    known = found.identity if found.asked_gpu else None
+    try:
+        said = live.shared().questions.ask(
+            ("offenders",), lambda hub: offenders.asked(hub, now), OFFENDERS_FRESH_SECONDS
+        )
+    except HubError:
+        return ()
+    here = offenders.of_place(
+        said.value,
+        found.node.cluster,
+        found.node.node,
+        known.pci_address if known else None,
+        known.serial if known else None,
+    )
+    names = {Part.NODE: "Failures", Part.SLOT: "Failures of the slot", Part.GPU: "Failures"}
+    shown = [one for one in here if not found.asked_gpu or one.part is not Part.NODE]
+    return tuple((names[one.part], offenders.sentence(one)) for one in shown)
 
 
 def standing(view: FleetView, found: Device) -> tuple[Attention, ...]:

@@ -74,6 +74,7 @@ def _now() -> None:
     with right:
         driver = found.inventory.driver if found.inventory else None
         st.html(details.identity(found.identity, found.gpu, driver))
+        st.html(details.described(asking.failed_before(found, view.now)))
 
 
 def _held(held: bool | None, holder: str) -> str:

@@ -60,7 +60,8 @@ def _now() -> None:
         st.html(drawing.standing(asking.standing(view, found), "this node"))
     with right:
         clock = view.clocks.get((found.node.cluster, found.node.node))
-        st.html(details.described((*_identity(found), ("Clock", of_clock(clock)))))
+        failed = asking.failed_before(found, view.now)
+        st.html(details.described((*_identity(found), ("Clock", of_clock(clock)), *failed)))
 
 
 def _amounts(found: Device) -> str:

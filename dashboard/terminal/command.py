@@ -1,4 +1,4 @@
-"""The commands `gpuvigil status`, `top`, `idle`, `who`, `why` and `usage`."""
+"""The commands `gpuvigil status`, `top`, `idle`, `who`, `why`, `usage` and `lemons`."""
 
 import argparse
 import shutil
@@ -15,8 +15,9 @@ from gpuvigil.store.choice import hubs
 from gpuvigil.usage import query
 from gpuvigil.usage.question import answer
 
+from .. import offenders
 from ..reports.span import span_of
-from . import holders, status, used, who, why
+from . import holders, lemons, status, used, who, why
 from .fleet import Moment, look
 from .grid import FORMS, Grid, csv_text, json_text, text
 from .reasons import reasons
@@ -86,6 +87,19 @@ def usage_main(arguments: Sequence[str]) -> int:
         _known(names, chosen.cluster)
         wanted = [name for name in names if chosen.cluster in {None, name}]
         return used.grid([answer(hub, name, *span, now) for name in wanted], chosen.by)
+
+    return _run(commands, arguments, grid)
+
+
+def lemons_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil lemons`: the same exit codes."""
+    commands = _parser("lemons", "Say which nodes, slots and GPUs failed again and again.")
+    commands.add_argument("--all", action="store_true", help="also what failed once")
+
+    def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
+        now = SystemClock().now()
+        found = offenders.asked(hub, now)
+        return lemons.grid(found, chosen.cluster, everything=chosen.all, now=now)
 
     return _run(commands, arguments, grid)
 

@@ -101,10 +101,17 @@ class Incident:
     version: int = 1
     late: bool = False  # rests only on data that came late from a spool: pages nobody
     acknowledged_by: str = ""  # the person who took it, while it stands
+    # Of one GPU's: which one it was, and where it sat then.
+    serial: str = ""
+    slot: str = ""  # its PCI address
 
     @property
     def simulated(self) -> bool:
         return self.subject.simulated
+
+    @property
+    def marked(self) -> bool:
+        return self.subject.marked
 
     def to_record(self) -> Record:
         """Kind `incident`; `version` must grow with every change."""

@@ -1,0 +1,57 @@
+"""`gpuvigil lemons`: nodes, slots and GPUs of which hardware failed again and again."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from gpuvigil.lemons import LEMON_SCORE, SPAN, Offender
+
+from .grid import Column, Grid, length, whole
+
+COLUMNS = (
+    Column(key="score", title="SCORE", show=lambda value: f"{value:.2f}", right=True),
+    Column(key="part", title="PART"),
+    Column(key="node", title="NODE", flexible=True),
+    Column(key="name", title="NAME", flexible=True),
+    Column(key="failures", title="FAILURES", show=whole, right=True),
+    Column(key="last_ago_seconds", title="LAST AGO", show=length, right=True),
+    Column(key="faults", title="FAULTS", flexible=True),
+    Column(key="lemon", title="LEMON", show=lambda value: "yes" if value else "no"),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+)
+_FOR_PEOPLE = 8
+_MOST = 50
+
+
+def grid(
+    found: Iterable[Offender], cluster: str | None, *, everything: bool, now: datetime
+) -> Grid:
+    """A row per offender, the worst first; what failed once is left out unless asked for."""
+    wanted = [one for one in found if cluster in {None, one.cluster}]
+    shown = [one for one in wanted if everything or len(one.failures) > 1 or one.is_lemon]
+    rows = [
+        (
+            round(one.score, 2),
+            one.part.value,
+            one.node,
+            one.name,
+            len(one.failures),
+            now - one.last_at,
+            ", ".join(sorted({it.fault for it in one.failures})),
+            one.is_lemon,
+            one.cluster,
+        )
+        for one in shown[:_MOST]
+    ]
+    notes = [
+        f"A page weighs 1, a warning 0.25, and half after two weeks; from {LEMON_SCORE:g} on it is a"
+        f" lemon. Hardware only, of the last {SPAN.days} days."
+    ]
+    if len(shown) > _MOST:
+        notes.append(f"{len(shown) - _MOST:,} more are not shown.")
+    return Grid(
+        columns=COLUMNS,
+        rows=rows,
+        for_people=_FOR_PEOPLE,
+        notes=notes,
+        empty=f"Nothing failed twice in {SPAN.days} days.",
+    )
