@@ -38,6 +38,20 @@ class Owner:
     uid: str
 
 
+# Taints of what takes a node away on purpose: cluster-autoscaler, Karpenter (before 1.0 and since),
+# the node termination handler of EKS, GKE's for machines that may be taken back.
+_LEAVING = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disruption",
+        "karpenter.sh/disrupted",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "cloud.google.com/impending-node-termination",
+    }
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A pod that asks for GPUs."""
@@ -117,6 +131,10 @@ def node(told: Object) -> ScheduledNode | None:
         states.append("CORDONED")
     if metadata.get("deletionTimestamp"):
         states.append("DELETED")
+    leaving = sorted(_LEAVING & {one.get("key") for one in spec.get("taints") or ()})
+    if leaving:
+        states.append("LEAVING")
+        reasons += leaving
     allocatable = _count(status.get("allocatable") or {})
     if allocatable < gpus:
         reasons.append(f"{gpus - allocatable} of its {gpus} GPUs are not offered")
