@@ -95,6 +95,9 @@ class Case:
         told = [one.sent_at for one in theirs if one.sent_at is not None]
         if told:
             return min(told)
+        told_from = self.in_service_since
+        if told_from is not None:
+            return told_from
         held_back = [
             one for one in theirs if one.state is NoticeState.DUE and one.verdict in POSTPONED
         ]
@@ -132,6 +135,29 @@ class Case:
             elif one.state is NoticeState.SENT or one.verdict is Verdict.RESOLVED_OFF:
                 firing = False
         return firing
+
+    @property
+    def _held(self) -> tuple[Notice, ...]:
+        """Those of this spell that were held because its nodes were out of service."""
+        ends = [one.order for one in self.older if one.kind is Kind.RESOLVED]
+        last = max(ends, default=(0, 0))
+        held = (one for one in self.older if one.verdict is Verdict.OUT_OF_SERVICE)
+        return tuple(one for one in held if one.order > last)
+
+    @property
+    def was_held(self) -> bool:
+        """Its nodes were out of service, and nobody was told anything since they are back."""
+        told = self.last_told
+        return any(told is None or one.order > told.order for one in self._held)
+
+    @property
+    def in_service_since(self) -> datetime | None:
+        """When its nodes were back, of an incident that was held; None of any other."""
+        if not self._held:
+            return None
+        last = self._held[-1].order
+        back = (one for one in (*self.older, self.notice) if one.order > last)
+        return min((one.at for one in back), default=None)
 
     @property
     def last_said(self) -> Notice | None:

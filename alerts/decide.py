@@ -164,6 +164,13 @@ def _reminder(case: Case) -> Ruling | None:
     return Ruling(verdict=Verdict.STILL_STANDING, kind=Kind.UPDATED) if case.notice.repeat else None
 
 
+def _resumed(case: Case) -> Ruling | None:
+    """Whoever was told before the node was taken out believes that somebody has seen to it."""
+    if case.last_told is None or not case.was_held:
+        return None
+    return Ruling(verdict=Verdict.RESUMED, kind=Kind.UPDATED)
+
+
 def _worse(case: Case) -> Ruling | None:
     told = case.last_told
     if told is None or case.notice.severity.rank >= told.severity.rank:
@@ -211,6 +218,7 @@ RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     *holding.RULES,
     _told_over_recently,
     _first,
+    _resumed,
     _reminder,
     _worse,
     _told_recently,

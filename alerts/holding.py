@@ -43,6 +43,18 @@ def not_routed(case: Case) -> Ruling | None:
     return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.HELD)
 
 
+def out_of_service(case: Case) -> Ruling | None:
+    """What happens to a drained node, or one that leaves, wakes nobody: the incident stands.
+
+    There is nothing to wait for: that the node is back is a step of the incident's own.
+    """
+    why = case.incident.held
+    if not why:
+        return None
+    reason = f"{Verdict.OUT_OF_SERVICE.value}: {why}"
+    return Ruling(verdict=Verdict.OUT_OF_SERVICE, state=NoticeState.HELD, reason=reason)
+
+
 def silenced(case: Case) -> Ruling | None:
     silence = case.situation.silence(case.labels, case.now)
     if silence is None:
@@ -115,4 +127,12 @@ def _until(case: Case, due_at: datetime, verdict: Verdict) -> Ruling | None:
 
 
 # In the order in which they are asked; those before `below_minimum` of `decide` hold for anything.
-RULES = (silenced, inhibited, escalation, waits_for_cause, digested, out_of_hours)
+RULES = (
+    out_of_service,
+    silenced,
+    inhibited,
+    escalation,
+    waits_for_cause,
+    digested,
+    out_of_hours,
+)

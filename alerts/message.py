@@ -24,7 +24,7 @@ LISTED = 10
 LONGEST_LINE = 300
 # Answers that list things may be longer; all together stay far below what receivers take.
 LONGEST_LIST = 1000
-_LOUD = frozenset({Verdict.WORSE, Verdict.STILL_STANDING, Verdict.RETURNED})
+_LOUD = frozenset({Verdict.WORSE, Verdict.STILL_STANDING, Verdict.RETURNED, Verdict.RESUMED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +157,8 @@ def _summary(incident: Incident, notice: Notice, now: datetime, ends_at: datetim
         named = f"Still there after {duration(now - incident.since)}: {named}"
     elif notice.verdict is Verdict.RETURNED:
         named = f"Back again: {named}"
+    elif notice.verdict is Verdict.RESUMED:
+        named = f"In service again and not cured: {named}"
     elif notice.verdict is Verdict.WORSE:
         named = f"Now {incident.severity.value}: {named}"
     elif notice.kind is Kind.UPDATED:

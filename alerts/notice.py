@@ -44,6 +44,7 @@ class Verdict(Enum):
     STILL_STANDING = "it still stands after the repeat interval"
     OVER = "it was told, and now it is over"
     ESCALATED = "nobody took it in time"
+    RESUMED = "its node is in service again, and it still stands"
 
     TOLD_RECENTLY = "told less than the update interval ago"
     WAITS = "an earlier message about it is still on its way"
@@ -61,6 +62,7 @@ class Verdict(Enum):
     DISMISSED = "a suspect that was not seen again"
     OWN_CHANNEL = "it does not travel by the channel that it is about"
     NOT_ROUTED = "no route leads to this channel"
+    OUT_OF_SERVICE = "its nodes are out of service on purpose: told at once when they are back"
     DIGEST = "told in the daily digest"
     BELOW_MINIMUM = "less severe than the channel's minimum"
     LATE = "it rests on data that came late, which pages nobody"
