@@ -22,11 +22,13 @@ from gpuvigil.model import (
 )
 
 from .acknowledge import acknowledge, entry_of
-from .correlate import Sight, sight
+from .breaker import is_whole
+from .correlate import sight
 from .detector import DETECTORS, Detector
 from .fleet import Fleet
-from .incidents import Book, advance
+from .incidents import Book, advance, hold
 from .rows import Rows
+from .sight import Sight
 from .window import Key, Window
 
 # An incident and its transitions, or more of them: kept together or not at all.
@@ -92,6 +94,7 @@ class Analysis:
                 fleet.take(record)
             except UNREADABLE:
                 unreadable.append(record.id)
+        fleet.take_held(book.standing())
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
         return unreadable
@@ -138,12 +141,19 @@ class Analysis:
             self._tell(failed, whole=False)
             findings = [finding for them in found.values() for finding in them]
             findings += self._slow.get(node, ())
-            standing = [i for i in self._book.standing() if i.subject.of_node() == node]
+            standing = [
+                i for i in self._book.standing() if i.subject.of_node() == node or is_whole(i)
+            ]
             believed, unseen = self._book.believed(fresh=False), _faults(reads, failed)
-            seen = sight(window, findings, standing, believed, unseen | self._unseen)
-            seen = replace(seen, only=node, fresh=False)
+            seen = sight(window, findings, standing, believed, unseen | self._unseen, only=node)
             self._woken.add(node)
-            self._conclude(seen, now)
+            self._conclude(replace(seen, fresh=False), now)
+
+    def hold(self, now: datetime) -> None:
+        """A scheduler said which nodes are out of service: what stands there is held, or not."""
+        with self._lock:
+            heard = self._reading.heard if self._reading is not None else {}
+            self._keep(*hold(self._book, self._fleet.away(now, heard), now))
 
     def acknowledge(self, taken: Acknowledgement, now: datetime) -> bool:
         """A person took an incident; false when the book has no such incident."""
@@ -177,6 +187,7 @@ class Analysis:
             heard=reading.heard,
             listening_since=reading.listening_since,
             clocks=reading.clocks,
+            away=self._fleet.away(reading.now, reading.heard),
         )
 
     def _tell(self, failed: Mapping[str, str], whole: bool) -> None:

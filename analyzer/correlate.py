@@ -2,62 +2,36 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
 
+from .breaker import fold, hide, is_whole
 from .causes import SHARED, Told, halting, mended, merged, root_of, spreads, stalled_by
-from .cures import last_cure
+from .cures import last_cure, tried
 from .detectors.gpu_clocks import says_whether_stuck
 from .detectors.gpu_hot import says_whether_hot
 from .detectors.gpu_idle_held import says_whether_idle
 from .detectors.node_silent import Hearing, hearing
 from .impact import impact, touched
 from .names import gpus, label
+from .sight import Candidate, Sight
 from .vendor import case
 from .window import Window
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """What an incident would say now."""
-
-    finding: Finding
-    severity: Severity
-    title: str
-    label: str
-    impact: Impact
-    members: tuple[str, ...]
-    covers: tuple[str, ...]
-    gpus: str = ""  # of a node, which of its GPUs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """What one look says about the fleet; mappings and sets are by fingerprint.
-
-    A standing incident that is in none of them was looked for and not found.
-    """
-
-    candidates: Mapping[str, Candidate] = field(default_factory=dict)
-    covered: Mapping[str, str] = field(default_factory=dict)  # by which cause, in words
-    cured: Mapping[str, str] = field(default_factory=dict)  # by what, in words
-    unknown: frozenset[str] = frozenset()  # absence of data says nothing about these
-    fresh: bool = True  # rows were newly read: a second look confirms a suspect
-    only: Subject | None = None  # the one node that was looked at; None is the whole fleet
-    without: frozenset[Subject] = frozenset()  # nodes that were looked at again meanwhile
-
-    def speaks_of(self, subject: Subject) -> bool:
-        """Whether this look says anything about a subject, be it that nothing is wrong."""
-        node = subject.of_node()
-        return node not in self.without and self.only in {None, node}
-
-
 # A node that is later than this may be silent: what it no longer says is not over.
 _TICKS = 3
+
+
+class _Cover(NamedTuple):
+    """By what something is covered: in words, and the fingerprint of that."""
+
+    words: str
+    by: str
 
 
 def sight(
@@ -66,6 +40,7 @@ def sight(
     standing: Iterable[Incident],
     believed: Collection[str] = frozenset(),
     unseen: Collection[str] = frozenset(),
+    only: Subject | None = None,
 ) -> Sight:
     """What this window says about the fleet and about the incidents that are not over.
 
@@ -73,46 +48,103 @@ def sight(
 
     `believed`: fingerprints for which one look is enough. A cause that is seen for the first time
     and is not certain hides nothing yet.
+
+    `only`: the one node that was looked at; `standing` are that node's incidents then, and those
+    about whole clusters.
     """
+    all_standing = list(standing)
+    stands = {i.fingerprint: i for i in all_standing}
+    wholes = [i for i in all_standing if is_whole(i)]
     incidents: dict[Subject, list[Incident]] = defaultdict(list)
-    for incident in standing:
-        incidents[incident.subject.of_node()].append(incident)
-    stands = {i.fingerprint for them in incidents.values() for i in them}
-    whole = merged(_distinct(findings), stands)
-    halted = _halted(whole, [i for them in incidents.values() for i in them])
-    nodes = _by_node(whole, believed)
-    shared = _shared(i for them in incidents.values() for i in them)
-    candidates: dict[str, Candidate] = {}
-    covered: dict[str, str] = {}
-    for node in sorted(nodes):
-        found, causes = nodes[node]
-        covered |= _hidden(window, found, causes, incidents[node])
-        covered |= _stalled(window, found, halted)
-        covered |= _of_others(found, shared)
-        for cause in found:
-            if cause.fingerprint not in covered:
-                hidden = [f for f in found if root_of(f, causes) is cause]
-                followers = [i for i in incidents[node] if root_of(i, causes) is cause]
-                who = impact(window, cause)
-                made = _candidate(window, cause, hidden, followers, who)
-                graver = _gravest(cause, nodes, incidents)
-                if graver is not None and graver.rank < made.severity.rank:
-                    made = replace(made, severity=graver)
-                candidates[cause.fingerprint] = made
+    for incident in all_standing:
+        if not is_whole(incident):
+            incidents[incident.subject.of_node()].append(incident)
+    found = merged(_distinct(findings), stands)
+    candidates, covered = _explained(window, found, incidents, believed)
+    if only is None:
+        doubtful = _doubtful(found, believed, candidates)
+        folded = fold(window, candidates, stands, believed, unseen, doubtful)
+    else:
+        folded = hide(candidates, stands, wholes)
+    left = {print_: one for print_, one in candidates.items() if print_ not in folded.covered}
+    candidates = {**left, **folded.candidates}
+    covered |= {print_: _Cover(*cover) for print_, cover in folded.covered.items()}
     missing = [
         incident
         for incidents_of_node in incidents.values()
         for incident in incidents_of_node
         if incident.fingerprint not in candidates and incident.fingerprint not in covered
     ]
+    unknown = {i.fingerprint for i in missing if i.fault in unseen or not is_visible(window, i)}
     return Sight(
         candidates=candidates,
-        covered=covered,
-        cured=_cures(window, [i for i in missing if i.fault not in unseen]),
-        unknown=frozenset(
-            i.fingerprint for i in missing if i.fault in unseen or not is_visible(window, i)
-        ),
+        covered={print_: cover.words for print_, cover in covered.items()},
+        causes=_last_causes(covered),
+        cured={**_cures(window, [i for i in missing if i.fault not in unseen]), **folded.over},
+        unknown=frozenset(unknown | folded.unknown),
+        only=only,
+        whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes)}),
+        away=window.away,
     )
+
+
+def _explained(
+    window: Window,
+    findings: Sequence[Finding],
+    incidents: Mapping[Subject, list[Incident]],
+    believed: Collection[str],
+) -> tuple[dict[str, Candidate], dict[str, _Cover]]:
+    """A candidate for each last cause, and what is covered by another one, by fingerprint."""
+    standing = [i for them in incidents.values() for i in them]
+    halted, shared = _halted(findings, standing), _shared(standing)
+    nodes = _by_node(findings, believed)
+    candidates: dict[str, Candidate] = {}
+    covered: dict[str, _Cover] = {}
+    for node in sorted(nodes):
+        found, causes = nodes[node]
+        here = incidents.get(node, [])
+        covered |= _hidden(window, found, causes, here)
+        covered |= _stalled(window, found, halted)
+        covered |= _of_others(found, shared)
+        for cause in found:
+            if cause.fingerprint not in covered:
+                hidden = [f for f in found if root_of(f, causes) is cause]
+                followers = [i for i in here if root_of(i, causes) is cause]
+                who = impact(window, cause)
+                made = _candidate(window, cause, hidden, followers, who)
+                graver = _gravest(cause, nodes, incidents)
+                if graver is not None and graver.rank < made.severity.rank:
+                    made = replace(made, severity=graver)
+                candidates[cause.fingerprint] = made
+    return candidates, covered
+
+
+def _doubtful(
+    findings: Iterable[Finding], believed: Collection[str], candidates: Mapping[str, Candidate]
+) -> set[str]:
+    """What follows from a cause that is not believed yet, by fingerprint."""
+    causes: dict[Subject, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if not (finding.certain or finding.fingerprint in believed):
+            for node in {s.of_node() for s in (finding.subject, *finding.members)}:
+                causes[node].append(finding)
+    return {
+        print_
+        for print_, candidate in candidates.items()
+        if root_of(candidate.finding, causes.get(candidate.finding.subject.of_node(), ()))
+    }
+
+
+def _last_causes(covered: Mapping[str, _Cover]) -> dict[str, str]:
+    """Of everything that is covered, the fingerprint of what stands in the end."""
+    causes = {}
+    for print_, cover in covered.items():
+        last, seen = cover.by, {print_}
+        while last in covered and last not in seen:
+            seen.add(last)
+            last = covered[last].by
+        causes[print_] = last
+    return causes
 
 
 def _by_node(
@@ -150,8 +182,8 @@ def _hidden(
     found: Iterable[Finding],
     causes: Sequence[Finding],
     standing: Iterable[Incident],
-) -> dict[str, str]:
-    """What follows from another cause, by fingerprint, with that cause in words."""
+) -> dict[str, _Cover]:
+    """What follows from another cause, by fingerprint."""
     covered = {}
     told: list[Told] = [*standing, *found]
     for what in told:
@@ -161,7 +193,7 @@ def _hidden(
     for finding in found:
         repair = mended(window, finding, standing)
         if repair is not None:
-            covered.setdefault(finding.fingerprint, f"{COVERED}{repair.label}: {repair.title}")
+            covered.setdefault(finding.fingerprint, _by_incident(repair))
     return covered
 
 
@@ -178,14 +210,14 @@ def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
 
 def _of_others(
     found: Iterable[Finding], shared: Mapping[tuple[str, str], Incident]
-) -> dict[str, str]:
+) -> dict[str, _Cover]:
     """What one member shows while the incident of all stands, by fingerprint.
 
     While a rack's air cools down, or one of its nodes is not measured, what is left is no fan's.
     What is graver than that is told for itself.
     """
     return {
-        finding.fingerprint: f"{COVERED}{one.label}: {one.title}"
+        finding.fingerprint: _by_incident(one)
         for finding in found
         if (one := shared.get((finding.fault, finding.subject.key))) is not None
         and one.fingerprint != finding.fingerprint
@@ -207,7 +239,7 @@ def _halted(
 
 def _stalled(
     window: Window, found: Iterable[Finding], halted: Mapping[Subject, Finding | Incident]
-) -> dict[str, str]:
+) -> dict[str, _Cover]:
     """Jobs that spin because something else has halted them, by fingerprint."""
     covered = {}
     for finding in found:
@@ -215,7 +247,8 @@ def _stalled(
             cause = stalled_by(window, finding, halted)
             if cause is not None:
                 name = FAULTS[cause.fault].title if not cause.title else cause.title
-                covered[finding.fingerprint] = f"{COVERED}{label(window, cause.subject)}: {name}"
+                words = f"{COVERED}{label(window, cause.subject)}: {name}"
+                covered[finding.fingerprint] = _Cover(words, cause.fingerprint)
     return covered
 
 
@@ -309,6 +342,7 @@ def _candidate(
     # What is hidden stays as urgent as it was.
     severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]
     severity = min(severities, key=lambda severity: severity.rank)
+    cause = tried(window, cause)
     evidence = (*cause.evidence, *case(window, replace(cause, severity=severity)))
     return Candidate(
         finding=replace(cause, evidence=evidence),
@@ -327,8 +361,12 @@ def title(finding: Finding) -> str:
     return finding.title or FAULTS[finding.fault].title
 
 
-def _covered_by(window: Window, root: Finding) -> str:
-    return f"{COVERED}{label(window, root.subject)}: {title(root)}"
+def _covered_by(window: Window, root: Finding) -> _Cover:
+    return _Cover(f"{COVERED}{label(window, root.subject)}: {title(root)}", root.fingerprint)
+
+
+def _by_incident(one: Incident) -> _Cover:
+    return _Cover(f"{COVERED}{one.label}: {one.title}", one.fingerprint)
 
 
 def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:

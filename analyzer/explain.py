@@ -100,6 +100,8 @@ def _doubts(
     returns = sum(s.signal in {Signal.RETURNED.value, Signal.FLAPPED.value} for s in steps)
     if returns:
         yield f"times that it went away and came back: {returns}"
+    if incident.held:
+        yield f"nobody is told while it is out of service: {incident.held}"
     if incident.late:
         yield "it rests only on data that came late from a spool"
     if incident.state == State.RESOLVED.value and steps:

@@ -5,10 +5,21 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from gpuvigil.faults import XID_FAULTS, Scope
-from gpuvigil.model import Allocation, Event, EventKind, Inventory, Record, RecordKind, Subject
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    EventKind,
+    Incident,
+    Inventory,
+    Record,
+    RecordKind,
+    Scheduler,
+    Subject,
+)
 from gpuvigil.sxids import sxid
 from gpuvigil.xid_messages import read
 
+from .away import Away, Told
 from .cures import CURES
 from .holdings import Holding, Holdings
 
@@ -39,6 +50,7 @@ class Fleet:
         self._ended: list[tuple[datetime, str, str]] = []  # those that ended, the oldest first
         self._inventories: dict[str, Inventory] = {}
         self._late: set[str] = set()
+        self._told = Told()
 
     def take(self, record: Record, late: bool = False) -> Subject | None:
         """Remember a record; the node of an event that was not known yet, else None.
@@ -52,7 +64,13 @@ class Fleet:
             self._take_allocation(record, Allocation.from_record(record))
         elif record.kind is RecordKind.INVENTORY:
             self._inventories[record.subject] = Inventory.from_record(record)
+        elif record.kind is RecordKind.SCHEDULER:
+            self._told = self._told.with_record(Scheduler.from_record(record))
         return None
+
+    def take_held(self, standing: Iterable[Incident]) -> None:
+        """Remember of which nodes incidents are held although no scheduler names them any more."""
+        self._told = self._told.with_held(standing)
 
     def _take_allocation(self, record: Record, allocation: Allocation) -> None:
         known = self._allocations.setdefault(record.subject, {})
@@ -99,6 +117,10 @@ class Fleet:
             self._events.pop(key, None)
             self._sorted.pop(key, None)
             self._inventories.pop(key, None)
+
+    def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
+        """Which nodes are out of service on purpose; `heard`: when each was, by its key."""
+        return self._told.away(now, heard)
 
     def late(self) -> frozenset[str]:
         """Ids of events that came late."""

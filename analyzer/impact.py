@@ -31,6 +31,13 @@ def impact(window: Window, finding: Finding) -> Impact:
     )
 
 
+def waiting(window: Window, finding: Finding) -> set[Subject]:
+    """The GPUs that cannot do their work because of it."""
+    gpus = touched(window, finding)
+    now = [a for gpu in gpus for a in window.held(gpu)]
+    return _waiting(finding, gpus, now, window.holdings)
+
+
 def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
     """The GPU itself, those that the finding names, or those of the node it is on."""
     subject = finding.subject

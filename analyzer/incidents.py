@@ -1,6 +1,6 @@
 """The book of incidents: what a look at the fleet changes in it. Nothing here reads or writes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -8,9 +8,10 @@ from typing import Any
 from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED, STANDING, Patience, Signal, State, step
-from gpuvigil.model import Incident, Severity, Transition
+from gpuvigil.model import Incident, Severity, Subject, Transition
 
-from .correlate import Candidate, Sight
+from .away import Away
+from .sight import Candidate, Sight
 
 # Numbers of a standing incident are brought up to date this often, without a transition.
 _REFRESH = timedelta(seconds=60)
@@ -80,6 +81,16 @@ def advance(
     return Book(entries=entries), tuple(transitions)
 
 
+def hold(book: Book, away: Away, now: datetime) -> tuple[Book, tuple[Transition, ...]]:
+    """The book once somebody said which nodes are out of service, and the steps that this makes."""
+    entries: dict[str, Entry] = {}
+    transitions: list[Transition] = []
+    for print_, before in sorted(book.entries.items()):
+        entries[print_], made = _held(before, away, now)
+        transitions += made
+    return Book(entries=entries), tuple(transitions)
+
+
 Step = tuple[Entry | None, list[Transition]]
 
 
@@ -88,11 +99,43 @@ def _next(
 ) -> Step:
     """What becomes of one fingerprint."""
     candidate = sight.candidates.get(print_)
-    if candidate is not None and sight.speaks_of(candidate.finding.subject):
-        return _found(before, candidate, sight.fresh, now, patience)
-    if before is not None and sight.speaks_of(before.incident.subject):
-        return _not_found(before, print_, sight, now, patience)
+    if candidate is not None and sight.speaks_of(candidate.finding.subject, print_):
+        old = None if before is None else before.incident
+        said = replace(candidate, held=_why_held(sight.away, old, candidate.members))
+        return _found(before, said, sight.fresh, now, patience)
+    if before is not None and sight.speaks_of(before.incident.subject, print_):
+        after, made = _not_found(before, print_, sight, now, patience)
+        return (after, made) if made or after is None else _held(after, sight.away, now)
     return before, []
+
+
+def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transition]]:
+    """What nobody sees just now may still be held, or be held no longer."""
+    old = before.incident
+    said = replace(old, held=_why_held(away, old, old.members))
+    if said.held == old.held or before.state not in STANDING:
+        return before, []
+    absent = before.absent_since
+    after, made = signalled(before, said, Signal.CHANGED, now, _changes(["hold"], said))
+    return replace(after, absent_since=absent), made
+
+
+def _why_held(away: Away, old: Incident | None, members: Collection[str]) -> str:
+    """Why nobody is told of an incident: all its nodes are out of service; else empty."""
+    before = "" if old is None else old.held
+    if not (away or before):
+        return ""
+    keys = {*members, *(() if old is None else (*old.members, old.subject.key))}
+    return away.reason(sorted({Subject.parse(key).of_node() for key in keys}), before)
+
+
+def _changes(changed: Iterable[str], said: Incident) -> str:
+    """The reason of a change in words."""
+    names = [name for name in changed if name != "hold"]
+    parts = [", ".join(names) + " changed"] if names else []
+    if "hold" in changed:
+        parts.append(f"held: {said.held}" if said.held else "no longer held: in service again")
+    return "; ".join(parts)
 
 
 def rebuild(
@@ -125,22 +168,34 @@ def _counts(transition: Transition) -> bool:
     return came_back and transition.reason != _UNCOVERED
 
 
-def _not_over(entries: Iterable[Entry], now: datetime, patience: Patience) -> frozenset[str]:
+def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> frozenset[str]:
     """Ids of the incidents that are not over, or could still come back as the same ones.
 
-    One that is covered can as long as its cause can: nobody could see meanwhile whether it was there.
+    One that is covered can as long as its cause can, or what covers that one in turn: nobody could
+    see meanwhile whether it was there.
     """
-    known = list(entries)
-    alive = {e.incident.id for e in known if not _is_over(e, now, patience)}
-    labels = {e.incident.label for e in known if e.incident.id in alive and e.incident.label}
-    covered = {
-        e.incident.id
-        for e in known
-        if e.state is State.RESOLVED
-        and e.reason.startswith(COVERED)
-        and e.reason.removeprefix(COVERED).partition(": ")[0] in labels
-    }
-    return frozenset(alive | covered)
+    kept = {e.incident.id: e.incident for e in entries if not _is_over(e, now, patience)}
+    waiting = [e for e in entries if e.incident.id not in kept and _is_covered(e)]
+    while waiting:
+        prints = {i.fingerprint for i in kept.values()}
+        labels = {i.label for i in kept.values() if i.label}
+        more = [e for e in waiting if _explained(prints, labels, e)]
+        if not more:
+            break
+        kept |= {e.incident.id: e.incident for e in more}
+        waiting = [e for e in waiting if e.incident.id not in kept]
+    return frozenset(kept)
+
+
+def _is_covered(entry: Entry) -> bool:
+    return entry.state is State.RESOLVED and entry.reason.startswith(COVERED)
+
+
+def _explained(prints: Collection[str], labels: Collection[str], entry: Entry) -> bool:
+    """Whether the cause is one of these; what an older version wrote names it by its label alone."""
+    if entry.incident.covered_by:
+        return entry.incident.covered_by in prints
+    return entry.reason.removeprefix(COVERED).partition(": ")[0] in labels
 
 
 def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:
@@ -174,6 +229,7 @@ def _found(
 def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Patience) -> Step:
     """The same incident again; too many returns of its own make it a flapping one."""
     fresh = replace(before.incident, severity=Severity.INFO, covers=(), resolved_at=None)
+    fresh = replace(fresh, covered_by="")
     fresh = replace(fresh, acknowledged_by="")  # whoever took it may think that it is over
     said = replace(_say(fresh, candidate), since=candidate.finding.since)
     said = replace(said, late=candidate.finding.late)
@@ -194,7 +250,7 @@ def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
     old, said = before.incident, _say(before.incident, candidate)
     changed = [name for name, read in _MATERIAL.items() if read(old) != read(said)]
     if changed:
-        return signalled(entry, said, Signal.CHANGED, now, ", ".join(changed) + " changed")
+        return signalled(entry, said, Signal.CHANGED, now, _changes(changed, said))
     if said.evidence != old.evidence and now - old.updated_at >= _REFRESH:
         said = replace(said, updated_at=now, version=old.version + 1)
         return replace(entry, incident=said), []
@@ -213,6 +269,7 @@ _MATERIAL: Mapping[str, Any] = {
     "members": lambda incident: incident.members,
     "covers": lambda incident: incident.covers,
     "lateness": lambda incident: incident.late,
+    "hold": lambda incident: incident.held,
 }
 
 
@@ -220,7 +277,7 @@ def _not_found(before: Entry, print_: str, sight: Sight, now: datetime, patience
     if before.state is State.RESOLVED:
         return before, []
     if print_ in sight.covered:
-        return _clear(before, now, sight.covered[print_])
+        return _clear(before, now, sight.covered[print_], sight.causes.get(print_, ""))
     flapping = before.state is State.FLAPPING
     if print_ in sight.cured and not flapping:
         return _clear(before, now, sight.cured[print_])
@@ -233,10 +290,12 @@ def _not_found(before: Entry, print_: str, sight: Sight, now: datetime, patience
     return replace(before, absent_since=since), []
 
 
-def _clear(before: Entry, now: datetime, reason: str) -> Step:
+def _clear(before: Entry, now: datetime, reason: str, by: str = "") -> Step:
+    """`by`: the fingerprint of what covers it."""
     if step(before.state, Signal.CLEARED) is State.DISMISSED:
         return None, []
-    return signalled(before, replace(before.incident, resolved_at=now), Signal.CLEARED, now, reason)
+    over = replace(before.incident, resolved_at=now, covered_by=by)
+    return signalled(before, over, Signal.CLEARED, now, reason)
 
 
 def signalled(
@@ -310,4 +369,5 @@ def _say(incident: Incident, candidate: Candidate) -> Incident:
         label=candidate.label,
         gpus=candidate.gpus,
         late=incident.late and finding.late,
+        held=candidate.held,
     )

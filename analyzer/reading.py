@@ -1,6 +1,6 @@
 """Everything the analyzer asks the hub: numbers for a pass, records for a start."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -44,6 +44,7 @@ KINDS = frozenset(
         RecordKind.ALLOCATION,
         RecordKind.INVENTORY,
         RecordKind.ACKNOWLEDGEMENT,
+        RecordKind.SCHEDULER,
     }
 )
 # An incident in one of these can be taken.
@@ -202,15 +203,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
     kept = hub.records(RecordKind.INCIDENT, states=standing, limit=_MOST_RECORDS)
     over = hub.records(RecordKind.INCIDENT, states=[State.RESOLVED.value], limit=_MOST_RECORDS)
     known = _read(Incident.from_record, (*kept, *over), unreadable)
-    stands = {i.subject.of_node() for i in known if State(i.state) in STANDING}
-    incidents = [
-        incident
-        for incident in known
-        if State(incident.state) in STANDING
-        or _may_return(incident, now, patience.flap_window)
-        # What still stands there may cover it.
-        or (incident.subject.of_node() in stands and _may_return(incident, now, MEMORY))
-    ]
+    incidents = not_over(known, now, patience)
     transitions: list[Transition] = []
     taken: list[Acknowledgement] = []
     for incident in incidents:
@@ -222,6 +215,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
     since = now - MEMORY
     records = [
         *hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS),
+        *hub.records(RecordKind.SCHEDULER, limit=_MOST_RECORDS),
         # Those that ended last may have been hit.
         *hub.records(RecordKind.ALLOCATION, states=[AllocationState.ENDED]),
         *hub.records(RecordKind.ALLOCATION, states=[AllocationState.HELD], limit=_MOST_RECORDS),
@@ -253,6 +247,29 @@ def _read(
         except UNREADABLE:
             unreadable.append(record.id)
     return values
+
+
+def not_over(known: Sequence[Incident], now: datetime, patience: Patience) -> list[Incident]:
+    """Those that stand, that may return by themselves, or that one of these covers, or covered."""
+    kept = [
+        incident
+        for incident in known
+        if State(incident.state) in STANDING or _may_return(incident, now, patience.flap_window)
+    ]
+    # An older version did not write what covers an incident: its own node may.
+    nodes = {i.subject.of_node() for i in kept if State(i.state) in STANDING}
+    ids = {incident.id for incident in kept}
+    unnamed = [i for i in known if not i.covered_by and i.id not in ids]
+    kept += [i for i in unnamed if i.subject.of_node() in nodes and _may_return(i, now, MEMORY)]
+    waiting = [incident for incident in known if incident.covered_by and incident.id not in ids]
+    while waiting:
+        prints = {incident.fingerprint for incident in kept}
+        more = [incident for incident in waiting if incident.covered_by in prints]
+        if not more:
+            break
+        kept += more
+        waiting = [incident for incident in waiting if incident.covered_by not in prints]
+    return kept
 
 
 def _may_return(incident: Incident, now: datetime, window: timedelta) -> bool:

@@ -167,8 +167,11 @@ class Service:
         nodes = {node for record in others if (node := self._take(record, arrival)) is not None}
         for node in sorted(nodes):
             self.analysis.look_at(node, now)
+        scheduled = any(record.kind is RecordKind.SCHEDULER for record in others)
+        if scheduled:
+            self.analysis.hold(now)
         self._sequence, self._followed_at, self._lost_at = answer.sequence, now, None
-        if nodes or taken:
+        if nodes or taken or scheduled:
             self._write(self._changes_hub)
 
     def _begin(self) -> None:

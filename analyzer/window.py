@@ -12,6 +12,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Allocation, Event, EventKind, Inventory, Subject
 from gpuvigil.store import Aggregate
 
+from .away import NOBODY, Away
 from .holdings import Holding
 from .index import Numbers
 from .rows import Row, Rows
@@ -69,6 +70,8 @@ class Window:
     heard: Mapping[str, datetime] = field(default_factory=dict)
     # Since when the hub would have heard a node; silence before that is the hub's own.
     listening_since: datetime | None = None
+    # Which nodes are out of service on purpose: detectors look at them as at any other.
+    away: Away = NOBODY
 
     def get(self, measurement: str, span: Span) -> Rows:
         """The answer to a `Need`; without rows when nothing was asked or nothing came."""

@@ -23,7 +23,7 @@ _JUDGED = (
 _NOT_JUDGED = frozenset(
     {
         *("analyzer/service.py", "analyzer/reading.py", "analyzer/scout.py", "analyzer/usage.py"),
-        *("analyzer/jobs.py", "analyzer/histories.py"),
+        *("analyzer/jobs.py", "analyzer/histories.py", "analyzer/away.py"),
     }
 )
 

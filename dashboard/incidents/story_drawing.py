@@ -43,6 +43,7 @@ def head(story: Story, hands: Hands, asked: Filters, now: datetime) -> Node:
         el("p", whose(one), class_="impact"),
         el("p", span(one, now), class_="sub"),
         _covered(story),
+        _held(one),
         el("p", el("b", "Do now: "), one.action, class_="action")
         if one.action and one.resolved_at is None
         else None,
@@ -56,6 +57,12 @@ def _covered(story: Story) -> Node | None:
     if not cause:
         return None
     return el("p", el("b", "Told with another incident: "), cause, ". It may well be there still.")
+
+
+def _held(one: Incident) -> Node | None:
+    if not one.held or one.resolved_at is not None:
+        return None
+    return el("p", el("b", "Nobody is told while it is out of service: "), one.held)
 
 
 def body(

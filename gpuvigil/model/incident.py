@@ -104,6 +104,8 @@ class Incident:
     # Of one GPU's: which one it was, and where it sat then.
     serial: str = ""
     slot: str = ""  # its PCI address
+    held: str = ""  # why nobody is told of it: its nodes are out of service on purpose
+    covered_by: str = ""  # the fingerprint of what explains it, where it ended because of that
 
     @property
     def simulated(self) -> bool:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.acknowledge import acknowledge, line, pending
-from analyzer.correlate import Sight
 from analyzer.incidents import Book, advance
+from analyzer.sight import Sight
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import Patience, State
 from gpuvigil.model import (

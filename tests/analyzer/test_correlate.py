@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from analyzer.correlate import Sight, sight
+from analyzer.correlate import sight
 from analyzer.detector import DETECTORS
+from analyzer.sight import Sight
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import (
     EventKind,

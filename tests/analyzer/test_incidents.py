@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.correlate import Candidate, Sight
 from analyzer.incidents import Book, advance, rebuild
+from analyzer.sight import Candidate, Sight
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED, STANDING, Patience, Signal, State, step
 from gpuvigil.model import (

@@ -1,0 +1,162 @@
+"""Which nodes are out of service on purpose, as their schedulers say: what is told of them waits.
+
+Only what a person or an autoscaler wants counts. What Slurm itself or a health check drains is taken
+out because of a fault, and nobody may know of it yet.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from gpuvigil.model import Incident, ScheduledNode, Scheduler, Subject
+
+# A scheduler that nobody hears of for longer holds nothing back any more. Slurm's is told every ten
+# minutes, Kubernetes' every minute.
+_HELD_FOR = timedelta(hours=1)
+_GONE = "deleted from the cluster"
+# A node that goes may still send a body or two.
+_LAST_WORDS = timedelta(minutes=10)
+# Whatever the reason: sinfo(1), NODE STATE CODES; nobody loses power or is rebooted by a fault.
+_LEAVING: Mapping[str, str] = {
+    "POWERED_DOWN": "powered down by the scheduler",
+    "POWERING_DOWN": "powering down by the scheduler",
+    "POWER_DOWN": "to be powered down by the scheduler",
+    "POWERING_UP": "powering up by the scheduler",
+    "MAINT": "in a maintenance reservation",
+    "MAINTENANCE": "in a maintenance reservation",
+    "REBOOT": "to be rebooted by the scheduler",
+    "REBOOT_REQUESTED": "to be rebooted by the scheduler",
+    "REBOOT_ISSUED": "being rebooted by the scheduler",
+    "CORDONED": "cordoned",
+    "LEAVING": "leaving the cluster",
+    "DELETED": _GONE,
+}
+# Of these, who did it counts.
+_TAKEN: Mapping[str, str] = {
+    "DRAIN": "drained",
+    "DRAINING": "drained",
+    "DRAINED": "drained",
+    "DOWN": "set down",
+    "FAIL": "set to fail",
+    "FAILING": "set to fail",
+}
+_BY = re.compile(r"\s*\[([^\[\]@]+)@[^\[\]]*\]$")
+# What slurmctld and slurmd write as reasons, for clusters whose SlurmUser is root; the prefixes of
+# health checks; and of our own.
+_MACHINES = re.compile(
+    r"(?i)(not responding|node unexpectedly rebooted|low (realmemory|tmpdisk|cpus|socket)|gres/"
+    r"|kill task failed|prolog error|epilog error|batch job complete failure|duplicate jobid"
+    r"|resumetimeout|reboot timed out|node_?health|nhc|check[_ ]|\[?gpuvigil)"
+)
+_NUMBERS = re.compile(r"[\d.:]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """Why nodes are out of service, by cluster and short name.
+
+    `unsure`: clusters of which nothing is known just now, so that what was held stays held.
+    """
+
+    why: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    unsure: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.why or self.unsure)
+
+    def reason(self, nodes: Iterable[Subject], before: str = "") -> str:
+        """Why what is about all these nodes need not be told now, empty when it must be.
+
+        `before`: why it was not told until now.
+        """
+        said = ""
+        for node in nodes:
+            why = self.why.get(_name(node), before if node.cluster in self.unsure else "")
+            if not why:
+                return ""
+            said = said or why
+        return said
+
+
+NOBODY = Away()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the schedulers of all clusters said last; each new record makes a new one."""
+
+    newest: Mapping[str, Scheduler] = field(default_factory=dict)  # by who told it
+    answered: Mapping[str, Scheduler] = field(default_factory=dict)  # the last that knew nodes
+    # Nodes that were deleted, and since when: their scheduler forgets them, and they are not back.
+    gone: Mapping[Subject, datetime] = field(default_factory=dict)
+
+    def with_record(self, said: Scheduler) -> "Told":
+        """After one more word of a scheduler; an older one than the last changes nothing."""
+        key = said.told_by.key
+        last = self.newest.get(key)
+        if last is not None and last.at > said.at:
+            return self
+        answered, gone = self.answered, self.gone
+        if said.nodes is not None:
+            answered = {**answered, key: said}
+            left = [_subject(said, one) for one in said.nodes if "DELETED" in one.states]
+            gone = {**dict.fromkeys(left, said.at), **gone}
+        return Told(newest={**self.newest, key: said}, answered=answered, gone=gone)
+
+    def with_held(self, held: Iterable[Incident]) -> "Told":
+        """After a restart: of nodes that were deleted long ago only what is held tells."""
+        gone = {i.subject.of_node(): i.updated_at for i in held if i.held.startswith(_GONE)}
+        return replace(self, gone={**gone, **self.gone})
+
+    def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
+        """Who is away at `now`; `heard`: when each node, by its key, was last heard of."""
+        why = {
+            _name(node): _GONE for node, at in self.gone.items() if not _is_back(node, at, heard)
+        }
+        unsure = set()
+        for key, said in self.newest.items():
+            known = self.answered.get(key)
+            heard_at = [t for t in (said.answered_at, known.at if known else None) if t is not None]
+            at = max(heard_at, default=said.at)
+            if now - at > _HELD_FOR:
+                continue
+            if known is None:
+                unsure.add(said.told_by.cluster)
+                continue
+            for one in known.nodes or ():
+                reason = out_of_service(one)
+                if reason:
+                    why[_name(_subject(known, one))] = reason
+        return Away(why=why, unsure=frozenset(unsure))
+
+
+def out_of_service(node: ScheduledNode) -> str:
+    """Why a node takes no work as somebody wants it, empty when nobody does."""
+    leaving = next((words for state, words in _LEAVING.items() if state in node.states), "")
+    if leaving:
+        return f"{leaving}: {node.reason}" if node.reason else leaving
+    taken = next((words for state, words in _TAKEN.items() if state in node.states), "")
+    if not taken or not node.reason or _is_a_machines(node.reason):
+        return ""
+    return f"{taken}: {node.reason}"
+
+
+def _is_a_machines(reason: str) -> bool:
+    by = _BY.search(reason)
+    return (by is not None and by[1] == "slurm") or _MACHINES.match(reason) is not None
+
+
+def _is_back(node: Subject, at: datetime, heard: Mapping[str, datetime]) -> bool:
+    last = heard.get(node.key)
+    return last is not None and last > at + _LAST_WORDS
+
+
+def _subject(said: Scheduler, node: ScheduledNode) -> Subject:
+    return Subject(cluster=said.told_by.cluster, node=node.name)
+
+
+def _name(node: Subject) -> tuple[str, str]:
+    """A node's collector may know it by its full name, and its scheduler by the short one."""
+    name = node.node if _NUMBERS.fullmatch(node.node) else node.node.partition(".")[0]
+    return node.cluster, name.lower()

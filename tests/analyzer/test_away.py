@@ -1,0 +1,217 @@
+"""A page about a node that somebody took out of service is held, and comes at once when it is back."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from analyzer.analysis import Analysis, Reading
+from analyzer.away import Away, Told, out_of_service
+from analyzer.incidents import Book, rebuild
+from analyzer.reading import KINDS
+from gpuvigil.lifecycle import Patience
+from gpuvigil.model import (
+    EventKind,
+    Incident,
+    Record,
+    RecordKind,
+    ScheduledNode,
+    Scheduler,
+    Subject,
+    Transition,
+)
+
+from .scene import NOON, SETTINGS, Scene, event, gpu, healthy, node
+
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+BY_ROOT = "gpu 3 xid 79 [root@2026-01-31T11:00:00]"
+DRAINED = ScheduledNode(name="node-1", states=("IDLE", "DRAIN"), reason=BY_ROOT)
+WATCHER = Subject(cluster="c", node="slurmctl")
+
+
+def said(
+    *nodes: ScheduledNode, after: timedelta = timedelta(), why: str = "", answered: bool = True
+) -> Scheduler:
+    at = NOON + after
+    known = None if why else nodes
+    answered_at = at if not why else NOON if answered else None
+    return Scheduler(told_by=WATCHER, at=at, why=why, answered_at=answered_at, nodes=known)
+
+
+# --- whose wish it is -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("states", "reason", "why"),
+    [
+        ("IDLE DRAIN", BY_ROOT, f"drained: {BY_ROOT}"),
+        ("MIXED DRAIN", "fan [alice@2026-01-31T11:00:00]", "drained: fan"),
+        ("DOWN", "disk swap [alice@2026-01-31T11:00:00]", "set down: disk swap"),
+        ("DOWN DRAIN NOT_RESPONDING", BY_ROOT, "drained: gpu 3"),
+        ("IDLE POWERED_DOWN", None, "powered down"),
+        ("IDLE MAINTENANCE", None, "in a maintenance reservation"),
+        ("DOWN REBOOT_ISSUED", "kernel [root@2026-01-31T11:00:00]", "being rebooted"),
+        ("CORDONED", None, "cordoned"),
+        ("UNKNOWN CORDONED", "Kubelet stopped posting", "cordoned: Kubelet"),
+        ("LEAVING", "ToBeDeletedByClusterAutoscaler", "leaving the cluster"),
+        ("DELETED", None, "deleted from the cluster"),
+        # What a machine does about a fault is nobody's wish.
+        ("DOWN NOT_RESPONDING", "Not responding [slurm@2026-01-31T11:00:00]", ""),
+        ("IDLE DRAIN", "Prolog error [root@2026-01-31T11:00:00]", ""),
+        ("IDLE DRAIN", "NHC: check_nvidia failed [root@2026-01-31T11:00:00]", ""),
+        ("IDLE DRAIN", "gpuvigil: GPU 3 fell off the bus [root@2026-01-31T11:00:00]", ""),
+        ("DOWN", None, ""),
+        ("NOT_READY", "kubelet is down", ""),
+        ("MIXED", "1 of its 8 GPUs are not offered", ""),
+        ("IDLE", BY_ROOT, ""),
+    ],
+)
+def test_only_what_somebody_wants_holds_a_page(states: str, reason: str | None, why: str) -> None:
+    found = out_of_service(ScheduledNode(name="n", states=tuple(states.split()), reason=reason))
+    assert found.startswith(why)
+    assert bool(found) is bool(why)
+
+
+# --- what is known of it --------------------------------------------------------------------------
+
+
+def away(*words: Scheduler, at: timedelta = timedelta(), heard: Sequence[Subject] = ()) -> Away:
+    told = Told()
+    for one in words:
+        told = told.with_record(one)
+    return told.away(NOON + at, {one.key: NOON + at for one in heard})
+
+
+def test_a_scheduler_that_does_not_answer_is_believed_for_an_hour_and_no_longer() -> None:
+    silent = said(why="no answer", after=30 * MINUTE)
+    assert away(said(DRAINED), silent, at=30 * MINUTE).reason([node()])
+    assert not away(said(DRAINED), silent, at=61 * MINUTE).reason([node()], "drained: x")
+    # After a restart only the last word is left: what was held is, and nothing new.
+    assert away(silent, at=30 * MINUTE).reason([node()], "drained: x") == "drained: x"
+    assert not away(silent, at=30 * MINUTE).reason([node()])
+    assert not away(said(why="never", answered=False, after=-2 * HOUR)).reason([node()], "x")
+
+
+def test_a_word_that_is_older_than_the_last_changes_nothing() -> None:
+    assert not away(said(after=MINUTE), said(DRAINED), at=MINUTE).reason([node()])
+
+
+def test_all_nodes_of_an_incident_must_be_away() -> None:
+    now = away(said(DRAINED))
+    assert now.reason([node()])
+    assert not now.reason([node(), node(2)])
+    assert not now.reason([node(cluster="other")])
+
+
+def test_full_and_short_names_are_one_node_and_addresses_are_whole() -> None:
+    full = Subject(cluster="c", node="node-1.example.org")
+    assert away(said(DRAINED)).reason([full])
+    ten = replace(DRAINED, name="10.0.0.1")
+    assert not away(said(ten)).reason([Subject(cluster="c", node="10.0.0.2")])
+
+
+def test_a_node_that_was_deleted_stays_away_until_it_is_heard_again() -> None:
+    gone = said(ScheduledNode(name="node-1", states=("DELETED",)))
+    later = said(after=2 * HOUR)
+    assert away(gone, later, at=2 * HOUR).reason([node()])
+    assert not away(gone, later, at=2 * HOUR, heard=[node()]).reason([node()])
+
+
+# --- from the scheduler's word to the incident ----------------------------------------------------
+
+
+class Hub:
+    """What the analyzer has written, and the analyzer anew from it."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+        self.analysis = self._begun(Book())
+
+    def _begun(self, book: Book, *records: Record) -> Analysis:
+        analysis = Analysis(SETTINGS)
+        inventories = [inventory.to_record() for inventory in healthy().inventories]
+        assert analysis.start([*inventories, *records], book) == []
+        return analysis
+
+    def restart(self, at: timedelta, *records: Record) -> None:
+        kept = list(self.records.values())
+        incidents = [Incident.from_record(r) for r in kept if r.kind is RecordKind.INCIDENT]
+        steps = [Transition.from_record(r) for r in kept if r.kind is RecordKind.TRANSITION]
+        book = rebuild(incidents, steps, NOON + at, Patience())
+        self.analysis = self._begun(book, *records)
+
+    def told(self) -> list[tuple[str, str]]:
+        """What was written since the last time: each step's signal, and why its page is held."""
+        made = []
+        for record in (record for unit in self.analysis.to_write() for record in unit):
+            self.records[f"{record.kind.value} {record.id}"] = record
+            if record.kind is RecordKind.TRANSITION:
+                held = Transition.from_record(record).snapshot["body"]["held"]
+                made.append((str(record.body["signal"]), held.partition(":")[0]))
+        return made
+
+    def hears(self, scheduler: Scheduler) -> list[tuple[str, str]]:
+        assert scheduler.to_record().kind in KINDS
+        self.analysis.take(scheduler.to_record())
+        self.analysis.hold(scheduler.at)
+        return self.told()
+
+    def hears_xid(self, code: int, after: timedelta) -> list[tuple[str, str]]:
+        self.analysis.take(event(EventKind.XID, gpu(), NOON + after, code).to_record())
+        self.analysis.look_at(node(), NOON + after)
+        return self.told()
+
+    def looks(self, scene: Scene) -> list[tuple[str, str]]:
+        window = scene.window()
+        self.analysis.look(
+            Reading(
+                now=scene.now,
+                rows=window.rows,
+                heard=window.heard,
+                listening_since=window.listening_since,
+            )
+        )
+        return self.told()
+
+
+def test_the_incident_stands_and_says_that_it_is_held_and_is_told_when_the_node_is_back() -> None:
+    hub = Hub()
+    assert hub.hears_xid(95, timedelta()) == [("confirmed", "")]
+    assert hub.hears(said(DRAINED, after=MINUTE)) == [("changed", "drained")]
+    assert hub.hears(said(DRAINED, after=2 * MINUTE)) == []
+    (held,) = hub.analysis.book.standing()
+    assert held.held == f"drained: {BY_ROOT}"
+    assert hub.looks(healthy().shifted(3 * MINUTE)) == []
+    assert hub.hears(said(after=4 * MINUTE)) == [("changed", "")]
+    (step,) = [r for r in hub.records.values() if r.id.endswith(":3")]
+    assert step.body["reason"] == "no longer held: in service again"
+
+
+def test_what_happens_on_a_drained_node_is_held_from_its_first_moment() -> None:
+    hub = Hub()
+    hub.hears(said(DRAINED))
+    assert hub.hears_xid(95, SECOND) == [("confirmed", "drained")]
+    assert hub.hears_xid(79, MINUTE) == [("cleared", "drained"), ("confirmed", "drained")]
+
+
+def test_a_restart_between_drain_and_resume_changes_nothing() -> None:
+    hub = Hub()
+    hub.hears_xid(95, timedelta())
+    hub.hears(said(DRAINED, after=MINUTE))
+    silent = said(why="no answer", after=2 * MINUTE)
+    xid = event(EventKind.XID, gpu(), NOON, 95).to_record()
+    hub.restart(3 * MINUTE, xid, silent.to_record())
+    assert hub.looks(healthy().shifted(3 * MINUTE)) == []
+    assert [incident.held for incident in hub.analysis.book.standing()] == [f"drained: {BY_ROOT}"]
+    assert hub.hears(said(after=4 * MINUTE)) == [("changed", "")]
+
+
+def test_a_hold_ends_also_where_nothing_can_be_seen() -> None:
+    hub = Hub()
+    hub.looks(healthy().changed(gpu(), {"up": 0, "unmeasured_reason": 3}))
+    hub.looks(healthy().changed(gpu(), {"up": 0, "unmeasured_reason": 3}).shifted(SECOND))
+    hub.hears(said(DRAINED, after=MINUTE))
+    rowless = healthy().without(lambda sample: sample.subject == gpu())
+    # Nobody has heard of the scheduler for more than an hour.
+    assert hub.looks(rowless.shifted(62 * MINUTE)) == [("changed", "")]
