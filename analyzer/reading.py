@@ -45,6 +45,7 @@ KINDS = frozenset(
         RecordKind.INVENTORY,
         RecordKind.ACKNOWLEDGEMENT,
         RecordKind.SCHEDULER,
+        RecordKind.RMA,
     }
 )
 # An incident in one of these can be taken.

@@ -40,6 +40,7 @@ from .reading import (
     subjects,
     without_old_selftests,
 )
+from .replacements import Replacements
 from .scout import Scout
 from .usage import UsageCounter
 
@@ -48,6 +49,8 @@ _POLL_SECONDS = 2.0
 _DRAIN_SECONDS = 4.0
 # Incidents of one write: far below the hub's largest body.
 _UNITS_AT_ONCE = 500
+# Far more than anybody has under way, old ones included.
+_MOST_RMAS = 20_000
 # The token may be rotating: the same request may be right a little later.
 _TOKEN_REFUSED = frozenset({401, 403})
 
@@ -99,6 +102,7 @@ class Service:
         self._indices = Indices()
         self._jobs = Jobs()
         self._histories = Histories(self.analysis.gpu)
+        self._replacements = Replacements()
         gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
         self._ear = Ear(timedelta(seconds=gap_seconds))
         self._offsets: dict[str, timedelta] = {}
@@ -173,6 +177,16 @@ class Service:
         self._sequence, self._followed_at, self._lost_at = answer.sequence, now, None
         if nodes or taken or scheduled:
             self._write(self._changes_hub)
+        self._write_replacements()
+
+    def _write_replacements(self) -> None:
+        """Write which parts were seen to be replaced; what cannot be written is tried again."""
+        seen = self._replacements.waiting
+        if seen:
+            self._changes_hub.write_records(seen)
+            self._replacements.written(seen)
+            for record in seen:
+                self.log.info("part replaced", incident=record.parent, seen=record.body["note"])
 
     def _begin(self) -> None:
         """Read everything the hub has; until this succeeded once, no pass is made."""
@@ -181,6 +195,10 @@ class Service:
         for record in start.records:
             self._jobs.take(record)
         self._histories.begin(start.lately, now)
+        self._replacements.begin(
+            self._changes_hub.records(RecordKind.RMA, limit=_MOST_RMAS), start.records
+        )
+        self._write_replacements()
         unreadable = [*start.unreadable, *self.analysis.start(start.records, start.book)]
         if unreadable:
             self.log.warning("records cannot be read", count=len(unreadable), first=unreadable[0])
@@ -210,6 +228,7 @@ class Service:
 
     def _take(self, record: Record, arrival: Arrival) -> Subject | None:
         self._jobs.take(record)
+        self._replacements.take(record)
         try:
             return self.analysis.take(record, late=self._is_late(record, arrival))
         except UNREADABLE as error:

@@ -14,7 +14,7 @@ from ..components import style
 from ..markup import joined, tag
 from ..questions import Said
 from ..tree import el, show
-from . import drawing, opinion, story_drawing, taking
+from . import drawing, opinion, returning, story_drawing, taking
 from .filters import Filters
 from .listing import listing, standing_entry
 from .messages import channels
@@ -124,4 +124,5 @@ def _story(asked: Filters, now: datetime) -> None:
     taking.form(found.incident, holding, key)
     told = channels(found.notices, now, over=over)
     show("story-body", *story_drawing.body(found, told, timeline(found), asked, now))
+    returning.form(found, key)
     opinion.form(found.incident)

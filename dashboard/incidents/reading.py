@@ -12,6 +12,7 @@ from gpuvigil.model import (
     Inventory,
     Record,
     RecordKind,
+    Rma,
     Silence,
     Transition,
     readable,
@@ -69,6 +70,7 @@ class Story:
     silences: tuple[
         Silence, ...
     ] = ()  # that are about it, also those to come and those that are over
+    rma: tuple[Rma, ...] = ()  # the steps of a return to the maker, oldest first
 
 
 def story(hub: Hub, id_: str) -> Story | None:
@@ -90,7 +92,13 @@ def story(hub: Hub, id_: str) -> Story | None:
         others=tuple(one for one in readable(others, Incident.from_record) if one.id != id_),
         pulses=hub.records(RecordKind.PULSE),
         silences=_silences(hub, incident),
+        rma=_steps(hub, id_),
     )
+
+
+def _steps(hub: Hub, id_: str) -> tuple[Rma, ...]:
+    steps = readable(hub.records(RecordKind.RMA, parent=id_), Rma.from_record)
+    return tuple(sorted(steps, key=lambda one: (one.at, one.id)))
 
 
 def _silences(hub: Hub, incident: Incident) -> tuple[Silence, ...]:

@@ -1,6 +1,7 @@
-"""The commands `gpuvigil status`, `top`, `idle`, `who`, `why`, `usage` and `lemons`."""
+"""The commands `gpuvigil status`, `top`, `idle`, `who`, `why`, `usage`, `lemons` and `rma`."""
 
 import argparse
+import getpass
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +11,7 @@ from gpuvigil.command import fail, parser
 from gpuvigil.config import Config, load
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
 from gpuvigil.hub import Hub
+from gpuvigil.model import RmaState
 from gpuvigil.statedir import config_of_up
 from gpuvigil.store.choice import hubs
 from gpuvigil.usage import query
@@ -17,7 +19,7 @@ from gpuvigil.usage.question import answer
 
 from .. import offenders
 from ..reports.span import span_of
-from . import holders, lemons, status, used, who, why
+from . import holders, lemons, rma, status, used, who, why
 from .fleet import Moment, look
 from .grid import FORMS, Grid, csv_text, json_text, text
 from .reasons import reasons
@@ -100,6 +102,28 @@ def lemons_main(arguments: Sequence[str]) -> int:
         now = SystemClock().now()
         found = offenders.asked(hub, now)
         return lemons.grid(found, chosen.cluster, everything=chosen.all, now=now)
+
+    return _run(commands, arguments, grid)
+
+
+def rma_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil rma`: the same exit codes; 2 also for an incident that has none."""
+    commands = _parser("rma", "Say how far the return of a part to its maker is, or list them.")
+    commands.add_argument("incident", nargs="?", help="the id of an incident of hardware")
+    states = [state.value for state in RmaState]
+    commands.add_argument("state", nargs="?", choices=states, help="how far it is now")
+    commands.add_argument("--by", metavar="NAME", help="who says so; your login if left out")
+    commands.add_argument("--note", default="", metavar="TEXT", help="the maker's case, say")
+    commands.add_argument("--all", action="store_true", help="list those that are over, too")
+
+    def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
+        now = SystemClock().now()
+        if chosen.incident is None:
+            return rma.listed(hub, chosen.cluster, everything=chosen.all, now=now)
+        if chosen.state is None:
+            return rma.shown(hub, chosen.incident)
+        by = getpass.getuser() if chosen.by is None else chosen.by
+        return rma.told(hub, chosen.incident, RmaState(chosen.state), by, chosen.note, now)
 
     return _run(commands, arguments, grid)
 

@@ -30,6 +30,7 @@ from .record import (
     RecordKind,
     readable,
 )
+from .rma import SEEN, Rma, RmaState
 from .silence import Silence
 from .subject import (
     RESERVED_CLUSTERS,
@@ -45,6 +46,7 @@ __all__ = [
     "COLLECTOR_KINDS",
     "ENDED_STATES",
     "RESERVED_CLUSTERS",
+    "SEEN",
     "SELFTEST_CLUSTER",
     "SIMULATED_CLUSTER",
     "UNREADABLE",
@@ -65,6 +67,8 @@ __all__ = [
     "PortIdentity",
     "Record",
     "RecordKind",
+    "Rma",
+    "RmaState",
     "ScheduledNode",
     "Scheduler",
     "Severity",

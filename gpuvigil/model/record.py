@@ -29,6 +29,7 @@ class RecordKind(str, Enum):
     OPINION = "opinion"
     JOB = "job"
     SCHEDULER = "scheduler"
+    RMA = "rma"  # a return to the maker
 
 
 # What a collector's token may write; everything else is for services.

@@ -1,7 +1,7 @@
 """Which records are over for so long that they are forgotten.
 
 Events, usage, pulses of processes that are gone, inventories of the selftest's nodes, allocations and silences that have ended, incidents that were resolved with their transitions,
-notices, acknowledgements and opinions. What stands is never forgotten, nor an event that a standing incident may rest on.
+notices, acknowledgements, opinions and returns. What stands is never forgotten, nor an event that a standing incident may rest on.
 """
 
 import json
@@ -26,7 +26,7 @@ _BELONGING = tuple(
     kind.value
     for kind in (
         *(RecordKind.TRANSITION, RecordKind.NOTICE),
-        *(RecordKind.ACKNOWLEDGEMENT, RecordKind.OPINION),
+        *(RecordKind.ACKNOWLEDGEMENT, RecordKind.OPINION, RecordKind.RMA),
     )
 )
 _ENDS = {

@@ -14,7 +14,17 @@ import pytest
 from gpuvigil.clock import to_ns, to_text
 from gpuvigil.hub import Hub
 from gpuvigil.lineprotocol import Value, encode
-from gpuvigil.model import EventKind, Incident, Record, RecordKind, Subject, Transition
+from gpuvigil.model import (
+    EventKind,
+    GpuIdentity,
+    Incident,
+    Record,
+    RecordKind,
+    Rma,
+    RmaState,
+    Subject,
+    Transition,
+)
 from tests.polling import wait_until
 from tests.servers import HubProcess
 
@@ -287,3 +297,30 @@ def test_an_event_of_a_hubs_absence_is_late_and_one_from_just_before_may_have_be
 def _tags(subject: Subject) -> dict[str, str]:
     tags = {"cluster": subject.cluster, "node": subject.node}
     return {**tags, "uuid": subject.gpu, "model": "H100"} if subject.gpu else tags
+
+
+def test_a_part_that_was_replaced_ends_its_return_by_itself(
+    hub: HubProcess, slow_analyzer: Analyzer
+) -> None:
+    client, at = hub.hub(), now()
+    lost = Rma(
+        incident="i-1",
+        subject=gpu(),
+        state=RmaState.SHIPPED,
+        by="ann",
+        at=at,
+        serial="s1",
+        slot="0000:1B:00.0",
+    )
+    client.write_records([lost.to_record()])
+    fresh = GpuIdentity(
+        uuid="GPU-new", index=0, pci_address="0000:1b:00.0", model="H100", serial="s2"
+    )
+    here = replace(inventory(node()), at=at + timedelta(seconds=1), gpus=(fresh,))
+    client.write_records([here.to_record()])
+
+    def steps() -> list[tuple[str, str]]:
+        records = client.records(RecordKind.RMA, parent="i-1")
+        return [(one.body["state"], one.body["by"]) for one in records]
+
+    wait_until("the step is written", lambda: ("replaced", "gpuvigil") in steps())
