@@ -43,7 +43,7 @@ import pyarrow.compute as pc
 
 from ..model import SIMULATED_CLUSTER, Allocation, Inventory
 from .amounts import Place, Seconds
-from .grid import FIELDS, MINUTE, MINUTES, Grid
+from .grid import FIELDS, MINUTE, MINUTES, Grid, coded, numbered, runs
 from .holding import NOBODY_KNOWN, Book, Bools, Floats, Gpu, Ints, Owner, Pieces
 from .model import BUCKET, Bucket
 from .sharing import Held, Units, shares
@@ -102,28 +102,34 @@ def count(facts: Facts) -> Bucket | None:
     """The bucket, ordered by holder; None when nothing was installed in it that anybody counted."""
     end = min(facts.start + BUCKET, facts.now)
     rows = _of_span(facts.rows, facts.start, end)
-    keys, of_row = _keys(rows)
+    heads, length = runs(rows, ("node", "uuid", "model"))
+    keys, of_head = numbered(heads, "node", "uuid")
     sending = len(keys)
     fleet = _Fleet(facts, end, keys)
+    of_row = np.repeat(of_head, length)
     grid = Grid.of(rows, of_row, facts.start, len(fleet.keys), FIELDS)
     width = _widths(facts, fleet, grid, sending)
     present = width.sum(axis=1) > 0
     if not present.any():
         return None
-    models = fleet.models(_models_told(rows, of_row, sending))
+    models = fleet.models(_models_told(heads, of_head, sending))
     units = _Units.of(facts, end, fleet.keys, models, grid, width)
     seconds = _seconds(units)
-    here = [key for key, there in zip(fleet.keys, present, strict=True) if there]
-    named = [model for model, there in zip(models, present, strict=True) if there and model]
+    of_model = np.bincount(units.known.model[: len(fleet.keys)][present])
+    places = _places(seconds, units, fleet.keys, present)
     return Bucket(
         cluster=facts.cluster,
         start=facts.start,
-        gpus=len(here),
-        nodes=len({node for node, _ in here}),
+        gpus=int(present.sum()),
+        nodes=len({place.node for place in places}),
         seconds=_summed(seconds),
         shares=shares(units.everybody, units.known),
-        places=_places(seconds, units, fleet.keys, present),
-        models={model: named.count(model) for model in sorted(set(named))},
+        places=places,
+        models={
+            model: number
+            for model, number in zip(units.known.models, of_model.tolist(), strict=False)
+            if model and number
+        },
         counted_at=facts.now,
         watched_since=facts.watched_since,
     )
@@ -139,19 +145,7 @@ def _of_span(rows: pa.Table, start: datetime, end: datetime) -> pa.Table:
     inside = pc.and_(
         pc.greater_equal(at, pa.scalar(start, at.type)), pc.less(at, pa.scalar(end, at.type))
     )
-    return rows.filter(inside)
-
-
-def _keys(rows: pa.Table) -> tuple[list[Gpu], Ints]:
-    """The GPUs of rows, in order, and of each row the number of its GPU."""
-    nodes = rows["node"].combine_chunks().dictionary_encode()
-    uuids = rows["uuid"].combine_chunks().dictionary_encode()
-    names, ids = nodes.dictionary.to_pylist(), uuids.dictionary.to_pylist()
-    codes = nodes.indices.to_numpy(zero_copy_only=False).astype(np.int64) * max(len(ids), 1)
-    codes += uuids.indices.to_numpy(zero_copy_only=False)
-    unique, of_row = np.unique(codes, return_inverse=True)
-    keys = [(names[code // len(ids)], ids[code % len(ids)]) for code in unique.tolist()]
-    return keys, of_row.astype(np.int64)
+    return rows if pc.all(inside).as_py() else rows.filter(inside)
 
 
 class _Fleet:
@@ -159,22 +153,24 @@ class _Fleet:
 
     def __init__(self, facts: Facts, end: datetime, sending: Iterable[Gpu]) -> None:
         self.keys = list(sending)
-        self.known_before = set(facts.sent)
-        self.known_from: dict[Gpu, datetime] = {}
+        self.known_from: dict[str, datetime] = {}  # by node: since its inventory
         roster = facts.inventories
         roster = roster if isinstance(roster, Roster) else Roster.of(roster)
         self._models = roster.models
-        silent = set(facts.sent)
+        before: list[tuple[Gpu, ...]] = []
+        there: list[tuple[Gpu, ...]] = []
         heard_since = end - left_after(facts.cluster)
         for node, at, gpus in roster.nodes:
             sent_before = node in facts.nodes_sent
             if sent_before or at < facts.start:
-                self.known_before.update(gpus)
+                before.append(gpus)
             heard_at = facts.heard.get(node)
             was_there = sent_before or (heard_at is not None and heard_at >= heard_since)
             if was_there and (sent_before or at < end):
-                silent.update(gpus)
-                self.known_from |= dict.fromkeys(gpus, at)
+                there.append(gpus)
+                self.known_from[node] = at
+        self.known_before = set(facts.sent).union(*before)
+        silent = self.known_before if before == there else set(facts.sent).union(*there)
         self.keys += sorted(silent.difference(self.keys))
 
     def models(self, told: Sequence[str]) -> list[str]:
@@ -185,14 +181,15 @@ class _Fleet:
         ]
 
 
-def _models_told(rows: pa.Table, of_row: Ints, gpus: int) -> list[str]:
+def _models_told(heads: pa.Table, of_head: Ints, gpus: int) -> list[str]:
     """The model that the rows of each GPU name; of several the last by name."""
-    coded = rows["model"].combine_chunks().dictionary_encode()
-    names = np.array([*coded.dictionary.to_pylist(), ""], dtype=object)
+    found, of_model = coded(heads["model"])
+    names = np.array([*found, ""], dtype=object)
     rank = np.argsort(np.argsort(names))
     best = np.full(gpus, rank[-1])
-    np.maximum.at(best, of_row, rank[coded.indices.to_numpy(zero_copy_only=False)])
-    return [str(name) for name in np.sort(names)[best]]
+    np.maximum.at(best, of_head, rank[of_model])
+    ordered: list[str] = np.sort(names)[best].tolist()
+    return ordered
 
 
 def _widths(facts: Facts, fleet: _Fleet, grid: Grid, sending: int) -> Floats:
@@ -208,8 +205,8 @@ def _widths(facts: Facts, fleet: _Fleet, grid: Grid, sending: int) -> Floats:
     for number, key in enumerate(fleet.keys):
         if key not in fleet.known_before:
             first = int(grid.row[number].argmax()) if number < sending else MINUTES
-            if number >= sending and key in fleet.known_from:
-                first = -((facts.start - fleet.known_from[key]) // MINUTE)
+            if number >= sending and key[0] in fleet.known_from:
+                first = -((facts.start - fleet.known_from[key[0]]) // MINUTE)
             width[number, : max(first, 0)] = 0.0
     return width
 
@@ -266,7 +263,10 @@ class _Units:
         models: Sequence[str],
     ) -> "_Units":
         known_holder = np.zeros(width.shape)
-        np.add.at(known_holder, held.gpu, parts)
+        if np.bincount(held.gpu, minlength=1).max() > 1:
+            np.add.at(known_holder, held.gpu, parts)
+        else:
+            known_holder[held.gpu] = parts
         known_holder = np.minimum(known_holder, width)
         somebody = grid.measured & (known_holder == 0) & (grid.processes > 0)
         unnamed = np.nonzero(somebody.any(axis=1))[0]
@@ -333,18 +333,26 @@ def _places(
     seconds: Mapping[str, Floats], units: _Units, keys: Sequence[Gpu], present: Bools
 ) -> tuple[Place, ...]:
     """By node and model, ordered."""
-    models, of_unit = units.known.models, units.known.model
-    pairs = [(node, models[of_unit[number]]) for number, (node, _) in enumerate(keys)]
-    there = {pair for pair, here in zip(pairs, present, strict=True) if here}
-    names = {pair: number for number, pair in enumerate(sorted(there))}
-    of_gpu = np.array([names.get(pair, len(names)) for pair in pairs], dtype=np.int64)
-    of = of_gpu[units.known.physical]
-    sums = {name: np.bincount(of, values, len(names) + 1) for name, values in seconds.items()}
+    models = units.known.models
+    nodes: dict[str, int] = {}
+    of_node = np.array([nodes.setdefault(node, len(nodes)) for node, _ in keys], np.int64)
+    code = of_node * len(models) + units.known.model[: len(keys)]
+    names, at = list(nodes), np.unique(code[present])
+    place = np.searchsorted(at, code)
+    there = place < len(at)
+    there[there] = at[place[there]] == code[there]
+    of = np.where(there, place, len(at))[units.known.physical]
+    sums = {name: np.bincount(of, values, len(at) + 1) for name, values in seconds.items()}
     columns = [sums[one.name].tolist() for one in fields(Seconds)]
-    return tuple(
-        Place(node=node, model=model, seconds=Seconds(*values))
-        for (node, model), values in zip(names, zip(*columns, strict=True), strict=False)
+    found = (
+        Place(
+            node=names[one // len(models)],
+            model=models[one % len(models)],
+            seconds=Seconds(*values),
+        )
+        for one, values in zip(at.tolist(), zip(*columns, strict=True), strict=False)
     )
+    return tuple(sorted(found, key=lambda one: (one.node, one.model)))
 
 
 def _overlaps(held: Pieces, width: Floats) -> Floats:

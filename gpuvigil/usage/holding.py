@@ -115,7 +115,7 @@ class Book:
         crowds: dict[int, list[_Span]] = defaultdict(list)
         for which, row in zip(gpu[~alone].tolist(), rows[~alone].tolist(), strict=True):
             crowds[which].append((float(began[row]), float(ended[row]), int(self.owner[row])))
-        keys = [owner.key for owner in self.owners]
+        keys = [owner.key for owner in self.owners] if crowds else []
         cut = [piece for which, spans in crowds.items() for piece in _cut(which, spans, keys)]
         of_gpu, owner, since, until, share, shared = _columns(cut, 6)
         of = np.concatenate([gpu[alone], of_gpu.astype(np.int64)])

@@ -1,12 +1,12 @@
 """What each holder had of a bucket."""
 
-from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from .amounts import OTHERS, Share, summed
+from .amounts import AMOUNTS, OTHERS, Share
 from .holding import Bools, Floats, Ints, Owner
 
 # A bucket with more holders joins the smallest.
@@ -42,7 +42,9 @@ def shares(held: Held, units: Units) -> tuple[Share, ...]:
     amounts = _amounts(held, units)
     model = units.model[held.gpu]
     keys: dict[tuple[str, str], int] = {}
-    holder = np.array([keys.setdefault(one.key, len(keys)) for one in held.owners], np.int64)
+    holder = np.zeros(len(held.owners), np.int64)
+    for number in np.unique(held.owner).tolist():  # a book may have many more
+        holder[number] = keys.setdefault(held.owners[number].key, len(keys))
     models = max(len(units.models), 1)
     code = holder[held.owner] * models + model
     some = amounts["allocated"] > 0
@@ -53,16 +55,81 @@ def shares(held: Held, units: Units) -> tuple[Share, ...]:
     }
     gpus = _different(of_row, units.physical[held.gpu[some]], len(found))
     owner = _spokesman(of_row, held.owner[some], amounts["allocated"][some], held.owners)
-    names = list(keys)
-    order = sorted(
-        range(len(found)),
-        key=lambda n: (-sums["allocated"][n], names[found[n] // models], found[n] % models),
+    # Those that had most first; of equals by name.
+    rank = {key: place for place, key in enumerate(sorted(keys))}
+    by_name = np.array([rank[key] for key in keys], np.int64)[found // models]
+    order = np.lexsort((found % models, by_name, -sums["allocated"]))
+    many = _Many(
+        owners=[held.owners[one] for one in owner[order].tolist()],
+        models=[units.models[one] for one in (found[order] % models).tolist()],
+        gpus=gpus[order],
+        sums={name: values[order] for name, values in sums.items()},
     )
-    first = [
-        _share(held.owners[owner[n]], units.models[found[n] % models], int(gpus[n]), sums, n)
-        for n in order
-    ]
-    return _bounded(first)
+    return many.shares()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Many:
+    """Holders by model as parallel columns, those that had most first."""
+
+    owners: list[Owner]
+    models: list[str]
+    gpus: Ints
+    sums: dict[str, Floats]
+
+    def shares(self) -> tuple[Share, ...]:
+        """The largest, and the rest of each user, account, partition, project and model as one."""
+        first = self._made(self.owners[:MOST_HOLDERS], self.models, self.gpus, self.sums)
+        if len(self.owners) <= MOST_HOLDERS:
+            return first
+        groups: dict[tuple[str, ...], int] = {}
+        of = np.array(
+            [
+                groups.setdefault((o.user, o.account, o.partition, o.project, model), len(groups))
+                for o, model in zip(
+                    self.owners[MOST_HOLDERS:], self.models[MOST_HOLDERS:], strict=True
+                )
+            ],
+            np.int64,
+        )
+        owners = [
+            Owner(user=user, holder=OTHERS, account=account, partition=partition, project=project)
+            for user, account, partition, project, _ in groups
+        ]
+        sums = {
+            name: np.bincount(of, one[MOST_HOLDERS:]).astype(np.float64)
+            for name, one in self.sums.items()
+        }
+        gpus = np.bincount(of, self.gpus[MOST_HOLDERS:]).astype(np.int64)
+        return first + self._made(owners, [model for *_, model in groups], gpus, sums)
+
+    @staticmethod
+    def _made(
+        owners: Sequence[Owner], models: Sequence[str], gpus: Ints, sums: Mapping[str, Floats]
+    ) -> tuple[Share, ...]:
+        columns = [sums[name].tolist() for name in AMOUNTS]
+        rows = zip(*columns, strict=True)
+        return tuple(
+            Share(
+                holder=owner.holder,
+                user=owner.user or None,
+                command=owner.command or None,
+                partition=owner.partition or None,
+                account=owner.account or None,
+                project=owner.project or None,
+                model=model or None,
+                gpus=count,
+                allocated=allocated,
+                measured=measured,
+                used=used,
+                idle=idle,
+                shared=shared,
+                energy_joules=joules,
+            )
+            for owner, model, count, (allocated, measured, used, idle, shared, joules) in zip(
+                owners, models, gpus.tolist(), rows, strict=False
+            )
+        )
 
 
 def _amounts(held: Held, units: Units) -> dict[str, Floats]:
@@ -88,8 +155,8 @@ def _where(values: Floats, weights: Bools | Floats) -> Floats:
 
 def _different(of_row: Ints, gpu: Ints, size: int) -> Ints:
     """How many different GPUs each has."""
-    pairs = np.unique(np.stack([of_row, gpu]), axis=1) if len(gpu) else np.zeros((2, 0), np.int64)
-    return np.bincount(pairs[0], minlength=size)
+    width = int(gpu.max(initial=0)) + 1
+    return np.bincount(np.unique(of_row * width + gpu) // width, minlength=size)
 
 
 def _spokesman(
@@ -108,29 +175,3 @@ def _spokesman(
             rank[holder] = value
             chosen[holder] = number
     return chosen
-
-
-def _share(owner: Owner, model: str, gpus: int, sums: dict[str, Floats], number: int) -> Share:
-    return Share(
-        holder=owner.holder,
-        user=owner.user or None,
-        command=owner.command or None,
-        partition=owner.partition or None,
-        account=owner.account or None,
-        project=owner.project or None,
-        model=model or None,
-        gpus=gpus,
-        **{name: float(values[number]) for name, values in sums.items()},
-    )
-
-
-def _bounded(found: list[Share]) -> tuple[Share, ...]:
-    """The largest, and the rest of each user, account, partition, project and model as one."""
-    rest: dict[tuple[str | None, ...], list[Share]] = defaultdict(list)
-    for one in found[MOST_HOLDERS:]:
-        rest[one.user, one.account, one.partition, one.project, one.model].append(one)
-    others = (
-        replace(summed(them), holder=OTHERS, command=None, gpus=sum(one.gpus for one in them))
-        for them in rest.values()
-    )
-    return (*found[:MOST_HOLDERS], *others)

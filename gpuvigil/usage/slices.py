@@ -3,11 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
-from .grid import MINUTES, Grid
+from .grid import MINUTES, Grid, numbered, paired, runs
 from .holding import Bools, Floats, Gpu, Ints, Pieces
 
 SLICE_FIELDS = ("graphics_activity_percent", "sm_activity_percent", "compute_processes")
@@ -19,6 +20,7 @@ _FOUR = re.compile(r"\bA30\b|RTX PRO [56]000", re.IGNORECASE)
 _MOST, _FEW = 7, 4
 
 
+@lru_cache(maxsize=10_000)
 def weight(profile: str, model: str) -> float:
     """The part of its GPU that a MIG device is, by compute slices; 0 for a profile like no other.
 
@@ -54,18 +56,25 @@ def slices_of(
     rows: pa.Table, numbers: Mapping[Gpu, int], models: Sequence[str], grid: Grid
 ) -> Slices:
     """The devices whose GPU is known and answers; rows of other times are left out before."""
-    nodes, gpus = rows["node"].to_pylist(), rows["uuid"].to_pylist()
-    migs, profiles = rows["mig"].to_pylist(), rows["profile"].to_pylist()
-    keys: dict[tuple[Gpu, int, str], int] = {}
-    of_row = np.full(len(nodes), -1, dtype=np.int64)
-    for row, (node, gpu, mig, profile) in enumerate(zip(nodes, gpus, migs, profiles, strict=True)):
-        of_gpu = numbers.get((node, gpu))
-        if of_gpu is not None:
-            of_row[row] = keys.setdefault(((node, mig), of_gpu, profile), len(keys))
-    known = of_row >= 0
-    own = Grid.of(rows.filter(pa.array(known)), of_row[known], grid.start, len(keys), SLICE_FIELDS)
-    parent = np.array([one for _, one, _ in keys], dtype=np.int64)
-    whole = np.array([weight(profile, models[one]) for _, one, profile in keys])
+    heads, length = runs(rows, ("node", "uuid", "mig", "profile"))
+    gpus, of_gpu = numbered(heads, "node", "uuid")
+    number = np.array([numbers.get(one, -1) for one in gpus], dtype=np.int64)
+    devices, of_device = numbered(heads, "profile", "mig")
+    known = number[of_gpu] >= 0
+    parent, device, of_head = paired(number[of_gpu][known], of_device[known], len(devices))
+    of_row = np.repeat(of_head, length[known])
+    if not known.all():
+        rows = rows.filter(pa.array(np.repeat(known, length)))
+    named = [devices[one] for one in device.tolist()]
+    own = Grid.of(rows, of_row, grid.start, len(parent), SLICE_FIELDS)
+    whole = np.array(
+        [
+            weight(profile, models[of])
+            for of, (profile, _) in zip(parent.tolist(), named, strict=True)
+        ],
+        dtype=np.float64,
+    )
+    node_of = dict(zip(number.tolist(), (node for node, _ in gpus), strict=True))
     there = own.row & grid.answering[parent]
     weights = np.where(there, whole[:, None], 0.0)
     total = np.zeros_like(grid.used)
@@ -75,7 +84,7 @@ def slices_of(
         np.isnan(own.means[SLICE_FIELDS[0]]), own.means[SLICE_FIELDS[1]], own.means[SLICE_FIELDS[0]]
     )
     return Slices(
-        keys=[key for key, _, _ in keys],
+        keys=[(node_of[of], mig) for of, (_, mig) in zip(parent.tolist(), named, strict=True)],
         parent=parent,
         weight=weights,
         used=np.clip(activity, 0.0, 100.0) / 100.0,
@@ -111,17 +120,16 @@ def on_slices(held: Pieces, slices: Slices, cut: Bools) -> tuple[Pieces, Bools]:
     """
     count = len(cut)
     named = np.isin(np.arange(count, count + len(slices.keys)), held.gpu)
-    of_gpu: dict[int, list[int]] = {}
-    for row, gpu in enumerate(held.gpu.tolist()):
-        of_gpu.setdefault(gpu, []).append(row)
-    pairs = [
-        (row, number)
-        for number, parent in enumerate(slices.parent.tolist())
-        if not named[number]
-        for row in of_gpu.get(parent, ())
-    ]
-    copied = np.array([row for row, _ in pairs], dtype=np.int64)
-    onto = np.array([number for _, number in pairs], dtype=np.int64)
+    unnamed = np.nonzero(~named)[0]
+    # The pieces of each GPU lie together, and a device takes those of its own.
+    order = np.argsort(held.gpu, kind="stable")
+    begin, end = (
+        np.searchsorted(held.gpu[order], slices.parent[unnamed], side) for side in ("left", "right")
+    )
+    many = end - begin
+    within = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
+    copied = order[np.repeat(begin, many) + within]
+    onto = np.repeat(unnamed, many)
     rows = np.concatenate([np.arange(len(held.gpu)), copied])
     mask = np.ones((len(held.gpu), MINUTES), np.bool_)
     whole = held.gpu < count

@@ -97,6 +97,26 @@ def test_power_is_summed_over_the_minutes_in_which_it_was_measured() -> None:
     assert found.seconds.energy_joules == 600.0 * 500.0
 
 
+def test_energy_is_the_counters_where_there_is_one_and_else_power_over_time() -> None:
+    def metered(numbers: range, watts: float = 300.0) -> list[Minute]:
+        return [
+            Minute(number=n, fields={**BUSY, "energy_joules": 5e9 + watts * (60.0 * n + 30.0)})
+            for n in numbers
+        ]
+
+    assert bucket(metered(range(15))).seconds.energy_joules == pytest.approx(300.0 * QUARTER)
+    # Read by nobody for five minutes: a minute before and after has no neighbour, and its power.
+    gap = bucket([*metered(range(5)), *metered(range(10, 15))]).seconds
+    assert gap.powered == 600.0
+    assert gap.energy_joules == pytest.approx(8 * 300.0 * 60 + 2 * 500.0 * 60)
+    # Set back by a reset, or standing still: what was sampled counts.
+    reset = [*metered(range(7)), *metered(range(7, 15), watts=1.0)]
+    back = bucket(reset).seconds.energy_joules
+    assert 0 < back < 500.0 * QUARTER
+    still = bucket(metered(range(15), watts=0.0)).seconds
+    assert still.energy_joules == pytest.approx(500.0 * QUARTER)
+
+
 @pytest.mark.parametrize(("value", "used"), [(250.0, 1.0), (-5.0, 0.0)])
 def test_a_utilisation_out_of_its_range_is_held_within_it(value: float, used: float) -> None:
     seconds = bucket(minutes({**BUSY, "utilization_percent": value})).seconds

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 
 from gpuvigil.model import Allocation, Subject
 from gpuvigil.usage import Bucket, Seconds
-from gpuvigil.usage.slices import SLICE_FIELDS, weight
+from gpuvigil.usage.grid import FIELDS, Grid
+from gpuvigil.usage.holding import Gpu
+from gpuvigil.usage.slices import SLICE_FIELDS, slices_of, weight
 
-from .quarter import BUSY, END, LOST, START, Minute, bucket, held, minutes
+from .quarter import BUSY, END, LOST, START, Minute, bucket, held, minutes, table
 
 QUARTER = 900.0
 CUT = {"up": 1.0, "power_watts": 400.0}
@@ -179,3 +182,53 @@ def test_whatever_is_cut_lost_or_missing_the_states_add_up_to_what_is_installed(
     for name in ("allocated", "measured", "used", "idle"):
         shared = sum(getattr(one, name) for one in found.shares)
         assert shared == pytest.approx(getattr(seconds, name), abs=1e-6)
+
+
+def _plainly(rows: pa.Table, numbers: dict[Gpu, int], grid: Grid) -> dict[Any, list[float]]:
+    """Each device's part of its GPU by minute, row by row."""
+    found: dict[Any, list[float]] = {}
+    for row in rows.to_pylist():
+        gpu = numbers.get((row["node"], row["uuid"]))
+        minute = (row["at"] - START) // timedelta(minutes=1)
+        if gpu is not None:
+            parts = found.setdefault((row["node"], row["mig"], row["profile"], gpu), [0.0] * 15)
+            if grid.answering[gpu, minute]:
+                parts[minute] = weight(row["profile"], "H100")
+    for gpu in numbers.values():
+        own = [parts for key, parts in found.items() if key[3] == gpu]
+        for minute in range(15):
+            total = max(sum(parts[minute] for parts in own), 1.0)
+            for parts in own:
+                parts[minute] /= total
+    return found
+
+
+@given(
+    st.lists(
+        st.tuples(_DEVICE, st.integers(0, 14), st.integers(0, 3), st.sampled_from(["n1", "n2"])),
+        max_size=40,
+    ),
+    st.lists(_CELL, max_size=40, unique_by=lambda one: (one.number, one.gpu)),
+)
+@settings(max_examples=60, deadline=None)
+def test_columns_give_the_same_devices_as_row_by_row(
+    parts: list[tuple[tuple[str, str, float | None, float | None], int, int, str]],
+    cells: list[Minute],
+) -> None:
+    rows = [
+        {**row, "node": node}
+        for one, at, gpu, node in parts
+        for row in devices(one, numbers=[at], gpu=gpu)
+    ]
+    slices = pa.Table.from_pylist(rows, schema=_SCHEMA)
+    numbers = {("n1", "GPU-0"): 0, ("n1", "GPU-1"): 1, ("n2", "GPU-1"): 2}
+    of_row = [numbers.get((cell.node, f"GPU-{cell.gpu}"), 2) for cell in cells]
+    grid = Grid.of(table(cells), np.array(of_row, np.int64), START, 3, FIELDS)
+    found = slices_of(slices, numbers, ["H100"] * 3, grid)
+    plainly = _plainly(slices, numbers, grid)
+    assert len(found.keys) == len(plainly)
+    mine = sorted(zip(found.keys, found.parent.tolist(), found.weight.tolist(), strict=True))
+    theirs = sorted(((k[0], k[1]), k[3], parts) for k, parts in plainly.items())
+    for (key, gpu, weights), (other, of, expected) in zip(mine, theirs, strict=True):
+        assert (key, gpu) == (other, of)
+        assert weights == pytest.approx(expected)
