@@ -1,17 +1,18 @@
 """Counts usage: every quarter of an hour once it is over, and again an hour later.
 
 Late data drains from spools for a while: a quarter of which something is unknown after that is
-counted three times more, the last time after four days. Its hour and its day are added up anew with
+counted three times more, the last time after four days, and one of which a cluster said nothing is
+looked at again and again, ever more rarely. Its hour and its day are added up anew with
 each count, in the same commit. Whatever was missed is counted at the next chance, newest first, from what the store still has. All clusters of
 a quarter are written together: a kill in the middle leaves neither half a quarter nor a double.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gpuvigil.clock import Clock
+from gpuvigil.clock import Clock, from_text
 from gpuvigil.errors import HubUnavailable, StoreUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
@@ -32,6 +33,8 @@ _RETRY = timedelta(minutes=5)
 _AWAKE = timedelta(minutes=3)
 # A young quarter without a row may get some yet: a node's first spool, a history that is read in.
 _EMPTY_FOR = timedelta(hours=6)
+# A cluster of which nothing came for longer sends nothing any more.
+_HEARD = timedelta(hours=24)
 _LOOK_SECONDS = 20.0
 _LONGEST_REST_SECONDS = 60.0
 # However long telemetry is kept: what is older was counted, or is nobody's any more.
@@ -44,6 +47,7 @@ class Known:
 
     counted: bool
     due_at: datetime | None  # None once it is settled
+    empty_since: datetime | None = None  # when it was first found without a row of somebody's
 
 
 def due_again(start: datetime, counted_at: datetime, unknown: float) -> datetime | None:
@@ -55,6 +59,17 @@ def due_again(start: datetime, counted_at: datetime, unknown: float) -> datetime
         return None
     ends = start + BUCKET
     return next((ends + after for after in _AGAIN if ends + after > counted_at), None)
+
+
+def due_when_empty(start: datetime, now: datetime, empty_since: datetime) -> datetime:
+    """When to look next at a quarter of which a cluster said nothing, as `due_again`.
+
+    After an outage collectors bring what they kept for hours, and the past of a week may come: it is
+    looked for after minutes while it is young, and then each time after twice as long.
+    """
+    if now - start < _EMPTY_FOR:
+        return now + _RETRY
+    return now + max(SETTLE, now - empty_since)
 
 
 def next_quarter(
@@ -108,11 +123,13 @@ class UsageCounter:
         self._clock.wait(self._stop, min(self._clock.monotonic() - began, _LONGEST_REST_SECONDS))
 
     def _count(self, known: dict[datetime, Known], start: datetime, now: datetime) -> None:
-        again = start in known and known[start].counted
+        before = known.get(start)
+        again = before is not None and before.counted
         try:
+            names = clusters(self._hub)
             buckets = [
                 bucket
-                for cluster in clusters(self._hub)
+                for cluster in names
                 if (bucket := self._bucket(cluster, start, now, again)) is not None
             ]
             spans = [one for bucket in buckets for one in rolled(self._hub, bucket, now)]
@@ -128,18 +145,26 @@ class UsageCounter:
             self._log.warning("quarter cannot be counted", start=str(start), error=repr(error))
             known[start] = Known(counted=again, due_at=now + _RETRY)
             return
-        if not buckets and now - start < _EMPTY_FOR:
-            known[start] = Known(counted=False, due_at=now + _RETRY)
-            return
-        due_at: datetime | None = now + SETTLE
-        if again:
-            unknown = sum(bucket.seconds.unknown for bucket in buckets)
-            due_at = due_again(start, now, unknown)
+        unknown = sum(bucket.seconds.unknown for bucket in buckets)
+        due_at = due_again(start, now, unknown) if again else now + SETTLE
         known[start] = Known(counted=True, due_at=due_at)
+        if not self._all_there(buckets, names, now):
+            since = now if before is None else before.empty_since or now
+            due_at = due_when_empty(start, now, since)
+            known[start] = Known(counted=bool(buckets), due_at=due_at, empty_since=since)
         for bucket in buckets:
             self._log.info(
                 "usage counted", cluster=bucket.cluster, start=str(start), gpus=bucket.gpus
             )
+
+    def _all_there(self, buckets: list[Bucket], names: Sequence[str], now: datetime) -> bool:
+        """Whether every cluster that is still heard of has something in the quarter."""
+        absent = set(names).difference(bucket.cluster for bucket in buckets)
+        if not absent:
+            return bool(buckets)
+        nodes = self._hub.status()["nodes"]
+        heard = (from_text(one["received_at"]) for one in nodes if one["cluster"] in absent)
+        return bool(buckets) and not any(now - at < _HEARD for at in heard)
 
     def _bucket(self, cluster: str, start: datetime, now: datetime, again: bool) -> Bucket | None:
         """The count, or what was counted before when nothing is left to count."""

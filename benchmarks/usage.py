@@ -24,11 +24,12 @@ from benchmarks.spine import about, say
 from dashboard.terminal import used
 from gpuvigil.hub import Hub
 from gpuvigil.model import Allocation, GpuIdentity, Inventory, Record, Subject
+from gpuvigil.money import Prices
 from gpuvigil.usage import BUCKET, Bucket
 from gpuvigil.usage.count import Facts, Roster, count
 from gpuvigil.usage.grid import MINUTES
 from gpuvigil.usage.holding import Book
-from gpuvigil.usage.ledger import DAY, HOUR, Ledger, summed
+from gpuvigil.usage.ledger import DAY, HOUR, SIX_HOURS, Ledger, summed
 from gpuvigil.usage.question import answer
 from gpuvigil.usage.slices import SLICE_FIELDS
 from tests.servers import HubProcess
@@ -73,7 +74,7 @@ def _rolled_up() -> tuple[list[Record], dict[str, Any]]:
     """All records of the week, and the processor time that they took."""
     fleet = _Fleet()
     cpu, clock, records = 0.0, 0.0, list[Record]()
-    hours, quarters = list[Ledger](), list[Ledger]()
+    hours, sixes, quarters = list[Ledger](), list[Ledger](), list[Ledger]()
     for number in range(DAYS * DAY // BUCKET):
         facts = fleet.facts(START + number * BUCKET)
         began = time.process_time(), time.perf_counter()
@@ -81,8 +82,12 @@ def _rolled_up() -> tuple[list[Record], dict[str, Any]]:
         assert isinstance(bucket, Bucket)
         records.append(bucket.to_record())
         quarters.append(Ledger.of(bucket))
-        for parts, of, length in ((quarters, hours, HOUR), (hours, None, DAY)):
-            if len(parts) == length // (BUCKET if of is hours else HOUR):
+        for parts, of, length in (
+            (quarters, hours, HOUR),
+            (hours, sixes, SIX_HOURS),
+            (sixes, None, DAY),
+        ):
+            if parts and parts[-1].end - parts[0].start == length:
                 whole = summed(parts, "c", parts[0].start, length, facts.now)
                 records.append(whole.to_record())
                 parts.clear()
@@ -174,6 +179,7 @@ class _Fleet:
                 "utilization_percent": pa.array(busy.astype(float), mask=cut),
                 "compute_processes": np.ones(size),
                 "power_watts": 100.0 + 6.0 * busy,
+                "energy_joules": self._energy(100.0 + 6.0 * busy),
                 "unmeasured_reason": pa.nulls(size, pa.float64()),
             }
         )
@@ -190,6 +196,11 @@ class _Fleet:
             slices=self._slices(start),
             watched_since=START - DAY,
         )
+
+    def _energy(self, watts: Any) -> Any:
+        """The counter in the middle of each minute."""
+        joules = watts.reshape(GPUS, MINUTES) * 60.0
+        return (joules.cumsum(axis=1) - joules / 2.0).ravel()
 
     def _slices(self, start: datetime) -> pa.Table:
         """Seven devices of each GPU in MIG."""
@@ -235,7 +246,8 @@ def _asked(hub: HubProcess) -> list[dict[str, Any]]:
             times = []
             for _ in range(REPEATS):
                 began = time.process_time(), cpu_seconds(own), time.perf_counter()
-                rows = used.grid([answer(client, "c", start, until, until)], by).rows
+                shape = used.shape(by, Prices(), (start, until))
+                rows = used.grid([answer(client, "c", start, until, until, shape)], by).rows
                 times.append(
                     (
                         time.process_time() - began[0] + cpu_seconds(own) - began[1],

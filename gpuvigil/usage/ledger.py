@@ -1,4 +1,4 @@
-"""Usage as columns: a quarter of an hour, an hour or a day of one cluster, added up by Arrow.
+"""Usage as columns: a quarter of an hour, one or six hours or a day of one cluster, added up by Arrow.
 
 Amounts add up whatever the order, so that an hour is its quarters and a day is its hours, and a
 question about a week reads seven days and not 672 quarters.
@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from ..clock import from_text, to_text
 from ..model import Record, RecordKind
 from .amounts import AMOUNTS, OTHERS, Place, Seconds
-from .columns import HOLDER, PLACE, PLACES, SECONDS, SHARES, packed, table_of, unpacked
+from .columns import HOLDER, PLACE, PLACES, SECONDS, SHARES, packed, table_of, together, unpacked
 from .model import BUCKET, Bucket, cluster_key
 
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+HOUR, SIX_HOURS, DAY = timedelta(hours=1), timedelta(hours=6), timedelta(days=1)
 # How a span is called in its record; a quarter is of kind `usage`.
-STATES = {HOUR: "hour", DAY: "day"}
+STATES = {HOUR: "hour", SIX_HOURS: "six_hours", DAY: "day"}
 # Of more holders in a span the smallest are one for each user, account, partition, project and model.
 MOST_ROWS = 20_000
 
@@ -64,7 +64,7 @@ class Ledger:
         )
 
     def to_record(self) -> Record:
-        """An hour or a day; a later count replaces an earlier one."""
+        """An hour, six or a day; a later count replaces an earlier one."""
         state = STATES[self.length]
         return Record(
             kind=RecordKind.USAGE_SPAN,
@@ -78,14 +78,19 @@ class Ledger:
                 "counted_at": to_text(self.counted_at),
                 "gpus": self.gpus,
                 "quarters": self.quarters,
+                "seconds": {name: round(getattr(self.seconds, name), 3) for name in SECONDS},
                 "places": packed(self.places),
                 "holders": packed(self.holders),
             },
         )
 
     @classmethod
-    def from_record(cls, record: Record) -> "Ledger":
-        """A quarter, an hour or a day; ValueError, KeyError or TypeError when it is none."""
+    def from_record(cls, record: Record, *, places: bool = True, holders: bool = True) -> "Ledger":
+        """A quarter, an hour, six or a day; ValueError, KeyError or TypeError when it is none.
+
+        Reading them is most of a question's work: without `places` all of them are one, and without
+        `holders` there are none.
+        """
         body = record.body
         if record.kind is RecordKind.USAGE:
             length = BUCKET
@@ -100,8 +105,10 @@ class Ledger:
             counted_at=from_text(body["counted_at"]),
             gpus=int(body["gpus"]),
             quarters=int(body.get("quarters", 1)),
-            places=unpacked(body["places"], PLACES),
-            holders=unpacked(body["holders"], SHARES),
+            places=unpacked(body["places"], PLACES)
+            if places or "seconds" not in body
+            else _as_one(Seconds(*(float(body["seconds"][name]) for name in SECONDS))),
+            holders=unpacked(body["holders"], SHARES) if holders else SHARES.empty_table(),
         )
 
 
@@ -110,8 +117,8 @@ def summed(
 ) -> Ledger:
     """All of one cluster's ledgers as one, counted at `at`; nothing is 0 rows."""
     them = list(ledgers)
-    places = pa.concat_tables([PLACES.empty_table(), *(one.places for one in them)])
-    holders = pa.concat_tables([SHARES.empty_table(), *(one.holders for one in them)])
+    places = together((one.places for one in them), PLACES)
+    holders = together((one.holders for one in them), SHARES)
     return Ledger(
         cluster=cluster,
         start=start,
@@ -126,11 +133,17 @@ def summed(
 
 def _places_of(bucket: Bucket) -> pa.Table:
     """Of a bucket that was recorded before there were any, all as one: the sums are right."""
-    one = Place(node="", model="", seconds=bucket.seconds)
-    return table_of(bucket.places or (one,), PLACES)
+    return table_of(bucket.places, PLACES) if bucket.places else _as_one(bucket.seconds)
+
+
+def _as_one(seconds: Seconds) -> pa.Table:
+    return table_of((Place(node="", model="", seconds=seconds),), PLACES)
 
 
 def _joined(holders: pa.Table) -> pa.Table:
+    # A command's dictionary has no order, and which of several stands for a holder needs one.
+    command = holders.column_names.index("command")
+    holders = holders.set_column(command, "command", holders["command"].cast(pa.string()))
     aggregates = [("command", "max"), ("gpus", "max"), *((name, "sum") for name in AMOUNTS)]
     return _grouped(holders, HOLDER, aggregates).cast(SHARES)
 

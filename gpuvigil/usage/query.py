@@ -12,7 +12,7 @@ from .model import BUCKET, Bucket, Usage, cluster_key, floor
 from .read import MOST_RECORDS, Reader
 
 # Telemetry is kept for so long unless told otherwise: what is older was counted, or never will be.
-_TELEMETRY = timedelta(hours=48)
+TELEMETRY = timedelta(hours=48)
 # Quarters that are looked for at once when nothing says whether there is anything in them.
 _LOOK = timedelta(hours=6)
 # So few are counted without a look before: the newest ones mostly have rows.
@@ -30,7 +30,7 @@ def usage(hub: Hub, cluster: str, start: datetime, end: datetime, now: datetime)
     """
     start, until = floor(start), min(_ceiling(end), now)
     found = {bucket.start: bucket for bucket in recorded(hub, cluster, start, until)}
-    oldest = max(start, floor(now - _TELEMETRY))
+    oldest = max(start, floor(now - TELEMETRY))
     missing = [at for at in _quarters(oldest, until) if at not in found]
     found |= {bucket.start: bucket for bucket in _from_store(hub, cluster, missing, now)}
     buckets = tuple(found[at] for at in sorted(found))
@@ -45,7 +45,7 @@ def quarters_from_store(
     now: datetime,
 ) -> Iterator[Bucket]:
     """Quarters of a span that are not among the known ones, counted by the rules of `usage`."""
-    oldest = max(span[0], floor(now - _TELEMETRY))
+    oldest = max(span[0], floor(now - TELEMETRY))
     missing = [at for at in _quarters(oldest, span[1]) if at not in known]
     return _from_store(hub, cluster, missing, now)
 

@@ -1,14 +1,16 @@
-"""The hour and the day of a quarter, once they are over: written with it, and again whenever it is."""
+"""The hour, the six and the day of a quarter, once they are over: written with it, and again whenever it is."""
 
 from datetime import datetime, timedelta
 
 from ..hub import Hub
-from .ledger import DAY, HOUR, Ledger, summed
+from .ledger import DAY, HOUR, SIX_HOURS, Ledger, summed
 from .model import BUCKET, Bucket
 from .question import cover, floor_of
 
 # A quarter is counted again an hour after it was: then its hour has most of what came late.
 SETTLE = timedelta(hours=1)
+# What each is made of, the largest first.
+_PARTS = {HOUR: (BUCKET,), SIX_HOURS: (HOUR, BUCKET), DAY: (SIX_HOURS, HOUR, BUCKET)}
 
 
 def rolled(hub: Hub, bucket: Bucket, now: datetime) -> list[Ledger]:
@@ -19,7 +21,7 @@ def rolled(hub: Hub, bucket: Bucket, now: datetime) -> list[Ledger]:
     """
     quarter = Ledger.of(bucket)
     instead, found = {(quarter.start, BUCKET): quarter}, []
-    for length, parts in ((HOUR, (BUCKET,)), (DAY, (HOUR, BUCKET))):
+    for length, parts in _PARTS.items():
         start = floor_of(bucket.start, length)
         if start + length + SETTLE > now:
             break

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.usage import GRACE, Known, UsageCounter, due_again, next_quarter
+from analyzer.usage import (
+    GRACE,
+    Known,
+    UsageCounter,
+    due_again,
+    due_when_empty,
+    next_quarter,
+)
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import RecordKind
 from gpuvigil.usage import BUCKET, Bucket
@@ -140,6 +147,35 @@ def test_a_quarter_with_something_unknown_is_counted_again_for_four_days() -> No
         seen.append(due - ends)
         at = due
     assert seen == [timedelta(hours=6), timedelta(hours=24), timedelta(hours=96)]
+
+
+def test_a_quarter_of_which_nothing_was_said_is_looked_for_ever_more_rarely() -> None:
+    now, looks = NOON + timedelta(hours=10), list[float]()
+    first = now
+    assert due_when_empty(NOON, NOON + timedelta(hours=1), NOON) - NOON == timedelta(minutes=65)
+    while now - first < timedelta(days=10):
+        now = due_when_empty(NOON, now, first)
+        looks.append((now - first) / timedelta(hours=1))
+    assert looks[:5] == [1, 2, 4, 8, 16]
+    assert len(looks) < 12
+
+
+@pytest.mark.server
+def test_what_an_outage_kept_back_for_half_a_day_is_counted_when_it_comes(hub: HubProcess) -> None:
+    end = floor(datetime.now(timezone.utc))
+    start = end - 25 * BUCKET
+    own(hub.hub(), start - timedelta(days=1))
+    tell(hub.hub(), end - BUCKET, end)
+    clock = ManualClock(end + GRACE)
+    counter = UsageCounter(hub.hub(), clock, threading.Event(), timedelta(hours=13))
+    steps(counter, 50)
+    clock.advance(2.5 * 3600)
+    steps(counter, 60)
+    assert start not in {one.start for one in buckets(hub)}
+    tell(hub.hub(), start, start + BUCKET)
+    clock.advance(3 * 3600)
+    steps(counter, 70)
+    assert start in {one.start for one in buckets(hub)}
 
 
 @pytest.mark.server

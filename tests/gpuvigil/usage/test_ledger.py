@@ -95,6 +95,8 @@ def test_records_give_back_what_they_were_given(given_: list[Bucket]) -> None:
     back = Ledger.from_record(whole.to_record())
     assert _plain(back) == _plain(whole)
     assert (back.start, back.length, back.cluster) == (START, HOUR, "c")
+    sums = Ledger.from_record(whole.to_record(), places=False, holders=False)
+    assert (sums.seconds, sums.places.num_rows, sums.holders.num_rows) == (whole.seconds, 1, 0)
 
 
 def test_a_quarter_that_was_recorded_before_there_were_places_is_still_read() -> None:

@@ -6,9 +6,11 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from gpuvigil.model import Allocation, Record, RecordKind
-from gpuvigil.usage import BUCKET, Bucket, Seconds, Usage
+from gpuvigil.usage import BUCKET, Bucket, Place, Seconds, Usage
+from gpuvigil.usage.ledger import DAY
 from gpuvigil.usage.model import floor
 from gpuvigil.usage.query import clusters, usage
+from gpuvigil.usage.question import Shape, answer, floor_of
 from tests.servers import HubProcess
 
 from .told import gpu, own, quarters, tell
@@ -23,14 +25,16 @@ def now() -> datetime:
 
 
 def recorded(start: datetime, used: float = 100.0) -> Bucket:
+    seconds = Seconds(
+        installed=1800.0, active=900.0, idle=900.0, allocated=900.0, measured=900.0, used=used
+    )
     return Bucket(
         cluster="c",
         start=start,
         gpus=2,
         nodes=1,
-        seconds=Seconds(
-            installed=1800.0, active=900.0, idle=900.0, allocated=900.0, measured=900.0, used=used
-        ),
+        seconds=seconds,
+        places=(Place(node="n1", model="H100", seconds=seconds),),
         counted_at=start + BUCKET,
     )
 
@@ -153,3 +157,28 @@ def test_a_stranger_record_of_an_allocation_does_no_harm(hub: HubProcess) -> Non
         odd = Record(kind=kind, id="odd", at=start, subject="c/n1/gpu/GPU-0", body={"gpus": 7})
         hub.hub().write_records([odd])
     assert asked(hub, start, start + BUCKET).allocated_percent == 50.0
+
+
+def test_a_gap_between_what_is_recorded_is_counted_or_said(hub: HubProcess) -> None:
+    start = floor(now()) - 12 * BUCKET
+    own(hub.hub(), start)
+    tell(hub.hub(), start + BUCKET, start + 2 * BUCKET)
+    for number in (0, 4, 5):
+        hub.hub().write_records([recorded(start + number * BUCKET).to_record()])
+    found = answer(hub.hub(), "c", start, start + 6 * BUCKET, now())
+    assert found.ledger.quarters == 4
+    assert found.missing == 2
+    assert found.ledger.seconds.installed == 4 * 1800.0
+
+
+def test_an_answer_is_cut_where_it_is_asked_to_be(hub: HubProcess) -> None:
+    start = floor_of(now(), DAY) - BUCKET * 4
+    for number in range(8):
+        hub.hub().write_records([recorded(start + number * BUCKET).to_record()])
+    found = answer(
+        hub.hub(), "c", start, start + 8 * BUCKET, now() + DAY, Shape(cuts=[start + 4 * BUCKET])
+    )
+    assert [one.start for one in found.parts] == [start, start + 4 * BUCKET]
+    assert [one.quarters for one in found.parts] == [4, 4]
+    assert found.ledger.quarters == 8
+    assert found.missing == 0
