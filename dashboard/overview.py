@@ -15,6 +15,7 @@ from gpuvigil.clock import SystemClock, from_text
 from gpuvigil.errors import HubError
 from gpuvigil.hub import Hub
 from gpuvigil.model import Incident, RecordKind, Subject
+from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
 from gpuvigil.usage.query import usage
 
@@ -26,6 +27,7 @@ from .frame import go, is_fresh, is_wall
 from .markup import joined
 from .place import Place, place
 from .questions import PATIENCE_SECONDS
+from .spent import idle_sentence
 from .views import FleetView
 
 # What is asked of usage stays fresh for so long; the chart looks more often, for a first answer
@@ -218,6 +220,9 @@ def _trend() -> None:
         key="trend",
         alt=trend.sentence(said, incidents),
     )
+    lost = idle_sentence(said.buckets, Prices(settings=live.shared().config.cost))
+    if lost:
+        st.html(panels.notes([f"In this time: {lost}"]))
 
 
 # The day of each cluster as its chart last had it: the strip waits for no answer.

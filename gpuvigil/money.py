@@ -9,11 +9,11 @@ figure of the configuration, so that an hour costs the same whoever had it.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from .model import SIMULATED_CLUSTER, Incident
+from .model import SIMULATED_CLUSTER, Incident, Inventory
 from .pricing import CostSettings, PriceSettings
 
 HOURS_OF_A_YEAR = 8766.0  # of 365.25 days
@@ -33,7 +33,7 @@ class Price:
 class Prices:
     """All prices, and what goes with them."""
 
-    settings: CostSettings
+    settings: CostSettings = field(default_factory=CostSettings)
 
     def __bool__(self) -> bool:
         """Whether there is any: without one no money is shown."""
@@ -91,6 +91,13 @@ class Prices:
             f"about {kilograms:,.{digits}f} kg CO2e (estimate: {self.settings.carbon_grams:g} g/kWh"
             f"{source}; PUE {self.settings.pue:g})"
         )
+
+
+def models_of(inventories: Iterable[Inventory]) -> dict[str, str]:
+    """The model of each GPU by its subject's key."""
+    return {
+        replace(one.subject, gpu=gpu.uuid).key: gpu.model for one in inventories for gpu in one.gpus
+    }
 
 
 def incident_cost(

@@ -1,6 +1,7 @@
 """What the documentation says is what the code does."""
 
 import re
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gpuvigil.cli import COMMANDS
 from gpuvigil.config import STORES, load
 from gpuvigil.faults import FAULTS
 from gpuvigil.hub import Hub, addresses
+from gpuvigil.money import Prices
 from hub.keyring import Scope
 from scripts.docs import written
 
@@ -111,6 +113,17 @@ def test_the_configuration_in_the_page_on_installing_is_one(tmp_path: Path) -> N
     (state,) = re.findall(r"^StateDirectory=(.*)$", page, re.MULTILINE)
     for directory in (config.hub.data_directory, config.dashboard.secrets_directory):
         assert directory.is_relative_to(Path("/var/lib") / state)
+
+
+def test_the_configuration_in_the_page_on_money_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/costs.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "gpuvigil.toml"
+    file.write_text(example, encoding="utf-8")
+    prices = Prices(settings=load(file, {}).cost)
+    bought = prices.price("lab", "NVIDIA H100", datetime(2026, 5, 1, tzinfo=timezone.utc))
+    assert bought is not None
+    assert f"= {bought.per_gpu_hour:.2f} an hour" in page
 
 
 def test_the_proxy_before_a_store_lets_through_what_a_collector_writes() -> None:

@@ -51,6 +51,7 @@ def rows(report: Report) -> Iterator[Row]:
     yield from _parts(report)
     yield from _holders(report)
     yield from _idle(report)
+    yield from _costs(report)
     yield from _hardware(report)
     yield from _times(report)
     yield from _method(report)
@@ -70,6 +71,12 @@ def _about(report: Report) -> Iterator[Row]:
     for number, text in enumerate(report.actions, 1):
         yield Row("action", str(number), "text", text)
     yield Row("verdict", "", "comparison", report.comparison)
+
+
+def _costs(report: Report) -> Iterator[Row]:
+    for one in report.costs:
+        yield Row("cost", one.key, "gpu_hours", one.gpu_hours, "GPU-hours")
+        yield Row("cost", one.key, "cost", one.cost, report.currency)
 
 
 def _figures(report: Report) -> Iterator[Row]:

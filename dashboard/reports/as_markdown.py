@@ -46,6 +46,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _parts(report)
     yield from _holders(report)
     yield from _idle(report)
+    yield from _costs(report)
     yield from _hardware(report)
     yield from _method(report)
 
@@ -185,6 +186,14 @@ def _troubles(report: Report) -> Iterator[str]:
     )
     more = f" and {report.more_troubles:,} more" if report.more_troubles else ""
     yield from _table(f"The worst incidents{more}", heads, rows)
+
+
+def _costs(report: Report) -> Iterator[str]:
+    rows = [
+        (one.label, words.hours(one.gpu_hours, report.digits), words.money(one.cost))
+        for one in report.costs
+    ]
+    yield from _table("What it cost", ("GPU-hours that were", "GPU-hours", report.currency), rows)
 
 
 def _method(report: Report) -> Iterator[str]:

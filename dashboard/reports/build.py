@@ -4,6 +4,7 @@ from gpuvigil.clock import duration
 
 from . import words
 from .content import Figure, Report
+from .cost import costs
 from .counted import Counted, counted
 from .coverage import Coverage, comparison, coverage
 from .figures import figures, parts, with_changes
@@ -67,6 +68,8 @@ def build(facts: Facts) -> Report:
         faults=fault_counts(hardware, start, end),
         troubles=worst,
         more_troubles=more_troubles,
+        costs=tuple(case.costs),
+        currency=facts.prices.currency if case.costs else "",
         method=method(facts, cover, facts.incidents, word),
     )
 
@@ -80,6 +83,8 @@ def _case(facts: Facts, usage: Counted, before: Counted, cover: Coverage) -> tup
     now = figures(usage, cover, idle_hours, len(hardware), digits)
     shown, compared = _compared(now, facts, before, cover, digits)
     case = Case(
+        costs=costs(facts, usage, digits),
+        said=facts.prices.said,
         usage=usage,
         cover=cover,
         figures={one.key: one for one in shown},

@@ -74,7 +74,7 @@ def _run(chosen: argparse.Namespace) -> None:
     config = load(config_of_up(chosen.config))
     hub = hubs(config)()
     try:
-        facts = read(hub, chosen.cluster, span, now, config.analyzer)
+        facts = read(hub, chosen.cluster, span, now, config)
     finally:
         hub.close()
     content = render(form, tuple(build(one) for one in facts))

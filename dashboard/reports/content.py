@@ -131,6 +131,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What GPU-hours of one kind cost, of those that have a price."""
+
+    key: str
+    label: str
+    gpu_hours: float
+    cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """How the numbers came about, and how far they can be trusted."""
 
@@ -185,6 +195,8 @@ class Report:
     faults: tuple[FaultCount, ...]
     troubles: tuple[Trouble, ...]
     more_troubles: int
+    costs: tuple[Cost, ...] = ()  # none where nothing has a price
+    currency: str = ""
     method: Method
 
     def figure(self, key: str) -> Figure:

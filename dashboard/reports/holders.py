@@ -1,6 +1,6 @@
 """Who had the GPU-hours, and who held GPUs that computed nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -86,21 +86,32 @@ def idle_spells(
     Several incidents may speak of one GPU at one time, of it alone and of it with others of its
     holder: its time counts once, for the incident with most GPUs.
     """
-    found = [one for one in incidents if one.fault == IDLE_FAULT]
-    found.sort(key=lambda one: (-len(idle_gpus(one)), one.since, one.id))
-    taken: dict[Subject, list[_Interval]] = {}
     rows: list[tuple[float, IdleSpell]] = []
-    for one in found:
-        span = max(one.since, start), min(one.resolved_at or end, end)
-        hours = [_claim(taken.setdefault(gpu, []), span) for gpu in idle_gpus(one)]
-        seconds = sum(hours)
-        if seconds > 0:
-            rows.append((seconds, _spell(one, span, max(hours))))
+    for one, span, seconds in claims(incidents, start, end):
+        total = sum(seconds.values())
+        if total > 0:
+            rows.append((total, _spell(one, span, max(seconds.values()))))
     rows.sort(key=lambda row: (-row[0], row[1].where, row[1].holder))
     amounts = _on_grid([seconds for seconds, _ in rows], digits)
     return tuple(
         replace(row, gpu_hours=amount) for (_, row), amount in zip(rows, amounts, strict=True)
     )
+
+
+def claims(
+    incidents: Iterable[Incident], start: datetime, end: datetime
+) -> Iterator[tuple[Incident, _Interval, dict[Subject, float]]]:
+    """Each incident of the idle rule, its part of the span, and the seconds of GPUs that are its own."""
+    found = [one for one in incidents if one.fault == IDLE_FAULT]
+    found.sort(key=lambda one: (-len(idle_gpus(one)), one.since, one.id))
+    taken: dict[Subject, list[_Interval]] = {}
+    for one in found:
+        span = max(one.since, start), min(one.resolved_at or end, end)
+        yield (
+            one,
+            span,
+            {gpu: _claim(taken.setdefault(gpu, []), span) for gpu in idle_gpus(one)},
+        )
 
 
 def idle_table(

@@ -8,6 +8,7 @@ from gpuvigil.model import Incident, Severity
 
 from . import words
 from .content import Method
+from .cost import cost_notes
 from .coverage import FULL_PERCENT, Coverage
 from .holders import IDLE_FAULT
 from .read import Facts
@@ -91,6 +92,7 @@ def _notes(
         notes.append(
             f"Not counted as hardware: {what} of severity info, mostly a program's own errors."
         )
+    notes += cost_notes(facts)
     if facts.simulated:
         notes.append("SIMULATED: every number is of a simulated cluster; no real GPU is in it.")
     return tuple(notes)

@@ -1,11 +1,11 @@
 """Everything that a report is made of, read once through the hub."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from gpuvigil.config import AnalyzerSettings
+from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING, State
@@ -18,6 +18,7 @@ from gpuvigil.model import (
     RecordKind,
     readable,
 )
+from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
 from gpuvigil.usage.model import cluster_key
 from gpuvigil.usage.query import clusters, usage
@@ -42,6 +43,7 @@ class Facts:
     idle_after: timedelta
     idle_below_percent: float
     made_at: datetime
+    prices: Prices = field(default_factory=Prices)
 
     @property
     def simulated(self) -> bool:
@@ -53,7 +55,7 @@ def read(
     chosen: str | None,
     span: tuple[datetime, datetime],
     now: datetime,
-    settings: AnalyzerSettings,
+    config: Config,
 ) -> tuple[Facts, ...]:
     """Facts of the chosen cluster, else of every real one with GPUs, else of the simulated one.
 
@@ -61,11 +63,13 @@ def read(
     """
     inventories = tuple(_each(hub, RecordKind.INVENTORY, None, Inventory.from_record))
     names = _wanted(chosen, _known(hub, inventories))
-    found = (_facts(hub, name, span, now, settings) for name in names)
+    prices = Prices(settings=config.cost)
+    found = (_facts(hub, name, span, now, config.analyzer) for name in names)
     return tuple(
         replace(
             one,
             inventories=tuple(it for it in inventories if it.subject.cluster == one.cluster),
+            prices=prices,
         )
         for one in found
     )

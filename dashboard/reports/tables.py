@@ -89,6 +89,16 @@ def _holder(one: Holder, digits: int, kind: str | None = None) -> Html:
     )
 
 
+def costs(report: Report) -> Html:
+    """What GPU-hours cost, each kind a part of the one above it."""
+    columns = (("GPU-hours that were", False), ("GPU-hours", True), (report.currency, True))
+    rows = [
+        _row(one.label, words.hours(one.gpu_hours, report.digits), words.money(one.cost))
+        for one in report.costs
+    ]
+    return _table("GPU-hours that have a price, and their cost", columns, rows)
+
+
 def _bar(percent: float | None) -> Html:
     """A small bar; of what was not measured there is none."""
     if percent is None:

@@ -9,7 +9,7 @@ from gpuvigil.clock import duration
 from gpuvigil.usage import BUCKET
 
 from . import words
-from .content import Figure, Holder, IdleSpell, Trouble
+from .content import Cost, Figure, Holder, IdleSpell, Trouble
 from .counted import Counted
 from .coverage import Coverage
 
@@ -34,6 +34,14 @@ class Case:
     idle: Sequence[IdleSpell]  # all of them
     holders: Sequence[Holder]
     troubles: Sequence[Trouble]
+    costs: Sequence[Cost] = ()
+    said: Callable[[float], str] = str  # how money is written
+
+    @property
+    def idle_cost(self) -> str:
+        """` (824 EUR)` for what the idle rule found; empty without a price."""
+        found = [self.said(one.cost) for one in self.costs if one.key == "idle"]
+        return f" ({found[0]})" if found else ""
 
     def text(self, key: str) -> str:
         """A figure as it is written."""
@@ -114,7 +122,7 @@ def _idle_first(case: Case) -> tuple[str, str]:
     share = words.percent(_share(idle, case.allocated_hours))
     first = (
         f"{case.hours('idle_held_gpu_hours')} GPU-hours, {share} of what was allocated, "
-        "were held and computed nothing"
+        f"were held and computed nothing{case.idle_cost}"
     )
     who = _most_of_idle(case)
     return f"{first}{f'; {who}' if who else ''}.", f"{_start(_use(case))}."
@@ -174,7 +182,9 @@ def _rest(case: Case) -> str:
     count = int(case.number("hardware_incidents"))
     said = []
     if case.number("idle_held_gpu_hours") > 0:
-        said.append(f"{case.hours('idle_held_gpu_hours')} GPU-hours were held and idle")
+        said.append(
+            f"{case.hours('idle_held_gpu_hours')} GPU-hours were held and idle{case.idle_cost}"
+        )
     if case.number("unavailable_gpu_hours") > 0:
         said.append(f"{case.hours('unavailable_gpu_hours')} were lost to faults")
     if count:

@@ -67,6 +67,11 @@ def value(figure: Figure, digits: int) -> str:
     return hours(figure.value, 0)
 
 
+def money(value: float) -> str:
+    """An amount without its currency: `1,240` or `3.20`."""
+    return f"{value:,.{0 if value >= 100 else 2}f}"
+
+
 def energy(kwh: float) -> str:
     """`412.5 kWh` or `94.3 MWh`."""
     if kwh >= _MEGA_FROM:

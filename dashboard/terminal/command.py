@@ -12,6 +12,7 @@ from gpuvigil.config import Config, load
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.model import RmaState
+from gpuvigil.money import Prices
 from gpuvigil.statedir import config_of_up
 from gpuvigil.store.choice import hubs
 from gpuvigil.usage import query
@@ -45,7 +46,8 @@ def idle_main(arguments: Sequence[str]) -> int:
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         moment = _look(hub, config, chosen)
-        return holders.idle(moment, reasons(hub, config.analyzer, moment))
+        prices = Prices(settings=config.cost)
+        return holders.idle(moment, reasons(hub, config.analyzer, moment), prices)
 
     return _run(_parser("idle", what), arguments, grid)
 
@@ -82,13 +84,15 @@ def usage_main(arguments: Sequence[str]) -> int:
     commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
     commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
 
-    def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
-        now = SystemClock().now()
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        now, prices = SystemClock().now(), Prices(settings=config.cost)
         span = span_of(chosen.last, chosen.start, chosen.end, now)
         names = query.clusters(hub)
         _known(names, chosen.cluster)
         wanted = [name for name in names if chosen.cluster in {None, name}]
-        return used.grid([answer(hub, name, *span, now) for name in wanted], chosen.by)
+        shape = used.shape(chosen.by, prices, span)
+        answers = [answer(hub, name, *span, now, shape) for name in wanted]
+        return used.grid(answers, chosen.by, prices)
 
     return _run(commands, arguments, grid)
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
 from gpuvigil.jobs import Jobs, filled, jobs_since
-from gpuvigil.model import Allocation, Subject
+from gpuvigil.model import Allocation, Inventory, Subject
 
 from ..cluster import ClusterView
 from ..facts import Facts
@@ -26,6 +26,7 @@ class Moment:
     allocations: dict[tuple[str, str, str], tuple[Allocation, ...]]
     clusters: tuple[ClusterView, ...]  # those that were asked for and have nodes, real ones first
     jobs: Jobs = field(default_factory=dict)  # as far as a scheduler is asked
+    inventories: tuple[Inventory, ...] = ()
 
     @property
     def now(self) -> datetime:
@@ -62,6 +63,7 @@ def moment_of(facts: Facts, settings: AnalyzerSettings, cluster: str | None = No
     chosen = [one for one in view.clusters if cluster in {None, one.name}]
     return Moment(
         view=view,
+        inventories=facts.inventories,
         allocations=held,
         clusters=tuple(sorted(chosen, key=lambda one: (one.simulated, one.name))),
     )

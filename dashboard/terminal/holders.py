@@ -1,17 +1,19 @@
 """`gpuvigil top` and `gpuvigil idle`: who holds GPUs now, and who computes nothing on them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.idleness import Idleness
 from gpuvigil.model import Allocation, GpuState
+from gpuvigil.money import Prices, models_of
 
 from ..gpus import Cell
 from ..words import natural
 from .fleet import Moment
-from .grid import Column, Grid, length, percents, whole
+from .grid import Column, Grid, Value, length, percents, whole
 
+Bill = tuple[Prices, Mapping[str, str]]  # and the model of each GPU
 _NOBODY = "unknown"  # a compute context that no allocation names
 
 
@@ -30,6 +32,7 @@ class _Holding:
     watts: list[float] = field(default_factory=list)
     nodes: set[str] = field(default_factory=set)
     idle_since: datetime | None = None  # an incident says so
+    idle_cost: float | None = None  # since then, of those that have a price
     why: list[Idleness] = field(default_factory=list)
 
 
@@ -59,11 +62,12 @@ IDLE = (
     Column(key="gpus", title="OF", show=whole, right=True),
     Column(key="idle_for_seconds", title="IDLE FOR", show=length, right=True),
     Column(key="why", title="WHY", flexible=True),
+    Column(key="idle_cost", title="COST", show=whole, right=True),
     *_WHO,
     Column(key="held_for_seconds", title="HELD FOR", show=length, right=True),
     *_WHERE,
 )
-_IDLE_FOR_PEOPLE = 7
+_IDLE_FOR_PEOPLE = 8
 
 
 def top(moment: Moment) -> Grid:
@@ -91,20 +95,26 @@ def top(moment: Moment) -> Grid:
     return Grid(columns=TOP, rows=rows, for_people=_TOP_FOR_PEOPLE, empty="Nobody holds a GPU.")
 
 
-def idle(moment: Moment, reasons: Mapping[str, Idleness]) -> Grid:
+def idle(
+    moment: Moment,
+    reasons: Mapping[str, Idleness],
+    prices: Prices = Prices(),  # noqa: B008 - it is frozen
+) -> Grid:
     """A row per holder of GPUs at 0 %, those that waste most first; `reasons` by a GPU's key.
 
     `IDLE FOR` is since when an incident says so; without one the GPUs are at 0 % at this moment,
     which may be a gap of seconds.
     """
-    found = [one for one in _holdings(moment, reasons) if one.idle]
+    bill = (prices, models_of(moment.inventories)) if prices else None
+    found = [one for one in _holdings(moment, reasons, bill) if one.idle]
     found.sort(key=lambda one: (one.idle_since or moment.now, -one.idle, natural(one.holder)))
-    rows = [
+    rows: list[tuple[Value, ...]] = [
         (
             one.idle,
             one.gpus,
             _since(one.idle_since, moment.now),
             _why(one.why),
+            one.idle_cost,
             one.user,
             one.holder,
             _since(one.since, moment.now),
@@ -118,16 +128,26 @@ def idle(moment: Moment, reasons: Mapping[str, Idleness]) -> Grid:
     ]
     young = any(one.idle_since is None for one in found)
     said = "IDLE FOR -: at 0 % at this moment; not long enough to be called idle."
+    columns, people = list(IDLE), _IDLE_FOR_PEOPLE
+    place = [column.key for column in IDLE].index("idle_cost")
+    if prices:
+        columns[place] = replace(columns[place], title=f"COST {prices.currency}")
+    else:
+        del columns[place]
+        people -= 1
+        rows = [(*row[:place], *row[place + 1 :]) for row in rows]
     return Grid(
-        columns=IDLE,
+        columns=columns,
         rows=rows,
-        for_people=_IDLE_FOR_PEOPLE,
+        for_people=people,
         empty="No held GPU is idle now.",
         notes=[said] if young else [],
     )
 
 
-def _holdings(moment: Moment, reasons: Mapping[str, Idleness] | None = None) -> Iterable[_Holding]:
+def _holdings(
+    moment: Moment, reasons: Mapping[str, Idleness] | None = None, bill: Bill | None = None
+) -> Iterable[_Holding]:
     found: dict[tuple[str, str, str], _Holding] = {}
     idle_since = _idle_since(moment)
     for cell in _held(moment):
@@ -140,13 +160,30 @@ def _holdings(moment: Moment, reasons: Mapping[str, Idleness] | None = None) -> 
             if cell.power_watts is not None:
                 one.watts.append(cell.power_watts)
             if cell.state is GpuState.IDLE:
-                one.idle += 1
-                if (why := (reasons or {}).get(cell.subject.key)) is not None:
-                    one.why.append(why)
                 since = idle_since.get(cell.subject.key)
-                if since is not None:
-                    one.idle_since = min(since, one.idle_since or since)
+                _idles(one, since, (reasons or {}).get(cell.subject.key))
+                cost = _wasted(cell, since, moment, bill)
+                if cost is not None:
+                    one.idle_cost = (one.idle_cost or 0.0) + cost
     return found.values()
+
+
+def _idles(one: _Holding, since: datetime | None, why: Idleness | None) -> None:
+    one.idle += 1
+    if why is not None:
+        one.why.append(why)
+    if since is not None:
+        one.idle_since = min(since, one.idle_since or since)
+
+
+def _wasted(cell: Cell, since: datetime | None, moment: Moment, bill: Bill | None) -> float | None:
+    """What one GPU has cost each of its holders since then; None without a price."""
+    if bill is None or since is None:
+        return None
+    prices, models = bill
+    model = models.get(cell.subject.key)
+    cost = prices.cost(cell.subject.cluster, model, since, moment.now)
+    return None if cost is None else cost / max(len(moment.of(cell.subject)), 1)
 
 
 def _held(moment: Moment) -> Iterator[Cell]:

@@ -1,17 +1,22 @@
 """`gpuvigil usage`: where the GPU-hours of a span went."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuvigil.model import SIMULATED_CLUSTER, GpuState
+from gpuvigil.money import Prices, listed
 from gpuvigil.usage import Seconds, share_percent
-from gpuvigil.usage.question import Answer
+from gpuvigil.usage.ledger import Ledger
+from gpuvigil.usage.question import Answer, Shape
 
 from .grid import Column, Grid, Value, percents, tenths, whole
 
 _HOUR = 3600.0
+_MONEY = ("cost", "idle_cost")
 _KILOWATT_HOUR = 3.6e6
 
 _HELD = (
@@ -19,12 +24,14 @@ _HELD = (
     Column(key="share_percent", title="OF ALL HELD", show=percents, right=True),
     Column(key="used_percent", title="USED", show=percents, right=True),
     Column(key="idle_gpu_hours", title="IDLE HOURS", show=tenths, right=True),
+    Column(key="cost", title="COST", show=whole, right=True),
+    Column(key="idle_cost", title="IDLE", show=whole, right=True),
     Column(key="most_gpus", title="MOST GPUS", show=whole, right=True),
     Column(key="energy_kilowatt_hours", title="KWH", show=tenths, right=True),
     Column(key="shared_gpu_hours", title="SHARED HOURS", show=tenths, right=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
-_HELD_FOR_PEOPLE = 6
+_HELD_FOR_PEOPLE = 8
 _INSTALLED = (
     Column(key="gpu_hours", title="GPU-HOURS", show=tenths, right=True),
     *(
@@ -38,6 +45,7 @@ _INSTALLED = (
         )
     ),
     Column(key="used_percent", title="USED", show=percents, right=True),
+    Column(key="cost", title="COST", show=whole, right=True),
     Column(key="energy_kilowatt_hours", title="KWH", show=tenths, right=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
@@ -45,6 +53,7 @@ _INSTALLED_FOR_PEOPLE = 7
 _STATE = (
     Column(key="gpu_hours", title="GPU-HOURS", show=tenths, right=True),
     Column(key="share_percent", title="OF INSTALLED", show=percents, right=True),
+    Column(key="cost", title="COST", show=whole, right=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
 
@@ -54,77 +63,183 @@ PLACES = ("model", "node")
 BY = (*HOLDERS, *PLACES, "state")
 
 
-def grid(answers: Iterable[Answer], by: str) -> Grid:
-    """A row per name and cluster, those with most hours first; clusters are never summed."""
+_NO_PRICES = Prices()
+
+
+def shape(by: str, prices: Prices, span: tuple[datetime, datetime]) -> Shape:
+    """What `grid` needs of an answer."""
+    return Shape(
+        cuts=prices.changes(*span),
+        places=by not in HOLDERS or bool(prices),
+        holders=by in HOLDERS or bool(prices),
+    )
+
+
+def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Grid:
+    """A row per name and cluster, those with most hours first; clusters are never summed.
+
+    With a price for anything in it there is a column of what it cost.
+    """
     rows: list[tuple[Value, ...]] = []
     head: list[str] = []
+    notes: list[str] = []
     shared = 0.0
     columns, people = (
         (_HELD, _HELD_FOR_PEOPLE)
         if by in HOLDERS
         else (_INSTALLED, _INSTALLED_FOR_PEOPLE)
         if by in PLACES
-        else (_STATE, 4)
+        else (_STATE, 5)
     )
     for one in answers:
-        rows += _holders(one, by) if by in HOLDERS else _installed(one, by)
-        head += sentences(one)
+        rows += _holders(one, by, prices) if by in HOLDERS else _installed(one, by, prices)
+        head += sentences(one, prices)
+        notes += _price_notes(one, prices)
         shared += pc.sum(one.ledger.holders["shared"]).as_py() or 0.0
     titled = [Column(key=by, title=by.upper(), flexible=True), *columns]
-    note = (
-        f"{shared / _HOUR:,.1f} of the held GPU-hours were shared, not attributable: several held a"
-        " GPU at once (time slicing, MPS, several processes) and have equal parts of it."
-    )
+    if shared > 0 and by in HOLDERS:
+        notes.append(
+            f"{shared / _HOUR:,.1f} of the held GPU-hours were shared, not attributable: several held"
+            " a GPU at once (time slicing, MPS, several processes) and have equal parts of it."
+        )
+    if not prices:
+        drop = [place for place, one in enumerate(titled) if one.key in _MONEY]
+        titled = [one for one in titled if one.key not in _MONEY]
+        rows = [tuple(it for n, it in enumerate(row) if n not in drop) for row in rows]
+        people -= sum(1 for place in drop if place < people)
+    else:
+        titled = [
+            replace(it, title=f"{it.title} {prices.currency}") if it.key in _MONEY else it
+            for it in titled
+        ]
     return Grid(
         columns=titled,
         rows=rows,
         for_people=people,
         head=head,
-        notes=[note] if shared > 0 and by in HOLDERS else [],
+        notes=notes,
         empty="Nobody held a GPU in this span.",
     )
 
 
-def sentences(one: Answer) -> Sequence[str]:
+def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
     """The states of all installed GPU-hours, which add up; and how far they are counted."""
     seconds, cluster = one.ledger.seconds, one.ledger.cluster
     marked = " (simulated)" if cluster == SIMULATED_CLUSTER else ""
     states = ", ".join(f"{seconds.of(state) / _HOUR:,.1f} {state.value}" for state in GpuState)
-    said = f"{cluster}{marked}: {seconds.installed / _HOUR:,.1f} GPU-hours: {states}"
+    said = [f"{cluster}{marked}: {seconds.installed / _HOUR:,.1f} GPU-hours: {states}"]
+    if seconds.powered > 0:
+        kilowatt_hours = seconds.energy_joules / _KILOWATT_HOUR
+        carbon = prices.carbon_words(seconds.energy_joules)
+        said.append(f"  {kilowatt_hours:,.1f} kWh of GPU boards{f'; {carbon}' if carbon else ''}")
+    if prices and cluster != SIMULATED_CLUSTER:
+        said += _idle_sentence(one, prices)
+    if one.missing:
+        verb = "is" if one.missing == 1 else "are"
+        said.append(
+            f"  {one.missing} of its quarters of an hour {verb} not in it: not counted (yet)"
+        )
     if one.until < one.asked_until:
-        return said, f"  counted until {one.until:%H:%M} UTC; later quarters are still to come"
-    return (said,)
+        said.append(f"  counted until {one.until:%H:%M} UTC; later quarters are still to come")
+    return said
 
 
-def _holders(one: Answer, by: str) -> list[tuple[Value, ...]]:
-    amounts = ("allocated", "used", "measured", "idle", "energy_joules", "shared")
-    rows = _named(one.ledger.holders, "holder" if by == "job" else by)
+def _idle_sentence(one: Answer, prices: Prices) -> Sequence[str]:
+    held = _rows_of(one, "holders", prices)
+    lost = pc.sum(held["idle_cost"]).as_py()
+    hours = (pc.sum(held["idle"]).as_py() or 0.0) / _HOUR
+    return [] if lost is None else [f"  {hours:,.1f} GPU-hours held at 0 % = {prices.said(lost)}"]
+
+
+def _price_notes(one: Answer, prices: Prices) -> Sequence[str]:
+    """What an hour costs at the end of the span, and how that comes about."""
+    if not prices or one.ledger.cluster == SIMULATED_CLUSTER:
+        return ()
+    models = one.ledger.places["model"].unique().to_pylist()
+    return list(listed(prices, one.ledger.cluster, models, one.ledger.end))
+
+
+def _priced(part: Ledger, rows: pa.Table, prices: Prices) -> pa.Table:
+    """Rows with `cost` of what was held, or else installed, and `idle_cost`; null without a price.
+
+    A part lies between changes of price, so that each model has one.
+    """
+    found = rows["model"].combine_chunks().dictionary_encode()
+    known = [
+        prices.price(part.cluster, model, part.start) for model in found.dictionary.to_pylist()
+    ]
+    hourly = pa.array(
+        [None if it is None else it.per_gpu_hour / _HOUR for it in known], pa.float64()
+    )
+    nameless = prices.price(part.cluster, "", part.start)
+    of_row = pc.fill_null(found.indices, len(hourly))
+    hourly = pa.concat_arrays(
+        [
+            hourly,
+            pa.array([None if nameless is None else nameless.per_gpu_hour / _HOUR], pa.float64()),
+        ]
+    ).take(of_row)
+    amount = "allocated" if "holder" in rows.column_names else "installed"
+    return rows.append_column("cost", pc.multiply(rows[amount], hourly)).append_column(
+        "idle_cost", pc.multiply(rows["idle"], hourly)
+    )
+
+
+def _rows_of(one: Answer, name: str, prices: Prices) -> pa.Table:
+    """Holders or places of all parts, each at its own time's price."""
+    return pa.concat_tables([_priced(part, getattr(part, name), prices) for part in one.parts])
+
+
+def _holders(one: Answer, by: str, prices: Prices) -> list[tuple[Value, ...]]:
+    amounts = ("allocated", "used", "measured", "idle", "energy_joules", "shared", *_MONEY)
+    rows = _named(_rows_of(one, "holders", prices), "holder" if by == "job" else by)
     sums = [(name, "sum") for name in amounts]
     # One job's GPUs of several models were all its own; jobs may have had the same one in turn.
     keys = ["name", "holder", "user"]
+    if one.parts[1:]:
+        rows = _most_gpus(rows, (*keys, "model"), sums)
     jobs = rows.group_by(keys).aggregate([*sums, ("gpus", "sum")])
     jobs = jobs.rename_columns([it.removesuffix("_sum") for it in jobs.column_names])
     groups = ["name", "user"] if by == "job" else ["name"]
-    found = jobs.group_by(groups).aggregate([*sums, ("gpus", "max")]).to_pylist()
-    held = sum(row["allocated_sum"] for row in found)
-    answer: list[tuple[Value, ...]] = [
-        (
-            f"{row['name']} ({row['user'] or 'unknown'})" if by == "job" else row["name"],
-            row["allocated_sum"] / _HOUR,
-            share_percent(row["allocated_sum"], held),
-            share_percent(row["used_sum"], row["measured_sum"]),
-            row["idle_sum"] / _HOUR,
-            row["gpus_max"],
-            row["energy_joules_sum"] / _KILOWATT_HOUR,
-            row["shared_sum"] / _HOUR,
-            one.ledger.cluster,
+    found = jobs.group_by(groups).aggregate([*sums, ("gpus", "max")])
+    name = found["name"]
+    if by == "job":
+        user = pc.fill_null(found["user"], "unknown")
+        name = pc.binary_join_element_wise(
+            name, pc.binary_join_element_wise(" (", user, ")", ""), ""
         )
-        for row in found
-    ]
-    return sorted(answer, key=_most)
+    held = pc.sum(found["allocated_sum"]).as_py() or 0.0
+    columns = {
+        "name": name,
+        "gpu_hours": pc.divide(found["allocated_sum"], _HOUR),
+        "share_percent": _percent(found["allocated_sum"], held),
+        "used_percent": _percent(found["used_sum"], found["measured_sum"]),
+        "idle_gpu_hours": pc.divide(found["idle_sum"], _HOUR),
+        "cost": found["cost_sum"],
+        "idle_cost": found["idle_cost_sum"],
+        "most_gpus": found["gpus_max"],
+        "kilowatt_hours": pc.divide(found["energy_joules_sum"], _KILOWATT_HOUR),
+        "shared_gpu_hours": pc.divide(found["shared_sum"], _HOUR),
+    }
+    rows = pa.table(columns).sort_by([("gpu_hours", "descending"), ("name", "ascending")])
+    of_cluster = [one.ledger.cluster] * rows.num_rows
+    return list(zip(*(column.to_pylist() for column in rows.columns), of_cluster, strict=True))
 
 
-def _installed(one: Answer, by: str) -> list[tuple[Value, ...]]:
+def _percent(part: pa.ChunkedArray, whole: pa.ChunkedArray | float) -> pa.ChunkedArray:
+    """`part` in percent of `whole`, null where there is no whole."""
+    some = pc.if_else(pc.greater(whole, 0.0), whole, pa.scalar(None, pa.float64()))
+    return pc.multiply(pc.divide(part, some), 100.0)
+
+
+def _most_gpus(rows: pa.Table, keys: Sequence[str], sums: Sequence[tuple[str, str]]) -> pa.Table:
+    """Of a holder in several parts one row: it had at most as many GPUs as in one of them."""
+    found = rows.group_by(list(keys)).aggregate([*sums, ("gpus", "max")])
+    names = {f"{name}_sum": name for name, _ in sums} | {"gpus_max": "gpus"}
+    return found.rename_columns([names.get(name, name) for name in found.column_names])
+
+
+def _installed(one: Answer, by: str, prices: Prices) -> list[tuple[Value, ...]]:
     cluster = one.ledger.cluster
     if by == "state":
         seconds = one.ledger.seconds
@@ -133,28 +248,47 @@ def _installed(one: Answer, by: str) -> list[tuple[Value, ...]]:
                 state.value,
                 seconds.of(state) / _HOUR,
                 share_percent(seconds.of(state), seconds.installed),
+                _state_cost(one, state, prices),
                 cluster,
             )
             for state in GpuState
         ]
-    names = Seconds.__dataclass_fields__
-    rows = _named(one.ledger.places, by)
+    names = [*Seconds.__dataclass_fields__, "cost"]
+    rows = _named(_rows_of(one, "places", prices), by)
     found = rows.group_by("name").aggregate([(name, "sum") for name in names]).to_pylist()
     return sorted(
         (
-            _place(row["name"], Seconds(*(row[f"{name}_sum"] for name in names)), cluster)
+            _place(
+                row["name"],
+                Seconds(*(row[f"{name}_sum"] for name in Seconds.__dataclass_fields__)),
+                row["cost_sum"],
+                cluster,
+            )
             for row in found
         ),
         key=_most,
     )
 
 
-def _place(name: str, seconds: Seconds, cluster: str) -> tuple[Value, ...]:
+def _state_cost(one: Answer, state: GpuState, prices: Prices) -> float | None:
+    """What the hours in a state cost, of the models that have a price."""
+    found: list[float] = []
+    for part in one.parts if prices else ():
+        of = part.places.group_by("model").aggregate([(state.value, "sum")]).to_pylist()
+        for row in of:
+            price = prices.price(part.cluster, row["model"], part.start)
+            if price is not None:
+                found.append(price.per_gpu_hour * row[f"{state.value}_sum"] / _HOUR)
+    return sum(found) if found else None
+
+
+def _place(name: str, seconds: Seconds, cost: float | None, cluster: str) -> tuple[Value, ...]:
     return (
         name,
         seconds.installed / _HOUR,
         *(seconds.of(state) / _HOUR for state in GpuState),
         share_percent(seconds.used, seconds.measured),
+        cost,
         seconds.energy_joules / _KILOWATT_HOUR if seconds.powered else None,
         cluster,
     )

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -19,7 +20,9 @@ from dashboard.reports.build import build
 from dashboard.reports.content import Report
 from dashboard.reports.html import POLICY, html
 from dashboard.reports.pdf import pdf
+from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import SIMULATED_CLUSTER
+from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
 from gpuvigil.usage.model import floor
 
@@ -256,6 +259,32 @@ def test_nowhere_is_money(report: Report, document: str) -> None:
     for text in (document, markdown([report]), csv_text([report]), json_text([report])):
         assert "$" not in text
         assert "€" not in text
+
+
+def test_with_a_price_every_output_says_what_the_idle_hours_cost() -> None:
+    settings = CostSettings(
+        currency="CHF", carbon_grams=400.0, prices=(PriceSettings(per_gpu_hour=2.0),)
+    )
+    counted = facts(incidents=[idle(gpu(0), gpu(1), user="ann")])
+    priced = build(replace(counted, prices=Prices(settings=settings)))
+    held, zero, ruled = priced.costs
+    assert (held.key, zero.key, ruled.key) == ("held", "zero", "idle")
+    for one in priced.costs:
+        assert one.cost == pytest.approx(2.0 * one.gpu_hours, rel=0.01)
+    assert ruled.gpu_hours == priced.idle_gpu_hours
+    shown = page(html([priced]))
+    assert table(shown, "GPU-hours that have a price")
+    said = f"{ruled.cost:,.2f}" if ruled.cost < 100 else f"{ruled.cost:,.0f}"
+    assert f"{said} CHF" in " ".join(priced.verdict)
+    assert sections(markdown([priced]))["What it cost"][3][2] == said
+    found = json.loads(json_text([priced]))["reports"][0]
+    assert (found["currency"], found["costs"][2]["cost"]) == ("CHF", ruled.cost)
+    (cell,) = [
+        row for row in csv.reader(io.StringIO(csv_text([priced]))) if row[3:5] == ["idle", "cost"]
+    ]
+    assert (float(cell[5]), cell[6]) == (ruled.cost, "CHF")
+    assert any("2.00 CHF a GPU-hour" in note for note in priced.method.notes)
+    assert any("kg CO2e (estimate: 400 g/kWh" in note for note in priced.method.notes)
 
 
 def test_the_html_has_no_script_and_fetches_nothing(document: str, shown: Page) -> None:

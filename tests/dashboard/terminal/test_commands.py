@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,12 @@ from dashboard.terminal import holders, status, used, who
 from dashboard.terminal.fleet import Moment, moment_of, with_jobs
 from dashboard.terminal.grid import Grid, json_text, text
 from dashboard.terminal.reasons import reasons_of
-from gpuvigil.config import AnalyzerSettings
+from gpuvigil.config import AnalyzerSettings, CostSettings, PriceSettings
 from gpuvigil.errors import ConfigError
 from gpuvigil.idleness import Idleness
 from gpuvigil.jobs import by_holder
 from gpuvigil.model import Event, EventKind, Job, Record, Severity, Subject
+from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
 from gpuvigil.usage.ledger import Ledger, summed
 from gpuvigil.usage.question import Answer
@@ -124,6 +125,15 @@ def test_idle_says_how_long_only_where_an_incident_does(moment: Moment) -> None:
     assert "No held GPU is idle now." in text(holders.idle(busy, {}), 80, quiet=False)
 
 
+def test_idle_says_what_it_cost_where_there_is_a_price(moment: Moment) -> None:
+    prices = Prices(settings=CostSettings(prices=(PriceSettings(per_gpu_hour=60.0),)))
+    first, second = rows(holders.idle(moment, {}, prices))
+    assert first["idle_cost"] == pytest.approx(1.0)  # of two GPUs one has been so for a minute
+    assert second["idle_cost"] is None
+    assert "COST EUR" in text(holders.idle(moment, {}, prices), 80, quiet=False)
+    assert "idle_cost" not in rows(holders.idle(moment, {}))[0]
+
+
 def test_idle_says_why_from_what_was_measured_over_the_span(moment: Moment) -> None:
     still = {
         "utilization_percent_count": 180,
@@ -199,7 +209,7 @@ def answered(counted: Usage) -> Answer:
     length = counted.end - counted.start
     ledgers = map(Ledger.of, counted.buckets)
     whole = summed(ledgers, counted.cluster, counted.start, length, counted.end)
-    return Answer(ledger=whole, until=counted.end, asked_until=counted.end)
+    return Answer(ledger=whole, until=counted.end, asked_until=counted.end, parts=(whole,))
 
 
 def test_usage_by_node_model_and_state_adds_up_to_what_is_installed() -> None:
@@ -215,8 +225,56 @@ def test_usage_says_what_was_shared_and_how_far_it_is_counted() -> None:
     early = replace(answer, until=answer.asked_until - timedelta(minutes=15))
     grid = used.grid([early], "user")
     assert "shared, not attributable" in grid.notes[0]
-    assert "counted until" in grid.head[1]
+    assert any("counted until" in line for line in grid.head)
     assert not used.grid([answered(usage([share()]))], "user").notes
+
+
+PRICES = Prices(
+    settings=CostSettings(
+        carbon_grams=400.0, prices=(PriceSettings(model="H100", per_gpu_hour=2.0),)
+    )
+)
+
+
+def test_usage_says_what_hours_cost_where_they_have_a_price_and_else_no_word_of_money() -> None:
+    priced = replace(share("job 1", "ann", gpus=2), model="H100")
+    asked = answered(usage([priced, replace(share("job 2", "ben"), model="T4")]))
+    ann, ben = sorted(rows(used.grid([asked], "user", PRICES)), key=lambda one: str(one["user"]))
+    assert ann["cost"] == pytest.approx(2.0 * float(str(ann["gpu_hours"])))
+    assert ann["idle_cost"] == pytest.approx(2.0 * float(str(ann["idle_gpu_hours"])))
+    assert (ben["cost"], ben["idle_cost"]) == (None, None)
+    grid = used.grid([asked], "user", PRICES)
+    assert "COST EUR" in [column.title for column in grid.columns]
+    assert any("held at 0 % = " in line and "EUR" in line for line in grid.head)
+    for by in used.BY:
+        plain = used.grid([asked], by)
+        assert not {"cost", "idle_cost"} & {column.key for column in plain.columns}
+        assert "EUR" not in str((plain.head, plain.notes))
+
+
+def test_what_a_state_costs_adds_up_to_what_the_installed_hours_cost() -> None:
+    asked = answered(usage([share("job 1", "ann", gpus=2)]))
+    models = {one["model"] for one in asked.ledger.places.to_pylist()}
+    prices = (PriceSettings(model=models.pop(), per_gpu_hour=3.0),)
+    of = Prices(settings=CostSettings(prices=prices))
+    by_state, by_node = (rows(used.grid([asked], by, of)) for by in ("state", "node"))
+    installed = 3.0 * asked.ledger.seconds.installed / 3600
+    for found in (by_state, by_node):
+        assert sum(float(str(one["cost"])) for one in found) == pytest.approx(installed)
+
+
+def test_a_new_price_in_the_middle_counts_from_its_day_on() -> None:
+    dearer = PriceSettings(model="H100", per_gpu_hour=4.0, since="2026-11-02")
+    of = Prices(settings=CostSettings(prices=(*PRICES.settings.prices, dearer)))
+    one = answered(usage([replace(share("job 1", "ann", gpus=2), model="H100")])).ledger
+    day = datetime(2026, 11, 1, tzinfo=timezone.utc)
+    parts = tuple(replace(one, start=day + timedelta(days=n)) for n in range(2))
+    whole = summed(parts, one.cluster, day, 2 * one.length, one.counted_at)
+    end = day + timedelta(days=2)
+    asked = Answer(ledger=whole, until=end, asked_until=end, parts=parts)
+    (ann,) = rows(used.grid([asked], "user", of))
+    assert ann["cost"] == pytest.approx(3.0 * float(str(ann["gpu_hours"])))
+    assert ann["most_gpus"] == 2
 
 
 def test_usage_goes_by_account_and_partition_where_nodes_were_told() -> None:
