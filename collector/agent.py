@@ -40,6 +40,7 @@ from .rows import Number, Row
 from .sensors.host import boot_id, booted_at, read_host
 from .sensors.kernel_log import Source
 from .sensors.ports import PortSensor
+from .sensors.steps import Steps
 from .spool import Spool
 
 log = Log("collector")
@@ -90,7 +91,10 @@ class Agent:
             booted_at(settings.proc_root),
         )
         self._kubelet = Kubelet(settings.kubelet_socket, settings.tick_seconds, clock)
-        self._sensor = PortSensor(settings.sysfs_root, settings.proc_root)
+        self._sensor, self._steps = (
+            PortSensor(settings.sysfs_root, settings.proc_root),
+            Steps(settings.steps_directory, settings.proc_root),
+        )
         self._bus, self._inbox = Bus(settings.sysfs_root), Inbox()
         self._keeper = ReaderKeeper(settings, clock, self._inbox)
         self._maintenance = Maintenance(self._keeper, known, clock)
@@ -256,6 +260,7 @@ class Agent:
         if self._bus.has_appeared(tick):
             log.info("a GPU has appeared, the driver is asked anew")
             self._keeper.renew()
+        self._gpus.see_steps(self._steps.read(_processes(tick), now))
         news = self._gpus.take(tick, now, self._keeper.outage_seconds())
         self._changed |= news.changed
         for event in news.events:
@@ -314,11 +319,7 @@ class Agent:
         return count
 
     def _note_holders(self, tick: Tick | None, now: datetime) -> None:
-        processes = {
-            gpu.identity.uuid: gpu.processes
-            for gpu in (() if tick is None else tick.gpus)
-            if gpu.identity is not None and gpu.processes is not None
-        }
+        processes = _processes(tick)
         migs = {
             mig.uuid: gpu.identity.uuid
             for gpu in (() if tick is None else tick.gpus)
@@ -376,6 +377,15 @@ class Agent:
         found = list(records)
         if found:
             self._spool.put(self._sender.records(found, self._clock.now()))
+
+
+def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:
+    """The processes on each GPU that was read, by UUID."""
+    return {
+        gpu.identity.uuid: gpu.processes
+        for gpu in (() if tick is None else tick.gpus)
+        if gpu.identity is not None and gpu.processes is not None
+    }
 
 
 def _names_all(tick: Tick) -> bool:

@@ -14,6 +14,7 @@ from .monotone import Monotone
 from .report import CHANGED, LOADED, NO_DRIVER, RELEASED, STARTING, GpuTick, Tick, XidSeen
 from .rows import Number, Row
 from .sensors.pci import same_form
+from .sensors.steps import Progress
 
 log = Log("collector")
 
@@ -41,6 +42,7 @@ class GpuBook:
         self._subjects: dict[str, Subject] = {}  # by UUID
         self._absent: dict[str, tuple[Unmeasured, datetime]] = {}  # why and since when
         self._on_bus: frozenset[str] | None = None
+        self._steps: Mapping[str, Progress] = {}
         self._seen_on_bus: set[str] = set()
         self._silent_since: datetime | None = None
         self._all_silent = False
@@ -62,6 +64,10 @@ class GpuBook:
         """The GPUs that the PCI bus has now; None when that cannot be told."""
         self._on_bus = None if addresses is None else frozenset(addresses)
         self._seen_on_bus |= self._on_bus or frozenset()
+
+    def see_steps(self, steps: Mapping[str, Progress]) -> None:
+        """How far the programs on the GPUs say that they are, by UUID."""
+        self._steps = steps
 
     def recall(self, gpus: Iterable[GpuIdentity], missing: Mapping[str, datetime]) -> bool:
         """What the hub knows that this node had; true when any of it was forgotten here.
@@ -251,10 +257,15 @@ class GpuBook:
     ) -> dict[str, Number | None]:
         """What is known of a GPU without its driver."""
         present, absent_seconds = self._is_on_bus(identity), self._since(identity.uuid, gpu, at)
-        return {
+        found: dict[str, Number | None] = {
             "pcie_present": None if present is None else int(present),
             "unmeasured_seconds": absent_seconds if gpu.values is None else None,
         }
+        if (told := self._steps.get(identity.uuid)) is not None:
+            found["step"] = told.step
+            found["step_age_seconds"] = round(told.age_seconds, 3)
+            found["step_p99_seconds"] = told.p99_seconds
+        return found
 
     def _driver_answering(self, tick: Tick | None) -> bool | None:
         if self._silent_since is not None:

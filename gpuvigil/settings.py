@@ -164,6 +164,10 @@ class CollectorSettings:
         Path("/run/gpuvigil-jobs"),
         "where Slurm's prolog and epilog leave a file for each job (`packaging/slurm/gpuvigil-job`)",
     )
+    steps_directory: Path = _setting(
+        Path("/run/gpuvigil-steps"),
+        "where programs say how far they are, a file per process (`packaging/steps`), if there is such a directory",
+    )
     kubelet_socket: Path | None = _setting(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         "where the kubelet says which pod has which GPU, if there is one; needs gpuvigil[kubernetes]",

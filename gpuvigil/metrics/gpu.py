@@ -155,6 +155,9 @@ mig_mode_pending                  | state         | nvmlDeviceGetMigMode        
 mig_devices                       | integer       | nvmlDeviceGetMigDeviceHandleByIndex    | details                            | nvml.h | -                                      | MIG devices that there are; each has a row of `mig`.
 persistence_mode                  | state         | nvmlDeviceGetPersistenceMode           | details, node check                | nvml.h | -                                      | 1 when the driver stays loaded without a client.
 compute_mode                      | state         | nvmlDeviceGetComputeMode               | details                            | nvml.h | -                                      | Who may compute: 0 anybody, 2 nobody, 3 one process.
+step                              | integer       | the program's step file                | details                            | step-file | -                                   | Last step that the program on the GPU says it has done; absent when none says so.
+step_age_seconds                  | gauge         | the step file's time of change         | hung detector                      | step-file | -                                   | Time since that step ended; of several programs the one that is furthest behind.
+step_p99_seconds                  | gauge         | the program's step file                | hung detector                      | step-file | -                                   | 99th percentile of its steps' lengths, as the program says.
 read_seconds                      | gauge         | the collector's clock                  | details, collector health          | nvml.h | -                                      | Time that reading this GPU took in this tick.
 """,
     ),
