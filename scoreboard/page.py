@@ -8,6 +8,7 @@ from collector.simulator.fleet.kinds import KINDS
 from gpuvigil.model import Severity
 
 from .baselines import SETS
+from .baselines.peers import PEERS
 from .judge.intervals import wilson
 from .judge.matching import Outcome
 from .judge.score import Tally, curve, score
@@ -34,7 +35,7 @@ def page(results: Mapping[str, Any], speed: Mapping[str, Any]) -> Iterator[str]:
     yield from belonging(results)
     yield ""
     yield from overall(results)
-    for section in (false_alarms, natural, splits, curves, kinds):
+    for section in (false_alarms, natural, splits, library, curves, kinds):
         yield ""
         yield from section(found)
     yield ""
@@ -167,6 +168,39 @@ def splits(found: Tallies) -> Iterator[str]:
             for name in SETS
         ]
         yield f"| {part} | {' | '.join(cells)} |"
+
+
+def library(found: Tallies) -> Iterator[str]:
+    """Whether learning detectors see what nobody wrote a rule for."""
+    own = found.get("kept-out kinds", {})
+    ours = [score(own[OURS])] if own.get(OURS) else []
+    others = {name: score(own[name]) for name in PEERS if own.get(name)}
+    yield "## What a library would add"
+    yield ""
+    yield "scikit-learn's detectors, held against our rules where they should be at their best: on kinds of fault that neither was tuned for. A warning or critical is *about a fault* when one was there."
+    yield ""
+    yield "| detectors | found | F1 per machine and quarter of an hour | warnings and criticals about a fault | false ones per 1,000 node-days |"
+    yield "|---|---|---|---|---|"
+    for name, figures in [*((OURS, it) for it in ours), *others.items()]:
+        severe = figures["claims"]["precision_by_severity"]
+        cells = (
+            share(figures["faults"]["recall"]),
+            number(figures["machines"]["f1"]["value"], 3),
+            share(_added(severe["critical"], severe["warning"])),
+            rate(figures["natural"]["alarms"][-1]["false"]),
+        )
+        yield f"| {name} | {' | '.join(cells)} |"
+    if not ours or not others:
+        return
+    yield ""
+    most = max(it["faults"]["recall"]["hits"] for it in others.values())
+    recall = ours[0]["faults"]["recall"]
+    verdict = (
+        "None beats the rules, so none decides anything, nor is shown beside an incident"
+        if most <= recall["hits"]
+        else "**One beats the rules**: it belongs into the analyzer"
+    )
+    yield f"The best of them finds {most} of the {recall['of']}, our rules {recall['hits']}. {verdict}."
 
 
 def curves(found: Tallies) -> Iterator[str]:
