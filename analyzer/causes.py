@@ -15,7 +15,8 @@ from .window import Window
 # A cause hides what follows from it. "here" is the cause's own subject, "below" what is on its node.
 _ALL = frozenset(FAULTS)
 # What is seen of a GPU that something else holds up.
-_HELD_UP = frozenset({"gpu_idle_held", "gpu_hung", "gpu_clocks", "gpu_memory_held"})
+_HELD_UP = frozenset({"gpu_idle_held", "gpu_hung", "gpu_clocks", "gpu_slow", "gpu_memory_held"})
+_SLOW = frozenset({"gpu_slow"})
 _HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
     "node_silent": ("below", _ALL - {"node_silent"}),
     "driver_silent": ("below", _HELD_UP | {"gpu_silent"}),
@@ -26,8 +27,14 @@ _HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
         _HELD_UP | {"gpu_xid", "gpu_program", "gpu_silent", "gpu_memory", "gpu_pcie", "gpu_nvlink"},
     ),
     "gpu_silent": ("here", _HELD_UP),
-    "gpu_hot": ("below", frozenset({"gpu_clocks"})),
-    "gpu_power": ("below", frozenset({"gpu_clocks"})),
+    "gpu_hot": ("below", frozenset({"gpu_clocks", "gpu_slow"})),
+    "gpu_power": ("below", frozenset({"gpu_clocks", "gpu_slow"})),
+    # What slows a GPU down and can be named.
+    "gpu_clocks": ("here", _SLOW),
+    "gpu_hung": ("here", _SLOW),
+    "gpu_memory": ("here", _SLOW),
+    "gpu_pcie": ("here", _SLOW),
+    "gpu_nvlink": ("here", _SLOW),
     "port_flapping": ("here", frozenset({"port_down"})),
     "switch_down": ("here", frozenset({"port_down", "port_errors", "port_congested"})),
     "port_down": ("here", frozenset({"port_errors", "port_congested"})),

@@ -118,22 +118,22 @@ def _coded(names: Any) -> Codes:
 
 def _model(subject: Subject, inventory: Inventory | None) -> float:
     gpus = () if inventory is None else inventory.gpus
-    return next((float(_number(gpu.model)) for gpu in gpus if gpu.uuid == subject.gpu), np.nan)
+    return next((float(number(gpu.model)) for gpu in gpus if gpu.uuid == subject.gpu), np.nan)
 
 
 def _rack(_: Subject, inventory: Inventory | None) -> float:
-    return np.nan if inventory is None or not inventory.rack else float(_number(inventory.rack))
+    return np.nan if inventory is None or not inventory.rack else float(number(inventory.rack))
 
 
 def _kind_and_role(subject: Subject, inventory: Inventory | None) -> float:
     """Odd for the fabric."""
     for port in () if inventory is None else inventory.ports:
         if (port.device, port.port) == (subject.device, subject.port):
-            return 2.0 * _number(f"{port.kind}|{port.role}") + (port.role == "fabric")
+            return 2.0 * number(f"{port.kind}|{port.role}") + (port.role == "fabric")
     return np.nan
 
 
-def _number(name: str) -> int:
+def number(name: str) -> int:
     """The same for the same name in every process; float64 keeps it and its double exactly."""
     return zlib.crc32(name.encode())
 

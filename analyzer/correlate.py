@@ -16,6 +16,7 @@ from .cures import last_cure, tried
 from .detectors.gpu_clocks import says_whether_stuck
 from .detectors.gpu_hot import says_whether_hot
 from .detectors.gpu_idle_held import says_whether_idle
+from .detectors.gpu_slow import says_whether_slow
 from .detectors.node_silent import Hearing, hearing
 from .impact import impact, touched
 from .names import gpus, label
@@ -257,6 +258,7 @@ def _stalled(
 _UNDER_LOAD: Mapping[str, Callable[[Window, Incident], bool | None]] = {
     "gpu_hot": says_whether_hot,
     "gpu_clocks": says_whether_stuck,
+    "gpu_slow": says_whether_slow,
 }
 
 

@@ -19,6 +19,7 @@ CURES: Mapping[str, frozenset[EventKind]] = {
     "gpu_lost": _OF_GPU,
     "gpu_xid": _OF_GPU,
     "gpu_silent": _OF_GPU | _OF_DRIVER,
+    "gpu_slow": _OF_GPU,
     "driver_silent": _OF_DRIVER,
     # A reset of all GPUs and switches at once cures it, too, but no single GPU's tells of that.
     "nvswitch_error": frozenset({EventKind.BOOT}),

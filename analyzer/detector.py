@@ -36,6 +36,7 @@ from .detectors import (
     gpu_power,
     gpu_settings,
     gpu_silent,
+    gpu_slow,
     gpu_xid,
     gpus_missing,
     host_disk,
@@ -201,6 +202,15 @@ DETECTORS: tuple[Detector, ...] = (
         reads_events=False,
         sentence="A GPU whose clocks stay low under load, though neither power nor heat says why.",
         source="clock event counters, and the cluster's other GPUs of the model",
+    ),
+    Detector(
+        name="gpu_slow",
+        find=gpu_slow.slow_gpus,
+        faults=("gpu_slow",),
+        needs=gpu_slow.NEEDS,
+        reads_events=False,
+        sentence="A GPU that its job's other GPUs began to wait for.",
+        source="what a GPU draws at its clock, against its job's others and its own past",
     ),
     Detector(
         name="gpu_settings",

@@ -32,6 +32,7 @@ class Entry:
     # Since when it is looked for and not found; forgotten by a restart, which only makes it wait.
     absent_since: datetime | None = None
     acknowledgements: frozenset[str] = frozenset()  # ids of those that were heard already
+    proposed: str = ""  # the verdict of the look before, where it was another one than stands
 
     @property
     def state(self) -> State:
@@ -246,7 +247,8 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
 
 
 def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
-    entry = replace(before, absent_since=None)
+    candidate, proposed = _with_verdict(before, candidate)
+    entry = replace(before, absent_since=None, proposed=proposed)
     old, said = before.incident, _say(before.incident, candidate)
     changed = [name for name, read in _MATERIAL.items() if read(old) != read(said)]
     if changed:
@@ -255,6 +257,29 @@ def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
         said = replace(said, updated_at=now, version=old.version + 1)
         return replace(entry, incident=said), []
     return entry, []
+
+
+# Whose words are a verdict by what others say, which may come and go.
+_VERDICTS = frozenset({"node_silent"})
+
+
+def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:
+    """The candidate in the words of the verdict that stands, and the one that it proposes instead.
+
+    A verdict changes only to another one, and when two looks in a row give that: what nobody can
+    say any more was not wrong, and messages that contradict each other are believed by nobody.
+    """
+    old = before.incident
+    if old.fault not in _VERDICTS or candidate.title in {old.title, before.proposed}:
+        return candidate, ""
+    plain = FAULTS[old.fault].title
+    if old.title == plain:
+        return candidate, ""
+    finding = replace(
+        candidate.finding, action=old.action, source=old.source, evidence=old.evidence
+    )
+    proposed = "" if candidate.title == plain else candidate.title
+    return replace(candidate, title=old.title, finding=finding), proposed
 
 
 # What people must hear of; numbers in the evidence drift without a word.

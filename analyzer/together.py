@@ -13,8 +13,17 @@ from .window import Window
 _NODES = 2
 
 
-def by_node(window: Window, claims: Iterable[Claim], share: float, condition: str) -> list[Claim]:
-    """Claims about `share` of a node's GPUs, two at least, become one claim about the node."""
+def by_node(
+    window: Window,
+    claims: Iterable[Claim],
+    share: float,
+    condition: str,
+    measured: Mapping[Subject, int] | None = None,
+) -> list[Claim]:
+    """Claims about `share` of a node's GPUs, two at least, become one claim about the node.
+
+    `measured`: by node how many of its GPUs could show it, where not every one of them can.
+    """
     nodes: dict[Subject, list[Claim]] = defaultdict(list)
     for claim in claims:
         nodes[claim.subject.of_node()].append(claim)
@@ -22,6 +31,8 @@ def by_node(window: Window, claims: Iterable[Claim], share: float, condition: st
     for node, them in sorted(nodes.items()):
         inventory = window.inventories.get(node.key)
         gpus = len(them) if inventory is None else len(inventory.gpus)
+        if measured is not None:
+            gpus = max(measured.get(node, 0), len(them))
         if len(them) >= max(2, share * gpus):
             joined.append(_of_node(node, them, condition, gpus))
         else:

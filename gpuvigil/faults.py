@@ -168,6 +168,13 @@ FAULTS: dict[str, Fault] = dict(
             "no clock event explains it, and its neighbours run faster",
         ),
         _fault(
+            "gpu_slow",
+            Severity.WARNING,
+            "GPU slows its job down",
+            "Keep the GPU out of large jobs and run a benchmark on it, beside one of its peers.",
+            "ours: the job's other GPUs wait for it, which they did not before",
+        ),
+        _fault(
             "gpu_settings",
             Severity.WARNING,
             "GPU is set up unlike its neighbours",

@@ -20,6 +20,7 @@ _BY_FAULT: Mapping[str, frozenset[str]] = {
     "node_silent": frozenset(),
     "fabric_down": frozenset({"fabric manager"}),
     "gpu_clocks": frozenset({"stuck clocks"}),
+    "gpu_slow": frozenset({"slow GPU"}),
     "gpu_hung": frozenset({"hung process"}),
     "gpu_memory_held": frozenset({"zombie memory"}),
     "gpus_missing": frozenset({"missing since installation"}),

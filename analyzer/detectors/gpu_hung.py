@@ -1,7 +1,10 @@
-"""A job whose kernels spin: its GPUs are fully used at the power of idle ones, and move nothing."""
+"""A job that makes no progress: its steps do not end any more, as it says itself, or its kernels
+spin: its GPUs are fully used at the power of idle ones, and move nothing.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 
 import numpy as np
 
@@ -10,6 +13,7 @@ from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..columns import seconds
+from ..holdings import holder_key
 from ..rows import Row
 from ..window import Need, Span, Window
 
@@ -21,8 +25,11 @@ _MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
 _COPIED = Aggregate(function=Function.MAX, field="pcie_receive_bytes_per_second")
 _ASKED = (_BUSY, _WATTS, _LIMIT, _MEMORY, _MOVED, _COPIED)
 RECENT = Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED)
+_AGE, _P99 = "step_age_seconds", "step_p99_seconds"
+_STEPS = Need(measurement="gpu", span=Span.NOW, fields=(_AGE, _P99))
 NEEDS = (
     RECENT,
+    _STEPS,
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
 )
 
@@ -33,24 +40,107 @@ _POWER_SHARE = 0.4
 # Per second; heartbeats and polling move a little.
 _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 _COVERAGE = 0.8
+# Without a step for so long, and for so many of the longest hundredth of its own steps.
+_STEP_SECONDS, _STEP_TIMES = 60.0, 5.0
 
 
 def hung_jobs(window: Window) -> list[Finding]:
-    """One finding per holder: suspected after the recent span, a warning after the steady one.
+    """One finding per holder, never critical: whether to end a job is its owner's to say.
 
-    Never critical: without steps nobody knows whether the program is meant to be like this.
+    A job that tells of its steps is judged by them alone. Without them nobody knows whether a program
+    is meant to spin: suspected after the recent span if every GPU of the job does, a warning after the
+    steady one.
     """
+    stopped = _stopped(window)
     lasting = dict(_spinning(window, Span.STEADY, window.settings.steady_seconds))
     recent = dict(_spinning(window, Span.RECENT, window.settings.window_seconds))
-    holders: dict[tuple[str, ...], list[Subject]] = defaultdict(list)
+    holders: dict[_Holders, list[Subject]] = defaultdict(list)
     for gpu in sorted({**recent, **lasting}):
-        held = sorted({a.holder for a in window.held(gpu)})
-        holders[(gpu.cluster, *(held or (gpu.key,)))].append(gpu)
-    found = [
-        _finding(window, names[1:], gpus, recent, lasting)
+        holders[_holders(window, gpu)].append(gpu)
+    found = [_without_steps(window, gpus) for gpus in stopped.values()]
+    found += [
+        _finding(window, gpus, recent, lasting)
         for names, gpus in sorted(holders.items())
+        if names not in stopped
+        and not _goes_on(window, gpus)
+        and (any(gpu in lasting for gpu in gpus) or not _waits_for_its_own(window, gpus, recent))
     ]
     return sorted(found, key=lambda finding: finding.subject)
+
+
+# The cluster and who holds a GPU; the GPU itself where nobody does.
+_Holders = tuple[str, ...]
+
+
+def _holders(window: Window, gpu: Subject) -> _Holders:
+    held = sorted({holder_key(a) for a in window.held(gpu)})
+    return (gpu.cluster, *(held or (gpu.key,)))
+
+
+def _whole(window: Window, gpus: Iterable[Subject]) -> frozenset[Subject]:
+    """These, and all other GPUs of their holders."""
+    them = frozenset(gpus)
+    keys = {holder_key(a) for gpu in them for a in window.held(gpu)}
+    return them.union(*(window.holdings[key].gpus for key in keys if key in window.holdings))
+
+
+def _stopped(window: Window) -> dict[_Holders, list[tuple[Subject, Row]]]:
+    """By holder the GPUs whose steps have stopped, where they have on all that tell of steps."""
+    rows = window.get("gpu", Span.NOW)
+    limit = np.fmax(_STEP_SECONDS, _STEP_TIMES * rows.values(_P99))
+    late = (rows.values(_AGE) >= limit) & ~np.isnan(rows.values(_P99))
+    found: dict[_Holders, list[tuple[Subject, Row]]] = defaultdict(list)
+    for subject, row in rows.where(late):
+        found[_holders(window, subject)].append((subject, row))
+    return {
+        key: them for key, them in found.items() if not _goes_on(window, [gpu for gpu, _ in them])
+    }
+
+
+def _goes_on(window: Window, gpus: Iterable[Subject]) -> bool:
+    """Whether their job says of one of its GPUs that its steps go on."""
+    rows = window.get("gpu", Span.NOW)
+    said = (rows.get(gpu) for gpu in _whole(window, gpus))
+    return any(
+        row is not None
+        and row[_AGE] is not None
+        and row[_P99] is not None
+        and row[_AGE] < _step_limit(row)
+        for row in said
+    )
+
+
+def _step_limit(row: Row) -> float:
+    return max(_STEP_SECONDS, _STEP_TIMES * float(row[_P99]))
+
+
+def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
+    subjects = sorted(subject for subject, _ in gpus)
+    nodes = sorted({subject.of_node() for subject in subjects})
+    # The last of them to stop says how long the job has stood.
+    _, last = min(gpus, key=lambda found: (found[1][_AGE], found[0]))
+    held = window.held(subjects[0])
+    name = held[0].holder if held else "a process"
+    return Finding(
+        fault="gpu_hung",
+        subject=subjects[0] if len(subjects) == 1 else nodes[0],
+        severity=Severity.WARNING,
+        since=last["at"] - timedelta(seconds=last[_AGE]),
+        evidence=(
+            Evidence(
+                name="its steps",
+                value=f"none for {last[_AGE]:.0f} s",
+                limit=f"{_step_limit(last):.0f} s: {_STEP_TIMES:g} times its longest steps,"
+                f" {_STEP_SECONDS:.0f} s at least",
+            ),
+            Evidence(name="GPUs", value=f"{len(subjects)} on {len(nodes)} nodes, held by {name}"),
+        ),
+        detector="gpu_hung",
+        title="Job says that it makes no steps any more",
+        action=_FAULT.action,
+        source="ours: the job's own step reports",
+        members=() if len(subjects) == 1 else tuple(subjects),
+    )
 
 
 def _spinning(window: Window, span: Span, length: float) -> Iterator[tuple[Subject, Row]]:
@@ -63,6 +153,14 @@ def _spinning(window: Window, span: Span, length: float) -> Iterator[tuple[Subje
     spins &= np.nan_to_num(rows.values(_MOVED.column)) < _NVLINK_BYTES * length
     spins &= np.nan_to_num(rows.values(_COPIED.column)) < _PCIE_BYTES
     yield from rows.where(spins)
+
+
+def _waits_for_its_own(window: Window, gpus: list[Subject], recent: Mapping[Subject, Row]) -> bool:
+    """Whether another GPU of the same holder does not spin: the others of a job wait in a barrier
+    while one rank writes a checkpoint, for a minute or two of every hour.
+    """
+    rows = window.get("gpu", Span.RECENT)
+    return any(gpu not in recent and rows.get(gpu) is not None for gpu in _whole(window, gpus))
 
 
 def spinning(window: Window) -> frozenset[Subject]:
@@ -80,7 +178,6 @@ def working(window: Window) -> frozenset[Subject]:
 
 def _finding(
     window: Window,
-    holders: tuple[str, ...],
     gpus: list[Subject],
     recent: Mapping[Subject, Row],
     lasting: Mapping[Subject, Row],
@@ -90,7 +187,8 @@ def _finding(
     lasts = any(gpu in lasting for gpu in gpus)
     seconds = window.settings.steady_seconds if lasts else window.settings.window_seconds
     watts = max(row[_WATTS.column] for row in rows)
-    name = holders[0] if window.held(gpus[0]) else "a process"
+    held = sorted({a.holder for a in window.held(gpus[0])})
+    name = held[0] if held else "a process"
     return Finding(
         fault="gpu_hung",
         subject=gpus[0] if len(gpus) == 1 else nodes[0],

@@ -1,8 +1,11 @@
 """A GPU that is held back from outside: power brake, or a power limit that somebody lowered."""
 
+from collections import Counter
 from collections.abc import Iterator
 
-from gpuvigil.model import Evidence, Finding, Severity
+import numpy as np
+
+from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..claims import Claim, findings
@@ -29,8 +32,18 @@ _LOWERED = 0.97
 
 def held_back(window: Window) -> list[Finding]:
     """One finding per GPU, or per node or rack where several are braked at once."""
-    braked = by_node(window, _braked(window), 0.5, "power_brake")
-    return findings("gpu_power", [*by_rack(window, braked, "power_feed"), *_lowered(window)])
+    claims = list(_braked(window))
+    measured = _measured(window) if claims else Counter()
+    braked = by_node(window, claims, 0.5, "power_brake", measured)
+    feeds = by_rack(window, braked, "power_feed", among=measured)
+    return findings("gpu_power", [*feeds, *_lowered(window)])
+
+
+def _measured(window: Window) -> Counter[Subject]:
+    """By node, of how many GPUs somebody reads the power brake's counter."""
+    rows = window.get("gpu", Span.RECENT)
+    told = ~np.isnan(rows.values(_BRAKE.column))
+    return Counter(gpu.of_node() for gpu, _ in rows.where(told))
 
 
 def _braked(window: Window) -> Iterator[Claim]:

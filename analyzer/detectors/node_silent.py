@@ -1,13 +1,13 @@
 """A node that reported before and of which the hub hears nothing any more."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Allocation, Evidence, Finding, Subject
+from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
 
 from ..holdings import holder_key
 from ..window import Need, Span, Window
@@ -24,6 +24,9 @@ _WITH_HOLES = 4.0
 _DIES_WITHIN = timedelta(minutes=10, seconds=30)
 # A job that has run for less ends by itself often enough: its end says nothing about its node.
 _LONG = timedelta(hours=1)
+# A machine of eight GPUs is back from a reboot by then. Of a node whose GPUs nobody held, one is the
+# likeliest reason: who maintains a node empties it first, and a reboot takes nobody's work along.
+_REBOOT = timedelta(minutes=15)
 _SUCCESS = "0:0"
 _DEAD = (
     "Node is dead: its jobs end with it",
@@ -89,11 +92,21 @@ def _finding(window: Window, node: Subject, others: "_Others") -> Finding | None
     if verdict is None and lost and window.now - since < patience:
         return None
     (title, action), evidence = verdict or (("", _FAULT.action), ())
+    severity = _FAULT.severity
+    if heard is not None and window.now - since < _REBOOT and _was_free(window, node, since):
+        severity = Severity.INFO
+        evidence = (
+            Evidence(
+                name="its GPUs",
+                value="held by nobody when it was last heard: a reboot?",
+                limit=f"a warning after {_REBOOT / timedelta(minutes=1):g} min",
+            ),
+        )
     last_data = "none since the hub started" if heard is None else moment(heard)
     return Finding(
         fault="node_silent",
         subject=node,
-        severity=_FAULT.severity,
+        severity=severity,
         since=since,
         evidence=(
             Evidence(
@@ -189,13 +202,29 @@ def _was_cut_off(allocation: Allocation, since: datetime) -> bool:
     return allocation.exit_code != _SUCCESS
 
 
+def _was_free(window: Window, node: Subject, since: datetime) -> bool:
+    """Whether nobody held any of its GPUs then; false where nobody tells who holds GPUs."""
+    inventory = window.inventories.get(node.key)
+    told = (a for held in window.allocations.values() for a in held)
+    if inventory is None or not any(a.subject.cluster == node.cluster for a in told):
+        return False
+    return all(
+        a.started_at > since or (a.ended_at is not None and a.ended_at <= since)
+        for a in _held(window, node)
+    )
+
+
 def _jobs(window: Window, node: Subject) -> list[Allocation]:
     """What a scheduler has or lately had on the node."""
+    return [a for a in _held(window, node) if a.holder.startswith("job ")]
+
+
+def _held(window: Window, node: Subject) -> Iterator[Allocation]:
+    """Who has or lately had one of the node's GPUs."""
     inventory = window.inventories.get(node.key)
-    gpus = () if inventory is None else inventory.gpus
-    keys = (Subject(cluster=node.cluster, node=node.node, gpu=g.uuid).key for g in gpus)
-    found = (a for key in keys for a in window.allocations.get(key, ()))
-    return [a for a in found if a.holder.startswith("job ")]
+    for gpu in () if inventory is None else inventory.gpus:
+        key = Subject(cluster=node.cluster, node=node.node, gpu=gpu.uuid).key
+        yield from window.allocations.get(key, ())
 
 
 def _limit_seconds(window: Window, node: Subject) -> float:

@@ -275,6 +275,27 @@ def healthy(
     )
 
 
+def in_one_job(scene: Scene, gpus: Iterable[Subject], lost: float, seconds: float = 65.0) -> Scene:
+    """These GPUs work for one job, which `seconds` ago began to move this share less over NVLink."""
+    them, rate = frozenset(gpus), 10**9
+    begin = min(sample.at for sample in scene.samples)
+    turn = scene.now - timedelta(seconds=seconds)
+
+    def moved(sample: Sample) -> Sample:
+        if sample.subject not in them:
+            return sample
+        before = (min(sample.at, turn) - begin).total_seconds()
+        after = max((sample.at - turn).total_seconds(), 0.0)
+        total = int(rate * (before + (1.0 - lost) * after))
+        return replace(sample, fields={**sample.fields, "nvlink_receive_bytes": total})
+
+    return replace(
+        scene,
+        samples=tuple(map(moved, scene.samples)),
+        allocations=(*scene.allocations, *(allocation(gpu, "job 7") for gpu in sorted(them))),
+    )
+
+
 def with_port_down(scene: Scene, number: int) -> Scene:
     """The node's port went down; it has another one that is up."""
     other = replace(port(number), device="mlx5_1")

@@ -15,7 +15,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import EventKind, Finding, PortIdentity, Subject
 
-from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port
+from .scene import NOON, Scene, allocation, event, gpu, healthy, in_one_job, node, port
 
 SECOND = timedelta(seconds=1)
 IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
@@ -42,6 +42,10 @@ def _ports_down(scene: Scene, nodes: int) -> Scene:
         scene = scene.changed(port(number), {"up": 0, "physical_state": 2}, 25)
         scene = scene.with_events(event(EventKind.PORT_DOWN, port(number), NOON - 25 * SECOND))
     return scene
+
+
+def _gpus(scene: Scene) -> frozenset[Subject]:
+    return frozenset(sample.subject for sample in scene.samples if sample.subject.kind == "gpu")
 
 
 # For each fault: a scene in which it is there, and its subject.
@@ -94,6 +98,12 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
     ),
     "gpu_power": (lambda scene: scene.rising(gpu(), "power_brake_seconds", 0.9), gpu()),
     "gpu_clocks": (lambda scene: scene.changed(gpu(), {"sm_clock_hertz": 990_000_000}), gpu()),
+    "gpu_slow": (
+        lambda scene: in_one_job(
+            scene.changed(gpu(), {"power_watts": 520.0}, 65), _gpus(scene), lost=0.1
+        ),
+        gpu(),
+    ),
     "gpu_settings": (lambda scene: scene.changed(gpu(), {"ecc_mode": 0}), gpu()),
     "gpu_hung": (
         lambda scene: scene.changed(

@@ -221,6 +221,16 @@ def test_a_rack_is_as_grave_as_the_gravest_of_its_nodes() -> None:
     assert (found.title, found.severity) == (CONDITIONS["rack_hot"].title, CRITICAL)
 
 
+def test_of_a_rack_only_nodes_whose_brake_is_read_count() -> None:
+    scene = braked(braked(in_rack(PEERS, 6), 1, 1.0), 2, 1.0)
+    assert len(held_back(scene.window())) == 2
+    for number in range(3, 7):
+        for index in range(4):
+            scene = scene.changed(gpu(number, index), {"power_brake_seconds": None})
+    (found,) = held_back(scene.window())
+    assert conditions([found]) == [("power_feed", CRITICAL)]
+
+
 def test_a_rack_keeps_its_name_whichever_of_its_nodes_are_hit() -> None:
     rack = in_rack(PEERS, 4)
     for numbers in ((1, 2), (2, 3), (3, 4), (1, 2, 3, 4)):
@@ -382,6 +392,44 @@ def test_a_job_that_spins_is_suspected_first_and_one_finding() -> None:
     assert (finding.subject, finding.severity, len(finding.members)) == (node(), INFO, 2)
     lasting = scene.changed(gpu(1, 0), SPINS).changed(gpu(1, 1), SPINS)
     assert [f.severity for f in hung_jobs(lasting.window())] == [WARNING]
+
+
+def test_a_job_of_which_one_rank_writes_while_the_others_wait_is_not_suspected_at_once() -> None:
+    held = tuple(allocation(gpu(n, i), "job 7") for n in (1, 2) for i in (0, 1))
+    scene = replace(healthy(), allocations=held)
+    waits = [gpu(1, 1), gpu(2, 0), gpu(2, 1)]
+    for seconds, severities in ((65, []), (1e9, [WARNING])):
+        waiting = scene
+        for subject in waits:
+            waiting = waiting.changed(subject, SPINS, seconds)
+        assert [f.severity for f in hung_jobs(waiting.window())] == severities
+    other = replace(waiting, allocations=tuple(a for a in held if a.subject in waits))
+    assert [f.severity for f in hung_jobs(other.window())] == [WARNING]
+
+
+def test_a_job_that_tells_of_its_steps_is_judged_by_them_alone() -> None:
+    held = tuple(allocation(gpu(n, i), "job 7") for n in (1, 2) for i in (0, 1))
+    scene = replace(healthy(), allocations=held)
+
+    def found(*steps: tuple[float, float | None], busy: bool = True) -> list[Finding]:
+        told = scene
+        for (age, p99), one in zip(steps, held, strict=False):
+            fields = {"step_age_seconds": age, "step_p99_seconds": p99, **({} if busy else SPINS)}
+            told = told.changed(one.subject, fields)
+        return hung_jobs(told.window())
+
+    (finding,) = found((70.0, 2.0), (75.0, 2.0))
+    assert (finding.subject, finding.severity, len(finding.members)) == (node(), WARNING, 2)
+    assert finding.since == NOON - 80 * SECOND
+    assert finding.evidence[0].value == "none for 70 s"
+    assert found((55.0, 2.0)) == []
+    assert found((70.0, 20.0)) == []
+    assert len(found((110.0, 20.0))) == 1
+    # As long as one rank goes on, or where nobody says how long a step takes, none has stopped.
+    assert found((700.0, 2.0), (1.0, 2.0)) == []
+    assert found((700.0, None)) == []
+    # Who makes steps may spin as it likes.
+    assert found((1.0, 2.0), busy=False) == []
 
 
 @pytest.mark.parametrize(
@@ -571,6 +619,22 @@ def test_what_was_read_before_the_silence_says_nothing_about_it() -> None:
 def test_a_job_that_was_started_anew_elsewhere_does_not_speak_for_its_old_node() -> None:
     anew = replace(THERE, started_at=NOON - 30 * MINUTE)
     assert told(HERE, anew, seconds=HOUR) == UNTOLD
+
+
+def test_a_silent_node_that_nobody_held_may_be_rebooting_for_a_while() -> None:
+    elsewhere = allocation(gpu(2), "job 8")
+    over = allocation(gpu(), "job 7", ended_at=NOON - HOUR)
+
+    def severity(*jobs: Allocation, seconds: timedelta) -> Severity:
+        (finding,) = silent(*jobs, seconds=seconds)
+        return finding.severity
+
+    assert severity(over, elsewhere, seconds=2 * MINUTE) is INFO
+    assert severity(over, elsewhere, seconds=16 * MINUTE) is WARNING
+    # Somebody's work is on it, or nobody tells of work at all.
+    for held in (allocation(gpu(), "pid 7"), replace(over, ended_at=NOON - MINUTE)):
+        assert severity(held, elsewhere, seconds=2 * MINUTE) is WARNING
+    assert severity(seconds=2 * MINUTE) is WARNING
 
 
 def test_a_silent_node_with_a_job_is_told_once_the_scheduler_had_time() -> None:

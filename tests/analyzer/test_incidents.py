@@ -294,6 +294,30 @@ def test_words_follow_the_finding_where_only_what_it_hides_made_it_graver() -> N
     assert (incident.severity, incident.title) == (Severity.CRITICAL, "Node is dead")
 
 
+def test_a_verdict_changes_only_to_another_one_and_when_it_was_seen_twice() -> None:
+    keeper = Keeper()
+    silent = FAULTS["node_silent"]
+    node = gpu().of_node()
+
+    def said(title: str) -> Sight:
+        base = candidate(severity=silent.severity)
+        finding = replace(base.finding, fault="node_silent", subject=node, action=f"do: {title}")
+        return found(replace(base, title=title, finding=finding, severity=silent.severity))
+
+    def look(title: str) -> tuple[str, str]:
+        keeper.look(said(title))
+        (incident,) = keeper.book.standing()
+        return incident.title, incident.action
+
+    dead, collector = "Node is dead", "Collector does not report"
+    assert look(silent.title) == (silent.title, f"do: {silent.title}")
+    assert look(dead) == (dead, f"do: {dead}")
+    assert look(silent.title) == look(collector) == (dead, f"do: {dead}")
+    assert look(silent.title) == look(collector) == (dead, f"do: {dead}")
+    assert look(collector) == (collector, f"do: {collector}")
+    assert look(silent.title) == (collector, f"do: {collector}")
+
+
 def test_what_was_said_when_it_was_graver_stands() -> None:
     keeper = Keeper()
     storm = candidate(severity=Severity.WARNING)

@@ -1,0 +1,136 @@
+"""Which GPU a job waits for, and when nobody can say."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.correlate import is_visible
+from analyzer.detectors.gpu_slow import slow_gpus
+from gpuvigil.model import Finding, Incident, Severity, Subject
+
+from .scene import NOON, SETTINGS, Scene, gpu, healthy, in_one_job
+
+GPUS = [gpu(number, index) for number in (1, 2) for index in range(4)]
+QUIET = healthy(nodes=2, gpus=4)
+LESS: dict[str, Any] = {"power_watts": 520.0}
+
+
+def found(scene: Scene) -> list[Finding]:
+    return slow_gpus(scene.window())
+
+
+def slowed(scene: Scene = QUIET, lost: float = 0.1, seconds: float = 65.0) -> Scene:
+    return in_one_job(scene, GPUS, lost=lost, seconds=seconds)
+
+
+def test_the_one_that_draws_less_while_its_job_slows_down_is_told_with_numbers() -> None:
+    (finding,) = found(slowed(QUIET.changed(gpu(), LESS, 65)))
+    assert (finding.subject, finding.severity) == (gpu(), Severity.WARNING)
+    job, power, watts = finding.evidence
+    assert job.value.startswith("job 7 gets 10 % less done")
+    assert power.value.startswith("-5.5 % in 1 min")
+    assert power.peers == "7 other GPUs of the job"
+    assert (watts.value, watts.peers) == ("520 W at 1980 MHz", "550 W at 1980 MHz")
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"sm_clock_hertz": 1_850_000_000, "power_watts": 480.0}, "SM clock"),
+        # At its power limit the regulator turns what it does not draw into clock.
+        ({"sm_clock_hertz": 1_980_000_000 * 1.03}, "power at its clock"),
+    ],
+)
+def test_clock_and_power_are_held_against_each_other(fields: dict[str, Any], why: str) -> None:
+    (finding,) = found(slowed(QUIET.changed(gpu(), fields, 65)))
+    assert finding.evidence[1].name == why
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        slowed(),  # the job slows down, and no GPU stands apart
+        slowed(QUIET.changed(gpu(), LESS), lost=0.1),  # it always drew less than its peers
+        slowed(QUIET.changed(gpu(), LESS, 65), lost=0.0),  # nobody waits for it
+        slowed(QUIET.changed(gpu(), LESS, 65), lost=0.6),  # the job does something else
+        slowed(QUIET.changed(gpu(), {"power_watts": 600.0}, 65)),  # it waits less, or more is asked
+        slowed(QUIET.changed(gpu(), {**LESS, "utilization_percent": 0}, 65)),  # it rests
+        slowed(QUIET.changed(gpu(), {"power_watts": 120.0}, 65)),  # it does nothing
+    ],
+)
+def test_what_is_no_slow_gpu(scene: Scene) -> None:
+    assert found(scene) == []
+
+
+def test_nobody_is_blamed_where_the_pace_of_the_job_is_not_measured() -> None:
+    scene = slowed(QUIET.changed(gpu(), LESS, 65))
+    for subject in GPUS:
+        scene = scene.changed(subject, {"nvlink_receive_bytes": None})
+    assert found(scene) == []
+
+
+def test_where_half_are_slow_none_is_to_blame() -> None:
+    scene = QUIET
+    for subject in GPUS[:4]:
+        scene = scene.changed(subject, LESS, 65)
+    assert found(slowed(scene)) == []
+
+
+def test_it_takes_a_job_that_has_its_gpus_to_itself_and_long_enough() -> None:
+    scene = slowed(QUIET.changed(gpu(), LESS, 65))
+    young = tuple(replace(a, started_at=NOON - timedelta(minutes=4)) for a in scene.allocations)
+    assert found(replace(scene, allocations=young)) == []
+    few = tuple(a for a in scene.allocations if a.subject in GPUS[:3])
+    assert found(replace(scene, allocations=few)) == []
+    processes = tuple(replace(a, holder="pid 7") for a in scene.allocations)
+    assert found(replace(scene, allocations=processes)) == []
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.floats(0.8, 1.2), min_size=8, max_size=8))
+def test_what_a_gpu_always_draws_beside_its_peers_plays_no_part(shares: list[float]) -> None:
+    scene = QUIET
+    for subject, share in zip(GPUS, shares, strict=True):
+        scene = scene.changed(subject, {"power_watts": 550.0 * share})
+    assert found(slowed(scene)) == []
+    scene = scene.changed(gpu(), {"power_watts": 520.0 * shares[0]}, 65)
+    assert [finding.subject for finding in found(slowed(scene))] == [gpu()]
+
+
+def test_the_longer_look_finds_less_and_only_while_it_lasts() -> None:
+    far = replace(SETTINGS, steady_seconds=100.0, trend_seconds=400.0)
+    scene = replace(
+        slowed(QUIET.changed(gpu(), {"power_watts": 535.0}, 105), seconds=105), settings=far
+    )
+    (finding,) = found(scene)
+    assert finding.evidence[1].value.startswith("-2.7 %")
+    over = scene.changed(gpu(), {"power_watts": 550.0}, 65)
+    assert found(over) == []
+
+
+def standing(subject: Subject) -> Incident:
+    return Incident(
+        id="i",
+        fingerprint="f",
+        fault="gpu_slow",
+        subject=subject,
+        severity=Severity.WARNING,
+        state="open",
+        title="",
+        since=NOON - timedelta(hours=1),
+        updated_at=NOON,
+        version=1,
+    )
+
+
+def test_what_is_slow_for_longer_than_anybody_looks_back_is_not_over() -> None:
+    lasting = slowed(QUIET.changed(gpu(), LESS), lost=0.0)
+    assert not is_visible(lasting.window(), standing(gpu()))
+    back = QUIET.changed(gpu(), LESS).changed(gpu(), {"power_watts": 550.0}, 65)
+    window = slowed(back, lost=-0.1).window()
+    assert is_visible(window, standing(gpu()))
+    assert slow_gpus(window) == []
