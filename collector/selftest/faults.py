@@ -21,7 +21,15 @@ class Grows:
     per_second: float
 
 
-Fields = Mapping[str, "float | Grows"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """A number that was another one until a recent span before the selftest began."""
+
+    before: float
+    after: float
+
+
+Fields = Mapping[str, "float | Grows | Turns"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +46,10 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Who holds, or held, the first GPU; in seconds before the selftest begins."""
+    """Who holds, or held, the first GPUs; in seconds before the selftest begins."""
 
     holder: str
+    gpus: int = 1
     started_ago: float
     ended_ago: float | None = None
 
@@ -214,6 +223,22 @@ FAULTS: tuple[Fault, ...] = (
             {**_BUSY, "sm_clock_hertz": hertz, "sm_clock_max_hertz": _FULL_SPEED}
             for hertz in (_STUCK, *[_FULL_SPEED] * 4)
         ),
+    ),
+    Fault(
+        rule="gpu_slow",
+        fault="gpu_slow",
+        # Its job does less on all of them, and the first does not draw what waiting takes.
+        gpus=tuple(
+            {
+                **_BUSY,
+                "sm_clock_hertz": _FULL_SPEED,
+                "sm_clock_max_hertz": _FULL_SPEED,
+                "sm_activity_percent": Turns(before=80.0, after=64.0),
+                "power_watts": Turns(before=600.0, after=watts),
+            }
+            for watts in (500.0, *[590.0] * 4)
+        ),
+        held=Held(holder="job 2", gpus=5, started_ago=86_400.0),
     ),
     Fault(
         rule="gpu_settings",

@@ -20,7 +20,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.selftest import node_name
 
-from .faults import FAULTS, Fault, Fields, Grows, Told
+from .faults import FAULTS, Fault, Fields, Grows, Told, Turns
 
 _MODEL = "gpuvigil selftest"
 # Of each span that a rule looks at, so many lines are told; a collector tells about as many.
@@ -142,10 +142,12 @@ class Play:
         """Who holds GPUs of these nodes."""
         for node in self.nodes:
             held = node.fault.held
-            if held is not None:
-                ended = held.ended_ago
+            if held is None:
+                continue
+            ended = held.ended_ago
+            for gpu in node.gpus[: held.gpus]:
                 yield Allocation(
-                    subject=node.gpus[0],
+                    subject=gpu,
                     holder=held.holder,
                     user="selftest",
                     command="gpuvigil selftest",
@@ -181,13 +183,21 @@ class Play:
         self, measurement: str, tags: Mapping[str, str], fields: Fields, at: datetime
     ) -> str | None:
         catalogue = MEASUREMENTS[measurement]
-        # Counters count from long before the first line.
-        seconds = (at - self.began).total_seconds() + 1e7
         values: dict[str, float | int] = {}
         for name, value in fields.items():
-            number = value.per_second * seconds if isinstance(value, Grows) else value
+            number = self._number(value, at)
             values[name] = int(number) if catalogue.metric(name).integer else float(number)
         return encode(measurement, tags, values, to_ns(at))
+
+    def _number(self, value: float | Grows | Turns, at: datetime) -> float:
+        seconds = (at - self.began).total_seconds()
+        if isinstance(value, Grows):
+            # Counters count from long before the first line.
+            return value.per_second * (seconds + 1e7)
+        if isinstance(value, Turns):
+            turned = seconds >= -self.settings.window_seconds
+            return value.after if turned else value.before
+        return value
 
 
 def rules(faults: Iterable[Fault] = FAULTS) -> tuple[str, ...]:
