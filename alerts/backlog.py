@@ -16,6 +16,10 @@ IN_HAND_SECONDS = LEASE_SECONDS / 2
 STEP_SECONDS = 5.0
 # Nothing waits for its turn longer without another look: the receiver may have mended.
 LONGEST_SECONDS = 300.0
+# What would be later than that is looked at again over the last of it, and not all at one moment.
+_LAST_PART = 0.5
+# Its multiples, less their whole parts, lie evenly however many there are (the golden ratio's).
+_EVENLY = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 def most_in_hand(pace: Pace) -> int:
@@ -29,6 +33,7 @@ class Backlog:
 
     pace: Pace
     until: tuple[float, ...]  # by `Severity.rank`: the most severe is 0
+    beyond: int = 0  # turns that would have been too late
 
     @classmethod
     def empty(cls, pace: Pace, ranks: int) -> "Backlog":
@@ -44,5 +49,9 @@ class Backlog:
             one if of < rank else min(max(one, begin) + used, last)
             for of, one in enumerate(self.until)
         )
+        beyond = self.beyond
+        if turn >= last:
+            beyond += 1
+            turn = last - _LAST_PART * LONGEST_SECONDS * (beyond * _EVENLY % 1.0)
         stepped = math.ceil((turn - now) / STEP_SECONDS) * STEP_SECONDS
-        return replace(self, until=until), stepped
+        return replace(self, until=until, beyond=beyond), stepped
