@@ -28,6 +28,7 @@ from gpuvigil.model import (
     readable,
 )
 from gpuvigil.statedir import config_of_up
+from gpuvigil.tuning import tried_on_the_past
 
 from .channel import Channel, Delivered, Outcome
 from .channels import configured
@@ -208,7 +209,8 @@ def _retry(config: Config, chosen: argparse.Namespace) -> int:
 def _opinions(config: Config, _: argparse.Namespace) -> int:
     records = service_hubs(config.hub)().records(RecordKind.OPINION)
     for rule, useful, noise in opinions(readable(records, Opinion.from_record)):
-        print(f"{rule}: {noise} noise, {useful} useful")
+        command = tried_on_the_past(rule) if noise else ""
+        print(f"{rule}: {noise} noise, {useful} useful{f'; try {command}' if command else ''}")
     return 0
 
 

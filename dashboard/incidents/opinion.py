@@ -8,6 +8,7 @@ import streamlit as st
 from gpuvigil.clock import SystemClock
 from gpuvigil.errors import HubError
 from gpuvigil.model import Incident, Opinion
+from gpuvigil.tuning import tried_on_the_past
 
 from .. import live
 from ..tree import el, show
@@ -31,8 +32,10 @@ def opinion(incident: Incident, by: str, useful: bool, at: datetime) -> Opinion:
 
 
 def counted(incident: Incident, useful: bool) -> str:
-    """What is said to whoever answered."""
-    return f"Thank you: counted as {'useful' if useful else 'noise'} for the rule {incident.fault}."
+    """What is said to whoever answered; to who called it noise also what another limit would do."""
+    said = f"Thank you: counted as {'useful' if useful else 'noise'} for the rule {incident.fault}."
+    command = "" if useful else tried_on_the_past(incident.fault)
+    return f"{said} What another limit would have raised says: {command}" if command else said
 
 
 def form(incident: Incident) -> None:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta, timezone
 
 from gpuvigil.clock import duration
+from gpuvigil.tuning import tried_on_the_past
 
 from .content import Figure, Holder, Report
 
@@ -136,4 +137,10 @@ def noisiest(report: Report) -> str:
     return (
         f"{said}. Noisiest: {worst.title}, {worst.noise:,} of {worst.noise + worst.useful:,} answers"
         f" called it noise. A route, a silence or a limit of {worst.rule} can spare people those."
+        f"{_tried(worst.rule)}"
     )
+
+
+def _tried(rule: str) -> str:
+    command = tried_on_the_past(rule)
+    return f" What another limit would have raised says: {command}" if command else ""

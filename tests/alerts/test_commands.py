@@ -158,7 +158,8 @@ def test_the_noisiest_rules_come_first(server: HubProcess, tmp_path: Path) -> No
     server.hub().write_records(records)
     shown = gpuvigil("alerts", "opinions", config=AlertsProcess(server, tmp_path).config)
     assert shown.stdout.splitlines() == [
-        "port_down: 2 noise, 1 useful",
+        "port_down: 2 noise, 1 useful; try gpuvigil backtest --last 7d --set"
+        " analyzer.port_down_seconds=60",
         "gpu_lost: 0 noise, 1 useful",
     ]
 

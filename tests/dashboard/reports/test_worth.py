@@ -21,6 +21,7 @@ def test_the_rules_stand_before_what_is_to_be_done() -> None:
     for text in (html([report]), markdown([report])):
         assert text.index("Worth being told?") < text.index("Do next")
         assert "2 of 2 answers called it noise" in text
+        assert "gpuvigil backtest --last 7d --set" in text
 
 
 def test_without_answers_nothing_is_said_of_it_and_praise_is_no_noise() -> None:

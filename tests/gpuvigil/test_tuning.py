@@ -1,0 +1,19 @@
+"""What is offered to try on the past is a limit that there is, of a fault that there is."""
+
+import pytest
+
+from gpuvigil.faults import FAULTS
+from gpuvigil.settings import AnalyzerSettings
+from gpuvigil.tuning import LIMITS, tried_on_the_past
+
+
+@pytest.mark.parametrize(("fault", "key"), LIMITS.items())
+def test_every_limit_that_is_offered_is_one_and_is_larger_than_now(fault: str, key: str) -> None:
+    assert fault in FAULTS
+    command = tried_on_the_past(fault)
+    assert command.startswith(f"gpuvigil backtest --last 7d --set analyzer.{key}=")
+    assert float(command.rpartition("=")[2]) == 2 * getattr(AnalyzerSettings(), key)
+
+
+def test_a_rule_without_a_limit_offers_nothing() -> None:
+    assert tried_on_the_past("gpu_lost") == ""
