@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from gpuvigil.clock import Clock
+from gpuvigil.clock import Clock, to_text
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub import Hub
 from gpuvigil.matching import Matcher, labels_of
@@ -89,7 +89,8 @@ class Answering:
 
 def _acknowledged(incident: Incident, by: str, token: str, now: datetime) -> tuple[Record, str]:
     kept = Acknowledgement(
-        id=f"{incident.id}:{_name(token, by)}",
+        # When it comes back it is taken anew, be it by the same link.
+        id=f"{incident.id}:{_name(token, by, to_text(incident.since))}",
         incident=incident.id,
         subject=incident.subject,
         by=by,
@@ -109,7 +110,7 @@ def _silenced(incident: Incident, by: str, token: str, now: datetime) -> tuple[R
         at=now,
         starts_at=now,
         ends_at=now + SILENCE,
-        version=int(now.timestamp()),
+        version=int(now.timestamp() * 1_000_000),
     )
     return kept.to_record(), "Silenced for 4 h. 'gpuvigil silence list' shows it."
 
