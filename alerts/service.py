@@ -23,7 +23,7 @@ from gpuvigil.log import Log
 from gpuvigil.model import UNREADABLE, Incident, Record, RecordKind, Transition
 from gpuvigil.offers import seal
 
-from .case import Route
+from .case import Route, writes_to_owners
 from .channels import configured
 from .channels.dead_man import dead_man
 from .courier import Courier, hand_out, notices_of
@@ -61,7 +61,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
         seal=seal(config.alerts),
     )
     couriers = {c.route.name: Courier(c, desk) for c in configured(config.alerts)}
-    steps = _steps(desk, couriers)
+    steps = {**_steps(desk, couriers), **_idle_steps(config, desk, couriers)}
     with _metrics(desk, list(couriers.values())):
         threads = [
             threading.Thread(target=desk.loop, args=item, name=item[0], daemon=True)
@@ -97,6 +97,19 @@ def _steps(desk: Desk, couriers: Mapping[str, Courier]) -> dict[str, Callable[[]
         ping = dead_man(settings)
         steps["dead man"] = lambda: call_dead_man(ping, desk, watching)
     return steps
+
+
+def _idle_steps(
+    config: Config, desk: Desk, couriers: Mapping[str, Courier]
+) -> dict[str, Callable[[], None]]:
+    """The look at idle GPUs, where a channel writes to owners."""
+    if not writes_to_owners([courier.channel.route for courier in couriers.values()]):
+        return {}
+    from gpuvigil.store.choice import hubs  # noqa: PLC0415 - only who asks the store needs Arrow
+
+    from .idle_watch import IdleWatch  # noqa: PLC0415 - as above
+
+    return {"idle": IdleWatch(desk, hubs(config), config.analyzer.idle_below_percent).step}
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from .receivers import (
     TeamsSettings,
     WebhookSettings,
 )
-from .routing import InhibitSettings, RouteSettings, TimesSettings
+from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
 from .settings import (
     STATE,
     STORES,
@@ -72,6 +72,7 @@ __all__ = [
     "DiscordSettings",
     "EmailSettings",
     "HubSettings",
+    "IdleSettings",
     "InhibitSettings",
     "KubernetesSettings",
     "LogSettings",

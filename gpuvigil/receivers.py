@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .routing import InhibitSettings, RouteSettings, TimesSettings
+from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
 from .setting import setting
 
 _CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
@@ -26,6 +26,11 @@ class ReceiverSettings:
     )
     send_resolved: bool = setting(True, "tell also when an incident is resolved")
     pager: bool = setting(False, "it wakes people: it hears of no simulated incident")
+    every_change: bool = setting(
+        False,
+        "tell each change, also who is hit now; else, after the first message, only that it is"
+        " worse, of another cause, much larger, or over",
+    )
     timeout_seconds: float = setting(10.0, "a receiver that takes longer is tried again later")
 
     def wrong(self) -> Iterator[tuple[str, str]]:
@@ -57,6 +62,10 @@ class WebhookSettings(PostSettings):
     """A receiver that takes Alertmanager's webhook format, version 4."""
 
     name: str = setting("webhook", "name of the channel, in notices and in the log")
+    every_change: bool = setting(
+        True,
+        "tell each change, also who is hit now: a program keeps what stands by its fingerprint",
+    )
     secret_file: Path | None = setting(
         None, "file with a secret that both sides know: each post is signed with it"
     )
@@ -73,6 +82,11 @@ class SlackSettings(PostSettings):
     )
     token_variable: str = setting("", "variable that holds the bot's token")
     channel: str = setting("", "id of the channel that the bot posts in, as C0123456789")
+    mentions_file: Path | None = setting(
+        None,
+        "file with a line per user, as 'alice U0123ABCD': whose GPUs they are is mentioned by"
+        " Slack's member id",
+    )
     api_url: str = setting("https://slack.com/api", "where the bot speaks to")
 
     @property
@@ -101,6 +115,9 @@ class DiscordSettings(PostSettings):
     """A Discord channel, through its webhook."""
 
     name: str = setting("discord", "name of the channel, in notices and in the log")
+    every_change: bool = setting(
+        True, "tell each change, also who is hit now: it edits its message, without a sound"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +144,9 @@ class AlertmanagerSettings(PostSettings):
     """An Alertmanager, which routes, silences and tells by itself."""
 
     name: str = setting("alertmanager", "name of the channel, in notices and in the log")
+    every_change: bool = setting(
+        True, "tell each change, also who is hit now: it replaces what it was told"
+    )
     minimum_severity: str = setting(
         "info", "critical, warning or info: less severe incidents are not sent"
     )
@@ -148,15 +168,26 @@ class EmailSettings(ReceiverSettings):
     owner_domain: str = setting(
         "", "tell also those whose GPUs they are: the user's name at this domain"
     )
+    owner_address: str = setting(
+        "", "the same where an address is more than that, as {user}@gpu.example.org"
+    )
     user: str = setting("", "who signs in; empty: nobody")
     password_file: Path | None = setting(None, "file that holds the user's password")
+
+    @property
+    def owner_template(self) -> str:
+        """An owner's address with {user} for the name; empty when owners are not written to."""
+        return self.owner_address or (f"{{user}}@{self.owner_domain}" if self.owner_domain else "")
 
     def wrong(self) -> Iterator[tuple[str, str]]:
         yield from ReceiverSettings.wrong(self)
         if not self.server or not self.sender:
             yield "", f"{self.name!r} needs server and sender"
-        if not (self.to or self.owner_domain):
-            yield "", f"{self.name!r} needs to or owner_domain"
+        if not (self.to or self.owner_template):
+            yield "", f"{self.name!r} needs to, owner_domain or owner_address"
+        example = self.owner_template.replace("{user}", "alice")
+        if self.owner_address and (example == self.owner_address or not _is_address(example)):
+            yield "owner_address", f"{self.owner_address!r} is not like {{user}}@example.org"
         if self.security not in {"starttls", "tls", "none"}:
             yield "security", f"{self.security!r} is not one of starttls, tls, none"
         for address in (self.sender, *self.to):
@@ -169,6 +200,7 @@ class CommandSettings(ReceiverSettings):
     """A program of the site's own; it gets the message as JSON on its standard input."""
 
     name: str = setting("command", "name of the channel, in notices and in the log")
+    every_change: bool = setting(True, "tell each change, also who is hit now")
     command: tuple[str, ...] = setting((), "the program and its arguments; no shell reads them")
 
     def wrong(self) -> Iterator[tuple[str, str]]:
@@ -231,6 +263,11 @@ class AlertsSettings:
     inhibit: tuple[InhibitSettings, ...] = setting(
         (), "what need not be told while something else stands, as [[alerts.inhibit]]"
     )
+    idle: tuple[IdleSettings, ...] = setting(
+        (),
+        "when holders of idle GPUs are written to, as [[alerts.idle]], by channels that write to"
+        " owners; without any, jobs after 60 and 105 minutes, pods after 30",
+    )
     webhooks: tuple[WebhookSettings, ...] = setting((), "receivers, as [[alerts.webhooks]]")
     slack: tuple[SlackSettings, ...] = setting((), "Slack channels, as [[alerts.slack]]")
     teams: tuple[TeamsSettings, ...] = setting((), "Teams channels, as [[alerts.teams]]")
@@ -270,10 +307,11 @@ class AlertsSettings:
 
 
 # The lists in `[alerts]` that say which way messages go.
-ROUTING: Mapping[str, type[RouteSettings | TimesSettings | InhibitSettings]] = {
+ROUTING: Mapping[str, type[RouteSettings | TimesSettings | InhibitSettings | IdleSettings]] = {
     "routes": RouteSettings,
     "times": TimesSettings,
     "inhibit": InhibitSettings,
+    "idle": IdleSettings,
 }
 
 

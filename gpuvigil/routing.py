@@ -97,6 +97,41 @@ class InhibitSettings:
             yield "", "an inhibition needs by and of"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleSettings:
+    """When those who hold idle GPUs are written to; the first that fits holds."""
+
+    match: tuple[str, ...] = setting(
+        (), 'whose, as partition="gpu" or holder=~"pod team-a/.*"; empty: everybody\'s'
+    )
+    notice_minutes: tuple[float, ...] = setting(
+        (60.0, 105.0), "idle for so long: a notice each, once per job; empty: these are exempt"
+    )
+    days: tuple[str, ...] = setting(DAYS, "days on which notices are given, as mon-fri")
+    zone: str = setting("UTC", "the time zone of these days, as Europe/Berlin")
+    interactive: bool = setting(
+        False, "also jobs that look interactive: a shell, a notebook, a desktop"
+    )
+    busy_percent: float = setting(
+        50.0, "who used this much of the GPUs, over the job's last day, is exempt"
+    )
+
+    def wrong(self) -> Iterator[tuple[str, str]]:
+        """What is wrong with it: the key, and why."""
+        yield from _wrong_matchers("match", self.match)
+        ordered = sorted(set(self.notice_minutes)) == list(self.notice_minutes)
+        if not ordered or any(not 1 <= one <= 100_000 for one in self.notice_minutes):
+            yield "notice_minutes", "must be minutes from 1 on, each more than the one before"
+        yield from self._days().wrong()
+
+    def weekdays(self) -> frozenset[int]:
+        """The days as numbers, Monday is 0."""
+        return self._days().weekdays()
+
+    def _days(self) -> TimesSettings:
+        return TimesSettings(name="-", days=self.days, zone=self.zone)
+
+
 def _wrong_matchers(key: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     for text in texts:
         try:

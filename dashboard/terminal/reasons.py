@@ -2,31 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
-from gpuvigil.idleness import Around, Idleness, Measured, idleness
+from gpuvigil.idle_span import ASKED, MOST_USED, SAMPLES, Row, measured
+from gpuvigil.idleness import Around, Idleness, idleness
 from gpuvigil.model import GpuState, Subject
 from gpuvigil.states import STOPPING
-from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.beside import store_of
 
 from ..gpus import Cell
 from .fleet import Moment
-
-_ASKED = (
-    Aggregate(function=Function.COUNT, field="utilization_percent"),
-    Aggregate(function=Function.MAX, field="utilization_percent"),
-    Aggregate(function=Function.MAX, field="memory_utilization_percent"),
-    Aggregate(function=Function.MAX, field="compute_processes"),
-    Aggregate(function=Function.MIN, field="memory_used_bytes"),
-    Aggregate(function=Function.MAX, field="memory_total_bytes"),
-    Aggregate(function=Function.MIN, field="power_watts"),
-    Aggregate(function=Function.MAX, field="power_limit_watts"),
-    Aggregate(function=Function.LAST, field="clock_event_reasons"),
-)
-_Row = Mapping[str, Any]
 
 
 def reasons(hub: Hub, settings: AnalyzerSettings, moment: Moment) -> dict[str, Idleness]:
@@ -36,8 +22,8 @@ def reasons(hub: Hub, settings: AnalyzerSettings, moment: Moment) -> dict[str, I
     """
     length = timedelta(seconds=settings.idle_after_seconds)
     start = moment.now - length
-    rows: dict[str, _Row] = {}
-    for row in store_of(hub).window("gpu", _ASKED, start, moment.now).to_pylist():
+    rows: dict[str, Row] = {}
+    for row in store_of(hub).window("gpu", ASKED, start, moment.now).to_pylist():
         key = Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key
         # What was seen for minutes only may be in a gap between two steps.
         if row["first_at"] <= start + length / 5:
@@ -46,7 +32,7 @@ def reasons(hub: Hub, settings: AnalyzerSettings, moment: Moment) -> dict[str, I
 
 
 def reasons_of(
-    moment: Moment, rows: Mapping[str, _Row], settings: AnalyzerSettings
+    moment: Moment, rows: Mapping[str, Row], settings: AnalyzerSettings
 ) -> dict[str, Idleness]:
     """The same of the rows of the span, by the keys of their GPUs."""
     below = settings.idle_below_percent
@@ -57,39 +43,23 @@ def reasons_of(
         for held in moment.of(cell.subject):
             key = cell.subject.cluster, held.holder, held.user
             holders.setdefault(key, []).append(cell.subject.key)
-    most = max((row[_ASKED[0].column] for row in rows.values()), default=0)
+    most = max((row[SAMPLES] for row in rows.values()), default=0)
     found: dict[str, Idleness] = {}
     for cell in cells:
         row = rows.get(cell.subject.key)
         if cell.state is GpuState.IDLE and row is not None:
             around = _around(cell, moment, holders, rows, faulty, below)
-            why = idleness(_measured(row, most), around, below)
+            why = idleness(measured(row, most), around, below)
             if why is not None:
                 found[cell.subject.key] = why
     return found
-
-
-def _measured(row: _Row, most: int) -> Measured:
-    """`most`: the samples of the GPU that has most of them, which all should have."""
-    names = [one.column for one in _ASKED]
-    return Measured(
-        coverage=row[names[0]] / most if most else 0.0,
-        utilization_most_percent=row[names[1]],
-        memory_utilization_most_percent=row[names[2]],
-        processes_most=row[names[3]],
-        memory_least_bytes=row[names[4]],
-        memory_total_bytes=row[names[5]],
-        power_least_watts=row[names[6]],
-        power_limit_watts=row[names[7]],
-        clock_event_reasons=None if row[names[8]] is None else int(row[names[8]]),
-    )
 
 
 def _around(
     cell: Cell,
     moment: Moment,
     holders: Mapping[tuple[str, str, str | None], Sequence[str]],
-    rows: Mapping[str, _Row],
+    rows: Mapping[str, Row],
     faulty: frozenset[str],
     below: float,
 ) -> Around:
@@ -100,7 +70,7 @@ def _around(
         for key in holders.get((cell.subject.cluster, held.holder, held.user), ())
         if key != own
     }
-    used = _ASKED[1].column
+    used = MOST_USED
     return Around(
         faulty=_is_faulty(own, faulty),
         peers_busy=any(key in rows and (rows[key][used] or 0.0) >= below for key in peers),

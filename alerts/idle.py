@@ -1,0 +1,308 @@
+"""Who is written to since the GPUs that they hold compute nothing, and what: pure.
+
+A notice is a transition of an incident of its own, like what gpuvigil says of itself: routed, kept
+back and delivered as everything is. Its id follows from job and stage, so that two alerts processes
+say it once. It is for the owner alone, who hears nothing else about idle GPUs.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from gpuvigil.clock import duration
+from gpuvigil.config import IdleSettings
+from gpuvigil.idle_span import MOST_USED, SAMPLES, Row, measured
+from gpuvigil.idleness import FOR_JOBS, FOR_PODS, Around, Idleness, Idler, Policy, due, idleness
+from gpuvigil.lifecycle import Signal, State
+from gpuvigil.matching import Labels, fit
+from gpuvigil.model import (
+    Allocation,
+    Evidence,
+    Impact,
+    Incident,
+    Severity,
+    Subject,
+    Transition,
+    fingerprint,
+)
+from gpuvigil.states import STOPPING
+
+from .notice import IDLE, IDLE_NOTICE
+
+# What keeps programs from computing, whoever holds the GPU.
+_EXCUSES = STOPPING | {"gpu_xid", "node_silent", "port_down", "gpu_hung", "switch_down"}
+# Job names under which people sit in front of a job: shells, `salloc`, Open OnDemand, notebooks.
+_INTERACTIVE = frozenset({"bash", "sh", "zsh", "tcsh", "interactive", "salloc", "vscode"})
+_INTERACTIVE_BEGIN = ("sys/dashboard/", "jupyter", "ood-")
+_PROCESSES = "processes"
+# A GPU that was seen for the last part of the span only may be in a gap between two steps.
+_SEEN_FROM = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What one job, one pod, or a user's processes hold in a cluster."""
+
+    cluster: str
+    holder: str  # "job 1234", "pod team/train-0", or "processes"
+    user: str
+    gpus: tuple[Subject, ...]
+    idle: Mapping[str, datetime]  # since when, by the keys of those that are idle
+    started_at: datetime
+    partition: str | None = None
+    account: str | None = None
+    command: str | None = None
+
+    @property
+    def since(self) -> datetime:
+        return min(self.idle.values())
+
+    def only(self, keys: Iterable[str]) -> "Held":
+        """The same with these of its idle GPUs; ValueError when it is none of them."""
+        idle = {key: self.idle[key] for key in keys if key in self.idle}
+        if not idle:
+            raise ValueError("none of them is idle")
+        return replace(self, idle=idle)
+
+    @property
+    def labels(self) -> Labels:
+        """What a policy is matched by."""
+        nodes = dict.fromkeys(one.node for one in self.gpus)
+        found = {
+            "fault": (IDLE,),
+            "cluster": (self.cluster,),
+            "node": tuple(nodes),
+            "owner": (self.user,),
+            "holder": (self.holder,),
+            "account": (self.account or "",),
+            "partition": (self.partition or "",),
+        }
+        return {label: values for label, values in found.items() if any(values)}
+
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody may sit in front of it: what a shell or a notebook is called."""
+        name = (self.command or "").lower()
+        return name in _INTERACTIVE or name.startswith(_INTERACTIVE_BEGIN)
+
+    def notice(self, stage: str) -> str:
+        """The id of the incident that is the notice of a stage: the same as long as it is one job.
+
+        Names of pods and of users' processes come again; for them each day's idleness is its own.
+        """
+        again = "" if self.holder.startswith("job ") else f"{self.since:%Y-%m-%d}"
+        named = f"{self.cluster}|{self.holder}|{self.user}|{again}"
+        return f"{IDLE_NOTICE}{hashlib.sha256(named.encode()).hexdigest()[:16]}-{stage.replace(' ', '-')}"
+
+
+def idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
+    """Since when GPUs are idle, by key, as far as an incident says so; what came late says nothing."""
+    found: dict[str, datetime] = {}
+    for one in standing:
+        if one.fault == IDLE and not one.late and not one.simulated:
+            for key in one.members or (one.subject.key,):
+                found[key] = min(one.since, found.get(key, one.since))
+    return found
+
+
+def excused(standing: Iterable[Incident]) -> frozenset[str]:
+    """Keys of the GPUs and nodes whose faults keep programs from computing."""
+    stopping = (one for one in standing if one.fault in _EXCUSES)
+    return frozenset(key for one in stopping for key in (one.subject.key, *one.members))
+
+
+def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) -> list[Held]:
+    """Who holds idle GPUs, the longest idle first.
+
+    Left out is what has no user's name, and what is shared or a slice: whose idleness that is,
+    nobody can say.
+    """
+    groups: dict[tuple[str, str, str], list[Allocation]] = defaultdict(list)
+    users: dict[str, set[str | None]] = defaultdict(set)
+    for one in allocations:
+        users[one.subject.key].add(one.user)
+        if one.user and one.ended_at is None and one.part is None:
+            named = one.holder.startswith(("job ", "pod "))
+            holder = one.holder if named else _PROCESSES
+            groups[one.subject.cluster, holder, one.user].append(one)
+    shared = {key for key, of_gpu in users.items() if len(of_gpu) > 1}
+    found = []
+    for (cluster, holder, user), them in groups.items():
+        gpus = {one.subject.key: one.subject for one in them if one.subject.key not in shared}
+        first = min(them, key=lambda one: one.started_at)
+        mine = {key: max(idle[key], first.started_at) for key in gpus if key in idle}
+        if mine:
+            found.append(
+                Held(
+                    cluster=cluster,
+                    holder=holder,
+                    user=user,
+                    gpus=tuple(gpus.values()),
+                    idle=mine,
+                    started_at=first.started_at,
+                    partition=first.partition,
+                    account=first.account,
+                    command=first.command,
+                )
+            )
+    return sorted(found, key=lambda one: (one.since, one.cluster, one.holder, one.user))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """A policy, and in which zone its days are."""
+
+    policy: Policy
+    local: Callable[[datetime], datetime]
+
+
+def terms(settings: Sequence[IdleSettings], held: Held) -> Terms | None:
+    """What is asked of this holder; None when nothing is, as of one who is declared to stand by."""
+    if not settings:
+        pod = held.holder.startswith("pod ")
+        return Terms(policy=FOR_PODS if pod else FOR_JOBS, local=lambda at: at)
+    fitting = next((one for one in settings if fit(one.match, held.labels)), None)
+    if fitting is None or not fitting.notice_minutes:
+        return None
+    policy = Policy(
+        notices=tuple(timedelta(minutes=one) for one in fitting.notice_minutes),
+        interactive_exempt=not fitting.interactive,
+        busy_share_exempt=fitting.busy_percent / 100.0,
+        work_days=fitting.weekdays(),
+    )
+    return Terms(policy=policy, local=lambda at: at.astimezone(ZoneInfo(fitting.zone)))
+
+
+def stage_of(
+    held: Held,
+    asked: Terms,
+    sent: Mapping[str, datetime],
+    now: datetime,
+    why: Idleness = Idleness.NOTHING_COMPUTED,
+    used_share: float | None = None,
+) -> str | None:
+    """The stage whose notice is due; without a reason, whether it is worth asking for one."""
+    idler = Idler(why=why, since=held.since, interactive=held.interactive, used_share=used_share)
+    return due(asked.policy, idler, sent, asked.local(now))
+
+
+def reasons(
+    held: Held,
+    rows: Mapping[str, Row],
+    faulty: frozenset[str],
+    begun_by: datetime,
+    below_percent: float,
+) -> dict[str, Idleness]:
+    """Why the holder's GPUs are idle by the rows of a span, by key; not of one that computed something.
+
+    `begun_by`: who has no row until then was not seen for long enough.
+    """
+    most = max((row[SAMPLES] for row in rows.values()), default=0)
+    used = {key: row[MOST_USED] or 0.0 for key, row in rows.items()}
+    found: dict[str, Idleness] = {}
+    for gpu in held.gpus:
+        if gpu.key not in held.idle:
+            continue
+        row = rows.get(gpu.key)
+        peers = [one for one in held.gpus if one.key != gpu.key]
+        around = Around(
+            faulty=_is_faulty(gpu, faulty),
+            peers_busy=any(used.get(one.key, 0.0) >= below_percent for one in peers),
+            peers_faulty=any(_is_faulty(one, faulty) for one in peers),
+        )
+        seen = row is not None and row["first_at"] <= begun_by
+        why = idleness(measured(row, most), around, below_percent) if row and seen else None
+        if not seen:
+            why = Idleness.FAULTY if around.faulty else Idleness.NO_DATA
+        if why is not None:
+            found[gpu.key] = why
+    return found
+
+
+def verdict(found: Iterable[Idleness]) -> Idleness:
+    """The reason of most; what excuses one of the GPUs excuses their holder."""
+    them = list(found)
+    return min(set(them), key=lambda one: (one.blames, -them.count(one), one.value))
+
+
+def begun_by(start: datetime, end: datetime) -> datetime:
+    """Until when a GPU must have been seen first in a span."""
+    return start + (end - start) * _SEEN_FROM
+
+
+def _is_faulty(gpu: Subject, faulty: frozenset[str]) -> bool:
+    return gpu.key in faulty or gpu.of_node().key in faulty
+
+
+def notice(held: Held, stage: str, policy: Policy, why: Idleness, now: datetime) -> Transition:
+    """What the owner is told at a stage."""
+    idle = [one for one in held.gpus if one.key in held.idle]
+    subject = idle[0] if len(idle) == 1 else idle[0].of_node()
+    count = len(idle)
+    many = f"{count} GPU{'s' if count > 1 else ''}"
+    whose = "Your processes" if held.holder == _PROCESSES else f"Your {held.holder}"
+    verb = "hold" if held.holder == _PROCESSES else "holds"
+    hours = sum((now - since).total_seconds() for since in held.idle.values()) / 3600.0
+    incident = Incident(
+        id=held.notice(stage),
+        fingerprint=fingerprint(IDLE, subject, f"{held.holder}|{held.user}|{stage}"),
+        fault=IDLE,
+        subject=subject,
+        severity=Severity.INFO,
+        state=State.OPEN.value,
+        title=f"{whose} {verb} {many} that compute{'s' if count == 1 else ''} nothing",
+        since=held.since,
+        updated_at=now,
+        impact=Impact(
+            gpus=count,
+            holders=(held.holder,),
+            users=(held.user,),
+            text=f"{many} of {len(held.gpus)} that you hold; {hours:.1f} GPU-hours idle until now",
+            accounts=(held.account,) if held.account else (),
+            partitions=(held.partition,) if held.partition else (),
+        ),
+        evidence=(
+            Evidence(name="seen", value=f"{why.value}, for {duration(now - held.since)}"),
+            *((Evidence(name="command", value=held.command),) if held.command else ()),
+        ),
+        action=_action(held, why),
+        source="the site's idle policy",
+        members=tuple(one.key for one in idle) if count > 1 else (),
+        label=held.holder,
+    )
+    last = [name for name, _ in policy.stages()][-1] == stage
+    said = replace(incident, action=f"{incident.action}{'' if not last else _LAST}")
+    return Transition(
+        incident=incident.id,
+        number=1,
+        from_state=State.SUSPECT.value,
+        to_state=State.OPEN.value,
+        signal=Signal.CONFIRMED.value,
+        at=now,
+        reason=stage,
+        subject=subject,
+        snapshot=said.to_record().to_json(),
+    )
+
+
+_LAST = " This is the last notice about it."
+_HINTS = {
+    Idleness.NO_PROCESS: "No process of yours is on them: a program may have ended early. ",
+    Idleness.MEMORY_PARKED: "Their memory is in use, and nothing is computed. ",
+    Idleness.SOME_GPUS: "Others of the same job compute: ask for as many as it uses. ",
+}
+
+
+def _action(held: Held, why: Idleness) -> str:
+    kind, _, name = held.holder.partition(" ")
+    if kind == "job":
+        ends = f"If you do not need them: scancel {name}"
+    elif kind == "pod":
+        namespace, _, pod = name.partition("/")
+        ends = f"If you do not need them: kubectl -n {namespace} delete pod {pod}"
+    else:
+        ends = "If you do not need them, end the processes"
+    return f"{_HINTS.get(why, '')}{ends}."

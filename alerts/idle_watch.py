@@ -1,0 +1,152 @@
+"""Looks for holders of idle GPUs whose notice is due, where somebody writes to owners."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from gpuvigil.hub import Hub
+from gpuvigil.idle_span import ASKED, Row
+from gpuvigil.jobs import filled, jobs_since
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.model import (
+    Allocation,
+    AllocationState,
+    Incident,
+    RecordKind,
+    Subject,
+    Transition,
+    readable,
+)
+from gpuvigil.store import Aggregate, Function
+from gpuvigil.store.beside import store_of
+
+from .desk import Desk
+from .idle import (
+    Held,
+    Terms,
+    begun_by,
+    excused,
+    holdings,
+    idle_since,
+    notice,
+    reasons,
+    stage_of,
+    terms,
+    verdict,
+)
+from .watch import last_step
+
+LOOK_SECONDS = 60.0
+# The store is asked for the span of each holder: the others' turn is at the next look.
+MOST_AT_ONCE = 20
+# Who was excused, or has just got a notice, is asked about again then.
+ASK_AGAIN = timedelta(minutes=5)
+_MOST_RECORDS = 100_000
+_DAY = timedelta(days=1)
+_USED = Aggregate(function=Function.MEAN, field="utilization_percent")
+
+
+class IdleWatch:
+    """One process's look at who holds idle GPUs; `below_percent` as the idle detector has it."""
+
+    def __init__(self, desk: Desk, connect: Callable[[], Hub], below_percent: float) -> None:
+        self._desk = desk
+        self._hub = connect()
+        self._below = below_percent
+        self._sent: dict[str, datetime] = {}  # by the notice's incident
+        self._asked_again: dict[str, datetime] = {}  # when a holder is looked at again, by the same
+
+    def step(self) -> None:
+        """Write down what is due, and wait."""
+        found = self.due(self._desk.clock.now())
+        if found:
+            self._hub.write_records([one.to_record() for one in found])
+            for one in found:
+                self._desk.log.info("idle notice", incident=one.incident, stage=one.reason)
+        self._desk.clock.wait(self._desk.stop, LOOK_SECONDS)
+
+    def due(self, now: datetime) -> list[Transition]:
+        """The notices that are due now; HubError or StoreError where one does not answer."""
+        standing = self._standing()
+        idle = idle_since(standing)
+        asked: list[tuple[Held, Terms]] = []
+        for held in holdings(self._allocations(now), idle) if idle else ():
+            of_holder = terms(self._desk.settings.idle, held)
+            if of_holder is not None and self._is_worth_asking(held, of_holder, now):
+                asked.append((held, of_holder))
+        look = _Look(self._hub, excused(standing), now)
+        made = [self._notice(held, of_holder, look) for held, of_holder in asked[:MOST_AT_ONCE]]
+        return [one for one in made if one is not None]
+
+    def _is_worth_asking(self, held: Held, asked: Terms, now: datetime) -> bool:
+        """Whether a notice is due, unless what was measured speaks against it."""
+        if now - held.since < asked.policy.notices[0]:
+            return False
+        if now < self._asked_again.get(held.notice(""), now):
+            return False
+        return stage_of(held, asked, self._stages(held, asked), now) is not None
+
+    def _standing(self) -> list[Incident]:
+        states = tuple(state.value for state in STANDING)
+        found = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST_RECORDS)
+        return list(readable(found, Incident.from_record))
+
+    def _allocations(self, now: datetime) -> list[Allocation]:
+        held = (AllocationState.HELD.value,)
+        found = self._hub.records(RecordKind.ALLOCATION, states=held, limit=_MOST_RECORDS)
+        jobs = jobs_since(self._hub, None, now - _DAY)
+        return [filled(one, jobs) for one in readable(found, Allocation.from_record)]
+
+    def _stages(self, held: Held, asked: Terms) -> dict[str, datetime]:
+        """Which stages' notices were given, and when; by this process or another."""
+        sent = {}
+        for stage, _ in asked.policy.stages():
+            incident = held.notice(stage)
+            if incident not in self._sent:
+                step = last_step(self._hub, incident)
+                if step is None:
+                    break
+                self._sent[incident] = step.at
+            sent[stage] = self._sent[incident]
+        return sent
+
+    def _notice(self, held: Held, asked: Terms, look: "_Look") -> Transition | None:
+        """The notice, unless what was measured speaks against it; then it is asked again later."""
+        now, after = look.now, asked.policy.notices[0]
+        self._asked_again[held.notice("")] = now + ASK_AGAIN
+        held = held.only(key for key, since in held.idle.items() if now - since >= after)
+        rows = look.rows(ASKED, now - after)
+        found = reasons(held, rows, look.faulty, begun_by(now - after, now), self._below)
+        if not found:
+            return None
+        why, held = verdict(found.values()), held.only(found)
+        share = used_share(held, look.rows((_USED,), max(held.started_at, now - _DAY)))
+        stage = stage_of(held, asked, self._stages(held, asked), now, why, share)
+        return None if stage is None else notice(held, stage, asked.policy, why, now)
+
+
+class _Look:
+    """One look: what stands, and rows of the store, each asked for once."""
+
+    def __init__(self, hub: Hub, faulty: frozenset[str], now: datetime) -> None:
+        self._hub = hub
+        self.faulty = faulty
+        self.now = now
+        self._known: dict[tuple[Sequence[Aggregate], datetime], dict[str, Row]] = {}
+
+    def rows(self, aggregates: Sequence[Aggregate], start: datetime) -> dict[str, Row]:
+        """By the GPU's key, from `start` until now."""
+        key = (aggregates, start)
+        if key not in self._known:
+            found = store_of(self._hub).window("gpu", aggregates, start, self.now).to_pylist()
+            self._known[key] = {
+                Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key: row
+                for row in found
+            }
+        return self._known[key]
+
+
+def used_share(held: Held, rows: Mapping[str, Row]) -> float | None:
+    """How much of its GPUs a holder used; None when nothing was measured."""
+    mine = [rows[one.key][_USED.column] for one in held.gpus if one.key in rows]
+    known = [one for one in mine if one is not None]
+    return sum(known) / len(known) / 100.0 if known else None

@@ -1,0 +1,277 @@
+"""Who holds idle GPUs is written to at the policy's stages, once each, and never over a doubt."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from alerts.case import Route, writes_to_owners
+from alerts.decide import decide
+from alerts.delivery import reminded_after
+from alerts.desk import Desk
+from alerts.idle import Held, begun_by, holdings, notice, reasons, stage_of, terms, verdict
+from alerts.idle_watch import IdleWatch, used_share
+from alerts.message import message
+from alerts.notice import NoticeState, Verdict, draft
+from gpuvigil.clock import ManualClock
+from gpuvigil.config import AlertsSettings, IdleSettings
+from gpuvigil.hub import Hub
+from gpuvigil.idle_span import ASKED, Row
+from gpuvigil.idleness import FOR_JOBS, Idleness
+from gpuvigil.log import Log
+from gpuvigil.model import Allocation, Impact, Incident, Severity, Subject, fingerprint
+from gpuvigil.store.beside import store_of
+from tests.servers import HubProcess
+
+from .examples import NOON, SETTINGS
+
+MINUTE = timedelta(minutes=1)
+HOUR_AGO = NOON - 61 * MINUTE
+OWNERS = Route(
+    name="owners",
+    minimum_severity=Severity.INFO,
+    every_change=False,
+    owners=True,
+    owners_only=True,
+)
+CHAT = replace(OWNERS, name="chat", owners=False, owners_only=False)
+
+
+def gpu(number: int, node: str = "n1") -> Subject:
+    return Subject(cluster="lab", node=node, gpu=f"GPU-{number}")
+
+
+def held_by(holder: str, user: str | None, *gpus: Subject, **more: Any) -> list[Allocation]:
+    since = NOON - timedelta(hours=5)
+    more = {"command": None, "started_at": since, **more}
+    return [Allocation(subject=one, holder=holder, user=user, **more) for one in gpus]
+
+
+def a_holder(**changes: Any) -> Held:
+    """Four GPUs, of which two are idle for an hour."""
+    gpus = tuple(map(gpu, range(4)))
+    idle = {one.key: HOUR_AGO for one in gpus[:2]}
+    made = Held(
+        cluster="lab",
+        holder="job 12",
+        user="alice",
+        gpus=gpus,
+        idle=idle,
+        started_at=NOON - timedelta(hours=5),
+        partition="gpu",
+    )
+    return replace(made, **changes)
+
+
+def a_row(**changes: Any) -> Row:
+    """An hour of a GPU with a process that computes nothing."""
+    values = (60, 0.0, 0.0, 1.0, 1e9, 80e9, 70.0, 700.0, 0)
+    measured = dict(zip((one.column for one in ASKED), values, strict=True))
+    return {**measured, "first_at": NOON - timedelta(hours=1), **changes}
+
+
+def of(held: Held, rows: Mapping[str, Row], faulty: frozenset[str] = frozenset()) -> set[Idleness]:
+    by = begun_by(NOON - timedelta(hours=1), NOON)
+    return set(reasons(held, rows, faulty, by, 1.0).values())
+
+
+def test_a_job_is_one_holder_on_all_its_nodes_and_what_is_shared_is_nobodys() -> None:
+    job = [*held_by("job 12", "alice", gpu(0), gpu(1)), *held_by("job 12", "alice", gpu(0, "n2"))]
+    shared = [*held_by("pid 7", "bob", gpu(5)), *held_by("pid 8", "eve", gpu(5))]
+    nameless, sliced = held_by("job 13", None, gpu(6)), held_by("job 14", "dan", gpu(7), part="1g")
+    everything = [*job, *shared, *nameless, *sliced]
+    (found,) = holdings(everything, {one.subject.key: HOUR_AGO for one in everything})
+    assert (found.holder, found.user, len(found.gpus), found.since) == (
+        *("job 12", "alice", 3),
+        HOUR_AGO,
+    )
+
+
+def test_nobody_is_idle_for_longer_than_the_job_is_there() -> None:
+    young = held_by("job 12", "alice", gpu(0), started_at=NOON - 5 * MINUTE)
+    (found,) = holdings(young, {gpu(0).key: HOUR_AGO})
+    assert found.since == NOON - 5 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "stage"),
+    [
+        ((), {}, "notice 1"),
+        ((), {"command": "bash"}, None),
+        ((), {"command": "sys/dashboard/sys/jupyter"}, None),
+        ((IdleSettings(interactive=True),), {"command": "bash"}, "notice 1"),
+        ((IdleSettings(match=('partition="debug"',)),), {}, None),
+        ((IdleSettings(match=('partition="gpu"',), notice_minutes=()), IdleSettings()), {}, None),
+        ((IdleSettings(match=('owner="alice"',), notice_minutes=(90.0,)),), {}, None),
+        ((IdleSettings(days=("sat", "sun")),), {}, None),  # it is a Friday
+        ((IdleSettings(days=("sat",), zone="Pacific/Kiritimati"),), {}, "notice 1"),  # not there
+    ],
+)
+def test_a_policy_says_who_is_written_to_and_on_which_days(
+    settings: tuple[IdleSettings, ...], changes: dict[str, Any], stage: str | None
+) -> None:
+    held = a_holder(**changes)
+    asked = terms(settings, held)
+    assert (None if asked is None else stage_of(held, asked, {}, NOON)) == stage
+
+
+def test_each_stage_is_told_once_and_a_pod_has_its_own() -> None:
+    held = a_holder(idle={gpu(0).key: NOON - 110 * MINUTE})
+    asked = terms((), held)
+    assert asked is not None
+    told = {"notice 1": NOON - 50 * MINUTE}
+    assert stage_of(held, asked, told, NOON) == "notice 2"
+    assert stage_of(held, asked, {**told, "notice 2": NOON}, NOON) is None
+    assert stage_of(held, asked, {"notice 1": NOON - 5 * MINUTE}, NOON) is None
+    assert stage_of(held, asked, {}, NOON, used_share=0.6) is None
+    assert held.notice("notice 1") != held.notice("notice 2")
+    pod = terms((), a_holder(holder="pod team/train-0"))
+    assert pod is not None
+    assert pod.policy.notices == (30 * MINUTE,)
+
+
+def test_a_doubt_about_one_gpu_excuses_the_holder() -> None:
+    held, well = a_holder(), {gpu(number).key: a_row() for number in range(4)}
+    assert of(held, well) == {Idleness.NOTHING_COMPUTED}
+    busy = {**well, gpu(3).key: a_row(utilization_percent_max=80.0)}
+    assert of(held, busy) == {Idleness.SOME_GPUS}
+    for found in (
+        of(held, {**well, gpu(1).key: a_row(power_watts_min=400.0)}),  # 0 % at half its power
+        of(held, {**well, gpu(1).key: a_row(utilization_percent_count=30)}),
+        of(held, {**well, gpu(1).key: a_row(first_at=NOON - 30 * MINUTE)}),
+        of(held, {gpu(0).key: a_row()}),
+        of(held, well, frozenset({gpu(1).key})),
+        of(held, well, frozenset({"lab/n1"})),
+        of(held, well, frozenset({gpu(3).key})),  # it waits for a peer
+    ):
+        assert not verdict(found).blames
+    computed = {**well, gpu(0).key: a_row(utilization_percent_max=5.0)}
+    assert set(reasons(held, computed, frozenset(), NOON, 1.0)) == {gpu(1).key}
+
+
+def test_a_notice_is_for_its_owner_alone_says_what_to_do_and_is_not_repeated() -> None:
+    step = notice(a_holder(), "notice 2", FOR_JOBS, Idleness.NO_PROCESS, NOON)
+    decided = decide(step, [OWNERS, CHAT], [], NOON, SETTINGS)
+    verdicts = {one.channel: (one.verdict, one.state) for one in decided}
+    assert verdicts == {
+        "owners": (Verdict.FIRST, NoticeState.DUE),
+        "chat": (Verdict.FOR_OWNER, NoticeState.HELD),
+    }
+    said = message(draft(step, "owners", NOON), NOON, "https://gpus.example.org")
+    assert (said.for_owners, said.owners_only, said.answer_link) == (("alice",), True, None)
+    assert said.summary == "Your job 12 holds 2 GPUs that compute nothing"
+    assert said.impact.startswith("2 GPUs of 4 that you hold; 2.0 GPU-hours idle until now")
+    assert "scancel 12" in said.action
+    assert said.action.endswith("This is the last notice about it.")
+    assert reminded_after(draft(step, "owners", NOON), SETTINGS, 600.0) is None
+
+
+def an_idle_incident(*gpus: Subject, since: datetime = HOUR_AGO, **changes: Any) -> Incident:
+    subject = gpus[0] if len(gpus) == 1 else gpus[0].of_node()
+    made = Incident(
+        id=f"i-{subject.key}",
+        fingerprint=fingerprint("gpu_idle_held", subject),
+        fault="gpu_idle_held",
+        subject=subject,
+        severity=Severity.INFO,
+        state="open",
+        title="held and idle",
+        since=since,
+        updated_at=NOON,
+        members=tuple(one.key for one in gpus) if len(gpus) > 1 else (),
+        impact=Impact(gpus=len(gpus), users=("alice",)),
+    )
+    return replace(made, **changes)
+
+
+def test_owners_hear_of_idle_gpus_by_notices_and_others_by_the_incident() -> None:
+    step = notice(a_holder(), "notice 1", FOR_JOBS, Idleness.NO_PROCESS, NOON)
+    record = an_idle_incident(gpu(0)).to_record()
+    incident = replace(step, incident=record.id, snapshot=record.to_json())
+    decided = decide(incident, [OWNERS, CHAT], [], NOON, SETTINGS)
+    assert [one.verdict for one in decided] == [Verdict.IDLE_POLICY, Verdict.FIRST]
+    mixed = message(draft(incident, "both", NOON), NOON, "https://gpus.example.org")
+    assert mixed.for_owners == ()
+
+
+def test_without_a_channel_for_owners_that_hears_of_information_nobody_is_looked_for() -> None:
+    assert writes_to_owners([OWNERS, CHAT])
+    assert not writes_to_owners([CHAT])
+    assert not writes_to_owners([replace(OWNERS, minimum_severity=Severity.WARNING)])
+
+
+def test_the_share_that_was_used_is_of_all_that_is_held() -> None:
+    column = "utilization_percent_mean"
+    rows: dict[str, Row] = {gpu(0).key: {column: 0.0}, gpu(1).key: {column: 90.0}}
+    rows[gpu(2).key] = {column: None}
+    assert used_share(a_holder(), rows) == pytest.approx(0.45)
+    assert used_share(a_holder(), {}) is None
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+        yield process
+
+
+def lines(idle: list[Subject], busy: list[Subject]) -> bytes:
+    """Two hours of a sample a minute."""
+    rows = []
+    for minute in range(120):
+        at = int((NOON - timedelta(minutes=119 - minute, seconds=30)).timestamp()) * 10**9
+        for percent, gpus in ((0.0, idle), (93.0, busy)):
+            rows += [
+                f"gpu,cluster={one.cluster},node={one.node},uuid={one.gpu},model=H100"
+                f" up=1i,utilization_percent={percent},memory_utilization_percent=0,"
+                f"compute_processes=1i,memory_used_bytes=1000000000i,memory_total_bytes=80000000000i,"
+                f"power_watts=70,power_limit_watts=700,clock_event_reasons=0i {at}"
+                for one in gpus
+            ]
+    return "\n".join(rows).encode()
+
+
+@pytest.mark.server
+def test_with_a_real_hub_the_owner_of_an_idle_job_is_written_to_once_and_others_are_not(
+    server: HubProcess,
+) -> None:
+    hub = server.hub()
+    idle, broken, worked = [gpu(0), gpu(1)], [gpu(0, "n2")], [gpu(0, "n3")]
+    store_of(hub).write(lines([*idle, *broken, *worked], [gpu(2)]))
+    allocations = [
+        *held_by("job 12", "alice", *idle, gpu(2)),
+        *held_by("job 13", "bob", *broken),
+    ]
+    incidents = [
+        an_idle_incident(*idle),
+        an_idle_incident(*broken),
+        an_idle_incident(*broken, id="i-lost", fault="gpu_lost"),
+        an_idle_incident(*worked),  # of which nobody knows whose it is
+    ]
+    hub.write_records(
+        [*(one.to_record() for one in allocations), *(one.to_record() for one in incidents)]
+    )
+
+    clock = ManualClock(NOON)
+    watch = an_idle_watch(hub, clock)
+    (step,) = watch.due(clock.now())
+    assert "Your job 12 holds 2 GPUs" in step.snapshot["body"]["title"]
+    assert Idleness.SOME_GPUS.value in step.snapshot["body"]["evidence"][0]["value"]
+    hub.write_records([step.to_record()])
+    # Neither this process nor another says it again, nor the next stage before its time.
+    for again in (watch, an_idle_watch(hub, clock)):
+        assert again.due(NOON + 6 * MINUTE) == []
+
+
+def an_idle_watch(hub: Hub, clock: ManualClock) -> IdleWatch:
+    desk = Desk(
+        connect=lambda: hub,
+        owner="a test",
+        settings=AlertsSettings(),
+        clock=clock,
+        stop=threading.Event(),
+        log=Log("alerts"),
+    )
+    return IdleWatch(desk, lambda: hub, 1.0)
