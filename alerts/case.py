@@ -1,6 +1,6 @@
 """What a rule of `decide` looks at, and what it says."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,6 +22,14 @@ class Route:
     minimum_severity: Severity
     send_resolved: bool = True
     pager: bool = False  # wakes people: never for simulated incidents
+    every_change: bool = True  # else only what is worth a message of its own
+    owners: bool = False  # writes to those whose GPUs they are
+    owners_only: bool = False  # and to nobody else
+
+
+def writes_to_owners(routes: Iterable[Route]) -> bool:
+    """Whether a channel tells owners of what is information: else nobody hears that GPUs are idle."""
+    return any(one.owners and one.minimum_severity is Severity.INFO for one in routes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,12 +174,17 @@ class Case:
         return said[-1] if said else None
 
     @property
-    def last_told(self) -> Notice | None:
-        """What was surely told last of this spell: since the incident was last over."""
-        told = None
+    def told(self) -> tuple[Notice, ...]:
+        """What was surely told of this spell, oldest first: since the incident was last over."""
+        told: list[Notice] = []
         for one in self.older:
             if one.kind is Kind.RESOLVED:
-                told = None
+                told = []
             elif one.state is NoticeState.SENT:
-                told = one
-        return told
+                told.append(one)
+        return tuple(told)
+
+    @property
+    def last_told(self) -> Notice | None:
+        """What was surely told last of this spell."""
+        return self.told[-1] if self.told else None

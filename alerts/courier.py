@@ -22,6 +22,7 @@ from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, queued, settled
 from .desk import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
 from .message import message
+from .news import told_owners
 from .notice import Notice, receipt_of
 from .situation import Lookout
 
@@ -37,11 +38,11 @@ class Courier:
         self._desk = desk
         self._hub = desk.connect()
         self._lookout = Lookout(self._hub, desk.settings)
-        self._in_hand: set[str] = set()
+        self._in_hand: dict[str, Record] = {}  # the newest version that was claimed of each
         self._backlog = Backlog.empty(channel.pace, _RANKS)
         self._lock = threading.Lock()
         # The most severe first, then as claimed: a receiver's limit may make the others wait.
-        self._queue: queue.PriorityQueue[tuple[int, int, Record]] = queue.PriorityQueue()
+        self._queue: queue.PriorityQueue[tuple[int, int, str]] = queue.PriorityQueue()
         self._claimed = itertools.count()
         self._pause = Pause()
         self._last_sent_at: datetime | None = None
@@ -53,17 +54,20 @@ class Courier:
     def take(self, record: Record) -> bool:
         """Take a claimed notice in hand, if there is room; one that already is stays in the queue.
 
-        For what is critical there is twice the room: it goes out before what came earlier.
+        Of that the newer version counts: nobody would deal with its claim otherwise. For what is
+        critical there is twice the room: it goes out before what came earlier.
         """
         rank = _rank(record)
         room = most_in_hand(self.channel.pace) * (2 if rank == 0 else 1)
         with self._lock:
             if record.id in self._in_hand:
+                if self._in_hand[record.id].version < record.version:
+                    self._in_hand[record.id] = record
                 return True
             if len(self._in_hand) >= room or self._rests_seconds() > IN_HAND_SECONDS:
                 return False
-            self._in_hand.add(record.id)
-        self._queue.put((rank, next(self._claimed), record))
+            self._in_hand[record.id] = record
+        self._queue.put((rank, next(self._claimed), record.id))
         return True
 
     def later(self, notice: Notice) -> Notice:
@@ -90,14 +94,12 @@ class Courier:
         if rest <= IN_HAND_SECONDS and clock.wait(self._desk.stop, rest):
             return
         try:
-            *_, record = self._queue.get(timeout=POLL_SECONDS / 4)
+            *_, id_ = self._queue.get(timeout=POLL_SECONDS / 4)
         except queue.Empty:
             return
-        try:
-            self._deal(record)
-        finally:
-            with self._lock:
-                self._in_hand.discard(record.id)
+        with self._lock:
+            record = self._in_hand.pop(id_)
+        self._deal(record)
 
     def _rests_seconds(self) -> float:
         """How long the receiver is left alone from now on."""
@@ -152,7 +154,7 @@ class Courier:
         desk, now, siblings = self._desk, self._desk.clock.now(), case.siblings
         going = begun(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
         desk.finish(self._hub, going, replaced(going, siblings, now))
-        outcome = self._deliver(going, now, receipt_of(going, siblings))
+        outcome = self._deliver(going, now, case)
         ended = desk.clock.now()
         self._bucket = self._bucket.take(desk.clock.monotonic())
         self._pause = self._pause.after(outcome, ended, desk.chance())
@@ -170,16 +172,17 @@ class Courier:
             self._failures += 1
             self._last_error = outcome.reason
 
-    def _deliver(self, going: Notice, now: datetime, receipt: str | None) -> Outcome:
+    def _deliver(self, going: Notice, now: datetime, case: Case) -> Outcome:
         desk = self._desk
         try:
             said = message(
                 going,
                 now,
                 desk.settings.external_url,
-                receipt,
-                desk.seal,
-                desk.settings.runbook_url,
+                receipt_of(going, case.siblings),
+                seal=desk.seal,
+                runbook_url=desk.settings.runbook_url,
+                told_owners=told_owners(case.told),
             )
         except ConfigError as error:
             return Retry(reason=str(error))

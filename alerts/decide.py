@@ -20,6 +20,8 @@ from gpuvigil.model import Severity, Transition
 
 from . import holding
 from .case import Case, Route, Ruling
+from .delivery import reminded_after
+from .news import news
 from .notice import NEUTRAL, POSTPONED, Kind, Notice, NoticeState, Verdict, draft
 from .situation import NOTHING, Situation
 
@@ -66,7 +68,8 @@ def _marked(case: Case) -> Ruling | None:
 
 
 def _simulated(case: Case) -> Ruling | None:
-    if not (case.route.pager and case.notice.to_incident().simulated):
+    spared = case.route.pager or case.route.owners_only
+    if not (spared and case.notice.to_incident().simulated):
         return None
     return Ruling(verdict=Verdict.SIMULATED, state=NoticeState.HELD)
 
@@ -107,14 +110,26 @@ def _over(case: Case) -> Ruling | None:
 
 
 def _why_never_told(case: Case) -> str:
-    """What kept the beginning from being told; nothing when it was meant to be so."""
+    """What kept the beginning from being told."""
     if case.last_said is not None:
         return "it came back and was over again before that was told"
     tried = [one for one in case.older if one.attempts]
     if not tried:
-        return ""
+        kept_back = _kept_back(case)
+        return "" if kept_back is None else f"{Verdict.NEVER_TOLD.value}: {kept_back.value}"
     error = f": {tried[-1].last_error}" if tried[-1].last_error else ""
     return f"it began and ended while {case.route.name} could not be reached{error}"
+
+
+def _kept_back(case: Case) -> Verdict | None:
+    """The last reason for which this spell was not told; None when there was no such reason."""
+    for one in reversed(case.older):
+        if one.kind is Kind.RESOLVED:
+            return None
+        held = one.state is NoticeState.HELD and one.verdict is not Verdict.TAKEN
+        if held or one.verdict in POSTPONED:
+            return one.verdict
+    return None
 
 
 def _late(case: Case) -> Ruling | None:
@@ -160,8 +175,48 @@ def _first(case: Case) -> Ruling | None:
     return Ruling(verdict=Verdict.ESCALATED if escalates else Verdict.FIRST, kind=Kind.FIRED)
 
 
+def _unremarkable(case: Case) -> Ruling | None:
+    """What changed makes no message where it cannot be brought up to date; a reminder tells it."""
+    if not _is_unremarkable(case):
+        return None
+    if any(one.verdict is Verdict.TAKEN for one in case.newer):
+        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
+    due_at = _reminder_at(case)
+    if due_at is None:
+        return Ruling(verdict=Verdict.UNREMARKABLE, state=NoticeState.HELD)
+    if due_at <= case.now:
+        return None
+    return Ruling(
+        verdict=Verdict.UNREMARKABLE,
+        kind=Kind.UPDATED,
+        due_at=due_at,
+        reason=f"{Verdict.UNREMARKABLE.value}; it is in the reminder at {moment(due_at)}",
+    )
+
+
+def _is_unremarkable(case: Case) -> bool:
+    if case.route.every_change or case.last_told is None or case.notice.repeat:
+        return False
+    return not _is_worse(case) and news(case) is None
+
+
+def _reminder_at(case: Case) -> datetime | None:
+    """When what was told last is to be told again; None when it need not be."""
+    after = reminded_after(case.notice, case.settings, case.path.repeat_seconds if case.path else 0)
+    told_at = case.last_told.sent_at if case.last_told else None
+    return None if after is None or told_at is None else told_at + after
+
+
 def _reminder(case: Case) -> Ruling | None:
-    return Ruling(verdict=Verdict.STILL_STANDING, kind=Kind.UPDATED) if case.notice.repeat else None
+    # What made no message of its own is looked at again only when a reminder is due.
+    if not (case.notice.repeat or _is_unremarkable(case)):
+        return None
+    return Ruling(verdict=Verdict.STILL_STANDING, kind=Kind.UPDATED)
+
+
+def _is_worse(case: Case) -> bool:
+    told = case.last_told
+    return told is not None and case.notice.severity.rank < told.severity.rank
 
 
 def _resumed(case: Case) -> Ruling | None:
@@ -172,10 +227,7 @@ def _resumed(case: Case) -> Ruling | None:
 
 
 def _worse(case: Case) -> Ruling | None:
-    told = case.last_told
-    if told is None or case.notice.severity.rank >= told.severity.rank:
-        return None
-    return Ruling(verdict=Verdict.WORSE, kind=Kind.UPDATED)
+    return Ruling(verdict=Verdict.WORSE, kind=Kind.UPDATED) if _is_worse(case) else None
 
 
 def _told_recently(case: Case) -> Ruling | None:
@@ -199,7 +251,7 @@ def _recently(case: Case, told: Notice, kind: Kind) -> Ruling | None:
 
 
 def _changed(case: Case) -> Ruling:
-    return Ruling(verdict=Verdict.CHANGED, kind=Kind.UPDATED)
+    return Ruling(verdict=news(case) or Verdict.CHANGED, kind=Kind.UPDATED)
 
 
 # The first that speaks decides; the last one always does.
@@ -213,8 +265,11 @@ RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     _over,
     _late,
     holding.about_gpuvigil,
+    holding.of_idle_gpus,
     holding.not_routed,
+    holding.no_owner,
     _below_minimum,
+    _unremarkable,
     *holding.RULES,
     _told_over_recently,
     _first,
@@ -291,7 +346,10 @@ def replaced(newest: Notice, siblings: Sequence[Notice], now: datetime) -> list[
         return [ruled(one, _superseded_by(one, newest), now) for one in waiting]
     # A person who took the incident needs no reminder; what was never said is still said.
     taken = Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
-    return [ruled(o, taken, now) for o in waiting if o.repeat and newest.verdict is Verdict.TAKEN]
+    if newest.verdict is not Verdict.TAKEN:
+        return []
+    reminders = [o for o in waiting if o.repeat or o.verdict is Verdict.UNREMARKABLE]
+    return [ruled(one, taken, now) for one in reminders]
 
 
 def _ruled(notice: Notice, ruling: Ruling) -> Notice:

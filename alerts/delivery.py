@@ -14,7 +14,7 @@ from gpuvigil.lifecycle import State
 from gpuvigil.model import Severity
 
 from .channel import Delivered, Outcome, Refused, Retry
-from .notice import Kind, Notice, NoticeState, Verdict
+from .notice import Kind, Notice, NoticeState, Verdict, is_idle_notice
 from .own import DIGEST
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -169,17 +169,28 @@ def _dead(notice: Notice, verdict: Verdict, error: str | None) -> Notice:
     )
 
 
+def reminded_after(
+    told: Notice, settings: AlertsSettings, repeat_seconds: float
+) -> timedelta | None:
+    """How long after it was told it is told again; None when it is not."""
+    unattended = told.to_state in _UNATTENDED and told.kind is not Kind.RESOLVED
+    critical = told.severity is Severity.CRITICAL
+    every = repeat_seconds or (settings.repeat_seconds if critical else 0.0)
+    # A digest is of one day, and a notice to an owner of its stage: neither is to be taken.
+    once = told.fault == DIGEST or is_idle_notice(told.incident)
+    if not unattended or every <= 0 or once:
+        return None
+    return timedelta(seconds=every)
+
+
 def _reminders(
     sent: Notice, now: datetime, settings: AlertsSettings, repeat_seconds: float
 ) -> list[Notice]:
     """A critical incident that nobody has taken is told again, as long as it stands."""
-    unattended = sent.to_state in _UNATTENDED and sent.kind is not Kind.RESOLVED
-    critical = sent.severity is Severity.CRITICAL
-    every = repeat_seconds or (settings.repeat_seconds if critical else 0.0)
-    # A digest is of one day: nothing in it stands, or is to be taken.
-    if not unattended or every <= 0 or sent.fault == DIGEST:
+    after = reminded_after(sent, settings, repeat_seconds)
+    if after is None:
         return []
-    due_at = now + timedelta(seconds=every)
+    due_at = now + after
     reminder = replace(
         sent,
         repeat=sent.repeat + 1,

@@ -11,7 +11,7 @@ from gpuvigil.lifecycle import State
 
 from .case import Case, Ruling
 from .hours import begins, ends
-from .notice import Kind, NoticeState, Verdict
+from .notice import IDLE, Kind, NoticeState, Verdict, is_idle_notice
 from .own import CHANNEL_FAILED, DIGEST, OWN
 
 # What is often explained by something that is seen a little later.
@@ -37,6 +37,17 @@ def about_gpuvigil(case: Case) -> Ruling | None:
     return None
 
 
+def of_idle_gpus(case: Case) -> Ruling | None:
+    """The notices of the idle policy are for owners, who hear of idle GPUs by nothing else."""
+    if is_idle_notice(case.notice.incident):
+        if case.route.owners:
+            return None
+        return Ruling(verdict=Verdict.FOR_OWNER, state=NoticeState.HELD)
+    if case.notice.fault == IDLE and case.route.owners_only and not case.believed_firing:
+        return Ruling(verdict=Verdict.IDLE_POLICY, state=NoticeState.HELD)
+    return None
+
+
 def not_routed(case: Case) -> Ruling | None:
     if case.path is not None:
         return None
@@ -53,6 +64,13 @@ def out_of_service(case: Case) -> Ruling | None:
         return None
     reason = f"{Verdict.OUT_OF_SERVICE.value}: {why}"
     return Ruling(verdict=Verdict.OUT_OF_SERVICE, state=NoticeState.HELD, reason=reason)
+
+
+def no_owner(case: Case) -> Ruling | None:
+    """Who writes to owners alone has nobody to write to about what nobody holds."""
+    if not case.route.owners_only or case.believed_firing or case.incident.impact.users:
+        return None
+    return Ruling(verdict=Verdict.NO_OWNER, state=NoticeState.HELD)
 
 
 def silenced(case: Case) -> Ruling | None:

@@ -6,7 +6,7 @@ and lose what a terminal or a chat could take for more than text.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
@@ -17,7 +17,8 @@ from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Impact, Incident, Severity, Subject
 from gpuvigil.offers import PATH, Seal
 
-from .notice import Kind, Notice, Verdict
+from .news import owners
+from .notice import Kind, Notice, Verdict, is_idle_notice
 from .own import OWN
 
 LISTED = 10
@@ -57,6 +58,9 @@ class Message:
     partitions: tuple[str, ...] = ()
     runbook: str | None = None  # where is written what to do about such a fault
     loud: bool = True  # worth a sound; what merely changes is not
+    news: bool = True  # worth a message of its own; who is hit now is not
+    for_owners: tuple[str, ...] = ()  # those of them that it is to reach, or who heard of it before
+    owners_only: bool = False  # nobody else need hear it
     answer_link: str | None = None  # signed: where it is answered for without a sign-in
     receipt: str | None = None  # the receiver's name for the message before, which this one follows
 
@@ -72,21 +76,24 @@ class Message:
             f"Do now: {self.action}",
             f"Page: {self.link}",
             *([f"Runbook: {self.runbook}"] if self.runbook else []),
-            f"{'Acknowledge' if self.firing else 'Incident'}: {self.answer_link or self.incident_link}",
+            f"{'Acknowledge' if self.firing and not self.owners_only else 'Incident'}: {self.answer_link or self.incident_link}",
         ]
         return "\n".join(lines)
 
 
-def message(
+def message(  # noqa: PLR0913 - each may be said, or not
     notice: Notice,
     now: datetime,
     external_url: str,
     receipt: str | None = None,
+    *,
     seal: Seal | None = None,
     runbook_url: str = "",
+    told_owners: Collection[str] = (),
 ) -> Message:
     """What `notice` says when it is told at `now`; links lead to `external_url`.
 
+    `told_owners` were told as owners before: they hear of the end, and others that they are hit.
     In `runbook_url` the word `{fault}` stands for the fault's name; without any there is no runbook.
     ConfigError when the key of the links cannot be read at the moment.
     """
@@ -95,6 +102,7 @@ def message(
     ends_at = (incident.resolved_at or notice.at) if over else None
     own = incident.subject.cluster == OWN
     page = links.PIPELINE if own else links.around(incident.subject, incident.since, ends_at or now)
+    has_page = not own and not is_idle_notice(incident.id)
     return Message(
         notice=notice.id,
         incident=incident.id,
@@ -117,16 +125,28 @@ def message(
         source=clean(incident.source),
         link=links.absolute(external_url, page),
         incident_link=links.absolute(
-            external_url, links.INCIDENTS if own else links.incident_page(incident.id)
+            external_url, links.incident_page(incident.id) if has_page else links.INCIDENTS
         ),
         owners=incident.impact.users,
+        for_owners=_for_owners(notice, told_owners),
         accounts=incident.impact.accounts,
         partitions=incident.impact.partitions,
         runbook=runbook_url.replace("{fault}", quote(incident.fault, safe="")) or None,
         loud=notice.kind is Kind.FIRED or notice.verdict in _LOUD,
-        answer_link=None if own else _answer_link(incident.id, now, external_url, seal),
+        news=notice.verdict is not Verdict.CHANGED,
+        owners_only=notice.verdict is Verdict.NEWLY_HIT or is_idle_notice(notice.incident),
+        answer_link=_answer_link(incident.id, now, external_url, seal) if has_page else None,
         receipt=receipt,
     )
+
+
+def _for_owners(notice: Notice, told: Collection[str]) -> tuple[str, ...]:
+    users = tuple(owners(notice))
+    if notice.kind is Kind.RESOLVED and told:
+        return tuple(sorted(told))
+    if notice.verdict is Verdict.NEWLY_HIT:
+        return tuple(user for user in users if user not in told)
+    return users
 
 
 def _answer_link(incident: str, now: datetime, url: str, seal: Seal | None) -> str | None:

@@ -15,6 +15,15 @@ from gpuvigil.clock import from_text, to_text
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Record, RecordKind, Severity, Transition
 
+IDLE = "gpu_idle_held"
+# How the ids of the incidents begin that are notices to the holders of idle GPUs.
+IDLE_NOTICE = "idle-"
+
+
+def is_idle_notice(incident: str) -> bool:
+    """Whether it is such a notice, by its id."""
+    return incident.startswith(IDLE_NOTICE)
+
 
 class NoticeState(str, Enum):
     """Where a notice stands; only a due one is still going to be delivered."""
@@ -40,12 +49,16 @@ class Verdict(Enum):
     FIRST = "this channel has not been told of it yet"
     RETURNED = "it came back after it was resolved"
     CHANGED = "it changed since it was told"
+    EXPLAINED = "its cause became known, or is another one than was told"
+    GREW = "it is twice as large as was told, or larger"
+    NEWLY_HIT = "it hits somebody who was not told"
     WORSE = "it became more severe"
     STILL_STANDING = "it still stands after the repeat interval"
     OVER = "it was told, and now it is over"
     ESCALATED = "nobody took it in time"
     RESUMED = "its node is in service again, and it still stands"
 
+    UNREMARKABLE = "nothing in it is worth a message of its own"
     TOLD_RECENTLY = "told less than the update interval ago"
     WAITS = "an earlier message about it is still on its way"
     BACKING_OFF = "the receiver failed, or asked to wait"
@@ -67,7 +80,10 @@ class Verdict(Enum):
     BELOW_MINIMUM = "less severe than the channel's minimum"
     LATE = "it rests on data that came late, which pages nobody"
     SELFTEST = "a fault of the selftest, of which nobody is told"
-    SIMULATED = "simulated: pagers hear of real incidents only"
+    NO_OWNER = "nobody holds what it is about, and the channel writes to owners only"
+    FOR_OWNER = "it is for its owner alone"
+    IDLE_POLICY = "owners hear of idle GPUs by the notices of the idle policy"
+    SIMULATED = "simulated: pagers and owners hear of real incidents only"
     TAKEN = "a person has taken it: nothing new to tell"
     NEVER_TOLD = "nobody was told of it, so nobody is told that it is over"
     RESOLVED_OFF = "the channel does not want resolved messages"
@@ -86,7 +102,7 @@ NEUTRAL = frozenset(
 # Put off until a time of its own; only from then on is it late.
 POSTPONED = frozenset(
     {
-        *(Verdict.TOLD_RECENTLY, Verdict.SILENCED, Verdict.INHIBITED),
+        *(Verdict.TOLD_RECENTLY, Verdict.UNREMARKABLE, Verdict.SILENCED, Verdict.INHIBITED),
         *(Verdict.WAITS_FOR_CAUSE, Verdict.ESCALATES, Verdict.OUT_OF_HOURS),
     }
 )

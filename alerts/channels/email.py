@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from email.message import EmailMessage
 from email.utils import format_datetime
 from hashlib import sha256
@@ -49,7 +50,10 @@ class Email:
 
     @property
     def route(self) -> Route:
-        return route_of(self._settings)
+        owners = bool(self._settings.owner_template)
+        return replace(
+            route_of(self._settings), owners=owners, owners_only=owners and not self._settings.to
+        )
 
     @property
     def timeout_seconds(self) -> float:
@@ -65,7 +69,7 @@ class Email:
         readers = recipients(message, settings)
         if not readers:
             return Refused(
-                reason=f"nobody to write to: no owner with a name at {settings.owner_domain}"
+                reason=f"nobody to write to: no owner with a name in {settings.owner_template}"
             )
         try:
             with self._server() as server:
@@ -126,11 +130,11 @@ def email(settings: EmailSettings, external_url: str) -> Email:
 def recipients(message: Message, settings: EmailSettings) -> list[str]:
     """Who is written to: the fixed ones, and the owners whose names can be one at the domain."""
     owners = [
-        f"{owner}@{settings.owner_domain}"
-        for owner in message.owners
-        if settings.owner_domain and _USER.fullmatch(owner)
+        settings.owner_template.replace("{user}", owner)
+        for owner in message.for_owners
+        if settings.owner_template and _USER.fullmatch(owner)
     ]
-    return list(dict.fromkeys([*settings.to, *owners]))
+    return list(dict.fromkeys([*(() if message.owners_only else settings.to), *owners]))
 
 
 def letter(message: Message, settings: EmailSettings, readers: list[str]) -> EmailMessage:

@@ -27,7 +27,8 @@ def links(message: Message) -> list[tuple[str, str]]:
 
 def _pages(message: Message, page: tuple[str, str], answer: str | None) -> list[tuple[str, str]]:
     if answer is None:
-        story = "Acknowledge" if message.firing else "The whole story"
+        asks = message.firing and not message.owners_only
+        story = "Acknowledge" if asks else "The whole story"
         return [page, (story, message.incident_link)]
     story_too = [page, ("The whole story", message.incident_link)]
     if not message.firing:

@@ -196,6 +196,7 @@ def route_of(settings: ReceiverSettings) -> Route:
         minimum_severity=Severity(settings.minimum_severity),
         send_resolved=settings.send_resolved,
         pager=settings.pager,
+        every_change=settings.every_change,
     )
 
 

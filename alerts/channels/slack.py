@@ -5,14 +5,19 @@ Formats: docs.slack.dev, "Sending messages using incoming webhooks", "Formatting
 carries the same title.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from gpuvigil.config import SlackSettings
+from gpuvigil.errors import ConfigError
 from gpuvigil.model import Severity
 
+from ..case import Route
 from ..channel import Delivered, Outcome, Pace, Retry
-from ..message import Message
+from ..message import LISTED, Message
 from .parts import answers, headline, links
 from .post import Answer, Post, Posting, outcome_of
 
@@ -25,6 +30,9 @@ LONGEST_HEADER = 150
 LONGEST_TEXT = 300
 LONGEST_VALUE = 800
 LONGEST_LINK = 700
+
+# A member of a workspace, or of an enterprise.
+_MEMBER = re.compile(r"[UW][A-Z0-9]{6,20}")
 
 _RED, _ORANGE, _GREY, _GREEN = "#c62828", "#d97706", "#64748b", "#2e7d32"
 _COLOURS = {Severity.CRITICAL: _RED, Severity.WARNING: _ORANGE, Severity.INFO: _GREY}
@@ -48,9 +56,49 @@ _MENDABLE = {
 def slack(settings: SlackSettings, external_url: str) -> Posting:
     """The channel to one incoming webhook; ConfigError when its URL cannot be one."""
     del external_url  # its messages carry whole addresses
-    return Posting(
-        settings, lambda message: [Post(payload=payload(message))], judge=judge, pace=PACE
-    )
+    return Slack(settings)
+
+
+class Slack(Posting):
+    """The channel to one webhook, which may mention whose GPUs they are."""
+
+    def __init__(self, settings: SlackSettings) -> None:
+        super().__init__(settings, self._posts, judge=judge, pace=PACE)
+        self._slack = settings
+        if settings.mentions_file is not None:
+            mentions(settings.mentions_file)
+
+    @property
+    def route(self) -> Route:
+        return replace(super().route, owners=self._slack.mentions_file is not None)
+
+    def _posts(self, message: Message) -> list[Post]:
+        return [Post(payload=payload(message, mentioned(message, self._slack)))]
+
+
+def mentioned(message: Message, settings: SlackSettings) -> list[str]:
+    """The member ids of the owners that a message is for; ConfigError when the file cannot be read."""
+    if settings.mentions_file is None or not message.for_owners:
+        return []
+    known = mentions(settings.mentions_file)
+    found = [known[owner] for owner in message.for_owners if owner in known]
+    return list(dict.fromkeys(found))[:LISTED]
+
+
+def mentions(file: Path) -> dict[str, str]:
+    """Slack's member ids by user, from lines like `alice U0123ABCD`; ConfigError says what is wrong."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"cannot read mentions_file {file}: {why}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if words and (len(words) != 2 or not _MEMBER.fullmatch(words[1])):
+            raise ConfigError(f"{file}, line {number}: not a user and an id like U0123ABCD")
+        found.update({words[0]: words[1]} if words else {})
+    return found
 
 
 def judge(answer: Answer) -> Outcome:
@@ -67,14 +115,20 @@ def judge(answer: Answer) -> Outcome:
     return replace(outcome, reason=said)
 
 
-def payload(message: Message) -> dict[str, Any]:
-    """The JSON value that is posted. `text` is what a phone's notification shows."""
+def payload(message: Message, members: Sequence[str] = ()) -> dict[str, Any]:
+    """The JSON value that is posted. `text` is what a phone's notification shows.
+
+    `members` are mentioned below the title.
+    """
+    title = {"type": "header", "text": _plain(message.summary, LONGEST_HEADER)}
+    whom = " ".join(f"<@{member}>" for member in members)
+    for_them = {"type": "section", "text": {"type": "mrkdwn", "text": f"For {whom}"}}
     return {
         "text": escaped(headline(message), LONGEST_TEXT),
         "mrkdwn": False,
         "unfurl_links": False,
         "unfurl_media": False,
-        "blocks": [{"type": "header", "text": _plain(message.summary, LONGEST_HEADER)}],
+        "blocks": [title, for_them] if members else [title],
         "attachments": [{"color": _colour(message), "blocks": _blocks(message)}],
     }
 

@@ -12,12 +12,13 @@ from typing import Any
 
 from gpuvigil.config import SlackSettings
 
+from ..case import Route
 from ..channel import Delivered, Outcome, Pace, Refused, Retry
 from ..message import Message
 from .address import secret_of
 from .parts import headline
 from .post import Answer, Post, Posting, outcome_of
-from .slack import LONGEST_TEXT, escaped, payload
+from .slack import LONGEST_TEXT, escaped, mentioned, payload
 
 PACE = Pace(burst=1, per_second=1.0)
 
@@ -54,6 +55,12 @@ class SlackBot(Posting):
         self._bot = settings
         self._token()
 
+    @property
+    def route(self) -> Route:
+        # Bringing up to date disturbs nobody.
+        owners = self._bot.mentions_file is not None
+        return replace(super().route, every_change=True, owners=owners)
+
     def deliver(self, message: Message) -> Outcome:
         outcome = super().deliver(message)
         if message.receipt is None:
@@ -66,7 +73,7 @@ class SlackBot(Posting):
     def _posts(self, message: Message) -> list[Post]:
         channel = {"channel": self._bot.channel}
         authorization = {"Authorization": f"Bearer {self._token()}"}
-        whole = {**channel, **payload(message)}
+        whole = {**channel, **payload(message, mentioned(message, self._bot))}
         if message.receipt is None:
             return [Post(payload=whole, path="/chat.postMessage", headers=authorization)]
         reply = {
@@ -77,14 +84,12 @@ class SlackBot(Posting):
             "unfurl_links": False,
             "reply_broadcast": message.loud,
         }
-        return [
-            Post(
-                payload={**whole, "ts": message.receipt},
-                path="/chat.update",
-                headers=authorization,
-            ),
-            Post(payload=reply, path="/chat.postMessage", headers=authorization),
-        ]
+        update = Post(
+            payload={**whole, "ts": message.receipt}, path="/chat.update", headers=authorization
+        )
+        said = Post(payload=reply, path="/chat.postMessage", headers=authorization)
+        # Who follows the thread hears of each reply in it.
+        return [update, said] if message.news else [update]
 
     def _token(self) -> str:
         what = f"bot's token of the channel {self._bot.name}"

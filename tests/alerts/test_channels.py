@@ -161,7 +161,7 @@ def test_what_is_about_one_incident_is_one_thread_and_a_repetition_is_the_same_m
 
 def test_owners_are_written_to_only_where_their_name_can_be_one() -> None:
     owned = replace(MAIL, to=(), owner_domain="lab.example")
-    said = replace(told(), owners=("alice", "bob@evil.example", "x\nBcc:y", "alice", "ada.l"))
+    said = replace(told(), for_owners=("alice", "bob@evil.example", "x\nBcc:y", "alice", "ada.l"))
     assert recipients(said, owned) == ["alice@lab.example", "ada.l@lab.example"]
 
 

@@ -270,6 +270,15 @@ def test_what_began_and_ended_while_the_receiver_was_away_says_so() -> None:
     )
 
 
+def test_who_was_not_told_that_it_began_can_see_why_not_when_it_is_over() -> None:
+    quiet = the_notice(opened(severity=INFO))
+    over = the_notice(resolved(severity=INFO), [quiet], LATER)
+    assert over.reason == (
+        "nobody was told of it, so nobody is told that it is over:"
+        " less severe than the channel's minimum"
+    )
+
+
 def reminder_of(transition: Transition) -> tuple[Notice, Notice]:
     going = begun(the_notice(transition), NOON, 15.0)
     told, reminder = settled(going, Delivered(), NOON, 0.5, SETTINGS)

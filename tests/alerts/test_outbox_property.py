@@ -12,7 +12,7 @@ from alerts.case import Case, Route
 from alerts.channel import Delivered, Outcome, Retry
 from alerts.decide import decide, judge, replaced, ruled
 from alerts.delivery import begun, settled
-from alerts.notice import Kind, Notice, NoticeState
+from alerts.notice import Kind, Notice, NoticeState, Verdict
 from alerts.situation import NOTHING, Situation
 from gpuvigil.config import AlertsSettings, InhibitSettings, RouteSettings, TimesSettings
 from gpuvigil.lifecycle import STANDING, TRANSITIONS, Signal, State
@@ -244,6 +244,24 @@ def test_an_older_state_never_follows_a_newer_one_and_nothing_is_told_twice_with
     for id_ in {one.id for one in world.received}:
         times = sum(one.id == id_ for one in world.received)
         assert times <= 1 + world.unclear.get(id_, 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(story=STORIES, every_change=st.booleans())
+def test_who_was_told_of_what_is_critical_and_stands_is_told_again_unless_somebody_has_it(
+    story: list[Round], every_change: bool
+) -> None:
+    route = Route(name="chat", minimum_severity=Severity.INFO, every_change=every_change)
+    world = World(route=route)
+    heard = play(world, story)
+    world.settle()
+    due = [one for one in world.notices.values() if one.state is NoticeState.DUE]
+    assert all(one.repeat or one.verdict is Verdict.UNREMARKABLE for one in due)
+    unattended = heard and State(heard[-1].to_state) in {State.OPEN, State.FLAPPING}
+    if unattended and Severity(heard[-1].snapshot["body"]["severity"]) is Severity.CRITICAL:
+        assert len(due) == 1
+    elif not heard or State(heard[-1].to_state) not in STANDING:
+        assert not due
 
 
 @given(story=STORIES)

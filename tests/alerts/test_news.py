@@ -1,0 +1,148 @@
+"""Where a message cannot be brought up to date, only what would make somebody act otherwise is told."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from alerts.case import Case, Route
+from alerts.channel import Delivered
+from alerts.decide import decide, judge
+from alerts.delivery import begun, settled
+from alerts.message import message
+from alerts.news import told_owners
+from alerts.notice import Notice, NoticeState, Verdict
+from gpuvigil.lifecycle import Signal, State
+from gpuvigil.model import Impact, Severity, Transition
+
+from .examples import NOON, REAL, SETTINGS, a_transition, changed, opened, resolved, seconds, taken
+
+HOOK = Route(name="chat", minimum_severity=Severity.WARNING, every_change=False)
+MAIL = replace(HOOK, owners=True, owners_only=True)
+WARNING = Severity.WARNING
+LATER = NOON + seconds(400)
+NODES = tuple(f"lab/n{number}" for number in range(40))
+
+
+def the_notice(
+    transition: Transition, earlier: list[Notice], route: Route = HOOK, after: float = 400.0
+) -> Notice:
+    return decide(transition, [route], earlier, NOON + seconds(after), SETTINGS)[-1]
+
+
+def sent(transition: Transition, route: Route = HOOK, earlier: tuple[Notice, ...] = ()) -> Notice:
+    fresh = the_notice(transition, list(earlier), route, after=400.0 if earlier else 0.0)
+    return settled(begun(fresh, fresh.at, 15.0), Delivered(), fresh.at, 0.5, SETTINGS)[0]
+
+
+def hits(*users: str, gpus: int = 1) -> Impact:
+    return Impact(gpus=gpus, holders=tuple(f"job of {user}" for user in users), users=users)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "verdict"),
+    [
+        ({}, {"impact": hits("bob")}, "UNREMARKABLE"),
+        ({}, {"covers": ("n1: its GPUs are silent",)}, "UNREMARKABLE"),
+        ({}, {"title": "A cable is loose"}, "EXPLAINED"),
+        ({}, {"severity": Severity.CRITICAL}, "WORSE"),
+        ({"members": NODES[:8]}, {"members": NODES[:15]}, "UNREMARKABLE"),
+        ({"members": NODES[:8]}, {"members": NODES[:16]}, "GREW"),
+        ({"members": NODES[:2]}, {"members": NODES[:9]}, "UNREMARKABLE"),
+        ({"members": NODES[:2]}, {"members": NODES[:10]}, "GREW"),
+        ({"impact": hits("bob", gpus=8)}, {"impact": hits("bob", gpus=16)}, "GREW"),
+    ],
+)
+def test_a_change_is_told_when_it_would_make_somebody_act_otherwise(
+    before: dict[str, Any], now: dict[str, Any], verdict: str
+) -> None:
+    first = sent(opened(severity=WARNING, **before))
+    notice = the_notice(changed(**{"severity": WARNING, **before, **now}), [first])
+    assert notice.verdict.name == verdict
+    assert (notice.state is NoticeState.HELD) == (verdict == "UNREMARKABLE")
+    assert notice.to_record().body["reason"]
+
+
+def test_what_has_two_names_in_turn_is_explained_twice_and_then_no_more() -> None:
+    first = sent(opened(1, severity=WARNING, title="hot"))
+    second = sent(changed(2, severity=WARNING, title="hot for its place"), earlier=(first,))
+    back = the_notice(changed(3, severity=WARNING, title="hot"), [first, second])
+    assert (second.verdict, back.verdict) == (Verdict.EXPLAINED, Verdict.UNREMARKABLE)
+
+
+def test_a_cause_that_waits_to_be_told_and_is_another_by_then_is_never_told() -> None:
+    first = sent(opened(1, severity=WARNING, title="hot"))
+    waiting = the_notice(changed(2, severity=WARNING, title="cold"), [first], after=60.0)
+    assert waiting.verdict is Verdict.TOLD_RECENTLY
+    back = changed(3, severity=WARNING, title="hot")
+    old, new = decide(back, [HOOK], [first, waiting], NOON + seconds(90), SETTINGS)
+    assert (old.id, old.state) == (waiting.id, NoticeState.SUPERSEDED)
+    assert (new.verdict, new.state) == (Verdict.UNREMARKABLE, NoticeState.HELD)
+
+
+def unremarkable() -> tuple[Notice, Notice]:
+    """A critical incident that was told, and who it hits now, in place of its reminder."""
+    going = begun(the_notice(opened(), [], after=0.0), NOON, 15.0)
+    told, reminder = settled(going, Delivered(), NOON, 0.5, SETTINGS)
+    old, new = decide(changed(impact=hits("bob")), [HOOK], [told, reminder], LATER, SETTINGS)
+    assert (old.id, old.state) == (reminder.id, NoticeState.SUPERSEDED)
+    assert (new.verdict, new.state) == (Verdict.UNREMARKABLE, NoticeState.DUE)
+    return told, new
+
+
+def test_what_made_no_message_is_what_the_reminder_says() -> None:
+    told, new = unremarkable()
+    assert new.due_at == NOON + seconds(14_400)
+    case = Case(notice=new, route=HOOK, siblings=(told,), now=new.due_at, settings=SETTINGS)
+    ruling = judge(case)
+    assert (ruling.verdict, ruling.send_now) == (Verdict.STILL_STANDING, True)
+    going = begun(replace(new, verdict=ruling.verdict), new.due_at, 15.0)
+    *_, next_reminder = settled(going, Delivered(), new.due_at, 0.5, SETTINGS)
+    assert next_reminder.due_at == NOON + seconds(28_800)
+
+
+def test_who_takes_an_incident_ends_what_waited_for_its_reminder() -> None:
+    told, new = unremarkable()
+    ended, _ = decide(taken(3), [HOOK], [told, new], LATER, SETTINGS)
+    assert (ended.id, ended.state, ended.verdict) == (new.id, NoticeState.HELD, Verdict.TAKEN)
+
+
+def test_what_is_taken_and_changes_makes_no_message_and_its_end_does() -> None:
+    told = sent(opened())
+    took = the_notice(taken(2), [told])
+    state = State.ACKNOWLEDGED
+    moved = a_transition(3, Signal.CHANGED, state, state, impact=hits("bob"))
+    held = the_notice(moved, [told, took])
+    assert (held.verdict, held.state) == (Verdict.UNREMARKABLE, NoticeState.HELD)
+    assert the_notice(resolved(4), [told, took, held]).verdict is Verdict.OVER
+
+
+def test_what_flaps_is_told() -> None:
+    flaps = a_transition(2, Signal.FLAPPED, State.FLAPPING, State.OPEN, severity=WARNING)
+    assert the_notice(flaps, [sent(opened(severity=WARNING))]).verdict is Verdict.CHANGED
+
+
+def test_who_is_newly_hit_hears_of_it_alone_and_all_who_were_told_hear_of_the_end() -> None:
+    first = sent(opened(1, impact=hits("alice"), subject=REAL, severity=WARNING), MAIL)
+    more = sent(
+        changed(2, impact=hits("alice", "bob"), subject=REAL, severity=WARNING), MAIL, (first,)
+    )
+    assert more.verdict is Verdict.NEWLY_HIT
+    case = Case(notice=more, route=MAIL, siblings=(first,), now=LATER, settings=SETTINGS)
+    said = message(more, LATER, "http://x", told_owners=told_owners(case.told))
+    assert (said.for_owners, said.owners_only) == (("bob",), True)
+    over = resolved(3, impact=hits("carol"), subject=REAL, severity=WARNING)
+    end = Case(
+        notice=the_notice(over, [first, more], MAIL),
+        route=MAIL,
+        siblings=(first, more),
+        now=LATER,
+        settings=SETTINGS,
+    )
+    said = message(end.notice, LATER, "http://x", told_owners=told_owners(end.told))
+    assert (said.for_owners, said.owners_only) == (("alice", "bob"), False)
+
+
+def test_what_nobody_holds_is_not_told_to_owners() -> None:
+    notice = the_notice(opened(impact=Impact(), subject=REAL), [], MAIL)
+    assert (notice.verdict, notice.state) == (Verdict.NO_OWNER, NoticeState.HELD)
