@@ -35,7 +35,7 @@ from .channels import configured
 from .courier import notices_of
 from .delivery import tried_anew
 from .message import Message, message
-from .notice import Kind, Notice, draft
+from .notice import Kind, Notice, NoticeState, draft
 from .route import fitting, misfit, path
 from .situation import Lookout
 
@@ -92,10 +92,29 @@ def explained(
             if way.route
             else "all"
         )
-        yield f"channel {channel} ({by}):"
-        for notice in sorted(notices, key=lambda one: one.order):
-            if (notice.channel or "-") == channel:
-                yield f"  {_told(notice)}"
+        mine = [one for one in notices if (one.channel or "-") == channel]
+        yield f"channel {channel} ({by}): {_added_up(mine)}"
+        for notice in sorted(mine, key=lambda one: one.order):
+            yield f"  {_told(notice)}"
+
+
+_BECAME = {NoticeState.SENT: "told", NoticeState.DUE: "to be told"}
+
+
+def _added_up(notices: Sequence[Notice]) -> str:
+    """How many decisions, and why: `4 decisions: 1 told (first), 3 not told (2 unremarkable, late)`."""
+    reasons: dict[str, Counter[str]] = {}
+    for one in notices:
+        became = reasons.setdefault(_BECAME.get(one.state, "not told"), Counter())
+        became[one.verdict.name.lower()] += 1
+    parts = [
+        f"{found.total()} {became} ("
+        + ", ".join(name if count == 1 else f"{count} {name}" for name, count in found.items())
+        + ")"
+        for became, found in reasons.items()
+    ]
+    many = f"{len(notices)} decision{'' if len(notices) == 1 else 's'}"
+    return f"{many}: {', '.join(parts)}" if parts else many
 
 
 def _told(notice: Notice) -> str:
