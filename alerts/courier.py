@@ -18,6 +18,7 @@ from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity
 from .backlog import IN_HAND_SECONDS, Backlog, most_in_hand
 from .case import Case
 from .channel import Bucket, Channel, Delivered, Outcome, Retry
+from .cost import cost_words
 from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, queued, settled
 from .desk import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
@@ -37,7 +38,7 @@ class Courier:
         self.channel = channel
         self._desk = desk
         self._hub = desk.connect()
-        self._lookout = Lookout(self._hub, desk.settings)
+        self._lookout = Lookout(self._hub, desk.settings, priced=bool(desk.prices))
         self._in_hand: dict[str, Record] = {}  # the newest version that was claimed of each
         self._backlog = Backlog.empty(channel.pace, _RANKS)
         self._lock = threading.Lock()
@@ -183,6 +184,7 @@ class Courier:
                 seal=desk.seal,
                 runbook_url=desk.settings.runbook_url,
                 told_owners=told_owners(case.told),
+                cost=cost_words(desk.prices, going.to_incident(), case.situation.models, now),
             )
         except ConfigError as error:
             return Retry(reason=str(error))

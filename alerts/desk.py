@@ -14,7 +14,9 @@ from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import RecordKind
+from gpuvigil.money import Prices
 from gpuvigil.offers import Seal
+from gpuvigil.pricing import CostSettings
 
 from .notice import Notice
 
@@ -60,6 +62,7 @@ class Desk:
     stop: threading.Event
     log: Log
     seal: Seal | None = None  # signs links in messages
+    prices: Prices = Prices(settings=CostSettings())  # noqa: RUF009 - it is frozen
     tally: Tally = field(default_factory=Tally)
 
     def chance(self) -> float:

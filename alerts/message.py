@@ -90,10 +90,12 @@ def message(  # noqa: PLR0913 - each may be said, or not
     seal: Seal | None = None,
     runbook_url: str = "",
     told_owners: Collection[str] = (),
+    cost: str = "",
 ) -> Message:
     """What `notice` says when it is told at `now`; links lead to `external_url`.
 
     `told_owners` were told as owners before: they hear of the end, and others that they are hit.
+    `cost` is what it costs, in words, where that is known.
     In `runbook_url` the word `{fault}` stands for the fault's name; without any there is no runbook.
     ConfigError when the key of the links cannot be read at the moment.
     """
@@ -119,7 +121,9 @@ def message(  # noqa: PLR0913 - each may be said, or not
         summary=_summary(incident, notice, now, ends_at),
         where=clean(_where(incident), LONGEST_LIST),
         since=_since(incident.since, now, ends_at),
-        impact=clean(("until then: " if over else "") + _impact(incident.impact), LONGEST_LIST),
+        impact=clean(
+            ("until then: " if over else "") + _impact(incident.impact, cost), LONGEST_LIST
+        ),
         evidence=clean(_evidence(incident), LONGEST_LIST),
         action=clean(_action(incident, notice)),
         source=clean(incident.source),
@@ -256,10 +260,10 @@ def _since(since: datetime, now: datetime, ends_at: datetime | None) -> str:
     return f"{moment(since)} until {moment(ends_at)} ({duration(ends_at - since)})"
 
 
-def _impact(impact: Impact) -> str:
-    """Who is hit; of jobs also on whose account and where they were queued."""
+def _impact(impact: Impact, cost: str) -> str:
+    """Who is hit, at what cost; of jobs also on whose account and where they were queued."""
     jobs = _those("account", impact.accounts) + _those("partition", impact.partitions)
-    return _who(impact) + jobs
+    return _who(impact) + (f"; {cost}" if cost else "") + jobs
 
 
 def _those(what: str, names: Sequence[str]) -> str:

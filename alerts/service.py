@@ -21,6 +21,7 @@ from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import State
 from gpuvigil.log import Log
 from gpuvigil.model import UNREADABLE, Incident, Record, RecordKind, Transition
+from gpuvigil.money import Prices
 from gpuvigil.offers import seal
 
 from .case import Route, writes_to_owners
@@ -59,6 +60,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
         stop=stop,
         log=Log("alerts"),
         seal=seal(config.alerts),
+        prices=Prices(settings=config.cost),
     )
     couriers = {c.route.name: Courier(c, desk) for c in configured(config.alerts)}
     steps = {**_steps(desk, couriers), **_idle_steps(config, desk, couriers)}

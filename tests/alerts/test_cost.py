@@ -1,0 +1,55 @@
+"""A message says what an incident costs, where somebody has said what a GPU costs."""
+
+from datetime import timedelta
+
+from alerts.cost import cost_words, models_of
+from alerts.message import message
+from alerts.notice import Kind, draft
+from gpuvigil.model import GpuIdentity, Impact, Inventory, Subject
+from gpuvigil.money import Prices
+from gpuvigil.pricing import CostSettings, PriceSettings
+
+from .examples import GPU, NOON, REAL, an_incident, opened, resolved
+
+PRICES = Prices(settings=CostSettings(prices=(PriceSettings(per_gpu_hour=4.0),)))
+MODELS = {REAL.key: "NVIDIA H100 80GB HBM3"}
+LATER = NOON + timedelta(hours=2)
+EIGHT = Impact(gpus=8, holders=("job 1234",), users=("alice",), accounts=("physics",))
+
+
+def test_what_stands_costs_by_the_hour_and_what_is_over_in_all() -> None:
+    incident = an_incident(subject=REAL, impact=EIGHT)
+    said = cost_words(PRICES, incident, MODELS, LATER)
+    assert said == "costs 32.00 EUR/h, about 64.00 EUR of GPU time so far"
+    over = an_incident(subject=REAL, impact=EIGHT, resolved_at=LATER)
+    assert cost_words(PRICES, over, MODELS, LATER) == "about 64.00 EUR of GPU time in all"
+
+
+def test_without_a_price_a_model_or_a_real_gpu_nothing_is_said() -> None:
+    incident = an_incident(subject=REAL, impact=EIGHT)
+    assert cost_words(Prices(settings=CostSettings()), incident, MODELS, LATER) == ""
+    assert cost_words(PRICES, incident, {}, LATER) == ""
+    assert cost_words(PRICES, an_incident(impact=EIGHT), {GPU.key: "H100"}, LATER) == ""
+
+
+def test_it_stands_between_who_is_hit_and_on_whose_account() -> None:
+    step = opened(subject=REAL, impact=EIGHT)
+    notice = draft(step, "chat", NOON)
+    said = message(notice, LATER, "http://x", cost="costs 32.00 EUR/h")
+    assert said.impact == (
+        "8 GPUs blocked; held by job 1234 (alice); costs 32.00 EUR/h; account physics"
+    )
+    end = draft(resolved(subject=REAL, impact=EIGHT), "chat", NOON)
+    assert end.kind is Kind.RESOLVED
+    assert message(end, LATER, "http://x", cost="x").impact.startswith("until then: 8 GPUs")
+
+
+def test_models_are_those_of_real_inventories() -> None:
+    def of(cluster: str) -> Inventory:
+        one = GpuIdentity(uuid="GPU-1", index=0, pci_address=None, model="H100")
+        subject = Subject(cluster=cluster, node="n1")
+        return Inventory(
+            subject=subject, at=NOON, boot="b", tick_seconds=10.0, version="1", gpus=(one,)
+        )
+
+    assert models_of([of("lab"), of("simulated")]) == {REAL.key: "H100"}
