@@ -23,7 +23,7 @@ from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, queued, settled
 from .desk import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
 from .message import message
-from .news import told_owners
+from .news import title, told_owners
 from .notice import Notice, receipt_of
 from .situation import Lookout
 
@@ -184,6 +184,7 @@ class Courier:
                 seal=desk.seal,
                 runbook_url=desk.settings.runbook_url,
                 told_owners=told_owners(case.told),
+                told_as=title(case.last_told) if case.last_told else "",
                 cost=cost_words(desk.prices, going.to_incident(), case.situation.models, now),
             )
         except ConfigError as error:

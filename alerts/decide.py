@@ -44,7 +44,8 @@ def _superseded(case: Case) -> Ruling | None:
 def _superseded_by(notice: Notice, newest: Notice) -> Ruling:
     """An end that nobody is told of replaces what nobody was told of."""
     unsaid = newest.kind is Kind.RESOLVED and notice.kind is not Kind.RESOLVED
-    unsaid = unsaid and not (notice.perhaps_told or notice.in_flight)
+    reminds = bool(notice.repeat) or notice.verdict is Verdict.UNREMARKABLE
+    unsaid = unsaid and not (reminds or notice.perhaps_told or notice.in_flight)
     kept_back = f": {notice.verdict.value}" if notice.verdict in POSTPONED else ""
     error = f"; {notice.last_error}" if notice.last_error else ""
     return Ruling(
@@ -139,6 +140,8 @@ def _late(case: Case) -> Ruling | None:
 
 
 def _below_minimum(case: Case) -> Ruling | None:
+    if case.path is not None and case.path.digest:
+        return None  # that is where what is less severe is told
     severity, minimum = case.notice.severity, case.route.minimum_severity
     if case.believed_firing or severity.rank <= minimum.rank:
         return None

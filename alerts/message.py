@@ -90,12 +90,13 @@ def message(  # noqa: PLR0913 - each may be said, or not
     seal: Seal | None = None,
     runbook_url: str = "",
     told_owners: Collection[str] = (),
+    told_as: str = "",
     cost: str = "",
 ) -> Message:
     """What `notice` says when it is told at `now`; links lead to `external_url`.
 
     `told_owners` were told as owners before: they hear of the end, and others that they are hit.
-    `cost` is what it costs, in words, where that is known.
+    `told_as` is its title as it was told last. `cost` is what it costs, in words, where that is known.
     In `runbook_url` the word `{fault}` stands for the fault's name; without any there is no runbook.
     ConfigError when the key of the links cannot be read at the moment.
     """
@@ -124,7 +125,7 @@ def message(  # noqa: PLR0913 - each may be said, or not
         impact=clean(
             ("until then: " if over else "") + _impact(incident.impact, cost), LONGEST_LIST
         ),
-        evidence=clean(_evidence(incident), LONGEST_LIST),
+        evidence=clean(_evidence(incident, told_as), LONGEST_LIST),
         action=clean(_action(incident, notice)),
         source=clean(incident.source),
         link=links.absolute(external_url, page),
@@ -179,12 +180,16 @@ def _summary(incident: Incident, notice: Notice, now: datetime, ends_at: datetim
         named = f"{ended} after {duration(ends_at - incident.since)}: {named}"
     elif notice.verdict is Verdict.STILL_STANDING:
         named = f"Still there after {duration(now - incident.since)}: {named}"
+    elif notice.verdict is Verdict.ESCALATED:
+        named = f"Nobody has taken it: {named}"
     elif notice.verdict is Verdict.RETURNED:
         named = f"Back again: {named}"
     elif notice.verdict is Verdict.RESUMED:
         named = f"In service again and not cured: {named}"
     elif notice.verdict is Verdict.WORSE:
         named = f"Now {incident.severity.value}: {named}"
+    elif notice.verdict is Verdict.GREW:
+        named = f"Now larger: {named}"
     elif notice.kind is Kind.UPDATED:
         named = f"Update: {named}"
     return f"[simulated] {named}" if incident.simulated else named
@@ -281,11 +286,13 @@ def _who(impact: Impact) -> str:
     return blocked + held + users
 
 
-def _evidence(incident: Incident) -> str:
+def _evidence(incident: Incident, told_as: str) -> str:
     facts = [item for item in incident.evidence if not item.detail]
-    said = [clean(item.text) for item in facts[:LISTED]]
-    left_out = len(facts) - len(said)
-    if left_out:
+    # Where it has another title now, nothing else says that it is the same incident.
+    said = [f"told before as: {clean(told_as, 150)}"] if told_as not in {"", incident.title} else []
+    said += [clean(item.text) for item in facts[:LISTED]]
+    left_out = len(facts) - LISTED
+    if left_out > 0:
         said.append(f"and {left_out} more")
     if incident.covers:
         said.append(f"explains also: {listed(_counted(incident.covers))}")

@@ -26,7 +26,7 @@ def news(case: Case) -> Verdict | None:
     told, notice = case.told, case.notice
     if notice.to_state == State.FLAPPING.value and told[-1].to_state != State.FLAPPING.value:
         return Verdict.CHANGED
-    if _title(notice) not in {_title(one) for one in told}:
+    if title(notice) not in {title(one) for one in told}:
         return Verdict.EXPLAINED
     largest = max(map(_size, told), default=0)
     if _size(notice) >= max(GROWN_TIMES * largest, largest + GROWN_BY):
@@ -50,7 +50,8 @@ def told_owners(told: Iterable[Notice]) -> set[str]:
     return {user for one in told for user in owners(one)}
 
 
-def _title(notice: Notice) -> str:
+def title(notice: Notice) -> str:
+    """What the incident was called."""
     return str(notice.snapshot["body"]["title"])
 
 

@@ -312,6 +312,7 @@ def test_a_reminder_ends_when_the_incident_is_over_or_taken(
 ) -> None:
     told, reminder = reminder_of(opened())
     ended, _ = decide(transition, [CHAT], [told, reminder], LATER, SETTINGS)
+    assert "before this could be told" not in ended.reason
     assert (ended.id, ended.state, ended.verdict) == (reminder.id, state, verdict)
 
 

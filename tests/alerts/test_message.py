@@ -83,10 +83,23 @@ def test_what_comes_back_or_gets_worse_says_so() -> None:
     update = noticed(changed(subject=REAL, label="n1 GPU 5"), Kind.UPDATED)
     said = [
         message(replace(update, verdict=verdict), FOUR_MINUTES, URL).summary
-        for verdict in (Verdict.RETURNED, Verdict.WORSE)
+        for verdict in (Verdict.RETURNED, Verdict.WORSE, Verdict.GREW, Verdict.ESCALATED)
     ]
     title = "GPU fell off the bus: n1 GPU 5"
-    assert said == [f"Back again: {title}", f"Now critical: {title}"]
+    assert said == [
+        f"Back again: {title}",
+        f"Now critical: {title}",
+        f"Now larger: {title}",
+        f"Nobody has taken it: {title}",
+    ]
+
+
+def test_what_has_another_title_says_how_it_was_told_before() -> None:
+    update = noticed(changed(subject=REAL), Kind.UPDATED)
+    for before, begins in (("Xid 13", "told before as: Xid 13; Xid: 79"), ("", "Xid: 79")):
+        assert message(update, FOUR_MINUTES, URL, told_as=before).evidence.startswith(begins)
+    same = message(update, FOUR_MINUTES, URL, told_as="GPU fell off the bus")
+    assert same.evidence.startswith("Xid: 79")
 
 
 def test_ten_members_are_listed_and_the_rest_counted() -> None:

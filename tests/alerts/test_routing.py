@@ -466,6 +466,13 @@ def test_what_the_selftest_makes_explains_nothing_else() -> None:
     assert kept_back((FABRIC,), marked, simulated) == {}
 
 
+def test_what_a_route_digests_need_not_reach_the_channels_minimum() -> None:
+    way = settings(RouteSettings(match=('severity="info"',), receivers=("chat",), digest=True))
+    chat = Route(name="chat", minimum_severity=Severity.WARNING)
+    (notice,) = decide(opened(severity=Severity.INFO), [chat], [], NOON, way)
+    assert notice.verdict is Verdict.DIGEST
+
+
 def test_information_goes_to_the_digest_where_a_route_says_so() -> None:
     way = settings(RouteSettings(match=('severity="info"',), receivers=("chat",), digest=True))
     notice = told(opened(severity=Severity.INFO), way)["chat"]

@@ -126,6 +126,38 @@ def test_the_form_takes_it_silences_it_and_says_what_it_was_worth_once_however_o
     assert (opinion.fault, opinion.by) == ("gpu_lost", "Ada L.")
 
 
+def test_a_silence_that_was_ended_is_made_again_by_the_same_link(
+    server: HubProcess, client: httpx.Client, clock: ManualClock
+) -> None:
+    def made() -> Silence:
+        found = map(Silence.from_record, server.hub().records(RecordKind.SILENCE))
+        (one,) = [it for it in found if it.by == "eve"]
+        return one
+
+    sent = {"by": "eve", "answer": "silence"}
+    assert client.post(link(), data=sent).status_code == 200
+    server.hub().write_records([made().ended(clock.now()).to_record()])
+    assert not made().holds(clock.now())
+    clock.advance(0.5)
+    assert client.post(link(), data=sent).status_code == 200
+    assert made().holds(clock.now())
+
+
+def test_what_came_back_is_taken_anew_by_the_same_link_and_name(
+    server: HubProcess, client: httpx.Client
+) -> None:
+    def taken() -> int:
+        return len(server.hub().records(RecordKind.ACKNOWLEDGEMENT, parent="i-back"))
+
+    first = replace(INCIDENT, id="i-back")
+    back = replace(first, since=NOW + timedelta(hours=1), version=2)
+    for incident, times in ((first, 1), (back, 2)):
+        server.hub().write_records([incident.to_record()])
+        for _ in range(2):
+            client.post(link("i-back"), data={"by": "ada", "answer": "acknowledge"})
+        assert taken() == times
+
+
 def test_a_silence_of_what_is_about_several_places_is_of_that_incident(
     server: HubProcess, client: httpx.Client
 ) -> None:
