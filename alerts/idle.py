@@ -48,6 +48,7 @@ class Held:
 
     cluster: str
     holder: str  # "job 1234", "pod team/train-0", or "processes"
+    pod: str | None = None  # of what Kubernetes runs, one of its pods: "team/train-0"
     user: str
     gpus: tuple[Subject, ...]
     idle: Mapping[str, datetime]  # since when, by the keys of those that are idle
@@ -91,9 +92,11 @@ class Held:
     def notice(self, stage: str) -> str:
         """The id of the incident that is the notice of a stage: the same as long as it is one job.
 
-        Names of pods and of users' processes come again; for them each day's idleness is its own.
+        Names of pods, of what they are of, and of users' processes come again; for them each day's
+        idleness is its own.
         """
-        again = "" if self.holder.startswith("job ") else f"{self.since:%Y-%m-%d}"
+        once = self.holder.startswith("job ") and self.pod is None
+        again = "" if once else f"{self.since:%Y-%m-%d}"
         named = f"{self.cluster}|{self.holder}|{self.user}|{again}"
         return f"{IDLE_NOTICE}{hashlib.sha256(named.encode()).hexdigest()[:16]}-{stage.replace(' ', '-')}"
 
@@ -143,6 +146,7 @@ def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) ->
                     gpus=tuple(gpus.values()),
                     idle=mine,
                     started_at=first.started_at,
+                    pod=first.pod,
                     partition=first.partition,
                     account=first.account,
                     command=first.command,
@@ -162,8 +166,7 @@ class Terms:
 def terms(settings: Sequence[IdleSettings], held: Held) -> Terms | None:
     """What is asked of this holder; None when nothing is, as of one who is declared to stand by."""
     if not settings:
-        pod = held.holder.startswith("pod ")
-        return Terms(policy=FOR_PODS if pod else FOR_JOBS, local=lambda at: at)
+        return Terms(policy=FOR_PODS if held.pod else FOR_JOBS, local=lambda at: at)
     fitting = next((one for one in settings if fit(one.match, held.labels)), None)
     if fitting is None or not fitting.notice_minutes:
         return None
@@ -298,11 +301,10 @@ _HINTS = {
 
 def _action(held: Held, why: Idleness) -> str:
     kind, _, name = held.holder.partition(" ")
-    if kind == "job":
+    if held.pod:
+        ends = f"If you do not need them, scale down or delete what pod {held.pod} is of"
+    elif kind == "job":
         ends = f"If you do not need them: scancel {name}"
-    elif kind == "pod":
-        namespace, _, pod = name.partition("/")
-        ends = f"If you do not need them: kubectl -n {namespace} delete pod {pod}"
     else:
         ends = "If you do not need them, end the processes"
     return f"{_HINTS.get(why, '')}{ends}."

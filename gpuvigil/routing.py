@@ -102,7 +102,7 @@ class IdleSettings:
     """When those who hold idle GPUs are written to; the first that fits holds."""
 
     match: tuple[str, ...] = setting(
-        (), 'whose, as partition="gpu" or holder=~"pod team-a/.*"; empty: everybody\'s'
+        (), 'whose, as partition="gpu", account="team-a" or owner="bot"; empty: everybody\'s'
     )
     notice_minutes: tuple[float, ...] = setting(
         (60.0, 105.0), "idle for so long: a notice each, once per job; empty: these are exempt"

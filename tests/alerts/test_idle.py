@@ -128,7 +128,10 @@ def test_each_stage_is_told_once_and_a_pod_has_its_own() -> None:
     assert stage_of(held, asked, {"notice 1": NOON - 5 * MINUTE}, NOON) is None
     assert stage_of(held, asked, {}, NOON, used_share=0.6) is None
     assert held.notice("notice 1") != held.notice("notice 2")
-    pod = terms((), a_holder(holder="pod team/train-0"))
+    (owned,) = holdings(
+        held_by("job Deployment-7", "alice", gpu(0), pod="team/train-0"), {gpu(0).key: HOUR_AGO}
+    )
+    pod = terms((), owned)
     assert pod is not None
     assert pod.policy.notices == (30 * MINUTE,)
 
