@@ -200,6 +200,8 @@ def _unremarkable(case: Case) -> Ruling | None:
 def _is_unremarkable(case: Case) -> bool:
     if case.route.every_change or case.last_told is None or case.notice.repeat:
         return False
+    if case.incident.held or case.was_held:
+        return False  # it is out of service, or in service again
     return not _is_worse(case) and news(case) is None
 
 

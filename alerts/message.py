@@ -26,6 +26,13 @@ LONGEST_LINE = 300
 # Answers that list things may be longer; all together stay far below what receivers take.
 LONGEST_LIST = 1000
 _LOUD = frozenset({Verdict.WORSE, Verdict.STILL_STANDING, Verdict.RETURNED, Verdict.RESUMED})
+# What goes before the title.
+_SAID = {
+    Verdict.ESCALATED: "Nobody has taken it",
+    Verdict.RETURNED: "Back again",
+    Verdict.RESUMED: "In service again and not cured",
+    Verdict.GREW: "Now larger",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,16 +187,10 @@ def _summary(incident: Incident, notice: Notice, now: datetime, ends_at: datetim
         named = f"{ended} after {duration(ends_at - incident.since)}: {named}"
     elif notice.verdict is Verdict.STILL_STANDING:
         named = f"Still there after {duration(now - incident.since)}: {named}"
-    elif notice.verdict is Verdict.ESCALATED:
-        named = f"Nobody has taken it: {named}"
-    elif notice.verdict is Verdict.RETURNED:
-        named = f"Back again: {named}"
-    elif notice.verdict is Verdict.RESUMED:
-        named = f"In service again and not cured: {named}"
+    elif notice.verdict in _SAID:
+        named = f"{_SAID[notice.verdict]}: {named}"
     elif notice.verdict is Verdict.WORSE:
         named = f"Now {incident.severity.value}: {named}"
-    elif notice.verdict is Verdict.GREW:
-        named = f"Now larger: {named}"
     elif notice.kind is Kind.UPDATED:
         named = f"Update: {named}"
     return f"[simulated] {named}" if incident.simulated else named

@@ -117,6 +117,13 @@ def test_what_is_taken_and_changes_makes_no_message_and_its_end_does() -> None:
     assert the_notice(resolved(4), [told, took, held]).verdict is Verdict.OVER
 
 
+def test_what_was_taken_out_of_service_is_told_again_when_it_is_back() -> None:
+    told = sent(opened())
+    out = the_notice(changed(2, held="drained by ada"), [told])
+    back = the_notice(changed(3), [told, out])
+    assert (out.verdict, back.verdict) == (Verdict.OUT_OF_SERVICE, Verdict.RESUMED)
+
+
 def test_what_flaps_is_told() -> None:
     flaps = a_transition(2, Signal.FLAPPED, State.FLAPPING, State.OPEN, severity=WARNING)
     assert the_notice(flaps, [sent(opened(severity=WARNING))]).verdict is Verdict.CHANGED
