@@ -4,7 +4,7 @@ What must be fresh sits in two fragments that renew themselves at the pace of th
 chart in a slower one.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from gpuvigil import links
 from gpuvigil.clock import SystemClock, from_text
 from gpuvigil.errors import HubError
 from gpuvigil.hub import Hub
-from gpuvigil.model import Incident, RecordKind, Subject
+from gpuvigil.model import Incident, Job, RecordKind, Scheduler, Subject, readable
 from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
 from gpuvigil.usage.query import usage
@@ -27,12 +27,14 @@ from .frame import go, is_fresh, is_wall
 from .markup import joined
 from .place import Place, place
 from .questions import PATIENCE_SECONDS
+from .queued import queue_of, sentence
 from .spent import idle_sentence
 from .views import FleetView
 
 # What is asked of usage stays fresh for so long; the chart looks more often, for a first answer
 # that came late.
 USAGE_SECONDS, TREND_SECONDS = 60.0, 15.0
+QUEUE_SECONDS = 30.0
 # As many lines as fit beside the chart.
 MOST_CHANGES, MOST_CHANGES_ON_WALL = 9, 7
 CHART_PIXELS, CHART_PIXELS_ON_WALL = 190, 215
@@ -105,6 +107,7 @@ def _live() -> None:
         _choose_cluster(view, cluster)
     if cluster.strip.gpus:
         st.html(_strip(cluster, view.now))
+        st.html(panels.notes(_queued(view, cluster)))
     with st.container(key="first"):
         left, right = st.columns([7, 3], gap="medium")
     with left:
@@ -131,6 +134,22 @@ def _strip(cluster: ClusterView, now: datetime) -> str:
     hour = trend.before(said, now, timedelta(hours=1), "1 h ago")
     day = trend.before(said, now, timedelta(hours=24), "yesterday")
     return panels.strip(cluster.strip, hour, day)
+
+
+def _queued(view: FleetView, cluster: ClusterView) -> tuple[str, ...]:
+    """What waits for GPUs, where a scheduler is asked and something does."""
+
+    def ask(hub: Hub) -> tuple[Sequence[Job], Sequence[Scheduler]]:
+        waiting = hub.records(RecordKind.JOB, states=("PENDING",), limit=20_000)
+        told = hub.records(RecordKind.SCHEDULER)
+        return (
+            tuple(readable(waiting, Job.from_record)),
+            tuple(readable(told, Scheduler.from_record)),
+        )
+
+    said = _ask("queue", ask, QUEUE_SECONDS, view)
+    found = None if said is None else queue_of(cluster, *said)
+    return () if found is None or not found.jobs else (f"Queue: {sentence(found)}.",)
 
 
 def _map(view: FleetView, cluster: ClusterView) -> None:

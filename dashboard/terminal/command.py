@@ -20,7 +20,7 @@ from gpuvigil.usage.question import answer
 
 from .. import offenders
 from ..reports.span import span_of
-from . import holders, lemons, rma, status, used, who, why
+from . import holders, lemons, queue, rma, status, used, who, why
 from .fleet import Moment, look
 from .grid import FORMS, Grid, csv_text, json_text, text
 from .reasons import reasons
@@ -72,6 +72,19 @@ def why_main(arguments: Sequence[str]) -> int:
 
     def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
         return why.look(hub, chosen.job, chosen.cluster)
+
+    return _run(commands, arguments, grid)
+
+
+def queue_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil queue`: the same exit codes."""
+    commands = _parser("queue", "Say which jobs wait and for what, and what is free meanwhile.")
+    commands.add_argument("--last", metavar="LENGTH", help="waits of 15m, 6h, 7d or 2w; 7d")
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        span = span_of(chosen.last, None, None, SystemClock().now())
+        moment = _look(hub, config, chosen)
+        return queue.look(hub, moment, span, Prices(settings=config.cost))
 
     return _run(commands, arguments, grid)
 

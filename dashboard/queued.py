@@ -1,0 +1,57 @@
+"""The queue of a cluster, put together from what schedulers told and what the nodes show."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuvigil.model import GpuState, Job, Scheduler
+from gpuvigil.queueing import Queue, Room, Wait, queue
+
+from .cluster import ClusterView
+
+_ORDER = (Wait.BACKFILL, Wait.FRAGMENTATION, Wait.QUOTA, Wait.RESERVATION, Wait.FAULTY)
+
+
+def rooms(cluster: ClusterView, schedulers: Iterable[Scheduler]) -> dict[str, Room]:
+    """Every node with its free GPUs, and what its scheduler says of it."""
+    states: dict[str, tuple[str, ...]] = {}
+    for one in schedulers:
+        if one.told_by.cluster == cluster.name:
+            states |= {node.name: node.states for node in one.nodes or ()}
+    free: dict[str, int] = {}
+    gpus: dict[str, int] = {}
+    for cell in cluster.cells:
+        name = cell.subject.node
+        gpus[name] = gpus.get(name, 0) + 1
+        free[name] = free.get(name, 0) + (cell.state is GpuState.FREE)
+    return {
+        name: Room(free=free[name], gpus=count, states=states.get(name, ()))
+        for name, count in gpus.items()
+    }
+
+
+def queue_of(
+    cluster: ClusterView, jobs: Iterable[Job], schedulers: Sequence[Scheduler]
+) -> Queue | None:
+    """What waits in a cluster; None where no scheduler is asked."""
+    if not any(one.told_by.cluster == cluster.name for one in schedulers):
+        return None
+    own = (job for job in jobs if job.told_by.cluster == cluster.name)
+    return queue(own, rooms(cluster, schedulers))
+
+
+def sentence(found: Queue) -> str:
+    """`14 jobs wait for 96 GPUs while 24 are free: 16 fragmentation, 8 faulty nodes`."""
+    if not found.jobs:
+        return "no job waits"
+    jobs = f"{found.jobs:,} job{' waits' if found.jobs == 1 else 's wait'}"
+    said = f"{jobs} for {found.gpus:,} GPUs"
+    if not found.free:
+        return f"{said}; no GPU is free"
+    if not found.free_while_queued:
+        return f"{said}; of {found.free:,} free GPUs none is kept from them"
+    why = ", ".join(f"{found.kept[it]:,} {it.value}" for it in _ORDER if found.kept.get(it))
+    return f"{said} while {found.free:,} are free; queued but free: {why}"
+
+
+def unknown(schedulers: Iterable[Scheduler]) -> Mapping[str, str]:
+    """By cluster, why its scheduler does not answer: what waits there is then of before."""
+    return {one.told_by.cluster: one.why for one in schedulers if one.why}

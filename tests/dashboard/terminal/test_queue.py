@@ -1,0 +1,93 @@
+"""What `gpuvigil queue` shows of a small fleet."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dashboard.queued import queue_of, sentence
+from dashboard.tables import gpu_table
+from dashboard.terminal import queue
+from dashboard.terminal.fleet import Moment, moment_of
+from dashboard.terminal.grid import Grid, text
+from gpuvigil.config import AnalyzerSettings, CostSettings, PriceSettings
+from gpuvigil.model import Job, ScheduledNode, Scheduler, Subject
+from gpuvigil.money import Prices
+from gpuvigil.queueing import Wait
+from tests.dashboard.scene import NOON, busy_fleet, gpu, node, row
+
+HOUR = timedelta(hours=1)
+CONTROLLER = Subject(cluster="prod", node="ctl")
+SPAN = (NOON - 24 * HOUR, NOON)
+
+
+def job(number: int, state: str = "PENDING", **more: object) -> Job:
+    told: dict[str, object] = {"submitted_at": NOON - 2 * HOUR, "gpus": 8, **more}
+    return Job(told_by=CONTROLLER, number=str(number), state=state, seen_at=NOON, **told)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def moment() -> Moment:
+    """Two nodes with a free GPU each."""
+    nodes = [node("n-1", "prod"), node("n-2", "prod")]
+    free = [row(gpu(0, one), utilization_percent=0, compute_processes=0) for one in nodes]
+    return moment_of(replace(busy_fleet(nodes, 1), gpus=gpu_table(free)), AnalyzerSettings())
+
+
+def shown(moment: Moment, jobs: list[Job], said: Scheduler, prices: Prices = Prices()) -> Grid:  # noqa: B008
+    return queue.grid(moment, jobs, [said], SPAN, prices)
+
+
+def test_accounts_are_listed_with_what_they_wait_for_and_how_long_they_waited(
+    moment: Moment,
+) -> None:
+    began = {"started_at": NOON - HOUR, "account": "physics"}
+    jobs = [
+        job(1, account="physics", reason="AssocGrpGRES"),
+        job(2, account="chemistry", reason="Resources", gpus=1, array="2_[1-3]"),
+        job(3, "RUNNING", **began),
+        job(4, "PREEMPTED", ended_at=NOON - HOUR / 2, **began),
+        job(5, "COMPLETED", account="old", started_at=NOON - 90 * HOUR, ended_at=NOON - 80 * HOUR),
+    ]
+    grid = shown(moment, jobs, Scheduler(told_by=CONTROLLER, at=NOON, nodes=()))
+    keys = [column.key for column in grid.columns]
+    first, second = (dict(zip(keys, row, strict=True)) for row in grid.rows)
+    assert (first["account"], first["waiting_gpus"], first["why"]) == ("physics", 8, "quota")
+    assert (first["longest_wait_seconds"], first["median_wait_seconds"]) == (2 * HOUR, HOUR)
+    assert (first["started_jobs"], first["preempted_gpu_hours"]) == (2, 4.0)
+    assert (second["account"], second["waiting_jobs"], second["waiting_gpus"]) == (
+        "chemistry",
+        3,
+        3,
+    )
+    assert "4 jobs wait for 11 GPUs" in text(grid, 80, quiet=False)
+
+
+def test_free_gpus_of_a_drained_node_are_kept_by_the_fault(moment: Moment) -> None:
+    drained = tuple(ScheduledNode(name=name, states=("DRAIN",)) for name in ("n-1", "n-2"))
+    said = Scheduler(told_by=CONTROLLER, at=NOON, nodes=drained)
+    (cluster,) = moment.clusters
+    found = queue_of(cluster, [job(1, reason="Resources", gpus=1)], [said])
+    assert found is not None
+    assert found.kept == {Wait.FAULTY: 1}
+    assert "queued but free: 1 faulty nodes" in sentence(found)
+
+
+def test_a_scheduler_that_does_not_answer_is_said_and_without_one_nothing_is_claimed(
+    moment: Moment,
+) -> None:
+    silent = Scheduler(told_by=CONTROLLER, at=NOON, why="slurmctld does not answer")
+    head = " ".join(shown(moment, [job(1)], silent).head)
+    assert "does not answer, this is of before" in head
+    none = queue.grid(moment, [job(1)], [], SPAN, Prices())
+    assert not none.rows
+    assert "No scheduler is asked" in none.head[0]
+
+
+def test_what_went_with_spot_nodes_is_said_in_money(moment: Moment) -> None:
+    spot = PriceSettings(cluster="prod", owner="cloud's spot", per_gpu_hour=2.0)
+    lost = job(9, "NODE_FAIL", started_at=NOON - 3 * HOUR, ended_at=NOON - HOUR)
+    said = Scheduler(told_by=CONTROLLER, at=NOON, nodes=())
+    prices = Prices(settings=CostSettings(prices=(spot,)))
+    assert any("16.0 GPU-hours" in line for line in shown(moment, [lost], said, prices).head)
+    assert not any("16.0" in line for line in shown(moment, [lost], said).head)
