@@ -45,6 +45,11 @@ def case(window: Window, finding: Finding) -> tuple[Evidence, ...]:
         Evidence(name="kernel", value=f"{moment(event.at)}: {event.message}", detail=True)
         for event in _said(window, subject)
     ]
+    told_of = window.node_events(subject.of_node(), EventKind.LOGS)
+    logs = [event.message for event in told_of if event.at >= finding.since]
+    if logs:
+        # Told of the GPU that failed first; one log is of the whole node.
+        told.append(Evidence(name="logs", value=f"{subject.node}: {logs[-1]}", detail=True))
     before = f"{LOG_COMMAND} on {subject.node}, as root"
     return (*told, Evidence(name="collect before any reset", value=before, detail=True))
 

@@ -29,6 +29,7 @@ from .inbox import Inbox, Message, Work
 from .keeper import ReaderKeeper
 from .kernelbook import KernelBook
 from .localsocket import Reply, Request
+from .logkeeper import LogKeeper
 from .maintenance import Maintenance
 from .owners.jobs import Gpus
 from .owners.kubelet.keeper import Kubelet
@@ -91,6 +92,7 @@ class Agent:
             booted_at(settings.proc_root),
         )
         self._kubelet = Kubelet(settings.kubelet_socket, settings.tick_seconds, clock)
+        self._logs = LogKeeper(settings, self._events, clock, self.post, self._tell)
         self._sensor, self._steps = (
             PortSensor(settings.sysfs_root, settings.proc_root),
             Steps(settings.steps_directory, settings.proc_root),
@@ -99,8 +101,10 @@ class Agent:
         self._keeper = ReaderKeeper(settings, clock, self._inbox)
         self._maintenance = Maintenance(self._keeper, known, clock)
         self._control = Control(self, self._gpus, self._maintenance, known)
-        self.exporter = Exporter()
-        self._page = Page(self._node, known.gpus, details=settings.metrics_details)
+        self.exporter, self._page = (
+            Exporter(),
+            Page(self._node, known.gpus, details=settings.metrics_details),
+        )
         self._state = ""
         self._ticked: float | None = None
         self._looked: float | None = None
@@ -161,6 +165,7 @@ class Agent:
         finally:
             self._keeper.stop()
             self._kubelet.stop()
+            self._logs.stop()
             self._ear.tell(self._kernel.flush())
             self._remember()
 
@@ -372,6 +377,7 @@ class Agent:
             again = {} if event.count == 1 else {"count": event.count}
             log.warning(event.message, **self._gpus.named(event.subject), **again)
         self._record([event.to_record() for event in events])
+        self._logs.take(events)
 
     def _record(self, records: Iterable[Record]) -> None:
         found = list(records)

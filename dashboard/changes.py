@@ -198,6 +198,7 @@ _EVENTS = {
     EventKind.PCIE_ERROR: ("has a PCIe error", "have PCIe errors", "warn", None),
     EventKind.OOM_KILL: ("ran out of memory", "nodes ran out of memory", "warn", None),
     EventKind.MACHINE_CHECK: ("has a machine check", "have machine checks", "warn", None),
+    EventKind.LOGS: ("logs", "nodes tell of logs", "", None),
     EventKind.XID: ("Xid", "GPUs report Xid", "warn", State.OPEN),
 }
 

@@ -168,6 +168,15 @@ class CollectorSettings:
         Path("/run/gpuvigil-steps"),
         "where programs say how far they are, a file per process (`packaging/steps`), if there is such a directory",
     )
+    log_command: tuple[str, ...] = _setting(
+        (),
+        "program and arguments, run once for each hardware critical before anybody resets, as"
+        " `nvidia-bug-report.sh --output-file {file}`; empty runs nothing",
+    )
+    log_directory: Path = _setting(
+        STATE / "logs", "where `{file}`, or else what the program prints, is kept; the last ten"
+    )
+    log_seconds: float = _setting(120.0, "the program is ended after this long")
     kubelet_socket: Path | None = _setting(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         "where the kubelet says which pod has which GPU, if there is one; needs gpuvigil[kubernetes]",

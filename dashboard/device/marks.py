@@ -26,6 +26,7 @@ _NAMES = {
     EventKind.OOM_KILL: "out of memory",
     EventKind.MACHINE_CHECK: "machine check",
     EventKind.BOOT: "boot",
+    EventKind.LOGS: "logs collected",
 }
 _GOOD = frozenset({EventKind.GPU_BACK, EventKind.PORT_UP, EventKind.DRIVER_BACK})
 

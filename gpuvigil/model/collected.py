@@ -26,6 +26,7 @@ class EventKind(str, Enum):
     PCIE_ERROR = "pcie_error"
     OOM_KILL = "oom_kill"
     MACHINE_CHECK = "machine_check"
+    LOGS = "logs"  # collected, or not: its message says where or why not
     BOOT = "boot"  # its time is when the machine started, not when the collector did
 
 

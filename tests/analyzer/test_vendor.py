@@ -39,6 +39,16 @@ def test_a_lost_gpu_says_who_it_is_and_what_the_kernel_said() -> None:
     assert case["collect before any reset"] == "nvidia-bug-report.sh on node-1, as root"
 
 
+def test_logs_that_its_node_collected_since_are_named_with_their_place() -> None:
+    when = NOON - 20 * SECOND
+    scene = known(lost(healthy())).with_events(event(EventKind.XID, gpu(), when, 79))
+    assert "logs" not in told(scene)
+    old = replace(event(EventKind.LOGS, gpu(), when - SECOND), message="logs collected in /old")
+    new = replace(event(EventKind.LOGS, gpu(), when + SECOND), message="logs collected in /a.gz")
+    assert "logs" not in told(scene.with_events(old))
+    assert told(scene.with_events(old, new))["logs"] == "node-1: logs collected in /a.gz"
+
+
 def test_a_warning_opens_no_case() -> None:
     narrow = known(healthy()).changed(gpu(), {"pcie_width": 8})
     assert not {"serial", "collect before any reset"} & set(told(narrow))
