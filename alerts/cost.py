@@ -30,6 +30,6 @@ def models_of(inventories: Iterable[Inventory]) -> dict[str, str]:
     return {
         Subject(cluster=node.subject.cluster, node=node.subject.node, gpu=gpu.uuid).key: gpu.model
         for node in inventories
-        if not node.subject.simulated
+        if node.subject.real
         for gpu in node.gpus
     }

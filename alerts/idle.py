@@ -105,7 +105,7 @@ def idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
     """Since when GPUs are idle, by key, as far as an incident says so; what came late says nothing."""
     found: dict[str, datetime] = {}
     for one in standing:
-        if one.fault == IDLE and not one.late and not one.simulated:
+        if one.fault == IDLE and not one.late and one.subject.real:
             for key in one.members or (one.subject.key,):
                 found[key] = min(one.since, found.get(key, one.since))
     return found

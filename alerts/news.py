@@ -40,7 +40,7 @@ def owners(notice: Notice) -> Sequence[str]:
     """Whose GPUs the incident blocks, as far as they are written to about such a thing."""
     body = notice.snapshot["body"]
     idle = body["fault"] == IDLE and not is_idle_notice(notice.incident)
-    if idle or Subject.parse(notice.subject).simulated:
+    if idle or not Subject.parse(notice.subject).real:
         return ()
     return tuple(_impact(notice).get("users") or ())
 

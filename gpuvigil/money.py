@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from .model import SIMULATED_CLUSTER, Incident, Inventory
+from .model import RESERVED_CLUSTERS, Incident, Inventory
 from .pricing import CostSettings, PriceSettings
 
 HOURS_OF_A_YEAR = 8766.0  # of 365.25 days
@@ -45,7 +45,7 @@ class Prices:
 
     def price(self, cluster: str, model: str | None, at: datetime) -> Price | None:
         """Of a GPU of that model at that moment; None where nobody gave one."""
-        if cluster == SIMULATED_CLUSTER:
+        if cluster in RESERVED_CLUSTERS:
             return None
         fitting = [one for one in self.settings.prices if _fits(one, cluster, model or "", at)]
         best = max(fitting, key=_rank, default=None)

@@ -73,6 +73,11 @@ class Subject:
         """Whether it is the selftest's: told to nobody, counted nowhere."""
         return self.cluster == SELFTEST_CLUSTER
 
+    @property
+    def real(self) -> bool:
+        """Whether there is such a machine: neither a simulation nor the selftest plays it."""
+        return self.cluster not in RESERVED_CLUSTERS
+
     def of_node(self) -> "Subject":
         """The node this subject belongs to."""
         return Subject(cluster=self.cluster, node=self.node)

@@ -12,9 +12,20 @@ from alerts.case import Route, writes_to_owners
 from alerts.decide import decide
 from alerts.delivery import reminded_after
 from alerts.desk import Desk
-from alerts.idle import Held, begun_by, holdings, notice, reasons, stage_of, terms, verdict
+from alerts.idle import (
+    Held,
+    begun_by,
+    holdings,
+    idle_since,
+    notice,
+    reasons,
+    stage_of,
+    terms,
+    verdict,
+)
 from alerts.idle_watch import IdleWatch, used_share
 from alerts.message import message
+from alerts.news import owners
 from alerts.notice import NoticeState, Verdict, draft
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AlertsSettings, IdleSettings
@@ -22,7 +33,15 @@ from gpuvigil.hub import Hub
 from gpuvigil.idle_span import ASKED, Row
 from gpuvigil.idleness import FOR_JOBS, Idleness
 from gpuvigil.log import Log
-from gpuvigil.model import Allocation, Impact, Incident, Severity, Subject, fingerprint
+from gpuvigil.model import (
+    RESERVED_CLUSTERS,
+    Allocation,
+    Impact,
+    Incident,
+    Severity,
+    Subject,
+    fingerprint,
+)
 from gpuvigil.store.beside import store_of
 from tests.servers import HubProcess
 
@@ -198,6 +217,16 @@ def test_owners_hear_of_idle_gpus_by_notices_and_others_by_the_incident() -> Non
     assert [one.verdict for one in decided] == [Verdict.IDLE_POLICY, Verdict.FIRST]
     mixed = message(draft(incident, "both", NOON), NOON, "https://gpus.example.org")
     assert mixed.for_owners == ()
+
+
+@pytest.mark.parametrize("cluster", sorted(RESERVED_CLUSTERS))
+def test_of_gpus_that_no_machine_has_nobody_is_written_to(cluster: str) -> None:
+    made_up = replace(gpu(0), cluster=cluster)
+    assert idle_since([an_idle_incident(made_up), an_idle_incident(gpu(1))]).keys() == {gpu(1).key}
+    step = notice(a_holder(), "notice 1", FOR_JOBS, Idleness.NO_PROCESS, NOON)
+    lost = replace(an_idle_incident(made_up), fault="gpu_lost").to_record()
+    told = replace(step, incident=lost.id, subject=made_up, snapshot=lost.to_json())
+    assert owners(draft(told, "owners", NOON)) == ()
 
 
 def test_without_a_channel_for_owners_that_hears_of_information_nobody_is_looked_for() -> None:

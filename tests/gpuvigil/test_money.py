@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuvigil.config import CostSettings, PriceSettings, load
 from gpuvigil.errors import ConfigError
-from gpuvigil.model import SIMULATED_CLUSTER, Impact, Incident, Severity, Subject
+from gpuvigil.model import RESERVED_CLUSTERS, Impact, Incident, Severity, Subject
 from gpuvigil.money import Prices, incident_cost, incident_words, listed
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -37,7 +37,8 @@ def test_a_bought_gpu_costs_its_purchase_and_what_it_draws() -> None:
 def test_what_has_no_price_has_no_cost_and_neither_has_what_is_simulated() -> None:
     of = prices(BOUGHT)
     assert of.cost("lab", "NVIDIA A100", NEW_YEAR, NEW_YEAR + HOUR) is None
-    assert of.cost(SIMULATED_CLUSTER, H100, NEW_YEAR, NEW_YEAR + HOUR) is None
+    for cluster in RESERVED_CLUSTERS:
+        assert of.cost(cluster, H100, NEW_YEAR, NEW_YEAR + HOUR) is None
     assert prices(RENTED).cost("lab", H100, NEW_YEAR - HOUR, NEW_YEAR + HOUR) is None
     assert not prices()
 
