@@ -221,6 +221,8 @@ def _label(incident: Incident) -> str:
 def _where(incident: Incident) -> str:
     subject = incident.subject
     label = _label(incident)
+    if label == f"cluster {subject.cluster}":
+        return f"{clean(label)}: {_by_node(incident.members)}"
     place = f"{label} ({subject.gpu})" if subject.gpu and subject.gpu not in label else label
     # What lies below a node is counted, not listed.
     below = f"{subject.key}/"
