@@ -1,5 +1,6 @@
 """`gpuvigil explain`: the whole reasoning behind an incident, and what spoke against it."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -12,15 +13,19 @@ from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.faults import FAULTS
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import Signal, State
-from gpuvigil.model import Incident, RecordKind, Subject, Transition, readable
+from gpuvigil.model import Incident, Opinion, RecordKind, Subject, Transition, readable
 from gpuvigil.statedir import config_of_up
 
+from .breaker import is_whole
 from .detector import DETECTORS, Detector
 
 # What happened to the same part before; Meta's lemon nodes are told by 28 days.
 _HISTORY = timedelta(days=28)
 # Many nodes at once are more often a room, a rollout or a wrong rule than as many faults.
 _TOGETHER = timedelta(minutes=5)
+# What is over so soon was mostly over before anybody came.
+_BRIEF = timedelta(minutes=10)
+_OURS = re.compile(r"\bours\b")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,29 +52,36 @@ def _lines(hub: Hub, identifier: str, now: datetime) -> Iterator[str]:
         )
     steps = hub.records(RecordKind.TRANSITION, parent=incident.id)
     near = hub.records(RecordKind.INCIDENT, since=now - _HISTORY)
+    said = hub.records(RecordKind.OPINION, since=now - _HISTORY)
     yield from explained(
         incident,
         readable(steps, Transition.from_record),
         readable(near, Incident.from_record),
+        readable(said, Opinion.from_record),
     )
 
 
 def explained(
-    incident: Incident, steps: Iterable[Transition], others: Iterable[Incident]
+    incident: Incident,
+    steps: Iterable[Transition],
+    others: Iterable[Incident],
+    opinions: Iterable[Opinion] = (),
 ) -> Iterator[str]:
     """The reasoning, line by line: what, by which rule and numbers, in which steps, what speaks
-    against it, what was hidden, what to do. `others` are incidents of the last weeks.
+    against it, what was hidden, what to do. `others` and `opinions` are those of the last weeks.
     """
     ordered, others = sorted(steps, key=lambda step: step.number), list(others)
     yield f"{incident.label or incident.subject.key}: {incident.title}"
     yield f"{incident.severity.value}, {incident.state}, since {moment(incident.since)}"
+    if incident.held:
+        yield f"nobody is told while it is out of service: {incident.held}"
     yield from _rule(incident)
     yield "what was measured:"
     yield from (f"  {item.text}" for item in incident.evidence)
     yield "how it came about:"
     yield from (f"  {moment(s.at)}: {s.from_state} to {s.to_state}, {s.reason}" for s in ordered)
     yield "what speaks against it:"
-    doubts = list(_doubts(incident, ordered, others))
+    doubts = [*_doubts(incident, ordered, others), *_doubts_of_rule(incident, others, opinions)]
     yield from (f"  {doubt}" for doubt in doubts or ["nothing that is known"])
     if incident.covers:
         yield "explained by it, and not told on their own:"
@@ -100,8 +112,6 @@ def _doubts(
     returns = sum(s.signal in {Signal.RETURNED.value, Signal.FLAPPED.value} for s in steps)
     if returns:
         yield f"times that it went away and came back: {returns}"
-    if incident.held:
-        yield f"nobody is told while it is out of service: {incident.held}"
     if incident.late:
         yield "it rests only on data that came late from a spool"
     if incident.state == State.RESOLVED.value and steps:
@@ -115,6 +125,31 @@ def _doubts(
             f"{len(nodes)} other nodes told the same within"
             f" {_TOGETHER.total_seconds() / 60.0:g} min: suspect what they share"
         )
+
+
+def _doubts_of_rule(
+    incident: Incident, others: Iterable[Incident], opinions: Iterable[Opinion]
+) -> Iterator[str]:
+    """How far the rule itself may be wrong: whose its limits are, and how it did lately."""
+    if is_whole(incident):
+        yield "so many at once: the rule may be what is wrong, if one of these nodes is well"
+    if _OURS.search(incident.source):
+        yield f"its limit is ours and no vendor's: {incident.source}"
+    said = [one for one in opinions if one.fault == incident.fault]
+    noise = sum(not one.useful for one in said)
+    if noise:
+        yield f"people called {noise} of {len(said)} messages of {incident.fault} noise"
+    over = [
+        other.resolved_at - other.since
+        for other in others
+        if other.resolved_at is not None
+        and other.id != incident.id
+        and (other.fault, other.subject) == (incident.fault, incident.subject)
+    ]
+    brief = sum(lasted <= _BRIEF for lasted in over)
+    if brief:
+        minutes = _BRIEF.total_seconds() / 60.0
+        yield f"{brief} of {len(over)} earlier ones there were over within {minutes:g} min"
 
 
 def _alike(incident: Incident, others: Iterable[Incident]) -> set[Subject]:

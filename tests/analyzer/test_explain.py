@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.analysis import Analysis
 from analyzer.explain import explained, main
-from gpuvigil.model import Incident, RecordKind, Severity, Transition
+from gpuvigil.model import Incident, Opinion, RecordKind, Severity, Transition
 from tests.servers import HubProcess
 
 from .scene import SETTINGS, gpu, healthy, node
@@ -58,6 +58,31 @@ def test_doubts_are_told() -> None:
     assert "  it is less urgent than this fault mostly is (warning)" in lines
     assert any("2 other nodes told the same within 5 min" in line for line in lines)
     assert "incidents in the 28 days before: 1 of it, 2 of its node" in lines
+
+
+def test_what_speaks_against_the_rule_is_told() -> None:
+    found, steps = told()
+    ours = replace(found, source="ours: three in half an hour", held="drained: fan [ada@now]")
+    brief = replace(found, id="b", since=found.since - DAY, resolved_at=found.since - DAY + MINUTE)
+    long = replace(brief, id="l", resolved_at=found.since)
+    said = [
+        Opinion(
+            id=f"{by} {useful}",
+            incident="i",
+            fault=found.fault,
+            subject=found.subject,
+            by=by,
+            useful=useful,
+            at=found.since,
+        )
+        for by, useful in (("ada", False), ("bob", True), ("eve", False))
+    ]
+    other = replace(said[0], fault="gpu_lost")
+    lines = list(explained(ours, steps, [brief, long, found], [*said, other]))
+    assert "nobody is told while it is out of service: drained: fan [ada@now]" in lines
+    assert "  its limit is ours and no vendor's: ours: three in half an hour" in lines
+    assert "  people called 2 of 3 messages of gpu_pcie noise" in lines
+    assert "  1 of 2 earlier ones there were over within 10 min" in lines
 
 
 @pytest.mark.server
