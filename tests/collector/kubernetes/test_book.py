@@ -212,6 +212,25 @@ def test_a_watcher_that_starts_anew_goes_on_with_the_jobs_that_it_had(
     assert later["RayJob/ray/tune"].to_record().id in {record.id for record in records}
 
 
+def test_a_node_that_an_autoscaler_takes_away_is_leaving() -> None:
+    gpus = {"nvidia.com/gpu": "8"}
+    told = {
+        "metadata": {"name": "n"},
+        "spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]},
+        "status": {
+            "capacity": gpus,
+            "allocatable": gpus,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+    found = objects.node(told)
+    assert found is not None
+    assert (found.states, found.reason) == (("LEAVING",), "karpenter.sh/disrupted")
+    other = objects.node({**told, "spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}})
+    assert other is not None
+    assert other.states == ()
+
+
 def test_nodes_that_take_no_pods_are_named_with_their_reason(workloads: Workloads) -> None:
     book = NodeBook()
 
