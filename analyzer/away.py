@@ -83,11 +83,19 @@ NOBODY = Away()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """Why nodes are out of service, by name, when one scheduler answered last."""
+
+    at: datetime
+    why: Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """What the schedulers of all clusters said last; each new record makes a new one."""
 
     newest: Mapping[str, Scheduler] = field(default_factory=dict)  # by who told it
-    answered: Mapping[str, Scheduler] = field(default_factory=dict)  # the last that knew nodes
+    answered: Mapping[str, _Known] = field(default_factory=dict)
     # Nodes that were deleted, and since when: their scheduler forgets them, and they are not back.
     gone: Mapping[Subject, datetime] = field(default_factory=dict)
 
@@ -99,7 +107,9 @@ class Told:
             return self
         answered, gone = self.answered, self.gone
         if said.nodes is not None:
-            answered = {**answered, key: said}
+            reasons = {_name(_subject(said, one)): out_of_service(one) for one in said.nodes}
+            why = {name: reason for name, reason in reasons.items() if reason}
+            answered = {**answered, key: _Known(at=said.at, why=why)}
             left = [_subject(said, one) for one in said.nodes if "DELETED" in one.states]
             gone = {**dict.fromkeys(left, said.at), **gone}
         return Told(newest={**self.newest, key: said}, answered=answered, gone=gone)
@@ -117,17 +127,13 @@ class Told:
         unsure = set()
         for key, said in self.newest.items():
             known = self.answered.get(key)
-            heard_at = [t for t in (said.answered_at, known.at if known else None) if t is not None]
-            at = max(heard_at, default=said.at)
-            if now - at > _HELD_FOR:
+            times = [at for at in (said.answered_at, known.at if known else None) if at is not None]
+            if now - max(times, default=said.at) > _HELD_FOR:
                 continue
             if known is None:
                 unsure.add(said.told_by.cluster)
-                continue
-            for one in known.nodes or ():
-                reason = out_of_service(one)
-                if reason:
-                    why[_name(_subject(known, one))] = reason
+            else:
+                why |= known.why
         return Away(why=why, unsure=frozenset(unsure))
 
 

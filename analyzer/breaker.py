@@ -24,6 +24,7 @@ from .window import Span, Window
 
 # What stands for the holder in the fingerprint of an incident of a whole cluster.
 WHOLE = "the whole cluster"
+_LABEL = "cluster "
 # Of the nodes that report; NVSentinel's circuit breaker opens at half of them within five minutes.
 _SHARE, _TOGETHER = 0.5, timedelta(minutes=5)
 # Of three nodes two are half, and two of them are chance.
@@ -62,7 +63,8 @@ Place = tuple[str, str]  # a cluster and a fault
 
 def is_whole(incident: Incident) -> bool:
     """Whether an incident is about a whole cluster."""
-    return incident.fingerprint == fingerprint(incident.fault, incident.subject, WHOLE)
+    named = incident.label.startswith(_LABEL)  # asked of everything that stands, at each event
+    return named and incident.fingerprint == fingerprint(incident.fault, incident.subject, WHOLE)
 
 
 def fold(
@@ -272,7 +274,7 @@ def _whole(
         finding=finding,
         severity=severity,
         title=finding.title,
-        label=f"cluster {cluster}",
+        label=f"{_LABEL}{cluster}",
         impact=_impact(window, alike),
         members=tuple(sorted(members)),
         covers=tuple(sorted(f"{c.label}: {c.title}" for c in alike)),

@@ -102,7 +102,8 @@ def _next(
     candidate = sight.candidates.get(print_)
     if candidate is not None and sight.speaks_of(candidate.finding.subject, print_):
         old = None if before is None else before.incident
-        said = replace(candidate, held=_why_held(sight.away, old, candidate.members))
+        subject = candidate.finding.subject
+        said = replace(candidate, held=_why_held(sight.away, old, subject, candidate.members))
         return _found(before, said, sight.fresh, now, patience)
     if before is not None and sight.speaks_of(before.incident.subject, print_):
         after, made = _not_found(before, print_, sight, now, patience)
@@ -113,7 +114,7 @@ def _next(
 def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transition]]:
     """What nobody sees just now may still be held, or be held no longer."""
     old = before.incident
-    said = replace(old, held=_why_held(away, old, old.members))
+    said = replace(old, held=_why_held(away, old, old.subject, old.members))
     if said.held == old.held or before.state not in STANDING:
         return before, []
     absent = before.absent_since
@@ -121,13 +122,18 @@ def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transit
     return replace(after, absent_since=absent), made
 
 
-def _why_held(away: Away, old: Incident | None, members: Collection[str]) -> str:
+def _why_held(away: Away, old: Incident | None, subject: Subject, members: Collection[str]) -> str:
     """Why nobody is told of an incident: all its nodes are out of service; else empty."""
     before = "" if old is None else old.held
-    if not (away or before):
+    # Most nodes are in service.
+    if not (away or before) or not away.reason([subject.of_node()], before):
         return ""
-    keys = {*members, *(() if old is None else (*old.members, old.subject.key))}
-    return away.reason(sorted({Subject.parse(key).of_node() for key in keys}), before)
+    keys = {*members, *(() if old is None else old.members)}
+    return away.reason(sorted({subject.of_node(), *_nodes(keys)}), before)
+
+
+def _nodes(keys: Iterable[str]) -> set[Subject]:
+    return {Subject.parse(key).of_node() for key in keys}
 
 
 def _changes(changed: Iterable[str], said: Incident) -> str:

@@ -53,6 +53,7 @@ class Process:
     """The analyzer, its hub, and what is on the way to it."""
 
     step: int = 0
+    told: int = 0
     world: World = field(default_factory=World)
     sent: list[Record] = field(default_factory=list)  # all events that the hub has
     waiting: list[tuple[int, Event]] = field(default_factory=list)  # until which step
@@ -76,6 +77,8 @@ class Process:
 
     def happens(self, kind: str, number: int, delay: int, again: bool) -> None:
         world, subject = self.world, gpu(number)
+        self.told += 1
+        at = NOON + self.now + self.told * timedelta(milliseconds=1)  # no two at once
         if kind == "away":
             world.away.add(number)
         elif kind == "back":
@@ -83,13 +86,13 @@ class Process:
         elif kind == "reset":
             for fault in _FAULTS.values():
                 world.ill.pop((number, fault), None)
-            self._send(event(EventKind.GPU_RESET, subject, NOON + self.now), delay, again)
+            self._send(event(EventKind.GPU_RESET, subject, at), delay, again)
         elif kind == "xid":
-            told = event(EventKind.XID, subject, NOON + self.now, 95)
+            told = event(EventKind.XID, subject, at, 95)
             world.ill[number, "gpu_xid"] = told
             self._send(told, delay, again)
         elif kind == "lost":
-            told = event(EventKind.XID, subject, NOON + self.now, 79)
+            told = event(EventKind.XID, subject, at, 79)
             world.ill[number, "gpu_lost"] = told
             self._send(told, delay, again)
 

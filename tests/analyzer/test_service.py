@@ -22,6 +22,8 @@ from gpuvigil.model import (
     RecordKind,
     Rma,
     RmaState,
+    ScheduledNode,
+    Scheduler,
     Subject,
     Transition,
 )
@@ -136,6 +138,25 @@ def test_the_transition_shows_the_impact(hub: HubProcess, analyzer: Analyzer) ->
     assert incident.title == "GPU fell off the bus"
     assert incident.label == "node-1 GPU 0"
     assert incident.impact.text == "job 1042 of alice: 2 GPUs on 1 node wait for this one"
+
+
+def test_a_node_that_is_drained_and_resumed_is_heard_of_without_a_pass(
+    hub: HubProcess, slow_analyzer: Analyzer
+) -> None:
+    client, collector = hub.hub(), hub.collector_hub()
+    told_by, at = Subject(cluster="c", node="slurmctl"), now()
+    drained = ScheduledNode(name="node-1", states=("IDLE", "DRAIN"), reason="fan [ada@now]")
+    said = Scheduler(told_by=told_by, at=at, answered_at=at, nodes=(drained,))
+    collector.write_records([inventory(node()).to_record(), xid_now(95)])
+    wait_until("it opens", lambda: len(transitions(client)) == 1)
+    collector.write_records([said.to_record()])
+    wait_until(
+        "it is held", lambda: [i.held for i in incidents(client)] == ["drained: fan [ada@now]"]
+    )
+    later = at + timedelta(minutes=1)
+    collector.write_records([replace(said, at=later, answered_at=later, nodes=()).to_record()])
+    wait_until("it is told", lambda: [i.held for i in incidents(client)] == [""])
+    assert [t.signal for t in transitions(client)] == ["confirmed", "changed", "changed"]
 
 
 # --- from numbers to a transition -----------------------------------------------------------------
