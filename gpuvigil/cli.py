@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "why": "say how a job ended and why, and what happened on its nodes then",
     "lemons": "say which nodes, slots and GPUs failed again and again",
     "rma": "say how far the return of a part to its maker is, or list them",
+    "inefficient": "say who is busy and gets little out of their GPUs, and what they could do",
     "queue": "say which jobs wait and for what, and what is free meanwhile",
     "usage": "say where the GPU-hours of a span went, by user or job",
     "explain": "say why an incident is one: rule, numbers, steps, and what speaks against it",

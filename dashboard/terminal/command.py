@@ -20,7 +20,7 @@ from gpuvigil.usage.question import answer
 
 from .. import offenders
 from ..reports.span import span_of
-from . import holders, lemons, queue, rma, status, used, who, why
+from . import holders, inefficient, lemons, queue, rma, status, used, who, why
 from .fleet import Moment, look
 from .grid import FORMS, Grid, csv_text, json_text, text
 from .reasons import reasons
@@ -72,6 +72,19 @@ def why_main(arguments: Sequence[str]) -> int:
 
     def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
         return why.look(hub, chosen.job, chosen.cluster)
+
+    return _run(commands, arguments, grid)
+
+
+def inefficient_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil inefficient`: the same exit codes."""
+    what = "Say who is busy and gets little out of their GPUs, and what they could do."
+    commands = _parser("inefficient", what)
+    commands.add_argument("--last", metavar="LENGTH", default="1h", help="15m, 6h or 1d; 1h")
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        span = span_of(chosen.last, None, None, SystemClock().now())
+        return inefficient.look(hub, _look(hub, config, chosen), span)
 
     return _run(commands, arguments, grid)
 

@@ -1,0 +1,159 @@
+"""Jobs that are busy and get little out of their GPUs, and what could be done: pure, from what was measured.
+
+A GPU's utilisation says that a kernel ran, and not how much of the GPU it filled. That the activity of the
+multiprocessors (SM) under 50 % "likely indicates ineffective GPU usage" is said by NVIDIA's DCGM user
+guide, "Feature Overview, Profiling Metrics"; the other limits are ours, chosen so that only what is plain
+is said. What was not measured says nothing: older GPUs have no such counters.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import fsum
+
+# From here on a GPU is busy; under it a job waits for something else than its GPU.
+BUSY_PERCENT = 80.0
+LITTLE_SM_PERCENT = 50.0
+# A job for a slice or a smaller model: so little of the multiprocessors, and of the memory.
+SMALL_SM_PERCENT = 25.0
+SMALL_MEMORY_SHARE = 0.25
+# Half of the memory is free and neither it nor its bandwidth is what holds the job up.
+ROOM_MEMORY_SHARE = 0.5
+ROOM_DRAM_PERCENT = 50.0
+NOTHING_PERCENT = 1.0
+_GIB = 1024**3
+
+
+class Advice(str, Enum):
+    """What a holder could do."""
+
+    FEWER = "ask for fewer GPUs"
+    SMALLER = "a smaller GPU or a slice would do"
+    BATCH = "the batch can grow"
+    LITTLE = "busy and doing little"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One held GPU over a span; None was not measured."""
+
+    utilization_percent: float | None  # means
+    utilization_most_percent: float | None
+    sm_percent: float | None = None
+    tensor_percent: float | None = None
+    dram_percent: float | None = None
+    memory_most_bytes: float | None = None
+    memory_total_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What is to be said of one holder, and of how many of its GPUs."""
+
+    advice: Advice
+    said: str
+    gpus: int
+    wasted_share: float  # of the time of those GPUs
+
+
+def judge(works: Sequence[Work]) -> Judged | None:
+    """The plainest advice for all GPUs of one holder; None where nothing speaks against it.
+
+    GPUs that computed nothing come first; a job of which all did is idle, which is not said here.
+    """
+    known = [one for one in works if one.utilization_most_percent is not None]
+    still = [one for one in known if (one.utilization_most_percent or 0.0) < NOTHING_PERCENT]
+    if still and len(still) < len(works) == len(known):
+        left = len(works) - len(still)
+        said = f"{len(still)} of its {len(works)} GPUs computed nothing: {left} would have done"
+        return Judged(advice=Advice.FEWER, said=said, gpus=len(still), wasted_share=1.0)
+    if len(still) == len(works):
+        return None
+    busy = _mean([one.utilization_percent for one in works])
+    sm = _mean([one.sm_percent for one in works])
+    memory = _memory(works)
+    if busy is None or sm is None:
+        return None
+    for advice, holds, said in (
+        (
+            Advice.SMALLER,
+            sm < SMALL_SM_PERCENT and memory is not None and memory < SMALL_MEMORY_SHARE,
+            f"uses {sm:.0f} % of the multiprocessors and {_bytes(works)} of memory at most",
+        ),
+        (Advice.BATCH, _has_room(busy, sm, memory, works), _room_words(busy, sm, works)),
+        (
+            Advice.LITTLE,
+            busy >= BUSY_PERCENT and sm < LITTLE_SM_PERCENT,
+            f"a kernel runs {busy:.0f} % of the time and fills {sm:.0f} % of the multiprocessors"
+            f"{_tensor_words(works)}: small kernels, or many of them one by one",
+        ),
+    ):
+        if holds:
+            return Judged(
+                advice=advice, said=said, gpus=len(works), wasted_share=max(1.0 - sm / 100.0, 0.0)
+            )
+    return None
+
+
+def _has_room(busy: float, sm: float, memory: float | None, works: Sequence[Work]) -> bool:
+    dram = _mean([one.dram_percent for one in works])
+    return (
+        busy >= BUSY_PERCENT
+        and sm < LITTLE_SM_PERCENT
+        and memory is not None
+        and memory < ROOM_MEMORY_SHARE
+        and dram is not None
+        and dram < ROOM_DRAM_PERCENT
+    )
+
+
+def _room_words(busy: float, sm: float, works: Sequence[Work]) -> str:
+    return (
+        f"busy {busy:.0f} % of the time with {sm:.0f} % of the multiprocessors, and only"
+        f" {_bytes(works)} of memory is used: larger batches would fill it"
+    )
+
+
+def _tensor_words(works: Sequence[Work]) -> str:
+    tensor = _mean([one.tensor_percent for one in works])
+    return "" if tensor is None else f", the tensor cores {tensor:.0f} %"
+
+
+def _memory(works: Sequence[Work]) -> float | None:
+    """The largest share of a GPU's memory that was in use."""
+    shares = [
+        one.memory_most_bytes / one.memory_total_bytes
+        for one in works
+        if one.memory_most_bytes is not None and one.memory_total_bytes
+    ]
+    return max(shares) if len(shares) == len(works) and shares else None
+
+
+def _bytes(works: Sequence[Work]) -> str:
+    most = max((one.memory_most_bytes or 0.0 for one in works), default=0.0)
+    total = max((one.memory_total_bytes or 0.0 for one in works), default=0.0)
+    return f"{most / _GIB:.0f} of {total / _GIB:.0f} GiB"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None as soon as one of them was not measured: a part says nothing about all."""
+    seen = [value for value in values if value is not None]
+    return fsum(seen) / len(seen) if seen and len(seen) == len(values) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scattered:
+    """Free GPUs on nodes that are partly held."""
+
+    gpus: int
+    nodes: int
+    whole: int  # nodes that they would make, were they together
+
+
+def scattered(free_and_all: Sequence[tuple[int, int]]) -> Scattered | None:
+    """Of each node how many GPUs are free and how many it has; None where fragmentation costs nothing."""
+    parts = [(free, gpus) for free, gpus in free_and_all if 0 < free < gpus]
+    largest = max((gpus for _, gpus in free_and_all), default=0)
+    gpus = sum(free for free, _ in parts)
+    whole = gpus // largest if largest else 0
+    return Scattered(gpus=gpus, nodes=len(parts), whole=whole) if whole else None
