@@ -70,7 +70,8 @@ def explained(
     """The reasoning, line by line: what, by which rule and numbers, in which steps, what speaks
     against it, what was hidden, what to do. `others` and `opinions` are those of the last weeks.
     """
-    ordered, others = sorted(steps, key=lambda step: step.number), list(others)
+    ordered = sorted(steps, key=lambda step: step.number)
+    others = [one for one in others if _same_world(one.subject, incident.subject)]
     yield f"{incident.label or incident.subject.key}: {incident.title}"
     yield f"{incident.severity.value}, {incident.state}, since {moment(incident.since)}"
     if incident.held:
@@ -90,6 +91,11 @@ def explained(
     if incident.impact.text:
         yield f"who is hit: {incident.impact.text}"
     yield f"first action: {incident.action}"
+
+
+def _same_world(one: Subject, other: Subject) -> bool:
+    """Whether both are real, both simulated, or both the selftest's: one says nothing of another."""
+    return (one.simulated, one.marked) == (other.simulated, other.marked)
 
 
 def _rule(incident: Incident) -> Iterator[str]:

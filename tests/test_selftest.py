@@ -119,6 +119,16 @@ def test_a_rule_that_is_switched_off_is_told_by_name() -> None:
     assert sum("did not fire" in line for line in lines[:-1]) == 1
 
 
+def test_what_rests_on_events_is_timed_from_when_they_were_told() -> None:
+    site = Site(AnalyzerSettings())
+    site.tell()
+    site.passes(10.0, 6, ticking=True)
+    found = outcomes(site.play, site.incidents.values(), dict.fromkeys(site.incidents, 30.0), 25.0)
+    seconds = {one.fault: one.seconds for one in found}
+    assert (seconds["gpu_lost"], seconds["host_memory"]) == (5.0, 5.0)
+    assert (seconds["gpu_hot"], seconds["node_silent"]) == (30.0, 30.0)
+
+
 @settings(max_examples=40)
 @given(
     ages=st.dictionaries(

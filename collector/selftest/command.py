@@ -139,15 +139,15 @@ def _played(
     wire.records(one.to_record() for one in play.allocations())
     speaking = [node for node in nodes if not node.fault.is_silent]
     passes, told_at, seen = {_analyzer_at(hub)}, None, dict[str, float]()
-    ticked = began = clock.monotonic()
+    sent = ticked = began = clock.monotonic()
     while True:
         if told_at is None and len(passes) > _PASSES:
             told_at, began = clock.now(), clock.monotonic()
             wire.records(event.to_record() for event in play.events(told_at))
         incidents = _incidents(hub, play)
         for one in incidents:
-            seen.setdefault(one.id, 0.0 if told_at is None else clock.monotonic() - began)
-        found = outcomes(play, incidents, seen)
+            seen.setdefault(one.id, clock.monotonic() - sent)
+        found = outcomes(play, incidents, seen, None if told_at is None else began - sent)
         if all(one.seconds is not None for one in found):
             return found
         if clock.monotonic() - began > (_PASS_SECONDS if told_at is None else wait_seconds):

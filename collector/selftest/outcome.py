@@ -20,9 +20,15 @@ class Outcome:
 
 
 def outcomes(
-    play: Play, incidents: Iterable[Incident], seen: Mapping[str, float]
+    play: Play,
+    incidents: Iterable[Incident],
+    seen: Mapping[str, float],
+    told: float | None = None,
 ) -> tuple[Outcome, ...]:
-    """One for each fault; `seen` says by incident after how many seconds it was seen."""
+    """One for each fault; `seen` says by incident after how many seconds it was seen.
+
+    `told`: after how many seconds events were told. What rests on them counts from then on.
+    """
     of_node: dict[str, list[Incident]] = {}
     for one in incidents:
         of_node.setdefault(one.subject.node, []).append(one)
@@ -39,12 +45,16 @@ def outcomes(
             made = Outcome(
                 rule=fault.rule,
                 fault=fault.fault,
-                seconds=own[0][0],
+                seconds=_since_told(own[0][0], told if fault.told(play.settings) else None),
                 incident=own[0][1],
                 others=tuple(others),
             )
         found.append(made)
     return tuple(found)
+
+
+def _since_told(seconds: float, told: float | None) -> float:
+    return seconds if told is None or seconds < told else seconds - told
 
 
 def table(found: Sequence[Outcome]) -> Iterator[str]:

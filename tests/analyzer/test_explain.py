@@ -8,7 +8,14 @@ import pytest
 
 from analyzer.analysis import Analysis
 from analyzer.explain import explained, main
-from gpuvigil.model import Incident, Opinion, RecordKind, Severity, Transition
+from gpuvigil.model import (
+    RESERVED_CLUSTERS,
+    Incident,
+    Opinion,
+    RecordKind,
+    Severity,
+    Transition,
+)
 from tests.servers import HubProcess
 
 from .scene import SETTINGS, gpu, healthy, node
@@ -83,6 +90,16 @@ def test_what_speaks_against_the_rule_is_told() -> None:
     assert "  its limit is ours and no vendor's: ours: three in half an hour" in lines
     assert "  people called 2 of 3 messages of gpu_pcie noise" in lines
     assert "  1 of 2 earlier ones there were over within 10 min" in lines
+
+
+@pytest.mark.parametrize("cluster", sorted(RESERVED_CLUSTERS))
+def test_what_is_played_says_nothing_against_what_is_real(cluster: str) -> None:
+    found, steps = told()
+    played = replace(
+        incident("gpu_pcie", gpu(2, cluster=cluster)), since=found.since + MINUTE, id="played"
+    )
+    lines = list(explained(found, steps, [played, found]))
+    assert lines == list(explained(found, steps, [found]))
 
 
 @pytest.mark.server
