@@ -163,6 +163,13 @@ def test_owners_are_written_to_only_where_their_name_can_be_one() -> None:
     owned = replace(MAIL, to=(), owner_domain="lab.example")
     said = replace(told(), for_owners=("alice", "bob@evil.example", "x\nBcc:y", "alice", "ada.l"))
     assert recipients(said, owned) == ["alice@lab.example", "ada.l@lab.example"]
+    template = replace(MAIL, owner_address="gpu+{user}@lab.example")
+    assert recipients(said, template) == [
+        *MAIL.to,
+        "gpu+alice@lab.example",
+        "gpu+ada.l@lab.example",
+    ]
+    assert MAIL.to[0] not in recipients(replace(said, owners_only=True), template)
 
 
 def test_pagerduty_knows_an_incident_by_one_key_from_its_beginning_to_its_end() -> None:
@@ -221,6 +228,20 @@ def test_a_bot_brings_its_message_up_to_date_and_says_the_end_in_its_thread(
     assert reply.payload["text"].startswith("Resolved after 12 min: ")
     assert first.headers["Authorization"] == "Bearer xoxb-secret"
     assert "xoxb" not in first.body.decode()
+
+
+def test_a_bot_brings_up_to_date_who_is_hit_and_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Receiver() as receiver:
+        channel = bot(receiver, monkeypatch)
+        assert channel.route.every_change
+        receiver.answer(said(ok=True, ts="1.5"))
+        quiet = replace(told(), receipt="1.5", news=False, loud=False)
+        assert channel.deliver(quiet) == Delivered(receipt="1.5")
+        channel.close()
+        (update,) = receiver.received()
+    assert update.path.endswith("chat.update")
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,23 @@ def test_a_change_is_told_when_it_would_make_somebody_act_otherwise(
     assert notice.to_record().body["reason"]
 
 
+def test_a_switch_that_takes_one_node_after_another_makes_a_message_and_one_that_follows() -> None:
+    known = {one.id: one for one in [sent(opened(1, members=NODES[:2]))]}
+    for number in range(2, 15):
+        grown = changed(number, members=NODES[: 3 * number])
+        for one in decide(
+            grown, [HOOK], list(known.values()), NOON + seconds(20 * number), SETTINGS
+        ):
+            known[one.id] = one
+    due = [one for one in known.values() if one.state is NoticeState.DUE]
+    assert [(one.verdict, one.due_at) for one in due] == [
+        (Verdict.TOLD_RECENTLY, NOON + seconds(300))
+    ]
+    others = tuple(one for one in known.values() if one is not due[0])
+    case = Case(notice=due[0], route=HOOK, siblings=others, now=LATER, settings=SETTINGS)
+    assert judge(case).verdict is Verdict.GREW
+
+
 def test_what_has_two_names_in_turn_is_explained_twice_and_then_no_more() -> None:
     first = sent(opened(1, severity=WARNING, title="hot"))
     second = sent(changed(2, severity=WARNING, title="hot for its place"), earlier=(first,))

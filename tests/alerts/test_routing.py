@@ -516,6 +516,13 @@ CHAT = "[[alerts.webhooks]]\nname = 'chat'\nurl = 'http://127.0.0.1/x'\n"
         ("[[alerts.times]]\nname = 'n'\nend = '25:00'", ["line 6", "end", "08:00"]),
         ("[[alerts.times]]\nname = 'n'\nzone = 'Berlin'", ["line 6", "zone", "'Berlin'"]),
         ("[[alerts.inhibit]]\nby = ['fault=a']", ["line 4", "by and of"]),
+        ("[[alerts.idle]]\nnotice_minutes = [60, 30]", ["line 5", "notice_minutes", "more than"]),
+        ("[[alerts.idle]]\nmatch = ['namespace=a']", ["line 5", "match", "'namespace'"]),
+        ("[[alerts.idle]]\ndays = ['moon']", ["line 5", "days", "'moon'"]),
+        (
+            "[[alerts.email]]\nserver='m'\nsender='a@b.c'\nowner_address='b.c'",
+            ["line 7", "owner_address", "{user}@example.org"],
+        ),
         (
             "[[alerts.routes]]\nreceivers=['chat']\n[[alerts.routes]]\nreceivers=['chat', 'b']",
             ["line 7", "receivers", "'b'"],

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from alerts.channel import Delivered, Outcome, Refused, Retry
 from alerts.channels.post import Answer as Answered
-from alerts.channels.slack import LONGEST_HEADER, escaped, judge, payload, slack
+from alerts.channels.slack import LONGEST_HEADER, escaped, judge, mentioned, payload, slack
 from alerts.message import Message, message
 from alerts.notice import Kind, Notice, Verdict
 from gpuvigil.config import SlackSettings
+from gpuvigil.errors import ConfigError
 from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Evidence, Impact, Severity, Subject
 from tests.receiver import Answer, Receiver, too_many
@@ -320,3 +322,27 @@ def test_a_message_leaves_room_for_slack_s_limit_of_one_a_second() -> None:
     channel = slack(SlackSettings(url="http://127.0.0.1:1/"), URL)
     assert (channel.pace.burst, channel.pace.per_second) == (1, 1.0)
     channel.close()
+
+
+def test_owners_are_mentioned_by_their_member_ids_and_nobody_else(tmp_path: Path) -> None:
+    file = tmp_path / "members"
+    file.write_text("# who is who\nalice U0123ABCD\n\nbob W0123ABCD  # of the enterprise\n")
+    settings = SlackSettings(url="https://hooks.slack.com/services/x", mentions_file=file)
+    said = replace(told(), for_owners=("alice", "<!channel>", "bob", "alice"))
+    channel = slack(settings, URL)
+    assert channel.route.owners
+    channel.close()
+    value = payload(said, mentioned(said, settings))
+    assert value["blocks"][1]["text"] == {"type": "mrkdwn", "text": "For <@U0123ABCD> <@W0123ABCD>"}
+    assert "<!channel>" not in json.dumps(value)
+    assert mentioned(told(), SlackSettings(url="https://hooks.slack.com/services/x")) == []
+
+
+@pytest.mark.parametrize("line", ["alice", "alice @alice", "alice U0123ABCD more", "alice <!here>"])
+def test_a_file_of_members_that_cannot_be_one_is_refused_at_start(
+    tmp_path: Path, line: str
+) -> None:
+    file = tmp_path / "members"
+    file.write_text(f"bob U0123ABCE\n{line}\n")
+    with pytest.raises(ConfigError, match="line 2"):
+        slack(SlackSettings(url="https://hooks.slack.com/services/x", mentions_file=file), URL)
