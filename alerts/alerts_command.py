@@ -53,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     retry.add_argument("--channel", help="only what was to go by this one")
     test = verbs.add_parser("test", help="send a message that says it is a test, and its end")
     test.add_argument("channel", help="the channel's name")
+    test.add_argument("--owner", help="as if it hit this user, for channels that write to owners")
     configured_anywhere(verbs.choices.values())
     chosen = options.parse_args(arguments)
     try:
@@ -124,8 +125,10 @@ def _told(notice: Notice) -> str:
     return f"{step}: {notice.state.value}{when}: {notice.verdict.name.lower()}: {reason}"
 
 
-def a_test(channel: str, now: datetime, over: bool, settings: AlertsSettings) -> Message:
-    """A message that says that it is one of a test, or that the test is over."""
+def a_test(
+    channel: str, now: datetime, over: bool, settings: AlertsSettings, owner: str | None = None
+) -> Message:
+    """A message that says that it is one of a test, or that the test is over; to `owner`, too."""
     incident = Incident(
         id=f"test-{int(now.timestamp())}",
         fingerprint=fingerprint("test", TESTED),
@@ -137,7 +140,7 @@ def a_test(channel: str, now: datetime, over: bool, settings: AlertsSettings) ->
         since=now,
         updated_at=now,
         resolved_at=now if over else None,
-        impact=Impact(text="none, nothing is wrong"),
+        impact=Impact(text="none, nothing is wrong", users=(owner,) if owner else ()),
         evidence=(Evidence(name="gpuvigil alerts test", value=channel),),
         action="Nothing: this is how a message looks.",
         label="gpuvigil",
@@ -167,7 +170,7 @@ def _test(config: Config, chosen: argparse.Namespace) -> int:
         now = SystemClock().now()
         receipt = None
         for over in (False, True):
-            said = a_test(channel.route.name, now, over, config.alerts)
+            said = a_test(channel.route.name, now, over, config.alerts, chosen.owner)
             outcome, seconds = _tried(channel, replace(said, receipt=receipt))
             what = "the end of the test" if over else "the test"
             if not isinstance(outcome, Delivered):

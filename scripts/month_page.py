@@ -8,6 +8,7 @@ from typing import Any
 from alerts.notice import Verdict
 
 ROOT = Path(__file__).parent.parent
+_REMINDS = Verdict.STILL_STANDING.name.lower()
 _CONFIGURATIONS = {
     "shipped": "As shipped: four channels, no route",
     "site": "A site with routes, hours, a digest, escalation and inhibition",
@@ -46,7 +47,8 @@ def _how(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"[silenced](alerts.md) before ({found['silences']} silences). That is {found['incidents']:,} incidents with {found['transitions']:,} transitions."
     yield ""
     yield "What alerts makes of them is its own code: claims, decisions, outbox (in memory; a test holds it to SQLite), couriers with their pace, and the digest, in simulated"
-    yield "time, towards channels that write down what they are given. The incidents count as real, since pagers hear of no others."
+    yield "time, towards channels that write down what they are given. The incidents count as real, since pagers hear of no others. The notices to holders of idle GPUs"
+    yield "rest on telemetry, which is not kept for the month: they are not played, so that a channel for owners alone hears nothing here."
     yield ""
     wrong = [
         f"{name}/{one['channel']}: {it}"
@@ -63,12 +65,15 @@ def _how(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _told(accounts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A row per channel: its messages by what they were."""
-    kinds = _names(accounts, "messages")
+    kinds = [it for it in _names(accounts, "messages") if it != _REMINDS]
     yield f"| channel | {' | '.join(_words(it) for it in kinds)} | reminders | digests | messages in all | incidents told, of | most *first* per incident |"
     yield f"|---|{'---|' * (len(kinds) + 5)}"
     for one in accounts:
-        told, reminded = one["messages"], one["reminders"].get("still_standing", 0)
-        everything = sum(told.values()) + reminded + one["digests"] + one["about_gpuvigil"]
+        told = one["messages"]
+        # What changed and made no message of its own is told in a reminder's place.
+        reminded = one["reminders"].get(_REMINDS, 0) + told.get(_REMINDS, 0)
+        others = sum(count for it, count in told.items() if it != _REMINDS)
+        everything = others + reminded + one["digests"] + one["about_gpuvigil"]
         cells = " | ".join(f"{told.get(it, 0):,}" for it in kinds)
         yield (
             f"| {one['channel']} | {cells} | {reminded:,} | {one['digests']} | **{everything:,}** |"
