@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from alerts.message import message
 from alerts.news import owners
 from alerts.notice import NoticeState, Verdict, draft
 from gpuvigil.clock import ManualClock
-from gpuvigil.config import AlertsSettings, IdleSettings
+from gpuvigil.config import AlertsSettings, EmailSettings, IdleSettings
 from gpuvigil.hub import Hub
 from gpuvigil.idle_span import ASKED, Row
 from gpuvigil.idleness import FOR_JOBS, Idleness
@@ -43,9 +44,12 @@ from gpuvigil.model import (
     fingerprint,
 )
 from gpuvigil.store.beside import store_of
+from tests.polling import wait_until
 from tests.servers import HubProcess
 
 from .examples import NOON, SETTINGS
+from .mailbox import Mailbox
+from .process import AlertsProcess
 
 MINUTE = timedelta(minutes=1)
 HOUR_AGO = NOON - 61 * MINUTE
@@ -249,11 +253,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
         yield process
 
 
-def lines(idle: list[Subject], busy: list[Subject]) -> bytes:
+def lines(idle: list[Subject], busy: list[Subject], now: datetime) -> bytes:
     """Two hours of a sample a minute."""
     rows = []
     for minute in range(120):
-        at = int((NOON - timedelta(minutes=119 - minute, seconds=30)).timestamp()) * 10**9
+        at = int((now - timedelta(minutes=119 - minute, seconds=30)).timestamp()) * 10**9
         for percent, gpus in ((0.0, idle), (93.0, busy)):
             rows += [
                 f"gpu,cluster={one.cluster},node={one.node},uuid={one.gpu},model=H100"
@@ -266,35 +270,45 @@ def lines(idle: list[Subject], busy: list[Subject]) -> bytes:
 
 
 @pytest.mark.server
-def test_with_a_real_hub_the_owner_of_an_idle_job_is_written_to_once_and_others_are_not(
-    server: HubProcess,
+def test_the_owner_of_an_idle_job_is_written_to_once_and_others_are_not(
+    server: HubProcess, tmp_path: Path, mailbox: tuple[Mailbox, EmailSettings]
 ) -> None:
-    hub = server.hub()
+    box, settings = mailbox
+    hub, now = server.hub(), datetime.now(timezone.utc)
     idle, broken, worked = [gpu(0), gpu(1)], [gpu(0, "n2")], [gpu(0, "n3")]
-    store_of(hub).write(lines([*idle, *broken, *worked], [gpu(2)]))
+    store_of(hub).write(lines([*idle, *broken, *worked], [gpu(2)], now))
+    began, since = {"started_at": now - timedelta(hours=5)}, now - 61 * MINUTE
     allocations = [
-        *held_by("job 12", "alice", *idle, gpu(2)),
-        *held_by("job 13", "bob", *broken),
+        *held_by("job 12", "alice", *idle, gpu(2), **began),
+        *held_by("job 13", "bob", *broken, **began),
     ]
     incidents = [
-        an_idle_incident(*idle),
-        an_idle_incident(*broken),
+        an_idle_incident(*idle, since=since),
+        an_idle_incident(*broken, since=since),
         an_idle_incident(*broken, id="i-lost", fault="gpu_lost"),
-        an_idle_incident(*worked),  # of which nobody knows whose it is
+        an_idle_incident(*worked, since=since),  # of which nobody knows whose it is
     ]
     hub.write_records(
         [*(one.to_record() for one in allocations), *(one.to_record() for one in incidents)]
     )
-
-    clock = ManualClock(NOON)
-    watch = an_idle_watch(hub, clock)
-    (step,) = watch.due(clock.now())
-    assert "Your job 12 holds 2 GPUs" in step.snapshot["body"]["title"]
-    assert Idleness.SOME_GPUS.value in step.snapshot["body"]["evidence"][0]["value"]
-    hub.write_records([step.to_record()])
-    # Neither this process nor another says it again, nor the next stage before its time.
-    for again in (watch, an_idle_watch(hub, clock)):
-        assert again.due(NOON + 6 * MINUTE) == []
+    owners = {
+        "list": "email",
+        "server": "127.0.0.1",
+        "port": settings.port,
+        "security": "none",
+        "sender": "gpus@example.org",
+        "owner_address": "{user}@lab.example",
+        "minimum_severity": "info",
+    }
+    with AlertsProcess(server, tmp_path, owners=owners):
+        wait_until("the mail is there", lambda: bool(box.mails), 60.0)
+    ((envelope, mail),) = box.mails
+    assert envelope.rcpt_tos == ["alice@lab.example"]
+    assert mail["Subject"] == "Your job 12 holds 2 GPUs that compute nothing"
+    assert Idleness.SOME_GPUS.value in mail.get_content()
+    assert "scancel 12" in mail.get_content()
+    # Another process does not say it again, nor the next stage before its time.
+    assert an_idle_watch(hub, ManualClock(now)).due(now + 6 * MINUTE) == []
 
 
 def an_idle_watch(hub: Hub, clock: ManualClock) -> IdleWatch:

@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from email import message_from_bytes
-from email.policy import default
 from pathlib import Path
 from socket import create_server
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
 
 from alerts.channel import Delivered, Refused, Retry
 from alerts.channels.alertmanager import Alertmanager
@@ -30,6 +27,7 @@ from tests.receiver import Answer, Receiver
 from tests.servers import HubProcess
 
 from .examples import REAL, opened, resolved
+from .mailbox import Mailbox
 from .process import AlertsProcess
 from .test_message import noticed
 from .test_service import Story
@@ -51,36 +49,6 @@ def told() -> Message:
 def ended() -> Message:
     over = resolved(at=now(), subject=REAL, label="n1 GPU 5", since=now())
     return message(noticed(over, Kind.RESOLVED), now(), URL)
-
-
-class Mailbox:
-    """What came in; refuses with `answer` if there is one."""
-
-    def __init__(self) -> None:
-        self.mails: list[Any] = []
-        self.answer = ""
-
-    async def handle_DATA(  # noqa: N802 - aiosmtpd calls it so
-        self, _server: Any, _session: Any, envelope: Any
-    ) -> str:
-        if self.answer:
-            return self.answer
-        self.mails.append((envelope, message_from_bytes(envelope.content, policy=default)))
-        return "250 OK"
-
-
-@pytest.fixture
-def mailbox() -> Iterator[tuple[Mailbox, EmailSettings]]:
-    with closing(create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    box = Mailbox()
-    controller = Controller(box, hostname="127.0.0.1", port=port)
-    controller.start()
-    settings = EmailSettings(
-        server="127.0.0.1", port=port, security="none", sender="gpus@example.org", to=("o@x.org",)
-    )
-    yield box, settings
-    controller.stop()
 
 
 def test_a_mail_server_gets_one_thread_of_plain_text(
