@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from gpuvigil.errors import StoreError
 from gpuvigil.hub import Hub
 from gpuvigil.idle_span import ASKED, Row
 from gpuvigil.jobs import filled, jobs_since
@@ -36,6 +37,8 @@ from .idle import (
 from .watch import last_step
 
 LOOK_SECONDS = 60.0
+# Of its time at most a twentieth is spent on looking.
+WAIT_PER_LOOK = 20.0
 # The store is asked for the span of each holder: the others' turn is at the next look.
 MOST_AT_ONCE = 20
 # Who was excused, or has just got a notice, is asked about again then.
@@ -56,13 +59,20 @@ class IdleWatch:
         self._asked_again: dict[str, datetime] = {}  # when a holder is looked at again, by the same
 
     def step(self) -> None:
-        """Write down what is due, and wait."""
-        found = self.due(self._desk.clock.now())
+        """Write down what is due, and wait; on a large fleet, where a look is long, for longer."""
+        clock, log = self._desk.clock, self._desk.log
+        began = clock.monotonic()
+        try:
+            found = self.due(clock.now())
+        except StoreError as error:
+            log.warning("idle GPUs not looked at", error=str(error))
+            found = []
         if found:
             self._hub.write_records([one.to_record() for one in found])
             for one in found:
-                self._desk.log.info("idle notice", incident=one.incident, stage=one.reason)
-        self._desk.clock.wait(self._desk.stop, LOOK_SECONDS)
+                log.info("idle notice", incident=one.incident, stage=one.reason)
+        took = clock.monotonic() - began
+        clock.wait(self._desk.stop, max(LOOK_SECONDS, took * WAIT_PER_LOOK))
 
     def due(self, now: datetime) -> list[Transition]:
         """The notices that are due now; HubError or StoreError where one does not answer."""
