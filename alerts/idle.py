@@ -31,6 +31,7 @@ from gpuvigil.model import (
 from gpuvigil.states import STOPPING
 
 from .notice import IDLE, IDLE_NOTICE
+from .own import OWN
 
 # What keeps programs from computing, whoever holds the GPU.
 _EXCUSES = STOPPING | {"gpu_xid", "node_silent", "port_down", "gpu_hung", "switch_down"}
@@ -286,7 +287,8 @@ def notice(held: Held, stage: str, policy: Policy, why: Idleness, now: datetime)
         signal=Signal.CONFIRMED.value,
         at=now,
         reason=stage,
-        subject=subject,
+        # As what gpuvigil says of itself: no page takes it for an incident of the node.
+        subject=Subject(cluster=OWN, node="idle"),
         snapshot=said.to_record().to_json(),
     )
 

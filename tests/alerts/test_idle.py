@@ -28,6 +28,7 @@ from alerts.idle_watch import IdleWatch, used_share
 from alerts.message import message
 from alerts.news import owners
 from alerts.notice import NoticeState, Verdict, draft
+from alerts.own import OWN
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AlertsSettings, EmailSettings, IdleSettings
 from gpuvigil.hub import Hub
@@ -192,6 +193,8 @@ def test_a_notice_is_for_its_owner_alone_says_what_to_do_and_is_not_repeated() -
     assert said.impact.startswith("2 GPUs of 4 that you hold; 2.0 GPU-hours idle until now")
     assert "scancel 12" in said.action
     assert said.action.endswith("This is the last notice about it.")
+    assert "cluster=lab&node=n1" in said.link
+    assert step.subject.cluster == OWN  # nor is it on the page of what happened on the node
     assert reminded_after(draft(step, "owners", NOON), SETTINGS, 600.0) is None
 
 
