@@ -130,7 +130,8 @@ def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
     said = [f"{cluster}{marked}: {seconds.installed / _HOUR:,.1f} GPU-hours: {states}"]
     if seconds.powered > 0:
         kilowatt_hours = seconds.energy_joules / _KILOWATT_HOUR
-        carbon = prices.carbon_words(seconds.energy_joules)
+        real = cluster != SIMULATED_CLUSTER
+        carbon = prices.carbon_words(seconds.energy_joules) if real else ""
         said.append(f"  {kilowatt_hours:,.1f} kWh of GPU boards{f'; {carbon}' if carbon else ''}")
     if prices and cluster != SIMULATED_CLUSTER:
         said += _idle_sentence(one, prices)
