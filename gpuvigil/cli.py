@@ -37,6 +37,7 @@ COMMANDS: dict[str, str] = {
     "token": "issue, list, revoke and rotate the tokens of nodes and readers",
     "analyze": "turn telemetry and events into incidents",
     "alert": "tell people about incidents",
+    "act": "drain nodes with a fault, and give them back; off by default, and a dry run first",
     "alerts": "explain which way an incident's messages go, or test a channel",
     "silence": "say what need not be told for a while",
     "dashboard": "serve the pages",

@@ -38,6 +38,7 @@ from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
 from .settings import (
     STATE,
     STORES,
+    ActionsSettings,
     AnalyzerSettings,
     CollectorSettings,
     Config,
@@ -60,6 +61,7 @@ __all__ = [
     "ROUTING",
     "STATE",
     "STORES",
+    "ActionsSettings",
     "AlertmanagerSettings",
     "AlertsSettings",
     "AnalyzerSettings",

@@ -319,6 +319,26 @@ class DashboardSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActionsSettings:
+    """`gpuvigil act`, on a machine with Slurm's commands; its cluster is named as the collector's."""
+
+    enabled: bool = _setting(False, "do anything at all")
+    dry_run: bool = _setting(True, "only say in the log what would be done")
+    faults: tuple[str, ...] = _setting(
+        ("gpu_lost",), "faults (of docs/faults.md) for which a node is drained"
+    )
+    after_seconds: float = _setting(120.0, "an incident stands this long before a node is drained")
+    most_percent: float = _setting(
+        5.0, "of the cluster's nodes, at most so many out of service at once, whoever took them out"
+    )
+    resume: bool = _setting(
+        False, "give a node back that was drained here, once its incident is resolved"
+    )
+    resume_after_seconds: float = _setting(900.0, "and has been for this long")
+    interval_seconds: float = _setting(30.0, "it looks this often")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """What the services say about themselves."""
 
@@ -340,5 +360,6 @@ class Config:
     analyzer: AnalyzerSettings = _setting(AnalyzerSettings(), "the analyzer")
     alerts: AlertsSettings = _setting(AlertsSettings(), "alerts")
     dashboard: DashboardSettings = _setting(DashboardSettings(), "the dashboard")
+    actions: ActionsSettings = _setting(ActionsSettings(), "what gpuvigil does itself: nothing")
     cost: CostSettings = _setting(CostSettings(), "what GPU-hours and energy cost")
     log: LogSettings = _setting(LogSettings(), "the log")

@@ -1,0 +1,174 @@
+"""Which nodes to drain and which to give back: pure, from what stands and what Slurm says of its nodes.
+
+A node is drained for an incident of one of the chosen faults, of itself or one of its GPUs, once it
+has stood for a while; never when that puts more of the cluster out of service than is allowed, whoever took the
+others out. The reason carries our mark, the fault, the incident and its evidence. Only a node whose reason still carries that
+mark is given back, after its incident was resolved for a while and while nothing else stands there: what
+a person drained, or wrote a reason of their own for, stays theirs.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+from gpuvigil.config import ActionsSettings
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.model import Incident
+
+_MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
+_STANDING = frozenset(state.value for state in STANDING)
+# States in which a node takes jobs, or would (sinfo(1), "NODE STATE CODES").
+_IN_SERVICE = frozenset(
+    {
+        *("IDLE", "ALLOCATED", "MIXED", "COMPLETING", "PLANNED", "RESERVED"),
+        *("CLOUD", "POWERED_DOWN", "POWERING_UP", "POWERING_DOWN", "POWER_DOWN", "POWER_UP"),
+        "DYNAMIC_NORM",
+    }
+)
+_DRAINED = "DRAIN"
+_LONGEST_REASON = 200
+
+
+class What(str, Enum):
+    """What is done to a node."""
+
+    DRAIN = "drain"
+    RESUME = "resume"
+
+
+class No(str, Enum):
+    """Why nothing is done for an incident that stands."""
+
+    YOUNG = "it has not stood for actions.after_seconds yet"
+    STRANGER = "Slurm knows no node of that name"
+    OUT = "the node is out of service already"
+    SHARE = "more of the cluster would be out of service than actions.most_percent allows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A node as Slurm tells of it."""
+
+    name: str
+    states: frozenset[str]
+    reason: str = ""
+
+    @property
+    def in_service(self) -> bool:
+        return self.states <= _IN_SERVICE
+
+    @property
+    def ours(self) -> tuple[str, str] | None:
+        """Fault and incident of our mark; None for a node that we did not drain, or no longer hold."""
+        found = _MARK.match(self.reason)
+        return (found[1], found[2]) if found and _DRAINED in self.states else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing to do; `reason` is what Slurm is told."""
+
+    what: What
+    node: str
+    incident: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """One thing that is not done, and why."""
+
+    node: str
+    incident: str
+    why: No
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All of one look."""
+
+    steps: tuple[Step, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+def plan(
+    settings: ActionsSettings,
+    cluster: str,
+    incidents: Iterable[Incident],
+    machines: Mapping[str, Machine],
+    now: datetime,
+) -> Plan:
+    """`incidents`: all that stand, and those that our marks name, standing or not."""
+    known = {one.id: one for one in incidents}
+    acting = [one for one in known.values() if _acts(settings, cluster, one)]
+    steps: list[Step] = []
+    refused: list[Refused] = []
+    out = sum(not machine.in_service for machine in machines.values())
+    most = int(len(machines) * settings.most_percent / 100.0)
+    for one in sorted(acting, key=lambda it: (it.since, it.id)):
+        why = _why_not(settings, one, machines, now)
+        planned = any(step.node == one.subject.node for step in steps)
+        if why is None and (planned or out >= most):
+            why = No.OUT if planned else No.SHARE
+        if why is not None:
+            refused.append(Refused(node=one.subject.node, incident=one.id, why=why))
+            continue
+        out += 1
+        node = one.subject.node
+        steps.append(Step(what=What.DRAIN, node=node, incident=one.id, reason=reason(one)))
+    busy = {one.subject.node for one in acting}
+    if settings.resume:
+        steps += [
+            Step(what=What.RESUME, node=machine.name, incident=ours[1])
+            for machine in machines.values()
+            if (ours := machine.ours) is not None
+            and machine.name not in busy
+            and _is_over(settings, known.get(ours[1]), now)
+        ]
+    return Plan(steps=tuple(steps), refused=tuple(refused))
+
+
+def reason(incident: Incident) -> str:
+    """What stands in `sinfo -R`: our mark, the fault, the incident, and what was seen."""
+    seen = "; ".join(one.text for one in incident.evidence if not one.detail)
+    said = f"gpuvigil [{incident.fault} {incident.id}] {incident.title}: {seen}"
+    plain = "".join(ch if ch.isprintable() and ch not in "\"'\\" else " " for ch in said)
+    return plain[:_LONGEST_REASON].rstrip(" :;")
+
+
+def marked(machines: Iterable[Machine]) -> Sequence[str]:
+    """The incidents that our marks name."""
+    return [ours[1] for machine in machines if (ours := machine.ours) is not None]
+
+
+def _acts(settings: ActionsSettings, cluster: str, one: Incident) -> bool:
+    return (
+        one.fault in settings.faults
+        and one.state in _STANDING
+        and one.subject.cluster == cluster
+        and one.subject.kind in {"node", "gpu"}
+        and not one.simulated
+        and not one.late
+    )
+
+
+def _why_not(
+    settings: ActionsSettings, one: Incident, machines: Mapping[str, Machine], now: datetime
+) -> No | None:
+    machine = machines.get(one.subject.node)
+    if machine is None:
+        return No.STRANGER
+    if not machine.in_service:
+        return No.OUT
+    if now - one.since < timedelta(seconds=settings.after_seconds):
+        return No.YOUNG
+    return None
+
+
+def _is_over(settings: ActionsSettings, one: Incident | None, now: datetime) -> bool:
+    """What nobody remembers is nobody's to give back."""
+    if one is None or one.resolved_at is None or one.state in _STANDING:
+        return False
+    return now - one.resolved_at >= timedelta(seconds=settings.resume_after_seconds)

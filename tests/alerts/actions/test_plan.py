@@ -1,0 +1,123 @@
+"""Which nodes are drained and given back, and which are not touched."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.actions.decide import Machine, No, What, plan, reason
+from gpuvigil.config import ActionsSettings
+from gpuvigil.model import SIMULATED_CLUSTER, Evidence, Incident, Severity, Subject
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+OLD = NOON - timedelta(hours=1)
+SETTINGS = ActionsSettings(enabled=True, most_percent=50.0, resume=True)
+
+
+def incident(node: str = "n1", id_: str = "i1", cluster: str = "c", **more: Any) -> Incident:
+    given: dict[str, Any] = {"state": "open", "fault": "gpu_lost", "since": OLD, **more}
+    return Incident(
+        id=id_,
+        fingerprint="f",
+        subject=Subject(cluster=cluster, node=node, gpu="GPU-1"),
+        severity=Severity.CRITICAL,
+        title="GPU fell off the bus",
+        updated_at=given["since"],
+        evidence=(Evidence(name="up", value='"0"', limit="1"),),
+        **given,
+    )
+
+
+def machines(*them: Machine, free: int = 0) -> dict[str, Machine]:
+    found = [*them, *(Machine(name=f"free{n}", states=frozenset({"IDLE"})) for n in range(free))]
+    return {one.name: one for one in found}
+
+
+IDLE = Machine(name="n1", states=frozenset({"IDLE"}))
+OURS = Machine(name="n1", states=frozenset({"IDLE", "DRAIN"}), reason=reason(incident()))
+
+
+def test_a_node_with_a_fault_is_drained_with_its_class_and_evidence() -> None:
+    (step,) = plan(SETTINGS, "c", [incident()], machines(IDLE, free=1), NOON).steps
+    assert (step.what, step.node) == (What.DRAIN, "n1")
+    assert step.reason == "gpuvigil [gpu_lost i1] GPU fell off the bus: up:  0  (normal: 1)"
+    assert replace(IDLE, states=frozenset({"DRAIN"}), reason=step.reason).ours == ("gpu_lost", "i1")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"since": NOON - timedelta(seconds=5)}, No.YOUNG),
+        ({"node": "n9"}, No.STRANGER),
+    ],
+)
+def test_every_no_has_a_name(change: dict[str, Any], why: No) -> None:
+    found = plan(SETTINGS, "c", [incident(**change)], machines(IDLE, free=1), NOON)
+    assert [one.why for one in found.refused] == [why]
+    assert not found.steps
+
+
+def test_what_is_simulated_late_of_another_cluster_or_fault_is_nothing_to_act_on() -> None:
+    them = [
+        incident(cluster=SIMULATED_CLUSTER),
+        incident(cluster="other"),
+        incident(late=True),
+        incident(fault="gpu_hot"),
+        incident(state="suspect"),
+    ]
+    for one in them:
+        assert plan(SETTINGS, "c", [one], machines(IDLE, free=1), NOON).steps == ()
+
+
+def test_a_node_that_somebody_drained_is_theirs_before_and_after() -> None:
+    theirs = Machine(name="n1", states=frozenset({"IDLE", "DRAIN"}), reason="new DIMMs, jo")
+    found = plan(SETTINGS, "c", [incident()], machines(theirs, free=3), NOON)
+    assert [one.why for one in found.refused] == [No.OUT]
+    over = incident(state="resolved", resolved_at=OLD)
+    assert plan(SETTINGS, "c", [over], machines(theirs, free=3), NOON).steps == ()
+
+
+def test_only_what_we_drained_is_given_back_and_only_when_all_is_over() -> None:
+    over = incident(state="resolved", resolved_at=OLD)
+    (step,) = plan(SETTINGS, "c", [over], machines(OURS), NOON).steps
+    assert (step.what, step.node) == (What.RESUME, "n1")
+    just = replace(over, resolved_at=NOON - timedelta(seconds=5))
+    assert plan(SETTINGS, "c", [just], machines(OURS), NOON).steps == ()
+    other = incident(id_="i2")
+    assert plan(SETTINGS, "c", [over, other], machines(OURS), NOON).steps == ()
+    assert plan(SETTINGS, "c", [], machines(OURS), NOON).steps == ()  # nobody remembers
+    never = replace(SETTINGS, resume=False)
+    assert plan(never, "c", [over], machines(OURS), NOON).steps == ()
+
+
+def test_of_a_small_cluster_nothing_is_drained_where_a_node_is_more_than_allowed() -> None:
+    few = replace(SETTINGS, most_percent=5.0)
+    found = plan(few, "c", [incident()], machines(IDLE, free=10), NOON)
+    assert ([one.why for one in found.refused], found.steps) == ([No.SHARE], ())
+
+
+_STATE = st.sampled_from(["IDLE", "MIXED", "DOWN", "IDLE DRAIN", "DRAINED"])
+
+
+@given(
+    st.lists(_STATE, min_size=1, max_size=20),
+    st.lists(st.integers(0, 25), max_size=20),
+    st.floats(0, 100),
+)
+def test_never_more_is_out_of_service_than_is_allowed(
+    states: list[str], hit: list[int], percent: float
+) -> None:
+    there = machines(
+        *(Machine(name=f"n{n}", states=frozenset(it.split())) for n, it in enumerate(states))
+    )
+    them = [incident(node=f"n{n}", id_=f"i{k}") for k, n in enumerate(hit)]
+    found = plan(replace(SETTINGS, most_percent=percent), "c", them, there, NOON)
+    out = sum(not one.in_service for one in there.values())
+    nodes = [step.node for step in found.steps]
+    assert len(nodes) == len(set(nodes))
+    assert not nodes or out + len(nodes) <= len(there) * percent / 100.0
+    assert all(there[node].in_service for node in nodes)
+    assert len(found.steps) + len(found.refused) == len(them)
