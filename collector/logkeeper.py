@@ -160,8 +160,8 @@ class LogKeeper:
             if not where.exists() or where.stat().st_size == 0:
                 return Ended(file=where, failed=f"{where} was not written")
             return Ended(file=where)
-        except OSError as error:
-            why = f"{command[0]}: {error.strerror or error}"
+        except (OSError, ValueError) as error:  # a NUL in an argument is the latter
+            why = f"{command[0]}: {getattr(error, 'strerror', None) or error}"
             return Ended(file=file, failed=why)
 
 

@@ -149,8 +149,9 @@ def _was(hub: Hub, begin: datetime, end: datetime) -> list[Claim]:
     for record in hub.records(RecordKind.TRANSITION, since=begin, until=end, limit=_MOST_RECORDS):
         with suppress(*UNREADABLE):
             steps.append(Transition.from_record(record))
-    # What gpuvigil says of itself, and to owners, no detector has raised.
-    return claims(one for one in steps if one.subject.cluster != _ITSELF)
+    # What gpuvigil says of itself, and to owners, no detector has raised; the selftest's is no news.
+    said = (one for one in steps if one.subject.cluster != _ITSELF and not one.subject.marked)
+    return claims(said)
 
 
 def _warn(known: Past) -> None:

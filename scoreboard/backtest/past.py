@@ -16,7 +16,16 @@ import pyarrow.compute as pc
 from analyzer.detector import DETECTORS, questions
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import MEASUREMENTS, Measurement
-from gpuvigil.model import UNREADABLE, Allocation, Event, Inventory, Record, RecordKind, Subject
+from gpuvigil.model import (
+    SELFTEST_CLUSTER,
+    UNREADABLE,
+    Allocation,
+    Event,
+    Inventory,
+    Record,
+    RecordKind,
+    Subject,
+)
 from gpuvigil.store import Store
 from gpuvigil.store.shape import latest_schema
 
@@ -127,6 +136,7 @@ def _first_heard(lines: pa.Table) -> Iterator[tuple[str, datetime]]:
 def _lines(store: Store, name: str, start: datetime, end: datetime) -> pa.Table:
     measurement, fields = MEASUREMENTS[name], _FIELDS[name]
     found = store.series(name, fields, {}, (start, end), _STEP)
+    found = found.filter(pc.not_equal(found["cluster"], SELFTEST_CLUSTER))
     late = pc.multiply(found["offset_seconds"], 1e6)
     late = pc.round(late).cast(pa.int64()).cast(pa.duration("us"))
     columns = {tag: found[tag] for tag in measurement.tags}
@@ -146,8 +156,11 @@ def _whole(values: pa.ChunkedArray, measurement: Measurement, field: str) -> pa.
 def _all(
     read: Callable[[Record], _Read], records: Sequence[Record], unreadable: list[str]
 ) -> list[_Read]:
+    """Those that can be read, without the selftest's: nobody wants to hear of them again."""
     found = []
     for record in records:
+        if record.marked:
+            continue
         try:
             found.append(read(record))
         except UNREADABLE:
