@@ -37,6 +37,7 @@ NODES = (1, 2, 3, 4, 5, 6)
 WATCHED = [d for d in DETECTORS if d.name in {"gpu_lost", "gpu_xid", "node_silent"}]
 PATIENCE = Patience()
 _FAULTS: Mapping[EventKind, str] = {EventKind.GPU_LOST: "gpu_lost", EventKind.XID: "gpu_xid"}
+_LONG = 190  # more than the flap window
 _WELL = healthy(nodes=len(NODES), seconds=60)
 
 
@@ -101,9 +102,9 @@ class Process:
         if again:
             self.waiting.append((self.step + 2 * delay + 1, told))
 
-    def passes(self, seen: bool) -> None:
-        """One tick: what came is taken, and the fleet looked at; `seen`: rows came, too."""
-        self.step += 1
+    def passes(self, seen: bool, ticks: int = 1) -> None:
+        """After some ticks what came is taken, and the fleet looked at; `seen`: rows came, too."""
+        self.step += ticks
         due = [one for one in self.waiting if one[0] < self.step and self._is_up(one[1])]
         self.waiting = [one for one in self.waiting if one not in due]
         for _, told in reversed(due):  # the last one first
@@ -191,18 +192,19 @@ minutes = st.tuples(
     st.lists(happenings, max_size=6),
     st.booleans(),  # rows came
     st.sampled_from([False, False, False, True]),  # the analyzer starts again
+    st.sampled_from([1, 1, 1, _LONG]),  # ticks until it looks
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.lists(minutes, max_size=10))
 def test_however_a_story_is_told_its_incidents_are_the_storys(
-    story: list[tuple[list[tuple[str, int, int, bool]], bool, bool]],
+    story: list[tuple[list[tuple[str, int, int, bool]], bool, bool, int]],
 ) -> None:
     process = Process()
-    for events, seen, restart in story:
+    for events, seen, restart, ticks in story:
         process.lives(events, restart)
-        process.passes(seen)
+        process.passes(seen, ticks)
     for _ in range(12):  # all that was late has come
         process.passes(seen=True)
     assert_nothing_is_lost(process)
@@ -212,10 +214,8 @@ def test_however_a_story_is_told_its_incidents_are_the_storys(
     process.passes(seen=True)
     for number in NODES:
         process.happens("reset", number, 0, False)
-    for _ in range(250):  # longer than the flap window
-        process.passes(seen=True)
-        if not process.analysis.book.standing():
-            break
+    for ticks in (1, 1, 1, 1, _LONG, 1, 1, 1, 1):  # what flaps is over after half an hour
+        process.passes(seen=True, ticks=ticks)
     assert process.analysis.book.standing() == ()
     assert_every_life_is_whole(process.keeper)
 
@@ -224,7 +224,8 @@ def assert_nothing_is_lost(process: Process) -> None:
     """Each fault that is there is told, and nothing is told that is not there."""
     world = process.world
     for number in world.away:
-        assert process.explained("node_silent", node(number)), (number, "away")
+        mended = process.explained("gpu_lost", gpu(number))  # somebody reboots it because of that
+        assert mended or process.explained("node_silent", node(number)), (number, "away")
     for number, fault in world.ill:
         if number not in world.away and (
             fault == "gpu_lost" or (number, "gpu_lost") not in world.ill
