@@ -149,7 +149,7 @@ def _acts(settings: ActionsSettings, cluster: str, one: Incident) -> bool:
         and one.state in _STANDING
         and one.subject.cluster == cluster
         and one.subject.kind in {"node", "gpu"}
-        and not one.simulated
+        and one.subject.real
         and not one.late
     )
 

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from alerts.actions.decide import Machine, No, What, plan, reason
 from gpuvigil.config import ActionsSettings
-from gpuvigil.model import SIMULATED_CLUSTER, Evidence, Incident, Severity, Subject
+from gpuvigil.model import (
+    RESERVED_CLUSTERS,
+    SIMULATED_CLUSTER,
+    Evidence,
+    Incident,
+    Severity,
+    Subject,
+)
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 OLD = NOON - timedelta(hours=1)
@@ -70,6 +77,12 @@ def test_what_is_simulated_late_of_another_cluster_or_fault_is_nothing_to_act_on
     ]
     for one in them:
         assert plan(SETTINGS, "c", [one], machines(IDLE, free=1), NOON).steps == ()
+
+
+@pytest.mark.parametrize("cluster", sorted(RESERVED_CLUSTERS))
+def test_for_what_no_machine_has_nothing_is_done_whatever_the_site_is_called(cluster: str) -> None:
+    found = plan(SETTINGS, cluster, [incident(cluster=cluster)], machines(IDLE, free=1), NOON)
+    assert (found.steps, found.refused) == ((), ())
 
 
 def test_a_node_that_somebody_drained_is_theirs_before_and_after() -> None:
