@@ -18,6 +18,7 @@ from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import EXPORTED, Metric, Seen
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import sxids
+from scoreboard import slow
 from scoreboard.page import page
 from scoreboard.results import read
 from scripts import (
@@ -332,7 +333,9 @@ def startup(result: dict[str, Any]) -> Iterator[str]:
 
 def scoreboard_page() -> Iterator[str]:
     """How well faults are found, from the committed results."""
-    return page(read(), json.loads((ROOT / "scoreboard/speed.json").read_text()))
+    yield from page(read(), json.loads((ROOT / "scoreboard/speed.json").read_text()))
+    yield ""
+    yield from slow.section(json.loads(slow.RESULT.read_text()))
 
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
