@@ -33,6 +33,8 @@ COLLECTORS_SILENT = timedelta(seconds=180)  # longer than what is known of them 
 # With the pauses between them about a minute.
 FAILURES = 6
 LISTED = 10
+# Of one node its own incident tells; so many, and such a share of all, are gpuvigil's trouble.
+FULL_SPOOLS, FULL_SHARE = 3, 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,23 @@ def collector_trouble(
         title="gpuvigil sees nothing: no collector sends data",
         value=f"{len(times)} nodes, the last heard of {duration(now - max(times))} ago",
         action="Check the network to the hub, and the collectors' token: 'gpuvigil doctor' on a node.",
+        place="collectors",
+    )
+
+
+def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
+    """Collectors of many nodes drop what they measured: their spools are full. `full` names them."""
+    if len(full) < max(FULL_SPOOLS, FULL_SHARE * nodes):
+        return None
+    named = ", ".join(full[:LISTED])
+    more = f" and {len(full) - LISTED} more" if len(full) > LISTED else ""
+    return Trouble(
+        name="spools",
+        fault="gpuvigil_spools",
+        title="gpuvigil loses measurements: the spools of many collectors are full",
+        value=f"{len(full)} of {nodes} nodes: {named}{more}",
+        action="See that the hub answers and keeps up ('gpuvigil doctor' on a node); then give"
+        " collector.spool_bytes more room.",
         place="collectors",
     )
 

@@ -6,7 +6,8 @@ from datetime import datetime, time, timedelta
 from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
-from gpuvigil.model import RecordKind, Transition, readable
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.model import Incident, RecordKind, Transition, readable
 from gpuvigil.selftest import without_marked
 
 from .channel import Delivered
@@ -24,9 +25,11 @@ from .own import (
     ended,
     of_gone_channels,
     opened,
+    spool_trouble,
 )
 
 LOOK_SECONDS = 5.0
+SPOOL_FULL = "host_disk"  # the fault of a node whose collector has no room
 # The hub's status names every node: of a large fleet it is long.
 STATUS_SECONDS = 60.0
 # Looks that are further apart say that the hub was away, or this process.
@@ -48,7 +51,8 @@ class Watch:
         self._hub = desk.connect()
         self._digested: dict[str, datetime] = {}  # by channel, until when
         self._nodes: Sequence[Mapping[str, object]] = ()
-        self._looked = self._cleared = float("-inf")
+        self._full: Sequence[str] = ()
+        self._looked = self._cleared = self._counted = float("-inf")
         self._looked_at: datetime | None = None
         self._listens_since = EPOCH
         self.well_at: datetime | None = None  # when all was well last, as seen from here
@@ -68,6 +72,7 @@ class Watch:
         ]
         # The dead man goes on: what the other detectors find is told.
         steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
+        steps.append(self._change("spools", spool_trouble(self._full_spools(), len(nodes)), now))
         steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
         steps += self._of_gone_channels(now)
         day = last_day(desk.settings.digest_at, now)
@@ -87,6 +92,20 @@ class Watch:
         if now - self._looked >= STATUS_SECONDS:
             self._nodes, self._looked = without_marked(self._hub.status())["nodes"], now
         return self._nodes
+
+    def _full_spools(self) -> Sequence[str]:
+        """Nodes against which it stands that their collector drops what it measured; once a minute."""
+        now = self._desk.clock.monotonic()
+        if now - self._counted >= STATUS_SECONDS:
+            states = tuple(state.value for state in STANDING)
+            found = self._hub.records(RecordKind.INCIDENT, states=states, limit=MOST_HELD)
+            full = {
+                one.subject.node
+                for one in readable(found, Incident.from_record)
+                if one.fault == SPOOL_FULL and not one.simulated
+            }
+            self._full, self._counted = sorted(full), now
+        return self._full
 
     def _listening(self, now: datetime) -> datetime:
         """Since when whoever sends to the hub would be heard of here.

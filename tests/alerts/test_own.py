@@ -31,6 +31,7 @@ from alerts.own import (
     ended,
     of_gone_channels,
     opened,
+    spool_trouble,
 )
 from alerts.watch import Watch, last_day
 from gpuvigil.clock import ManualClock, to_text
@@ -39,12 +40,12 @@ from gpuvigil.errors import HubRefused
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import Signal
 from gpuvigil.log import Log
-from gpuvigil.model import Record, RecordKind, Severity, Transition
+from gpuvigil.model import Record, RecordKind, Severity, Subject, Transition
 from tests.polling import wait_until
 from tests.receiver import Received, Receiver, too_many
 from tests.servers import HubProcess
 
-from .examples import NOON, a_transition, seconds
+from .examples import NOON, a_transition, an_incident, seconds
 from .process import AlertsProcess
 from .test_service import Story
 
@@ -117,6 +118,35 @@ def test_a_hub_that_was_away_makes_nobody_silent_when_it_is_back(tmp_path: Path)
         hub.write_records([a_pulse(clock.now())])
         watch.step()
         assert told() == ["open", "resolved"]
+
+
+def test_full_spools_are_gpuvigils_trouble_when_they_are_many() -> None:
+    names = [f"n{number}" for number in range(40)]
+    assert spool_trouble(names[:2], 2) is None  # each is told as its node's
+    assert spool_trouble(names[:3], 40) is None
+    found = spool_trouble(names[:12], 40)
+    assert found is not None
+    assert found.value.startswith("12 of 40 nodes: n0, n1")
+    assert found.value.endswith("n9 and 2 more")
+
+
+@pytest.mark.server
+def test_full_spools_are_told_once_and_end_when_there_is_room_again(tmp_path: Path) -> None:
+    clock = ManualClock(NOON)
+
+    def full(state: str, version: int) -> list[Record]:
+        told = an_incident(fault="host_disk", state=state, version=version)
+        places = [Subject(cluster="lab", node=f"n{number}") for number in range(3)]
+        return [replace(told, id=f"i-{one.node}", subject=one).to_record() for one in places]
+
+    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+        watch = Watch(replace(a_desk(hub, "away"), clock=clock), [])
+        for records in (full("open", 1), [], full("resolved", 2)):
+            hub.write_records(records)
+            watch.step()
+            clock.advance(60.0)
+        steps = hub.records(RecordKind.TRANSITION, parent="self-spools")
+        assert [one.body["to_state"] for one in steps] == ["open", "resolved"]
 
 
 def test_a_detector_that_fails_is_told_by_name() -> None:
