@@ -50,6 +50,8 @@ _MOST_LOSS = 0.4
 _LEAST_OF_LOSS = 0.2
 # Power goes with the clock times the square of the voltage, which follows it in part.
 _POWER_OF_CLOCK = 2.0
+# How far below its peers of another job a GPU may be that is not slow: chips differ by as much.
+_AS_PEERS = 0.03
 # A kernel at nearly every sample; bytes a second that are work and no heartbeat.
 _BUSY_PERCENT, _NVLINK_BYTES, _ACTIVE_PERCENT = 10.0, 1e6, 2.0
 _COVERAGE, _LINES = 0.8, 3.0
@@ -82,7 +84,8 @@ def slow_gpus(window: Window) -> list[Finding]:
 
 
 def says_whether_slow(window: Window, incident: Incident) -> bool:
-    """Whether a standing incident would show: only where the GPU came back to its peers.
+    """Whether a standing incident would show: only where the GPU came back to its peers, or stands
+    beside those of a later job as GPUs do.
 
     What is slow for longer than the spans look back shows no change any more, and is not over.
     """
@@ -93,7 +96,25 @@ def says_whether_slow(window: Window, incident: Incident) -> bool:
         place = change.rows.index.number(incident.subject)
         if place is not None and bool(change.back[place]):
             return True
-    return False
+    return _is_as_its_peers(window, incident)
+
+
+def _is_as_its_peers(window: Window, incident: Incident) -> bool:
+    """Whether a job that began after the incident has its GPU, and it draws what its others do."""
+    look = _LOOKS[0]
+    rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
+    place = rows.index.number(incident.subject) if len(rows) and len(long) else None
+    if place is None:
+        return False
+    known = _known(window, look, rows, long)
+    begun = window.of_allocations(rows, _held_since)[place]
+    if not known[place] or begun <= micros(incident.since):
+        return False
+    job = together(_jobs(window, rows), models(window, rows))
+    now = _now(rows, rows)
+    one = {name: np.ones(len(rows)) for name in now}
+    apart, _, peers = _apart(job, _draws(now, one), known, look.least)
+    return bool(peers[place] >= _PEERS and apart[place] >= -_AS_PEERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

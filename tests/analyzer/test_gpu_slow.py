@@ -134,3 +134,19 @@ def test_what_is_slow_for_longer_than_anybody_looks_back_is_not_over() -> None:
     window = slowed(back, lost=-0.1).window()
     assert is_visible(window, standing(gpu()))
     assert slow_gpus(window) == []
+
+
+def test_in_a_later_job_it_is_over_when_it_draws_what_the_others_draw() -> None:
+    def shows(watts: float, minutes: float) -> bool:
+        scene = slowed(QUIET.changed(gpu(), {"power_watts": watts}), lost=0.0)
+        begun = NOON - timedelta(minutes=minutes)
+        jobs = tuple(replace(a, started_at=begun) for a in scene.allocations)
+        far = replace(SETTINGS, steady_seconds=100.0, trend_seconds=400.0)
+        window = replace(scene, allocations=jobs, settings=far).window()
+        return is_visible(window, standing(gpu()))
+
+    assert shows(545.0, minutes=30)
+    assert not shows(520.0, minutes=30)
+    # It is the job in which it was slow, or too young a one.
+    assert not shows(545.0, minutes=90)
+    assert not shows(545.0, minutes=3)
