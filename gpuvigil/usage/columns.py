@@ -2,10 +2,10 @@
 
 import base64
 from binascii import a2b_base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,8 +24,49 @@ PLACES = pa.schema(
 )
 
 
+_Row = TypeVar("_Row")
+
+
+class Rows(Sequence[_Row]):
+    """Rows of a table that become values when somebody looks at them: who only adds up never does."""
+
+    __slots__ = ("_read", "_rows", "table")
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def __init__(self, table: pa.Table, read: Callable[[pa.Table], tuple[_Row, ...]]) -> None:
+        self.table = table
+        self._read = read
+        self._rows: tuple[_Row, ...] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> _Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[_Row]: ...
+    def __getitem__(self, index: int | slice) -> _Row | Sequence[_Row]:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[_Row]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all() == tuple(other)
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> tuple[_Row, ...]:
+        if self._rows is None:
+            self._rows = self._read(self.table)
+        return self._rows
+
+
 def table_of(rows: Sequence[Place] | Sequence[Share], schema: pa.Schema) -> pa.Table:
     """One row each."""
+    if isinstance(rows, Rows):
+        return rows.table
     names = [
         f"seconds.{name}" if schema is PLACES and name in SECONDS else name for name in schema.names
     ]

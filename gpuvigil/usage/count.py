@@ -34,8 +34,9 @@ allocation names the device itself.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +44,7 @@ import pyarrow.compute as pc
 
 from ..model import SIMULATED_CLUSTER, Allocation, Inventory
 from .amounts import Place, Seconds
+from .columns import PLACES, SECONDS, Rows, places_of, table_of
 from .grid import FIELDS, MINUTE, MINUTES, Grid, coded, numbered, runs
 from .holding import NOBODY_KNOWN, Book, Bools, Floats, Gpu, Ints, Owner, Pieces
 from .model import BUCKET, Bucket
@@ -121,7 +123,7 @@ def count(facts: Facts) -> Bucket | None:
         cluster=facts.cluster,
         start=facts.start,
         gpus=int(present.sum()),
-        nodes=len({place.node for place in places}),
+        nodes=len(table_of(places, PLACES)["node"].unique()),
         seconds=_summed(seconds),
         shares=shares(units.everybody, units.known),
         places=places,
@@ -331,7 +333,7 @@ def _summed(seconds: Mapping[str, Floats]) -> Seconds:
 
 def _places(
     seconds: Mapping[str, Floats], units: _Units, keys: Sequence[Gpu], present: Bools
-) -> tuple[Place, ...]:
+) -> Sequence[Place]:
     """By node and model, ordered."""
     models = units.known.models
     nodes: dict[str, int] = {}
@@ -343,16 +345,14 @@ def _places(
     there[there] = at[place[there]] == code[there]
     of = np.where(there, place, len(at))[units.known.physical]
     sums = {name: np.bincount(of, values, len(at) + 1) for name, values in seconds.items()}
-    columns = [sums[one.name].tolist() for one in fields(Seconds)]
-    found = (
-        Place(
-            node=names[one // len(models)],
-            model=models[one % len(models)],
-            seconds=Seconds(*values),
-        )
-        for one, values in zip(at.tolist(), zip(*columns, strict=True), strict=False)
-    )
-    return tuple(sorted(found, key=lambda one: (one.node, one.model)))
+    labels = [(names[one // len(models)], models[one % len(models)]) for one in at.tolist()]
+    order = sorted(range(len(at)), key=labels.__getitem__)
+    columns: dict[str, Any] = {
+        "node": [labels[n][0] for n in order],
+        "model": [labels[n][1] for n in order],
+        **{name: sums[name][: len(at)][order] for name in SECONDS},
+    }
+    return Rows(pa.table(columns, PLACES), places_of)
 
 
 def _overlaps(held: Pieces, width: Floats) -> Floats:

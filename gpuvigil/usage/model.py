@@ -5,7 +5,7 @@ utilisation. Simulated and real clusters are never in one value: a bucket is of 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,8 +29,8 @@ class Bucket:
     gpus: int  # installed in it
     nodes: int
     seconds: Seconds
-    shares: tuple[Share, ...] = ()
-    places: tuple[Place, ...] = ()  # ordered; they add up to `seconds`
+    shares: Sequence[Share] = ()
+    places: Sequence[Place] = ()  # ordered; they add up to `seconds`
     models: Mapping[str, int] = field(default_factory=dict)  # GPUs by model
     counted_at: datetime
     settled: bool = False  # counted again once late data had its time to come

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
 from .amounts import AMOUNTS, OTHERS, Share
+from .columns import SHARES, Rows, shares_of
 from .holding import Bools, Floats, Ints, Owner
 
 # A bucket with more holders joins the smallest.
@@ -37,7 +39,7 @@ class Units:
     model: Ints  # of each unit
 
 
-def shares(held: Held, units: Units) -> tuple[Share, ...]:
+def shares(held: Held, units: Units) -> Sequence[Share]:
     """Holders with an allocated second by model, those that had most first."""
     amounts = _amounts(held, units)
     model = units.model[held.gpu]
@@ -65,7 +67,7 @@ def shares(held: Held, units: Units) -> tuple[Share, ...]:
         gpus=gpus[order],
         sums={name: values[order] for name, values in sums.items()},
     )
-    return many.shares()
+    return Rows(many.shares(), shares_of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +79,9 @@ class _Many:
     gpus: Ints
     sums: dict[str, Floats]
 
-    def shares(self) -> tuple[Share, ...]:
+    def shares(self) -> pa.Table:
         """The largest, and the rest of each user, account, partition, project and model as one."""
-        first = self._made(self.owners[:MOST_HOLDERS], self.models, self.gpus, self.sums)
+        first = _table(self.owners[:MOST_HOLDERS], self.models, self.gpus, self.sums)
         if len(self.owners) <= MOST_HOLDERS:
             return first
         groups: dict[tuple[str, ...], int] = {}
@@ -101,35 +103,26 @@ class _Many:
             for name, one in self.sums.items()
         }
         gpus = np.bincount(of, self.gpus[MOST_HOLDERS:]).astype(np.int64)
-        return first + self._made(owners, [model for *_, model in groups], gpus, sums)
+        rest = _table(owners, [model for *_, model in groups], gpus, sums)
+        return pa.concat_tables([first, rest]).combine_chunks()
 
-    @staticmethod
-    def _made(
-        owners: Sequence[Owner], models: Sequence[str], gpus: Ints, sums: Mapping[str, Floats]
-    ) -> tuple[Share, ...]:
-        columns = [sums[name].tolist() for name in AMOUNTS]
-        rows = zip(*columns, strict=True)
-        return tuple(
-            Share(
-                holder=owner.holder,
-                user=owner.user or None,
-                command=owner.command or None,
-                partition=owner.partition or None,
-                account=owner.account or None,
-                project=owner.project or None,
-                model=model or None,
-                gpus=count,
-                allocated=allocated,
-                measured=measured,
-                used=used,
-                idle=idle,
-                shared=shared,
-                energy_joules=joules,
-            )
-            for owner, model, count, (allocated, measured, used, idle, shared, joules) in zip(
-                owners, models, gpus.tolist(), rows, strict=False
-            )
-        )
+
+def _table(
+    owners: Sequence[Owner], models: Sequence[str], gpus: Ints, sums: Mapping[str, Floats]
+) -> pa.Table:
+    """A row per owner; what nobody names is null."""
+    size = len(owners)
+    columns: dict[str, Any] = {
+        name: [getattr(owner, name) or None for owner in owners]
+        for name in ("user", "account", "project", "partition", "command")
+    }
+    columns |= {
+        "holder": [owner.holder for owner in owners],
+        "model": [model or None for model in models[:size]],
+        "gpus": gpus[:size],
+        **{name: sums[name][:size] for name in AMOUNTS},
+    }
+    return pa.table({name: columns[name] for name in SHARES.names}, SHARES)
 
 
 def _amounts(held: Held, units: Units) -> dict[str, Floats]:
@@ -159,9 +152,7 @@ def _different(of_row: Ints, gpu: Ints, size: int) -> Ints:
     return np.bincount(np.unique(of_row * width + gpu) // width, minlength=size)
 
 
-def _spokesman(
-    of_row: Ints, owner: Ints, allocated: Floats, owners: tuple[Owner, ...]
-) -> npt.NDArray[np.int64]:
+def _spokesman(of_row: Ints, owner: Ints, allocated: Floats, owners: tuple[Owner, ...]) -> Ints:
     """Of all commands of one holder the one that had most, which gives its name."""
     code = of_row * max(len(owners), 1) + owner
     found, of_pair = np.unique(code, return_inverse=True)
