@@ -135,9 +135,12 @@ def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) ->
     shared = {key for key, of_gpu in users.items() if len(of_gpu) > 1}
     found = []
     for (cluster, holder, user), them in groups.items():
-        gpus = {one.subject.key: one.subject for one in them if one.subject.key not in shared}
-        first = min(them, key=lambda one: one.started_at)
-        mine = {key: max(idle[key], first.started_at) for key in gpus if key in idle}
+        oldest_last = sorted(them, key=lambda one: one.started_at, reverse=True)
+        held = {one.subject.key: one for one in oldest_last if one.subject.key not in shared}
+        gpus = {key: one.subject for key, one in held.items()}
+        first = oldest_last[-1]
+        # Whoever had a GPU before may have left it idle, too.
+        mine = {key: max(idle[key], one.started_at) for key, one in held.items() if key in idle}
         if mine:
             found.append(
                 Held(

@@ -43,6 +43,7 @@ WAIT_PER_LOOK = 20.0
 MOST_AT_ONCE = 20
 # Who was excused, or has just got a notice, is asked about again then.
 ASK_AGAIN = timedelta(minutes=5)
+MOST_REMEMBERED = 10_000
 _MOST_RECORDS = 100_000
 _DAY = timedelta(days=1)
 _USED = Aggregate(function=Function.MEAN, field="utilization_percent")
@@ -76,6 +77,9 @@ class IdleWatch:
 
     def due(self, now: datetime) -> list[Transition]:
         """The notices that are due now; HubError or StoreError where one does not answer."""
+        self._asked_again = {key: at for key, at in self._asked_again.items() if at > now}
+        if len(self._sent) > MOST_REMEMBERED:
+            self._sent.clear()  # the hub has them
         standing = self._standing()
         idle = idle_since(standing)
         asked: list[tuple[Held, Terms]] = []

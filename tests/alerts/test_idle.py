@@ -118,6 +118,10 @@ def test_nobody_is_idle_for_longer_than_the_job_is_there() -> None:
     young = held_by("job 12", "alice", gpu(0), started_at=NOON - 5 * MINUTE)
     (found,) = holdings(young, {gpu(0).key: HOUR_AGO})
     assert found.since == NOON - 5 * MINUTE
+    old = held_by("pid 7", "bob", gpu(1))
+    late = held_by("pid 8", "bob", gpu(2), started_at=NOON - 5 * MINUTE)
+    (found,) = holdings([*old, *late], {gpu(2).key: HOUR_AGO})
+    assert found.since == NOON - 5 * MINUTE
 
 
 @pytest.mark.parametrize(
