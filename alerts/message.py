@@ -25,7 +25,12 @@ LISTED = 10
 LONGEST_LINE = 300
 # Answers that list things may be longer; all together stay far below what receivers take.
 LONGEST_LIST = 1000
-_LOUD = frozenset({Verdict.WORSE, Verdict.STILL_STANDING, Verdict.RETURNED, Verdict.RESUMED})
+_LOUD = frozenset(
+    {
+        *(Verdict.WORSE, Verdict.GREW, Verdict.STILL_STANDING),
+        *(Verdict.RETURNED, Verdict.RESUMED),
+    }
+)
 # What goes before the title.
 _SAID = {
     Verdict.ESCALATED: "Nobody has taken it",
