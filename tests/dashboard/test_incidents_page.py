@@ -361,6 +361,17 @@ def test_a_story_names_its_evidence_what_it_hides_and_leads_to_its_place_at_that
         assert part in said
 
 
+def test_a_story_says_why_nobody_is_told_of_what_is_out_of_service() -> None:
+    def said(one: Incident) -> str:
+        story = told(one)
+        return texts(story_drawing.head(story, hands(story, NOON), Filters(), NOON))
+
+    held = replace(LOST, held="drained: fan [ada@2026-01-31T11:00:00]")
+    assert "Nobody is told while it is out of service: drained: fan [ada" in said(held)
+    assert "out of service" not in said(replace(held, state="resolved", resolved_at=NOON))
+    assert "out of service" not in said(LOST)
+
+
 def _all(tree: Node) -> list[list[Any]]:
     if isinstance(tree, str):
         return []
