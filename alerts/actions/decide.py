@@ -15,7 +15,7 @@ from enum import Enum
 
 from gpuvigil.config import ActionsSettings
 from gpuvigil.lifecycle import STANDING
-from gpuvigil.model import Incident
+from gpuvigil.model import Incident, Subject
 
 _MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
 _STANDING = frozenset(state.value for state in STANDING)
@@ -151,7 +151,14 @@ def _acts(settings: ActionsSettings, cluster: str, one: Incident) -> bool:
         and one.subject.kind in {"node", "gpu"}
         and one.subject.real
         and not one.late
+        and not _spreads(one)
     )
+
+
+def _spreads(one: Incident) -> bool:
+    """Whether it is about several nodes: what they share is at fault, or the rule, and no node."""
+    node = one.subject.of_node()
+    return any(Subject.parse(member).of_node() != node for member in one.members)
 
 
 def _why_not(
@@ -168,7 +175,7 @@ def _why_not(
 
 
 def _is_over(settings: ActionsSettings, one: Incident | None, now: datetime) -> bool:
-    """What nobody remembers is nobody's to give back."""
-    if one is None or one.resolved_at is None or one.state in _STANDING:
+    """What nobody remembers is nobody's to give back; what something else covers may be there still."""
+    if one is None or one.resolved_at is None or one.state in _STANDING or one.covered_by:
         return False
     return now - one.resolved_at >= timedelta(seconds=settings.resume_after_seconds)

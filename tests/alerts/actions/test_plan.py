@@ -106,6 +106,19 @@ def test_only_what_we_drained_is_given_back_and_only_when_all_is_over() -> None:
     assert plan(never, "c", [over], machines(OURS), NOON).steps == ()
 
 
+def test_what_something_else_covers_may_be_there_still_and_is_not_given_back() -> None:
+    over = incident(state="resolved", resolved_at=OLD)
+    assert plan(SETTINGS, "c", [over], machines(OURS), NOON).steps
+    assert not plan(SETTINGS, "c", [replace(over, covered_by="f2")], machines(OURS), NOON).steps
+
+
+def test_for_what_is_about_many_nodes_at_once_none_is_drained() -> None:
+    own = ("c/n1/gpu/GPU-1", "c/n1/gpu/GPU-2")
+    assert plan(SETTINGS, "c", [incident(members=own)], machines(IDLE, free=1), NOON).steps
+    whole = incident(members=(*own, "c/free0/gpu/GPU-7"))
+    assert not plan(SETTINGS, "c", [whole], machines(IDLE, free=9), NOON).steps
+
+
 def test_of_a_small_cluster_nothing_is_drained_where_a_node_is_more_than_allowed() -> None:
     few = replace(SETTINGS, most_percent=5.0)
     found = plan(few, "c", [incident()], machines(IDLE, free=10), NOON)
