@@ -91,4 +91,6 @@ class Watch:
 
 
 def _odd(nodes: Sequence[ScheduledNode]) -> tuple[ScheduledNode, ...]:
-    return tuple(node for node in nodes if is_odd(node))[:_MOST_NODES]
+    """Those with a reason first: where they are too many, what somebody wrote down is told."""
+    odd = sorted((node for node in nodes if is_odd(node)), key=lambda node: node.reason is None)
+    return tuple(odd[:_MOST_NODES])

@@ -133,6 +133,7 @@ def _entry(one: Entry, asked: Filters, now: datetime) -> Node:
     parts = [
         el("span", one.severity.value, class_=f"badge {look}"),
         _state(one),
+        el("span", "out of service", class_="badge state", title=one.held) if one.held else None,
         el("span", "simulated", class_="badge simulated") if one.simulated else None,
         el("strong", one.title),
         el("span", one.label, class_="where"),

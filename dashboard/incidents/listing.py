@@ -36,6 +36,7 @@ class Entry:
     taken_by: str
     told: tuple[str, ...]  # of what stands: a line per channel
     text: str  # all that a search looks at, in small letters
+    held: str = ""  # why nobody is told: its nodes are out of service
 
     @property
     def stands(self) -> bool:
@@ -77,6 +78,7 @@ def entry(incident: Incident, told: Iterable[str] = ()) -> Entry:
         incident.fault,
         incident.id,
         incident.acknowledged_by,
+        incident.held,
         *impact.holders,
         *impact.users,
     )
@@ -97,6 +99,7 @@ def entry(incident: Incident, told: Iterable[str] = ()) -> Entry:
         taken_by=incident.acknowledged_by,
         told=tuple(told),
         text="\n".join(said).casefold(),
+        held=incident.held if incident.resolved_at is None else "",
     )
 
 

@@ -370,6 +370,10 @@ def test_a_story_says_why_nobody_is_told_of_what_is_out_of_service() -> None:
     assert "Nobody is told while it is out of service: drained: fan [ada" in said(held)
     assert "out of service" not in said(replace(held, state="resolved", resolved_at=NOON))
     assert "out of service" not in said(LOST)
+    for why in ("drained: fan", ""):
+        found = listing(standing(replace(LOST, held=why)), (), Filters())
+        shown = texts(["div", {}, *drawing.entries(found, NOON, cut=False)])
+        assert ("out of service" in shown) is bool(why)
 
 
 def _all(tree: Node) -> list[list[Any]]:
