@@ -3,8 +3,9 @@
 A node is drained for an incident of one of the chosen faults, of itself or one of its GPUs, once it
 has stood for a while; never when that puts more of the cluster out of service than is allowed, whoever took the
 others out. The reason carries our mark, the fault, the incident and its evidence. Only a node whose reason still carries that
-mark is given back, after its incident was resolved for a while and while nothing else stands there: what
-a person drained, or wrote a reason of their own for, stays theirs.
+mark is given back, after its incident was resolved for a while, while nothing of any fault stands there and
+Slurm calls it fit for work but for the drain: what a person drained, or wrote a reason of their own for,
+stays theirs.
 """
 
 import re
@@ -60,6 +61,11 @@ class Machine:
         return self.states <= _IN_SERVICE
 
     @property
+    def fit(self) -> bool:
+        """Whether it would take jobs, were it not drained: not so what is down or does not answer."""
+        return self.states - {_DRAINED} <= _IN_SERVICE
+
+    @property
     def ours(self) -> tuple[str, str] | None:
         """Fault and incident of our mark; None for a node that we did not drain, or no longer hold."""
         found = _MARK.match(self.reason)
@@ -102,6 +108,7 @@ def plan(
 ) -> Plan:
     """`incidents`: all that stand, and those that our marks name, standing or not."""
     known = {one.id: one for one in incidents}
+    suspicious = _suspicious(cluster, known.values())
     acting = [one for one in known.values() if _acts(settings, cluster, one)]
     steps: list[Step] = []
     refused: list[Refused] = []
@@ -118,13 +125,13 @@ def plan(
         out += 1
         node = one.subject.node
         steps.append(Step(what=What.DRAIN, node=node, incident=one.id, reason=reason(one)))
-    busy = {one.subject.node for one in acting}
     if settings.resume:
         steps += [
             Step(what=What.RESUME, node=machine.name, incident=ours[1])
             for machine in machines.values()
             if (ours := machine.ours) is not None
-            and machine.name not in busy
+            and machine.fit
+            and machine.name not in suspicious
             and _is_over(settings, known.get(ours[1]), now)
         ]
     return Plan(steps=tuple(steps), refused=tuple(refused))
@@ -159,6 +166,17 @@ def _spreads(one: Incident) -> bool:
     """Whether it is about several nodes: what they share is at fault, or the rule, and no node."""
     node = one.subject.of_node()
     return any(Subject.parse(member).of_node() != node for member in one.members)
+
+
+def _suspicious(cluster: str, incidents: Iterable[Incident]) -> frozenset[str]:
+    """Nodes of which anything stands, whatever it is: a silence or an outage hides what is behind it."""
+    return frozenset(
+        subject.node
+        for one in incidents
+        if one.state in _STANDING
+        for subject in (one.subject, *map(Subject.parse, one.members))
+        if subject.cluster == cluster and subject.real
+    )
 
 
 def _why_not(

@@ -9,7 +9,10 @@ from gpuvigil.errors import GpuvigilError
 
 from .decide import Machine, Step, What
 
-_KEY = re.compile(r"(?:^|\s)(NodeName|State)=(\S+)")
+_NAME = re.compile(r"NodeName=(\S+)")
+_STATE = re.compile(r"\sState=(\S+)")
+# What people write stands behind everything else, and may look like any key.
+_WRITTEN = re.compile(r"\s(?:Reason|Comment|Extra)=")
 _REASON = re.compile(r"\sReason=(.*?)(?: \[[^\[\]]*@[^\[\]]*\])?(?:\sComment=.*)?$")
 
 
@@ -27,7 +30,7 @@ class Slurm:
     def machines(self, node: str = "") -> Mapping[str, Machine]:
         """All nodes by name, or one; SlurmError when it does not answer, which is never no node."""
         text = self._run("-o", "show", "node", *([node] if node else []))
-        found = [machine for line in text.splitlines() if (machine := _machine(line)) is not None]
+        found = [machine for line in text.split("\n") if (machine := _machine(line)) is not None]
         if not found:
             raise SlurmError("scontrol named no node")
         return {one.name: one for one in found}
@@ -68,15 +71,16 @@ class Slurm:
 
 def _machine(line: str) -> Machine | None:
     """`State=IDLE+DRAIN*`: the signs behind a state are about power, reboots and answers."""
-    said = dict(_KEY.findall(line))
-    if "NodeName" not in said or "State" not in said:
+    slurms = _WRITTEN.split(line, maxsplit=1)[0]
+    name, state = _NAME.match(slurms), _STATE.search(slurms)
+    if name is None or state is None:
         return None
-    words = {word.strip("*$%!#~@^-") for word in said["State"].split("+")}
-    if "*" in said["State"]:
+    words = {word.strip("*$%!#~@^-") for word in state[1].split("+")}
+    if "*" in state[1]:
         words.add("NOT_RESPONDING")
     reason = _REASON.search(line)
     return Machine(
-        name=said["NodeName"],
+        name=name[1],
         states=frozenset(words - {""}),
         reason=reason[1].strip() if reason else "",
     )

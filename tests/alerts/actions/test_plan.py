@@ -119,6 +119,31 @@ def test_for_what_is_about_many_nodes_at_once_none_is_drained() -> None:
     assert not plan(SETTINGS, "c", [whole], machines(IDLE, free=9), NOON).steps
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"fault": "node_silent"},
+        {"fault": "gpu_memory"},
+        {"fault": "node_silent", "node": "n7", "members": ("c/n7", "c/n1")},
+        {"fault": "gpu_lost", "node": "n7", "members": ("c/n1/gpu/GPU-1",), "late": True},
+    ],
+)
+def test_nothing_is_given_back_of_which_anything_stands(more: dict[str, Any]) -> None:
+    over, other = incident(state="resolved", resolved_at=OLD), incident(id_="i2", **more)
+    assert plan(SETTINGS, "c", [over, other], machines(OURS), NOON).steps == ()
+    strange = replace(other, subject=replace(other.subject, cluster="d"), members=())
+    assert len(plan(SETTINGS, "c", [over, strange], machines(OURS), NOON).steps) == 1
+
+
+@pytest.mark.parametrize(
+    "states", ["DOWN DRAIN NOT_RESPONDING", "IDLE DRAIN REBOOT_ISSUED", "FAIL DRAIN"]
+)
+def test_a_node_with_more_against_it_than_our_drain_is_not_given_back(states: str) -> None:
+    over = incident(state="resolved", resolved_at=OLD)
+    broken = replace(OURS, states=frozenset(states.split()))
+    assert plan(SETTINGS, "c", [over], machines(broken), NOON).steps == ()
+
+
 def test_of_a_small_cluster_nothing_is_drained_where_a_node_is_more_than_allowed() -> None:
     few = replace(SETTINGS, most_percent=5.0)
     found = plan(few, "c", [incident()], machines(IDLE, free=10), NOON)
