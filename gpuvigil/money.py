@@ -100,39 +100,60 @@ def models_of(inventories: Iterable[Inventory]) -> dict[str, str]:
     }
 
 
+def incident_rate(
+    prices: Prices, incident: Incident, models: Mapping[str, str], now: datetime
+) -> float | None:
+    """What an hour of all GPUs costs now that an incident keeps from their work, its holders' included.
+
+    `models` has the model of each GPU by its subject's key; the incident's own that are in it speak
+    for all that it hits. None without a price for them, and where it hits none.
+    """
+    found = [
+        prices.price(incident.subject.cluster, models[key], now) for key in _own(incident, models)
+    ]
+    hourly = [one.per_gpu_hour for one in found if one is not None]
+    if not hourly or len(hourly) < len(found) or not incident.impact.gpus:
+        return None
+    return sum(hourly) / len(hourly) * incident.impact.gpus
+
+
 def incident_cost(
     prices: Prices, incident: Incident, models: Mapping[str, str], now: datetime
 ) -> float | None:
-    """What the GPUs that an incident keeps from their work cost from its beginning until now, or its end.
+    """What an incident's own GPUs cost from its beginning until now, or its end; `models` as above.
 
-    `models` has the model of each GPU by its subject's key; those of the incident that are in it speak
-    for all that it hits. None without a price for them, and where it hits none.
+    Since when the other GPUs of a holder wait for it no incident says, so they are not in it; a job
+    may have begun long after it. Of GPUs that came and went as many count as it hits now. None
+    without a price for each of its own, and where it has none, as that of a port.
     """
+    if incident.subject.kind == "port":
+        return None
     until = min(incident.resolved_at or now, now)
-    keys = {incident.subject.key, *incident.members}
-    known = [models[key] for key in sorted(keys) if key in models]
-    if not known:  # of a node or a port: those below it
-        known = [model for key, model in models.items() if key.startswith(f"{_node(incident)}/")]
     costs = [
-        prices.cost(incident.subject.cluster, model, incident.since, until)
-        for model in known
+        prices.cost(incident.subject.cluster, models[key], incident.since, until)
+        for key in _own(incident, models)
         if until > incident.since
     ]
     priced = [one for one in costs if one is not None]
     if not priced or len(priced) < len(costs) or not incident.impact.gpus:
         return None
-    return sum(priced) / len(priced) * incident.impact.gpus
+    return sum(priced) / len(priced) * min(len(priced), incident.impact.gpus)
 
 
 def incident_words(
     prices: Prices, incident: Incident, models: Mapping[str, str], now: datetime
 ) -> str:
-    """`about 128 EUR of GPU time so far`; empty where that is not known."""
+    """`costs 32.00 EUR/h, about 8.00 EUR of its own GPU time so far`; empty where that is not known."""
+    rate = incident_rate(prices, incident, models, now)
     cost = incident_cost(prices, incident, models, now)
-    if cost is None:
-        return ""
-    ending = "in all" if incident.resolved_at is not None else "so far"
-    return f"about {prices.said(cost)} of GPU time {ending}"
+    said = []
+    if rate is not None and incident.resolved_at is None:
+        said.append(f"costs {prices.said(rate)}/h")
+    if cost is not None:
+        whose = "its own " if incident.impact.gpus > len(_own(incident, models)) else ""
+        ending = "in all" if incident.resolved_at is not None else "so far"
+        said.append(f"about {prices.said(cost)} of {whose}GPU time {ending}")
+    return ", ".join(said)
 
 
 def listed(prices: Prices, cluster: str, models: Iterable[str], at: datetime) -> Iterator[str]:
@@ -179,5 +200,7 @@ def _price(one: PriceSettings, settings: CostSettings) -> Price:
     return Price(per_gpu_hour=written_off + power, owner=one.owner, how=how)
 
 
-def _node(incident: Incident) -> str:
-    return incident.subject.of_node().key
+def _own(incident: Incident, models: Mapping[str, str]) -> list[str]:
+    """The incident's own GPUs of those in `models`: those that it names, else those below its node."""
+    named = [key for key in sorted({incident.subject.key, *incident.members}) if key in models]
+    return named or [key for key in models if key.startswith(f"{incident.subject.of_node().key}/")]

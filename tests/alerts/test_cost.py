@@ -20,9 +20,9 @@ EIGHT = Impact(gpus=8, holders=("job 1234",), users=("alice",), accounts=("physi
 def test_what_stands_costs_by_the_hour_and_what_is_over_in_all() -> None:
     incident = an_incident(subject=REAL, impact=EIGHT)
     said = cost_words(PRICES, incident, MODELS, LATER)
-    assert said == "costs 32.00 EUR/h, about 64.00 EUR of GPU time so far"
+    assert said == "costs 32.00 EUR/h, about 8.00 EUR of its own GPU time so far"
     over = an_incident(subject=REAL, impact=EIGHT, resolved_at=LATER)
-    assert cost_words(PRICES, over, MODELS, LATER) == "about 64.00 EUR of GPU time in all"
+    assert cost_words(PRICES, over, MODELS, LATER) == "about 8.00 EUR of its own GPU time in all"
 
 
 def test_without_a_price_a_model_or_a_real_gpu_nothing_is_said() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuvigil.config import CostSettings, PriceSettings, load
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import RESERVED_CLUSTERS, Impact, Incident, Severity, Subject
-from gpuvigil.money import Prices, incident_cost, incident_words, listed
+from gpuvigil.money import Prices, incident_cost, incident_rate, incident_words, listed
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -97,18 +97,45 @@ def idle(gpus: int, **more: object) -> Incident:
     )
 
 
-def test_an_incident_costs_the_hours_of_the_gpus_that_it_hits() -> None:
+def test_an_incident_costs_the_hours_of_its_own_gpus_and_by_the_hour_all_that_wait() -> None:
     of, later = prices(RENTED), NEW_YEAR + 10 * HOUR
     models = {"lab/n1/gpu/GPU-0": H100, "lab/n2/gpu/GPU-9": "NVIDIA A100"}
-    assert incident_cost(of, idle(8), models, later) == 8 * 10 * 3.0
-    assert incident_words(of, idle(8), models, later) == "about 240 EUR of GPU time so far"
+    assert incident_cost(of, idle(1), models, later) == 10 * 3.0
+    assert incident_words(of, idle(1), models, later) == (
+        "costs 3.00 EUR/h, about 30.00 EUR of GPU time so far"
+    )
+    # A job of 512 GPUs that began ten minutes ago has not waited since the incident's beginning.
+    assert incident_rate(of, idle(512), models, later) == 512 * 3.0
+    assert incident_cost(of, idle(512), models, later) == 10 * 3.0
+    assert incident_words(of, idle(512), models, later) == (
+        "costs 1,536 EUR/h, about 30.00 EUR of its own GPU time so far"
+    )
     over = idle(1, resolved_at=NEW_YEAR + HOUR)
     assert incident_words(of, over, models, later) == "about 3.00 EUR of GPU time in all"
-    port = replace(idle(4), subject=Subject(cluster="lab", node="n1"), members=())
-    assert incident_cost(of, port, models, later) == 4 * 10 * 3.0
-    assert incident_cost(of, idle(8), {}, later) is None
-    assert incident_cost(of, idle(0), models, later) is None
-    assert incident_words(prices(), idle(8), models, later) == ""
+
+
+def test_of_a_node_its_gpus_cost_and_of_a_port_only_those_that_wait() -> None:
+    of, later = prices(RENTED), NEW_YEAR + 10 * HOUR
+    models = {f"lab/n1/gpu/GPU-{number}": H100 for number in range(4)}
+    node = replace(idle(4), subject=Subject(cluster="lab", node="n1"), members=())
+    assert incident_cost(of, node, models, later) == 4 * 10 * 3.0
+    fewer = replace(node, impact=Impact(gpus=2))  # the others are not hit any more
+    assert incident_cost(of, fewer, models, later) == 2 * 10 * 3.0
+    port = replace(node, subject=Subject(cluster="lab", node="n1", device="mlx5_0", port="1"))
+    assert incident_words(of, port, models, later) == "costs 12.00 EUR/h"
+
+
+def test_without_a_price_a_model_or_a_gpu_an_incident_costs_nothing_known() -> None:
+    of, later = prices(RENTED), NEW_YEAR + 10 * HOUR
+    models = {"lab/n1/gpu/GPU-0": H100}
+    for them, known, bill in (
+        (idle(8), {}, of),
+        (idle(0), models, of),
+        (idle(8), models, prices()),
+    ):
+        assert incident_cost(bill, them, known, later) is None
+        assert incident_rate(bill, them, known, later) is None
+        assert incident_words(bill, them, known, later) == ""
 
 
 def test_prices_are_listed_with_how_they_come_about() -> None:
