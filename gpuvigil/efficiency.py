@@ -3,7 +3,8 @@
 A GPU's utilisation says that a kernel ran, and not how much of the GPU it filled. That the activity of the
 multiprocessors (SM) under 50 % "likely indicates ineffective GPU usage" is said by NVIDIA's DCGM user
 guide, "Feature Overview, Profiling Metrics"; the other limits are ours, chosen so that only what is plain
-is said. What was not measured says nothing: older GPUs have no such counters.
+is said. What was not measured says nothing: older GPUs have no such counters, and one that was lost or hung
+has few samples, of which each is 0.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ SMALL_MEMORY_SHARE = 0.25
 ROOM_MEMORY_SHARE = 0.5
 ROOM_DRAM_PERCENT = 50.0
 NOTHING_PERCENT = 1.0
+# Less of a span's samples says too little about it; as the idle detector has it.
+COVERAGE = 0.8
 _GIB = 1024**3
 
 
@@ -44,6 +47,8 @@ class Work:
     dram_percent: float | None = None
     memory_most_bytes: float | None = None
     memory_total_bytes: float | None = None
+    coverage: float = 1.0  # samples of those that there should be, from the span's beginning on
+    faulty: bool = False  # a fault of it or of its node stands that keeps programs from computing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +65,10 @@ def judge(works: Sequence[Work]) -> Judged | None:
     """The plainest advice for all GPUs of one holder; None where nothing speaks against it.
 
     GPUs that computed nothing come first; a job of which all did is idle, which is not said here.
+    Nothing is said of a holder with a GPU that is faulty or was hardly measured: the others wait for it.
     """
+    if any(one.faulty or one.coverage < COVERAGE for one in works):
+        return None
     known = [one for one in works if one.utilization_most_percent is not None]
     still = [one for one in known if (one.utilization_most_percent or 0.0) < NOTHING_PERCENT]
     if still and len(still) < len(works) == len(known):

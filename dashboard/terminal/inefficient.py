@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from gpuvigil.clock import duration
-from gpuvigil.efficiency import Work, judge, scattered
+from gpuvigil.efficiency import COVERAGE, Work, judge, scattered
 from gpuvigil.hub import Hub
 from gpuvigil.model import Allocation, Subject
 from gpuvigil.store import Aggregate, Function
@@ -15,6 +16,7 @@ from gpuvigil.store.beside import store_of
 from ..queued import rooms
 from .fleet import Moment
 from .grid import Column, Grid, Value, percents, tenths, whole
+from .reasons import faulty_of, is_faulty
 
 COLUMNS = (
     Column(key="wasted_gpu_hours", title="GPU-HOURS", show=tenths, right=True),
@@ -42,8 +44,10 @@ _ASKED = tuple(
         (_MEAN, "dram_activity_percent"),
         (_MAX, "memory_used_bytes"),
         (_MAX, "memory_total_bytes"),
+        (Function.COUNT, "utilization_percent"),
     )
 )
+_SAMPLES = _ASKED[-1].column
 _Row = Mapping[str, Any]
 _Holder = tuple[str, str, str | None]  # cluster, holder, user
 
@@ -60,11 +64,12 @@ def look(hub: Hub, moment: Moment, span: tuple[datetime, datetime]) -> Grid:
 
 def grid(moment: Moment, rows: Mapping[str, _Row], span: tuple[datetime, datetime]) -> Grid:
     """A row per holder that had all its GPUs alone over the whole span, the largest waste first."""
+    works = _works(moment, rows, span)
     hours = (span[1] - span[0]) / timedelta(hours=1)
     found = [
         row
         for holder, held in _alone(moment).items()
-        if (row := _judged(holder, held, rows, span[0], hours)) is not None
+        if (row := _judged(holder, held, works, span[0], hours)) is not None
     ]
     found.sort(key=lambda row: (-_number(row[0]), str(row[3])))
     return Grid(
@@ -74,7 +79,8 @@ def grid(moment: Moment, rows: Mapping[str, _Row], span: tuple[datetime, datetim
         head=_scattered(moment),
         notes=[
             f"Of the last {duration(span[1] - span[0])}, of holders that had their GPUs all the while"
-            " and alone. GPU-HOURS: what was not filled, by the multiprocessors' activity."
+            " and alone, none of them broken or hardly measured. GPU-HOURS: what was not filled, by"
+            " the multiprocessors' activity."
         ],
         empty="Nobody who is busy gets plainly little out of their GPUs.",
     )
@@ -98,13 +104,13 @@ def _alone(moment: Moment) -> Mapping[_Holder, Sequence[Allocation]]:
 def _judged(
     holder: _Holder,
     held: Sequence[Allocation],
-    rows: Mapping[str, _Row],
+    of_gpus: Mapping[str, Work],
     start: datetime,
     hours: float,
 ) -> tuple[Value, ...] | None:
-    if any(one.started_at > start or one.subject.key not in rows for one in held):
+    if any(one.started_at > start or one.subject.key not in of_gpus for one in held):
         return None
-    works = [_work(rows[one.subject.key]) for one in held]
+    works = [of_gpus[one.subject.key] for one in held]
     judged = judge(works)
     if judged is None:
         return None
@@ -122,6 +128,25 @@ def _judged(
         held[0].account,
         holder[0],
     )
+
+
+def _works(
+    moment: Moment, rows: Mapping[str, _Row], span: tuple[datetime, datetime]
+) -> Mapping[str, Work]:
+    """What each GPU did, by its key, with how much of it was measured and whether it is broken."""
+    faulty = faulty_of(moment)
+    length = (span[1] - span[0]).total_seconds()
+    found: dict[str, Work] = {}
+    for one in moment.inventories:
+        expected = max(length / one.tick_seconds, 1.0)
+        for gpu in one.gpus:
+            key = replace(one.subject, gpu=gpu.uuid).key
+            if key in rows:
+                row = rows[key]
+                late = row["first_at"] > span[0] + (1.0 - COVERAGE) * (span[1] - span[0])
+                coverage = 0.0 if late else (row[_SAMPLES] or 0) / expected
+                found[key] = replace(_work(row), coverage=coverage, faulty=is_faulty(key, faulty))
+    return found
 
 
 def _work(row: _Row) -> Work:

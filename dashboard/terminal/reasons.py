@@ -37,7 +37,7 @@ def reasons_of(
     """The same of the rows of the span, by the keys of their GPUs."""
     below = settings.idle_below_percent
     cells = [cell for one in moment.clusters for cell in one.cells]
-    faulty = _faulty(moment)
+    faulty = faulty_of(moment)
     holders: dict[tuple[str, str, str | None], list[str]] = {}
     for cell in cells:
         for held in moment.of(cell.subject):
@@ -72,13 +72,13 @@ def _around(
     }
     used = MOST_USED
     return Around(
-        faulty=_is_faulty(own, faulty),
+        faulty=is_faulty(own, faulty),
         peers_busy=any(key in rows and (rows[key][used] or 0.0) >= below for key in peers),
-        peers_faulty=any(_is_faulty(key, faulty) for key in peers),
+        peers_faulty=any(is_faulty(key, faulty) for key in peers),
     )
 
 
-def _faulty(moment: Moment) -> frozenset[str]:
+def faulty_of(moment: Moment) -> frozenset[str]:
     """GPUs and nodes against which something stands that keeps programs from computing."""
     stopping = (one for one in moment.view.attention if one.incident.fault in _STOPS)
     return frozenset(key for one in stopping for key in (one.subject.key, *one.incident.members))
@@ -87,5 +87,6 @@ def _faulty(moment: Moment) -> frozenset[str]:
 _STOPS = STOPPING | {"gpu_xid", "node_silent", "port_down", "gpu_hung"}
 
 
-def _is_faulty(gpu: str, faulty: frozenset[str]) -> bool:
+def is_faulty(gpu: str, faulty: frozenset[str]) -> bool:
+    """Whether the GPU of that key, or its node, is among these."""
     return gpu in faulty or Subject.parse(gpu).of_node().key in faulty

@@ -146,7 +146,9 @@ def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
 
 
 def _idle_sentence(one: Answer, prices: Prices) -> Sequence[str]:
+    """Of the hours that have a price, and of no others: an amount of other hours would be no one's."""
     held = _rows_of(one, "holders", prices)
+    held = held.filter(pc.is_valid(held["idle_cost"]))
     lost = pc.sum(held["idle_cost"]).as_py()
     hours = (pc.sum(held["idle"]).as_py() or 0.0) / _HOUR
     return [] if lost is None else [f"  {hours:,.1f} GPU-hours held at 0 % = {prices.said(lost)}"]

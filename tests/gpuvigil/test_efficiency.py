@@ -1,6 +1,7 @@
 """Busy and doing little: what is said of a job, and when nothing is."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,14 @@ def test_gpus_that_computed_nothing_beside_others_were_too_many() -> None:
     assert judge([still] * 8) is None  # idle, which is another command's
 
 
+@pytest.mark.parametrize("why", [{"faulty": True}, {"coverage": 0.1}])
+def test_a_gpu_that_is_lost_or_was_hardly_measured_is_nobodys_waste(why: dict[str, Any]) -> None:
+    still = replace(GOOD, utilization_percent=0.0, utilization_most_percent=0.0)
+    lost = replace(still, **why)
+    assert judge([GOOD] * 5 + [lost] * 3) is None
+    assert judge([GOOD] * 5 + [still] * 2 + [lost]) is None
+
+
 @pytest.mark.parametrize(
     ("change", "advice", "words"),
     [
@@ -51,7 +60,7 @@ def test_gpus_that_computed_nothing_beside_others_were_too_many() -> None:
     ],
 )
 def test_each_advice_says_what_it_rests_on(
-    change: dict[str, float], advice: Advice, words: str
+    change: dict[str, Any], advice: Advice, words: str
 ) -> None:
     found = judged(*[replace(GOOD, **change)] * 2)
     assert found.advice is advice

@@ -9,8 +9,8 @@ from dashboard.terminal import inefficient
 from dashboard.terminal.fleet import Moment, moment_of
 from dashboard.terminal.grid import text
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.model import Allocation
-from tests.dashboard.scene import NOON, allocation, busy_fleet, gpu, node
+from gpuvigil.model import Allocation, Incident, Severity
+from tests.dashboard.scene import NOON, allocation, busy_fleet, gpu, incident, node
 
 FIRST = node("n-1", "prod")
 SPAN = (NOON - timedelta(hours=1), NOON)
@@ -22,16 +22,22 @@ LITTLE: dict[str, Any] = {
     "dram_activity_percent_mean": 10.0,
     "memory_used_bytes_max": 8e9,
     "memory_total_bytes_max": 80e9,
+    "utilization_percent_count": 3600,  # a tick of a second
+    "first_at": SPAN[0],
 }
+STILL = {**LITTLE, "utilization_percent_mean": 0.0, "utilization_percent_max": 0.0}
 
 
-def moment(*held: Allocation) -> Moment:
-    facts: Facts = replace(busy_fleet([FIRST], 4), allocations=held)
+def moment(*held: Allocation, standing: tuple[Incident, ...] = ()) -> Moment:
+    facts: Facts = replace(busy_fleet([FIRST], 4), allocations=held, incidents=standing)
     return moment_of(facts, AnalyzerSettings())
 
 
-def shown(of: Moment, row: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = {gpu(i, FIRST).key: row for i in range(4)}
+def shown(
+    of: Moment, row: dict[str, Any], last: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """`last`: the row of the last GPU."""
+    rows = {gpu(i, FIRST).key: row for i in range(4)} | {gpu(3, FIRST).key: last or row}
     grid = inefficient.grid(of, rows, SPAN)
     keys = [column.key for column in grid.columns]
     assert all(len(line) <= 80 for line in text(grid, 80, quiet=False).splitlines())
@@ -58,3 +64,15 @@ def test_nothing_is_said_of_who_is_new_shares_a_gpu_or_was_not_measured() -> Non
     assert not shown(moment(old(0), old(0, "job 8", "ben")), LITTLE)
     assert not shown(moment(old(0)), {**LITTLE, "sm_activity_percent_mean": None})
     assert not shown(moment(old(0)), {**LITTLE, "sm_activity_percent_mean": 90.0})
+
+
+def test_a_gpu_that_fell_out_or_is_broken_did_not_compute_nothing_by_its_holders_fault() -> None:
+    four = [old(i) for i in range(4)]
+    (one,) = shown(moment(*four), LITTLE, STILL)
+    assert one["said"] == "1 of its 4 GPUs computed nothing: 3 would have done"
+    assert not shown(moment(*four), LITTLE, {**STILL, "utilization_percent_count": 40})
+    late = SPAN[1] - timedelta(minutes=10)
+    assert not shown(moment(*four), LITTLE, {**STILL, "first_at": late})
+    for fault, about in (("gpu_hung", gpu(3, FIRST)), ("node_silent", FIRST)):
+        stands = incident(fault, about, Severity.CRITICAL)
+        assert not shown(moment(*four, standing=(stands,)), LITTLE, STILL)
