@@ -25,7 +25,7 @@ LEMON_SCORE = 1.5
 HARDWARE = frozenset(
     {
         *("gpu_lost", "gpu_xid", "gpu_silent", "gpu_memory", "gpu_nvlink", "gpu_pcie"),
-        *("gpu_hot", "gpu_power", "gpu_clocks", "driver_silent", "nvswitch_error"),
+        *("gpu_hot", "gpu_power", "gpu_clocks", "gpu_slow", "driver_silent", "nvswitch_error"),
         *("host_memory", "port_down", "port_flapping", "port_errors"),
     }
 )

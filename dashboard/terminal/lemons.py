@@ -18,7 +18,7 @@ COLUMNS = (
     Column(key="lemon", title="LEMON", show=lambda value: "yes" if value else "no"),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
-_FOR_PEOPLE = 8
+_FOR_PEOPLE = 9
 _MOST = 50
 
 

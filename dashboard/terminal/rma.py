@@ -21,10 +21,10 @@ COLUMNS = (
     Column(key="slot", title="SLOT", flexible=True),
     Column(key="by", title="BY", flexible=True),
     Column(key="note", title="NOTE", flexible=True),
-    Column(key="incident", title="INCIDENT", flexible=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
+    Column(key="incident", title="INCIDENT", flexible=True),
 )
-_FOR_PEOPLE = 7
+_FOR_PEOPLE = 8
 
 
 def listed(hub: Hub, cluster: str | None, *, everything: bool, now: datetime) -> Grid:
@@ -40,8 +40,8 @@ def listed(hub: Hub, cluster: str | None, *, everything: bool, now: datetime) ->
             one.slot,
             one.by,
             one.note,
-            one.incident,
             one.subject.cluster,
+            one.incident,
         )
         for one in found
         if (everything or one.state is not RmaState.REPLACED)

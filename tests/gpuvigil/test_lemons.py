@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuvigil.lemons import LEMON_SCORE, SPAN, Offender, Part, failures, history, offenders
+from gpuvigil.faults import FAULTS
+from gpuvigil.lemons import (
+    HARDWARE,
+    LEMON_SCORE,
+    SPAN,
+    Offender,
+    Part,
+    failures,
+    history,
+    offenders,
+)
 from gpuvigil.model import SELFTEST_CLUSTER, SIMULATED_CLUSTER, Incident, Severity, Subject
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -102,6 +112,19 @@ def test_what_follows_within_an_hour_is_the_same_failure() -> None:
     )]  # fmt: skip
     assert len(found(*storm)[Part.SLOT, "0000:1b:00.0"].failures) == 1
     assert history(storm[-1], failures(storm)) == ""
+
+
+# Of use, of set-up, of reach, or of something that is not in the node.
+NOT_HARDWARE = {
+    *("gpu_program", "gpu_idle_held", "gpu_memory_held", "gpu_hung", "gpu_settings"),
+    *("gpus_missing", "driver_drift", "fabric_down", "node_silent", "clock_wrong", "host_disk"),
+    *("port_congested", "switch_down"),
+}
+
+
+def test_of_each_fault_it_is_decided_whether_it_is_hardware() -> None:
+    assert FAULTS.keys() == HARDWARE | NOT_HARDWARE
+    assert not HARDWARE & NOT_HARDWARE
 
 
 SENTENCES: Sequence[tuple[Sequence[Incident], str]] = (
