@@ -83,10 +83,11 @@ class LogKeeper:
         self._running: subprocess.Popen[bytes] | None = None
         self._waiting: list[Subject] = []
         self._busy = False
+        self._stopped = False
 
     def take(self, events: Iterable[Event]) -> None:
         """Look at what was told just now, and collect where it is grave and new."""
-        if not self._settings.log_command:
+        if not self._settings.log_command or self._stopped:
             return
         now = self._clock.now()
         for event in events:
@@ -97,7 +98,8 @@ class LogKeeper:
                 self._ask(event.subject, now)
 
     def stop(self) -> None:
-        """End a run that is under way."""
+        """End a run that is under way; none begins any more."""
+        self._stopped = True
         running = self._running
         if running is not None:
             _kill(running)

@@ -136,6 +136,9 @@ def test_the_end_of_the_collector_is_its_end(tmp_path: Path) -> None:
     wait_until("it runs", lambda: pid.exists() and pid.read_text().strip())
     node.keeper.stop()
     assert f"exit status {-signal.SIGKILL}" in node.ends()
+    node.clock.advance(3600)
+    node.take(event(EventKind.GPU_LOST, SECOND, node.clock.now()))
+    assert len(node.told) == 1
 
 
 def test_nothing_of_ours_is_in_its_environment(
