@@ -15,7 +15,7 @@ from functools import partial
 
 from gpuvigil.clock import Clock, SystemClock, duration
 from gpuvigil.command import fail, parser
-from gpuvigil.config import Config, load, secret_source
+from gpuvigil.config import AnalyzerSettings, Config, load, secret_source
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import STANDING
@@ -38,6 +38,9 @@ from .wire import Wire
 
 # The analyzer has to make a pass before it knows who is heard; the first that ends may be under way.
 _PASSES, _PASS_SECONDS = 2, 60.0
+_LEAST_SECONDS = 120.0
+# Of runs before this one nothing is asked; what is found may have begun as long ago as is told.
+_BEFORE = timedelta(hours=2)
 _LOOK_SECONDS = 1.0
 _MOST = 10_000
 _NEVER = threading.Event()  # nobody sets it
@@ -49,7 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen = commands.parse_args(arguments)
     try:
         config = load(config_of_up(chosen.config))
-        return run(config, chosen.wait, SystemClock(), print)
+        wait = patience(config.analyzer) if chosen.wait is None else chosen.wait
+        return run(config, wait, SystemClock(), print)
     except KeyboardInterrupt:
         print("ended early: what it left behind ends by itself within two minutes")
         return 1
@@ -64,11 +68,16 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_argument(
         "--wait",
         type=float,
-        default=120.0,
         metavar="SECONDS",
-        help="how long a rule may take to fire; 120 if left out",
+        help="how long a rule may take to fire; 120 if left out, and longer where a limit is longer",
     )
     return commands
+
+
+def patience(settings: AnalyzerSettings) -> float:
+    """How long any rule may take by its own limits and a few passes, in seconds."""
+    longest = max(settings.silent_after_seconds, settings.window_seconds)
+    return max(_LEAST_SECONDS, longest + 4.0 * settings.tick_seconds)
 
 
 def run(config: Config, wait_seconds: float, clock: Clock, say: Callable[[str], None]) -> int:
@@ -79,7 +88,7 @@ def run(config: Config, wait_seconds: float, clock: Clock, say: Callable[[str], 
     play = Play(run=f"t{now:%m%dT%H%M}{secrets.token_hex(2)}", began=now, settings=config.analyzer)
     with closing(service_hubs(config.hub)()) as hub, _wire(config, play.run) as wire:
         _end_former(hub, wire, now)
-        _check_analyzer(hub, now)
+        _check_analyzer(hub, now, config.analyzer)
         say(f"{len(play.faults)} faults on {len(play.nodes)} nodes of cluster {SELFTEST_CLUSTER!r}")
         try:
             found = _played(play, wire, hub, clock, wait_seconds)
@@ -118,9 +127,9 @@ def _analyzer_at(hub: Hub) -> datetime | None:
     return None if pulse is None else pulse.at
 
 
-def _check_analyzer(hub: Hub, now: datetime) -> None:
-    at = _analyzer_at(hub)
-    if at is None or now - at > timedelta(seconds=_PASS_SECONDS):
+def _check_analyzer(hub: Hub, now: datetime, settings: AnalyzerSettings) -> None:
+    at, longest = _analyzer_at(hub), max(_PASS_SECONDS, 3.0 * settings.tick_seconds)
+    if at is None or now - at > timedelta(seconds=longest):
         said = "has never made a pass" if at is None else f"is silent for {duration(now - at)}"
         raise HubUnavailable(f"the analyzer {said}: start it first (`gpuvigil analyze`)")
 
@@ -138,6 +147,7 @@ def _played(
     wire.records(play.inventory(node).to_record() for node in nodes)
     wire.records(one.to_record() for one in play.allocations())
     speaking = [node for node in nodes if not node.fault.is_silent]
+    passing = max(_PASS_SECONDS, (_PASSES + 2) * play.settings.tick_seconds)
     passes, told_at, seen = {_analyzer_at(hub)}, None, dict[str, float]()
     sent = ticked = began = clock.monotonic()
     while True:
@@ -150,11 +160,10 @@ def _played(
         found = outcomes(play, incidents, seen, None if told_at is None else began - sent)
         if all(one.seconds is not None for one in found):
             return found
-        if clock.monotonic() - began > (_PASS_SECONDS if told_at is None else wait_seconds):
-            if told_at is None:
-                raise HubUnavailable(
-                    f"the analyzer makes no pass in {_PASS_SECONDS:g} s; see its log"
-                )
+        waited = clock.monotonic() - began
+        if told_at is None and waited > passing:
+            raise HubUnavailable(f"the analyzer makes no pass in {passing:g} s; see its log")
+        if told_at is not None and waited > wait_seconds:
             return found
         if clock.monotonic() - ticked >= play.tick_seconds:
             ticked, now = clock.monotonic(), clock.now()
@@ -165,7 +174,8 @@ def _played(
 
 def _incidents(hub: Hub, play: Play) -> list[Incident]:
     """Those of the run's nodes."""
-    records = hub.records(RecordKind.INCIDENT, subject=SELFTEST_CLUSTER, limit=_MOST)
+    since = play.began - timedelta(seconds=play.settings.idle_after_seconds) - _BEFORE
+    records = hub.records(RecordKind.INCIDENT, subject=SELFTEST_CLUSTER, since=since, limit=_MOST)
     nodes = {node.subject for node in play.nodes}
     return [
         one for one in readable(records, Incident.from_record) if one.subject.of_node() in nodes
