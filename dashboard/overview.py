@@ -148,7 +148,7 @@ def _queued(view: FleetView, cluster: ClusterView) -> tuple[str, ...]:
         )
 
     said = _ask("queue", ask, QUEUE_SECONDS, view)
-    found = None if said is None else queue_of(cluster, *said)
+    found = queue_of(cluster, *said) if said is not None and said[0] else None
     return () if found is None or not found.jobs else (f"Queue: {sentence(found)}.",)
 
 

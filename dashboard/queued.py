@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from gpuvigil.model import GpuState, Job, Scheduler
 from gpuvigil.queueing import Queue, Room, Wait, queue
 
 from .cluster import ClusterView
+from .gpus import STATES
 
 _ORDER = (Wait.BACKFILL, Wait.FRAGMENTATION, Wait.QUOTA, Wait.RESERVATION, Wait.FAULTY)
 
@@ -16,15 +19,16 @@ def rooms(cluster: ClusterView, schedulers: Iterable[Scheduler]) -> dict[str, Ro
     for one in schedulers:
         if one.told_by.cluster == cluster.name:
             states |= {node.name: node.states for node in one.nodes or ()}
-    free: dict[str, int] = {}
-    gpus: dict[str, int] = {}
-    for cell in cluster.cells:
-        name = cell.subject.node
-        gpus[name] = gpus.get(name, 0) + 1
-        free[name] = free.get(name, 0) + (cell.state is GpuState.FREE)
+    # Columns, since this is done for each page that is open.
+    before = np.concatenate([[0], np.cumsum(cluster.gpus.state == STATES.index(GpuState.FREE))])
     return {
-        name: Room(free=free[name], gpus=count, states=states.get(name, ()))
-        for name, count in gpus.items()
+        node.node: Room(
+            free=int(before[span.stop] - before[span.start]),
+            gpus=span.stop - span.start,
+            states=states.get(node.node, ()),
+        )
+        for node, span in zip(cluster.layout.nodes, cluster.layout.spans, strict=True)
+        if span.stop > span.start
     }
 
 
@@ -34,7 +38,7 @@ def queue_of(
     """What waits in a cluster; None where no scheduler is asked."""
     if not any(one.told_by.cluster == cluster.name for one in schedulers):
         return None
-    own = (job for job in jobs if job.told_by.cluster == cluster.name)
+    own = [job for job in jobs if job.told_by.cluster == cluster.name and job.state == "PENDING"]
     return queue(own, rooms(cluster, schedulers))
 
 

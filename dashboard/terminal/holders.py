@@ -130,7 +130,7 @@ def idle(
     said = "IDLE FOR -: at 0 % at this moment; not long enough to be called idle."
     columns, people = list(IDLE), _IDLE_FOR_PEOPLE
     place = [column.key for column in IDLE].index("idle_cost")
-    if prices:
+    if prices and not all(cluster.simulated for cluster in moment.clusters):
         columns[place] = replace(columns[place], title=f"COST {prices.currency}")
     else:
         del columns[place]

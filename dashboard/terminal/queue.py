@@ -72,7 +72,13 @@ def grid(
             row = one.row(span, moment.now)
             if row is not None:
                 rows.append(row)
-        head += _spot(cluster.name, own, span, prices)
+        models = {
+            gpu.model
+            for one in moment.inventories
+            if one.subject.cluster == cluster.name
+            for gpu in one.gpus
+        }
+        head += _spot(cluster.name, own, span, prices, models)
     rows.sort(key=lambda row: (-_number(row[2]), -_number(row[5]), str(row[0])))
     if not head:
         head = ["No scheduler is asked: 'gpuvigil slurm' or 'gpuvigil kubernetes' does that, once."]
@@ -124,16 +130,17 @@ class _Account:
         )
 
 
-def _spot(cluster: str, jobs: Iterable[Job], span: _Span, prices: Prices) -> Sequence[str]:
-    """What was lost with rented nodes that their owner took back."""
-    price = prices.price(cluster, "", span[1])
-    if price is None or "spot" not in price.owner.lower():
-        return ()
+def _spot(
+    cluster: str, jobs: Iterable[Job], span: _Span, prices: Prices, models: Iterable[str]
+) -> Sequence[str]:
+    """What was lost with rented nodes that their owner took back, at the mean of their models' prices."""
+    found = [prices.price(cluster, model, span[1]) for model in sorted(models)]
+    spot = [price for price in found if price is not None and "spot" in price.owner.lower()]
     hours = lost_gpu_hours(jobs, "NODE_FAIL", *span)
-    if not hours:
+    if not spot or not hours:
         return ()
-    cost = prices.said(hours * price.per_gpu_hour)
-    return (f"  {hours:,.1f} GPU-hours of jobs went with nodes of {price.owner} = {cost}",)
+    cost = prices.said(hours * sum(price.per_gpu_hour for price in spot) / len(spot))
+    return (f"  {hours:,.1f} GPU-hours of jobs went with nodes of {spot[0].owner} = {cost}",)
 
 
 def _number(value: Value) -> float:

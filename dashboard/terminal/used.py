@@ -80,6 +80,7 @@ def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Gri
 
     With a price for anything in it there is a column of what it cost.
     """
+    answers = list(answers)
     rows: list[tuple[Value, ...]] = []
     head: list[str] = []
     notes: list[str] = []
@@ -102,7 +103,7 @@ def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Gri
             f"{shared / _HOUR:,.1f} of the held GPU-hours were shared, not attributable: several held"
             " a GPU at once (time slicing, MPS, several processes) and have equal parts of it."
         )
-    if not prices:
+    if not prices or all(one.ledger.cluster == SIMULATED_CLUSTER for one in answers):
         drop = [place for place, one in enumerate(titled) if one.key in _MONEY]
         titled = [one for one in titled if one.key not in _MONEY]
         rows = [tuple(it for n, it in enumerate(row) if n not in drop) for row in rows]
@@ -201,10 +202,12 @@ def _holders(one: Answer, by: str, prices: Prices) -> list[tuple[Value, ...]]:
     keys = ["name", "holder", "user"]
     if one.parts[1:]:
         rows = _most_gpus(rows, (*keys, "model"), sums)
-    jobs = rows.group_by(keys).aggregate([*sums, ("gpus", "sum")])
-    jobs = jobs.rename_columns([it.removesuffix("_sum") for it in jobs.column_names])
-    groups = ["name", "user"] if by == "job" else ["name"]
-    found = jobs.group_by(groups).aggregate([*sums, ("gpus", "max")])
+    if by == "job":
+        found = rows.group_by(["name", "user"]).aggregate([*sums, ("gpus", "sum")])
+    else:
+        jobs = rows.group_by(keys).aggregate([*sums, ("gpus", "sum")])
+        jobs = jobs.rename_columns([it.removesuffix("_sum") for it in jobs.column_names])
+        found = jobs.group_by(["name"]).aggregate([*sums, ("gpus", "max")])
     name = found["name"]
     if by == "job":
         user = pc.fill_null(found["user"], "unknown")
@@ -220,7 +223,7 @@ def _holders(one: Answer, by: str, prices: Prices) -> list[tuple[Value, ...]]:
         "idle_gpu_hours": pc.divide(found["idle_sum"], _HOUR),
         "cost": found["cost_sum"],
         "idle_cost": found["idle_cost_sum"],
-        "most_gpus": found["gpus_max"],
+        "most_gpus": found["gpus_sum" if by == "job" else "gpus_max"],
         "kilowatt_hours": pc.divide(found["energy_joules_sum"], _KILOWATT_HOUR),
         "shared_gpu_hours": pc.divide(found["shared_sum"], _HOUR),
     }

@@ -204,12 +204,12 @@ def _widths(facts: Facts, fleet: _Fleet, grid: Grid, sending: int) -> Floats:
     watched = facts.watched_since
     unheard = np.array([watched is None or at < watched for at in began]) & ~grid.row.any(axis=0)
     width[:, unheard] = 0.0
-    for number, key in enumerate(fleet.keys):
-        if key not in fleet.known_before:
-            first = int(grid.row[number].argmax()) if number < sending else MINUTES
-            if number >= sending and key[0] in fleet.known_from:
-                first = -((facts.start - fleet.known_from[key[0]]) // MINUTE)
-            width[number, : max(first, 0)] = 0.0
+    for number in [n for n, key in enumerate(fleet.keys) if key not in fleet.known_before]:
+        node, _ = fleet.keys[number]
+        first = int(grid.row[number].argmax()) if number < sending else MINUTES
+        if number >= sending and node in fleet.known_from:
+            first = -((facts.start - fleet.known_from[node]) // MINUTE)
+        width[number, : max(first, 0)] = 0.0
     return width
 
 

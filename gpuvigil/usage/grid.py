@@ -75,12 +75,13 @@ def _power(energy: Floats, power: Floats) -> Floats:
     A minute's mean of a counter is its value in the middle: what it grew from the minute before to
     the one after are two minutes' energy, and at an edge half of that. Samples miss what lies between.
     """
+    if np.isnan(energy).all():
+        return power
     grown = np.diff(energy, axis=1) / 60.0
     rate = np.full(energy.shape, np.nan)
     rate[:, 1:-1] = (grown[:, :-1] + grown[:, 1:]) / 2.0
     rate[:, 0], rate[:, -1] = grown[:, 0], grown[:, -1]
-    steady = np.nan_to_num(grown, nan=-1.0)
-    right = (steady >= 0) & (steady <= _MOST_WATTS)
+    right = (grown >= 0) & (grown <= _MOST_WATTS)  # and not NaN
     trusted = np.ones(energy.shape, np.bool_)
     trusted[:, 1:] &= right
     trusted[:, :-1] &= right
@@ -143,8 +144,10 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 def _mean(column: pa.ChunkedArray, cells: Ints, counts: Ints, once: bool) -> Floats:
     """`once`: each cell has one row at most, as a store gives them."""
-    values = column.cast(pa.float64()).to_numpy()
     means = np.full(len(counts), np.nan)
+    if column.null_count == len(column):
+        return means
+    values = column.cast(pa.float64()).to_numpy()
     if once:
         means[cells] = values
         if np.isinf(means).any():
