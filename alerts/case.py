@@ -155,7 +155,7 @@ class Case:
     @property
     def was_held(self) -> bool:
         """Its nodes were out of service, and nobody was told anything since they are back."""
-        told = self.last_told
+        told = self.last_told_to_all
         return any(told is None or one.order > told.order for one in self._held)
 
     @property
@@ -188,3 +188,18 @@ class Case:
     def last_told(self) -> Notice | None:
         """What was surely told last of this spell."""
         return self.told[-1] if self.told else None
+
+    @property
+    def told_to_all(self) -> tuple[Notice, ...]:
+        """The same without what was for one alone, whom it newly hit: the others heard nothing of it."""
+        return tuple(one for one in self.told if one.verdict is not Verdict.NEWLY_HIT)
+
+    @property
+    def last_told_to_all(self) -> Notice | None:
+        """What was surely told last of this spell, and not to one alone."""
+        return self.told_to_all[-1] if self.told_to_all else None
+
+    def told_to_all_at(self, verdict: Verdict) -> datetime | None:
+        """When all were told last, if a message of that verdict is for one alone; else None."""
+        told = self.last_told_to_all if verdict is Verdict.NEWLY_HIT else None
+        return told.sent_at if told else None

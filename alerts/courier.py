@@ -160,7 +160,9 @@ class Courier:
         self._bucket = self._bucket.take(desk.clock.monotonic())
         self._pause = self._pause.after(outcome, ended, desk.chance())
         repeat = case.path.repeat_seconds if case.path else 0.0
-        after = settled(going, outcome, ended, desk.chance(), desk.settings, repeat)
+        told_at = case.told_to_all_at(going.verdict)
+        chance = desk.chance()
+        after = settled(going, outcome, ended, chance, desk.settings, repeat, told_at=told_at)
         self._last_sent_at = after[0].sent_at or self._last_sent_at
         self._count(outcome, (ended - now).total_seconds())
         desk.keep(self._hub, after)

@@ -206,21 +206,29 @@ def _is_unremarkable(case: Case) -> bool:
 
 
 def _reminder_at(case: Case) -> datetime | None:
-    """When what was told last is to be told again; None when it need not be."""
+    """When what all were told last is to be told again; None when it need not be."""
     after = reminded_after(case.notice, case.settings, case.path.repeat_seconds if case.path else 0)
-    told_at = case.last_told.sent_at if case.last_told else None
+    told_at = case.last_told_to_all.sent_at if case.last_told_to_all else None
     return None if after is None or told_at is None else told_at + after
 
 
 def _reminder(case: Case) -> Ruling | None:
     # What made no message of its own is looked at again only when a reminder is due.
-    if not (case.notice.repeat or _is_unremarkable(case)):
+    if not (case.notice.repeat or _is_unremarkable(case) or _is_due_to_all(case)):
         return None
     return Ruling(verdict=Verdict.STILL_STANDING, kind=Kind.UPDATED)
 
 
+def _is_due_to_all(case: Case) -> bool:
+    """What only one would hear, whom it newly hits, is in the reminder once that is due."""
+    if case.last_told is None or news(case) is not Verdict.NEWLY_HIT:
+        return False
+    due_at = _reminder_at(case)
+    return due_at is not None and due_at <= case.now
+
+
 def _is_worse(case: Case) -> bool:
-    told = case.last_told
+    told = case.last_told_to_all
     return told is not None and case.notice.severity.rank < told.severity.rank
 
 
@@ -236,7 +244,11 @@ def _worse(case: Case) -> Ruling | None:
 
 
 def _told_recently(case: Case) -> Ruling | None:
-    return None if case.last_told is None else _recently(case, case.last_told, Kind.UPDATED)
+    if case.last_told is None:
+        return None
+    for_one = news(case) is Verdict.NEWLY_HIT
+    told = case.last_told if for_one else case.last_told_to_all
+    return None if told is None else _recently(case, told, Kind.UPDATED)
 
 
 def _recently(case: Case, told: Notice, kind: Kind) -> Ruling | None:

@@ -36,17 +36,21 @@ def begun(notice: Notice, now: datetime, patience_seconds: float) -> Notice:
     )
 
 
-def settled(
+def settled(  # noqa: PLR0913 - each is known to the courier alone
     notice: Notice,
     outcome: Outcome,
     now: datetime,
     chance: float,
     settings: AlertsSettings,
     repeat_seconds: float = 0.0,
+    *,
+    told_at: datetime | None = None,
 ) -> list[Notice]:
     """The notice after an attempt, and the reminder that follows; `chance` is in [0, 1).
 
     With `repeat_seconds`, which a route may ask for, also what is not critical is told again.
+    `told_at`: when all were told last, if this notice is for one alone whom it newly hits: it took
+    the place of the others' reminder, which keeps its time, whatever becomes of the notice.
     """
     match outcome:
         case Delivered(receipt=receipt):
@@ -59,11 +63,14 @@ def settled(
                 receipt=receipt,
                 last_error=None,
             )
-            return [sent, *_reminders(sent, now, settings, repeat_seconds)]
+            return [sent, *_reminders(sent, now, told_at or now, settings, repeat_seconds)]
         case Refused(reason=reason):
-            return [_dead(notice, Verdict.REFUSED, reason)]
+            ended = _dead(notice, Verdict.REFUSED, reason)
         case Retry():
-            return [_again(notice, outcome, now, chance, settings)]
+            ended = _again(notice, outcome, now, chance, settings)
+    if told_at is None or ended.state is not NoticeState.DEAD:
+        return [ended]
+    return [ended, *_reminders(ended, now, told_at, settings, repeat_seconds)]
 
 
 def pause_seconds(failures: int, asked_seconds: float | None, chance: float) -> float:
@@ -184,13 +191,17 @@ def reminded_after(
 
 
 def _reminders(
-    sent: Notice, now: datetime, settings: AlertsSettings, repeat_seconds: float
+    sent: Notice,
+    now: datetime,
+    told_at: datetime,
+    settings: AlertsSettings,
+    repeat_seconds: float,
 ) -> list[Notice]:
     """A critical incident that nobody has taken is told again, as long as it stands."""
     after = reminded_after(sent, settings, repeat_seconds)
     if after is None:
         return []
-    due_at = now + after
+    due_at = told_at + after
     reminder = replace(
         sent,
         repeat=sent.repeat + 1,
@@ -203,6 +214,7 @@ def _reminders(
         first_due_at=due_at,
         attempts=0,
         perhaps_told=False,
+        last_error=None,
         sent_at=None,
         receipt=None,
         version=1,

@@ -28,7 +28,7 @@ def news(case: Case) -> Verdict | None:
         return Verdict.CHANGED
     if title(notice) not in {title(one) for one in told}:
         return Verdict.EXPLAINED
-    largest = max(map(_size, told), default=0)
+    largest = max(map(_size, case.told_to_all), default=0)
     if _size(notice) >= max(GROWN_TIMES * largest, largest + GROWN_BY):
         return Verdict.GREW
     if case.route.owners and set(owners(notice)) - told_owners(told):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from alerts.case import Case, Route
-from alerts.channel import Delivered
+from alerts.channel import Delivered, Outcome, Refused
 from alerts.decide import decide, judge
 from alerts.delivery import begun, settled
 from alerts.message import message
@@ -165,6 +165,35 @@ def test_who_is_newly_hit_hears_of_it_alone_and_all_who_were_told_hear_of_the_en
     )
     said = message(end.notice, LATER, "http://x", told_owners=told_owners(end.told))
     assert (said.for_owners, said.owners_only) == (("alice", "bob"), False)
+
+
+@pytest.mark.parametrize("outcome", [Delivered(), Refused(reason="no such address")])
+def test_who_is_newly_hit_hears_of_it_and_the_others_reminder_keeps_its_time(
+    outcome: Outcome,
+) -> None:
+    going = begun(the_notice(opened(subject=REAL), [], MAIL, 0.0), NOON, 15.0)
+    told, reminder = settled(going, Delivered(), NOON, 0.5, SETTINGS)
+    more = changed(2, impact=hits("alice", "bob"), subject=REAL)
+    hit = the_notice(more, [told, reminder], MAIL)
+    assert hit.verdict is Verdict.NEWLY_HIT
+    case = Case(notice=hit, route=MAIL, siblings=(told,), now=LATER, settings=SETTINGS)
+    at = case.told_to_all_at(hit.verdict)
+    ended, again = settled(begun(hit, LATER, 15.0), outcome, LATER, 0.5, SETTINGS, told_at=at)
+    assert (again.due_at, again.number) == (NOON + seconds(14_400), 2)
+    # The others' clock of changes is their own, too; and what waits until a reminder is due is in it.
+    named = changed(3, impact=hits("bob"), subject=REAL, title="A cable is loose")
+    assert the_notice(named, [told, ended], MAIL, 410.0).verdict is Verdict.EXPLAINED
+    late = changed(4, impact=hits("bob", "carol"), subject=REAL)
+    assert the_notice(late, [told], MAIL, 14_500.0).verdict is Verdict.STILL_STANDING
+
+
+def test_what_grows_is_held_against_what_all_have_heard() -> None:
+    first = sent(opened(1, impact=hits("alice", gpus=8), subject=REAL, severity=WARNING), MAIL)
+    more = changed(2, impact=hits("alice", "bob", gpus=12), subject=REAL, severity=WARNING)
+    hit = sent(more, MAIL, (first,))
+    grown = changed(3, impact=hits("alice", gpus=16), subject=REAL, severity=WARNING)
+    verdicts = [one.verdict for one in (hit, the_notice(grown, [first, hit], MAIL, 900.0))]
+    assert verdicts == [Verdict.NEWLY_HIT, Verdict.GREW]
 
 
 def test_what_nobody_holds_is_not_told_to_owners() -> None:
