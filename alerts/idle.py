@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from gpuvigil.clock import duration
 from gpuvigil.config import IdleSettings
-from gpuvigil.idle_span import MOST_USED, SAMPLES, Row, measured
+from gpuvigil.idle_span import MOST_USED, Row, measured
 from gpuvigil.idleness import FOR_JOBS, FOR_PODS, Around, Idleness, Idler, Policy, due, idleness
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.matching import Labels, fit
@@ -202,12 +202,13 @@ def reasons(
     faulty: frozenset[str],
     begun_by: datetime,
     below_percent: float,
+    expected: Mapping[str, float],
 ) -> dict[str, Idleness]:
     """Why the holder's GPUs are idle by the rows of a span, by key; not of one that computed something.
 
-    `begun_by`: who has no row until then was not seen for long enough.
+    `begun_by`: who has no row until then was not seen for long enough. `expected`: how many samples
+    of a GPU there should be, by its node's key; each node has a rhythm of its own.
     """
-    most = max((row[SAMPLES] for row in rows.values()), default=0)
     used = {key: row[MOST_USED] or 0.0 for key, row in rows.items()}
     found: dict[str, Idleness] = {}
     for gpu in held.gpus:
@@ -221,8 +222,10 @@ def reasons(
             peers_faulty=any(_is_faulty(one, faulty) for one in peers),
         )
         seen = row is not None and row["first_at"] <= begun_by
-        why = idleness(measured(row, most), around, below_percent) if row and seen else None
-        if not seen:
+        if row is not None and seen:
+            samples = expected[gpu.of_node().key]
+            why = idleness(measured(row, samples), around, below_percent)
+        else:
             why = Idleness.FAULTY if around.faulty else Idleness.NO_DATA
         if why is not None:
             found[gpu.key] = why

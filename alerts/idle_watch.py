@@ -12,6 +12,7 @@ from gpuvigil.model import (
     Allocation,
     AllocationState,
     Incident,
+    Inventory,
     RecordKind,
     Subject,
     Transition,
@@ -45,6 +46,7 @@ MOST_AT_ONCE = 20
 ASK_AGAIN = timedelta(minutes=5)
 MOST_REMEMBERED = 10_000
 _MOST_RECORDS = 100_000
+_DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
 _DAY = timedelta(days=1)
 _USED = Aggregate(function=Function.MEAN, field="utilization_percent")
 
@@ -129,7 +131,10 @@ class IdleWatch:
         self._asked_again[held.notice("")] = now + ASK_AGAIN
         held = held.only(key for key, since in held.idle.items() if now - since >= after)
         rows = look.rows(ASKED, now - after)
-        found = reasons(held, rows, look.faulty, begun_by(now - after, now), self._below)
+        nodes = {gpu.of_node() for gpu in held.gpus if gpu.key in held.idle}
+        expected = {node.key: after.total_seconds() / look.tick_seconds(node) for node in nodes}
+        begun = begun_by(now - after, now)
+        found = reasons(held, rows, look.faulty, begun, self._below, expected)
         if not found:
             return None
         why, held = verdict(found.values()), held.only(found)
@@ -146,6 +151,16 @@ class _Look:
         self.faulty = faulty
         self.now = now
         self._known: dict[tuple[Sequence[Aggregate], datetime], dict[str, Row]] = {}
+        self._ticks: dict[str, float] = {}  # by the node's key
+
+    def tick_seconds(self, node: Subject) -> float:
+        """How often numbers of a node come, as its inventory says."""
+        if node.key not in self._ticks:
+            record = self._hub.inventory(node)
+            known = readable([record] if record else [], Inventory.from_record)
+            seconds = next((one.tick_seconds for one in known), 0.0)
+            self._ticks[node.key] = seconds or _DEFAULT_TICK_SECONDS
+        return self._ticks[node.key]
 
     def rows(self, aggregates: Sequence[Aggregate], start: datetime) -> dict[str, Row]:
         """By the GPU's key, from `start` until now."""

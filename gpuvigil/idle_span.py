@@ -21,11 +21,11 @@ SAMPLES, MOST_USED = ASKED[0].column, ASKED[1].column
 Row = Mapping[str, Any]
 
 
-def measured(row: Row, most: int) -> Measured:
-    """A row of `ASKED`; `most` is the samples of the GPU with most of them, which all should have."""
+def measured(row: Row, expected: float) -> Measured:
+    """A row of `ASKED`; `expected` is how many samples there should be."""
     names = [one.column for one in ASKED]
     return Measured(
-        coverage=row[names[0]] / most if most else 0.0,
+        coverage=row[names[0]] / expected if expected else 0.0,
         utilization_most_percent=row[names[1]],
         memory_utilization_most_percent=row[names[2]],
         processes_most=row[names[3]],

@@ -40,6 +40,7 @@ from gpuvigil.model import (
     Allocation,
     Impact,
     Incident,
+    Inventory,
     Severity,
     Subject,
     fingerprint,
@@ -97,9 +98,12 @@ def a_row(**changes: Any) -> Row:
     return {**measured, "first_at": NOON - timedelta(hours=1), **changes}
 
 
+EXPECTED = {"lab/n1": 60.0}
+
+
 def of(held: Held, rows: Mapping[str, Row], faulty: frozenset[str] = frozenset()) -> set[Idleness]:
     by = begun_by(NOON - timedelta(hours=1), NOON)
-    return set(reasons(held, rows, faulty, by, 1.0).values())
+    return set(reasons(held, rows, faulty, by, 1.0, EXPECTED).values())
 
 
 def test_a_job_is_one_holder_on_all_its_nodes_and_what_is_shared_is_nobodys() -> None:
@@ -180,7 +184,13 @@ def test_a_doubt_about_one_gpu_excuses_the_holder() -> None:
     ):
         assert not verdict(found).blames
     computed = {**well, gpu(0).key: a_row(utilization_percent_max=5.0)}
-    assert set(reasons(held, computed, frozenset(), NOON, 1.0)) == {gpu(1).key}
+    assert set(reasons(held, computed, frozenset(), NOON, 1.0, EXPECTED)) == {gpu(1).key}
+
+
+def test_each_node_has_its_own_rhythm() -> None:
+    well = {gpu(number).key: a_row() for number in range(4)}
+    busy = {**well, gpu(9, "n9").key: a_row(utilization_percent_count=3600)}
+    assert of(a_holder(), busy) == {Idleness.NOTHING_COMPUTED}
 
 
 def test_a_notice_is_for_its_owner_alone_says_what_to_do_and_is_not_repeated() -> None:
@@ -284,6 +294,8 @@ def test_the_owner_of_an_idle_job_is_written_to_once_and_others_are_not(
     hub, now = server.hub(), datetime.now(timezone.utc)
     idle, broken, worked = [gpu(0), gpu(1)], [gpu(0, "n2")], [gpu(0, "n3")]
     store_of(hub).write(lines([*idle, *broken, *worked], [gpu(2)], now))
+    node = Inventory(subject=gpu(0).of_node(), at=now, boot="b", tick_seconds=60.0, version="1")
+    hub.write_records([node.to_record()])
     began, since = {"started_at": now - timedelta(hours=5)}, now - 61 * MINUTE
     allocations = [
         *held_by("job 12", "alice", *idle, gpu(2), **began),
