@@ -1,8 +1,10 @@
 """Looks for holders of idle GPUs whose notice is due, where somebody writes to owners."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 
+from gpuvigil.clock import EPOCH
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import Hub
 from gpuvigil.idle_span import ASKED, Row
@@ -48,7 +50,16 @@ MOST_REMEMBERED = 10_000
 _MOST_RECORDS = 100_000
 _DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
 _DAY = timedelta(days=1)
-_USED = Aggregate(function=Function.MEAN, field="utilization_percent")
+_USED = tuple(
+    Aggregate(function=function, field="utilization_percent")
+    for function in (Function.MEAN, Function.COUNT)
+)
+# What a holder used is asked of the store in these parts of the last day, each once for all holders,
+# whenever they began: of the time before the oldest part that is all theirs nothing is known.
+_AGES = tuple(
+    timedelta(minutes=one) for one in (0, 15, 30, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440)
+)
+_Asked = tuple[Sequence[Aggregate], datetime, datetime]
 
 
 class IdleWatch:
@@ -65,11 +76,7 @@ class IdleWatch:
         """Write down what is due, and wait; on a large fleet, where a look is long, for longer."""
         clock, log = self._desk.clock, self._desk.log
         began = clock.monotonic()
-        try:
-            found = self.due(clock.now())
-        except StoreError as error:
-            log.warning("idle GPUs not looked at", error=str(error))
-            found = []
+        found = self.due(clock.now())
         if found:
             self._hub.write_records([one.to_record() for one in found])
             for one in found:
@@ -78,20 +85,38 @@ class IdleWatch:
         clock.wait(self._desk.stop, max(LOOK_SECONDS, took * WAIT_PER_LOOK))
 
     def due(self, now: datetime) -> list[Transition]:
-        """The notices that are due now; HubError or StoreError where one does not answer."""
-        self._asked_again = {key: at for key, at in self._asked_again.items() if at > now}
+        """The notices that are due now; HubError where the hub does not answer."""
         if len(self._sent) > MOST_REMEMBERED:
             self._sent.clear()  # the hub has them
         standing = self._standing()
         idle = idle_since(standing)
+        holders = holdings(self._allocations(now), idle) if idle else []
+        again = self._asked_again
+        named = {held.notice("") for held in holders}
+        self._asked_again = {name: at for name, at in again.items() if name in named}
         asked: list[tuple[Held, Terms]] = []
-        for held in holdings(self._allocations(now), idle) if idle else ():
+        for held in holders:
             of_holder = terms(self._desk.settings.idle, held)
             if of_holder is not None and self._is_worth_asking(held, of_holder, now):
                 asked.append((held, of_holder))
-        look = _Look(self._hub, excused(standing), now)
-        made = [self._notice(held, of_holder, look) for held, of_holder in asked[:MOST_AT_ONCE]]
-        return [one for one in made if one is not None]
+        # Whoever was never asked about comes first: of the others the store said no before.
+        asked.sort(key=lambda one: again.get(one[0].notice(""), EPOCH))
+        return self._notices(asked[:MOST_AT_ONCE], excused(standing), now)
+
+    def _notices(
+        self, asked: Sequence[tuple[Held, Terms]], faulty: frozenset[str], now: datetime
+    ) -> list[Transition]:
+        """Theirs that are due; when the store fails, those until then: the others' turn is later."""
+        look = _Look(self._hub, faulty, now, [held for held, _ in asked])
+        made: list[Transition] = []
+        for held, of_holder in asked:
+            try:
+                one = self._notice(held, of_holder, look)
+            except StoreError as error:
+                self._desk.log.warning("idle GPUs not looked at", error=str(error))
+                break
+            made += [one] if one else []
+        return made
 
     def _is_worth_asking(self, held: Held, asked: Terms, now: datetime) -> bool:
         """Whether a notice is due, unless what was measured speaks against it."""
@@ -130,7 +155,7 @@ class IdleWatch:
         now, after = look.now, asked.policy.notices[0]
         self._asked_again[held.notice("")] = now + ASK_AGAIN
         held = held.only(key for key, since in held.idle.items() if now - since >= after)
-        rows = look.rows(ASKED, now - after)
+        rows = look.rows(ASKED, now - after, now)
         nodes = {gpu.of_node() for gpu in held.gpus if gpu.key in held.idle}
         expected = {node.key: after.total_seconds() / look.tick_seconds(node) for node in nodes}
         begun = begun_by(now - after, now)
@@ -138,19 +163,24 @@ class IdleWatch:
         if not found:
             return None
         why, held = verdict(found.values()), held.only(found)
-        share = used_share(held, look.rows((_USED,), max(held.started_at, now - _DAY)))
+        parts = pairwise(now - age for age in _AGES if held.started_at <= now - age)
+        share = used_share(held, [look.rows(_USED, start, end) for end, start in parts])
         stage = stage_of(held, asked, self._stages(held, asked), now, why, share)
         return None if stage is None else notice(held, stage, asked.policy, why, now)
 
 
 class _Look:
-    """One look: what stands, and rows of the store, each asked for once."""
+    """One look: what stands, and the holders' rows of the store, each asked for once."""
 
-    def __init__(self, hub: Hub, faulty: frozenset[str], now: datetime) -> None:
+    def __init__(
+        self, hub: Hub, faulty: frozenset[str], now: datetime, holders: Iterable[Held]
+    ) -> None:
         self._hub = hub
         self.faulty = faulty
         self.now = now
-        self._known: dict[tuple[Sequence[Aggregate], datetime], dict[str, Row]] = {}
+        gpus = (gpu for held in holders for gpu in held.gpus)
+        self._keys = {(gpu.cluster, gpu.node, gpu.gpu): gpu.key for gpu in gpus}
+        self._known: dict[_Asked, dict[str, Row]] = {}
         self._ticks: dict[str, float] = {}  # by the node's key
 
     def tick_seconds(self, node: Subject) -> float:
@@ -162,20 +192,26 @@ class _Look:
             self._ticks[node.key] = seconds or _DEFAULT_TICK_SECONDS
         return self._ticks[node.key]
 
-    def rows(self, aggregates: Sequence[Aggregate], start: datetime) -> dict[str, Row]:
-        """By the GPU's key, from `start` until now."""
-        key = (aggregates, start)
-        if key not in self._known:
-            found = store_of(self._hub).window("gpu", aggregates, start, self.now).to_pylist()
-            self._known[key] = {
-                Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key: row
-                for row in found
+    def rows(
+        self, aggregates: Sequence[Aggregate], start: datetime, end: datetime
+    ) -> dict[str, Row]:
+        """Of the holders' GPUs, by key."""
+        asked = (aggregates, start, end)
+        if asked not in self._known:
+            found = store_of(self._hub).window("gpu", aggregates, start, end).to_pylist()
+            tags = [(row["cluster"], row["node"], row["uuid"]) for row in found]
+            self._known[asked] = {
+                self._keys[tag]: row
+                for tag, row in zip(tags, found, strict=True)
+                if tag in self._keys
             }
-        return self._known[key]
+        return self._known[asked]
 
 
-def used_share(held: Held, rows: Mapping[str, Row]) -> float | None:
-    """How much of its GPUs a holder used; None when nothing was measured."""
-    mine = [rows[one.key][_USED.column] for one in held.gpus if one.key in rows]
-    known = [one for one in mine if one is not None]
-    return sum(known) / len(known) / 100.0 if known else None
+def used_share(held: Held, parts: Iterable[Mapping[str, Row]]) -> float | None:
+    """How much of its GPUs a holder used in these parts of its time; None when nothing was measured."""
+    mean, count = (one.column for one in _USED)
+    mine = [rows[one.key] for rows in parts for one in held.gpus if one.key in rows]
+    known = [(row[mean], row[count]) for row in mine if row[mean] is not None]
+    samples = sum(many for _, many in known)
+    return sum(percent * many for percent, many in known) / samples / 100.0 if samples else None

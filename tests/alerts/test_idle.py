@@ -24,7 +24,7 @@ from alerts.idle import (
     terms,
     verdict,
 )
-from alerts.idle_watch import IdleWatch, used_share
+from alerts.idle_watch import MOST_AT_ONCE, IdleWatch, used_share
 from alerts.message import message
 from alerts.news import owners
 from alerts.notice import NoticeState, Verdict, draft
@@ -257,11 +257,17 @@ def test_without_a_channel_for_owners_that_hears_of_information_nobody_is_looked
 
 
 def test_the_share_that_was_used_is_of_all_that_is_held() -> None:
-    column = "utilization_percent_mean"
-    rows: dict[str, Row] = {gpu(0).key: {column: 0.0}, gpu(1).key: {column: 90.0}}
-    rows[gpu(2).key] = {column: None}
-    assert used_share(a_holder(), rows) == pytest.approx(0.45)
-    assert used_share(a_holder(), {}) is None
+    columns = ("utilization_percent_mean", "utilization_percent_count")
+
+    def part(**gpus: tuple[float | None, int]) -> dict[str, Row]:
+        found = zip(map(gpu, range(4)), gpus.values(), strict=False)
+        return {one.key: dict(zip(columns, values, strict=True)) for one, values in found}
+
+    lately = part(first=(0.0, 15), second=(90.0, 15), third=(None, 0))
+    assert used_share(a_holder(), [lately]) == pytest.approx(0.45)
+    before = part(first=(75.0, 30), second=(75.0, 30))
+    assert used_share(a_holder(), [lately, before]) == pytest.approx(0.65)
+    assert used_share(a_holder(), [{}]) is None
 
 
 @pytest.fixture(scope="module")
@@ -328,6 +334,24 @@ def test_the_owner_of_an_idle_job_is_written_to_once_and_others_are_not(
     assert "scancel 12" in mail.get_content()
     # Another process does not say it again, nor the next stage before its time.
     assert an_idle_watch(hub, ManualClock(now)).due(now + 6 * MINUTE) == []
+
+
+@pytest.mark.server
+def test_whoever_is_excused_again_and_again_keeps_nobody_waiting(server: HubProcess) -> None:
+    hub, now = server.hub(), datetime.now(timezone.utc)
+    unseen, seen = [gpu(number, "n5") for number in range(MOST_AT_ONCE)], gpu(0, "n6")
+    node = Inventory(subject=seen.of_node(), at=now, boot="b", tick_seconds=60.0, version="1")
+    store_of(hub).write(lines([seen], [], now))
+    records = [node.to_record()]
+    for number, one in enumerate([*unseen, seen]):
+        job = held_by(f"job {50 + number}", f"user{number}", one, started_at=now - 300 * MINUTE)
+        since = now - (70 if one is seen else 80) * MINUTE
+        records += [job[0].to_record(), an_idle_incident(one, since=since).to_record()]
+    hub.write_records(records)
+    watch = an_idle_watch(hub, ManualClock(now))
+    told = [step for minutes in (0, 6) for step in watch.due(now + minutes * MINUTE)]
+    users = {user for step in told for user in owners(draft(step, "owners", now))}
+    assert f"user{MOST_AT_ONCE}" in users
 
 
 def an_idle_watch(hub: Hub, clock: ManualClock) -> IdleWatch:
