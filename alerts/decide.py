@@ -22,7 +22,7 @@ from . import holding
 from .case import Case, Route, Ruling
 from .delivery import reminded_after
 from .news import news
-from .notice import NEUTRAL, POSTPONED, Kind, Notice, NoticeState, Verdict, draft
+from .notice import NEUTRAL, POSTPONED, Kind, Notice, NoticeState, Verdict, draft, is_idle_notice
 from .situation import NOTHING, Situation
 
 # The clocks of two alerts processes may differ by this much: a notice that is due later than that
@@ -105,7 +105,8 @@ def _over(case: Case) -> Ruling | None:
         return Ruling(
             verdict=Verdict.NEVER_TOLD, state=NoticeState.HELD, reason=_why_never_told(case)
         )
-    if not case.route.send_resolved:
+    # The end of a notice to an owner is that it need not go out: that one knows what became of it.
+    if not case.route.send_resolved or is_idle_notice(case.notice.incident):
         return Ruling(verdict=Verdict.RESOLVED_OFF, state=NoticeState.HELD)
     return Ruling(verdict=Verdict.OVER)
 

@@ -31,7 +31,7 @@ from gpuvigil.model import (
 from gpuvigil.states import STOPPING
 
 from .notice import IDLE, IDLE_NOTICE
-from .own import OWN
+from .own import OWN, ended
 
 # What keeps programs from computing, whoever holds the GPU.
 _EXCUSES = STOPPING | {"gpu_xid", "node_silent", "port_down", "gpu_hung", "switch_down"}
@@ -39,6 +39,7 @@ _EXCUSES = STOPPING | {"gpu_xid", "node_silent", "port_down", "gpu_hung", "switc
 _INTERACTIVE = frozenset({"bash", "sh", "zsh", "tcsh", "interactive", "salloc", "vscode"})
 _INTERACTIVE_BEGIN = ("sys/dashboard/", "jupyter", "ood-")
 _PROCESSES = "processes"
+PLACE = Subject(cluster=OWN, node="idle")  # where the notices are said to be
 # A GPU that was seen for the last part of the span only may be in a gap between two steps.
 _SEEN_FROM = 0.2
 
@@ -247,8 +248,22 @@ def _is_faulty(gpu: Subject, faulty: frozenset[str]) -> bool:
     return gpu.key in faulty or gpu.of_node().key in faulty
 
 
-def notice(held: Held, stage: str, policy: Policy, why: Idleness, now: datetime) -> Transition:
-    """What the owner is told at a stage."""
+def over(before: Transition, now: datetime) -> Transition | None:
+    """The end of a notice that nobody was told yet; None when it has ended."""
+    step = ended(before, now)
+    reason = "its holder has ended or computes again"
+    return None if step is None else replace(step, subject=before.subject, reason=reason)
+
+
+def notice(
+    held: Held,
+    stage: str,
+    policy: Policy,
+    why: Idleness,
+    now: datetime,
+    before: Transition | None = None,
+) -> Transition:
+    """What the owner is told at a stage; `before` is the end of one that was never told."""
     idle = [one for one in held.gpus if one.key in held.idle]
     subject = idle[0] if len(idle) == 1 else idle[0].of_node()
     count = len(idle)
@@ -287,14 +302,14 @@ def notice(held: Held, stage: str, policy: Policy, why: Idleness, now: datetime)
     said = replace(incident, action=f"{incident.action}{'' if not last else _LAST}")
     return Transition(
         incident=incident.id,
-        number=1,
-        from_state=State.SUSPECT.value,
+        number=1 if before is None else before.number + 1,
+        from_state=State.SUSPECT.value if before is None else before.to_state,
         to_state=State.OPEN.value,
-        signal=Signal.CONFIRMED.value,
+        signal=(Signal.CONFIRMED if before is None else Signal.RETURNED).value,
         at=now,
         reason=stage,
         # As what gpuvigil says of itself: no page takes it for an incident of the node.
-        subject=Subject(cluster=OWN, node="idle"),
+        subject=PLACE,
         snapshot=said.to_record().to_json(),
     )
 

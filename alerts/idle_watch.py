@@ -1,6 +1,6 @@
 """Looks for holders of idle GPUs whose notice is due, where somebody writes to owners."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from gpuvigil.errors import StoreError
 from gpuvigil.hub import Hub
 from gpuvigil.idle_span import ASKED, Row
 from gpuvigil.jobs import filled, jobs_since
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import (
     Allocation,
     AllocationState,
@@ -23,8 +23,10 @@ from gpuvigil.model import (
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.beside import store_of
 
+from .courier import notices_of
 from .desk import Desk
 from .idle import (
+    PLACE,
     Held,
     Terms,
     begun_by,
@@ -32,11 +34,13 @@ from .idle import (
     holdings,
     idle_since,
     notice,
+    over,
     reasons,
     stage_of,
     terms,
     verdict,
 )
+from .notice import NoticeState
 from .watch import last_step
 
 LOOK_SECONDS = 60.0
@@ -95,13 +99,31 @@ class IdleWatch:
         named = {held.notice("") for held in holders}
         self._asked_again = {name: at for name, at in again.items() if name in named}
         asked: list[tuple[Held, Terms]] = []
+        stand: set[str] = set()  # notices whose holders are still to be told
         for held in holders:
             of_holder = terms(self._desk.settings.idle, held)
-            if of_holder is not None and self._is_worth_asking(held, of_holder, now):
+            if of_holder is None:
+                continue
+            stand |= {held.notice(stage) for stage, _ in of_holder.policy.stages()}
+            if self._is_worth_asking(held, of_holder, now):
                 asked.append((held, of_holder))
         # Whoever was never asked about comes first: of the others the store said no before.
         asked.sort(key=lambda one: again.get(one[0].notice(""), EPOCH))
-        return self._notices(asked[:MOST_AT_ONCE], excused(standing), now)
+        made = self._notices(asked[:MOST_AT_ONCE], excused(standing), now)
+        return [*self._over(stand, now), *made]
+
+    def _over(self, stand: Collection[str], now: datetime) -> list[Transition]:
+        """The ends of what waits to be told, and need not be any more."""
+        waiting = self._hub.records(
+            RecordKind.NOTICE,
+            subject=PLACE.key,
+            states=(NoticeState.DUE.value,),
+            limit=_MOST_RECORDS,
+        )
+        gone = sorted({str(one.parent) for one in waiting} - set(stand))
+        steps = (last_step(self._hub, incident) for incident in gone)
+        ends = [over(step, now) for step in steps if step is not None]
+        return [one for one in ends if one is not None]
 
     def _notices(
         self, asked: Sequence[tuple[Held, Terms]], faulty: frozenset[str], now: datetime
@@ -124,7 +146,11 @@ class IdleWatch:
             return False
         if now < self._asked_again.get(held.notice(""), now):
             return False
-        return stage_of(held, asked, self._stages(held, asked), now) is not None
+        sent = self._stages(held, asked)
+        if sent is None:
+            self._asked_again[held.notice("")] = now + ASK_AGAIN
+            return False
+        return stage_of(held, asked, sent, now) is not None
 
     def _standing(self) -> list[Incident]:
         states = tuple(state.value for state in STANDING)
@@ -137,16 +163,23 @@ class IdleWatch:
         jobs = jobs_since(self._hub, None, now - _DAY)
         return [filled(one, jobs) for one in readable(found, Allocation.from_record)]
 
-    def _stages(self, held: Held, asked: Terms) -> dict[str, datetime]:
-        """Which stages' notices were given, and when; by this process or another."""
+    def _stages(self, held: Held, asked: Terms) -> dict[str, datetime] | None:
+        """Which stages' notices have gone out, and when; by this process or another.
+
+        None while one has not: it waits, or could not be told, and nobody hears a later one first.
+        """
         sent = {}
         for stage, _ in asked.policy.stages():
             incident = held.notice(stage)
             if incident not in self._sent:
                 step = last_step(self._hub, incident)
-                if step is None:
-                    break
-                self._sent[incident] = step.at
+                told = [one.sent_at for one in notices_of(self._hub, incident).values()]
+                times = [at for at in told if at is not None]
+                if not times:
+                    if step is None or step.to_state == State.RESOLVED.value:
+                        break
+                    return None
+                self._sent[incident] = min(times)
             sent[stage] = self._sent[incident]
         return sent
 
@@ -165,8 +198,12 @@ class IdleWatch:
         why, held = verdict(found.values()), held.only(found)
         parts = pairwise(now - age for age in _AGES if held.started_at <= now - age)
         share = used_share(held, [look.rows(_USED, start, end) for end, start in parts])
-        stage = stage_of(held, asked, self._stages(held, asked), now, why, share)
-        return None if stage is None else notice(held, stage, asked.policy, why, now)
+        sent = self._stages(held, asked)
+        stage = None if sent is None else stage_of(held, asked, sent, now, why, share)
+        if stage is None:
+            return None
+        before = last_step(self._hub, held.notice(stage))
+        return notice(held, stage, asked.policy, why, now, before)
 
 
 class _Look:

@@ -43,6 +43,7 @@ from gpuvigil.model import (
     Inventory,
     Severity,
     Subject,
+    Transition,
     fingerprint,
 )
 from gpuvigil.store.beside import store_of
@@ -352,6 +353,41 @@ def test_whoever_is_excused_again_and_again_keeps_nobody_waiting(server: HubProc
     told = [step for minutes in (0, 6) for step in watch.due(now + minutes * MINUTE)]
     users = {user for step in told for user in owners(draft(step, "owners", now))}
     assert f"user{MOST_AT_ONCE}" in users
+
+
+@pytest.mark.server
+def test_a_notice_that_waits_ends_with_what_it_is_about_and_no_stage_follows_it(
+    server: HubProcess,
+) -> None:
+    hub, now = server.hub(), datetime.now(timezone.utc)
+    then, one = now - 50 * MINUTE, gpu(0, "n7")
+    (job,) = held_by("job 77", "ann", one, started_at=now - 300 * MINUTE)
+    node = Inventory(subject=one.of_node(), at=now, boot="b", tick_seconds=60.0, version="1")
+    idle = an_idle_incident(one, since=then - 110 * MINUTE)
+    store_of(hub).write(lines([one], [], now))
+    hub.write_records([job.to_record(), node.to_record(), idle.to_record()])
+    watch = an_idle_watch(hub, ManualClock(now))
+
+    def of_job(at: datetime) -> list[Transition]:
+        return [step for step in watch.due(at) if step.snapshot["body"]["label"] == job.holder]
+
+    (first,) = of_job(then)
+    (fresh,) = decide(first, [OWNERS], [], then, SETTINGS)
+    waiting = replace(fresh, verdict=Verdict.OUT_OF_HOURS, due_at=now + 60 * MINUTE)
+    hub.write_records([first.to_record(), waiting.to_record()])
+    assert of_job(now) == []  # though the second stage's time has come
+
+    hub.write_records([replace(idle, state="resolved", version=2).to_record()])
+    (end,) = of_job(now)
+    hub.write_records([end.to_record()])
+    verdicts = [one.verdict for one in decide(end, [OWNERS], [waiting], now, SETTINGS)]
+    assert verdicts == [Verdict.SUPERSEDED, Verdict.NEVER_TOLD]
+    told = waiting.next(state=NoticeState.SENT, sent_at=now)
+    assert decide(end, [OWNERS], [told], now, SETTINGS)[-1].verdict is Verdict.RESOLVED_OFF
+
+    hub.write_records([replace(idle, version=3).to_record()])
+    (again,) = of_job(now + 6 * MINUTE)
+    assert (again.incident, again.number, again.reason) == (first.incident, 3, "notice 1")
 
 
 def an_idle_watch(hub: Hub, clock: ManualClock) -> IdleWatch:
