@@ -1,10 +1,26 @@
-"""What an incident costs while it stands, in words for a message: pure."""
+"""What an incident costs while it stands, in words for a message: pure, but for the look at models."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from gpuvigil.model import Incident, Inventory, Subject
+from gpuvigil.hub import Hub
+from gpuvigil.model import Incident, Inventory, RecordKind, Subject, readable
 from gpuvigil.money import Prices, incident_words
+
+LOOK_SECONDS = 60.0
+_MOST_NODES = 100_000
+
+
+class Models:
+    """The models of GPUs, kept by a thread of its own: no message waits for what it costs."""
+
+    def __init__(self) -> None:
+        self.known: Mapping[str, str] = {}  # by the GPU's key
+
+    def look(self, hub: Hub) -> None:
+        """Ask the hub for them; what was known stays when it does not answer, a HubError."""
+        found = hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
+        self.known = models_of(readable(found, Inventory.from_record))
 
 
 def cost_words(prices: Prices, incident: Incident, models: Mapping[str, str], now: datetime) -> str:

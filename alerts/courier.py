@@ -38,7 +38,7 @@ class Courier:
         self.channel = channel
         self._desk = desk
         self._hub = desk.connect()
-        self._lookout = Lookout(self._hub, desk.settings, priced=bool(desk.prices))
+        self._lookout = Lookout(self._hub, desk.settings)
         self._in_hand: dict[str, Record] = {}  # the newest version that was claimed of each
         self._backlog = Backlog.empty(channel.pace, _RANKS)
         self._lock = threading.Lock()
@@ -187,7 +187,7 @@ class Courier:
                 runbook_url=desk.settings.runbook_url,
                 told_owners=told_owners(case.told),
                 told_as=title(case.last_told) if case.last_told else "",
-                cost=cost_words(desk.prices, going.to_incident(), case.situation.models, now),
+                cost=cost_words(desk.prices, going.to_incident(), desk.models.known, now),
             )
         except ConfigError as error:
             return Retry(reason=str(error))

@@ -18,6 +18,7 @@ from gpuvigil.money import Prices
 from gpuvigil.offers import Seal
 from gpuvigil.pricing import CostSettings
 
+from .cost import Models
 from .notice import Notice
 
 # A process that is killed holds its claims for this long.
@@ -63,6 +64,7 @@ class Desk:
     log: Log
     seal: Seal | None = None  # signs links in messages
     prices: Prices = Prices(settings=CostSettings())  # noqa: RUF009 - it is frozen
+    models: Models = field(default_factory=Models)
     tally: Tally = field(default_factory=Tally)
 
     def chance(self) -> float:

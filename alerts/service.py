@@ -27,6 +27,7 @@ from gpuvigil.offers import seal
 from .case import Route, writes_to_owners
 from .channels import configured
 from .channels.dead_man import dead_man
+from .cost import LOOK_SECONDS
 from .courier import Courier, hand_out, notices_of
 from .decide import decide
 from .desk import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
@@ -95,10 +96,19 @@ def _steps(desk: Desk, couriers: Mapping[str, Courier]) -> dict[str, Callable[[]
         steps[f"channel {name}"] = courier.step
         if isinstance(courier.channel, Upheld):
             steps[f"uphold {name}"] = Upholder(name, courier.channel, desk).step
+    if desk.prices:
+        pricing = desk.connect()
+        steps["models"] = lambda: look_at_models(pricing, desk)
     if settings.dead_man_url or settings.dead_man_url_file:
         ping = dead_man(settings)
         steps["dead man"] = lambda: call_dead_man(ping, desk, watching)
     return steps
+
+
+def look_at_models(hub: Hub, desk: Desk) -> None:
+    """Look which models GPUs are, for what they cost, and wait."""
+    desk.models.look(hub)
+    desk.clock.wait(desk.stop, LOOK_SECONDS)
 
 
 def _idle_steps(

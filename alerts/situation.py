@@ -10,8 +10,6 @@ from gpuvigil.lifecycle import STANDING
 from gpuvigil.matching import Labels, covered, fit, labels_of
 from gpuvigil.model import Incident, Inventory, RecordKind, Silence, readable
 
-from .cost import models_of
-
 # Looked up again this often; a silence counts from then on.
 LOOK_SECONDS = 2.0
 RACK_SECONDS = 60.0
@@ -25,9 +23,6 @@ class Situation:
     silences: tuple[Silence, ...] = ()
     racks: Mapping[str, str] = field(default_factory=dict)  # by the node's key
     standing: tuple[Incident, ...] = ()  # only where something is inhibited by something
-    models: Mapping[str, str] = field(
-        default_factory=dict
-    )  # of GPUs by key, where they have a price
 
     def silence(self, labels: Labels, now: datetime) -> Silence | None:
         """The silence that holds for these labels for longest; None when there is none."""
@@ -106,10 +101,8 @@ NOTHING = Situation()
 class Lookout:
     """Asks the hub for the situation, each part no more often than it is worth; for one thread."""
 
-    def __init__(self, hub: Hub, settings: AlertsSettings, *, priced: bool = False) -> None:
-        """With `priced` the models of GPUs are looked up, too."""
+    def __init__(self, hub: Hub, settings: AlertsSettings) -> None:
         self._hub = hub
-        self._priced = priced
         self._inhibits = bool(settings.inhibit)
         texts = [text for one in settings.routes for text in one.match]
         texts += [text for one in settings.inhibit for text in (*one.by, *one.of, *one.same)]
@@ -117,7 +110,6 @@ class Lookout:
         self._silences: tuple[Silence, ...] = ()
         self._standing: tuple[Incident, ...] = ()
         self._racks: dict[str, str] = {}
-        self._models: dict[str, str] = {}
         self._looked = self._nodes_looked = float("-inf")
 
     def look(self, now: float) -> Situation:
@@ -131,17 +123,15 @@ class Lookout:
                 self._standing = tuple(readable(records, Incident.from_record))
             self._looked = now
         by_rack = self._racked or any("rack" in text for s in self._silences for text in s.matchers)
-        if (by_rack or self._priced) and now - self._nodes_looked >= RACK_SECONDS:
+        if by_rack and now - self._nodes_looked >= RACK_SECONDS:
             found = self._hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
             nodes = tuple(readable(found, Inventory.from_record))
             self._racks = {node.subject.key: node.rack for node in nodes if node.rack}
-            self._models = models_of(nodes) if self._priced else {}
             self._nodes_looked = now
         return Situation(
             silences=self._silences,
             racks=self._racks,
             standing=self._standing,
-            models=self._models,
         )
 
 

@@ -102,7 +102,7 @@ class Watch:
             full = {
                 one.subject.node
                 for one in readable(found, Incident.from_record)
-                if one.fault == SPOOL_FULL and not one.simulated
+                if one.fault == SPOOL_FULL and one.subject.real
             }
             self._full, self._counted = sorted(full), now
         return self._full

@@ -160,6 +160,8 @@ def letter(message: Message, settings: EmailSettings, readers: list[str]) -> Ema
 
 def body(message: Message) -> str:
     """A paragraph per question, then the links."""
+    if message.owners_only:  # to acknowledge and to silence is of those who run the machines
+        message = replace(message, answer_link=None)
     said = [f"{question}: {answer}" for question, answer in answers(message)]
     led = [f"{name.rstrip('?')}: {url}" for name, url in links(message)]
     return "\n\n".join([message.summary, *said, "\n".join(led)]) + "\n"

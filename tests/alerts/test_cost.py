@@ -1,13 +1,19 @@
 """A message says what an incident costs, where somebody has said what a GPU costs."""
 
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
-from alerts.cost import cost_words, models_of
+import pytest
+
+from alerts.cost import Models, cost_words, models_of
 from alerts.message import message
 from alerts.notice import Kind, draft
+from gpuvigil.errors import HubUnavailable
 from gpuvigil.model import GpuIdentity, Impact, Inventory, Subject
 from gpuvigil.money import Prices
 from gpuvigil.pricing import CostSettings, PriceSettings
+from tests.servers import HubProcess
 
 from .examples import GPU, NOON, REAL, an_incident, opened, resolved
 
@@ -42,6 +48,21 @@ def test_it_stands_between_who_is_hit_and_on_whose_account() -> None:
     end = draft(resolved(subject=REAL, impact=EIGHT), "chat", NOON)
     assert end.kind is Kind.RESOLVED
     assert message(end, LATER, "http://x", cost="x").impact.startswith("until then: 8 GPUs")
+
+
+@pytest.mark.server
+def test_models_are_looked_at_beside_the_messages_which_go_without_them(tmp_path: Path) -> None:
+    models = Models()
+    gpu = GpuIdentity(uuid="GPU-1", index=0, pci_address=None, model="H100")
+    node = Inventory(
+        subject=REAL.of_node(), at=NOON, boot="b", tick_seconds=10.0, version="1", gpus=(gpu,)
+    )
+    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+        hub.write_records([node.to_record()])
+        models.look(hub)
+    with closing(process.hub()) as away, pytest.raises(HubUnavailable):
+        models.look(away)
+    assert models.known == {REAL.key: "H100"}  # what was known is still told
 
 
 def test_models_are_those_of_real_inventories() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from alerts.case import Case, Route
 from alerts.channel import Delivered, Outcome, Refused
+from alerts.channels.email import body
 from alerts.decide import decide, judge
 from alerts.delivery import begun, settled
 from alerts.message import message
@@ -14,11 +15,13 @@ from alerts.news import told_owners
 from alerts.notice import Notice, NoticeState, Verdict
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Impact, Severity, Transition
+from gpuvigil.offers import Seal
 
 from .examples import NOON, REAL, SETTINGS, a_transition, changed, opened, resolved, seconds, taken
 
 HOOK = Route(name="chat", minimum_severity=Severity.WARNING, every_change=False)
 MAIL = replace(HOOK, owners=True, owners_only=True)
+SEAL = Seal(lambda: "k" * 40)
 WARNING = Severity.WARNING
 LATER = NOON + seconds(400)
 NODES = tuple(f"lab/n{number}" for number in range(40))
@@ -155,6 +158,9 @@ def test_who_is_newly_hit_hears_of_it_alone_and_all_who_were_told_hear_of_the_en
     case = Case(notice=more, route=MAIL, siblings=(first,), now=LATER, settings=SETTINGS)
     said = message(more, LATER, "http://x", told_owners=told_owners(case.told))
     assert (said.for_owners, said.owners_only) == (("bob",), True)
+    sealed = [message(one, LATER, "http://x", seal=SEAL) for one in (first, more)]
+    # The new one may neither silence nor acknowledge it.
+    assert ["Silence 4 h" in body(one) for one in sealed] == [True, False]
     over = resolved(3, impact=hits("carol"), subject=REAL, severity=WARNING)
     end = Case(
         notice=the_notice(over, [first, more], MAIL),
