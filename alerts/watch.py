@@ -7,7 +7,7 @@ from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING
-from gpuvigil.model import Incident, RecordKind, Transition, readable
+from gpuvigil.model import Incident, Record, RecordKind, Transition, readable
 from gpuvigil.selftest import without_marked
 
 from .channel import Delivered
@@ -15,7 +15,6 @@ from .channels.dead_man import DeadMan
 from .courier import Courier
 from .desk import Desk
 from .own import (
-    OWN,
     Trouble,
     analyzer_trouble,
     channel_trouble,
@@ -74,7 +73,7 @@ class Watch:
         steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
         steps.append(self._change("spools", spool_trouble(self._full_spools(), len(nodes)), now))
         steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
-        steps += self._of_gone_channels(now)
+        steps += self._of_gone_channels(pulses.values(), now)
         day = last_day(desk.settings.digest_at, now)
         digests = {name: self._digest(name, *day) for name in self._undigested(day[1])}
         steps += digests.values()
@@ -134,15 +133,16 @@ class Watch:
         again = before is not None and sent_at and from_text(str(sent_at)) > before.at
         return ended(before, now) if again else None
 
-    def _of_gone_channels(self, now: datetime) -> Sequence[Transition]:
+    def _of_gone_channels(self, pulses: Iterable[Record], now: datetime) -> Sequence[Transition]:
         """The ends of what an earlier configuration's channels left standing; once a minute."""
         at = self._desk.clock.monotonic()
         if at - self._cleared < STATUS_SECONDS:
             return []
-        steps = self._hub.records(RecordKind.TRANSITION, subject=OWN)
-        self._cleared = at
         names = {one.channel.route.name for one in self._couriers}
-        return of_gone_channels(readable(steps, Transition.from_record), names, now)
+        gone = sorted(channels_of(pulses) - names)
+        steps = [last_step(self._hub, f"self-channel-{name}") for name in gone]
+        self._cleared = at
+        return of_gone_channels([one for one in steps if one is not None], names, now)
 
     def _undigested(self, end: datetime) -> list[str]:
         """The channels whose digest until `end` was not told, as far as is known here."""
@@ -156,6 +156,13 @@ class Watch:
         made = digest(channel, held, begin, end)
         known = made is not None and last_step(self._hub, made.incident) is not None
         return None if known else made
+
+
+def channels_of(pulses: Iterable[Record]) -> set[str]:
+    """The channels that some alerts process has, or had."""
+    found = (one.body.get("channels") for one in pulses if one.subject == "alerts")
+    listed = (channel for them in found if isinstance(them, list) for channel in them)
+    return {str(one["name"]) for one in listed if isinstance(one, Mapping) and "name" in one}
 
 
 def last_day(digest_at: str, now: datetime) -> tuple[datetime, datetime]:

@@ -1,7 +1,7 @@
 """Which records are over for so long that they are forgotten.
 
 Events, usage, pulses of processes that are gone, inventories of the selftest's nodes, allocations and silences that have ended, incidents that were resolved with their transitions,
-notices, acknowledgements, opinions and returns. What stands is never forgotten, nor an event that a standing incident may rest on.
+notices, acknowledgements, opinions and returns; and what alerts says without an incident: to the holders of idle GPUs, of gpuvigil itself but for the newest step of each trouble, and in digests. What stands is never forgotten, nor an event that a standing incident may rest on.
 """
 
 import json
@@ -37,6 +37,10 @@ _ENDS = {
 }
 
 
+# How the ids of those begin that alerts speaks of, and of which there is no incident.
+_IDLE_NOTICE, _OF_ITSELF, _DIGEST = "idle-", "self-", "self-digest-"
+
+
 def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
     """The next records from before that time that are over, in the order of their sequence."""
     over = or_(
@@ -54,6 +58,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
             record.c.subject.startswith(f"{SELFTEST_CLUSTER}/", autoescape=True),
         ),
         and_(record.c.kind == RecordKind.JOB.value, record.c.state.in_(ENDED_STATES)),
+        _said_by_alerts(),
         # Of one process among several: the next has another.
         and_(record.c.kind == RecordKind.PULSE.value, record.c.id.contains(":")),
     )
@@ -83,6 +88,31 @@ def drop(connection: Connection, rows: Sequence[Row[Any]]) -> int:
             below = and_(record.c.kind.in_(_BELONGING), record.c.parent.in_(ids))
             gone += connection.execute(delete(record).where(below)).rowcount
     return gone
+
+
+def _said_by_alerts() -> ColumnElement[bool]:
+    """Steps and notices of what has no incident with which they would go.
+
+    Not the last step of a trouble of gpuvigil's own, which may stand, nor what is still to be told.
+    """
+    later = record.alias("later")
+    parent = record.c.parent
+    has_later = exists().where(
+        later.c.kind == record.c.kind,
+        later.c.parent == parent,
+        later.c.sequence > record.c.sequence,
+    )
+    once = or_(*(parent.startswith(begin, autoescape=True) for begin in (_IDLE_NOTICE, _DIGEST)))
+    of_itself = parent.startswith(_OF_ITSELF, autoescape=True)
+    return and_(
+        record.c.due_at.is_(None),
+        or_(
+            and_(
+                record.c.kind == RecordKind.TRANSITION.value, or_(once, and_(of_itself, has_later))
+            ),
+            and_(record.c.kind == RecordKind.NOTICE.value, or_(once, of_itself)),
+        ),
+    )
 
 
 def _carries_an_incident() -> ColumnElement[bool]:

@@ -331,7 +331,11 @@ def test_a_digest_is_told_whichever_request_to_the_hub_fails_and_what_is_gone_en
     hub = server.hub()
     gone = opened(trouble(), None, NOON)
     assert gone is not None
-    hub.write_records([gone.to_record()])
+    said = {"channels": [{"name": "chat"}]}
+    before = Record(
+        kind=RecordKind.PULSE, id="alerts:before", at=NOON, subject="alerts", version=1, body=said
+    )
+    hub.write_records([gone.to_record(), before])
     for failing in range(1, 10):
         name = f"late-{failing}"
         hub.write_records([held(name, "GPU idle", failing, NOON - seconds(60))])

@@ -89,6 +89,27 @@ def test_a_resolved_incident_goes_with_its_steps_notices_and_acknowledgements(bo
     assert left(book) == {"lately", *(f"{kind} of lately" for kind in kinds)}
 
 
+def test_what_alerts_says_without_an_incident_is_forgotten_and_what_may_stand_is_not(
+    book: Book,
+) -> None:
+    step, notice = RecordKind.TRANSITION, RecordKind.NOTICE
+    for parent in ("idle-1-notice-1", "self-digest-mail-2026-01-01", "self-analyzer", "i-1"):
+        book.write(
+            a_record(kind, f"{kind.value} {parent}", parent=parent) for kind in (step, notice)
+        )
+    book.write(
+        [
+            a_record(step, "over", parent="self-collectors"),
+            a_record(step, "stands", parent="self-collectors"),
+            a_record(notice, "young", AFTER, parent="idle-2-notice-1"),
+            a_record(notice, "waits", parent="idle-3-notice-1", due_at=AFTER),
+        ]
+    )
+    assert book.forget(LIMIT) == 6
+    kept = {"transition self-analyzer", "transition i-1", "notice i-1"}
+    assert left(book) == {*kept, "stands", "young", "waits"}
+
+
 @pytest.mark.parametrize("state", ["open", "acknowledged", "flapping"])
 def test_a_standing_incident_keeps_the_events_it_rests_on(book: Book, state: str) -> None:
     below = "c/n1/gpu/GPU-1"
