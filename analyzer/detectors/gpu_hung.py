@@ -3,7 +3,7 @@ spin: its GPUs are fully used at the power of idle ones, and move nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -77,6 +77,11 @@ def _holders(window: Window, gpu: Subject) -> _Holders:
     return (gpu.cluster, *(held or (gpu.key,)))
 
 
+def _holder(window: Window, gpus: Sequence[Subject]) -> str:
+    """Several jobs may hang on one node, each a matter of its own; a GPU names itself."""
+    return "" if len(gpus) == 1 else "|".join(_holders(window, gpus[0])[1:])
+
+
 def _whole(window: Window, gpus: Iterable[Subject]) -> frozenset[Subject]:
     """These, and all other GPUs of their holders."""
     them = frozenset(gpus)
@@ -140,6 +145,7 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
         action=_FAULT.action,
         source="ours: the job's own step reports",
         members=() if len(subjects) == 1 else tuple(subjects),
+        holder=_holder(window, subjects),
     )
 
 
@@ -207,4 +213,5 @@ def _finding(
         action=_FAULT.action,
         source=_FAULT.source,
         members=() if len(gpus) == 1 else tuple(gpus),
+        holder=_holder(window, gpus),
     )

@@ -394,6 +394,19 @@ def test_a_job_that_spins_is_suspected_first_and_one_finding() -> None:
     assert [f.severity for f in hung_jobs(lasting.window())] == [WARNING]
 
 
+def test_two_jobs_that_hang_on_one_node_are_two_matters() -> None:
+    held = tuple(allocation(gpu(1, i), f"job {i // 2}") for i in range(4))
+    scene = replace(healthy(gpus=4), allocations=held)
+    for one in held:
+        scene = scene.changed(one.subject, SPINS)
+    for fields in ({}, {"step_age_seconds": 700.0, "step_p99_seconds": 2.0}):
+        for one in held:
+            scene = scene.changed(one.subject, fields)
+        found = hung_jobs(scene.window())
+        assert [finding.subject for finding in found] == [node(), node()]
+        assert len({finding.fingerprint for finding in found}) == 2
+
+
 def test_a_job_of_which_one_rank_writes_while_the_others_wait_is_not_suspected_at_once() -> None:
     held = tuple(allocation(gpu(n, i), "job 7") for n in (1, 2) for i in (0, 1))
     scene = replace(healthy(), allocations=held)
