@@ -34,6 +34,7 @@ from .maintenance import Maintenance
 from .owners.jobs import Gpus
 from .owners.kubelet.keeper import Kubelet
 from .owners.owners import Owners
+from .owners.processes import ProcessTable
 from .page import Page
 from .ports import PortBook
 from .report import NO_DRIVER, STARTING, Tick, XidSeen
@@ -95,7 +96,11 @@ class Agent:
         self._logs = LogKeeper(settings, self._events, clock, self.post, self._tell)
         self._sensor, self._steps = (
             PortSensor(settings.sysfs_root, settings.proc_root),
-            Steps(settings.steps_directory, settings.proc_root),
+            Steps(
+                settings.steps_directory,
+                settings.proc_root,
+                ProcessTable(settings.proc_root).start_ticks,
+            ),
         )
         self._bus, self._inbox = Bus(settings.sysfs_root), Inbox()
         self._keeper = ReaderKeeper(settings, clock, self._inbox)

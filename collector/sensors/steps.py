@@ -3,21 +3,25 @@
 A rank that wants its hangs to be seen leaves a file named by its process id, with one line: the number of its last step and
 the 99th percentile of its steps' seconds, as `1234 0.82`. The file's time of change is when that
 step ended. It counts only while the process runs on a GPU, and only when both belong to the same
-user, so that nobody can speak for somebody else's job.
+user, so that nobody can speak for somebody else's job, and when it was written since the process
+began: what a rank that was killed has left behind is not another one's with the same number.
+
+Everybody may write to the directory: nobody lists it, or a million files would stop the collector.
 """
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from gpuvigil.clock import EPOCH
 
-from . import files
-
 _MOST_BYTES = 256
+# Times of files are as coarse as the kernel's tick, and the clock may be put right by a little.
+_SLACK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,36 +36,48 @@ class Progress:
 class Steps:
     """The step files of one directory."""
 
-    def __init__(self, directory: Path, proc_root: Path) -> None:
-        self._directory, self._proc = directory, proc_root
+    def __init__(
+        self, directory: Path, proc_root: Path, start_ticks: Callable[[int], int | None]
+    ) -> None:
+        """`start_ticks`: when a process started, in clock ticks since boot; None: it is not there."""
+        self._directory, self._proc, self._start_ticks = directory, proc_root, start_ticks
+        self._ticks_per_second = os.sysconf("SC_CLK_TCK")
 
     def read(self, processes: Mapping[str, Iterable[int]], now: datetime) -> dict[str, Progress]:
         """By GPU (UUID), for the processes that are on it; GPUs of which nobody tells are not there."""
-        told = {int(name) for name in files.names(str(self._directory)) if name.isdecimal()}
         found: dict[str, Progress] = {}
-        for uuid, pids in processes.items() if told else ():
-            said = [one for pid in told.intersection(pids) if (one := self._of(pid, now))]
+        for uuid, pids in processes.items():
+            said = [one for pid in sorted(set(pids)) if (one := self._of(pid, now)) is not None]
             if said:
                 found[uuid] = max(said, key=lambda one: (one.age_seconds, one.step))
         return found
 
     def _of(self, pid: int, now: datetime) -> Progress | None:
         try:
-            owner = os.stat(f"{self._proc}/{pid}").st_uid
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(f"{self._directory}/{pid}", flags)
         except OSError:
             return None
         try:
             about = os.fstat(file)
+            owner = os.stat(f"{self._proc}/{pid}").st_uid
             if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
+                return None
+            age = (now - EPOCH).total_seconds() - about.st_mtime
+            if age > self._ran_seconds(pid) + _SLACK_SECONDS:
                 return None
             text = os.read(file, _MOST_BYTES).decode(errors="replace")
         except OSError:
             return None
         finally:
             os.close(file)
-        return _parse(text, (now - EPOCH).total_seconds() - about.st_mtime)
+        return _parse(text, age)
+
+    def _ran_seconds(self, pid: int) -> float:
+        """How long the process has run; nothing when it is not there any more."""
+        ticks = self._start_ticks(pid)
+        up = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return 0.0 if ticks is None else up - ticks / self._ticks_per_second
 
 
 def _parse(text: str, age_seconds: float) -> Progress | None:
