@@ -7,6 +7,7 @@ the node, and only by the node itself: the hub tells no node what to do. Off unl
 import os
 import re
 import signal
+import stat
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +33,8 @@ _REST = timedelta(minutes=10)
 # What is told so late says nothing of the state that the node is in now.
 _YOUNG = timedelta(minutes=10)
 _KEPT = 10
+# What is named like this was put here by us, and nothing else is ours to delete.
+_OURS = "????????T??????Z.log*"
 _LONGEST_WORDS = 200
 _CLEAN = re.compile(r"[^\x20-\x7e]+")
 # Nothing of ours: tokens and credentials are named in the environment.
@@ -138,6 +141,9 @@ class LogKeeper:
         command = [part.replace(FILE, str(file)) for part in self._settings.log_command]
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_private(directory):
+                why = f"{directory} must belong to the agent's user alone, with mode 0700"
+                return Ended(file=file, failed=why)
             _forget_oldest(directory)
             plain = file.with_suffix("") if not named else directory / "output"
             with open(plain, "wb", opener=_private) as output:
@@ -175,13 +181,19 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         process.wait(1.0)
 
 
+def _is_private(directory: Path) -> bool:
+    """Where others may write, they choose what is deleted and written over in our name."""
+    about = directory.stat()
+    return about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o077
+
+
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _forget_oldest(directory: Path) -> None:
     """Room for one more: logs are large."""
-    kept = sorted(path for path in directory.iterdir() if path.name[:1].isdigit())
+    kept = sorted(directory.glob(_OURS))
     for path in kept[: max(len(kept) + 1 - _KEPT, 0)]:
         with suppress(OSError):
             path.unlink()

@@ -156,14 +156,35 @@ def test_nothing_of_ours_is_in_its_environment(
 
 def test_ten_logs_are_kept(tmp_path: Path) -> None:
     node = Node(tmp_path, "/bin/sh", "-c", "echo x")
-    node.logs.mkdir()
+    node.logs.mkdir(mode=0o700)
     for number in range(12):
         (node.logs / f"202501{number + 10}T120000Z.log").write_text("old")
-    (node.logs / "notes.txt").write_text("somebody's own")
+    for name in ("notes.txt", "2024 inventory.csv"):
+        (node.logs / name).write_text("somebody's own")
     node.take(LOST)
     node.ends()
-    assert len(files(node)) == 11
+    assert len(files(node)) == 12
+    assert files(node)[0] == "2024 inventory.csv"
     assert files(node)[-2:] == ["20260131T120000Z.log", "notes.txt"]
+
+
+def test_where_others_may_look_or_write_nothing_is_kept_or_deleted(tmp_path: Path) -> None:
+    node = Node(tmp_path, "/bin/sh", "-c", "echo x")
+    node.logs.mkdir()
+    node.logs.chmod(0o1777)
+    node.take(LOST)
+    assert "must belong to the agent's user alone" in node.ends()
+    assert files(node) == []
+
+
+def test_what_lies_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
+    node = Node(tmp_path, "/bin/sh", "-c", "echo x")
+    node.logs.mkdir(mode=0o700)
+    (tmp_path / "precious").write_text("kept")
+    (node.logs / "20260131T120000Z.log").symlink_to(tmp_path / "precious")
+    node.take(LOST)
+    assert node.ends().startswith("logs not collected: ")
+    assert (tmp_path / "precious").read_text() == "kept"
 
 
 def test_it_is_off_unless_a_command_is_set_and_asleep_for_what_is_old_or_minor(
