@@ -16,7 +16,7 @@ from .cures import last_cure, tried
 from .detectors.gpu_clocks import says_whether_stuck
 from .detectors.gpu_hot import says_whether_hot
 from .detectors.gpu_idle_held import says_whether_idle
-from .detectors.gpu_slow import says_whether_slow
+from .detectors.gpu_slow import lapsed, says_whether_slow
 from .detectors.node_silent import Hearing, hearing
 from .impact import impact, touched
 from .names import gpus, label
@@ -383,4 +383,8 @@ def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
         if cure is not None and cure.at >= incident.since:
             what = cure.kind.value.replace("_", " ")
             cured[incident.fingerprint] = f"cured: {what} at {moment(cure.at)}"
+        elif incident.fault == "gpu_slow" and (last := lapsed(window, incident)) is not None:
+            cured[incident.fingerprint] = (
+                f"not seen since {moment(last)}; no job can show it now: run a benchmark on it"
+            )
     return cured

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -47,6 +47,7 @@ class Need:
 
 Key = tuple[str, Span]
 Value = TypeVar("Value")
+Asked = TypeVar("Asked")
 _EMPTY = Rows(pa.table({}))
 
 
@@ -72,6 +73,18 @@ class Window:
     listening_since: datetime | None = None
     # Which nodes are out of service on purpose: detectors look at them as at any other.
     away: Away = NOBODY
+    # What `once` has worked out; a copy with other contents begins anew.
+    _worked_out: dict[object, Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def once(self, of: Callable[["Window", Asked], Value], asked: Asked) -> Value:
+        """`of(self, asked)`, worked out when it is first asked for; `of` is a module's function."""
+        key = of, asked
+        if key not in self._worked_out:
+            self._worked_out[key] = of(self, asked)
+        found: Value = self._worked_out[key]
+        return found
 
     def get(self, measurement: str, span: Span) -> Rows:
         """The answer to a `Need`; without rows when nothing was asked or nothing came."""

@@ -9,7 +9,7 @@ what tells. Where many GPUs of a job change apart, work was dealt unevenly, and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -50,8 +50,8 @@ _MOST_LOSS = 0.4
 _LEAST_OF_LOSS = 0.2
 # Power goes with the clock times the square of the voltage, which follows it in part.
 _POWER_OF_CLOCK = 2.0
-# How far below its peers of another job a GPU may be that is not slow: chips differ by as much.
-_AS_PEERS = 0.03
+# So long after it was last seen, with no job that could show it, it is nobody's knowledge any more.
+_LAPSE = timedelta(hours=24)
 # A kernel at nearly every sample; bytes a second that are work and no heartbeat.
 _BUSY_PERCENT, _NVLINK_BYTES, _ACTIVE_PERCENT = 10.0, 1e6, 2.0
 _COVERAGE, _LINES = 0.8, 3.0
@@ -84,37 +84,83 @@ def slow_gpus(window: Window) -> list[Finding]:
 
 
 def says_whether_slow(window: Window, incident: Incident) -> bool:
-    """Whether a standing incident would show: only where the GPU came back to its peers, or stands
-    beside those of a later job as GPUs do.
+    """Whether a standing incident would show: only where each of its GPUs came back to its peers,
+    or stands beside those of a later job in power and in clock.
 
     What is slow for longer than the spans look back shows no change any more, and is not over.
     """
+    gpus = _gpus_of(incident)
+    return bool(gpus) and all(
+        _came_back(window, gpu) or _is_as_its_peers(window, incident, gpu) for gpu in gpus
+    )
+
+
+def lapsed(window: Window, incident: Incident) -> datetime | None:
+    """When a standing incident was last seen, where that is long ago and no job can show it now."""
+    told = [a for gpu in _gpus_of(incident) for a in window.allocations.get(gpu.key, ())]
+    if any(a.ended_at is None and _can_show(window, a) for a in told):
+        return None
+    # A job that had it all the time may have been slow to its end.
+    ends = [a.ended_at for a in told if a.ended_at is not None and a.started_at < incident.since]
+    last = max([incident.updated_at, *ends])
+    return last if window.now - last >= _LAPSE else None
+
+
+def _can_show(window: Window, held: Allocation) -> bool:
+    holding = window.holdings.get(holder_key(held))
+    return held.holder.startswith("job ") and holding is not None and len(holding.gpus) >= _PEERS
+
+
+def _gpus_of(incident: Incident) -> list[Subject]:
+    if incident.subject.kind == "gpu":
+        return [incident.subject]
+    return [one for one in map(Subject.parse, incident.members) if one.kind == "gpu"]
+
+
+def _came_back(window: Window, gpu: Subject) -> bool:
     for look in _LOOKS:
-        change = _change(window, look)
-        if change is None:
-            continue
-        place = change.rows.index.number(incident.subject)
-        if place is not None and bool(change.back[place]):
+        change = window.once(_change, look)
+        place = None if change is None else change.rows.index.number(gpu)
+        if change is not None and place is not None and bool(change.back[place]):
             return True
-    return _is_as_its_peers(window, incident)
+    return False
 
 
-def _is_as_its_peers(window: Window, incident: Incident) -> bool:
-    """Whether a job that began after the incident has its GPU, and it draws what its others do."""
-    look = _LOOKS[0]
+def _is_as_its_peers(window: Window, incident: Incident, gpu: Subject) -> bool:
+    """Whether a job that began after the incident has its GPU, no further below the job's others
+    than would be told of if it were a change.
+    """
+    beside = window.once(_beside, _LOOKS[0])
+    place = None if beside is None else beside.rows.index.number(gpu)
+    if beside is None or place is None or beside.begun[place] <= micros(incident.since):
+        return False
+    return bool(beside.alike[place])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """Per GPU how it stands beside its job's others, whatever it was before."""
+
+    rows: Rows
+    begun: Floats  # its job, in microseconds since 1970
+    alike: Mask
+
+
+def _beside(window: Window, look: _Look) -> _Beside | None:
     rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
-    place = rows.index.number(incident.subject) if len(rows) and len(long) else None
-    if place is None:
-        return False
+    if not len(rows) or not len(long):
+        return None
     known = _known(window, look, rows, long)
-    begun = window.of_allocations(rows, _held_since)[place]
-    if not known[place] or begun <= micros(incident.since):
-        return False
     job = together(_jobs(window, rows), models(window, rows))
     now = _now(rows, rows)
     one = {name: np.ones(len(rows)) for name in now}
-    apart, _, peers = _apart(job, _draws(now, one), known, look.least)
-    return bool(peers[place] >= _PEERS and apart[place] >= -_AS_PEERS)
+    draws, _, peers = _apart(job, _draws(now, one), known, look.least)
+    clock, _, _ = _apart(job, _ratio(now, one, _CLOCK.column), known, look.least_clock)
+    return _Beside(
+        rows=rows,
+        begun=window.of_allocations(rows, _held_since),
+        alike=(peers >= _PEERS) & (draws >= -look.least) & (clock >= -look.least_clock),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,15 +180,10 @@ class _Change:
 
 
 def _seen(window: Window, look: _Look) -> list[Finding]:
-    change = _change(window, look)
+    change = window.once(_change, look)
     if change is None or not change.slow.any():
         return []
-    usual_watts, _ = per_group(change.job, change.watts)
-    usual_hertz, _ = per_group(change.job, change.hertz)
-    return [
-        _finding(window, look, change, n, (float(usual_watts[n]), float(usual_hertz[n])))
-        for n in np.flatnonzero(change.slow).tolist()
-    ]
+    return [_finding(window, look, change, n) for n in np.flatnonzero(change.slow).tolist()]
 
 
 def _change(window: Window, look: _Look) -> _Change | None:
@@ -292,9 +333,15 @@ def _alone(allocations: tuple[Allocation, ...] | None) -> Allocation | None:
     return one if one is not None and one.part is None and one.holder.startswith("job ") else None
 
 
-def _finding(
-    window: Window, look: _Look, change: _Change, row: int, usual: tuple[float, float]
-) -> Finding:
+def _usual(window: Window, look: _Look) -> tuple[Floats, Floats]:
+    """Watts and hertz in the middle of each GPU's job."""
+    change = window.once(_change, look)
+    if change is None:
+        return np.empty(0), np.empty(0)
+    return per_group(change.job, change.watts)[0], per_group(change.job, change.hertz)[0]
+
+
+def _finding(window: Window, look: _Look, change: _Change, row: int) -> Finding:
     subject = change.rows.subjects[row]
     minutes, before = _minutes(window, look)
     (held,) = window.held(subject)
@@ -302,6 +349,7 @@ def _finding(
     by_clock = bool(change.clock[row] <= -look.least_clock)
     name, apart = ("SM clock", change.clock) if by_clock else ("power at its clock", change.draws)
     others = int(change.peers[row]) - 1
+    watts, hertz = window.once(_usual, look)
     return Finding(
         fault="gpu_slow",
         subject=subject,
@@ -323,7 +371,7 @@ def _finding(
             Evidence(
                 name="power",
                 value=f"{change.watts[row]:.0f} W at {change.hertz[row] / 1e6:.0f} MHz",
-                peers=f"{usual[0]:.0f} W at {usual[1] / 1e6:.0f} MHz",
+                peers=f"{watts[row]:.0f} W at {hertz[row] / 1e6:.0f} MHz",
             ),
         ),
         detector="gpu_slow",

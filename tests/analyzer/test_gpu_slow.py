@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.correlate import is_visible
+from analyzer.correlate import is_visible, sight
 from analyzer.detectors.gpu_slow import slow_gpus
 from gpuvigil.model import Finding, Incident, Severity, Subject
 
-from .scene import NOON, SETTINGS, Scene, gpu, healthy, in_one_job
+from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, in_one_job
 
 GPUS = [gpu(number, index) for number in (1, 2) for index in range(4)]
 QUIET = healthy(nodes=2, gpus=4)
@@ -137,8 +137,9 @@ def test_what_is_slow_for_longer_than_anybody_looks_back_is_not_over() -> None:
 
 
 def test_in_a_later_job_it_is_over_when_it_draws_what_the_others_draw() -> None:
-    def shows(watts: float, minutes: float) -> bool:
-        scene = slowed(QUIET.changed(gpu(), {"power_watts": watts}), lost=0.0)
+    def shows(watts: float, minutes: float, hertz: float = 1_980_000_000) -> bool:
+        fields = {"power_watts": watts, "sm_clock_hertz": hertz}
+        scene = slowed(QUIET.changed(gpu(), fields), lost=0.0)
         begun = NOON - timedelta(minutes=minutes)
         jobs = tuple(replace(a, started_at=begun) for a in scene.allocations)
         far = replace(SETTINGS, steady_seconds=100.0, trend_seconds=400.0)
@@ -147,6 +148,41 @@ def test_in_a_later_job_it_is_over_when_it_draws_what_the_others_draw() -> None:
 
     assert shows(545.0, minutes=30)
     assert not shows(520.0, minutes=30)
+    # A tenth less in clock is slow, although for that clock it draws more than they do.
+    assert not shows(490.0, minutes=30, hertz=0.9 * 1_980_000_000)
+    # What would be told of if it were a change is not over.
+    assert not shows(538.0, minutes=30)
     # It is the job in which it was slow, or too young a one.
     assert not shows(545.0, minutes=90)
     assert not shows(545.0, minutes=3)
+
+
+def test_without_a_job_that_could_show_it_nobody_knows_it_any_more_after_a_day() -> None:
+    def cured(gpus: int, hours: float, holder: str = "job 8") -> str:
+        held = tuple(
+            replace(a, holder=holder, started_at=NOON - timedelta(minutes=50))
+            for a in slowed().allocations[:gpus]
+        )
+        scene = replace(QUIET, allocations=held)
+        seen = replace(standing(gpu()), updated_at=NOON - timedelta(hours=hours))
+        return sight(scene.window(), (), (seen,)).cured.get("f", "")
+
+    assert cured(1, hours=25).startswith("not seen since ")
+    assert cured(8, hours=25, holder="pid 7").endswith("run a benchmark on it")
+    assert cured(1, hours=23) == ""
+    assert cured(4, hours=25) == ""
+
+
+def test_after_the_job_in_which_it_was_slow_there_is_a_day_to_show_it() -> None:
+    def cured(hours: float) -> bool:
+        ended = replace(
+            allocation(gpu(), "job 7", started_at=NOON - timedelta(days=9)),
+            ended_at=NOON - timedelta(hours=hours),
+        )
+        scene = replace(QUIET, allocations=(ended,))
+        seen = replace(standing(gpu()), since=NOON - timedelta(days=8))
+        long_ago = replace(seen, updated_at=NOON - timedelta(days=7))
+        return bool(sight(scene.window(), (), (long_ago,)).cured)
+
+    assert not cured(hours=2)
+    assert cured(hours=24)
