@@ -4,11 +4,13 @@ In synchronous work all ranks wait for the slowest one, so its job moves less, o
 that wait spin in a collective and draw power for it; the one that they wait for does not: it draws
 less at its clock than they do, or its clock itself gave way. How a GPU stands beside its job's
 others differs by chip, slot and role; that it begins to stand otherwise while its job slows down is
-what tells. Where many GPUs of a job change apart, work was dealt unevenly, and none is to blame.
+what tells. Where many GPUs of a job change apart, or some on many nodes, work was dealt unevenly,
+and none is to blame; where several of one node do, it is the node.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -36,8 +38,9 @@ NEEDS = (
 )
 
 _FAULT = FAULTS["gpu_slow"]
-# A comparison takes four GPUs; what more than a third of them do is no matter of one.
-_PEERS, _MOST_SHARE = 4, 1.0 / 3.0
+# A comparison takes four GPUs; what more than a third of them do, or some on more than two nodes,
+# is no matter of one: roles, or how the work was dealt.
+_PEERS, _MOST_SHARE, _MOST_NODES = 4, 1.0 / 3.0, 2
 # How far apart, as natural logarithms of ratios: so much at least, and so many deviations of the
 # job's other GPUs; beyond the last one does something else than its peers, or nothing.
 _DEVIATIONS, _FARTHEST = 5.0, 0.35
@@ -75,12 +78,13 @@ _LOOKS = (
 
 
 def slow_gpus(window: Window) -> list[Finding]:
-    """One finding per GPU; the longer look speaks where both see it."""
+    """One finding per GPU, or per node of which several are slow; the longer look speaks first."""
     found: dict[Subject, Finding] = {}
     for look in _LOOKS:
         for finding in _seen(window, look):
             found.setdefault(finding.subject, finding)
-    return [found[subject] for subject in sorted(found)]
+    joined = {gpu for finding in found.values() for gpu in finding.members}
+    return [found[subject] for subject in sorted(found.keys() - joined)]
 
 
 def says_whether_slow(window: Window, incident: Incident) -> bool:
@@ -183,7 +187,17 @@ def _seen(window: Window, look: _Look) -> list[Finding]:
     change = window.once(_change, look)
     if change is None or not change.slow.any():
         return []
-    return [_finding(window, look, change, n) for n in np.flatnonzero(change.slow).tolist()]
+    jobs: dict[int, dict[Subject, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row in np.flatnonzero(change.slow).tolist():
+        jobs[int(change.job[row])][change.rows.subjects[row].of_node()].append(row)
+    return [
+        _of_node(window, look, change, node, rows)
+        if len(rows) > 1
+        else _finding(window, look, change, rows[0])
+        for nodes in jobs.values()
+        if len(nodes) <= _MOST_NODES
+        for node, rows in nodes.items()
+    ]
 
 
 def _change(window: Window, look: _Look) -> _Change | None:
@@ -331,6 +345,24 @@ def _alone(allocations: tuple[Allocation, ...] | None) -> Allocation | None:
     held = [a for a in allocations or () if a.ended_at is None]
     one = held[0] if len(held) == 1 else None
     return one if one is not None and one.part is None and one.holder.startswith("job ") else None
+
+
+def _of_node(
+    window: Window, look: _Look, change: _Change, node: Subject, rows: Sequence[int]
+) -> Finding:
+    """In the words of the GPU that is furthest away."""
+    worst = min(rows, key=lambda row: float(np.fmin(change.draws[row], change.clock[row])))
+    one = _finding(window, look, change, worst)
+    gpus = tuple(sorted(change.rows.subjects[row] for row in rows))
+    return replace(
+        one,
+        subject=node,
+        evidence=(Evidence(name="GPUs", value=f"{len(gpus)} of the node at once"), *one.evidence),
+        action="Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of"
+        " large jobs.",
+        title="Node slows its job down",
+        members=gpus,
+    )
 
 
 def _usual(window: Window, look: _Look) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ from analyzer.correlate import is_visible, sight
 from analyzer.detectors.gpu_slow import slow_gpus
 from gpuvigil.model import Finding, Incident, Severity, Subject
 
-from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, in_one_job
+from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, in_one_job, node
 
 GPUS = [gpu(number, index) for number in (1, 2) for index in range(4)]
 QUIET = healthy(nodes=2, gpus=4)
@@ -186,3 +186,43 @@ def test_after_the_job_in_which_it_was_slow_there_is_a_day_to_show_it() -> None:
 
     assert not cured(hours=2)
     assert cured(hours=24)
+
+
+MANY = [gpu(number, index) for number in (1, 2, 3, 4) for index in range(4)]
+LARGE = healthy(nodes=4, gpus=4)
+
+
+def in_large_job(*slow: Subject) -> list[Finding]:
+    scene = LARGE
+    for subject in slow:
+        scene = scene.changed(subject, LESS, 65)
+    return found(in_one_job(scene, MANY, lost=0.1))
+
+
+def test_where_several_of_one_node_are_slow_it_is_the_node_and_one_matter() -> None:
+    (finding,) = in_large_job(*MANY[4:8])
+    assert (finding.subject, finding.members) == (node(2), tuple(MANY[4:8]))
+    assert finding.evidence[0].value == "4 of the node at once"
+    assert finding.action.startswith("Look at the node")
+    assert [one.subject for one in in_large_job(MANY[0], *MANY[4:6])] == [gpu(), node(2)]
+
+
+def test_what_some_gpus_on_many_nodes_do_is_a_role_and_no_fault() -> None:
+    assert len(in_large_job(MANY[0], MANY[4])) == 2
+    assert in_large_job(MANY[0], MANY[4], MANY[8]) == []
+
+
+def test_a_slow_node_is_over_when_each_of_its_gpus_is() -> None:
+    def shows(*back: Subject) -> bool:
+        scene = QUIET
+        for subject in GPUS[:2]:
+            scene = scene.changed(subject, LESS)
+        for subject in back:
+            scene = scene.changed(subject, {"power_watts": 550.0}, 65)
+        keys = tuple(one.key for one in (node(), *GPUS[:2]))
+        return is_visible(
+            slowed(scene, lost=-0.1).window(), replace(standing(node()), members=keys)
+        )
+
+    assert not shows(GPUS[0])
+    assert shows(*GPUS[:2])
