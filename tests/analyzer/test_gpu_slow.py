@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from analyzer.correlate import is_visible, sight
 from analyzer.detectors.gpu_slow import slow_gpus
+from analyzer.window import Window
 from gpuvigil.model import Finding, Incident, Severity, Subject
 
 from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, in_one_job, node
@@ -226,3 +227,16 @@ def test_a_slow_node_is_over_when_each_of_its_gpus_is() -> None:
 
     assert not shows(GPUS[0])
     assert shows(*GPUS[:2])
+
+
+def test_what_a_window_says_of_all_is_worked_out_once_and_anew_for_another_one() -> None:
+    asked: list[str] = []
+
+    def of(window: Window, name: str) -> int:
+        asked.append(name)
+        return len(window.inventories)
+
+    window = QUIET.window()
+    assert [window.once(of, name) for name in ("a", "b", "a")] == [2, 2, 2]
+    assert asked == ["a", "b"]
+    assert window.of_node(node()).once(of, "a") == 1
