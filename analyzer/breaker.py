@@ -18,6 +18,7 @@ from gpuvigil.model import Evidence, Finding, Impact, Incident, Severity, Subjec
 from .causes import spreads
 from .detectors.gpu_hung import working
 from .detectors.node_silent import Hearing, hearing
+from .holdings import Holding
 from .impact import touched, waiting
 from .sight import Candidate
 from .window import Span, Window
@@ -329,7 +330,13 @@ def _at_work(window: Window, alike: Iterable[Candidate]) -> tuple[int, int]:
 
 
 def _impact(window: Window, alike: Sequence[Candidate]) -> Impact:
-    gpus = set().union(*(waiting(window, c.finding) for c in alike))
+    gpus: set[Subject] = set()
+    holdings: dict[str, Holding] = {}
+    for own, theirs in (waiting(window, c.finding) for c in alike):
+        gpus.update(own)
+        holdings |= theirs
+    for holding in holdings.values():
+        gpus |= holding.gpus
     holders = sorted({holder for c in alike for holder in c.impact.holders})
     users = sorted({user for c in alike for user in c.impact.users})
     held = f"held by {len(holders)} jobs or programs of {len(users)} users" if holders else ""

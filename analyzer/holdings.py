@@ -3,16 +3,22 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gpuvigil.model import Allocation, Subject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Holding:
     """The GPUs that one holder has now, in one cluster."""
 
     name: str  # "job 1042 of alice"
     gpus: frozenset[Subject] = field(default_factory=frozenset)
+
+    @cached_property
+    def nodes(self) -> frozenset[Subject]:
+        """The nodes of its GPUs; asked for each of the many faults that hit one large job."""
+        return frozenset(gpu.of_node() for gpu in self.gpus)
 
 
 def holder_key(allocation: Allocation) -> str:

@@ -21,18 +21,18 @@ def impact(window: Window, finding: Finding) -> Impact:
     hit = [a for gpu in gpus for a in window.allocations.get(gpu.key, ())]
     now = [a for a in hit if a.ended_at is None]
     ended = [a for a in hit if _ended_with_it(a, finding.since)]
-    waiting = _waiting(finding, gpus, now, held)
+    own, others = _waiting(finding, gpus, now, held)
     everybody = [*now, *ended]
     return Impact(
-        gpus=len(waiting),
+        gpus=_together([own, *(h.gpus for h in others.values())]),
         holders=tuple(sorted({a.holder for a in everybody})),
         users=tuple(sorted({a.user for a in everybody if a.user})),
         text=_text(finding, now, ended, held),
     )
 
 
-def waiting(window: Window, finding: Finding) -> set[Subject]:
-    """The GPUs that cannot do their work because of it."""
+def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapping[str, Holding]]:
+    """What cannot do its work because of it: GPUs by themselves, and all of holders, by key."""
     gpus = touched(window, finding)
     now = [a for gpu in gpus for a in window.held(gpu)]
     return _waiting(finding, gpus, now, window.holdings)
@@ -57,12 +57,23 @@ def _waiting(
     gpus: Sequence[Subject],
     now: Iterable[Allocation],
     held: Mapping[str, Holding],
-) -> set[Subject]:
+) -> tuple[Collection[Subject], Mapping[str, Holding]]:
     """A broken GPU blocks itself and all GPUs of its holder; a port only GPUs that are held."""
     if finding.fault == _HELD_FOR_NOTHING or finding.confined:
-        return set(gpus)
-    own = set() if finding.subject.kind == "port" else set(gpus)
-    return own.union(*(held[holder_key(a)].gpus for a in now if holder_key(a) in held))
+        return frozenset(gpus), {}
+    own = frozenset() if finding.subject.kind == "port" else frozenset(gpus)
+    return own, _standing(now, held)
+
+
+def _standing(now: Iterable[Allocation], held: Mapping[str, Holding]) -> dict[str, Holding]:
+    keys = {holder_key(a) for a in now}
+    return {key: held[key] for key in sorted(keys) if key in held}
+
+
+def _together(parts: Iterable[Collection[Subject]]) -> int:
+    """How many there are in all. The largest is not copied: jobs have 10,000 GPUs, and many faults."""
+    *others, largest = sorted(parts, key=len)
+    return len(largest) + len(set().union(*others).difference(largest))
 
 
 def _ended_with_it(allocation: Allocation, since: datetime) -> bool:
@@ -79,7 +90,7 @@ def _text(
     ended: Iterable[Allocation],
     held: Mapping[str, Holding],
 ) -> str:
-    standing = sorted({held[holder_key(a)] for a in now if holder_key(a) in held}, key=_largest)
+    standing = sorted(_standing(now, held).values(), key=_largest)
     names = _names([holding.name for holding in standing])
     own = f"{_count(len({a.subject for a in now}), 'GPU')} held by {names}"
     if finding.fault == _UNHEARD:
@@ -89,7 +100,7 @@ def _text(
     if names and finding.confined:
         return f"{names}: the one program that ran on this GPU"
     if names:
-        return f"{names}: {_loss(finding, set().union(*(h.gpus for h in standing)))}"
+        return f"{names}: {_loss(finding, standing)}"
     was = _names(sorted({name(a) for a in ended}))
     return f"was held by {was}, ended since" if was else "not held by anybody"
 
@@ -103,16 +114,17 @@ def _names(names: Sequence[str]) -> str:
     return " and ".join([*names[:1], *([f"{len(names) - 1} more"] if len(names) > 1 else [])])
 
 
-def _loss(finding: Finding, gpus: Collection[Subject]) -> str:
+def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     """`64 GPUs on 8 nodes wait for this one`."""
-    nodes = len({gpu.of_node() for gpu in gpus})
+    gpus = _together(holding.gpus for holding in standing)
+    nodes = _together(holding.nodes for holding in standing)
     place = "this one" if finding.subject.kind == "gpu" else f"this {finding.subject.kind}"
-    if set(gpus) == {finding.subject}:
+    if gpus == 1 and finding.subject in standing[0].gpus:
         return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"
     verb = "may suffer from"
     if finding.fault in STOPPING:
-        verb = "waits for" if len(gpus) == 1 else "wait for"
-    return f"{_count(len(gpus), 'GPU')} on {_count(nodes, 'node')} {verb} {place}"
+        verb = "waits for" if gpus == 1 else "wait for"
+    return f"{_count(gpus, 'GPU')} on {_count(nodes, 'node')} {verb} {place}"
 
 
 def _count(number: int, what: str) -> str:

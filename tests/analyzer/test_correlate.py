@@ -1,13 +1,17 @@
 """One cause is one incident, and says who waits for it."""
 
+import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from types import FrameType
 
 import pytest
 
 from analyzer.correlate import sight
 from analyzer.detector import DETECTORS
+from analyzer.impact import impact
 from analyzer.sight import Sight
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import (
@@ -54,6 +58,19 @@ def incident(fault: str, subject: Subject, since: timedelta = -60 * SECOND) -> I
     )
 
 
+def finding(fault: str, subject: Subject) -> Finding:
+    return Finding(
+        fault=fault,
+        subject=subject,
+        severity=FAULTS[fault].severity,
+        since=NOON,
+        evidence=(),
+        detector=fault,
+        action="",
+        source="",
+    )
+
+
 def lost(scene: Scene) -> Scene:
     return scene.changed(gpu(), LOST, 15)
 
@@ -69,6 +86,22 @@ def test_all_gpus_of_a_job_wait_for_the_broken_one() -> None:
     assert found.impact.users == ("alice",)
     assert found.impact.text == "job 1042 of alice: 4 GPUs on 2 nodes wait for this one"
     assert found.label == "node-1 GPU 0"
+
+
+def test_a_job_of_very_many_gpus_is_counted_once_for_all_its_faults() -> None:
+    """How often the node of a GPU is asked for: with every fault for every GPU, it is 10,000."""
+    gpus = [gpu(n, i) for n in range(50) for i in range(4)]
+    window = Scene(allocations=tuple(allocation(one, "job 7") for one in gpus)).window()
+    asked: Counter[str] = Counter()
+
+    def count(frame: FrameType, what: str, _: object) -> None:
+        asked[frame.f_code.co_name] += what == "call"
+
+    sys.setprofile(count)
+    hits = [impact(window, finding("gpu_lost", one)) for one in gpus[::4]]
+    sys.setprofile(None)
+    assert {hit.text for hit in hits} == {"job 7 of alice: 200 GPUs on 50 nodes wait for this one"}
+    assert asked["of_node"] < 5 * len(gpus)
 
 
 def test_a_process_is_another_one_on_another_node() -> None:
