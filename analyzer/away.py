@@ -92,6 +92,10 @@ class _Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
+    def is_gone(self, node: Subject) -> bool:
+        """Whether it was deleted, and did not come back."""
+        return self.why.get(_name(node), "").startswith(_GONE)
+
     """What the schedulers of all clusters said last; each new record makes a new one."""
 
     newest: Mapping[str, Scheduler] = field(default_factory=dict)  # by who told it

@@ -34,6 +34,8 @@ _LEAST = 4
 _LEFT, _LEAST_LEFT = 0.25, 2
 # Nodes that were heard of within this time are in the cluster.
 _LATELY = timedelta(minutes=10)
+# Those that were not heard of for longer will hardly come back as they were; a repair takes hours.
+_AWAITED = timedelta(hours=6)
 # How people use GPUs: that many do the same at the same hour is a custom.
 _OF_USERS = frozenset({"gpu_idle_held", "gpu_memory_held", "gpu_program"})
 # What is told by an event before the rows that show its cause: a port, before its leaf is seen.
@@ -103,7 +105,9 @@ def fold(
             covered |= _covered(alike, candidate.finding.fingerprint, candidate.label)
         elif one is not None and verdict == "unknown":
             unknown.add(one.fingerprint)
-            covered |= _covered(alike, one.fingerprint, one.label)
+            nodes = _nodes(one)
+            own = [c for c in alike if c.finding.subject.of_node() in nodes]
+            covered |= _covered(own, one.fingerprint, one.label)
         elif one is not None and verdict:
             over[one.fingerprint] = verdict
     for one in [i for i in wholes.values() if i.fingerprint in unknown]:
@@ -119,13 +123,22 @@ def hide(
     standing: Mapping[str, Incident],
     wholes: Iterable[Incident],
 ) -> Folded:
-    """At a look at one node: what a standing incident of the whole cluster speaks of already."""
+    """At a look at one node: what a standing incident of the whole cluster may speak of already.
+
+    What stands on other nodes than its own was let stand by a pass.
+    """
     groups = _groups(candidates.values())
     covered: dict[str, tuple[str, str]] = {}
     for one in wholes:
         alike = groups.get((one.subject.cluster, one.fault), [])
         young = [c for c in alike if not _is_older(c, one, standing)]
-        covered |= _covered(young, one.fingerprint, one.label)
+        nodes = _nodes(one) if young else set()
+        told = [
+            c
+            for c in young
+            if c.finding.fingerprint not in standing or c.finding.subject.of_node() in nodes
+        ]
+        covered |= _covered(told, one.fingerprint, one.label)
     return Folded(covered=covered)
 
 
@@ -200,8 +213,12 @@ def _verdict(
     total = len(_heard(window, place[0]) | {node.key for node in nodes}) if nodes else 0
     if len(nodes) >= max(least, share * total):
         return "whole"
-    if one is not None and (blind or not _is_visible(window, one)):
-        return "unknown"
+    if one is not None:
+        left = _left(window, one)
+        if not left:
+            return "its nodes are gone"
+        if blind or not _is_visible(window, one, left):
+            return "unknown"
     if one is None or (not nodes and one.fault != "node_silent"):
         return ""
     if not nodes:
@@ -228,9 +245,27 @@ def _silence(
     return None
 
 
-def _is_visible(window: Window, one: Incident) -> bool:
-    """Whether most of its nodes would show the fault if they had it."""
-    nodes = {Subject.parse(member).of_node() for member in one.members}
+def _nodes(one: Incident) -> set[Subject]:
+    return {Subject.parse(member).of_node() for member in one.members}
+
+
+def _left(window: Window, one: Incident) -> set[Subject]:
+    """Its nodes that are still in the fleet; of those that fell silent silence itself tells."""
+    if one.fault == "node_silent":
+        return _nodes(one)
+    return {node for node in _nodes(one) if not _is_gone(window, node)}
+
+
+def _is_gone(window: Window, node: Subject) -> bool:
+    """Whether it is deleted, or was heard for the last time so long ago that it is not awaited."""
+    if window.away.is_gone(node):
+        return True
+    times = [at for at in (window.heard.get(node.key), window.listening_since) if at is not None]
+    return bool(times) and window.now - max(times) > _AWAITED
+
+
+def _is_visible(window: Window, one: Incident, nodes: Collection[Subject]) -> bool:
+    """Whether most of these nodes would show the fault if they had it."""
     heard = [hearing(window, node) for node in nodes]
     wanted = {Hearing.HEARD, Hearing.NOT_PLAYED}
     if one.fault == "node_silent":

@@ -11,9 +11,9 @@ from analyzer.incidents import Book
 from analyzer.window import Window
 from gpuvigil.model import EventKind, Finding, Incident, Record, RecordKind, Severity, Subject
 
-from .scene import NOON, SETTINGS, Scene, event, gpu, healthy, node, with_port_down
+from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node, with_port_down
 
-SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 EIGHT = healthy(nodes=8, seconds=60)
 XID = "Xid 95: uncorrectable memory error that may touch several processes"
 TITLE = "Half of the cluster or more has the same fault at once: GPU reported an Xid error"
@@ -91,6 +91,40 @@ def test_what_comes_later_joins_it_without_a_message_of_its_own() -> None:
     assert watch.hear(EventKind.XID, gpu(5), 12 * SECOND) == []
     assert watch.look(20 * SECOND) == ["cluster changed"]
     assert watch.look(30 * SECOND) == []
+
+
+def test_jobs_that_begin_and_end_on_its_members_are_no_news_of_it() -> None:
+    watch = Watch()
+    ill(watch, range(1, 5))
+    watch.look(10 * SECOND)
+    for number, seconds in ((1, 20), (2, 80)):
+        watch.analysis.take(allocation(gpu(number), f"job {number}").to_record())
+        assert watch.look(seconds * SECOND) == []
+    (one,) = watch.standing()
+    assert one.impact.holders == ("job 1", "job 2")
+
+
+def test_of_nodes_that_are_gone_it_hides_nothing_elsewhere_and_ends() -> None:
+    gone = [node(number).key for number in range(1, 5)]
+    twenty = healthy(nodes=20, seconds=60).without(lambda s: s.subject.of_node().key in gone)
+
+    def look(after: timedelta) -> list[str]:
+        scene = twenty.shifted(after)
+        heard = {**scene.heard, **dict.fromkeys(gone, NOON)}
+        left = replace(scene, heard=heard, listening_since=NOON - HOUR)
+        watch.analysis.look(reading(left))
+        return watch.steps()
+
+    watch = Watch()
+    ill(watch, range(1, 5))
+    watch.look(10 * SECOND)
+    assert "cluster cleared" not in look(HOUR)
+    watch.hear(EventKind.XID, gpu(15), HOUR + SECOND)
+    assert "node-15 confirmed" in look(HOUR + 10 * SECOND)
+    assert watch.hear(EventKind.XID, gpu(15, 1), HOUR + 11 * SECOND) == []
+    assert look(HOUR + 20 * SECOND) == ["node-15 confirmed"]
+    assert "cluster cleared" in look(30 * HOUR)
+    assert watch.hear(EventKind.XID, gpu(16), 30 * HOUR + SECOND) == ["node-16 confirmed"]
 
 
 def test_an_event_storm_that_wakes_every_node_holds_up_nothing() -> None:
