@@ -11,6 +11,7 @@ from gpuvigil.lifecycle import COVERED, STANDING, Patience, Signal, State, step
 from gpuvigil.model import Incident, Severity, Subject, Transition
 
 from .away import Away
+from .breaker import is_whole
 from .sight import Candidate, Sight
 
 # Numbers of a standing incident are brought up to date this often, without a transition.
@@ -259,7 +260,8 @@ def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
     changed = [name for name, read in _MATERIAL.items() if read(old) != read(said)]
     if changed:
         return signalled(entry, said, Signal.CHANGED, now, _changes(changed, said))
-    if said.evidence != old.evidence and now - old.updated_at >= _REFRESH:
+    drifted = (said.evidence, said.impact) != (old.evidence, old.impact)
+    if drifted and now - old.updated_at >= _REFRESH:
         said = replace(said, updated_at=now, version=old.version + 1)
         return replace(entry, incident=said), []
     return entry, []
@@ -292,13 +294,15 @@ def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:
 _MATERIAL: Mapping[str, Any] = {
     "severity": lambda incident: incident.severity,
     "title": lambda incident: incident.title,
-    "impact": lambda incident: (
-        incident.impact.gpus,
-        incident.impact.holders,
-        incident.impact.users,
-    ),
+    "impact": _who_is_hit,
     "members": lambda incident: incident.members,
     "covers": lambda incident: incident.covers,
+def _who_is_hit(incident: Incident) -> Any:
+    """On a whole cluster jobs begin and end at any minute: which ones is no news there."""
+    hit = incident.impact
+    return None if is_whole(incident) else (hit.gpus, hit.holders, hit.users)
+
+
     "lateness": lambda incident: incident.late,
     "hold": lambda incident: incident.held,
 }
