@@ -129,7 +129,10 @@ class Analysis:
             self._tell(failed, whole=True)
             self._reading, self._unseen = reading, _faults(reads_not, failed)
             self._slow = _by_node(slow)
-            self._conclude(replace(seen, without=frozenset(self._woken)), reading.now)
+            # A scheduler may have spoken since the pass began.
+            away = self._fleet.away(reading.now, reading.heard)
+            seen = replace(seen, without=frozenset(self._woken), away=away)
+            self._conclude(seen, reading.now)
 
     def look_at(self, node: Subject, now: datetime) -> None:
         """A look at one node right after an event, with the rows of the last pass."""

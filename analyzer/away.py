@@ -1,7 +1,8 @@
 """Which nodes are out of service on purpose, as their schedulers say: what is told of them waits.
 
 Only what a person or an autoscaler wants counts. What Slurm itself or a health check drains is taken
-out because of a fault, and nobody may know of it yet.
+out because of a fault, and nobody may know of it yet. Where it cannot be told whose wish it is, what
+shows before and soon after may be its reason, and does not wait; what comes later does.
 """
 
 import re
@@ -19,6 +20,7 @@ _GONE = "deleted from the cluster"
 _LAST_WORDS = timedelta(minutes=10)
 # Whatever the reason: sinfo(1), NODE STATE CODES; nobody loses power or is rebooted by a fault.
 _LEAVING: Mapping[str, str] = {
+    "DELETED": _GONE,
     "POWERED_DOWN": "powered down by the scheduler",
     "POWERING_DOWN": "powering down by the scheduler",
     "POWER_DOWN": "to be powered down by the scheduler",
@@ -28,9 +30,9 @@ _LEAVING: Mapping[str, str] = {
     "REBOOT": "to be rebooted by the scheduler",
     "REBOOT_REQUESTED": "to be rebooted by the scheduler",
     "REBOOT_ISSUED": "being rebooted by the scheduler",
-    "CORDONED": "cordoned",
     "LEAVING": "leaving the cluster",
-    "DELETED": _GONE,
+    # NVSentinel and its like cordon the sick; the last here, since the others are clearer.
+    "CORDONED": "cordoned",
 }
 # Of these, who did it counts.
 _TAKEN: Mapping[str, str] = {
@@ -49,6 +51,10 @@ _MACHINES = re.compile(
     r"|kill task failed|prolog error|epilog error|batch job complete failure|duplicate jobid"
     r"|resumetimeout|reboot timed out|node_?health|nhc|check[_ ]|\[?gpuvigil)"
 )
+# What health checks name that run as root or as a user of their own, and people, too.
+_OF_FAULTS = re.compile(r"(?i)\b(gpu|xid|sxid|dcgm|ecc|nvlink|nvswitch|hc\b|fell off)|health|diag")
+# Health checks run every few minutes, and schedulers are asked every minute.
+_ITS_REASON = timedelta(minutes=5)
 _NUMBERS = re.compile(r"[\d.:]+")
 
 
@@ -57,26 +63,38 @@ class Away:
     """Why nodes are out of service, by cluster and short name.
 
     `unsure`: clusters of which nothing is known just now, so that what was held stays held.
+    `doubted`: since when those are known to be out that may be because of a fault.
     """
 
     why: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    doubted: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     unsure: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.why or self.unsure)
 
-    def reason(self, nodes: Iterable[Subject], before: str = "") -> str:
+    def reason(
+        self, nodes: Iterable[Subject], before: str = "", raised: datetime | None = None
+    ) -> str:
         """Why what is about all these nodes need not be told now, empty when it must be.
 
-        `before`: why it was not told until now.
+        `before`: why it was not told until now. `raised`: when it was found, which may be the
+        reason why a node is out; what is held already stays so.
         """
         said = ""
         for node in nodes:
             why = self.why.get(_name(node), before if node.cluster in self.unsure else "")
+            doubted = self.doubted.get(_name(node))
+            if doubted is not None and raised is not None and not before:
+                why = why if raised > doubted + _ITS_REASON else ""
             if not why:
                 return ""
             said = said or why
         return said
+
+    def is_gone(self, node: Subject) -> bool:
+        """Whether it was deleted, and did not come back."""
+        return self.why.get(_name(node), "").startswith(_GONE)
 
 
 NOBODY = Away()
@@ -88,14 +106,11 @@ class _Known:
 
     at: datetime
     why: Mapping[tuple[str, str], str]
+    doubted: Mapping[tuple[str, str], datetime] = field(default_factory=dict)  # since when
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    def is_gone(self, node: Subject) -> bool:
-        """Whether it was deleted, and did not come back."""
-        return self.why.get(_name(node), "").startswith(_GONE)
-
     """What the schedulers of all clusters said last; each new record makes a new one."""
 
     newest: Mapping[str, Scheduler] = field(default_factory=dict)  # by who told it
@@ -111,11 +126,19 @@ class Told:
             return self
         answered, gone = self.answered, self.gone
         if said.nodes is not None:
+            known = _Known(at=said.at, why={}) if key not in answered else answered[key]
             reasons = {_name(_subject(said, one)): out_of_service(one) for one in said.nodes}
             why = {name: reason for name, reason in reasons.items() if reason}
-            answered = {**answered, key: _Known(at=said.at, why=why)}
-            left = [_subject(said, one) for one in said.nodes if "DELETED" in one.states]
-            gone = {**dict.fromkeys(left, said.at), **gone}
+            ill = {_name(_subject(said, one)) for one in said.nodes if may_be_ill(one)}
+            doubted = ill & why.keys()
+            since = {name: known.doubted.get(name, said.at) for name in doubted}
+            answered = {**answered, key: _Known(at=said.at, why=why, doubted=since)}
+            here = {_subject(said, one) for one in said.nodes if "DELETED" not in one.states}
+            left = {_subject(said, one) for one in said.nodes} - here
+            # One that was deleted before may have come back meanwhile, and goes now.
+            anew = {n for n in left if not known.why.get(_name(n), "").startswith(_GONE)}
+            gone = {node: at for node, at in gone.items() if node not in here}
+            gone |= dict.fromkeys(anew | (left - gone.keys()), said.at)
         return Told(newest={**self.newest, key: said}, answered=answered, gone=gone)
 
     def with_held(self, held: Iterable[Incident]) -> "Told":
@@ -128,7 +151,8 @@ class Told:
         why = {
             _name(node): _GONE for node, at in self.gone.items() if not _is_back(node, at, heard)
         }
-        unsure = set()
+        unsure: set[str] = set()
+        doubted: dict[tuple[str, str], datetime] = {}
         for key, said in self.newest.items():
             known = self.answered.get(key)
             times = [at for at in (said.answered_at, known.at if known else None) if at is not None]
@@ -138,18 +162,34 @@ class Told:
                 unsure.add(said.told_by.cluster)
             else:
                 why |= known.why
-        return Away(why=why, unsure=frozenset(unsure))
+                doubted |= known.doubted
+        return Away(why=why, doubted=doubted, unsure=frozenset(unsure))
 
 
 def out_of_service(node: ScheduledNode) -> str:
     """Why a node takes no work as somebody wants it, empty when nobody does."""
-    leaving = next((words for state, words in _LEAVING.items() if state in node.states), "")
+    leaving = _leaving(node)
     if leaving:
-        return f"{leaving}: {node.reason}" if node.reason else leaving
+        words = _LEAVING[leaving]
+        return f"{words}: {node.reason}" if node.reason else words
     taken = next((words for state, words in _TAKEN.items() if state in node.states), "")
     if not taken or not node.reason or _is_a_machines(node.reason):
         return ""
     return f"{taken}: {node.reason}"
+
+
+def may_be_ill(node: ScheduledNode) -> bool:
+    """Whether one that is out of service may be so because of a fault that nobody was told of."""
+    leaving = _leaving(node)
+    if leaving:
+        return leaving == "CORDONED"
+    reason = node.reason or ""
+    by = _BY.search(reason)
+    return by is None or by[1] == "root" or _OF_FAULTS.search(reason) is not None
+
+
+def _leaving(node: ScheduledNode) -> str:
+    return next((state for state in _LEAVING if state in node.states), "")
 
 
 def _is_a_machines(reason: str) -> bool:

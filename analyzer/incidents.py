@@ -11,7 +11,7 @@ from gpuvigil.lifecycle import COVERED, STANDING, Patience, Signal, State, step
 from gpuvigil.model import Incident, Severity, Subject, Transition
 
 from .away import Away
-from .breaker import is_whole
+from .breaker import is_whole, raised_at
 from .sight import Candidate, Sight
 
 # Numbers of a standing incident are brought up to date this often, without a transition.
@@ -104,7 +104,10 @@ def _next(
     if candidate is not None and sight.speaks_of(candidate.finding.subject, print_):
         old = None if before is None else before.incident
         subject = candidate.finding.subject
-        said = replace(candidate, held=_why_held(sight.away, old, subject, candidate.members))
+        is_new = before is None or before.state is State.RESOLVED
+        raised = now if is_new or old is None else raised_at(old)
+        held = _why_held(sight.away, old, subject, candidate.members, raised)
+        said = replace(candidate, held=held)
         return _found(before, said, sight.fresh, now, patience)
     if before is not None and sight.speaks_of(before.incident.subject, print_):
         after, made = _not_found(before, print_, sight, now, patience)
@@ -115,7 +118,8 @@ def _next(
 def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transition]]:
     """What nobody sees just now may still be held, or be held no longer."""
     old = before.incident
-    said = replace(old, held=_why_held(away, old, old.subject, old.members))
+    held = _why_held(away, old, old.subject, old.members, raised_at(old))
+    said = replace(old, held=held)
     if said.held == old.held or before.state not in STANDING:
         return before, []
     absent = before.absent_since
@@ -123,14 +127,20 @@ def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transit
     return replace(after, absent_since=absent), made
 
 
-def _why_held(away: Away, old: Incident | None, subject: Subject, members: Collection[str]) -> str:
+def _why_held(
+    away: Away,
+    old: Incident | None,
+    subject: Subject,
+    members: Collection[str],
+    raised: datetime,
+) -> str:
     """Why nobody is told of an incident: all its nodes are out of service; else empty."""
     before = "" if old is None else old.held
     # Most nodes are in service.
-    if not (away or before) or not away.reason([subject.of_node()], before):
+    if not (away or before) or not away.reason([subject.of_node()], before, raised):
         return ""
     keys = {*members, *(() if old is None else old.members)}
-    return away.reason(sorted({subject.of_node(), *_nodes(keys)}), before)
+    return away.reason(sorted({subject.of_node(), *_nodes(keys)}), before, raised)
 
 
 def _nodes(keys: Iterable[str]) -> set[Subject]:
@@ -290,6 +300,12 @@ def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:
     return replace(candidate, title=old.title, finding=finding), proposed
 
 
+def _who_is_hit(incident: Incident) -> Any:
+    """On a whole cluster jobs begin and end at any minute: which ones is no news there."""
+    hit = incident.impact
+    return None if is_whole(incident) else (hit.gpus, hit.holders, hit.users)
+
+
 # What people must hear of; numbers in the evidence drift without a word.
 _MATERIAL: Mapping[str, Any] = {
     "severity": lambda incident: incident.severity,
@@ -297,12 +313,6 @@ _MATERIAL: Mapping[str, Any] = {
     "impact": _who_is_hit,
     "members": lambda incident: incident.members,
     "covers": lambda incident: incident.covers,
-def _who_is_hit(incident: Incident) -> Any:
-    """On a whole cluster jobs begin and end at any minute: which ones is no news there."""
-    hit = incident.impact
-    return None if is_whole(incident) else (hit.gpus, hit.holders, hit.users)
-
-
     "lateness": lambda incident: incident.late,
     "hold": lambda incident: incident.held,
 }

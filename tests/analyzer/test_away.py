@@ -8,11 +8,14 @@ import pytest
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.away import Away, Told, out_of_service
+from analyzer.detector import DETECTORS, Detector
 from analyzer.incidents import Book, rebuild
 from analyzer.reading import KINDS
+from analyzer.window import Window
 from gpuvigil.lifecycle import Patience
 from gpuvigil.model import (
     EventKind,
+    Finding,
     Incident,
     Record,
     RecordKind,
@@ -26,7 +29,8 @@ from .scene import NOON, SETTINGS, Scene, event, gpu, healthy, node
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 BY_ROOT = "gpu 3 xid 79 [root@2026-01-31T11:00:00]"
-DRAINED = ScheduledNode(name="node-1", states=("IDLE", "DRAIN"), reason=BY_ROOT)
+BY_ALICE = "fan [alice@2026-01-31T11:00:00]"
+DRAINED = ScheduledNode(name="node-1", states=("IDLE", "DRAIN"), reason=BY_ALICE)
 WATCHER = Subject(cluster="c", node="slurmctl")
 
 
@@ -118,18 +122,31 @@ def test_a_node_that_was_deleted_stays_away_until_it_is_heard_again() -> None:
     assert not away(gone, later, at=2 * HOUR, heard=[node()]).reason([node()])
 
 
+def test_a_node_that_is_deleted_again_is_away_from_then_on() -> None:
+    gone = ScheduledNode(name="node-1", states=("DELETED",))
+    told = Told()
+    for hours, nodes in enumerate([[gone], [], [], [], [gone], []]):
+        told = told.with_record(said(*nodes, after=hours * HOUR))
+    heard = {node().key: NOON + 3.5 * HOUR}
+    assert told.away(NOON + 5 * HOUR, heard).reason([node()])
+    there = ScheduledNode(name="node-1", states=("NOT_READY",))
+    back = told.with_record(said(there, after=6 * HOUR))
+    assert not back.away(NOON + 6 * HOUR, heard).reason([node()])
+
+
 # --- from the scheduler's word to the incident ----------------------------------------------------
 
 
 class Hub:
     """What the analyzer has written, and the analyzer anew from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, detectors: Sequence[Detector] = DETECTORS) -> None:
+        self.detectors = detectors
         self.records: dict[str, Record] = {}
         self.analysis = self._begun(Book())
 
     def _begun(self, book: Book, *records: Record) -> Analysis:
-        analysis = Analysis(SETTINGS)
+        analysis = Analysis(SETTINGS, self.detectors)
         inventories = [inventory.to_record() for inventory in healthy().inventories]
         assert analysis.start([*inventories, *records], book) == []
         return analysis
@@ -181,7 +198,7 @@ def test_the_incident_stands_and_says_that_it_is_held_and_is_told_when_the_node_
     assert hub.hears(said(DRAINED, after=MINUTE)) == [("changed", "drained")]
     assert hub.hears(said(DRAINED, after=2 * MINUTE)) == []
     (held,) = hub.analysis.book.standing()
-    assert held.held == f"drained: {BY_ROOT}"
+    assert held.held == f"drained: {BY_ALICE}"
     assert hub.looks(healthy().shifted(3 * MINUTE)) == []
     assert hub.hears(said(after=4 * MINUTE)) == [("changed", "")]
     (step,) = [r for r in hub.records.values() if r.id.endswith(":3")]
@@ -195,6 +212,44 @@ def test_what_happens_on_a_drained_node_is_held_from_its_first_moment() -> None:
     assert hub.hears_xid(79, MINUTE) == [("cleared", "drained"), ("confirmed", "drained")]
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "held"),
+    [
+        ("DRAIN", BY_ROOT, "drained"),
+        ("DRAIN", "Action:Replace [root@2026-01-31T11:00:00]", "drained"),
+        ("DRAIN", "DCGM: level 1 failed [monitor@2026-01-31T11:00:00]", "drained"),
+        ("DOWN", "broken [slurmhealth@2026-01-31T11:00:00]", "set down"),
+        ("CORDONED", None, "cordoned"),
+    ],
+)
+def test_what_may_be_why_a_node_was_taken_out_is_told_and_what_comes_later_is_held(
+    state: str, reason: str | None, held: str
+) -> None:
+    taken = ScheduledNode(name="node-1", states=("IDLE", state), reason=reason)
+    before = Hub()
+    before.hears_xid(95, timedelta())
+    assert before.hears(said(taken, after=MINUTE)) == []
+    after = Hub()
+    after.hears(said(taken))
+    assert after.hears_xid(95, MINUTE) == [("confirmed", "")]
+    after.hears(said(taken, after=9 * MINUTE))
+    assert after.hears_xid(79, 10 * MINUTE) == [("cleared", ""), ("confirmed", held)]
+    after.restart(11 * MINUTE, said(taken, after=10 * MINUTE).to_record())
+    assert after.hears(said(taken, after=11 * MINUTE)) == []
+
+
+def test_a_drain_that_is_told_during_a_pass_is_not_undone_by_it() -> None:
+    def drained(_: Window) -> list[Finding]:
+        """While a pass looks, somebody drains the node."""
+        assert hub.hears(said(DRAINED, after=MINUTE)) == [("changed", "drained")]
+        return []
+
+    slow = replace(DETECTORS[0], name="slow", find=drained, reads_events=False)
+    hub = Hub((*DETECTORS, slow))
+    hub.hears_xid(95, timedelta())
+    assert hub.looks(healthy().shifted(MINUTE)) == []
+
+
 def test_a_restart_between_drain_and_resume_changes_nothing() -> None:
     hub = Hub()
     hub.hears_xid(95, timedelta())
@@ -203,7 +258,7 @@ def test_a_restart_between_drain_and_resume_changes_nothing() -> None:
     xid = event(EventKind.XID, gpu(), NOON, 95).to_record()
     hub.restart(3 * MINUTE, xid, silent.to_record())
     assert hub.looks(healthy().shifted(3 * MINUTE)) == []
-    assert [incident.held for incident in hub.analysis.book.standing()] == [f"drained: {BY_ROOT}"]
+    assert [incident.held for incident in hub.analysis.book.standing()] == [f"drained: {BY_ALICE}"]
     assert hub.hears(said(after=4 * MINUTE)) == [("changed", "")]
 
 
