@@ -34,6 +34,8 @@ _LEAVING: Mapping[str, str] = {
     # NVSentinel and its like cordon the sick; the last here, since the others are clearer.
     "CORDONED": "cordoned",
 }
+# With these words jobs go on to their end, which may be days away.
+_RUN_ON = ("drained", "set to fail", "cordoned", "to be rebooted", "to be powered down")
 # Of these, who did it counts.
 _TAKEN: Mapping[str, str] = {
     "DRAIN": "drained",
@@ -74,12 +76,17 @@ class Away:
         return bool(self.why or self.unsure)
 
     def reason(
-        self, nodes: Iterable[Subject], before: str = "", raised: datetime | None = None
+        self,
+        nodes: Iterable[Subject],
+        before: str = "",
+        raised: datetime | None = None,
+        stops_jobs: bool = False,
     ) -> str:
         """Why what is about all these nodes need not be told now, empty when it must be.
 
         `before`: why it was not told until now. `raised`: when it was found, which may be the
-        reason why a node is out; what is held already stays so.
+        reason why a node is out; what is held already stays so. `stops_jobs`: it does now, which
+        people must hear of where jobs were to go on to their end.
         """
         said = ""
         for node in nodes:
@@ -87,7 +94,7 @@ class Away:
             doubted = self.doubted.get(_name(node))
             if doubted is not None and raised is not None and not before:
                 why = why if raised > doubted + _ITS_REASON else ""
-            if not why:
+            if not why or (stops_jobs and why.startswith(_RUN_ON)):
                 return ""
             said = said or why
         return said

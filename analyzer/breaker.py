@@ -380,4 +380,5 @@ def _impact(window: Window, alike: Sequence[Candidate]) -> Impact:
         holders=tuple(holders),
         users=tuple(users),
         text=f"{len(gpus)} GPUs, {held or 'held by nobody'}",
+        running=any(c.impact.running for c in alike),
     )

@@ -28,6 +28,7 @@ def impact(window: Window, finding: Finding) -> Impact:
         holders=tuple(sorted({a.holder for a in everybody})),
         users=tuple(sorted({a.user for a in everybody if a.user})),
         text=_text(finding, now, ended, held),
+        running=bool(now),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED, STANDING, Patience, Signal, State, step
-from gpuvigil.model import Incident, Severity, Subject, Transition
+from gpuvigil.model import Impact, Incident, Severity, Subject, Transition
 
 from .away import Away
 from .breaker import is_whole, raised_at
@@ -106,7 +106,8 @@ def _next(
         subject = candidate.finding.subject
         is_new = before is None or before.state is State.RESOLVED
         raised = now if is_new or old is None else raised_at(old)
-        held = _why_held(sight.away, old, subject, candidate.members, raised)
+        stops = _stops_jobs(candidate.severity, candidate.impact)
+        held = _why_held(sight.away, old, subject, candidate.members, raised, stops)
         said = replace(candidate, held=held)
         return _found(before, said, sight.fresh, now, patience)
     if before is not None and sight.speaks_of(before.incident.subject, print_):
@@ -118,7 +119,8 @@ def _next(
 def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transition]]:
     """What nobody sees just now may still be held, or be held no longer."""
     old = before.incident
-    held = _why_held(away, old, old.subject, old.members, raised_at(old))
+    stops = _stops_jobs(old.severity, old.impact)
+    held = _why_held(away, old, old.subject, old.members, raised_at(old), stops)
     said = replace(old, held=held)
     if said.held == old.held or before.state not in STANDING:
         return before, []
@@ -133,14 +135,19 @@ def _why_held(
     subject: Subject,
     members: Collection[str],
     raised: datetime,
+    stops: bool,
 ) -> str:
     """Why nobody is told of an incident: all its nodes are out of service; else empty."""
     before = "" if old is None else old.held
     # Most nodes are in service.
-    if not (away or before) or not away.reason([subject.of_node()], before, raised):
+    if not (away or before) or not away.reason([subject.of_node()], before, raised, stops):
         return ""
     keys = {*members, *(() if old is None else old.members)}
-    return away.reason(sorted({subject.of_node(), *_nodes(keys)}), before, raised)
+    return away.reason(sorted({subject.of_node(), *_nodes(keys)}), before, raised, stops)
+
+
+def _stops_jobs(severity: Severity, impact: Impact) -> bool:
+    return severity is Severity.CRITICAL and impact.running
 
 
 def _nodes(keys: Iterable[str]) -> set[Subject]:

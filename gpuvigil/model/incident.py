@@ -74,6 +74,7 @@ class Impact:
     text: str = ""  # one sentence
     accounts: tuple[str, ...] = ()  # of the holders that are jobs, as far as their nodes were told
     partitions: tuple[str, ...] = ()
+    running: bool = False  # whether any of the holders had not ended when last heard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from gpuvigil.model import (
     Transition,
 )
 
-from .scene import NOON, SETTINGS, Scene, event, gpu, healthy, node
+from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 BY_ROOT = "gpu 3 xid 79 [root@2026-01-31T11:00:00]"
@@ -270,3 +270,29 @@ def test_a_hold_ends_also_where_nothing_can_be_seen() -> None:
     rowless = healthy().without(lambda sample: sample.subject == gpu())
     # Nobody has heard of the scheduler for more than an hour.
     assert hub.looks(rowless.shifted(62 * MINUTE)) == [("changed", "")]
+
+
+@pytest.mark.parametrize(
+    ("states", "reason", "first"),
+    [
+        ("MIXED DRAIN", "firmware on Monday [alice@2026-01-31T11:00:00]", ""),
+        ("ALLOCATED REBOOT_REQUESTED", None, ""),
+        ("CORDONED", None, ""),
+        ("MIXED MAINTENANCE", None, "in a maintenance reservation"),
+        ("POWERED_DOWN", None, "powered down by the scheduler"),
+    ],
+)
+def test_what_stops_a_job_that_was_to_run_to_its_end_is_told_at_once(
+    states: str, reason: str | None, first: str
+) -> None:
+    out = ScheduledNode(name="node-1", states=tuple(states.split()), reason=reason)
+    hub = Hub()
+    hub.analysis.take(allocation(gpu()).to_record())
+    hub.hears(said(out, after=-HOUR))
+    hub.hears(said(out))
+    assert hub.hears_xid(95, SECOND) == [("confirmed", first)]
+    # Once the job is over nobody needs to hear of it any more.
+    hub.analysis.take(allocation(gpu(), ended_at=NOON + 2 * SECOND).to_record())
+    hub.looks(healthy().shifted(MINUTE))
+    (stands,) = hub.analysis.book.standing()
+    assert stands.held
