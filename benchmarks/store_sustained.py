@@ -131,7 +131,7 @@ def _watch(hub: HubProcess, pids: dict[str, int], seconds: float) -> dict[str, A
         "commit_mean_ms": round(
             1000.0 * moved["gpuvigil_hub_commit_seconds_sum"] / max(commits, 1.0), 1
         ),
-        "memory_rss_mib": _resident_mib(pids["hub"]),
+        "memory_rss_mib": resident_mib(pids["hub"]),
         **probe.summary(),
     }
 
@@ -218,7 +218,8 @@ def _metrics(url: str) -> dict[str, float]:
     }
 
 
-def _resident_mib(pid: int) -> float:
+def resident_mib(pid: int) -> float:
+    """A process's resident memory."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
     return round(int(found[1]) / 1024, 1) if found else 0.0

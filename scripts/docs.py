@@ -27,6 +27,7 @@ from scripts import (
     hardware_page,
     month_page,
     page_figures,
+    pass_figures,
     scaling_page,
     slurm_figures,
     soak_figures,
@@ -205,6 +206,7 @@ _SECTIONS: dict[str, Callable[[Any], Iterator[str]]] = {
     "pages": page_figures.section,
     "collector": collector_figures.section,
     "stores": store_figures.section,
+    "passes": pass_figures.section,
     "usage": usage_figures.section,
     "slurm": slurm_figures.section,
 }

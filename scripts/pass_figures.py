@@ -1,0 +1,42 @@
+"""The part of `docs/benchmarks.md` on passes of the analyzer, from `benchmarks/passes.json`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# Of a pass over 10,000 GPUs with the hub ingesting.
+_BAR_SECONDS = {"ten_thousand": 1.0}
+
+
+def section(result: Mapping[str, Any]) -> Iterator[str]:
+    """A row per fleet."""
+    yield "## A pass of the analyzer"
+    yield ""
+    yield "From asking the hub for every span to the incidents written, as the analyzer itself tells; meanwhile the simulated cluster sends and the hub takes in."
+    yield "What the longest rule looks back over was written before. The share of one CPU is over the whole time."
+    yield ""
+    yield "| GPUs | every | passes | median s | best | worst | bar | CPU: hub, analyzer, simulator | memory: hub, analyzer | load before | commit | command |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    for name, one in result.items():
+        seconds, used, memory = one["pass_seconds"], one["cpu_share_of_one"], one["memory_rss_mib"]
+        about = one["about"]
+        shares = ", ".join(f"{100 * used[it]:.0f} %" for it in ("hub", "analyze", "simulate"))
+        mib = ", ".join(f"{memory[it]:,.0f} MiB" for it in ("hub", "analyze"))
+        cells = (
+            f"{one['gpus']:,}",
+            f"{one['tick_seconds']:g} s",
+            str(one["passes"]),
+            *(f"{seconds[it]:.2f}" for it in ("median", "best", "worst")),
+            _holds(seconds["median"], _BAR_SECONDS.get(name)),
+            shares,
+            mib,
+            str(one["load"]),
+            f"`{about['commit'][:12]}`",
+            f"`{about['command']}`",
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def _holds(value: float, bar: float | None) -> str:
+    if bar is None:
+        return ""
+    return f"at most {bar:g}: {'holds' if value <= bar else '**missed**'}"
