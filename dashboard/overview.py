@@ -106,8 +106,8 @@ def _live() -> None:
     if not is_wall():
         _choose_cluster(view, cluster)
     if cluster.strip.gpus:
-        st.html(_strip(cluster, view.now))
-        st.html(panels.notes(_queued(view, cluster)))
+        # In one piece: where nothing waits there are no notes, and no page may be of nothing.
+        st.html(joined(_strip(cluster, view.now), panels.notes(_queued(view, cluster))))
     with st.container(key="first"):
         left, right = st.columns([7, 3], gap="medium")
     with left:
