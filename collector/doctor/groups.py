@@ -9,9 +9,9 @@ from gpuvigil.model import Unmeasured
 
 from .diagnosis import Diagnosis, limited, ok
 
-# The first that fits takes a metric; what the collector makes itself is in none.
+# The first that fits takes a metric; what the collector makes itself, or a program tells, is in none.
 _GROUPS: tuple[tuple[str, str], ...] = (
-    ("", r"up|unmeasured_.*|pcie_present|index|read_seconds|nvlink_worst_.*"),
+    ("", r"up|unmeasured_.*|pcie_present|index|read_seconds|nvlink_worst_.*|step(_.*)?"),
     ("profiling counters (GPM)", r".*_activity_percent|sm_occupancy_percent|.*_bytes_per_second"),
     ("utilisation", r".*utilization_percent"),
     ("memory", r"memory_.*_bytes|bar1_.*"),
@@ -33,7 +33,7 @@ _GROUPS: tuple[tuple[str, str], ...] = (
 
 
 def group_of(metric: str) -> str | None:
-    """The group of a GPU's metric; empty for what the collector makes itself, None for no group."""
+    """The group of a GPU's metric; empty for what no driver gives, None for no group."""
     for name, form in _GROUPS:
         if re.fullmatch(form, metric):
             return name
