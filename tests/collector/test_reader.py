@@ -301,6 +301,9 @@ BY_THE_SUPERVISOR = {
     "unmeasured_seconds",
     "pcie_present",
     "read_seconds",
+    "step",
+    "step_age_seconds",
+    "step_p99_seconds",
 }
 
 
