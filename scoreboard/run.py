@@ -15,6 +15,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import timedelta
 from typing import Any
 
+from analyzer.detector import Detector
+from analyzer.detectors import gpu_hung
 from collector.simulator.fleet import Fleet, build
 from gpuvigil.model import Subject
 
@@ -28,13 +30,24 @@ from .splits import PARTS
 
 # Memory for an hour of a large fleet is a few hundred MB in each process.
 _BLOCK = timedelta(minutes=30)
+# What the analyzer itself reads of what our own detectors ask for: an incident of a whole cluster
+# tells how many of its GPUs are at work. Others' detectors do not ask for it.
+_ASKED = Detector(
+    name="analyzer",
+    find=lambda _: [],
+    faults=(),
+    needs=gpu_hung.NEEDS,
+    reads_events=False,
+    sentence="",
+    source="",
+)
 # Who plays in the slice that the tests play again.
 SLICE_SETS = ("gpuvigil", "DCGM health", "Mahalanobis")
 
 
 def play(fleet: Fleet, sets: Iterable[str]) -> dict[str, Tally]:
     """What each set of detectors did on a fleet."""
-    replays = {name: Replay(SETTINGS.get(name), SETS[name], _BLOCK) for name in sets}
+    replays = {name: Replay(SETTINGS.get(name), (*SETS[name], _ASKED), _BLOCK) for name in sets}
     for happening in fleet.happenings():
         if happening.kind == "hub restart":
             for replay in replays.values():
