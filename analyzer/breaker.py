@@ -300,7 +300,7 @@ def _whole(
         source=_SOURCE,
         certain=True,
         late=all(c.finding.late for c in alike),
-        title=f"{_TITLE}: {FAULTS[fault].title}",
+        title=f"{_TITLE}: {FAULTS[fault].title if fault in FAULTS else fault}",
         holder=WHOLE,
     )
     members = {member for c in alike for member in c.members}
