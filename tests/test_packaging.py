@@ -15,8 +15,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGING = ROOT / "packaging"
 UNIT = PACKAGING / "gpuvigil-collector.service"
 INSTALL = (ROOT / "docs/install.md").read_text(encoding="utf-8")
-# What the page has systemd read: the services' unit, and the drop-in with a node's other secrets.
-SERVICES, SECRETS = re.findall(r"^```ini\n(.*?)^```$", INSTALL, re.MULTILINE | re.DOTALL)
+# What the page has systemd read: the services' unit, the drop-in with a node's other secrets, and
+# root's units that collect logs.
+SERVICES, SECRETS, LOGS = re.findall(r"^```ini\n(.*?)^```$", INSTALL, re.MULTILINE | re.DOTALL)
 # Of 100; systemd calls everything under 20 good.
 MOST_EXPOSED = 20
 
@@ -117,3 +118,15 @@ def test_the_unit_of_the_services_runs_a_command_that_exists(
     ours = re.findall(r"^(?:StateDirectory|User)=(.*)$", SERVICES, re.MULTILINE)
     assert len(ours) == len(theirs)
     assert not set(ours) & set(theirs)
+
+
+def test_systemd_reads_the_units_that_collect_logs(analyze: Analyze, tmp_path: Path) -> None:
+    units = re.findall(
+        r"^# /etc/systemd/system/(\S+)\n(.*?)(?=^# /|\Z)", LOGS, re.MULTILINE | re.DOTALL
+    )
+    assert [name for name, _ in units] == ["gpuvigil-logs.path", "gpuvigil-logs.service"]
+    for name, text in units:
+        # NVIDIA's program is on nodes with its driver; here another stands for it.
+        (tmp_path / name).write_text(text.replace("/usr/bin/nvidia-bug-report.sh", "/bin/true"))
+    done = analyze("verify", *(str(tmp_path / name) for name, _ in units))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
