@@ -93,7 +93,10 @@ def test_a_variable_wins_over_the_file(tmp_path: Path) -> None:
         ("[[alerts.webhooks]]\nname = 'ops'\n", ["ops", "url_file"]),
         ("[alerts]\nwebhooks = 3\n", ["line 2", "alerts.webhooks", "must be a list"]),
         ("[[alerts.email]]\nserver = 'm'\nsender = 'a b'\nto = ['x@y']", ["line 3", "sender"]),
-        ("[[alerts.email]]\nserver = 'm'\nsender = 'a@b'", ["line 1", "to, owner_domain or owner_address"]),
+        (
+            "[[alerts.email]]\nserver = 'm'\nsender = 'a@b'",
+            ["line 1", "to, owner_domain or owner_address"],
+        ),
         ("[[alerts.command]]\ncommand = ['rm']", ["line 2", "command", "whole path"]),
         ("[[alerts.pagerduty]]\nname = 'p'", ["line 1", "routing_key_file"]),
         ("[[alerts.slack]]\ntoken_file = 't'", ["line 1", "channel"]),
