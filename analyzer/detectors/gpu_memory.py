@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpuvigil.model import Evidence, Finding
+from gpuvigil.model import EventKind, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..claims import Claim, findings
@@ -49,7 +49,16 @@ def _by_state(window: Window) -> Iterator[Claim]:
     flagged |= (retired >= _MOST_RETIRED) | (uncorrected > _MOST_UNCORRECTED)
     for subject, row in rows.where(flagged):
         for condition, evidence in _states(row):
+            if condition == "repair_pending" and _was_reset_since(window, subject, row):
+                continue
             yield Claim(condition=condition, subject=subject, since=row["at"], evidence=(evidence,))
+
+
+def _was_reset_since(window: Window, subject: Subject, row: Row) -> bool:
+    """Whether what waited for a reset had it after this line, so that only the next one tells."""
+    node = subject.of_node()
+    resets = window.node_events(node, EventKind.GPU_RESET, EventKind.BOOT)
+    return any(e.subject in {subject, node} and e.at >= row["at"] for e in resets)
 
 
 def _states(row: Row) -> Iterator[tuple[str, Evidence]]:

@@ -1,5 +1,6 @@
 """A node that reported before and of which the hub hears nothing any more."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
@@ -19,14 +20,18 @@ NEEDS = (Need(measurement="node", span=Span.STEADY, aggregates=(DROPPED,)), RECE
 _FAULT = FAULTS["node_silent"]
 _TICKS = 3
 _WITH_HOLES = 4.0
+# Of a node of which a share of the bodies gets lost, as many in a row as chance loses once in so
+# many: at a body in 10 s that is once in three years of a node. No more than this many ticks.
+_ONCE_IN, _MOST_TICKS = 1e7, 18
 # A job whose node is gone fails at the next collective, or the scheduler misses the node and ends
 # it: Slurm waits for 5 minutes (SlurmdTimeout), collectives for 10. What goes on for longer lives.
 _DIES_WITHIN = timedelta(minutes=10, seconds=30)
 # A job that has run for less ends by itself often enough: its end says nothing about its node.
 _LONG = timedelta(hours=1)
-# A machine of eight GPUs is back from a reboot by then. Of a node whose GPUs nobody held, one is the
-# likeliest reason: who maintains a node empties it first, and a reboot takes nobody's work along.
-_REBOOT = timedelta(minutes=15)
+# A machine of eight GPUs is back from a reboot by then, with a driver that was upgraded as well. Of a
+# node whose GPUs nobody held, that is the likeliest reason: who maintains a node empties it first,
+# and a reboot takes nobody's work along.
+_REBOOT = timedelta(minutes=20)
 _SUCCESS = "0:0"
 _DEAD = (
     "Node is dead: its jobs end with it",
@@ -83,9 +88,7 @@ def _finding(window: Window, node: Subject, others: "_Others") -> Finding | None
     heard = window.heard.get(node.key)
     since: datetime = heard or window.listening_since or window.now
     lost = [
-        a
-        for a in _jobs(window, node)
-        if a.started_at <= since and (a.ended_at is None or a.ended_at > since)
+        a for a in _jobs(window, node) if a.started_at <= since and not _was_over(window, a, since)
     ]
     verdict = others.verdict(lost, since)
     patience = timedelta(seconds=window.settings.silent_verdict_seconds)
@@ -208,10 +211,16 @@ def _was_free(window: Window, node: Subject, since: datetime) -> bool:
     told = (a for held in window.allocations.values() for a in held)
     if inventory is None or not any(a.subject.cluster == node.cluster for a in told):
         return False
-    return all(
-        a.started_at > since or (a.ended_at is not None and a.ended_at <= since)
-        for a in _held(window, node)
-    )
+    return all(a.started_at > since or _was_over(window, a, since) for a in _held(window, node))
+
+
+def _was_over(window: Window, allocation: Allocation, since: datetime) -> bool:
+    """Whether it had ended when the node went, which was between its last body and the next one.
+
+    What a node takes along ends only when somebody misses it: that takes minutes.
+    """
+    tick = timedelta(seconds=window.tick_seconds(allocation.subject.of_node()))
+    return allocation.ended_at is not None and allocation.ended_at <= since + tick
 
 
 def _jobs(window: Window, node: Subject) -> list[Allocation]:
@@ -228,8 +237,24 @@ def _held(window: Window, node: Subject) -> Iterator[Allocation]:
 
 
 def _limit_seconds(window: Window, node: Subject) -> float:
-    """A collector that has to drop bodies is heard with holes: it must be silent for longer."""
-    limit = max(window.settings.silent_after_seconds, _TICKS * window.tick_seconds(node))
+    """How long a node must be silent: longer where it is heard with holes.
+
+    A collector that has to drop bodies knows of them; what gets lost on the way shows in how many
+    bodies of the steady span came.
+    """
+    tick = window.tick_seconds(node)
+    limit = max(window.settings.silent_after_seconds, _TICKS * tick)
     row = window.get("node", Span.STEADY).get(node)
-    drops = row is not None and (row[DROPPED.column] or 0) > 0
-    return limit * _WITH_HOLES if drops else limit
+    if row is None:
+        return limit
+    if (row[DROPPED.column] or 0) > 0:
+        limit *= _WITH_HOLES
+    due = round((row["last_at"] - row["first_at"]).total_seconds() / tick) + 1
+    return max(limit, tick * _ticks_lost_by_chance(due - row["samples"], due))
+
+
+def _ticks_lost_by_chance(lost: int, due: int) -> int:
+    """How many bodies in a row chance loses hardly ever, when it lost `lost` of `due`."""
+    if lost <= 0:
+        return 0
+    return min(math.ceil(math.log(_ONCE_IN) / math.log((due + 1) / (lost + 1))), _MOST_TICKS)

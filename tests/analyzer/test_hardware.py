@@ -30,6 +30,7 @@ from gpuvigil.model import Allocation, Event, EventKind, Finding, Severity
 from .scene import (
     NOON,
     SETTINGS,
+    TICK,
     Scene,
     allocation,
     event,
@@ -108,6 +109,22 @@ def test_replays_count_per_lane_and_generation() -> None:
     assert replays(42.0, 5)
     assert not replays(25.0, 5)
     assert replays(25.0, 4)
+
+
+def test_what_waited_for_a_reset_is_over_with_it_whatever_was_read_before() -> None:
+    waits = healthy().changed(gpu(), {"remap_pending": 1})
+    row_at = NOON - TICK * SECOND
+    for kind, subject in ((EventKind.GPU_RESET, gpu()), (EventKind.BOOT, node())):
+        after = waits.with_events(event(kind, subject, row_at + SECOND))
+        assert failing_memory(after.window()) == []
+        before = waits.with_events(event(kind, subject, row_at - SECOND))
+        assert conditions(failing_memory(before.window())) == [("repair_pending", INFO)]
+    other = waits.with_events(event(EventKind.GPU_RESET, gpu(1, 1), row_at + SECOND))
+    assert conditions(failing_memory(other.window())) == [("repair_pending", INFO)]
+    # A repair that failed is none of those that a reset ends.
+    failed = healthy().changed(gpu(), {"remap_failure": 1})
+    reset = failed.with_events(event(EventKind.GPU_RESET, gpu(), row_at + SECOND))
+    assert conditions(failing_memory(reset.window())) == [("remap_failure", CRITICAL)]
 
 
 def test_links_are_held_against_the_nodes_other_gpus() -> None:
@@ -643,7 +660,14 @@ def test_a_silent_node_that_nobody_held_may_be_rebooting_for_a_while() -> None:
         return finding.severity
 
     assert severity(over, elsewhere, seconds=2 * MINUTE) is INFO
-    assert severity(over, elsewhere, seconds=16 * MINUTE) is WARNING
+    # It ended while the node was up: the next body was due only after it.
+    assert (
+        severity(
+            replace(over, ended_at=NOON - 2 * MINUTE + 9 * SECOND), elsewhere, seconds=2 * MINUTE
+        )
+        is INFO
+    )
+    assert severity(over, elsewhere, seconds=21 * MINUTE) is WARNING
     # Somebody's work is on it, or nobody tells of work at all.
     for held in (allocation(gpu(), "pid 7"), replace(over, ended_at=NOON - MINUTE)):
         assert severity(held, elsewhere, seconds=2 * MINUTE) is WARNING
