@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 
 from gpuvigil.config import AlertsSettings
 from gpuvigil.lifecycle import State
@@ -199,7 +200,21 @@ class Case:
         """What was surely told last of this spell, and not to one alone."""
         return self.told_to_all[-1] if self.told_to_all else None
 
+    def reminders_after(self, verdict: Verdict | None = None) -> int:
+        """How many reminders in a row were told since there was news; with `verdict` also that one.
+
+        What merely changed is no news, and what one alone hears is none to the others.
+        """
+        verdicts = [one.verdict for one in self.told_to_all]
+        verdicts += [] if verdict in {None, Verdict.NEWLY_HIT} else [verdict]
+        that_count = [one for one in verdicts if one is not Verdict.CHANGED]
+        return sum(1 for _ in takewhile(_reminds, reversed(that_count)))
+
     def told_to_all_at(self, verdict: Verdict) -> datetime | None:
         """When all were told last, if a message of that verdict is for one alone; else None."""
         told = self.last_told_to_all if verdict is Verdict.NEWLY_HIT else None
         return told.sent_at if told else None
+
+
+def _reminds(verdict: Verdict) -> bool:
+    return verdict is Verdict.STILL_STANDING

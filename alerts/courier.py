@@ -162,7 +162,16 @@ class Courier:
         repeat = case.path.repeat_seconds if case.path else 0.0
         told_at = case.told_to_all_at(going.verdict)
         chance = desk.chance()
-        after = settled(going, outcome, ended, chance, desk.settings, repeat, told_at=told_at)
+        after = settled(
+            going,
+            outcome,
+            ended,
+            chance,
+            desk.settings,
+            repeat,
+            told_at=told_at,
+            reminders=case.reminders_after(going.verdict),
+        )
         self._last_sent_at = after[0].sent_at or self._last_sent_at
         self._count(outcome, (ended - now).total_seconds())
         desk.keep(self._hub, after)
@@ -187,6 +196,7 @@ class Courier:
                 runbook_url=desk.settings.runbook_url,
                 told_owners=told_owners(case.told),
                 told_as=title(case.last_told) if case.last_told else "",
+                owners_only=case.route.owners_only,
                 cost=cost_words(desk.prices, going.to_incident(), desk.models.known, now),
             )
         except ConfigError as error:

@@ -208,7 +208,8 @@ def _is_unremarkable(case: Case) -> bool:
 
 def _reminder_at(case: Case) -> datetime | None:
     """When what all were told last is to be told again; None when it need not be."""
-    after = reminded_after(case.notice, case.settings, case.path.repeat_seconds if case.path else 0)
+    repeat = case.path.repeat_seconds if case.path else 0.0
+    after = reminded_after(case.notice, case.settings, repeat, case.reminders_after())
     told_at = case.last_told_to_all.sent_at if case.last_told_to_all else None
     return None if after is None or told_at is None else told_at + after
 

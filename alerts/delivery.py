@@ -45,10 +45,12 @@ def settled(  # noqa: PLR0913 - each is known to the courier alone
     repeat_seconds: float = 0.0,
     *,
     told_at: datetime | None = None,
+    reminders: int = 0,
 ) -> list[Notice]:
     """The notice after an attempt, and the reminder that follows; `chance` is in [0, 1).
 
     With `repeat_seconds`, which a route may ask for, also what is not critical is told again.
+    `reminders`: how many in a row there were, with this notice, since there was news.
     `told_at`: when all were told last, if this notice is for one alone whom it newly hits: it took
     the place of the others' reminder, which keeps its time, whatever becomes of the notice.
     """
@@ -63,14 +65,16 @@ def settled(  # noqa: PLR0913 - each is known to the courier alone
                 receipt=receipt,
                 last_error=None,
             )
-            return [sent, *_reminders(sent, now, told_at or now, settings, repeat_seconds)]
+            after = reminded_after(sent, settings, repeat_seconds, reminders)
+            return [sent, *_reminders(sent, now, told_at or now, after)]
         case Refused(reason=reason):
             ended = _dead(notice, Verdict.REFUSED, reason)
         case Retry():
             ended = _again(notice, outcome, now, chance, settings)
     if told_at is None or ended.state is not NoticeState.DEAD:
         return [ended]
-    return [ended, *_reminders(ended, now, told_at, settings, repeat_seconds)]
+    after = reminded_after(ended, settings, repeat_seconds, reminders)
+    return [ended, *_reminders(ended, now, told_at, after)]
 
 
 def pause_seconds(failures: int, asked_seconds: float | None, chance: float) -> float:
@@ -177,9 +181,12 @@ def _dead(notice: Notice, verdict: Verdict, error: str | None) -> Notice:
 
 
 def reminded_after(
-    told: Notice, settings: AlertsSettings, repeat_seconds: float
+    told: Notice, settings: AlertsSettings, repeat_seconds: float, reminders: int = 0
 ) -> timedelta | None:
-    """How long after it was told it is told again; None when it is not."""
+    """How long after it was told it is told again; None when it is not.
+
+    Each of the `reminders` that were told in a row doubles it: whoever has not come by then knows.
+    """
     unattended = told.to_state in _UNATTENDED and told.kind is not Kind.RESOLVED
     critical = told.severity is Severity.CRITICAL
     every = repeat_seconds or (settings.repeat_seconds if critical else 0.0)
@@ -187,18 +194,14 @@ def reminded_after(
     once = told.fault == DIGEST or is_idle_notice(told.incident)
     if not unattended or every <= 0 or once:
         return None
-    return timedelta(seconds=every)
+    longest = max(settings.repeat_at_most_seconds, every)
+    return timedelta(seconds=min(every * 2.0 ** min(reminders, 30), longest))
 
 
 def _reminders(
-    sent: Notice,
-    now: datetime,
-    told_at: datetime,
-    settings: AlertsSettings,
-    repeat_seconds: float,
+    sent: Notice, now: datetime, told_at: datetime, after: timedelta | None
 ) -> list[Notice]:
     """A critical incident that nobody has taken is told again, as long as it stands."""
-    after = reminded_after(sent, settings, repeat_seconds)
     if after is None:
         return []
     due_at = told_at + after

@@ -7,7 +7,7 @@ and lose what a terminal or a chat could take for more than text.
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import quote
 
@@ -76,6 +76,10 @@ class Message:
     answer_link: str | None = None  # signed: where it is answered for without a sign-in
     receipt: str | None = None  # the receiver's name for the message before, which this one follows
 
+    def only_for_owners(self, only: bool = True) -> "Message":
+        """The same for owners alone: to acknowledge and to silence is of those who run the machines."""
+        return replace(self, owners_only=True, answer_link=None) if only else self
+
     @property
     def text(self) -> str:
         """The whole message, a line per question."""
@@ -104,11 +108,13 @@ def message(  # noqa: PLR0913 - each may be said, or not
     told_owners: Collection[str] = (),
     told_as: str = "",
     cost: str = "",
+    owners_only: bool = False,
 ) -> Message:
     """What `notice` says when it is told at `now`; links lead to `external_url`.
 
     `told_owners` were told as owners before: they hear of the end, and others that they are hit.
     `told_as` is its title as it was told last. `cost` is what it costs, in words, where that is known.
+    `owners_only`: its readers are owners alone, who do not answer for those who run the machines.
     In `runbook_url` the word `{fault}` stands for the fault's name; without any there is no runbook.
     ConfigError when the key of the links cannot be read at the moment.
     """
@@ -116,6 +122,7 @@ def message(  # noqa: PLR0913 - each may be said, or not
     over = notice.kind is Kind.RESOLVED
     ends_at = (incident.resolved_at or notice.at) if over else None
     own = incident.subject.cluster == OWN
+    for_one = notice.verdict is Verdict.NEWLY_HIT or is_idle_notice(notice.incident)
     page = links.PIPELINE if own else links.around(incident.subject, incident.since, ends_at or now)
     has_page = not own and not is_idle_notice(incident.id)
     return Message(
@@ -151,10 +158,9 @@ def message(  # noqa: PLR0913 - each may be said, or not
         runbook=runbook_url.replace("{fault}", quote(incident.fault, safe="")) or None,
         loud=notice.kind is Kind.FIRED or notice.verdict in _LOUD,
         news=notice.verdict is not Verdict.CHANGED,
-        owners_only=notice.verdict is Verdict.NEWLY_HIT or is_idle_notice(notice.incident),
         answer_link=_answer_link(incident.id, now, external_url, seal) if has_page else None,
         receipt=receipt,
-    )
+    ).only_for_owners(owners_only or for_one)
 
 
 def _for_owners(notice: Notice, told: Collection[str]) -> tuple[str, ...]:

@@ -250,6 +250,9 @@ class AlertsSettings:
     repeat_seconds: float = setting(
         14400.0, "a critical incident that stays open is told again after this long"
     )
+    repeat_at_most_seconds: float = setting(
+        86400.0, "each such reminder comes after twice the time of the one before, up to this"
+    )
     give_up_seconds: float = setting(
         86400.0, "a message that could not be delivered for this long is set aside, visibly"
     )

@@ -66,29 +66,39 @@ class Email:
 
     def deliver(self, message: Message) -> Outcome:
         settings = self._settings
-        readers = recipients(message, settings)
-        if not readers:
+        written = letters(message, settings)
+        if not written:
             return Refused(
                 reason=f"nobody to write to: no owner with a name in {settings.owner_template}"
             )
+        found: list[Outcome] = []
         try:
             with self._server() as server:
-                refused = server.send_message(
-                    letter(message, settings, readers), settings.sender, readers
-                )
-        except ConfigError as error:
-            return Retry(reason=str(error))
+                for one, readers in written:
+                    found.append(self._sent(server, one, readers))
+                    if isinstance(found[-1], Retry):
+                        break
+        except (ConfigError, smtplib.SMTPException, OSError) as error:
+            found.append(self._failed(error))
+        # Some took it: the thread is on its way, and a repetition would double it there.
+        taken = (one for one in found if isinstance(one, Delivered))
+        return next(taken, found[-1])
+
+    def _sent(self, server: smtplib.SMTP, one: EmailMessage, readers: list[str]) -> Outcome:
+        try:
+            server.send_message(one, self._settings.sender, readers)
         except smtplib.SMTPRecipientsRefused as error:
-            return _judged(settings.server, [code for code, _ in error.recipients.values()])
-        except smtplib.SMTPResponseException as error:
-            return _judged(settings.server, [error.smtp_code])
-        except (smtplib.SMTPException, OSError) as error:
-            unclear = not isinstance(error, ConnectionRefusedError | socket.gaierror | ssl.SSLError)
-            return Retry(reason=f"{settings.server}: {_why(error)}", perhaps_received=unclear)
-        del (
-            refused
-        )  # some took it: the thread is on its way, and a repetition would double it there
+            codes = [code for code, _ in error.recipients.values()]
+            return _judged(self._settings.server, codes)
         return Delivered()
+
+    def _failed(self, error: Exception) -> Outcome:
+        if isinstance(error, ConfigError):
+            return Retry(reason=str(error))
+        if isinstance(error, smtplib.SMTPResponseException):
+            return _judged(self._settings.server, [error.smtp_code])
+        unclear = not isinstance(error, ConnectionRefusedError | socket.gaierror | ssl.SSLError)
+        return Retry(reason=f"{self._settings.server}: {_why(error)}", perhaps_received=unclear)
 
     def close(self) -> None:
         """Each message has a connection of its own."""
@@ -127,14 +137,26 @@ def email(settings: EmailSettings, external_url: str) -> Email:
     return Email(settings)
 
 
-def recipients(message: Message, settings: EmailSettings) -> list[str]:
-    """Who is written to: the fixed ones, and the owners whose names can be one at the domain."""
-    owners = [
+def letters(message: Message, settings: EmailSettings) -> list[tuple[EmailMessage, list[str]]]:
+    """What is written, and to whom: to the fixed readers, then to owners, without what is not theirs."""
+    fixed = [] if message.owners_only else list(dict.fromkeys(settings.to))
+    owners = [one for one in owner_addresses(message, settings) if one not in fixed]
+    theirs = message.only_for_owners()
+    return [
+        (letter(said, settings, readers), readers)
+        for said, readers in ((message, fixed), (theirs, owners))
+        if readers
+    ]
+
+
+def owner_addresses(message: Message, settings: EmailSettings) -> list[str]:
+    """Of the owners whom it is for and whose names can be one at the domain."""
+    found = [
         settings.owner_template.replace("{user}", owner)
         for owner in message.for_owners
         if settings.owner_template and _USER.fullmatch(owner)
     ]
-    return list(dict.fromkeys([*(() if message.owners_only else settings.to), *owners]))
+    return list(dict.fromkeys(found))
 
 
 def letter(message: Message, settings: EmailSettings, readers: list[str]) -> EmailMessage:
@@ -146,7 +168,8 @@ def letter(message: Message, settings: EmailSettings, readers: list[str]) -> Ema
     made["To"] = ", ".join(readers)
     made["Subject"] = cut(message.summary, LONGEST_SUBJECT)
     made["Date"] = format_datetime(message.at)
-    made["Message-ID"] = _id(message.notice, domain)
+    # Who gets both, by a list say, has both: they are not the same.
+    made["Message-ID"] = _id(message.notice + " owners" * message.owners_only, domain)
     made["In-Reply-To"] = thread
     made["References"] = thread
     made["Auto-Submitted"] = "auto-generated"
@@ -160,8 +183,6 @@ def letter(message: Message, settings: EmailSettings, readers: list[str]) -> Ema
 
 def body(message: Message) -> str:
     """A paragraph per question, then the links."""
-    if message.owners_only:  # to acknowledge and to silence is of those who run the machines
-        message = replace(message, answer_link=None)
     said = [f"{question}: {answer}" for question, answer in answers(message)]
     led = [f"{name.rstrip('?')}: {url}" for name, url in links(message)]
     return "\n\n".join([message.summary, *said, "\n".join(led)]) + "\n"

@@ -15,7 +15,7 @@ from alerts.channel import Bucket, Delivered, Outcome, Pace, Refused, Retry
 from alerts.channels.command import Command
 from alerts.channels.discord import discord
 from alerts.channels.discord import payload as discord_payload
-from alerts.channels.email import email, letter, recipients
+from alerts.channels.email import email, letter, letters, owner_addresses
 from alerts.channels.pagerduty import payload as pagerduty_payload
 from alerts.channels.parts import links
 from alerts.channels.slack import payload as slack_payload
@@ -162,14 +162,23 @@ def test_what_is_about_one_incident_is_one_thread_and_a_repetition_is_the_same_m
 def test_owners_are_written_to_only_where_their_name_can_be_one() -> None:
     owned = replace(MAIL, to=(), owner_domain="lab.example")
     said = replace(told(), for_owners=("alice", "bob@evil.example", "x\nBcc:y", "alice", "ada.l"))
-    assert recipients(said, owned) == ["alice@lab.example", "ada.l@lab.example"]
+    assert owner_addresses(said, owned) == ["alice@lab.example", "ada.l@lab.example"]
     template = replace(MAIL, owner_address="gpu+{user}@lab.example")
-    assert recipients(said, template) == [
-        *MAIL.to,
-        "gpu+alice@lab.example",
-        "gpu+ada.l@lab.example",
-    ]
-    assert MAIL.to[0] not in recipients(replace(said, owners_only=True), template)
+    theirs = ["gpu+alice@lab.example", "gpu+ada.l@lab.example"]
+    assert [readers for _, readers in letters(said, template)] == [list(MAIL.to), theirs]
+    (alone,) = letters(replace(said, owners_only=True), template)
+    assert alone[1] == theirs
+
+
+def test_owners_get_a_letter_of_their_own_without_the_links_of_those_who_run_the_machines() -> None:
+    both = replace(MAIL, owner_domain="example.org")
+    said = replace(told(), answer_link="https://x.org/answer/1", for_owners=("alice", "ops"))
+    (ours, to_us), (theirs, to_them) = letters(said, both)
+    assert (to_us, to_them) == (["ops@example.org"], ["alice@example.org"])
+    assert "https://x.org/answer/1?do=silence" in ours.get_content()
+    assert "answer" not in theirs.get_content()
+    assert ours["Message-ID"] != theirs["Message-ID"]
+    assert ours["References"] == theirs["References"]
 
 
 def test_pagerduty_knows_an_incident_by_one_key_from_its_beginning_to_its_end() -> None:

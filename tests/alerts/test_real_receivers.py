@@ -67,6 +67,17 @@ def test_a_mail_server_gets_one_thread_of_plain_text(
     assert end["Subject"].startswith("Resolved after ")
 
 
+def test_owners_are_written_to_beside_the_others_and_once(
+    mailbox: tuple[Mailbox, EmailSettings],
+) -> None:
+    box, settings = mailbox
+    channel = email(replace(settings, owner_domain="lab.example"), URL)
+    assert channel.deliver(replace(told(), for_owners=("alice",))) == Delivered()
+    assert [one.rcpt_tos for one, _ in box.mails] == [["o@x.org"], ["alice@lab.example"]]
+    box.answer = "451 Greylisted"
+    assert isinstance(channel.deliver(replace(told(), for_owners=("alice",))), Retry)
+
+
 def test_a_mail_server_says_later_or_never(mailbox: tuple[Mailbox, EmailSettings]) -> None:
     box, settings = mailbox
     channel = email(settings, URL)

@@ -1,0 +1,120 @@
+"""A courier over days: how often what stands is told again, and what a channel for owners is given."""
+
+import threading
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from alerts.case import Route
+from alerts.channel import Delivered, Outcome, Pace
+from alerts.courier import Courier, hand_out
+from alerts.decide import decide
+from alerts.desk import Desk
+from alerts.message import Message
+from alerts.notice import Notice
+from gpuvigil.clock import ManualClock
+from gpuvigil.log import Log
+from gpuvigil.model import Impact, RecordKind, Severity, Transition
+from gpuvigil.offers import Seal
+
+from .examples import CHAT, NOON, REAL, SETTINGS, changed, opened, taken
+from .month.shelf import ShelfHub, Shelves
+
+
+@dataclass
+class Ear:
+    """A channel that writes down what it is given."""
+
+    route: Route
+    timeout_seconds: float = 10.0
+    pace: Pace = field(default_factory=Pace)
+    heard: list[Message] = field(default_factory=list)
+
+    def deliver(self, message: Message) -> Outcome:
+        self.heard.append(message)
+        return Delivered()
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Days:
+    """One channel's courier, and a clock that stands still until it is moved."""
+
+    def __init__(self, route: Route) -> None:
+        self.clock, self.ear = ManualClock(NOON), Ear(route)
+        self._hub = ShelfHub(Shelves(), self.clock)
+        self._desk = Desk(
+            connect=lambda: self._hub,
+            owner="a",
+            settings=SETTINGS,
+            clock=self.clock,
+            stop=threading.Event(),
+            log=Log("alerts"),
+            seal=Seal(lambda: "k" * 40),
+        )
+        self._courier = Courier(self.ear, self._desk)
+
+    def comes(self, step: Transition) -> None:
+        """A step of the incident, and what is sent about it at once."""
+        known = [Notice.from_record(one) for one in self._hub.records(RecordKind.NOTICE)]
+        for one in decide(step, [self.ear.route], known, self.clock.now(), SETTINGS):
+            self._hub.write_records([one.to_record()])
+        self.work()
+
+    def work(self) -> None:
+        """Deal with all that is due now."""
+        hand_out(self._hub, self._desk, {self.ear.route.name: self._courier})
+        while self._courier.pulse()["waiting"]:
+            self._courier.step()
+
+    def until(self, hours: int) -> None:
+        """Go on hour by hour."""
+        while self.clock.now() < NOON + timedelta(hours=hours):
+            self.clock.advance(3600.0)
+            self.work()
+
+    def hours(self) -> list[int]:
+        """When something was heard, in hours."""
+        return [round((one.at - NOON).total_seconds() / 3600) for one in self.ear.heard]
+
+
+def test_reminders_come_ever_later_until_there_is_one_a_day() -> None:
+    days = Days(CHAT)
+    days.comes(opened(subject=REAL))
+    days.until(125)
+    assert days.hours() == [0, 4, 12, 28, 52, 76, 100, 124]
+    assert days.ear.heard[2].summary.startswith("Still there after 12 h: ")
+
+
+def test_what_is_news_makes_reminders_frequent_again_and_other_changes_do_not() -> None:
+    days = Days(replace(CHAT, every_change=False))
+    days.comes(opened(subject=REAL, severity=Severity.CRITICAL))
+    days.until(13)
+    days.comes(changed(2, subject=REAL, impact=Impact(gpus=1, users=("bob",))))
+    days.until(29)
+    assert days.hours() == [0, 4, 12, 28]
+    days.comes(changed(3, subject=REAL, title="GPU died for good"))
+    days.until(42)
+    assert days.hours() == [0, 4, 12, 28, 29, 33, 41]
+
+
+def test_nobody_is_reminded_of_what_somebody_has_taken() -> None:
+    days = Days(CHAT)
+    days.comes(opened(subject=REAL))
+    days.until(5)
+    days.comes(taken(2, subject=REAL))
+    days.until(60)
+    assert days.hours() == [0, 4]
+
+
+def test_owners_alone_get_no_link_that_answers_without_a_sign_in() -> None:
+    step = opened(subject=REAL, impact=Impact(gpus=1, holders=("job 1",), users=("alice",)))
+    links = {}
+    for route in (CHAT, replace(CHAT, owners=True, owners_only=True)):
+        days = Days(route)
+        days.comes(step)
+        (said,) = days.ear.heard
+        assert said.for_owners == ("alice",)
+        links[route.owners_only] = said.answer_link
+    assert links[False] is not None
+    assert links[True] is None
