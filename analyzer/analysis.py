@@ -22,6 +22,7 @@ from gpuvigil.model import (
 )
 
 from .acknowledge import acknowledge, entry_of
+from .away import Checks
 from .breaker import is_whole
 from .correlate import sight
 from .detector import DETECTORS, Detector
@@ -62,7 +63,8 @@ class Analysis:
         self._detectors = detectors
         self._patience = patience(settings)
         self._lock = threading.Lock()
-        self._fleet = Fleet()
+        self._checks = Checks.of(settings)
+        self._fleet = Fleet(self._checks)
         self._book = Book()
         self._waiting: list[Unit] = []
         self._reading: Reading | None = None
@@ -88,7 +90,7 @@ class Analysis:
 
         Returns the ids of records that this version cannot read.
         """
-        fleet, unreadable = Fleet(), []
+        fleet, unreadable = Fleet(self._checks), []
         for record in records:
             try:
                 fleet.take(record)
@@ -115,7 +117,8 @@ class Analysis:
         """A pass over the whole fleet."""
         with self._lock:
             self._fleet.drop(reading.over)
-            self._fleet.forget(reading.now)
+            told_of = {i.subject.of_node().key for i in self._book.standing()}
+            self._fleet.forget(reading.now, told_of | reading.heard.keys())
             window = self._window(reading)
             self._woken = set()
             book = self._book

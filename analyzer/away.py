@@ -6,10 +6,11 @@ shows before and soon after may be its reason, and does not wait; what comes lat
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Incident, ScheduledNode, Scheduler, Subject
 
 # A scheduler that nobody hears of for longer holds nothing back any more. Slurm's is told every ten
@@ -58,6 +59,38 @@ _OF_FAULTS = re.compile(r"(?i)\b(gpu|xid|sxid|dcgm|ecc|nvlink|nvswitch|hc\b|fell
 # Health checks run every few minutes, and schedulers are asked every minute.
 _ITS_REASON = timedelta(minutes=5)
 _NUMBERS = re.compile(r"[\d.:]+")
+# A node that was deleted, of which no collector is heard and no incident stands, is forgotten.
+_FORGOTTEN = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """What a site says of its health checks, beside what is known of the usual ones.
+
+    `users` and the beginnings of `reasons`, in lower case, by which they take nodes out. `held_for`:
+    how long a critical is held where it cannot be told whether a health check or a person did.
+    """
+
+    users: frozenset[str] = frozenset()
+    reasons: tuple[str, ...] = ()
+    held_for: timedelta = timedelta(hours=24)
+
+    @classmethod
+    def of(cls, settings: AnalyzerSettings) -> "Checks":
+        return cls(
+            users=frozenset(settings.health_check_users),
+            reasons=tuple(reason.lower() for reason in settings.health_check_reasons),
+            held_for=timedelta(hours=settings.doubted_hold_hours),
+        )
+
+    def did(self, reason: str) -> bool:
+        """Whether one of them took a node out, by the reason that its scheduler gives."""
+        by = _BY.search(reason)
+        named = by is not None and by[1] in self.users
+        return named or (bool(self.reasons) and reason.lower().startswith(self.reasons))
+
+
+USUAL = Checks()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +98,15 @@ class Away:
     """Why nodes are out of service, by cluster and short name.
 
     `unsure`: clusters of which nothing is known just now, so that what was held stays held.
-    `doubted`: since when those are known to be out that may be because of a fault.
+    `doubted`: since when those are known to be out that may be because of a fault. `at`: when this
+    is asked; `held_for`: how long a critical is held on those.
     """
 
     why: Mapping[tuple[str, str], str] = field(default_factory=dict)
     doubted: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     unsure: frozenset[str] = frozenset()
+    at: datetime | None = None
+    held_for: timedelta = USUAL.held_for
 
     def __bool__(self) -> bool:
         return bool(self.why or self.unsure)
@@ -81,12 +117,14 @@ class Away:
         before: str = "",
         raised: datetime | None = None,
         stops_jobs: bool = False,
+        critical: bool = False,
     ) -> str:
         """Why what is about all these nodes need not be told now, empty when it must be.
 
         `before`: why it was not told until now. `raised`: when it was found, which may be the
         reason why a node is out; what is held already stays so. `stops_jobs`: it does now, which
-        people must hear of where jobs were to go on to their end.
+        people must hear of where jobs were to go on to their end. `critical`: what is, is not held
+        for good where nobody is known to have taken the node.
         """
         said = ""
         for node in nodes:
@@ -94,10 +132,15 @@ class Away:
             doubted = self.doubted.get(_name(node))
             if doubted is not None and raised is not None and not before:
                 why = why if raised > doubted + _ITS_REASON else ""
+            if doubted is not None and critical and self._is_long(raised):
+                why = ""
             if not why or (stops_jobs and why.startswith(_RUN_ON)):
                 return ""
             said = said or why
         return said
+
+    def _is_long(self, raised: datetime | None) -> bool:
+        return raised is not None and self.at is not None and self.at - raised > self.held_for
 
     def is_gone(self, node: Subject) -> bool:
         """Whether it was deleted, and did not come back."""
@@ -124,6 +167,7 @@ class Told:
     answered: Mapping[str, _Known] = field(default_factory=dict)
     # Nodes that were deleted, and since when: their scheduler forgets them, and they are not back.
     gone: Mapping[Subject, datetime] = field(default_factory=dict)
+    checks: Checks = USUAL
 
     def with_record(self, said: Scheduler) -> "Told":
         """After one more word of a scheduler; an older one than the last changes nothing."""
@@ -134,7 +178,9 @@ class Told:
         answered, gone = self.answered, self.gone
         if said.nodes is not None:
             known = _Known(at=said.at, why={}) if key not in answered else answered[key]
-            reasons = {_name(_subject(said, one)): out_of_service(one) for one in said.nodes}
+            reasons = {
+                _name(_subject(said, one)): out_of_service(one, self.checks) for one in said.nodes
+            }
             why = {name: reason for name, reason in reasons.items() if reason}
             ill = {_name(_subject(said, one)) for one in said.nodes if may_be_ill(one)}
             doubted = ill & why.keys()
@@ -146,12 +192,20 @@ class Told:
             anew = {n for n in left if not known.why.get(_name(n), "").startswith(_GONE)}
             gone = {node: at for node, at in gone.items() if node not in here}
             gone |= dict.fromkeys(anew | (left - gone.keys()), said.at)
-        return Told(newest={**self.newest, key: said}, answered=answered, gone=gone)
+        newest = {**self.newest, key: said}
+        return replace(self, newest=newest, answered=answered, gone=gone)
 
     def with_held(self, held: Iterable[Incident]) -> "Told":
         """After a restart: of nodes that were deleted long ago only what is held tells."""
         gone = {i.subject.of_node(): i.updated_at for i in held if i.held.startswith(_GONE)}
         return replace(self, gone={**gone, **self.gone})
+
+    def without(self, now: datetime, known: Collection[str]) -> "Told":
+        """Without nodes that were deleted long ago; `known`: those that somebody still speaks of."""
+        old = {n for n, at in self.gone.items() if now - at > _FORGOTTEN and n.key not in known}
+        if not old:
+            return self
+        return replace(self, gone={n: at for n, at in self.gone.items() if n not in old})
 
     def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
         """Who is away at `now`; `heard`: when each node, by its key, was last heard of."""
@@ -170,12 +224,15 @@ class Told:
             else:
                 why |= known.why
                 doubted |= known.doubted
-        return Away(why=why, doubted=doubted, unsure=frozenset(unsure))
+        held_for = self.checks.held_for
+        return Away(why=why, doubted=doubted, unsure=frozenset(unsure), at=now, held_for=held_for)
 
 
-def out_of_service(node: ScheduledNode) -> str:
+def out_of_service(node: ScheduledNode, checks: Checks = USUAL) -> str:
     """Why a node takes no work as somebody wants it, empty when nobody does."""
     leaving = _leaving(node)
+    if (not leaving or leaving == "CORDONED") and checks.did(node.reason or ""):
+        return ""
     if leaving:
         words = _LEAVING[leaving]
         return f"{words}: {node.reason}" if node.reason else words

@@ -18,6 +18,7 @@ from gpuvigil.model import Evidence, Finding, Impact, Incident, Severity, Subjec
 from .causes import spreads
 from .detectors.gpu_hung import working
 from .detectors.node_silent import Hearing, hearing
+from .halves import LEAST, SHARE, heard_lately
 from .holdings import Holding
 from .impact import touched, waiting
 from .sight import Candidate
@@ -26,14 +27,9 @@ from .window import Span, Window
 # What stands for the holder in the fingerprint of an incident of a whole cluster.
 WHOLE = "the whole cluster"
 _LABEL = "cluster "
-# Of the nodes that report; NVSentinel's circuit breaker opens at half of them within five minutes.
-_SHARE, _TOGETHER = 0.5, timedelta(minutes=5)
-# Of three nodes two are half, and two of them are chance.
-_LEAST = 4
+_TOGETHER = timedelta(minutes=5)
 # Once it stands it stands until the rest are few: what is told node by node must be worth it.
 _LEFT, _LEAST_LEFT = 0.25, 2
-# Nodes that were heard of within this time are in the cluster.
-_LATELY = timedelta(minutes=10)
 # Those that were not heard of for longer will hardly come back as they were; a repair takes hours.
 _AWAITED = timedelta(hours=6)
 # How people use GPUs: that many do the same at the same hour is a custom.
@@ -111,7 +107,7 @@ def fold(
         elif one is not None and verdict:
             over[one.fingerprint] = verdict
     for one in [i for i in wholes.values() if i.fingerprint in unknown]:
-        silent = _silence(one.subject.cluster, [*made.values()], wholes.values())
+        silent = silence_of(one.subject.cluster, [*made.values()], wholes.values())
         if silent is not None and silent[1] != one.fingerprint:
             covered[one.fingerprint] = silent
             unknown.remove(one.fingerprint)
@@ -209,8 +205,8 @@ def _verdict(
 ) -> str:
     """`whole`, `unknown`, why it is over, or nothing."""
     nodes = {candidate.finding.subject.of_node() for candidate in alike}
-    least, share = (_LEAST, _SHARE) if one is None else (_LEAST_LEFT, _LEFT)
-    total = len(_heard(window, place[0]) | {node.key for node in nodes}) if nodes else 0
+    least, share = (LEAST, SHARE) if one is None else (_LEAST_LEFT, _LEFT)
+    total = len(heard_lately(window, place[0]) | {node.key for node in nodes}) if nodes else 0
     if len(nodes) >= max(least, share * total):
         return "whole"
     if one is not None:
@@ -226,17 +222,10 @@ def _verdict(
     return f"only {len(nodes)} of {total} nodes left: each is told for itself"
 
 
-def _heard(window: Window, cluster: str) -> set[str]:
-    """The keys of a cluster's nodes that were heard of lately."""
-    prefix = Subject(cluster=cluster, node="-").key[:-1]
-    after = window.now - _LATELY
-    return {key for key, at in window.heard.items() if at > after and key.startswith(prefix)}
-
-
-def _silence(
+def silence_of(
     cluster: str, made: Iterable[Candidate], wholes: Iterable[Incident]
 ) -> tuple[str, str] | None:
-    """What covers whatever its nodes said before half of a cluster fell silent."""
+    """What covers whatever its nodes said before half of a cluster fell silent: in words, and which."""
     told = [(c.finding.fault, c.finding.subject, c.label, c.finding.fingerprint) for c in made]
     told += [(i.fault, i.subject, i.label, i.fingerprint) for i in wholes]
     for fault, subject, label, print_ in told:
@@ -323,7 +312,7 @@ def _evidence(
     """How many, which, since when; and what helps to tell a room from a wrong rule."""
     names = sorted(node.node for node in nodes)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    total = len(_heard(window, cluster) | {node.key for node in nodes})
+    total = len(heard_lately(window, cluster) | {node.key for node in nodes})
     yield Evidence(
         name="nodes", value=f"{len(names)} of {total}: {', '.join(names[:_NAMED])}{more}"
     )

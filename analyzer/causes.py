@@ -42,7 +42,7 @@ _HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
 # What an NVSwitch that fails makes its GPUs say.
 _ECHOES = frozenset({45, 74, *range(144, 151)})
 # Of several nodes one cause outside them: that one of them is silent explains nothing of the others.
-SHARED = frozenset({"switch_down", "gpu_power", "gpu_hot"})
+SHARED = frozenset({"switch_down", "gpu_power", "gpu_hot", "node_silent"})
 _CODE = re.compile(r"Xid (\d+)\b")
 
 # Told by an event and seen in the driver's state: one matter, whichever comes first.
@@ -78,6 +78,8 @@ def hides(cause: Finding, what: Told) -> bool:
     subjects at once says what there is to say of each.
     """
     fault, subject = what.fault, what.subject
+    if cause.fault == "node_silent" and cause.members:
+        return subject.of_node() in cause.members and not (fault in SHARED and spreads(what))
     if subject in cause.members and cause.fault in {fault, "switch_down"}:
         return True
     if cause.fault == "gpu_xid" and cause.severity is Severity.CRITICAL:
@@ -154,7 +156,7 @@ def root_of(what: Told, found: Iterable[Finding]) -> Finding | None:
 
 def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Incident | None:
     """The standing incident for which somebody reboots a node that has just fallen silent."""
-    if cause.fault != "node_silent" or window.now - cause.since > _MENDED:
+    if cause.fault != "node_silent" or cause.members or window.now - cause.since > _MENDED:
         return None
     before = cause.since - _BEFORE
     return next((i for i in standing if i.fault in _MENDABLE and i.since < before), None)

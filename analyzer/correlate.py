@@ -10,7 +10,7 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
 
-from .breaker import fold, hide, is_whole
+from .breaker import fold, hide, is_whole, silence_of
 from .causes import SHARED, Told, halting, mended, merged, root_of, spreads, stalled_by
 from .cures import last_cure, tried
 from .detectors.gpu_clocks import says_whether_stuck
@@ -60,7 +60,9 @@ def sight(
     for incident in all_standing:
         if not is_whole(incident):
             incidents[incident.subject.of_node()].append(incident)
-    found = merged(_distinct(findings), stands)
+    silent = {one.subject.cluster for one in wholes if one.fault == "node_silent"}
+    found = [f for f in _distinct(findings) if not (_rack_of(f) and f.subject.cluster in silent)]
+    found = merged(found, stands)
     candidates, covered = _explained(window, found, incidents, believed)
     if only is None:
         doubtful = _doubtful(found, believed, candidates)
@@ -70,6 +72,7 @@ def sight(
     left = {print_: one for print_, one in candidates.items() if print_ not in folded.covered}
     candidates = {**left, **folded.candidates}
     covered |= {print_: _Cover(*cover) for print_, cover in folded.covered.items()}
+    covered |= _in_silence(candidates, folded.candidates, stands, wholes)
     missing = [
         incident
         for incidents_of_node in incidents.values()
@@ -134,6 +137,23 @@ def _doubtful(
         for print_, candidate in candidates.items()
         if root_of(candidate.finding, causes.get(candidate.finding.subject.of_node(), ()))
     }
+
+
+def _in_silence(
+    candidates: Mapping[str, Candidate],
+    made: Mapping[str, Candidate],
+    standing: Mapping[str, Incident],
+    wholes: Collection[Incident],
+) -> dict[str, _Cover]:
+    """Silent racks that are not told any more since half of their cluster is silent."""
+    racks = [i for i in standing.values() if _is_of_rack(i) and i.fingerprint not in candidates]
+    covers = {i.fingerprint: silence_of(i.subject.cluster, made.values(), wholes) for i in racks}
+    return {print_: _Cover(*cover) for print_, cover in covers.items() if cover is not None}
+
+
+def _is_of_rack(incident: Incident) -> bool:
+    """Whether it is about silent nodes of a rack."""
+    return incident.fault == "node_silent" and spreads(incident) and not is_whole(incident)
 
 
 def _last_causes(covered: Mapping[str, _Cover]) -> dict[str, str]:
@@ -203,7 +223,7 @@ def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
     return {
         (incident.fault, member): incident
         for incident in standing
-        if incident.fault in SHARED and spreads(incident)
+        if incident.fault in SHARED and spreads(incident) and not _is_of_rack(incident)
         for member in incident.members
         if member != incident.subject.key
     }
@@ -272,8 +292,7 @@ def is_visible(window: Window, incident: Incident) -> bool:
     heard = hearing(window, node)
     is_over = incident.marked and heard is Hearing.NOT_PLAYED
     if incident.fault in SHARED and spreads(incident) and not is_over:
-        heard_of = any(_reports(window, node) for node in _nodes(incident))
-        return heard_of and _under_load(window, incident) is not False
+        return _is_visible_on_any(window, incident)
     if incident.fault == "node_silent" or heard is Hearing.NOT_PLAYED:
         return heard is not Hearing.UNSURE
     if not _reports(window, node):
@@ -285,6 +304,14 @@ def is_visible(window: Window, incident: Incident) -> bool:
     if (shows := _under_load(window, incident)) is not None and _is_part(window, subject):
         return shows
     return window.newest(subject) is not None or not _is_part(window, subject)
+
+
+def _is_visible_on_any(window: Window, incident: Incident) -> bool:
+    """Of silence each of the nodes must tell, of anything else one of them."""
+    if incident.fault == "node_silent":
+        return all(hearing(window, node) is not Hearing.UNSURE for node in _nodes(incident))
+    heard_of = any(_reports(window, node) for node in _nodes(incident))
+    return heard_of and _under_load(window, incident) is not False
 
 
 def _under_load(window: Window, incident: Incident) -> bool | None:
@@ -340,7 +367,7 @@ def _candidate(
     about = touched(window, cause) if cause.subject.kind == "node" else ()
     if cause.fault == "switch_down":
         about = cause.members
-    members |= set(about)
+    members |= {*about, *(cause.members if cause.fault == "node_silent" else ())}
     # What is hidden stays as urgent as it was.
     severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]
     severity = min(severities, key=lambda severity: severity.rank)
@@ -350,12 +377,17 @@ def _candidate(
         finding=replace(cause, evidence=evidence),
         severity=severity,
         title=title(cause),
-        label=label(window, cause.subject),
+        label=_rack_of(cause) or label(window, cause.subject),
         gpus=gpus(window, about),
         impact=who,
         members=tuple(sorted(subject.key for subject in members)),
         covers=tuple(sorted(covers)),
     )
+
+
+def _rack_of(finding: Finding) -> str:
+    """What silent nodes of a rack are called by: their finding is about one of its nodes."""
+    return finding.holder if finding.fault == "node_silent" else ""
 
 
 def title(finding: Finding) -> str:
@@ -372,12 +404,10 @@ def _by_incident(one: Incident) -> _Cover:
 
 
 def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
-    cured = {}
+    cured: dict[str, str] = {}
     for incident in missing:
         if incident.fault == "node_silent":
-            if hearing(window, incident.subject) is Hearing.HEARD:
-                at = moment(window.heard[incident.subject.key])
-                cured[incident.fingerprint] = f"reports again since {at}"
+            cured |= _heard_again(window, incident)
             continue
         cure = last_cure(window, incident.fault, incident.subject)
         if cure is not None and cure.at >= incident.since:
@@ -388,3 +418,14 @@ def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
                 f"not seen since {moment(last)}; no job can show it now: run a benchmark on it"
             )
     return cured
+
+
+def _heard_again(window: Window, silent: Incident) -> dict[str, str]:
+    """That silence is over, or no longer a rack's."""
+    nodes = _nodes(silent) if _is_of_rack(silent) else {silent.subject}
+    if all(hearing(window, node) is Hearing.HEARD for node in nodes):
+        at = moment(max(window.heard[node.key] for node in nodes))
+        return {silent.fingerprint: f"reports again since {at}"}
+    if _is_of_rack(silent) and is_visible(window, silent):
+        return {silent.fingerprint: "no matter of its rack any more: each is told for itself"}
+    return {}

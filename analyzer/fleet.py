@@ -1,7 +1,7 @@
 """What records say about the fleet: who is in it, who holds what, what happened lately."""
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from gpuvigil.faults import XID_FAULTS, Scope
@@ -19,7 +19,7 @@ from gpuvigil.model import (
 from gpuvigil.sxids import sxid
 from gpuvigil.xid_messages import read
 
-from .away import Away, Told
+from .away import USUAL, Away, Checks, Told
 from .cures import CURES
 from .holdings import Holding, Holdings
 
@@ -41,7 +41,7 @@ _STANDING: Mapping[EventKind, frozenset[EventKind]] = {
 class Fleet:
     """The newest of every record, by what it is about. One thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, checks: Checks = USUAL) -> None:
         self._events: dict[str, dict[str, Event]] = {}
         self._sorted: dict[str, tuple[Event, ...]] = {}
         self._allocations: dict[str, dict[str, Allocation]] = {}
@@ -50,7 +50,7 @@ class Fleet:
         self._ended: list[tuple[datetime, str, str]] = []  # those that ended, the oldest first
         self._inventories: dict[str, Inventory] = {}
         self._late: set[str] = set()
-        self._told = Told()
+        self._told = Told(checks=checks)
 
     def take(self, record: Record, late: bool = False) -> Subject | None:
         """Remember a record; the node of an event that was not known yet, else None.
@@ -126,8 +126,9 @@ class Fleet:
         """Ids of events that came late."""
         return frozenset(self._late)
 
-    def forget(self, now: datetime) -> None:
-        """Drop what is over and older than the memory."""
+    def forget(self, now: datetime, known: Collection[str] = ()) -> None:
+        """Drop what is over and older than the memory; `known`: nodes that are heard or told of."""
+        self._told = self._told.without(now, known)
         before = now - MEMORY
         for key, events in list(self._sorted.items()):
             if events and (events[0].at < before or len(events) > _MOST_ALIKE):
@@ -136,9 +137,9 @@ class Fleet:
                 self._sort(key)
         while self._ended and self._ended[0][0] < before:
             _, key, identifier = heapq.heappop(self._ended)
-            known = self._allocations[key].get(identifier)
+            told = self._allocations[key].get(identifier)
             # It may have been said anew that it ended, at another time.
-            if known is not None and known.ended_at is not None and known.ended_at < before:
+            if told is not None and told.ended_at is not None and told.ended_at < before:
                 del self._allocations[key][identifier]
                 self._held[key] = tuple(self._allocations[key].values())
         if self._late:

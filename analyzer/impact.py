@@ -42,11 +42,17 @@ def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapp
 def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
     """The GPU itself, those that the finding names, or those of the node it is on."""
     subject = finding.subject
+    if finding.fault == _UNHEARD and finding.members:  # nodes of a rack
+        return tuple(gpu for node in finding.members for gpu in _of_node(window, node))
     if finding.members:
         return finding.members
     if subject.kind == "gpu":
         return (subject,)
-    node = subject.of_node()
+    return _of_node(window, subject.of_node())
+
+
+def _of_node(window: Window, node: Subject) -> tuple[Subject, ...]:
+    """A node's GPUs, as its inventory tells them."""
     inventory = window.inventories.get(node.key)
     if inventory is None:
         return ()

@@ -106,8 +106,8 @@ def _next(
         subject = candidate.finding.subject
         is_new = before is None or before.state is State.RESOLVED
         raised = now if is_new or old is None else raised_at(old)
-        stops = _stops_jobs(candidate.severity, candidate.impact)
-        held = _why_held(sight.away, old, subject, candidate.members, raised, stops)
+        urgency = _urgency(candidate.severity, candidate.impact)
+        held = _why_held(sight.away, old, subject, candidate.members, raised, urgency)
         said = replace(candidate, held=held)
         return _found(before, said, sight.fresh, now, patience)
     if before is not None and sight.speaks_of(before.incident.subject, print_):
@@ -119,8 +119,8 @@ def _next(
 def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transition]]:
     """What nobody sees just now may still be held, or be held no longer."""
     old = before.incident
-    stops = _stops_jobs(old.severity, old.impact)
-    held = _why_held(away, old, old.subject, old.members, raised_at(old), stops)
+    urgency = _urgency(old.severity, old.impact)
+    held = _why_held(away, old, old.subject, old.members, raised_at(old), urgency)
     said = replace(old, held=held)
     if said.held == old.held or before.state not in STANDING:
         return before, []
@@ -135,19 +135,22 @@ def _why_held(
     subject: Subject,
     members: Collection[str],
     raised: datetime,
-    stops: bool,
+    urgency: tuple[bool, bool],
 ) -> str:
     """Why nobody is told of an incident: all its nodes are out of service; else empty."""
     before = "" if old is None else old.held
     # Most nodes are in service.
-    if not (away or before) or not away.reason([subject.of_node()], before, raised, stops):
+    if not (away or before) or not away.reason([subject.of_node()], before, raised, *urgency):
         return ""
     keys = {*members, *(() if old is None else old.members)}
-    return away.reason(sorted({subject.of_node(), *_nodes(keys)}), before, raised, stops)
+    nodes = sorted({subject.of_node(), *_nodes(keys)})
+    return away.reason(nodes, before, raised, *urgency)
 
 
-def _stops_jobs(severity: Severity, impact: Impact) -> bool:
-    return severity is Severity.CRITICAL and impact.running
+def _urgency(severity: Severity, impact: Impact) -> tuple[bool, bool]:
+    """Whether it stops jobs now, and whether it is critical."""
+    critical = severity is Severity.CRITICAL
+    return critical and impact.running, critical
 
 
 def _nodes(keys: Iterable[str]) -> set[Subject]:

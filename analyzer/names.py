@@ -18,14 +18,16 @@ def label(window: Window, subject: Subject) -> str:
 
 
 def gpus(window: Window, subjects: Iterable[Subject]) -> str:
-    """`8 GPUs (GPU 0-7)` or `1 GPU (GPU 3)`; without the indices when one is not known."""
+    """`8 GPUs (GPU 0-7)` or `1 GPU (GPU 3)`; the count alone when an index is not known, or of several nodes."""
     those = {subject for subject in subjects if subject.kind == "gpu"}
     if not those:
         return ""
     count = f"{len(those)} GPU{'s' if len(those) > 1 else ''}"
     known = [_index(window, gpu) for gpu in those]
     indices = sorted(index for index in known if index is not None)
-    return f"{count} (GPU {_ranges(indices)})" if len(indices) == len(those) else count
+    if len(indices) < len(those) or len({gpu.of_node() for gpu in those}) > 1:
+        return count
+    return f"{count} (GPU {_ranges(indices)})"
 
 
 def _ranges(numbers: Iterable[int]) -> str:

@@ -26,7 +26,7 @@ HARDWARE = frozenset(
     {
         *("gpu_lost", "gpu_xid", "gpu_silent", "gpu_memory", "gpu_nvlink", "gpu_pcie"),
         *("gpu_hot", "gpu_power", "gpu_clocks", "gpu_slow", "driver_silent", "nvswitch_error"),
-        *("host_memory", "port_down", "port_flapping", "port_errors"),
+        *("host_memory", "host_power", "host_fan", "port_down", "port_flapping", "port_errors"),
     }
 )
 # What follows within an hour is the same failure, seen by another rule or at the next attempt.

@@ -296,6 +296,17 @@ class AnalyzerSettings:
     xid_overrides: tuple[str, ...] = _setting(
         (), "severities of the site's own, as `63=warning` or `43=ignore`; the table says the rest"
     )
+    health_check_users: tuple[str, ...] = _setting(
+        (), "users (as Slurm names them) whose drains are a health check's, and hold no page back"
+    )
+    health_check_reasons: tuple[str, ...] = _setting(
+        (),
+        "beginnings of reasons, in any case, with which health checks of the site take nodes out",
+    )
+    doubted_hold_hours: float = _setting(
+        24.0,
+        "a critical is held this long at most on a node that a person or a health check took out",
+    )
     clear_seconds: float = _setting(
         30.0,
         "an incident whose cause is gone for this long is resolved; a seen cure resolves at once",

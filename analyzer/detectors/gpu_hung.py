@@ -26,10 +26,11 @@ _COPIED = Aggregate(function=Function.MAX, field="pcie_receive_bytes_per_second"
 _ASKED = (_BUSY, _WATTS, _LIMIT, _MEMORY, _MOVED, _COPIED)
 RECENT = Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED)
 _AGE, _P99 = "step_age_seconds", "step_p99_seconds"
-_STEPS = Need(measurement="gpu", span=Span.NOW, fields=(_AGE, _P99))
+_SPIN, _LONGEST = "spin_seconds", "longest_spin_seconds"
+_NOW = Need(measurement="gpu", span=Span.NOW, fields=(_AGE, _P99, _SPIN, _LONGEST))
 NEEDS = (
     RECENT,
-    _STEPS,
+    _NOW,
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
 )
 
@@ -42,21 +43,29 @@ _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 _COVERAGE = 0.8
 # Without a step for so long, and for so many of the longest hundredth of its own steps.
 _STEP_SECONDS, _STEP_TIMES = 60.0, 5.0
+# Of a job that tells of no steps: spun for so long, and for so many of its longest earlier times.
+_SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
 
 
 def hung_jobs(window: Window) -> list[Finding]:
     """One finding per holder, never critical: whether to end a job is its owner's to say.
 
     A job that tells of its steps is judged by them alone. Without them nobody knows whether a program
-    is meant to spin: suspected after the recent span if every GPU of the job does, a warning after the
-    steady one.
+    is meant to spin: suspected after the recent span if every GPU of the job does; a warning after five
+    minutes and three times the longest that any of them spun before, as the collectors count it, or
+    after the steady span where nobody counts.
     """
     stopped = _stopped(window)
-    lasting = dict(_spinning(window, Span.STEADY, window.settings.steady_seconds))
+    steady = dict(_spinning(window, Span.STEADY, window.settings.steady_seconds))
     recent = dict(_spinning(window, Span.RECENT, window.settings.window_seconds))
     holders: dict[_Holders, list[Subject]] = defaultdict(list)
-    for gpu in sorted({**recent, **lasting}):
+    for gpu in sorted({**recent, **steady}):
         holders[_holders(window, gpu)].append(gpu)
+    lasting = {
+        gpu: row
+        for gpus in holders.values()
+        for gpu, row in _lasting(window, gpus, recent, steady).items()
+    }
     found = [_without_steps(window, gpus) for gpus in stopped.values()]
     found += [
         _finding(window, gpus, recent, lasting)
@@ -159,6 +168,27 @@ def _spinning(window: Window, span: Span, length: float) -> Iterator[tuple[Subje
     spins &= np.nan_to_num(rows.values(_MOVED.column)) < _NVLINK_BYTES * length
     spins &= np.nan_to_num(rows.values(_COPIED.column)) < _PCIE_BYTES
     yield from rows.where(spins)
+
+
+def _lasting(
+    window: Window,
+    gpus: Iterable[Subject],
+    recent: Mapping[Subject, Row],
+    steady: Mapping[Subject, Row],
+) -> dict[Subject, Row]:
+    """Of a holder's GPUs those that have spun for long enough to warn of, with what they did."""
+    rows = window.get("gpu", Span.NOW)
+    told = [row[_LONGEST] for row in map(rows.get, _whole(window, gpus)) if row is not None]
+    longest = [seconds for seconds in told if seconds is not None]
+    if not longest:
+        return {gpu: steady[gpu] for gpu in gpus if gpu in steady}
+    limit = max(_SPIN_SECONDS, _SPIN_TIMES * max(longest))
+    spins = {gpu: rows.get(gpu) for gpu in gpus}
+    return {
+        gpu: steady.get(gpu) or recent[gpu]
+        for gpu, row in spins.items()
+        if row is not None and row[_SPIN] is not None and row[_SPIN] >= limit
+    }
 
 
 def _waits_for_its_own(window: Window, gpus: list[Subject], recent: Mapping[Subject, Row]) -> bool:

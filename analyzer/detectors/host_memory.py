@@ -1,14 +1,22 @@
-"""A node whose kernel reports machine checks again and again: a DIMM, mostly."""
+"""A node whose kernel reports or counts machine checks again and again: a DIMM, mostly."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
+from gpuvigil.store import Aggregate, Function
 
-from ..window import Window
+from ..rows import Row
+from ..window import Need, Span, Window
+
+_CORRECTED, _UNCORRECTED = (
+    Aggregate(function=Function.INCREASE, field=f"memory_errors_{how}")
+    for how in ("corrected", "uncorrected")
+)
+NEEDS = (Need(measurement="node", span=Span.TREND, aggregates=(_CORRECTED, _UNCORRECTED)),)
 
 _FAULT = FAULTS["host_memory"]
 # One corrected error is a cosmic ray's; mcelog's default acts on ten of a DIMM within a day.
@@ -17,7 +25,45 @@ _DAY, _IN_A_DAY = timedelta(hours=24), 10
 
 
 def failing_hosts(window: Window) -> list[Finding]:
-    """One finding per node: three machine checks in an hour, or ten in a day."""
+    """One finding per node: three machine checks in an hour, or ten in a day, or as many counted.
+
+    Where the kernel's EDAC has the machine's memory, not every corrected error is a machine check
+    in its log; its counters see them all.
+    """
+    told = {finding.subject: finding for finding in (*_counted(window), *_told(window))}
+    return [told[node] for node in sorted(told)]
+
+
+def _counted(window: Window) -> Iterator[Finding]:
+    rows = window.get("node", Span.TREND)
+    many = rows.values(_CORRECTED.column) >= _IN_A_DAY
+    for node, row in rows.where(many | (rows.values(_UNCORRECTED.column) >= 1)):
+        yield _finding_of(node, row, window.settings.trend_seconds / 60.0)
+
+
+def _finding_of(node: Subject, row: Row, minutes: float) -> Finding:
+    return Finding(
+        fault="host_memory",
+        subject=node,
+        severity=_FAULT.severity,
+        since=row["first_at"],
+        evidence=(
+            Evidence(
+                name="corrected errors",
+                value=f"{row[_CORRECTED.column] or 0:.0f} in {minutes:g} min",
+                limit=f"fewer than {_IN_A_DAY} in a day",
+            ),
+            Evidence(
+                name="uncorrected errors", value=f"{row[_UNCORRECTED.column] or 0:.0f}", limit="0"
+            ),
+        ),
+        detector="host_memory",
+        action=_FAULT.action,
+        source="EDAC, the kernel's counters of the memory controllers",
+    )
+
+
+def _told(window: Window) -> list[Finding]:
     events: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.MACHINE_CHECK):
         if window.now - event.at < _DAY:

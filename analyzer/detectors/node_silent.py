@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property
@@ -10,7 +11,9 @@ from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
 
+from ..departures import Departure, departure
 from ..holdings import holder_key
+from ..silent_racks import of_racks
 from ..window import Need, Span, Window
 from .gpu_hung import RECENT, spinning, working
 from .host_disk import DROPPED
@@ -33,6 +36,7 @@ _LONG = timedelta(hours=1)
 # and a reboot takes nobody's work along.
 _REBOOT = timedelta(minutes=20)
 _SUCCESS = "0:0"
+_IN_ORDER = "the node's own last word, or its scheduler's"
 _DEAD = (
     "Node is dead: its jobs end with it",
     "Look at the node's console; power-cycle it when nothing answers.",
@@ -72,7 +76,8 @@ def silent_nodes(window: Window) -> list[Finding]:
     Whether the node is dead or only its collector is told by what the other nodes of its jobs say:
     a node that dies takes its jobs along, a collector that dies does not. The node's own records
     cannot tell, since its collector writes them. So such a node is told a little later, and its
-    words may change.
+    words may change. One that went in order, by its own word or its scheduler's, is an info. What most
+    of a rack suffers at once is told of the rack, too, and that covers its nodes.
     """
     # All but a few were heard just now.
     lately = window.now - timedelta(seconds=window.settings.silent_after_seconds)
@@ -80,23 +85,59 @@ def silent_nodes(window: Window) -> list[Finding]:
     nodes = map(Subject.parse, sorted({*window.inventories, *window.heard} - heard))
     silent = [node for node in nodes if hearing(window, node) is Hearing.SILENT]
     others = _Others(window, frozenset(silent))
-    found = (_finding(window, node, others) for node in silent)
-    return [finding for finding in found if finding is not None]
+    found = [finding for node in silent for finding in _findings(window, node, others)]
+    return [*found, *of_racks(window, [f for f in found if _is_missed(f)], _DEAD[0], _COLLECTOR[0])]
 
 
-def _finding(window: Window, node: Subject, others: "_Others") -> Finding | None:
+def _findings(window: Window, node: Subject, others: "_Others") -> list[Finding]:
+    """One for a node, or none where it is too early to say."""
     heard = window.heard.get(node.key)
     since: datetime = heard or window.listening_since or window.now
     lost = [
         a for a in _jobs(window, node) if a.started_at <= since and not _was_over(window, a, since)
     ]
+    gone = departure(window, node, since, has_jobs=bool(lost))
+    found = _missed(window, node, others, lost, since) if gone is None else _gone(node, since, gone)
+    if found is None:
+        return []
+    last_data = "none since the hub started" if heard is None else moment(heard)
+    last = Evidence(
+        name="last data", value=last_data, limit=f"every {window.tick_seconds(node):g} s"
+    )
+    return [replace(found, evidence=(last, *found.evidence))]
+
+
+def _is_missed(finding: Finding) -> bool:
+    """Whether it did not go in order."""
+    return finding.source != _IN_ORDER
+
+
+def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
+    return Finding(
+        fault="node_silent",
+        subject=node,
+        severity=gone.severity,
+        since=since,
+        evidence=(gone.evidence,),
+        detector="node_silent",
+        action=gone.action or "Nothing, while its scheduler wants it like this.",
+        source=_IN_ORDER,
+        title=gone.title,
+    )
+
+
+def _missed(
+    window: Window, node: Subject, others: "_Others", lost: list[Allocation], since: datetime
+) -> Finding | None:
+    """What is said of a node that nobody took away; `lost`: its jobs when it fell silent."""
     verdict = others.verdict(lost, since)
     patience = timedelta(seconds=window.settings.silent_verdict_seconds)
     if verdict is None and lost and window.now - since < patience:
         return None
     (title, action), evidence = verdict or (("", _FAULT.action), ())
     severity = _FAULT.severity
-    if heard is not None and window.now - since < _REBOOT and _was_free(window, node, since):
+    heard = node.key in window.heard
+    if heard and window.now - since < _REBOOT and _was_free(window, node, since):
         severity = Severity.INFO
         evidence = (
             Evidence(
@@ -105,20 +146,12 @@ def _finding(window: Window, node: Subject, others: "_Others") -> Finding | None
                 limit=f"a warning after {_REBOOT / timedelta(minutes=1):g} min",
             ),
         )
-    last_data = "none since the hub started" if heard is None else moment(heard)
     return Finding(
         fault="node_silent",
         subject=node,
         severity=severity,
         since=since,
-        evidence=(
-            Evidence(
-                name="last data",
-                value=last_data,
-                limit=f"every {window.tick_seconds(node):g} s",
-            ),
-            *evidence,
-        ),
+        evidence=evidence,
         detector="node_silent",
         action=action,
         source=_FAULT.source,

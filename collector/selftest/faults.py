@@ -278,6 +278,26 @@ FAULTS: tuple[Fault, ...] = (
         fault="host_disk",
         node_fields={"driver_answering": 1, "dropped_bodies": Grows(per_second=1.0)},
     ),
+    Fault(
+        rule="host_sensors",
+        fault="host_power",
+        node_fields={"driver_answering": 1, "power_supplies_failed": 1},
+    ),
+    Fault(
+        rule="host_sensors",
+        fault="host_fan",
+        node_fields={"driver_answering": 1, "fans_failed": 1},
+    ),
+    Fault(
+        rule="host_sensors",
+        fault="host_mount",
+        node_fields={"driver_answering": 1, "mounts_hung": 1},
+    ),
+    Fault(
+        rule="host_sensors",
+        fault="host_space",
+        node_fields={"driver_answering": 1, "space_used_share": 0.97},
+    ),
     Fault(rule="clock_wrong", fault="clock_wrong", clock_ahead_seconds=3600.0),
     Fault(
         rule="switch_down",

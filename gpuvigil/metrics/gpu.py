@@ -158,6 +158,8 @@ compute_mode                      | state         | nvmlDeviceGetComputeMode    
 step                              | integer       | the program's step file                | details                            | step-file | -                                   | Last step that the program on the GPU says it has done; absent when none says so.
 step_age_seconds                  | gauge         | the step file's time of change         | hung detector                      | step-file | -                                   | Time since that step ended; of several programs the one that is furthest behind.
 step_p99_seconds                  | gauge         | the program's step file                | hung detector                      | step-file | -                                   | 99th percentile of its steps' lengths, as the program says.
+spin_seconds                      | gauge         | the collector's clock                  | hung detector                      | nvml.h    | -                                   | For how long its kernels have spun: fully used, at low power, memory and links silent.
+longest_spin_seconds              | gauge         | the collector's clock                  | hung detector                      | nvml.h    | -                                   | The longest that they did so before, since its present processes have it.
 read_seconds                      | gauge         | the collector's clock                  | details, collector health          | nvml.h | -                                      | Time that reading this GPU took in this tick.
 """,
     ),

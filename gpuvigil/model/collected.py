@@ -27,6 +27,9 @@ class EventKind(str, Enum):
     OOM_KILL = "oom_kill"
     MACHINE_CHECK = "machine_check"
     LOGS = "logs"  # collected, or not: its message says where or why not
+    HOST = "host"  # a supply, a fan or a mount that fails, or is well again: its message names it
+    SHUTDOWN = "shutdown"  # the machine goes down in order; its message begins with what comes then
+    STOPPED = "stopped"  # the collector was stopped in order, and the machine stays
     BOOT = "boot"  # its time is when the machine started, not when the collector did
 
 

@@ -92,6 +92,12 @@ NODE_FIELDS: Mapping[str, Any] = {
     "gpus_answering": 2,
     "gpus_expected": 2,
     "dropped_bodies": 2,
+    "memory_errors_corrected": 4,
+    "memory_errors_uncorrected": 0,
+    "power_supplies_failed": 0,
+    "fans_failed": 0,
+    "mounts_hung": 0,
+    "space_used_share": 0.6,
 }
 
 

@@ -20,6 +20,7 @@ from analyzer.detectors.gpu_power import held_back
 from analyzer.detectors.gpu_settings import odd_settings
 from analyzer.detectors.gpus_missing import nodes_with_too_few
 from analyzer.detectors.host_memory import failing_hosts
+from analyzer.detectors.host_sensors import failing_parts
 from analyzer.detectors.node_silent import silent_nodes
 from analyzer.detectors.port_errors import bad_ports
 from analyzer.detectors.switch_down import switches_down
@@ -411,6 +412,28 @@ def test_a_job_that_spins_is_suspected_first_and_one_finding() -> None:
     assert [f.severity for f in hung_jobs(lasting.window())] == [WARNING]
 
 
+def test_memory_errors_are_counted_where_the_kernel_counts_them() -> None:
+    def found(field: str, per_second: float) -> list[Finding]:
+        return failing_hosts(healthy().rising(node(), field, per_second).window())
+
+    assert found("memory_errors_corrected", 0.01) == []
+    (many,) = found("memory_errors_corrected", 0.05)
+    assert (many.fault, many.subject) == ("host_memory", node())
+    (one,) = found("memory_errors_uncorrected", 0.005)
+    assert one.evidence[-1].value == "1"
+
+
+def test_parts_of_the_machine_are_told_when_they_fail_all_the_time_and_are_named() -> None:
+    said = replace(event(EventKind.HOST, node(), NOON - MINUTE), message="power supply 2: no input")
+    failed = healthy().changed(node(), {"power_supplies_failed": 1}).with_events(said)
+    (found,) = failing_parts(failed.window())
+    assert (found.fault, found.severity) == ("host_power", WARNING)
+    assert "power supply 2: no input" in found.evidence[-1].value
+    assert failing_parts(healthy().changed(node(), {"fans_failed": 1}, 25).window()) == []
+    full = healthy().changed(node(), {"space_used_share": 0.995})
+    assert [f.severity for f in failing_parts(full.window())] == [WARNING]
+
+
 def test_two_jobs_that_hang_on_one_node_are_two_matters() -> None:
     held = tuple(allocation(gpu(1, i), f"job {i // 2}") for i in range(4))
     scene = replace(healthy(gpus=4), allocations=held)
@@ -435,6 +458,31 @@ def test_a_job_of_which_one_rank_writes_while_the_others_wait_is_not_suspected_a
         assert [f.severity for f in hung_jobs(waiting.window())] == severities
     other = replace(waiting, allocations=tuple(a for a in held if a.subject in waits))
     assert [f.severity for f in hung_jobs(other.window())] == [WARNING]
+
+
+def test_a_job_without_steps_is_warned_of_after_three_times_its_longest_silence() -> None:
+    held = tuple(allocation(gpu(1, i), "job 7") for i in (0, 1))
+    scene = replace(healthy(seconds=120), allocations=held)
+
+    def severity(*spins: tuple[float, float]) -> Severity:
+        told = scene
+        for (spin, longest), one in zip(spins, held, strict=True):
+            fields = {**SPINS, "spin_seconds": spin, "longest_spin_seconds": longest}
+            told = told.changed(one.subject, fields)
+        (finding,) = hung_jobs(told.window())
+        return finding.severity
+
+    assert severity((290.0, 0.0), (290.0, 0.0)) is INFO
+    assert severity((310.0, 90.0), (310.0, 90.0)) is WARNING
+    # The longest of any of its GPUs is the job's.
+    assert severity((310.0, 0.0), (310.0, 120.0)) is INFO
+    assert severity((310.0, 0.0), (370.0, 120.0)) is WARNING
+    # However long the span: what it did before and came back from is no hang.
+    long = replace(healthy(), allocations=held)
+    for one in held:
+        fields = {**SPINS, "spin_seconds": 390.0, "longest_spin_seconds": 140.0}
+        long = long.changed(one.subject, fields)
+    assert [finding.severity for finding in hung_jobs(long.window())] == [INFO]
 
 
 def test_a_job_that_tells_of_its_steps_is_judged_by_them_alone() -> None:

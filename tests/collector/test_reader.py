@@ -304,6 +304,8 @@ BY_THE_SUPERVISOR = {
     "step",
     "step_age_seconds",
     "step_p99_seconds",
+    "spin_seconds",
+    "longest_spin_seconds",
 }
 
 

@@ -1,0 +1,81 @@
+"""Why a node that fell silent did so in order: its own last word, or its scheduler's."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import moment
+from gpuvigil.model import Event, EventKind, Evidence, Severity, Subject
+
+from .window import Window
+
+# From the last word to the last body, and back: a machine that goes down ends its services in turn.
+_LAST_WORDS = timedelta(minutes=2)
+# A machine of eight GPUs that is started anew is back within a quarter of an hour; one that is not
+# after an hour hangs on its way. And a node whose collector somebody stopped is not watched by anybody.
+_BACK_WITHIN = timedelta(hours=1)
+# With what the message of a shutdown begins when the machine is to come back.
+REBOOT = "reboot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """How a node went; without a title, why nobody misses it."""
+
+    severity: Severity
+    evidence: Evidence
+    title: str = ""
+    action: str = ""
+
+
+def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) -> Departure | None:
+    """How a node that was last heard at `since` went in order; None when nobody says so.
+
+    `has_jobs`: a scheduler had jobs on it, which ended with it or go on unseen.
+    """
+    word = _last_word(window, node, since)
+    if word is None:
+        why = window.away.reason([node], raised=since, stops_jobs=has_jobs)
+        return None if not why else Departure(severity=Severity.INFO, evidence=_scheduler(why))
+    waited_for = window.now - word.at >= _BACK_WITHIN
+    if word.kind is EventKind.STOPPED:
+        return Departure(
+            severity=Severity.WARNING if waited_for else Severity.INFO,
+            evidence=Evidence(
+                name="collector",
+                value=f"was stopped in order at {moment(word.at)}",
+                limit=f"a warning after {_BACK_WITHIN / timedelta(minutes=1):g} min",
+            ),
+            title="Collector was stopped: nobody watches this node",
+            action="Start the collector when the work on the node is done.",
+        )
+    reboots = word.message.startswith(REBOOT)
+    late = reboots and waited_for
+    return Departure(
+        severity=Severity.WARNING if has_jobs or late else Severity.INFO,
+        evidence=Evidence(
+            name="node",
+            value=f"said at {moment(word.at)} that it goes down: {word.message or 'no reason told'}",
+            limit=f"a warning after {_BACK_WITHIN / timedelta(minutes=1):g} min" if reboots else "",
+        ),
+        title="Node was to reboot, and is not back" if late else "Node was shut down in order",
+        action="Look at the node's console." if late else "Nothing, if somebody wanted it.",
+    )
+
+
+def _last_word(window: Window, node: Subject, since: datetime) -> Event | None:
+    """The newest word that it goes, if nothing was heard of the node long after it."""
+    words = list(window.node_events(node, EventKind.SHUTDOWN, EventKind.STOPPED, EventKind.BOOT))
+    goes = [e for e in words if e.kind is not EventKind.BOOT and abs(e.at - since) <= _LAST_WORDS]
+    if not goes:
+        return None
+    # A machine that goes down stops its collector, too.
+    last = max(goes, key=lambda e: (e.kind is EventKind.SHUTDOWN, e.at))
+    if any(e.kind is EventKind.BOOT and e.at > last.at for e in words):
+        return None
+    row = window.newest(node)
+    tick = timedelta(seconds=window.tick_seconds(node))
+    return None if row is not None and row["at"] > last.at + tick else last
+
+
+def _scheduler(why: str) -> Evidence:
+    return Evidence(name="its scheduler", value=f"says that it is {why}")

@@ -1,0 +1,95 @@
+"""The machine around the GPUs: its power supplies, fans, mounts and file systems."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.clock import moment
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
+from gpuvigil.store import Aggregate, Function
+
+from ..columns import seconds
+from ..window import Need, Span, Window
+
+_SPACE = Aggregate(function=Function.MIN, field="space_used_share")
+_FULL, _NO_ROOM = 0.95, 0.99
+# Half of the recent span: a sensor that fails for one reading is a bus that was busy.
+_COVERAGE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sensor:
+    """What a node counts of its parts that fail."""
+
+    fault: str
+    field: str
+    what: str
+
+    @property
+    def least(self) -> Aggregate:
+        return Aggregate(function=Function.MIN, field=self.field)
+
+
+_SENSORS = (
+    _Sensor(fault="host_power", field="power_supplies_failed", what="power supplies failed"),
+    _Sensor(fault="host_fan", field="fans_failed", what="fans failed"),
+    _Sensor(fault="host_mount", field="mounts_hung", what="mounts that do not answer"),
+)
+NEEDS = (
+    Need(
+        measurement="node",
+        span=Span.RECENT,
+        aggregates=(*(sensor.least for sensor in _SENSORS), _SPACE),
+    ),
+)
+
+
+def failing_parts(window: Window) -> list[Finding]:
+    """One finding per node and sort of part that failed at every reading of the recent span."""
+    rows = window.get("node", Span.RECENT)
+    lasting = seconds(rows) >= _COVERAGE * window.settings.window_seconds - window.ticks(rows)
+    found = []
+    for sensor in _SENSORS:
+        column = sensor.least.column
+        for node, row in rows.where(lasting & (rows.values(column) >= 1)):
+            value = Evidence(name=sensor.what, value=f"{row[column]:.0f}", limit="0")
+            found.append(_finding(window, sensor.fault, node, row["first_at"], value))
+    for node, row in rows.where(lasting & (rows.values(_SPACE.column) >= _FULL)):
+        share = row[_SPACE.column]
+        value = Evidence(
+            name="fullest file system",
+            value=f"{100.0 * share:.1f} % in use",
+            limit=f"{100.0 * _FULL:g} %",
+        )
+        graver = Severity.WARNING if share >= _NO_ROOM else None
+        found.append(_finding(window, "host_space", node, row["first_at"], value, graver))
+    return found
+
+
+def _finding(
+    window: Window,
+    fault: str,
+    node: Subject,
+    since: datetime,
+    value: Evidence,
+    severity: Severity | None = None,
+) -> Finding:
+    row = FAULTS[fault]
+    return Finding(
+        fault=fault,
+        subject=node,
+        severity=severity or row.severity,
+        since=since,
+        evidence=(value, *_words(window, node)),
+        detector="host_sensors",
+        action=row.action,
+        source=row.source,
+    )
+
+
+def _words(window: Window, node: Subject) -> Iterator[Evidence]:
+    """What the collector said last of the node's parts: numbers have no names."""
+    last = max(window.node_events(node, EventKind.HOST), key=lambda e: (e.at, e.id), default=None)
+    if last is not None:
+        yield Evidence(name="the collector says", value=f"{last.message}, {moment(last.at)}")

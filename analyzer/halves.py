@@ -1,0 +1,28 @@
+"""When it is half of a cluster, and no longer some nodes or a rack."""
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from gpuvigil.model import Subject
+
+from .window import Window
+
+# Of the nodes that report; NVSentinel's circuit breaker opens at half of them within five minutes.
+SHARE = 0.5
+# Of three nodes two are half, and two of them are chance.
+LEAST = 4
+# Nodes that were heard of within this time are in the cluster.
+_LATELY = timedelta(minutes=10)
+
+
+def heard_lately(window: Window, cluster: str) -> set[str]:
+    """The keys of a cluster's nodes that were heard of lately."""
+    prefix = Subject(cluster=cluster, node="-").key[:-1]
+    after = window.now - _LATELY
+    return {key for key, at in window.heard.items() if at > after and key.startswith(prefix)}
+
+
+def half_of(window: Window, cluster: str, nodes: Collection[Subject]) -> bool:
+    """Whether these are half of the cluster or more."""
+    total = len(heard_lately(window, cluster) | {node.key for node in nodes})
+    return len(nodes) >= max(LEAST, SHARE * total)

@@ -1,0 +1,220 @@
+"""Silence that has a reason: a rack's, the node's own last word, or its scheduler's."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from analyzer.analysis import Analysis, Reading
+from analyzer.away import Told
+from analyzer.detectors.node_silent import silent_nodes
+from analyzer.incidents import Book
+from analyzer.silent_racks import EITHER, NETWORK, POWER
+from gpuvigil.model import (
+    EventKind,
+    Finding,
+    Incident,
+    ScheduledNode,
+    Scheduler,
+    Severity,
+    Subject,
+)
+
+from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node
+from .test_hardware import SPINS
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+INFO, WARNING = Severity.INFO, Severity.WARNING
+# Two racks of six; of the first some fall silent.
+RACKED = replace(
+    healthy(nodes=12, seconds=60),
+    inventories=tuple(
+        replace(one, rack="a" if int(one.subject.node.rpartition("-")[2]) <= 6 else "b")
+        for one in healthy(nodes=12, seconds=10).inventories
+    ),
+)
+
+
+def quiet(*numbers: int, scene: Scene = RACKED, seconds: float = 60.0) -> Scene:
+    """These nodes were last heard so long ago, each a second before the next."""
+    heard = {node(n).key: NOON - timedelta(seconds=seconds + n) for n in numbers}
+    return replace(scene, heard={**scene.heard, **heard})
+
+
+def of_racks(scene: Scene) -> list[Finding]:
+    return [finding for finding in silent_nodes(scene.window()) if finding.holder]
+
+
+def test_half_of_a_rack_at_once_is_one_matter_of_the_rack() -> None:
+    (found,) = of_racks(quiet(2, 4, 5))
+    assert (found.subject, found.title, found.severity) == (node(1), EITHER, WARNING)
+    assert found.members == (node(2), node(4), node(5))
+    assert found.since == NOON - 65 * SECOND
+    assert found.evidence[0].value == "3 of 6: node-2, node-4, node-5"
+    assert "management switch" in found.action
+    # It stays the same one as more of them fall silent.
+    (more,) = of_racks(quiet(1, 2, 4, 5))
+    assert more.fingerprint == found.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("numbers", "why"),
+    [
+        ((2, 4), "two may be chance"),
+        ((2, 4, 8), "of two racks"),
+        ((1, 2, 3, 7, 8, 9), "half of the cluster is another matter"),
+    ],
+)
+def test_fewer_or_elsewhere_or_half_of_the_cluster_is_no_rack(
+    numbers: tuple[int, ...], why: str
+) -> None:
+    assert of_racks(quiet(*numbers)) == [], why
+
+
+def test_what_fell_silent_over_hours_is_no_matter_of_the_rack() -> None:
+    old = {node(2).key: NOON - timedelta(hours=2)}
+    scene = quiet(4, 5)
+    assert of_racks(replace(scene, heard={**scene.heard, **old})) == []
+    nameless = tuple(replace(one, rack=None) for one in RACKED.inventories)
+    assert of_racks(replace(quiet(2, 4, 5), inventories=nameless)) == []
+
+
+def test_the_other_nodes_of_its_jobs_tell_power_from_network() -> None:
+    jobs = (allocation(gpu(2), "job 7"), allocation(gpu(8), "job 7"))
+    long = replace(quiet(2, 4, 5, seconds=660.0), allocations=jobs)
+    (found,) = of_racks(long)
+    assert (found.title, found.evidence[-1].value) == (NETWORK, "1 alive")
+    waits = replace(quiet(2, 4, 5, scene=RACKED.changed(gpu(8), SPINS)), allocations=jobs)
+    (found,) = of_racks(waits)
+    assert (found.title, found.evidence[-1].value) == (POWER, "1 dead")
+
+
+class Watch:
+    """An analyzer, and what stands."""
+
+    def __init__(self) -> None:
+        self.analysis = Analysis(SETTINGS)
+        self.analysis.start([i.to_record() for i in RACKED.inventories], Book())
+
+    def look(self, scene: Scene, after: timedelta) -> list[Incident]:
+        window = scene.window()
+        shift = {key: at + after for key, at in scene.heard.items() if at > NOON - 30 * SECOND}
+        self.analysis.look(
+            Reading(
+                now=NOON + after,
+                rows=window.rows,
+                heard={**scene.heard, **shift},
+                listening_since=window.listening_since,
+            )
+        )
+        return sorted(self.analysis.book.standing(), key=lambda i: i.label)
+
+
+def test_a_rack_that_falls_silent_is_one_incident_until_its_nodes_are_heard_again() -> None:
+    watch = Watch()
+    watch.look(quiet(2, 4, 5), timedelta())
+    (one,) = watch.look(quiet(2, 4, 5), 10 * SECOND)
+    assert (one.label, one.title) == ("rack a", EITHER)
+    assert one.impact.gpus == 6
+    # A fourth joins it, and two that come back leave it to the others.
+    watch.look(quiet(2, 3, 4, 5), 20 * SECOND)
+    (one,) = watch.look(quiet(2, 3, 4, 5), 30 * SECOND)
+    assert node(3).key in one.members
+    for seconds in (40, 50, 60, 70, 80):
+        left = watch.look(quiet(2, 3), seconds * SECOND)
+    assert [i.label for i in left] == ["node-2", "node-3"]
+    assert watch.look(RACKED, 90 * SECOND) == []
+
+
+def test_one_that_is_heard_again_as_a_whole_is_over_at_once() -> None:
+    watch = Watch()
+    for seconds in (0, 10):
+        watch.look(quiet(2, 4, 5), seconds * SECOND)
+    assert watch.look(RACKED, 20 * SECOND) == []
+
+
+def test_a_room_takes_over_from_a_rack() -> None:
+    watch = Watch()
+    for seconds in (0, 10):
+        watch.look(quiet(2, 4, 5), seconds * SECOND)
+    room = quiet(2, 4, 5, 7, 8, 9, 10)
+    for seconds in (20, 30, 40, 50):
+        standing = watch.look(room, seconds * SECOND)
+    assert [i.label for i in standing] == ["cluster c"]
+
+
+# --- who went in order ----------------------------------------------------------------------------
+
+
+def last_word(kind: EventKind, message: str = "", seconds: float = 65.0) -> Scene:
+    """Node 1 said so before it fell silent, a minute ago; others' work goes on."""
+    said = replace(event(kind, node(), NOON - timedelta(seconds=seconds)), message=message)
+    scene = healthy().without(lambda s: s.subject.of_node() == node())
+    busy = replace(scene, allocations=(allocation(gpu(2), "job 8"),))
+    return quiet(1, scene=busy.with_events(said))
+
+
+def later(scene: Scene, by: timedelta) -> Scene:
+    """The same silence, looked at later; the other node was heard until then."""
+    return replace(scene, now=NOON + by, heard={**scene.heard, node(2).key: NOON + by})
+
+
+def at(scene: Scene, hours: float) -> tuple[Severity, str]:
+    (found,) = silent_nodes(later(scene, timedelta(hours=hours)).window())
+    return found.severity, found.title
+
+
+def test_a_node_that_shuts_down_in_order_is_no_warning_however_long_it_stays_away() -> None:
+    down = last_word(EventKind.SHUTDOWN, "poweroff")
+    for hours in (0.0, 0.5, 0.9):
+        assert at(down, hours) == (INFO, "Node was shut down in order")
+    held = replace(down, allocations=(*down.allocations, allocation(gpu(), "job 7")))
+    assert at(held, 0.0) == (WARNING, "Node was shut down in order")
+
+
+def test_a_reboot_is_awaited_for_an_hour() -> None:
+    down = last_word(EventKind.SHUTDOWN, "reboot")
+    assert at(down, 0.5)[0] is INFO
+    assert at(down, 1.1) == (WARNING, "Node was to reboot, and is not back")
+
+
+def test_a_collector_that_somebody_stopped_is_named_and_warned_of_after_an_hour() -> None:
+    stopped = last_word(EventKind.STOPPED)
+    assert at(stopped, 0.5)[0] is INFO
+    severity, title = at(stopped, 1.1)
+    assert (severity, title.partition(":")[0]) == (WARNING, "Collector was stopped")
+
+
+def test_an_old_word_or_one_before_a_boot_says_nothing() -> None:
+    assert at(last_word(EventKind.STOPPED, seconds=600.0), 0.5) == (WARNING, "")
+    boot = event(EventKind.BOOT, node(), NOON - 62 * SECOND)
+    assert at(last_word(EventKind.SHUTDOWN, "reboot").with_events(boot), 0.5) == (WARNING, "")
+    # Its numbers went on after it: another collector was started.
+    stopped = last_word(EventKind.STOPPED)
+    lines = [s for s in healthy().samples if s.subject == node()]
+    found = silent_nodes(replace(stopped, samples=(*stopped.samples, *lines)).window())
+    assert [finding.title for finding in found] == [""]
+
+
+@pytest.mark.parametrize(
+    ("states", "reason", "severity"),
+    [
+        ("IDLE POWERED_DOWN", None, INFO),
+        ("LEAVING", "ToBeDeletedByClusterAutoscaler", INFO),
+        ("DELETED", None, INFO),
+        ("IDLE DRAIN", "fan [alice@2026-01-31T11:00:00]", INFO),
+        ("DOWN NOT_RESPONDING", "Not responding [slurm@2026-01-31T11:00:00]", WARNING),
+        ("IDLE", None, WARNING),
+    ],
+)
+def test_what_its_scheduler_took_away_is_no_warning(
+    states: str, reason: str | None, severity: Severity
+) -> None:
+    named = ScheduledNode(name="node-1", states=tuple(states.split()), reason=reason)
+    watcher = Subject(cluster="c", node="slurmctl")
+    said = Scheduler(told_by=watcher, at=NOON, answered_at=NOON, why="", nodes=(named,))
+    away = Told().with_record(said).away(NOON + timedelta(minutes=20), {})
+    scene = quiet(1, scene=replace(healthy(), allocations=(allocation(gpu(2), "job 8"),)))
+    late = later(scene, timedelta(minutes=20)).window()
+    (found,) = silent_nodes(replace(late, away=away))
+    assert found.severity is severity
