@@ -20,7 +20,8 @@ from tests.receiver import Received, Receiver
 ROOT = Path(__file__).parent.parent
 RESULT = Path(__file__).with_suffix(".json")
 RUNS = 100
-NODES, GPUS = 16, 8
+# On one node after the other, so that fewer than half of them are hit: that would be one message.
+NODES, PER_NODE = 32, 7
 # Slack takes a message a second: one that waited for its turn would measure that.
 APART_SECONDS = 1.5
 REST_SECONDS = 20.0  # start-up is over
@@ -51,7 +52,7 @@ def xids(state: Path, receiver: Receiver) -> list[float]:
     os.environ["XDG_STATE_HOME"] = str(state.parent)  # where `inject` finds this `up`
     seconds = []
     for number in range(RUNS):
-        node, gpu = f"sim-{number % NODES:03d}", number // NODES
+        node, gpu = f"sim-{number // PER_NODE:03d}", number % PER_NODE
         place = f"{node} GPU {gpu}"
         began = time.monotonic()
         assert inject(["xid79", "--node", node, "--gpu", str(gpu)]) == 0

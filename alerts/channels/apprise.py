@@ -14,7 +14,7 @@ from ..case import Route
 from ..channel import Delivered, Outcome, Pace, Retry
 from ..message import Message
 from .address import url_of
-from .parts import answers, links
+from .parts import LONGEST_TITLE, answers, links, title
 from .post import route_of
 
 PACE = Pace(burst=1, per_second=1.0)
@@ -54,7 +54,7 @@ class Apprise:
         except ConfigError as error:
             return Retry(reason=str(error))
         body = "\n".join([*said, *led])
-        if service.notify(title=message.summary, body=body, body_format="text"):
+        if service.notify(title=title(message, LONGEST_TITLE), body=body, body_format="text"):
             return Delivered()
         said_so = f"Apprise could not send through {self._settings.name}"
         return Retry(reason=said_so, perhaps_received=True)

@@ -18,7 +18,7 @@ from gpuvigil.model import Severity
 
 from ..channel import Delivered, Outcome, Pace, Refused, Retry
 from ..message import Message
-from .parts import answers, cut, links
+from .parts import answers, cut, links, title
 from .post import Answer, Post, Posting, outcome_of
 
 PACE = Pace(burst=5, per_second=0.5)
@@ -68,7 +68,7 @@ def payload(message: Message) -> dict[str, Any]:
         fields.append({"name": "Links", "value": cut(" | ".join(written), 1024)})
     over = _GREY if message.covered else _GREEN
     embed = {
-        "title": plain(message.summary, LONGEST_TITLE),
+        "title": plain(title(message, LONGEST_TITLE), LONGEST_TITLE),
         "color": _COLOURS[message.severity] if message.firing else over,
         "fields": fields,
         "timestamp": to_text(message.at),

@@ -25,7 +25,7 @@ from ..case import Route
 from ..channel import Delivered, Outcome, Pace, Refused, Retry
 from ..message import Message
 from .address import is_forbidden
-from .parts import answers, cut, links
+from .parts import answers, links, title
 from .post import route_of
 
 PACE = Pace(burst=20, per_second=2.0)
@@ -166,7 +166,7 @@ def letter(message: Message, settings: EmailSettings, readers: list[str]) -> Ema
     made = EmailMessage()
     made["From"] = settings.sender
     made["To"] = ", ".join(readers)
-    made["Subject"] = cut(message.summary, LONGEST_SUBJECT)
+    made["Subject"] = title(message, LONGEST_SUBJECT)
     made["Date"] = format_datetime(message.at)
     # Who gets both, by a list say, has both: they are not the same.
     made["Message-ID"] = _id(message.notice + " owners" * message.owners_only, domain)
@@ -185,7 +185,7 @@ def body(message: Message) -> str:
     """A paragraph per question, then the links."""
     said = [f"{question}: {answer}" for question, answer in answers(message)]
     led = [f"{name.rstrip('?')}: {url}" for name, url in links(message)]
-    return "\n\n".join([message.summary, *said, "\n".join(led)]) + "\n"
+    return "\n\n".join([title(message, LONGEST_SUBJECT), *said, "\n".join(led)]) + "\n"
 
 
 def _id(name: str, domain: str) -> str:

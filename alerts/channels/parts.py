@@ -1,6 +1,10 @@
 """What every channel says in its own form: the questions with their answers, and the links."""
 
+from gpuvigil.model import Severity
+
 from ..message import Message
+
+LONGEST_TITLE = 300
 
 
 def answers(message: Message) -> list[tuple[str, str]]:
@@ -37,11 +41,21 @@ def _pages(message: Message, page: tuple[str, str], answer: str | None) -> list[
     return [*story_too, *taken, ("Useful or noise?", f"{answer}?do=opinion")]
 
 
+def title(message: Message, longest: int) -> str:
+    """What and where, at most `longest` characters, and how bad: not by a colour alone."""
+    how_bad = message.severity.value
+    says_so = not message.firing or message.severity is Severity.INFO
+    says_so = says_so or f"Now {how_bad}: " in message.summary
+    mark = "" if says_so else f" ({how_bad})"
+    return cut(message.summary, longest - len(mark)) + mark
+
+
 def headline(message: Message) -> str:
-    """One line for a phone's notification: what, who is hit, what to do."""
+    """One line for a phone's notification: what, how bad, who is hit, what to do."""
+    what = title(message, LONGEST_TITLE)
     if not message.firing:
-        return f"{message.summary}. {message.action}"
-    return f"{message.summary}. Impact: {message.impact}. Do now: {message.action}"
+        return f"{what}. {message.action}"
+    return f"{what}. Impact: {message.impact}. Do now: {message.action}"
 
 
 def cut(text: str, longest: int) -> str:

@@ -18,7 +18,7 @@ from gpuvigil.model import Severity
 from ..case import Route
 from ..channel import Delivered, Outcome, Pace, Retry
 from ..message import LISTED, Message
-from .parts import answers, headline, links
+from .parts import answers, headline, links, title
 from .post import Answer, Post, Posting, outcome_of
 
 # One message a second is what Slack takes for long.
@@ -120,7 +120,7 @@ def payload(message: Message, members: Sequence[str] = ()) -> dict[str, Any]:
 
     `members` are mentioned below the title.
     """
-    title = {"type": "header", "text": _plain(message.summary, LONGEST_HEADER)}
+    heading = {"type": "header", "text": _plain(title(message, LONGEST_HEADER), LONGEST_HEADER)}
     whom = " ".join(f"<@{member}>" for member in members)
     for_them = {"type": "section", "text": {"type": "mrkdwn", "text": f"For {whom}"}}
     return {
@@ -128,7 +128,7 @@ def payload(message: Message, members: Sequence[str] = ()) -> dict[str, Any]:
         "mrkdwn": False,
         "unfurl_links": False,
         "unfurl_media": False,
-        "blocks": [title, for_them] if members else [title],
+        "blocks": [heading, for_them] if members else [heading],
         "attachments": [{"color": _colour(message), "blocks": _blocks(message)}],
     }
 

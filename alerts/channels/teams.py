@@ -14,7 +14,7 @@ from gpuvigil.model import Severity
 
 from ..channel import Pace
 from ..message import Message
-from .parts import answers, cut_bytes, headline, links
+from .parts import LONGEST_TITLE, answers, cut_bytes, headline, links, title
 from .post import Post, Posting
 
 PACE = Pace(burst=4, per_second=1.0)
@@ -75,7 +75,7 @@ def _title(message: Message) -> dict[str, Any]:
     style = _STYLES[message.severity] if message.firing else over
     text = {
         "type": "TextBlock",
-        "text": plain(message.summary, LONGEST_TITLE_BYTES),
+        "text": plain(title(message, LONGEST_TITLE // 2), LONGEST_TITLE_BYTES),
         "weight": "Bolder",
         "size": "Medium",
         "wrap": True,

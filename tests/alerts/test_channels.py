@@ -17,7 +17,7 @@ from alerts.channels.discord import discord
 from alerts.channels.discord import payload as discord_payload
 from alerts.channels.email import email, letter, letters, owner_addresses
 from alerts.channels.pagerduty import payload as pagerduty_payload
-from alerts.channels.parts import links
+from alerts.channels.parts import links, title
 from alerts.channels.slack import payload as slack_payload
 from alerts.channels.slack_bot import SlackBot
 from alerts.channels.teams import payload as teams_payload
@@ -32,7 +32,7 @@ from gpuvigil.config import (
     WebhookSettings,
 )
 from gpuvigil.errors import ConfigError
-from gpuvigil.model import Evidence, Impact
+from gpuvigil.model import Evidence, Impact, Severity
 from gpuvigil.offers import PATH, Seal
 from tests.receiver import Answer, Receiver
 
@@ -168,6 +168,19 @@ def test_owners_are_written_to_only_where_their_name_can_be_one() -> None:
     assert [readers for _, readers in letters(said, template)] == [list(MAIL.to), theirs]
     (alone,) = letters(replace(said, owners_only=True), template)
     assert alone[1] == theirs
+
+
+@pytest.mark.parametrize("severity", ["critical", "warning", "info"])
+def test_how_bad_it_is_stands_in_the_title_and_not_in_a_colour_alone(severity: str) -> None:
+    said = told(severity=Severity(severity))
+    mark = "" if severity == "info" else f" ({severity})"
+    assert title(said, 200) == f"{said.summary}{mark}"
+    for longest in (40, 60):
+        assert len(title(said, longest)) <= longest
+        assert title(said, longest).endswith(mark)
+    worse = replace(said, summary=f"Now {severity}: {said.summary}")
+    assert title(worse, 200) == worse.summary + (mark if severity == "info" else "")
+    assert title(ended(), 200) == ended().summary
 
 
 def test_owners_get_a_letter_of_their_own_without_the_links_of_those_who_run_the_machines() -> None:

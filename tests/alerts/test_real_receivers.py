@@ -60,7 +60,7 @@ def test_a_mail_server_gets_one_thread_of_plain_text(
     assert channel.deliver(ended()) == Delivered()
     (envelope, first), (_, end) = box.mails
     assert (envelope.mail_from, envelope.rcpt_tos) == ("gpus@example.org", ["o@x.org"])
-    assert first["Subject"] == "GPU fell off the bus: n1 GPU 5"
+    assert first["Subject"] == "GPU fell off the bus: n1 GPU 5 (critical)"
     assert first["References"] == end["References"]
     assert first.get_content_type() == "text/plain"
     assert "Do now: Drain the node and reboot it." in first.get_content()
@@ -183,7 +183,7 @@ def test_apprise_carries_plain_text_and_says_only_that_it_went_wrong() -> None:
         receiver.answer(Answer(500))
         outcome = channel.deliver(told())
         got = receiver.received()[0].payload
-    assert got["title"] == "GPU fell off the bus: n1 GPU 5"
+    assert got["title"] == "GPU fell off the bus: n1 GPU 5 (critical)"
     assert "Do now: Drain the node and reboot it." in got["message"]
     assert isinstance(outcome, Retry)
 

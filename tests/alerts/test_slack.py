@@ -63,7 +63,7 @@ def lines(value: dict[str, Any]) -> list[str]:
 
 def test_somebody_who_is_woken_reads_what_matters_in_order() -> None:
     value = payload(told())
-    assert header(value) == "GPU fell off the bus: n1 GPU 5"
+    assert header(value) == "GPU fell off the bus: n1 GPU 5 (critical)"
     assert lines(value) == [
         "Where: n1 GPU 5 (GPU-1), cluster lab",
         "Since: 12:00:00 UTC on 20 Nov (12 min ago)",
@@ -78,7 +78,7 @@ def test_somebody_who_is_woken_reads_what_matters_in_order() -> None:
 
 def test_a_phone_shows_what_where_who_is_hit_and_what_to_do() -> None:
     assert payload(told())["text"] == (
-        "GPU fell off the bus: n1 GPU 5. Impact: 1 GPU blocked; held by job 1234 (alice)."
+        "GPU fell off the bus: n1 GPU 5 (critical). Impact: 1 GPU blocked; held by job 1234 (alice)."
         " Do now: Drain the node and reboot it."
     )
 
@@ -131,7 +131,7 @@ def test_colours_say_how_urgent_it_is_and_green_only_that_it_is_over() -> None:
 )
 def test_what_follows_is_known_by_the_same_title(notice: Notice, start: str) -> None:
     follow_up = header(payload(message(notice, LATER, URL)))
-    assert follow_up == start + header(payload(told()))
+    assert follow_up.removesuffix(" (critical)") == start + told().summary
 
 
 HOSTILE = [
@@ -232,7 +232,7 @@ def test_escaping_cuts_between_characters_and_keeps_the_text(text: str, longest:
 def test_a_long_title_fills_the_header_and_no_more() -> None:
     value = payload(told(title="x" * 150, label="y" * 100))
     assert len(header(value)) == LONGEST_HEADER
-    assert header(value).endswith("…")
+    assert header(value).endswith("… (critical)")
 
 
 def deliver(url: str, timeout_seconds: float = 5.0) -> Outcome:
