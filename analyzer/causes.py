@@ -1,7 +1,7 @@
 """What follows from what: which finding is the cause of another, and which are one matter."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
@@ -50,6 +50,8 @@ _SAME: Mapping[str, frozenset[int]] = {
     "gpu_memory": frozenset({48, 63, 64, 92, 94, 95, 140, *range(156, 162), 171, 172}),
     "gpu_nvlink": frozenset({74, *range(144, 151)}),
 }
+# What slows a GPU down and can be named, once it is more than a note.
+_SLOWS = frozenset({"gpu_clocks", "gpu_hot", "gpu_power", "gpu_pcie", "gpu_nvlink"})
 # A node that is being mended may be away for so long. What began only just before is no reason to
 # mend it, but the beginning of the node's end.
 _MENDED, _BEFORE = timedelta(minutes=30), timedelta(minutes=2)
@@ -90,7 +92,10 @@ def hides(cause: Finding, what: Told) -> bool:
         return False
     where, faults = _HIDES.get(cause.fault, ("here", frozenset[str]()))
     below = where == "below" and cause.subject.kind == "node"
-    return fault in faults and (subject.of_node() if below else subject) == cause.subject
+    # Where several GPUs of a node are slow at once, what is wrong with one of them says why.
+    whole = fault == "gpu_slow" and subject.kind == "node" and _slows(cause)
+    place = cause.subject.of_node() if whole else cause.subject
+    return fault in faults and (subject.of_node() if below else subject) == place
 
 
 def spreads(what: Told) -> bool:
@@ -104,7 +109,7 @@ def _code(what: Told) -> int | None:
     return None if found is None else int(found[1])
 
 
-def merged(found: Sequence[Finding], standing: Collection[str]) -> list[Finding]:
+def merged(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
     """Findings of which those that are one matter are one: what stands already keeps its name.
 
     Else the state counts for more than the event, and of two the graver one speaks.
@@ -124,7 +129,33 @@ def merged(found: Sequence[Finding], standing: Collection[str]) -> list[Finding]
                 first, second = (event, state)
             gone.add(second.fingerprint)
             changed[first.fingerprint] = _both(first, second)
-    return [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
+    left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
+    return _with_names(left, standing)
+
+
+def _slows(what: Finding) -> bool:
+    return what.fault in _SLOWS and what.severity is not Severity.INFO
+
+
+def _with_names(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
+    """Findings of which the name of what slows a GPU down goes to the incident of its slowness.
+
+    A look of a minute shows that a job waits for a GPU, one of ten minutes why: that is the same
+    matter in better words, and nobody is told of two.
+    """
+    slow = {i.subject for i in standing.values() if i.fault == "gpu_slow"}
+    names: dict[Subject, Finding] = {}
+    for finding in found:
+        if finding.subject in slow and _slows(finding) and finding.fingerprint not in standing:
+            known = names.get(finding.subject)
+            if known is None or finding.severity.rank < known.severity.rank:
+                names[finding.subject] = finding
+    spoken = {
+        subject: replace(one, fault="gpu_slow", title=one.title or FAULTS[one.fault].title)
+        for subject, one in names.items()
+    }
+    gone = {one.fingerprint for one in (*names.values(), *spoken.values())}
+    return [*(f for f in found if f.fingerprint not in gone), *spoken.values()]
 
 
 def _both(first: Finding, second: Finding) -> Finding:

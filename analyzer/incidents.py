@@ -287,8 +287,8 @@ def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
     return entry, []
 
 
-# Whose words are a verdict by what others say, which may come and go.
-_VERDICTS = frozenset({"node_silent"})
+# Whose words are a verdict by what others say, which may come and go, or what explains them.
+_VERDICTS = frozenset({"node_silent", "gpu_slow"})
 
 
 def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 
 from gpuvigil.conditions import CONDITIONS
+from gpuvigil.faults import FAULTS
 
 # By fault of the product, the kinds of the simulated fleet that it names.
 _BY_FAULT: Mapping[str, frozenset[str]] = {
@@ -59,6 +60,8 @@ _BY_CONDITION: Mapping[str, frozenset[str]] = {
     "vbios_odd": frozenset({"VBIOS drift"}),
 }
 _BY_TITLE = {CONDITIONS[key].title: kinds for key, kinds in _BY_CONDITION.items()}
+# Slowness speaks in the words of its cause, once that can be named.
+_SLOW = {FAULTS["gpu_clocks"].title: _BY_FAULT["gpu_clocks"]}
 # A silent node is told by what the scheduler says of its jobs.
 _SILENT: Mapping[str, frozenset[str]] = {
     "Node is dead": frozenset({"dead node"}),
@@ -101,6 +104,8 @@ def names(fault: str, title: str) -> frozenset[str]:
         return frozenset(filter(None, fault.partition(NAMING)[2].split("|")))
     if title in _BY_TITLE:
         return _BY_TITLE[title]
+    if fault == "gpu_slow" and title in _SLOW:
+        return _SLOW[title]
     if fault == "node_silent":
         return _SILENT.get(title.partition(":")[0], frozenset())
     if fault == "gpu_xid":

@@ -82,14 +82,15 @@ def hot_gpus(window: Window) -> list[Finding]:
 def says_whether_hot(window: Window, incident: Incident) -> bool | None:
     """Whether a standing incident of heat would show; None where its node's lines are enough.
 
-    The counters of slowdowns tell at any load. What was held against peers shows only where it can
+    The counters of slowdowns tell at any load of several GPUs, whose air is warm also at rest; of
+    one they tell while it works: a GPU that rests is not slowed down. What was held against peers shows only where it can
     be held against them now: not while the load changes, and a heatsink's not at rest. Of several
     GPUs half must tell. One whose power nobody reads is never held against peers.
     """
     told = {item.name for item in incident.evidence if item.name == _SLOWED or item.peers}
     rows = window.get("gpu", Span.STEADY)
     if told == {_SLOWED}:
-        return None
+        return _is_at_work(window, incident.subject)
     numbers = _rows_of(rows, incident) if len(rows) else []
     if not numbers:
         return False
@@ -99,6 +100,17 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
     if incident.subject.kind == "gpu":
         return bool(seen.all() and _works(rows)[numbers].all())
     return int(seen.sum()) >= max(min(_NODE_GPUS, len(numbers)), 0.5 * len(numbers))
+
+
+def _is_at_work(window: Window, subject: Subject) -> bool | None:
+    """Whether a GPU draws power enough to become hot; None of a node, and where nobody reads it."""
+    row = window.get("gpu", Span.RECENT).get(subject) if subject.kind == "gpu" else None
+    watts = None if row is None else row[_WATTS.column]
+    if row is None or watts is None:
+        return None
+    long = window.get("gpu", Span.STEADY).get(subject)
+    limit = None if long is None else long[_LIMIT.column]
+    return bool(watts >= (_WORKING_WATTS if limit is None else _WORKING_SHARE * limit))
 
 
 def _rows_of(rows: Rows, incident: Incident) -> list[int]:

@@ -3,10 +3,17 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from gpuvigil.model import EventKind, Severity
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.correlate import sight
+from analyzer.incidents import Book
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 
 from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port, with_port_down
 from .test_correlate import incident, lost, seen
+from .test_incidents import Keeper
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 SPINS = {
@@ -56,6 +63,76 @@ def test_of_a_note_and_a_state_the_state_has_the_name() -> None:
         "gpu_xid",
         "GPU's list of retired memory pages is full",
     )
+
+
+QUIET = healthy()
+
+
+def slowness(fault: str, subject: Subject, severity: Severity = Severity.WARNING) -> Finding:
+    return Finding(
+        fault=fault,
+        subject=subject,
+        severity=severity,
+        since=NOON - MINUTE,
+        evidence=(Evidence(name="n", value="1"),),
+        detector=fault,
+        action=f"do: {fault}",
+        source="s",
+    )
+
+
+def look(keeper: Keeper, *findings: Finding) -> None:
+    """What a pass makes of these, with what stands."""
+    window = QUIET.shifted(keeper.now + 10 * SECOND - NOON).window()
+    believed = keeper.book.believed(fresh=True)
+    keeper.look(sight(window, findings, keeper.book.standing(), believed))
+
+
+SLOW, STUCK = slowness("gpu_slow", gpu()), slowness("gpu_clocks", gpu())
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.sampled_from(((SLOW,), (STUCK,), (SLOW, STUCK), (STUCK, SLOW))), max_size=6))
+def test_slowness_that_is_named_is_one_incident_in_whatever_order_both_are_seen(
+    looks: list[tuple[Finding, ...]],
+) -> None:
+    keeper = Keeper(book=Book())
+    for found in ((SLOW,), (SLOW,), *looks):
+        look(keeper, *found)
+    (one,) = keeper.incidents.values()
+    assert one.body["fault"] == "gpu_slow"
+    (stands,) = keeper.book.standing()
+    is_named = any(STUCK in found for found in looks)
+    # What was named once keeps its name while it lasts.
+    assert stands.title == FAULTS["gpu_clocks" if is_named else "gpu_slow"].title
+    assert stands.action == ("do: gpu_clocks" if is_named else "do: gpu_slow")
+
+
+def test_only_what_can_slow_a_gpu_down_names_its_slowness() -> None:
+    old = incident("gpu_slow", gpu())
+    for other in (
+        slowness("gpu_power", gpu(), Severity.INFO),
+        slowness("gpu_clocks", gpu(1, 1)),
+        slowness("gpu_memory", gpu()),
+    ):
+        found = sight(QUIET.window(), [SLOW, other], [old], {SLOW.fingerprint, other.fingerprint})
+        assert other.fingerprint in found.candidates
+    # What stands by itself already keeps its own incident, and covers the slowness.
+    clocks = incident("gpu_clocks", gpu())
+    found = sight(QUIET.window(), [SLOW, STUCK], [old, clocks], {STUCK.fingerprint})
+    assert set(found.candidates) == {STUCK.fingerprint}
+    assert old.fingerprint in found.covered
+
+
+def test_what_slows_one_gpu_down_explains_its_node() -> None:
+    whole, link = slowness("gpu_slow", node()), slowness("gpu_nvlink", gpu())
+    believed = {whole.fingerprint, link.fingerprint}
+    found = sight(QUIET.window(), [whole, link], [], believed)
+    assert set(found.candidates) == {link.fingerprint}
+    elsewhere = slowness("gpu_nvlink", gpu(2))
+    believed = {whole.fingerprint, elsewhere.fingerprint}
+    found = sight(QUIET.window(), [whole, elsewhere], [], believed)
+    assert set(found.candidates) == believed
 
 
 def test_an_xid_about_something_else_is_another_matter() -> None:

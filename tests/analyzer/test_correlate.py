@@ -382,10 +382,16 @@ def test_a_small_gpu_at_work_shows_whether_it_is_hot() -> None:
     assert old.fingerprint in seen(small.changed(gpu(), {"power_watts": 12.0}), [old]).unknown
 
 
-def test_a_slowdown_is_over_when_its_counter_stands_whatever_the_gpu_draws() -> None:
+def test_a_slowdown_is_over_when_its_counter_stands_while_the_gpu_works() -> None:
     old = replace(incident("gpu_hot", gpu()), evidence=SLOWED)
-    for watts in (None, 60.0):
+    for watts in (None, 600.0):
         assert seen(healthy().changed(gpu(), {"power_watts": watts}), [old]).unknown == frozenset()
+    # One that rests is not slowed down, whatever its heatsink is like.
+    resting = healthy().changed(gpu(), {"power_watts": 60.0})
+    assert seen(resting, [old]).unknown == {old.fingerprint}
+    # Of several it is the air, which is warm also around GPUs that rest.
+    several = replace(incident("gpu_hot", node()), evidence=SLOWED)
+    assert seen(resting, [several]).unknown == frozenset()
     # Without power nothing is held against peers: its lines are all that there is.
     unread = PEERS.changed(gpu(), {"power_watts": None})
     assert seen(unread, [incident("gpu_hot", gpu())]).unknown == frozenset()

@@ -10,6 +10,7 @@ from gpuvigil.model import Severity, Subject
 from scoreboard.judge.claims import Claim
 from scoreboard.judge.matching import ECHO, Units, Verdict, false_pages, judge, units
 from scoreboard.judge.score import Tally, curve, score, tally
+from scoreboard.names import names
 
 from .made import NOON, gpu, node
 
@@ -291,3 +292,9 @@ def test_programs_own_errors_are_judged_of_nobody() -> None:
     assert judge([truth()], [theirs])[1] == []
     other = claim(subject=gpu(7), fault="gpud xid warn -> ", title="gpud xid warn: 109")
     assert verdict([truth()], other) is Verdict.FALSE
+
+
+def test_slowness_names_what_its_words_say() -> None:
+    assert names("gpu_slow", "GPU slows its job down") == {"slow GPU"}
+    assert names("gpu_slow", "GPU's clocks do not rise under load") == {"stuck clocks"}
+    assert names("gpu_slow", "GPU's NVLinks receive broken flits") == {"NVLink CRC"}
