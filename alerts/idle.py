@@ -15,7 +15,17 @@ from zoneinfo import ZoneInfo
 from gpuvigil.clock import duration
 from gpuvigil.config import IdleSettings
 from gpuvigil.idle_span import MOST_USED, Row, measured
-from gpuvigil.idleness import FOR_JOBS, FOR_PODS, Around, Idleness, Idler, Policy, due, idleness
+from gpuvigil.idleness import (
+    END,
+    FOR_JOBS,
+    FOR_PODS,
+    Around,
+    Idleness,
+    Idler,
+    Policy,
+    due,
+    idleness,
+)
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.matching import Labels, fit
 from gpuvigil.model import (
@@ -71,6 +81,11 @@ class Held:
         return replace(self, idle=idle)
 
     @property
+    def of_slurm(self) -> bool:
+        """Whether it is a job, and no pod's."""
+        return self.holder.startswith("job ") and self.pod is None
+
+    @property
     def labels(self) -> Labels:
         """What a policy is matched by."""
         nodes = dict.fromkeys(one.node for one in self.gpus)
@@ -97,8 +112,7 @@ class Held:
         Names of pods, of what they are of, and of users' processes come again; for them each day's
         idleness is its own.
         """
-        once = self.holder.startswith("job ") and self.pod is None
-        again = "" if once else f"{self.since:%Y-%m-%d}"
+        again = "" if self.of_slurm else f"{self.since:%Y-%m-%d}"
         named = f"{self.cluster}|{self.holder}|{self.user}|{again}"
         return f"{IDLE_NOTICE}{hashlib.sha256(named.encode()).hexdigest()[:16]}-{stage.replace(' ', '-')}"
 
@@ -166,6 +180,7 @@ class Terms:
 
     policy: Policy
     local: Callable[[datetime], datetime]
+    end_by: str = "cancel"  # how a job is ended, where the policy has an end
 
 
 def terms(settings: Sequence[IdleSettings], held: Held) -> Terms | None:
@@ -180,8 +195,10 @@ def terms(settings: Sequence[IdleSettings], held: Held) -> Terms | None:
         interactive_exempt=not fitting.interactive,
         busy_share_exempt=fitting.busy_percent / 100.0,
         work_days=fitting.weekdays(),
+        end_after=timedelta(minutes=fitting.end_minutes) if fitting.end_minutes else None,
     )
-    return Terms(policy=policy, local=lambda at: at.astimezone(ZoneInfo(fitting.zone)))
+    zone = ZoneInfo(fitting.zone)
+    return Terms(policy=policy, local=lambda at: at.astimezone(zone), end_by=fitting.end_by)
 
 
 def stage_of(
@@ -298,8 +315,7 @@ def notice(
         members=tuple(one.key for one in idle) if count > 1 else (),
         label=held.holder,
     )
-    last = [name for name, _ in policy.stages()][-1] == stage
-    said = replace(incident, action=f"{incident.action}{'' if not last else _LAST}")
+    said = replace(incident, action=f"{incident.action}{_last(held, stage, policy)}")
     return Transition(
         incident=incident.id,
         number=1 if before is None else before.number + 1,
@@ -314,7 +330,15 @@ def notice(
     )
 
 
-_LAST = " This is the last notice about it."
+def _last(held: Held, stage: str, policy: Policy) -> str:
+    """What follows the last notice."""
+    if [name for name, _ in policy.stages() if name != END][-1] != stage:
+        return ""
+    if policy.end_after is None or not held.of_slurm:
+        return " This is the last notice about it."
+    return f" It may be ended when they were idle for {duration(policy.end_after)}."
+
+
 _HINTS = {
     Idleness.NO_PROCESS: "No process of yours is on them: a program may have ended early. ",
     Idleness.MEMORY_PARKED: "Their memory is in use, and nothing is computed. ",

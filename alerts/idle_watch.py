@@ -1,27 +1,22 @@
 """Looks for holders of idle GPUs whose notice is due, where somebody writes to owners."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
 
 from gpuvigil.clock import EPOCH
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import Hub
-from gpuvigil.idle_span import ASKED, Row
+from gpuvigil.idleness import END
 from gpuvigil.jobs import filled, jobs_since
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import (
     Allocation,
     AllocationState,
     Incident,
-    Inventory,
     RecordKind,
-    Subject,
     Transition,
     readable,
 )
-from gpuvigil.store import Aggregate, Function
-from gpuvigil.store.beside import store_of
 
 from .courier import notices_of
 from .desk import Desk
@@ -29,18 +24,17 @@ from .idle import (
     PLACE,
     Held,
     Terms,
-    begun_by,
     excused,
     holdings,
     idle_since,
     notice,
     over,
-    reasons,
     stage_of,
     terms,
     verdict,
 )
-from .notice import NoticeState
+from .idle_rows import Look
+from .notice import NoticeState, is_idle_end
 from .watch import last_step
 
 LOOK_SECONDS = 60.0
@@ -52,18 +46,7 @@ MOST_AT_ONCE = 20
 ASK_AGAIN = timedelta(minutes=5)
 MOST_REMEMBERED = 10_000
 _MOST_RECORDS = 100_000
-_DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
 _DAY = timedelta(days=1)
-_USED = tuple(
-    Aggregate(function=function, field="utilization_percent")
-    for function in (Function.MEAN, Function.COUNT)
-)
-# What a holder used is asked of the store in these parts of the last day, each once for all holders,
-# whenever they began: of the time before the oldest part that is all theirs nothing is known.
-_AGES = tuple(
-    timedelta(minutes=one) for one in (0, 15, 30, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440)
-)
-_Asked = tuple[Sequence[Aggregate], datetime, datetime]
 
 
 class IdleWatch:
@@ -120,7 +103,8 @@ class IdleWatch:
             states=(NoticeState.DUE.value,),
             limit=_MOST_RECORDS,
         )
-        gone = sorted({str(one.parent) for one in waiting} - set(stand))
+        parents = {str(one.parent) for one in waiting if not is_idle_end(str(one.parent))}
+        gone = sorted(parents - set(stand))
         steps = (last_step(self._hub, incident) for incident in gone)
         ends = [over(step, now) for step in steps if step is not None]
         return [one for one in ends if one is not None]
@@ -129,7 +113,7 @@ class IdleWatch:
         self, asked: Sequence[tuple[Held, Terms]], faulty: frozenset[str], now: datetime
     ) -> list[Transition]:
         """Theirs that are due; when the store fails, those until then: the others' turn is later."""
-        look = _Look(self._hub, faulty, now, [held for held, _ in asked])
+        look = Look(self._hub, faulty, now, [held for held, _ in asked])
         made: list[Transition] = []
         for held, of_holder in asked:
             try:
@@ -150,7 +134,8 @@ class IdleWatch:
         if sent is None:
             self._asked_again[held.notice("")] = now + ASK_AGAIN
             return False
-        return stage_of(held, asked, sent, now) is not None
+        # An end is told by `gpuvigil act`, which makes it.
+        return stage_of(held, asked, sent, now) not in {None, END}
 
     def _standing(self) -> list[Incident]:
         states = tuple(state.value for state in STANDING)
@@ -183,72 +168,19 @@ class IdleWatch:
             sent[stage] = self._sent[incident]
         return sent
 
-    def _notice(self, held: Held, asked: Terms, look: "_Look") -> Transition | None:
+    def _notice(self, held: Held, asked: Terms, look: Look) -> Transition | None:
         """The notice, unless what was measured speaks against it; then it is asked again later."""
         now, after = look.now, asked.policy.notices[0]
         self._asked_again[held.notice("")] = now + ASK_AGAIN
         held = held.only(key for key, since in held.idle.items() if now - since >= after)
-        rows = look.rows(ASKED, now - after, now)
-        nodes = {gpu.of_node() for gpu in held.gpus if gpu.key in held.idle}
-        expected = {node.key: after.total_seconds() / look.tick_seconds(node) for node in nodes}
-        begun = begun_by(now - after, now)
-        found = reasons(held, rows, look.faulty, begun, self._below, expected)
+        found = look.why(held, after, self._below)
         if not found:
             return None
         why, held = verdict(found.values()), held.only(found)
-        parts = pairwise(now - age for age in _AGES if held.started_at <= now - age)
-        share = used_share(held, [look.rows(_USED, start, end) for end, start in parts])
+        share = look.used_share(held)
         sent = self._stages(held, asked)
         stage = None if sent is None else stage_of(held, asked, sent, now, why, share)
-        if stage is None:
+        if stage is None or stage == END:
             return None
         before = last_step(self._hub, held.notice(stage))
         return notice(held, stage, asked.policy, why, now, before)
-
-
-class _Look:
-    """One look: what stands, and the holders' rows of the store, each asked for once."""
-
-    def __init__(
-        self, hub: Hub, faulty: frozenset[str], now: datetime, holders: Iterable[Held]
-    ) -> None:
-        self._hub = hub
-        self.faulty = faulty
-        self.now = now
-        gpus = (gpu for held in holders for gpu in held.gpus)
-        self._keys = {(gpu.cluster, gpu.node, gpu.gpu): gpu.key for gpu in gpus}
-        self._known: dict[_Asked, dict[str, Row]] = {}
-        self._ticks: dict[str, float] = {}  # by the node's key
-
-    def tick_seconds(self, node: Subject) -> float:
-        """How often numbers of a node come, as its inventory says."""
-        if node.key not in self._ticks:
-            record = self._hub.inventory(node)
-            known = readable([record] if record else [], Inventory.from_record)
-            seconds = next((one.tick_seconds for one in known), 0.0)
-            self._ticks[node.key] = seconds or _DEFAULT_TICK_SECONDS
-        return self._ticks[node.key]
-
-    def rows(
-        self, aggregates: Sequence[Aggregate], start: datetime, end: datetime
-    ) -> dict[str, Row]:
-        """Of the holders' GPUs, by key."""
-        asked = (aggregates, start, end)
-        if asked not in self._known:
-            found = store_of(self._hub).window("gpu", aggregates, start, end).to_pylist()
-            tags = [(row["cluster"], row["node"], row["uuid"]) for row in found]
-            self._known[asked] = {
-                self._keys[tag]: row
-                for tag, row in zip(tags, found, strict=True)
-                if tag in self._keys
-            }
-        return self._known[asked]
-
-
-def used_share(held: Held, parts: Iterable[Mapping[str, Row]]) -> float | None:
-    """How much of its GPUs a holder used in these parts of its time; None when nothing was measured."""
-    mean, count = (one.column for one in _USED)
-    mine = [rows[one.key] for rows in parts for one in held.gpus if one.key in rows]
-    known = [(row[mean], row[count]) for row in mine if row[mean] is not None]
-    samples = sum(many for _, many in known)
-    return sum(percent * many for percent, many in known) / samples / 100.0 if samples else None

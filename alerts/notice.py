@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from gpuvigil.clock import from_text, to_text
+from gpuvigil.idleness import END
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Record, RecordKind, Severity, Transition
 
@@ -23,6 +24,11 @@ IDLE_NOTICE = "idle-"
 def is_idle_notice(incident: str) -> bool:
     """Whether it is such a notice, by its id."""
     return incident.startswith(IDLE_NOTICE)
+
+
+def is_idle_end(incident: str) -> bool:
+    """Whether it tells that the job was ended."""
+    return is_idle_notice(incident) and incident.endswith(f"-{END}")
 
 
 class NoticeState(str, Enum):

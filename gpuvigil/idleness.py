@@ -19,6 +19,9 @@ _PARKED = 0.1
 _THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
 
 
+END = "end"  # the stage after the notices
+
+
 class Idleness(str, Enum):
     """Why a held GPU computes nothing."""
 
@@ -119,7 +122,7 @@ class Policy:
     def stages(self) -> tuple[tuple[str, timedelta], ...]:
         """Names and lengths, in order."""
         told = [(f"notice {n}", after) for n, after in enumerate(self.notices, 1)]
-        return (*told, *((("end", self.end_after),) if self.end_after is not None else ()))
+        return (*told, *(((END, self.end_after),) if self.end_after is not None else ()))
 
 
 FOR_JOBS = Policy()

@@ -3,6 +3,7 @@
 Each class says in `wrong` what types cannot, as those of `gpuvigil.receivers` do.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -97,6 +98,9 @@ class InhibitSettings:
             yield "", "an inhibition needs by and of"
 
 
+ENDS = ("cancel", "requeue", "hold")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleSettings:
     """When those who hold idle GPUs are written to; the first that fits holds."""
@@ -116,12 +120,24 @@ class IdleSettings:
         50.0, "who used this much of the GPUs, over the job's last day, is exempt"
     )
 
+    end_minutes: float = setting(
+        0.0,
+        "idle for so long: a job may be ended by `gpuvigil act`, after its notices; 0 for never",
+    )
+    end_by: str = setting(
+        "cancel", "how: cancel, requeue, or hold (requeued, and held until somebody releases it)"
+    )
+
     def wrong(self) -> Iterator[tuple[str, str]]:
         """What is wrong with it: the key, and why."""
         yield from _wrong_matchers("match", self.match)
         ordered = sorted(set(self.notice_minutes)) == list(self.notice_minutes)
         if not ordered or any(not 1 <= one <= 100_000 for one in self.notice_minutes):
             yield "notice_minutes", "must be minutes from 1 on, each more than the one before"
+        if self.end_minutes and not max(self.notice_minutes, default=math.inf) < self.end_minutes:
+            yield "end_minutes", "must be 0, or more than the last of notice_minutes"
+        if self.end_by not in ENDS:
+            yield "end_by", f"must be one of {', '.join(ENDS)}"
         yield from self._days().wrong()
 
     def weekdays(self) -> frozenset[int]:

@@ -331,9 +331,10 @@ class DashboardSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionsSettings:
-    """`gpuvigil act`, on a machine with Slurm's commands; its cluster is named as the collector's."""
+    """`gpuvigil act`, beside Slurm's commands or a Kubernetes API; its cluster is named as the collector's."""
 
     enabled: bool = _setting(False, "do anything at all")
+    of: str = _setting("slurm", "whose nodes: slurm, or kubernetes (see `[kubernetes]`)")
     dry_run: bool = _setting(True, "only say in the log what would be done")
     faults: tuple[str, ...] = _setting(
         ("gpu_lost",), "faults (of docs/faults.md) for which a node is drained"
@@ -346,6 +347,14 @@ class ActionsSettings:
         False, "give a node back that was drained here, once its incident is resolved"
     )
     resume_after_seconds: float = _setting(900.0, "and has been for this long")
+    end_idle: bool = _setting(
+        False,
+        "end Slurm's idle jobs whose policy (`alerts.idle`) has `end_minutes`, after its notices",
+    )
+    ends_per_hour: int = _setting(4, "at most so many of them within any hour")
+    ends_percent: float = _setting(
+        2.0, "at most this much of the cluster's GPUs is taken from idle jobs within any hour"
+    )
     interval_seconds: float = _setting(30.0, "it looks this often")
 
 

@@ -1,20 +1,21 @@
-"""Which nodes to drain and which to give back: pure, from what stands and what Slurm says of its nodes.
+"""Which nodes to drain and which to give back: pure, from what stands and what the scheduler says of its nodes.
 
 A node is drained for an incident of one of the chosen faults, of itself or one of its GPUs, once it
 has stood for a while; never when that puts more of the cluster out of service than is allowed, whoever took the
 others out. The reason carries our mark, the fault, the incident and its evidence. Only a node whose reason still carries that
 mark is given back, after its incident was resolved for a while, while nothing of any fault stands there and
-Slurm calls it fit for work but for the drain: what a person drained, or wrote a reason of their own for,
+the scheduler calls it fit for work but for the drain: what a person drained, or wrote a reason of their own for,
 stays theirs.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
 from gpuvigil.config import ActionsSettings
+from gpuvigil.errors import GpuvigilError
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Incident, Subject
 
@@ -32,6 +33,10 @@ _DRAINED = "DRAIN"
 _LONGEST_REASON = 200
 
 
+class ActionError(GpuvigilError):
+    """The scheduler did not answer, or would not: then nothing is done."""
+
+
 class What(str, Enum):
     """What is done to a node."""
 
@@ -43,18 +48,20 @@ class No(str, Enum):
     """Why nothing is done for an incident that stands."""
 
     YOUNG = "it has not stood for actions.after_seconds yet"
-    STRANGER = "Slurm knows no node of that name"
+    STRANGER = "the scheduler knows no node of that name"
     OUT = "the node is out of service already"
     SHARE = "more of the cluster would be out of service than actions.most_percent allows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A node as Slurm tells of it."""
+    """A node as its scheduler tells of it, in Slurm's words."""
 
     name: str
     states: frozenset[str]
     reason: str = ""
+    gpus: int = 0
+    version: str = field(default="", compare=False)  # where a scheduler numbers what it tells
 
     @property
     def in_service(self) -> bool:
@@ -74,12 +81,13 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing to do; `reason` is what Slurm is told."""
+    """One thing to do; `reason` is what the scheduler is told."""
 
     what: What
     node: str
     incident: str
     reason: str = ""
+    version: str = ""  # of the node, when it was looked at last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

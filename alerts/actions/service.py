@@ -1,29 +1,53 @@
-"""`gpuvigil act`: drains nodes with a fault, and gives them back; off unless asked for, and then a dry run first."""
+"""`gpuvigil act`: takes nodes with a fault out of service, gives them back, and ends idle jobs; off unless asked for."""
 
 import argparse
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from typing import Protocol
 
+from gpuvigil.apiserver import api_server
 from gpuvigil.clock import SystemClock
 from gpuvigil.command import parser, run_service
 from gpuvigil.config import ActionsSettings, Config
-from gpuvigil.errors import ConfigError, HubError
+from gpuvigil.errors import ConfigError, HubError, StoreError
 from gpuvigil.faults import FAULTS
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.log import Log
 from gpuvigil.model import Incident, RecordKind, readable
 
-from .decide import Machine, Plan, Step, marked, plan
-from .slurm import Slurm, SlurmError
+from .decide import ActionError, Machine, Plan, Step, marked, plan
+from .idle_jobs import IdleJobs
+from .kubernetes import Kubernetes
+from .said import Said
+from .slurm import Slurm
 
 _MOST = 10_000
 
 
+class Nodes(Protocol):
+    """A scheduler's nodes; each method raises ActionError when it does not answer, or would not."""
+
+    @property
+    def name(self) -> str: ...
+
+    def machines(self, node: str = "") -> Mapping[str, Machine]:
+        """All nodes by name, or one."""
+
+    def do(self, step: Step) -> None: ...
+
+    def undo(self, step: Step) -> str:
+        """The command that takes a step back."""
+
+
 def main(arguments: Sequence[str]) -> int:
     """`gpuvigil act`: until SIGTERM or SIGINT; with `--once` one look."""
-    commands = parser("act", "Drain nodes with a fault, and give them back; off by default.")
+    commands = parser(
+        "act",
+        "Take nodes with a fault out of service, give them back, end idle jobs; off by default.",
+    )
     commands.add_argument("--once", action="store_true", help="look once, act, and end")
     return run_service(commands, arguments, run)
 
@@ -39,13 +63,20 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
         if fault not in FAULTS:
             raise ConfigError(f"actions.faults: {fault!r} is none of docs/faults.md")
     clock = SystemClock()
-    slurm = Slurm(config.slurm.directory, config.slurm.timeout_seconds)
-    actor = Actor(service_hubs(config.hub)(), slurm, settings, config.collector.cluster)
-    actor.log.info("acting", dry_run=settings.dry_run, cluster=config.collector.cluster)
+    hub = service_hubs(config.hub)()
+    nodes, idle = _scheduler(config, hub)
+    actor = Actor(hub, nodes, settings, config.collector.cluster, idle)
+    actor.log.info(
+        "acting",
+        dry_run=settings.dry_run,
+        cluster=config.collector.cluster,
+        of=nodes.name,
+        ends_idle_jobs=idle is not None,
+    )
     while not stop.is_set():
         try:
             actor.look(clock.now())
-        except (HubError, SlurmError) as error:
+        except (HubError, StoreError, ActionError) as error:
             if chosen.once:
                 raise
             actor.log.warning("nothing is done: not everything is known", reason=str(error))
@@ -54,52 +85,91 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
         clock.wait(stop, settings.interval_seconds)
 
 
+def _scheduler(config: Config, hub: Hub) -> tuple[Nodes, IdleJobs | None]:
+    """Whose nodes are acted on, and who ends idle jobs; ConfigError for what cannot be."""
+    settings = config.actions
+    if settings.of == "kubernetes":
+        if settings.end_idle:
+            raise ConfigError("actions.end_idle ends Slurm's jobs only: not with actions.of")
+        return Kubernetes(api_server(config.kubernetes)), None
+    if settings.of != "slurm":
+        raise ConfigError(f"actions.of: {settings.of!r} is neither slurm nor kubernetes")
+    slurm = Slurm(config.slurm.directory, config.slurm.timeout_seconds)
+    if not settings.end_idle:
+        return slurm, None
+    if not any(one.end_minutes for one in config.alerts.idle):
+        raise ConfigError("actions.end_idle: no policy in alerts.idle has end_minutes")
+    return slurm, IdleJobs(hub, slurm, config, SystemClock(), Log("actions"))
+
+
 class Actor:
     """Looks, decides, acts and writes down, one look after another."""
 
-    def __init__(self, hub: Hub, slurm: Slurm, settings: ActionsSettings, cluster: str) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        nodes: Nodes,
+        settings: ActionsSettings,
+        cluster: str,
+        idle: IdleJobs | None = None,
+    ) -> None:
         self.log = Log("actions")
         self._hub = hub
-        self._slurm = slurm
+        self._nodes = nodes
         self._settings = settings
         self._cluster = cluster
-        self._said: set[tuple[str, str, str]] = set()
+        self._idle = idle
+        self._said = Said(self.log)
 
     def look(self, now: datetime) -> Plan:
-        """What was decided; SlurmError or HubError when something is not known: then nothing is done."""
-        machines = self._slurm.machines()
-        found = plan(self._settings, self._cluster, self._incidents(machines), machines, now)
-        still = {(it.node, it.incident, it.why.value) for it in found.refused}
-        self._said &= still | {(it.node, it.incident, it.what.value) for it in found.steps}
-        for no in found.refused:
-            self._once("not done", (no.node, no.incident, no.why.value))
-        for step in found.steps:
-            if self._settings.dry_run:
-                self._once("would be done", (step.node, step.incident, step.what.value))
-            else:
-                self._do(step, machines)
+        """What was decided of nodes; ActionError, HubError or StoreError when something is not known.
+
+        Then nothing more is done.
+        """
+        machines = self._nodes.machines()
+        incidents = self._incidents(machines)
+        found = plan(self._settings, self._cluster, incidents, machines, now)
+        self._said.only(
+            "not done",
+            {(it.node, it.incident): {"what": it.why.value} for it in found.refused},
+        )
+        if self._settings.dry_run:
+            self._said.only(
+                "would be done",
+                {(it.node, it.incident): {"what": it.what.value} for it in found.steps},
+            )
+        else:
+            self._do_all(found.steps, machines)
+        if self._idle is not None:
+            self._idle.look(incidents, machines)
         return found
+
+    def _do_all(self, steps: Sequence[Step], machines: Mapping[str, Machine]) -> None:
+        """Each of them, also when another was refused; then ActionError says why the first was."""
+        refused: list[ActionError] = []
+        for step in steps:
+            try:
+                self._do(step, machines)
+            except ActionError as error:
+                refused.append(error)
+        if refused:
+            raise refused[0]
 
     def _do(self, step: Step, machines: Mapping[str, Machine]) -> None:
         # A person may have done something to it meanwhile.
-        if self._slurm.machines(step.node).get(step.node) != machines[step.node]:
+        now = self._nodes.machines(step.node).get(step.node)
+        if now is None or now != machines[step.node]:
             self.log.info("left to the next look: it has changed", node=step.node)
             return
-        self._slurm.do(step)
+        self._nodes.do(replace(step, version=now.version))
         self.log.info(
             "done",
             what=step.what.value,
             node=step.node,
             incident=step.incident,
             reason=step.reason,
-            undo=_undo(step),
+            undo=self._nodes.undo(step),
         )
-
-    def _once(self, said: str, key: tuple[str, str, str]) -> None:
-        if key not in self._said:
-            self._said.add(key)
-            node, incident, what = key
-            self.log.info(said, node=node, incident=incident, what=what)
 
     def _incidents(self, machines: Mapping[str, Machine]) -> list[Incident]:
         """Those that stand, and those that our marks name."""
@@ -112,8 +182,3 @@ class Actor:
             if record is not None:
                 records.append(record)
         return list(readable(records, Incident.from_record))
-
-
-def _undo(step: Step) -> str:
-    verb = "resume" if step.what.value == "drain" else "drain reason=..."
-    return f"scontrol update nodename={step.node} state={verb}"

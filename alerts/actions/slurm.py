@@ -1,27 +1,48 @@
-"""Slurm's own commands: which state its nodes are in, and how that is changed."""
+"""Slurm's own commands: which state its nodes and jobs are in, and how that is changed."""
 
 import os
 import re
 import subprocess
 from collections.abc import Mapping
+from datetime import timedelta
 
-from gpuvigil.errors import GpuvigilError
+from gpuvigil.clock import EPOCH
 
-from .decide import Machine, Step, What
+from .decide import ActionError, Machine, Step, What
+from .endings import Ending, How, Running
 
 _NAME = re.compile(r"NodeName=(\S+)")
 _STATE = re.compile(r"\sState=(\S+)")
 # What people write stands behind everything else, and may look like any key.
 _WRITTEN = re.compile(r"\s(?:Reason|Comment|Extra)=")
 _REASON = re.compile(r"\sReason=(.*?)(?: \[[^\[\]]*@[^\[\]]*\])?(?:\sComment=.*)?$")
+_GPUS = re.compile(r"\bgpu(?::[^:,()\s=]+)?:(\d+)")
+_GRES = re.compile(r"\sGres=(\S+)")
+# Columns of `squeue -O`, each so wide; none of them is text that users choose (a job's name could look like any).
+_COLUMNS = {
+    "JobID": 16,
+    "ArrayJobID": 16,
+    "ArrayTaskID": 64,
+    "HetJobID": 16,
+    "UserName": 64,
+    "State": 20,
+    "BatchFlag": 8,
+    "Requeue": 8,
+    "StartTime": 24,
+    "admin_comment": 256,
+}
+_NONE = frozenset({"", "0", "N/A", "(null)"})
+_NO_SUCH_JOB = "invalid job id"
 
 
-class SlurmError(GpuvigilError):
+class SlurmError(ActionError):
     """Slurm did not answer, or would not: says which command, and why."""
 
 
 class Slurm:
     """The cluster of this machine's slurm.conf."""
+
+    name = "Slurm"
 
     def __init__(self, directory: str, timeout_seconds: float) -> None:
         self._directory = directory
@@ -29,7 +50,7 @@ class Slurm:
 
     def machines(self, node: str = "") -> Mapping[str, Machine]:
         """All nodes by name, or one; SlurmError when it does not answer, which is never no node."""
-        text = self._run("-o", "show", "node", *([node] if node else []))
+        text = self._run("scontrol", "-o", "show", "node", *([node] if node else []))
         found = [machine for line in text.split("\n") if (machine := _machine(line)) is not None]
         if not found:
             raise SlurmError("scontrol named no node")
@@ -42,14 +63,43 @@ class Slurm:
             if step.what is What.DRAIN
             else ("state=resume",)
         )
-        self._run("update", f"nodename={step.node}", *changes)
+        self._run("scontrol", "update", f"nodename={step.node}", *changes)
 
-    def _run(self, *words: str) -> str:
-        program = os.path.join(self._directory, "scontrol")
+    def undo(self, step: Step) -> str:
+        """The command that takes a step back."""
+        verb = "resume" if step.what is What.DRAIN else "drain reason=..."
+        return f"scontrol update nodename={step.node} state={verb}"
+
+    def job(self, number: str) -> Running | None:
+        """A job as it is now; None for one that Slurm does not know any more."""
+        wanted = ",".join(f"{name}:{width}" for name, width in _COLUMNS.items())
+        try:
+            text = self._run(
+                "squeue", "--noheader", "--states=all", f"--jobs={number}", "-O", wanted
+            )
+        except SlurmError as error:
+            if _NO_SUCH_JOB in str(error).lower():
+                return None
+            raise
+        # Asked for the number of an array, it names all tasks.
+        found = [said for line in text.split("\n") if (said := _columns(line))["JobID"] == number]
+        return _running(found[0]) if len(found) == 1 else None
+
+    def end(self, ending: Ending, target: str, mark: str) -> None:
+        """Mark the job, then end it; SlurmError when it was refused. What bears the mark is not ended again."""
+        self._run("scontrol", "update", f"jobid={target}", f"admincomment={mark}")
+        if ending.how is How.CANCEL:
+            self._run("scancel", target)
+        else:
+            verb = "requeue" if ending.how is How.REQUEUE else "requeuehold"
+            self._run("scontrol", verb, target)
+
+    def _run(self, command: str, *words: str) -> str:
+        program = os.path.join(self._directory, command)
         try:
             done = subprocess.run(
                 [program, *words],
-                env={**os.environ, "LC_ALL": "C"},
+                env={**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self._timeout_seconds,
@@ -57,15 +107,16 @@ class Slurm:
             )
         except subprocess.TimeoutExpired:
             raise SlurmError(
-                f"scontrol did not answer within {self._timeout_seconds:g} s"
+                f"{command} did not answer within {self._timeout_seconds:g} s"
             ) from None
         except OSError as error:
             raise SlurmError(
                 f"{program} cannot be run: {error.strerror}; set slurm.directory"
             ) from None
         said = done.stderr.decode(errors="replace").strip()
-        if done.returncode != 0 or (said and words[0] == "update"):
-            raise SlurmError(f"scontrol {words[0]} ended with {done.returncode}: {said[-300:]}")
+        reads = command == "squeue" or "show" in words
+        if done.returncode != 0 or (said and not reads):
+            raise SlurmError(f"{command} {words[0]} ended with {done.returncode}: {said[-300:]}")
         return done.stdout.decode(errors="replace")
 
 
@@ -78,9 +129,33 @@ def _machine(line: str) -> Machine | None:
     words = {word.strip("*$%!#~@^-") for word in state[1].split("+")}
     if "*" in state[1]:
         words.add("NOT_RESPONDING")
-    reason = _REASON.search(line)
+    reason, gres = _REASON.search(line), _GRES.search(slurms)
     return Machine(
         name=name[1],
         states=frozenset(words - {""}),
         reason=reason[1].strip() if reason else "",
+        gpus=sum(map(int, _GPUS.findall(gres[1]))) if gres else 0,
+    )
+
+
+def _columns(line: str) -> dict[str, str]:
+    said, place = {}, 0
+    for name, width in _COLUMNS.items():
+        said[name] = line[place : place + width].strip()
+        place += width
+    return said
+
+
+def _running(said: Mapping[str, str]) -> Running:
+    task, start, mark = said["ArrayTaskID"], said["StartTime"], said["admin_comment"]
+    return Running(
+        # By its own number alone an array's last task is the whole array.
+        target=f"{said['ArrayJobID']}_{task}" if task not in _NONE - {"0"} else said["JobID"],
+        user=said["UserName"],
+        state=said["State"],
+        started_at=EPOCH + timedelta(seconds=int(start)) if start.isdigit() else None,
+        batch=said["BatchFlag"] == "1",
+        requeues=said["Requeue"] == "1",
+        heterogeneous=said["HetJobID"] not in _NONE,
+        mark="" if mark in _NONE else mark,
     )

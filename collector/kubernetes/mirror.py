@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from gpuvigil.apiserver import ApiError, ApiServer, Gone, Object
 from gpuvigil.log import Log
-
-from .api import ApiError, ApiServer, Gone, Object
 
 log = Log("kubernetes")
 

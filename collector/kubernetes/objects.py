@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from gpuvigil.apiserver import Object
 from gpuvigil.clock import from_text
 from gpuvigil.model import ScheduledNode
-
-from .api import Object
 
 # NVIDIA's device plugin and its GPU operator, with and without slices and replicas.
 _GPU = re.compile(r"nvidia\.com/(gpu|mig-[\w.]+?)(\.shared)?")

@@ -1,16 +1,16 @@
 """`gpuvigil kubernetes`: watches one cluster from one place, and tells the hub whose its pods are."""
 
-import os
 import threading
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import islice
 
 from gpuvigil import command
+from gpuvigil.apiserver import ApiError, ApiServer, Unauthorized, api_server, api_url
 from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.config import Config, KubernetesSettings, secret_source
-from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable
+from gpuvigil.errors import HubRefused, HubUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import (
@@ -27,7 +27,6 @@ from gpuvigil.model.record import readable
 from gpuvigil.trust import trust
 
 from . import objects
-from .api import ApiError, ApiServer, Unauthorized
 from .book import AllocationBook, JobBook, Labels, NodeBook, Owned, alive
 from .mirror import NOT_ASKED, Copy, Mirror
 from .objects import Pod
@@ -166,7 +165,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     settings, clock = config.kubernetes, SystemClock()
     token = secret_source(config.hub.service_token_file, "hub.service_token_file", "service token")
     hubs = [Hub(config.hub.url, token, trust=trust(config.hub)) for _ in range(2)]
-    api = ApiServer(api_url(settings), settings.token_file, settings.ca_file)
+    api = api_server(settings)
     watcher = Watcher(config.collector.cluster, settings, api, clock)
     log.info("watching", cluster=config.collector.cluster, api=api_url(settings))
     for name, run, arguments in (
@@ -225,17 +224,6 @@ def write(hub: Hub, waiting: dict[str, Record]) -> None:
             )
         for id_ in part:
             del waiting[id_]
-
-
-def api_url(settings: KubernetesSettings, environment: Mapping[str, str] = os.environ) -> str:
-    """As it is set; in a pod, as every pod is told; ConfigError elsewhere."""
-    if settings.api_url:
-        return settings.api_url
-    host = environment.get("KUBERNETES_SERVICE_HOST")
-    if not host:
-        raise ConfigError("kubernetes.api_url is not set, and this is no pod that would be told it")
-    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def main(arguments: Sequence[str]) -> int:

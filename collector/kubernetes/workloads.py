@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from gpuvigil.apiserver import ApiError, ApiServer, Forbidden, NotThere, Unauthorized, path_of
 from gpuvigil.clock import from_text
 from gpuvigil.log import Log
 
-from .api import ApiError, ApiServer, Forbidden, NotThere, Unauthorized, path_of
 from .objects import Owner, Pod, controller
 
 log = Log("kubernetes")

@@ -24,7 +24,8 @@ from alerts.idle import (
     terms,
     verdict,
 )
-from alerts.idle_watch import MOST_AT_ONCE, IdleWatch, used_share
+from alerts.idle_rows import used_share
+from alerts.idle_watch import MOST_AT_ONCE, IdleWatch
 from alerts.message import message
 from alerts.news import owners
 from alerts.notice import NoticeState, Verdict, draft

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from collector.kubernetes import objects
-from collector.kubernetes.api import ApiServer, Unauthorized
 from collector.kubernetes.book import AllocationBook, JobBook, Labels, NodeBook, Owned
 from collector.kubernetes.objects import Pod
 from collector.kubernetes.service import Watcher
 from collector.kubernetes.workloads import Workload, Workloads
+from gpuvigil.apiserver import ApiServer, Unauthorized
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import KubernetesSettings
 from gpuvigil.model import Allocation, Job, RecordKind, ScheduledNode, Scheduler, Subject

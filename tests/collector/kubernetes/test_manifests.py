@@ -30,22 +30,32 @@ def container(workload: Any) -> Any:
     return one
 
 
-def test_the_watcher_may_do_what_it_does_and_nothing_else() -> None:
-    given = {
+def rights(name: str) -> set[tuple[str, str, str]]:
+    return {
         (group, resource, verb)
-        for rule in manifest("watcher.yaml")["ClusterRole"]["rules"]
+        for rule in manifest(name)["ClusterRole"]["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+
+
+def test_only_who_cordons_may_change_anything_and_only_nodes() -> None:
+    assert rights("actions.yaml") == {("", "nodes", verb) for verb in ("get", "list", "patch")}
+    assert {verb for _, _, verb in rights("watcher.yaml")} == {"get", "list", "watch"}
+
+
+def test_the_watcher_may_do_what_it_does_and_nothing_else() -> None:
+    given = rights("watcher.yaml")
     watched = [re.fullmatch(r"/api/v1/(\w+)", path) for path in (NODES, PODS)]
     asked = {("", m[1], verb) for m in watched if m for verb in ("list", "watch")}
     asked |= {(group, plural, "get") for (group, _), plural in PLURALS.items()}
     assert given == asked
 
 
-def test_the_role_is_bound_to_the_account_that_the_watcher_runs_as() -> None:
-    kinds = manifest("watcher.yaml")
+@pytest.mark.parametrize("name", ["watcher.yaml", "actions.yaml"])
+def test_the_role_is_bound_to_the_account_that_it_is_for(name: str) -> None:
+    kinds = manifest(name)
     account = kinds["ServiceAccount"]["metadata"]["name"]
     binding, spec = kinds["ClusterRoleBinding"], kinds["Deployment"]["spec"]["template"]["spec"]
     assert [subject["name"] for subject in binding["subjects"]] == [account]
@@ -69,6 +79,7 @@ def test_the_collector_has_no_right_at_the_api_server() -> None:
     [
         ("collector.yaml", "DaemonSet", "collector_token_file"),
         ("watcher.yaml", "Deployment", "service_token_file"),
+        ("actions.yaml", "Deployment", "service_token_file"),
     ],
 )
 def test_what_runs_is_configured_with_what_is_mounted(
@@ -87,7 +98,7 @@ def test_what_runs_is_configured_with_what_is_mounted(
     config = load(tmp_path / file, ours)
     token = getattr(config.hub, secret)
     assert str(token.parent) in mounts
-    assert set(mounts) >= {"/var/lib/gpuvigil", str(CollectorSettings().kubelet_socket.parent)} or name == "watcher.yaml"  # type: ignore[union-attr]  # fmt: skip
+    assert set(mounts) >= {"/var/lib/gpuvigil", str(CollectorSettings().kubelet_socket.parent)} or name != "collector.yaml"  # type: ignore[union-attr]  # fmt: skip
     volumes = {it["name"] for it in kinds[kind]["spec"]["template"]["spec"]["volumes"]}
     assert {mount["name"] for mount in mounts.values()} == volumes
 

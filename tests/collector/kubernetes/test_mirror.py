@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collector.kubernetes import objects
-from collector.kubernetes.api import ApiError, ApiServer, Forbidden, Gone, NotThere, Object, path_of
 from collector.kubernetes.mirror import Mirror
 from collector.kubernetes.objects import Pod
+from gpuvigil.apiserver import ApiError, ApiServer, Forbidden, Gone, NotThere, Object, path_of
 from gpuvigil.errors import ConfigError
 from tests.collector.kubernetes.apiserver import PAGE, Cut, FakeApiServer, History, recorded
 from tests.polling import wait_until

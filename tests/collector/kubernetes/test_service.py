@@ -16,8 +16,9 @@ from typing import ClassVar
 
 import pytest
 
-from collector.kubernetes.service import api_url, write
+from collector.kubernetes.service import write
 from dashboard.terminal.why import look
+from gpuvigil.apiserver import api_url
 from gpuvigil.config import KubernetesSettings
 from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable
 from gpuvigil.hub import Hub

@@ -1,4 +1,4 @@
-"""Requests to an API server: lists, watches, single objects, with the standard library alone.
+"""Requests to a Kubernetes API server: lists, watches, single objects and changes, with the standard library alone.
 
 The rules are those of "Kubernetes API Concepts" (kubernetes.io/docs/reference/using-api/api-concepts): a list
 comes in pages and has a version; a watch goes on after a version and tells changes, a JSON object a line;
@@ -7,6 +7,7 @@ comes in pages and has a version; a watch goes on after a version and tells chan
 
 import http.client
 import json
+import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from gpuvigil.config import read_secret
-from gpuvigil.errors import ConfigError
+from .config import read_secret
+from .errors import ConfigError
+from .settings import KubernetesSettings
 
 Object = Mapping[str, Any]
 T = TypeVar("T")
@@ -48,6 +50,10 @@ class Unauthorized(Forbidden):
 
 class NotThere(ApiError):
     """There is no such object, or no such sort of object."""
+
+
+class Conflict(ApiError):
+    """The object is of another version than the one that was to be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +111,25 @@ class ApiServer:
 
     def get(self, path: str) -> Object:
         """One object, or one page of a list."""
+        return self._asked(path)
+
+    def patch(self, path: str, change: Object, manager: str) -> Object:
+        """One object after a JSON merge patch (RFC 7396), of which `manager` is said to be the author.
+
+        Conflict when `change` names a `metadata.resourceVersion` that is not the object's any more.
+        """
+        return self._asked(f"{path}?{urlencode({'fieldManager': manager})}", json.dumps(change))
+
+    def _asked(self, path: str, change: str | None = None) -> Object:
         with closing(self._connection(_TIMEOUT_SECONDS)) as connection:
-            answer = self._answer(connection, path)
+            answer = self._answer(connection, path, change)
             body = self._attempt(lambda: answer.read(_LONGEST_ANSWER + 1))
             if len(body) > _LONGEST_ANSWER:
                 raise ApiError(f"the answer to {path.partition('?')[0]} is too long")
             return _object(body)
 
     def _answer(
-        self, connection: http.client.HTTPConnection, path: str
+        self, connection: http.client.HTTPConnection, path: str, change: str | None = None
     ) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json", "User-Agent": "gpuvigil"}
         if self._token_file is not None:
@@ -122,12 +138,16 @@ class ApiServer:
             except ConfigError as error:
                 raise ApiError(str(error)) from None
             headers["Authorization"] = f"Bearer {token}"
-        self._attempt(lambda: connection.request("GET", self._base + path, headers=headers))
+        if change is not None:
+            headers["Content-Type"] = "application/merge-patch+json"
+        method, body = ("GET", None) if change is None else ("PATCH", change.encode())
+        place = self._base + path
+        self._attempt(lambda: connection.request(method, place, body, headers))
         answer = self._attempt(connection.getresponse)
         if answer.status != http.client.OK:
-            body = self._attempt(lambda: answer.read(65_536))
+            text = self._attempt(lambda: answer.read(65_536))
             try:
-                said = _object(body)
+                said = _object(text)
             except ApiError:
                 said = {}
             raise _refusal({"code": answer.status, "message": answer.reason, **said})
@@ -183,4 +203,22 @@ def _refusal(status: Object) -> ApiError:
         return Forbidden(f"{code}: {message}")
     if code == http.client.NOT_FOUND:
         return NotThere(message)
+    if code == http.client.CONFLICT:
+        return Conflict(message)
     return ApiError(f"{code}: {message}")
+
+
+def api_server(settings: KubernetesSettings) -> ApiServer:
+    """The one that is configured; ConfigError as `api_url`."""
+    return ApiServer(api_url(settings), settings.token_file, settings.ca_file)
+
+
+def api_url(settings: KubernetesSettings, environment: Mapping[str, str] = os.environ) -> str:
+    """As it is set; in a pod, as every pod is told; ConfigError elsewhere."""
+    if settings.api_url:
+        return settings.api_url
+    host = environment.get("KUBERNETES_SERVICE_HOST")
+    if not host:
+        raise ConfigError("kubernetes.api_url is not set, and this is no pod that would be told it")
+    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

@@ -1,0 +1,106 @@
+"""Nodes of a Kubernetes cluster: which take pods, and how that is changed.
+
+A node is ours while its annotation carries our mark and nobody else has had a say in `spec.unschedulable` since:
+the API server keeps in `metadata.managedFields` who set a field last ("Server-Side Apply" in kubernetes.io/docs,
+kept for patches, too). Every change names the version that it was decided on, so that one in between refuses it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpuvigil.apiserver import ApiError, ApiServer, Conflict, Forbidden, NotThere, Object, path_of
+
+from .decide import ActionError, Machine, Step, What
+
+MANAGER = "gpuvigil"
+ANNOTATION = "gpuvigil/cordoned"
+_NODES = "/api/v1/nodes"
+_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
+
+
+class KubernetesError(ActionError):
+    """The API server did not answer, or would not: says what was asked, and why."""
+
+
+class Kubernetes:
+    """The cluster of an API server; only nodes that have, or had, GPUs are told of."""
+
+    name = "Kubernetes"
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+
+    def machines(self, node: str = "") -> Mapping[str, Machine]:
+        """All nodes by name, or one; KubernetesError when it does not answer, which is never no node."""
+        try:
+            if node:
+                found: Iterable[Object] = [self._api.get(path_of("v1", "nodes", None, node))]
+            else:
+                found = [one for page in self._api.pages(_NODES) for one in page.objects]
+        except NotThere:
+            return {}
+        except ApiError as error:
+            raise KubernetesError(f"nodes cannot be read: {_why(error, 'get, list')}") from None
+        known = (_machine(one) for one in found)
+        return {one.name: one for one in known if one is not None}
+
+    def do(self, step: Step) -> None:
+        """KubernetesError when it was refused, also because the node has changed since `step` was decided."""
+        out = step.what is What.DRAIN
+        change = {
+            "metadata": {
+                "resourceVersion": step.version,
+                "annotations": {ANNOTATION: step.reason if out else None},
+            },
+            "spec": {"unschedulable": True if out else None},
+        }
+        try:
+            self._api.patch(path_of("v1", "nodes", None, step.node), change, MANAGER)
+        except Conflict:
+            raise KubernetesError(f"{step.node} has changed meanwhile") from None
+        except ApiError as error:
+            raise KubernetesError(f"{step.node} is left as it is: {_why(error, 'patch')}") from None
+
+    def undo(self, step: Step) -> str:
+        """The command that takes a step back."""
+        verb = "uncordon" if step.what is What.DRAIN else "cordon"
+        return f"kubectl {verb} {step.node}"
+
+
+def _why(error: ApiError, verbs: str) -> str:
+    if isinstance(error, Forbidden):
+        return f"{error}; the account needs to {verbs} nodes (packaging/kubernetes/actions.yaml)"
+    return str(error) or type(error).__name__
+
+
+def _machine(told: Object) -> Machine | None:
+    """In Slurm's words: IDLE or DOWN, and DRAIN of one that takes no pods."""
+    metadata, status = told.get("metadata") or {}, told.get("status") or {}
+    spec = told.get("spec") or {}
+    capacity: Mapping[str, Any] = status.get("capacity") or {}
+    gpus = [amount for name, amount in capacity.items() if name.startswith(_RESOURCES)]
+    if not gpus or not metadata.get("name"):
+        return None
+    conditions = {one.get("type"): one.get("status") for one in status.get("conditions") or ()}
+    states = {"IDLE" if conditions.get("Ready") == "True" else "DOWN"}
+    if metadata.get("deletionTimestamp"):
+        states.add("DELETED")
+    cordoned = bool(spec.get("unschedulable"))
+    mark = (metadata.get("annotations") or {}).get(ANNOTATION, "")
+    return Machine(
+        name=str(metadata["name"]),
+        states=frozenset(states | ({"DRAIN"} if cordoned else set())),
+        reason=str(mark) if cordoned and _set_by_us(metadata) else "",
+        gpus=sum(int(amount) for amount in gpus if str(amount).isdigit()),
+        version=str(metadata.get("resourceVersion", "")),
+    )
+
+
+def _set_by_us(metadata: Mapping[str, Any]) -> bool:
+    """Whether nobody else set `spec.unschedulable` last; False where the server does not tell."""
+    owners = {
+        str(one.get("manager"))
+        for one in metadata.get("managedFields") or ()
+        if "f:unschedulable" in ((one.get("fieldsV1") or {}).get("f:spec") or {})
+    }
+    return owners == {MANAGER}

@@ -1,0 +1,229 @@
+"""Idle jobs of a real Slurm are ended as their policies say, once, and all others go on."""
+
+import getpass
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from alerts.actions.endings import NoEnd
+from alerts.actions.idle_jobs import Found, IdleJobs
+from alerts.actions.slurm import Slurm as Commands
+from alerts.case import Route
+from alerts.decide import decide
+from alerts.idle import holdings, notice
+from alerts.notice import NoticeState
+from collector.slurm.asking import Slurm as Asking
+from collector.slurm.pace import Pace
+from gpuvigil.clock import ManualClock
+from gpuvigil.config import ActionsSettings, AlertsSettings, CollectorSettings, Config, IdleSettings
+from gpuvigil.hub import Hub
+from gpuvigil.idleness import FOR_JOBS, Idleness
+from gpuvigil.log import Log
+from gpuvigil.model import (
+    Allocation,
+    Incident,
+    Inventory,
+    RecordKind,
+    Severity,
+    Subject,
+    fingerprint,
+)
+from gpuvigil.store.beside import store_of
+from tests.end_to_end.slurm import PROGRAMS, Slurm
+from tests.polling import wait_until
+from tests.servers import HubProcess
+
+pytestmark = pytest.mark.server
+
+MINUTE = timedelta(minutes=1)
+USER = getpass.getuser()
+GPUS = 11
+ACTIONS = ActionsSettings(enabled=True, end_idle=True, ends_percent=100.0, ends_per_hour=9)
+ROUTE = Route(
+    name="owners",
+    minimum_severity=Severity.INFO,
+    every_change=False,
+    owners=True,
+    owners_only=True,
+)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
+    missing = [it for it in (*PROGRAMS, "salloc", "scancel") if shutil.which(it) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}; scripts/install-test-servers does it")
+    nothing = tmp_path / "nothing.sh"
+    nothing.write_text("#!/bin/sh\n")
+    nothing.chmod(0o755)
+    gpus = range(GPUS)
+    with Slurm(tmp_path / "slurm", prolog=nothing, epilog=nothing, gpus=gpus) as cluster:
+        monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+        yield cluster
+
+
+class Site:
+    """What nodes and alerts have told the hub of two hours of idle jobs, three hours from now."""
+
+    def __init__(self, hub: Hub, slurm: Slurm) -> None:
+        self.hub, self.slurm = hub, slurm
+        self.now = datetime.now(timezone.utc) + timedelta(hours=3)
+        self.begun = self.now - 170 * MINUTE
+        self._used = 0
+        node = Subject(cluster="c", node="n1")
+        inventory = Inventory(subject=node, at=self.now, boot="b", tick_seconds=60.0, version="1")
+        hub.write_records([inventory.to_record()])
+
+    def hold(self, job: str, busy: Sequence[bool], notices: Iterable[int] = (60, 105)) -> None:
+        """A GPU of the node for each of `busy`; its notices went out when so many minutes were idle."""
+        first, self._used = self._used, self._used + len(busy)
+        idle_since, cards, rows = self.now - 125 * MINUTE, [], []
+        for number, computes in enumerate(busy, first):
+            cards.append(Subject(cluster="c", node="n1", gpu=f"GPU-{number}"))
+            rows += [self._row(f"GPU-{number}", computes, minute) for minute in range(130)]
+        store_of(self.hub).write("\n".join(rows).encode())
+        given = [
+            Allocation(
+                subject=card,
+                holder=f"job {job}",
+                user=USER,
+                command="train.py",
+                started_at=self.begun,
+                partition="gpu",
+            )
+            for card in cards
+        ]
+        idle = [card for card, computes in zip(cards, busy, strict=True) if not computes]
+        stands = [self._incident(card, idle_since) for card in idle]
+        (held,) = holdings(given, {card.key: idle_since for card in idle})
+        records = [*(one.to_record() for one in given), *(one.to_record() for one in stands)]
+        for number, minutes in enumerate(notices, 1):
+            at = idle_since + minutes * MINUTE
+            step = notice(held, f"notice {number}", FOR_JOBS, Idleness.NO_PROCESS, at)
+            (due,) = decide(step, [ROUTE], [], at, AlertsSettings())
+            sent = due.next(state=NoticeState.SENT, sent_at=at)
+            records += [step.to_record(), sent.to_record()]
+        self.hub.write_records(records)
+
+    def _row(self, uuid: str, computes: bool, minute: int) -> str:
+        at = int((self.now - (129 - minute) * MINUTE - timedelta(seconds=30)).timestamp()) * 10**9
+        percent = 93.0 if computes else 0.0
+        return (
+            f"gpu,cluster=c,node=n1,uuid={uuid},model=H100 up=1i,utilization_percent={percent},"
+            "memory_utilization_percent=0,compute_processes=0i,memory_used_bytes=1i,"
+            f"memory_total_bytes=80i,power_watts=70,power_limit_watts=700 {at}"
+        )
+
+    def _incident(self, card: Subject, since: datetime) -> Incident:
+        return Incident(
+            id=f"i-{card.gpu}",
+            fingerprint=fingerprint("gpu_idle_held", card),
+            fault="gpu_idle_held",
+            subject=card,
+            severity=Severity.INFO,
+            state="open",
+            title="held and idle",
+            since=since,
+            updated_at=self.now,
+        )
+
+    def look(self, policies: Sequence[IdleSettings], **changes: object) -> Found:
+        """What `gpuvigil act` does now."""
+        config = Config(
+            collector=CollectorSettings(cluster="c"),
+            alerts=AlertsSettings(idle=tuple(policies)),
+            actions=replace(ACTIONS, **changes),  # type: ignore[arg-type]
+        )
+        commands, clock = Commands("", 20.0), ManualClock(self.now)
+        records = self.hub.records(RecordKind.INCIDENT)
+        incidents = [Incident.from_record(one) for one in records]
+        jobs = IdleJobs(self.hub, commands, config, clock, Log("actions"))
+        return jobs.look(incidents, commands.machines())
+
+
+def running(slurm: Slurm, *options: str) -> str:
+    """A batch job that runs."""
+    job = slurm.submit("sleep 900", *options)
+    wait_until("the job runs", lambda: slurm.job_state(job) == "RUNNING", 60.0)
+    return job
+
+
+def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path: Path) -> None:
+    cancelled = running(slurm, "--gres=gpu:2")
+    held = running(slurm, "--requeue", "--gres=gpu:1", "--job-name=x ArrayJobId=1")
+    array = running(slurm, "--gres=gpu:1", "--array=3-4")  # its last task has its number
+    half = running(slurm, "--gres=gpu:2")
+    unwilling = running(slurm, "--gres=gpu:1")
+    unheard = running(slurm, "--gres=gpu:1")
+    gone = running(slurm, "--gres=gpu:1")
+    said = subprocess.run(
+        ["salloc", "--no-shell", "--gres=gpu:1"],
+        env=slurm.environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stderr
+    shell = said.split("allocation ")[-1].split()[0]
+    end = IdleSettings(end_minutes=120.0)
+    policies = (
+        IdleSettings(match=(f'holder="job {held}"',), end_minutes=120.0, end_by="hold"),
+        IdleSettings(match=(f'holder="job {unwilling}"',), end_minutes=120.0, end_by="requeue"),
+        end,
+    )
+    with HubProcess(tmp_path / "hub") as process:
+        site = Site(process.hub(), slurm)
+        for job, busy in ((cancelled, [False] * 2), (half, [False, True]), (unheard, [False])):
+            site.hold(job, busy, (60,) if job == unheard else (60, 105))
+        for job in (held, array, unwilling, gone, shell):
+            site.hold(job, [False])
+        told_by, pace = Subject(cluster="c", node="control"), Pace(60.0, 100)
+        asked = Asking(told_by, pace, lambda: 0.0, 20.0).jobs(datetime.now(timezone.utc))
+        site.hub.write_records([job.to_record() for job in asked])
+        slurm.ask("scancel", gone)
+        wait_until("it is gone", lambda: slurm.job_state(gone) == "CANCELLED", 30.0)
+
+        ended = {f"job {job}" for job in (cancelled, held, array)}
+        assert {one.held.holder for one in site.look(policies).endings} == ended  # a dry run
+        assert slurm.job_state(cancelled) == slurm.job_state(held) == "RUNNING"
+        assert site.look([IdleSettings()], dry_run=False) == Found()
+
+        found = site.look(policies, dry_run=False)
+        assert {one.held.holder for one in found.endings} == ended
+        assert dict(found.refused) == {
+            f"job {half}": NoEnd.COMPUTES,
+            f"job {unheard}": NoEnd.UNTOLD,
+            f"job {unwilling}": NoEnd.NO_REQUEUE,
+            f"job {gone}": NoEnd.CHANGED,
+            f"job {shell}": NoEnd.NO_BATCH,
+        }
+        assert slurm.finish(cancelled) == "CANCELLED"
+        wait_until("it waits again", lambda: slurm.job_state(held) == "PENDING", 60.0)
+        shown = slurm.ask("scontrol", "-o", "show", "job", held)
+        assert "Reason=job_requeued_in_held_state" in shown
+        assert "AdminComment=gpuvigil [gpu_idle_held idle-" in shown
+        tasks = slurm.ask("squeue", "-h", "-t", "all", "-j", array, "-O", "ArrayTaskID:8,State:12")
+        assert sorted(tasks.split("\n")[:-1]) == sorted(
+            [f"{3:<8}{'RUNNING':<12}", f"{4:<8}{'CANCELLED':<12}"]
+        )
+        for job in (half, unheard, unwilling, shell):
+            assert slurm.job_state(job) == "RUNNING"
+
+        again = site.look(policies, dry_run=False)
+        assert again.endings == []
+        assert {job for job, why in again.refused if why is NoEnd.ONCE} == ended
+        mark = Commands("", 20.0).job(held)
+        assert mark is not None
+        assert mark.mark.startswith("gpuvigil [")  # though the hub forgot
+        titles = [
+            step.body["snapshot"]["body"]["title"]
+            for step in site.hub.records(RecordKind.TRANSITION)
+            if step.id.partition(":")[0].endswith("-end")
+        ]
+        assert f"Your job {cancelled} was cancelled: its 2 GPUs computed nothing for 2 h" in {
+            title.partition(" 5 min")[0] for title in titles
+        }
