@@ -188,7 +188,7 @@ def terms(settings: Sequence[IdleSettings], held: Held) -> Terms | None:
     if not settings:
         return Terms(policy=FOR_PODS if held.pod else FOR_JOBS, local=lambda at: at)
     fitting = next((one for one in settings if fit(one.match, held.labels)), None)
-    if fitting is None or not fitting.notice_minutes:
+    if fitting is None or fitting.standby or not fitting.notice_minutes:
         return None
     policy = Policy(
         notices=tuple(timedelta(minutes=one) for one in fitting.notice_minutes),
@@ -342,6 +342,8 @@ def _last(held: Held, stage: str, policy: Policy) -> str:
 _HINTS = {
     Idleness.NO_PROCESS: "No process of yours is on them: a program may have ended early. ",
     Idleness.MEMORY_PARKED: "Their memory is in use, and nothing is computed. ",
+    Idleness.NO_REQUESTS: "Their inference server runs, and nobody asks it: scale it to zero, or have it declared"
+    " as standby. ",
     Idleness.SOME_GPUS: "Others of the same job compute: ask for as many as it uses. ",
 }
 

@@ -26,6 +26,8 @@ from .exporter import Exporter
 from .gpunews import GpuNews, Silence
 from .gpus import GpuBook
 from .inbox import Inbox, Message, Work
+from .inference.keeper import Inference
+from .inference.rows import InferenceBook
 from .keeper import ReaderKeeper
 from .kernelbook import KernelBook
 from .localsocket import Reply, Request
@@ -64,8 +66,7 @@ class Agent:
     ) -> None:
         self._settings = settings
         self._sender = sender
-        self._spool = spool
-        self._clock = clock
+        self._spool, self._clock = spool, clock
         self._file = settings.spool_directory / "node.json"
         self._known = known = remembered.load(self._file)
         known.enter(boot_id(settings.proc_root))
@@ -93,6 +94,7 @@ class Agent:
             booted_at(settings.proc_root),
         )
         self._kubelet = Kubelet(settings.kubelet_socket, settings.tick_seconds, clock)
+        self._inference, self._served = Inference.of(settings, clock), InferenceBook(self._node)
         self._logs = LogKeeper(settings, self._events, clock, self.post, self._tell)
         self._sensor, self._steps = (
             PortSensor(settings.sysfs_root, settings.proc_root),
@@ -162,6 +164,7 @@ class Agent:
                 if self._settings.gpus:
                     self._keeper.keep()
                     self._kubelet.keep()
+                self._inference.keep()
                 self._look_at_maintenance()
                 self._look_at_ports()
                 self._take(self._inbox.next(self._pause_seconds()))
@@ -170,6 +173,7 @@ class Agent:
         finally:
             self._keeper.stop()
             self._kubelet.stop()
+            self._inference.stop()
             self._logs.stop()
             self._ear.tell(self._kernel.flush())
             self._remember()
@@ -279,7 +283,8 @@ class Agent:
         self._tell(news.events)
         if tick is not None and _names_all(tick):
             self._ear.settle()
-        others = [*self._ports.rows(now), self._node_row(tick, news, now)]
+        served = self._served.rows(self._inference.take(_processes(tick)), now)
+        others = [*self._ports.rows(now), *served, self._node_row(tick, news, now)]
         rows = [*news.rows, *others]
         self.exporter.show(self._page.rows([*news.shown, *others], self._driver, now))
         lines = [line for row in rows if (line := row.line()) is not None]

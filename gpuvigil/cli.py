@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "lemons": "say which nodes, slots and GPUs failed again and again",
     "rma": "say how far the return of a part to its maker is, or list them",
     "inefficient": "say who is busy and gets little out of their GPUs, and what they could do",
+    "inference": "say what replicas of models had to do, and how many would carry it",
     "queue": "say which jobs wait and for what, and what is free meanwhile",
     "usage": "say where the GPU-hours of a span went, by user or job",
     "explain": "say why an incident is one: rule, numbers, steps, and what speaks against it",
@@ -46,7 +47,7 @@ COMMANDS: dict[str, str] = {
 _GROUP = "gpuvigil.commands"
 
 # Started by other commands, not by people.
-INTERNAL = frozenset({"read", "pods"})
+INTERNAL = frozenset({"read", "pods", "endpoints"})
 
 
 def usage() -> str:

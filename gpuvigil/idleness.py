@@ -33,6 +33,7 @@ class Idleness(str, Enum):
     FAULTY = "GPU faulty or throttled"
     NO_DATA = "no trustworthy data"
     STANDBY = "standby by declaration"
+    NO_REQUESTS = "no requests"
 
     @property
     def blames(self) -> bool:
@@ -46,6 +47,7 @@ _HOLDERS_OWN = frozenset(
         Idleness.NOTHING_COMPUTED,
         Idleness.MEMORY_PARKED,
         Idleness.SOME_GPUS,
+        Idleness.NO_REQUESTS,
     }
 )
 
@@ -63,6 +65,7 @@ class Measured:
     power_least_watts: float | None = None
     power_limit_watts: float | None = None
     clock_event_reasons: int | None = None
+    requests: float | None = None  # of the inference servers that it serves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,9 @@ def idleness(measured: Measured, around: Around, below_percent: float = 1.0) -> 
         (Idleness.NO_DATA, not _trustworthy(measured)),
         (Idleness.STANDBY, around.standby),
         (Idleness.WAITS, around.peers_faulty or around.waits_for_data),
+        # Requests that were answered between two samples are work, which the samples do not show.
+        (Idleness.NO_DATA, (measured.requests or 0.0) > 0),
+        (Idleness.NO_REQUESTS, measured.requests == 0),
         (Idleness.SOME_GPUS, around.peers_busy),
         (Idleness.NO_DATA, measured.processes_most is None),
         (Idleness.NO_PROCESS, measured.processes_most == 0),

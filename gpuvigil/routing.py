@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from .matching import matcher
+from .matching import Labels, fit, matcher
 from .setting import setting
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -116,6 +116,9 @@ class IdleSettings:
     interactive: bool = setting(
         False, "also jobs that look interactive: a shell, a notebook, a desktop"
     )
+    standby: bool = setting(
+        False, "they stand by for work, as an inference replica: named so, and never written to"
+    )
     busy_percent: float = setting(
         50.0, "who used this much of the GPUs, over the job's last day, is exempt"
     )
@@ -146,6 +149,11 @@ class IdleSettings:
 
     def _days(self) -> TimesSettings:
         return TimesSettings(name="-", days=self.days, zone=self.zone)
+
+
+def stands_by(settings: Iterable[IdleSettings], labels: Labels) -> bool:
+    """Whether the first of these that fits a holder declares it to wait for work."""
+    return next((one.standby for one in settings if fit(one.match, labels)), False)
 
 
 def _wrong_matchers(key: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:

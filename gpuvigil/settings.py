@@ -181,6 +181,14 @@ class CollectorSettings:
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         "where the kubelet says which pod has which GPU, if there is one; needs gpuvigil[kubernetes]",
     )
+    inference_urls: tuple[str, ...] = _setting(
+        (),
+        "pages of inference servers on this node (vLLM, Triton), each tick, as"
+        ' `["http://127.0.0.1:8000/metrics"]`; needs gpuvigil[inference]',
+    )
+    inference_anywhere: bool = _setting(
+        False, "such a page may be elsewhere than on a loopback address, as that of a pod"
+    )
     runtime_directory: Path = _setting(
         Path("/run/gpuvigil"),
         "where users of the node may read which hardware it has and whether the driver is"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analyzer.detector import DETECTORS, questions
-from dashboard import details
+from dashboard import details, serving
 from dashboard.cluster import PortView
 from dashboard.device import host, parts, ports
 from dashboard.device.grid import grid
@@ -29,6 +29,7 @@ def asked_for() -> set[tuple[str, str]]:
     found = {("gpu", name) for name in (*FIELDS, *CELL_FIELDS)}
     found |= {("mig", name) for name in SLICE_FIELDS}
     found |= {("node", name) for name in pipeline.FIELDS}
+    found |= {("inference", name) for name in serving.FIELDS}
     for need in questions(DETECTORS).values():
         names = {*need.fields, *(aggregate.field for aggregate in need.aggregates)}
         found |= {(need.measurement, name) for name in names}

@@ -18,9 +18,9 @@ from gpuvigil.store.choice import hubs
 from gpuvigil.usage import query
 from gpuvigil.usage.question import answer
 
-from .. import offenders
+from .. import offenders, serving
 from ..reports.span import span_of
-from . import holders, inefficient, lemons, queue, rma, status, used, who, why
+from . import holders, inefficient, inference, lemons, queue, rma, status, used, who, why
 from .fleet import Moment, look
 from .grid import FORMS, Grid, csv_text, json_text, text
 from .reasons import reasons
@@ -47,7 +47,8 @@ def idle_main(arguments: Sequence[str]) -> int:
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         moment = _look(hub, config, chosen)
         prices = Prices(settings=config.cost)
-        return holders.idle(moment, reasons(hub, config.analyzer, moment), prices)
+        why = reasons(hub, config.analyzer, moment, config.alerts.idle)
+        return holders.idle(moment, why, prices)
 
     return _run(_parser("idle", what), arguments, grid)
 
@@ -85,6 +86,22 @@ def inefficient_main(arguments: Sequence[str]) -> int:
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         span = span_of(chosen.last, None, None, SystemClock().now())
         return inefficient.look(hub, _look(hub, config, chosen), span)
+
+    return _run(commands, arguments, grid)
+
+
+def inference_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil inference`: the same exit codes."""
+    what = "Say what the replicas of each model had to do, and how many would carry it."
+    commands = _parser("inference", what)
+    commands.add_argument("--last", metavar="LENGTH", default="1d", help="1h, 6h, 1d or 7d; 1d")
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        span = span_of(chosen.last, None, None, SystemClock().now())
+        moment, prices = _look(hub, config, chosen), Prices(settings=config.cost)
+        told = serving.asked(hub, (one.name for one in moment.clusters), span)
+        found = serving.services(moment, told, config.alerts.idle, prices)
+        return inference.grid(found, span, prices)
 
     return _run(commands, arguments, grid)
 

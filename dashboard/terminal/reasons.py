@@ -1,24 +1,44 @@
 """Why held GPUs are idle: their idle span, asked of the store, and what stands beside them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
-from gpuvigil.config import AnalyzerSettings
+from gpuvigil.config import AnalyzerSettings, IdleSettings
 from gpuvigil.hub import Hub
-from gpuvigil.idle_span import ASKED, MOST_USED, SAMPLES, Row, measured
+from gpuvigil.idle_span import (
+    ASKED,
+    ASKED_OF_SERVERS,
+    MOST_USED,
+    SAMPLES,
+    Row,
+    measured,
+    with_requests,
+)
 from gpuvigil.idleness import Around, Idleness, idleness
-from gpuvigil.model import GpuState, Subject
+from gpuvigil.matching import Labels
+from gpuvigil.model import Allocation, GpuState, Subject
+from gpuvigil.routing import stands_by
 from gpuvigil.states import STOPPING
 from gpuvigil.store.beside import store_of
 
 from ..gpus import Cell
 from .fleet import Moment
 
+IDLE = "gpu_idle_held"  # the fault of idle GPUs
+_Holder = tuple[str, str, str | None]  # cluster, holder, user
 
-def reasons(hub: Hub, settings: AnalyzerSettings, moment: Moment) -> dict[str, Idleness]:
+
+def reasons(
+    hub: Hub,
+    settings: AnalyzerSettings,
+    moment: Moment,
+    declared: Sequence[IdleSettings] = (),
+) -> dict[str, Idleness]:
     """By its key, why each GPU that is idle now has been so over the idle span.
 
-    One that computed something within it has no reason. HubError or StoreError as `look`.
+    One that computed something within it has no reason; `declared` are the site's idle policies, which
+    say who stands by. HubError or StoreError as `look`.
     """
     length = timedelta(seconds=settings.idle_after_seconds)
     start = moment.now - length
@@ -28,27 +48,34 @@ def reasons(hub: Hub, settings: AnalyzerSettings, moment: Moment) -> dict[str, I
         # What was seen for minutes only may be in a gap between two steps.
         if row["first_at"] <= start + length / 5:
             rows[key] = row
-    return reasons_of(moment, rows, settings)
+    servers = store_of(hub).window("inference", ASKED_OF_SERVERS, start, moment.now).to_pylist()
+    return reasons_of(moment, with_requests(rows, servers), settings, declared)
 
 
 def reasons_of(
-    moment: Moment, rows: Mapping[str, Row], settings: AnalyzerSettings
+    moment: Moment,
+    rows: Mapping[str, Row],
+    settings: AnalyzerSettings,
+    declared: Sequence[IdleSettings] = (),
 ) -> dict[str, Idleness]:
     """The same of the rows of the span, by the keys of their GPUs."""
     below = settings.idle_below_percent
     cells = [cell for one in moment.clusters for cell in one.cells]
     faulty = faulty_of(moment)
-    holders: dict[tuple[str, str, str | None], list[str]] = {}
+    holders: dict[_Holder, list[Allocation]] = {}
     for cell in cells:
         for held in moment.of(cell.subject):
-            key = cell.subject.cluster, held.holder, held.user
-            holders.setdefault(key, []).append(cell.subject.key)
+            holders.setdefault(_key(held), []).append(held)
+    waiting = {key for key, them in holders.items() if stands_by(declared, labels_of(them))}
     most = max((row[SAMPLES] for row in rows.values()), default=0)
     found: dict[str, Idleness] = {}
     for cell in cells:
         row = rows.get(cell.subject.key)
         if cell.state is GpuState.IDLE and row is not None:
             around = _around(cell, moment, holders, rows, faulty, below)
+            mine = {_key(held) for held in moment.of(cell.subject)}
+            if mine and mine <= waiting:
+                around = replace(around, standby=True)
             why = idleness(measured(row, most), around, below)
             if why is not None:
                 found[cell.subject.key] = why
@@ -58,17 +85,17 @@ def reasons_of(
 def _around(
     cell: Cell,
     moment: Moment,
-    holders: Mapping[tuple[str, str, str | None], Sequence[str]],
+    holders: Mapping[_Holder, Sequence[Allocation]],
     rows: Mapping[str, Row],
     faulty: frozenset[str],
     below: float,
 ) -> Around:
     own = cell.subject.key
     peers = {
-        key
+        other.subject.key
         for held in moment.of(cell.subject)
-        for key in holders.get((cell.subject.cluster, held.holder, held.user), ())
-        if key != own
+        for other in holders.get(_key(held), ())
+        if other.subject.key != own
     }
     used = MOST_USED
     return Around(
@@ -76,6 +103,25 @@ def _around(
         peers_busy=any(key in rows and (rows[key][used] or 0.0) >= below for key in peers),
         peers_faulty=any(is_faulty(key, faulty) for key in peers),
     )
+
+
+def labels_of(held: Sequence[Allocation]) -> Labels:
+    """What a policy about one holder's GPUs is matched by."""
+    first = held[0]
+    found = {
+        "fault": (IDLE,),
+        "cluster": (first.subject.cluster,),
+        "node": tuple(dict.fromkeys(one.subject.node for one in held)),
+        "owner": (first.user or "",),
+        "holder": (first.holder,),
+        "account": (first.account or "",),
+        "partition": (first.partition or "",),
+    }
+    return {label: values for label, values in found.items() if any(values)}
+
+
+def _key(held: Allocation) -> _Holder:
+    return held.subject.cluster, held.holder, held.user
 
 
 def faulty_of(moment: Moment) -> frozenset[str]:

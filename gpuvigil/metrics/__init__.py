@@ -7,10 +7,13 @@ The collector's fields, the store's columns, the Prometheus names, the dashboard
 from .exported import DRIVER_CALL, GPU_INFO, GPU_XID, NODE_TICK
 from .gpu import GPU
 from .host import NODE, PORT
+from .inference import INFERENCE
 from .links import MIG, NVLINK
 from .model import Kind, Measurement, Metric, Seen
 
-MEASUREMENTS: dict[str, Measurement] = {m.name: m for m in (GPU, NVLINK, MIG, PORT, NODE)}
+MEASUREMENTS: dict[str, Measurement] = {
+    m.name: m for m in (GPU, NVLINK, MIG, PORT, NODE, INFERENCE)
+}
 # What `/metrics` shows: also what is for whoever looks at one node, and is stored nowhere.
 EXPORTED: tuple[Measurement, ...] = (
     *MEASUREMENTS.values(),
@@ -26,6 +29,7 @@ __all__ = [
     "GPU",
     "GPU_INFO",
     "GPU_XID",
+    "INFERENCE",
     "MEASUREMENTS",
     "MIG",
     "NODE",

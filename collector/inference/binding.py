@@ -1,0 +1,83 @@
+"""Which GPUs serve behind an address: those of the process that listens there, and of its children.
+
+vLLM's API server listens, and its engines compute in children; Triton does both in one process.
+procfs(5): `net/tcp` lists the sockets of a process's network namespace (state 0A listens), links in
+`fd` name their inodes, `net/fib_trie` the namespace's own addresses. Only for processes on GPUs and
+those that they come from, so that it costs little on a node that is full of other things.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from ..sensors import files
+from .address import Address
+
+_LISTENS = "0A"
+_MOST_FORBEARS = 16
+
+
+def serving(
+    proc_root: Path, where: Address, processes: Mapping[str, Iterable[int]]
+) -> tuple[str, ...]:
+    """UUIDs of the GPUs whose processes serve there; none where that cannot be seen."""
+    listens: dict[int, bool] = {}
+    found = []
+    for uuid, pids in processes.items():
+        if any(_serves(proc_root, where, pid, listens) for pid in pids):
+            found.append(uuid)
+    return tuple(sorted(found))
+
+
+def _serves(proc_root: Path, where: Address, pid: int, listens: dict[int, bool]) -> bool:
+    for _ in range(_MOST_FORBEARS):
+        if pid <= 1:
+            return False
+        if pid not in listens:
+            listens[pid] = _listens(f"{proc_root}/{pid}", where, f"{proc_root}/self")
+        if listens[pid]:
+            return True
+        pid = _parent(f"{proc_root}/{pid}")
+    return False
+
+
+def _parent(folder: str) -> int:
+    """proc(5): the fourth field of stat, behind a name that may hold anything."""
+    words = (files.read(f"{folder}/stat") or "").rpartition(")")[2].split(maxsplit=2)
+    return int(words[1]) if len(words) > 2 and words[1].isdigit() else 0
+
+
+def _listens(folder: str, where: Address, own: str) -> bool:
+    inodes = _inodes(folder, where.port)
+    if not inodes or not _is_its_address(folder, where, own):
+        return False
+    try:
+        names = os.listdir(f"{folder}/fd")
+    except OSError:
+        return False
+    for name in names:
+        with suppress(OSError):
+            if os.readlink(f"{folder}/fd/{name}") in inodes:
+                return True
+    return False
+
+
+def _inodes(folder: str, port: int) -> frozenset[str]:
+    """Sockets that listen on the port in the process's network namespace, as links name them."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in (files.read(f"{folder}/net/{table}") or "").splitlines()[1:]:
+            words = line.split(maxsplit=10)
+            if len(words) > 9 and words[3] == _LISTENS and words[1].endswith(f":{port:04X}"):
+                found.add(f"socket:[{words[9]}]")
+    return frozenset(found)
+
+
+def _is_its_address(folder: str, where: Address, own: str) -> bool:
+    """Whether who asks there from here reaches that namespace: each has a 127.0.0.1 of its own."""
+    if where.loopback:
+        with suppress(OSError):
+            return os.stat(f"{folder}/ns/net").st_ino == os.stat(f"{own}/ns/net").st_ino
+        return False
+    return f"|-- {where.host}\n" in (files.read(f"{folder}/net/fib_trie") or "")

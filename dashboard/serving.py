@@ -1,0 +1,273 @@
+"""What the inference servers of a fleet did over a span, by model, and what is to be said of it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuvigil.config import IdleSettings
+from gpuvigil.hub import Hub
+from gpuvigil.model import Allocation, Subject
+from gpuvigil.money import Prices, models_of
+from gpuvigil.routing import stands_by
+from gpuvigil.serving import Judged, Numbers, Replica, Steps, judge, numbers
+from gpuvigil.store import Aggregate, Function, Store
+from gpuvigil.store.beside import store_of
+
+from .terminal.fleet import Moment
+from .terminal.reasons import labels_of
+
+GAUGES = ("requests_running", "requests_waiting", "kv_cache_percent")
+_COUNTED = tuple(
+    Aggregate(function=Function.INCREASE, field=name)
+    for name in ("requests", "preemptions", "queue_seconds")
+)
+FIELDS = (*GAUGES, *(one.field for one in _COUNTED))
+_ACTIVITY = ("sm_activity_percent", "utilization_percent")
+_MOST_STEPS = 360
+_LEAST_STEP = timedelta(minutes=1)
+# The GPUs of so few nodes are asked for node by node.
+_FEW_NODES = 32
+_Row = Mapping[str, Any]
+_Place = tuple[str, str, str, str, str, str]  # cluster, server, model, node, endpoint, engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """The store's answers about a span."""
+
+    span: tuple[datetime, datetime]
+    step: timedelta
+    series: Sequence[_Row]  # of inference servers, `GAUGES` in steps
+    counted: Sequence[_Row]  # of the same over the span
+    gpus: Mapping[str, Mapping[datetime, float]]  # activity of their GPUs, by key and step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What all services are told with."""
+
+    moment: Moment
+    told: Told
+    prices: Prices
+    holders: Mapping[str, Sequence[Allocation]]  # by GPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """All replicas of one model in a cluster."""
+
+    cluster: str
+    server: str
+    model: str
+    replicas: tuple[Replica, ...]
+    numbers: Numbers
+    judged: Judged | None
+    queue_seconds: float | None  # that a request waited on average
+    holders: tuple[str, ...]
+    users: tuple[str, ...]
+    gpus: int
+    spare_gpu_hours: float
+    spare_cost: float | None = None  # without a price there is none
+
+    @property
+    def standby(self) -> bool:
+        return all(one.standby for one in self.replicas)
+
+
+def asked(hub: Hub, clusters: Iterable[str], span: tuple[datetime, datetime]) -> Told:
+    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer."""
+    store = store_of(hub)
+    step = max((span[1] - span[0]) / _MOST_STEPS, _LEAST_STEP)
+    wanted = set(clusters)
+    counted = store.window("inference", _COUNTED, *span).to_pylist()
+    counted = [row for row in counted if row["cluster"] in wanted]
+    found: list[_Row] = []
+    for cluster in sorted({row["cluster"] for row in counted}):
+        found += store.series("inference", GAUGES, {"cluster": cluster}, span, step).to_pylist()
+    nodes = {(row["cluster"], row["node"]) for row in counted if row["uuid"]}
+    of = {_gpu(row) for row in counted if row["uuid"]}
+    return Told(
+        span=span,
+        step=step,
+        series=found,
+        counted=counted,
+        gpus=_activity(store, nodes, of, span, step),
+    )
+
+
+def services(
+    moment: Moment,
+    told: Told,
+    declared: Sequence[IdleSettings] = (),
+    prices: Prices = Prices(),  # noqa: B008 - it is frozen
+) -> list[Service]:
+    """Those that harm their users first, then those with most to give back."""
+    by_place: defaultdict[_Place, list[_Row]] = defaultdict(list)
+    for row in told.series:
+        by_place[_place(row)].append(row)
+    counted: defaultdict[_Place, list[_Row]] = defaultdict(list)
+    for row in told.counted:
+        counted[_place(row)].append(row)
+    known = _Known(moment=moment, told=told, prices=prices, holders=_holders(moment))
+    models: defaultdict[tuple[str, str, str], list[_Place]] = defaultdict(list)
+    for place in counted:
+        models[place[:3]].append(place)
+    found = []
+    for key, places in models.items():
+        them = []
+        for place in sorted(places):
+            gpus = tuple(sorted({_gpu(row) for row in counted[place] if row["uuid"]}))
+            standby = bool(gpus) and all(_stands_by(known.holders, gpu, declared) for gpu in gpus)
+            them.append(_replica(place, by_place[place], counted[place], gpus, told, standby))
+        rows = [row for place in places for row in counted[place][:1]]
+        found.append(_service(key, them, rows, known))
+    return sorted(found, key=_rank)
+
+
+_ORDER = ("saturated", "unbalanced", "over-provisioned", "no requests", "")
+
+
+def _rank(one: Service) -> tuple[int, float, str, str]:
+    verdict = one.judged.verdict.value if one.judged else ""
+    return _ORDER.index(verdict), -one.spare_gpu_hours, one.cluster, one.model
+
+
+def _service(
+    key: tuple[str, str, str],
+    replicas: Sequence[Replica],
+    counted: Sequence[_Row],
+    known: _Known,
+) -> Service:
+    judged = judge(replicas)
+    gpus = sorted({gpu for one in replicas for gpu in one.gpus})
+    mine = [held for gpu in gpus for held in known.holders.get(gpu, ())]
+    spare = judged.spare_gpus if judged else 0
+    hours = (known.told.span[1] - known.told.span[0]) / timedelta(hours=1)
+    waited = [row["queue_seconds_increase"] for row in counted]
+    answered = sum(row["requests_increase"] or 0.0 for row in counted)
+    queued = [one for one in waited if one is not None]
+    return Service(
+        cluster=key[0],
+        server=key[1],
+        model=key[2],
+        replicas=tuple(replicas),
+        numbers=numbers(replicas),
+        judged=judged,
+        queue_seconds=sum(queued) / answered if queued and answered else None,
+        holders=tuple(dict.fromkeys(held.holder for held in mine)),
+        users=tuple(dict.fromkeys(held.user for held in mine if held.user)),
+        gpus=len(gpus),
+        spare_gpu_hours=spare * hours,
+        spare_cost=_cost(known, gpus, spare) if spare else None,
+    )
+
+
+def _cost(known: _Known, gpus: Sequence[str], spare: int) -> float | None:
+    """What the spare ones among these cost over the span, at their mean price."""
+    if not known.prices:
+        return None
+    models, span = models_of(known.moment.inventories), known.told.span
+    each = [known.prices.cost(Subject.parse(gpu).cluster, models.get(gpu), *span) for gpu in gpus]
+    priced = [one for one in each if one is not None]
+    return spare * sum(priced) / len(priced) if priced and len(priced) == len(each) else None
+
+
+def _replica(
+    place: _Place,
+    rows: Sequence[_Row],
+    counted: Sequence[_Row],
+    gpus: tuple[str, ...],
+    told: Told,
+    standby: bool,
+) -> Replica:
+    _, server, _, node, endpoint, engine = place
+    alone = engine in {"", "1" if server == "triton" else "0"}
+    steps = _steps(told)
+    said: dict[str, dict[datetime, float]] = {name: {} for name in GAUGES}
+    for row in rows:  # each of its GPUs says the same
+        for name in GAUGES:
+            if row[name] is not None:
+                said[name][row["at"]] = row[name]
+    activity = [_together(told.gpus, gpus, at) for at in steps]
+    numbers_of = {one.field: _most(row[one.column] for row in counted) for one in _COUNTED}
+    return Replica(
+        name=f"{node} {endpoint}" + ("" if alone else f" #{engine}"),
+        gpus=gpus,
+        running=_in(steps, said["requests_running"]),
+        waiting=_in(steps, said["requests_waiting"]),
+        cache_percent=_in(steps, said["kv_cache_percent"]),
+        activity_percent=activity if any(one is not None for one in activity) else (),
+        answered=numbers_of["requests"],
+        preempted=numbers_of["preemptions"],
+        standby=standby,
+    )
+
+
+def _steps(told: Told) -> Sequence[datetime]:
+    """The steps in which anything was heard of any server: before, nobody asked them."""
+    heard = {row["at"] for row in told.series}
+    return sorted(heard)
+
+
+def _in(steps: Sequence[datetime], values: Mapping[datetime, float]) -> Steps:
+    return [values.get(at) for at in steps] if values else ()
+
+
+def _together(
+    of: Mapping[str, Mapping[datetime, float]], gpus: Sequence[str], at: datetime
+) -> float | None:
+    values = [value for gpu in gpus if (value := of.get(gpu, {}).get(at)) is not None]
+    return sum(values) / len(values) if values and len(values) == len(gpus) else None
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _activity(
+    store: Store,
+    nodes: Iterable[tuple[str, str]],
+    wanted: set[str],
+    span: tuple[datetime, datetime],
+    step: timedelta,
+) -> Mapping[str, Mapping[datetime, float]]:
+    """By GPU and step; the utilisation of a GPU whose multiprocessors' activity is not measured."""
+    listed = sorted(nodes)
+    wheres: list[dict[str, str]] = [{"cluster": c, "node": n} for c, n in listed]
+    if len(listed) > _FEW_NODES:
+        wheres = [{"cluster": cluster} for cluster in sorted({c for c, _ in listed})]
+    found: dict[str, tuple[dict[datetime, float], dict[datetime, float]]] = {}
+    for where in wheres:
+        for row in store.series("gpu", _ACTIVITY, where, span, step).to_pylist():
+            key = _gpu(row)
+            if key in wanted:
+                both = found.setdefault(key, ({}, {}))
+                for kept, name in zip(both, _ACTIVITY, strict=True):
+                    if row[name] is not None:
+                        kept[row["at"]] = row[name]
+    return {key: sm or used for key, (sm, used) in found.items()}
+
+
+def _holders(moment: Moment) -> Mapping[str, Sequence[Allocation]]:
+    held = [one for them in moment.allocations.values() for one in them]
+    found: defaultdict[str, list[Allocation]] = defaultdict(list)
+    for one in held:
+        found[one.subject.key].append(one)
+    return found
+
+
+def _stands_by(
+    holders: Mapping[str, Sequence[Allocation]], gpu: str, declared: Sequence[IdleSettings]
+) -> bool:
+    return any(stands_by(declared, labels_of([held])) for held in holders.get(gpu, ()))
+
+
+def _gpu(row: _Row) -> str:
+    return Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key
+
+
+def _place(row: _Row) -> _Place:
+    cluster, server, model = row["cluster"], row["server"] or "", row["model"] or ""
+    return cluster, server, model, row["node"], row["endpoint"] or "", row["engine"] or ""
