@@ -50,6 +50,8 @@ def line(silence: Silence, now: datetime) -> str:
     """A silence as people read it."""
     if silence.holds(now):
         when = f"for {duration(silence.ends_at - now)} more"
+    elif silence.ends_at <= silence.starts_at:
+        when = "called off before it began"
     elif silence.starts_at > now:
         when = (
             f"from {moment(silence.starts_at)} for {duration(silence.ends_at - silence.starts_at)}"
@@ -68,7 +70,7 @@ def _add(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
 
 def _list(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
     for silence in _silences(hub):
-        if chosen.all or silence.ends_at > now:
+        if chosen.all or not silence.is_over(now):
             print(line(silence, now))
 
 
@@ -76,11 +78,13 @@ def _end(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
     found = next((one for one in _silences(hub) if one.id == chosen.id), None)
     if found is None:
         raise ConfigError(f"there is no silence {chosen.id!r}; see 'gpuvigil silence list --all'")
-    if found.ends_at <= now:
+    if found.is_over(now):
         print(f"{found.id} was over already")
         return
     hub.write_records([found.ended(now).to_record()])
-    print(f"{found.id} is over; what it silenced is told within a minute")
+    planned = found.starts_at > now
+    what = "is called off" if planned else "is over; what it silenced is told within a minute"
+    print(f"{found.id} {what}")
 
 
 def _silences(hub: Hub) -> list[Silence]:

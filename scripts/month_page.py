@@ -61,6 +61,15 @@ def _how(found: Mapping[str, Any]) -> Iterator[str]:
         " once; no incident has a second *first* message on a channel; nothing ends that was not begun; each digest counts what was held for it."
     )
     yield "Nothing was wrong." if not wrong else f"**Wrong**: {'; '.join(wrong)}."
+    yield ""
+    every = [one for accounts in found["channels"].values() for one in accounts]
+    most = max(one["most_firsts"] for one in every)
+    doubled = max(one["faults"]["two"] + one["faults"]["more"] for one in every)
+    held = "holds" if most <= 1 else "**missed**"
+    yield (
+        f"At most one message per incident and channel, besides its updates: {held}, at most {most} *first*. Per fault that was really there:"
+        f" {doubled} of {found['faults']} were told as several incidents on the channel that hears of all."
+    )
 
 
 def _told(accounts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -122,6 +131,15 @@ def _faults(accounts: Sequence[Mapping[str, Any]], faults: int) -> Iterator[str]
         cells = " | ".join(str(one["faults"][it]) for it in ("none", "one", "two", "more"))
         strays = ", ".join(f"{count:,} `{fault}`" for fault, count in one["about_no_fault"].items())
         yield f"| {one['channel']} | {cells} | {strays or 'none'} |"
+    several: dict[str, list[str]] = {}
+    for one in accounts:
+        for fault, told in one.get("split", {}).items():
+            said = f"{fault} ({', '.join(f'`{it}`' for it in told)})"
+            several.setdefault(said, []).append(one["channel"])
+    if several:
+        yield ""
+        named = [f"{said} on {', '.join(channels)}" for said, channels in several.items()]
+        yield f"Told as more than one: {'; '.join(named)}."
 
 
 def _reasons(accounts: Sequence[Mapping[str, Any]], key: str) -> Iterator[str]:

@@ -79,13 +79,8 @@ def sorted_out(
 ) -> tuple[Sequence[Silence], Sequence[Silence]]:
     """Those that hold or are to come, the next to end first, and those over, the last first."""
     by_end = sorted(found, key=lambda one: (one.ends_at, one.id))
-    standing = [one for one in by_end if not _over(one, now)]
-    return standing, [one for one in reversed(by_end) if _over(one, now)]
-
-
-def _over(one: Silence, now: datetime) -> bool:
-    """Whether it is past, or was ended before it began."""
-    return one.ends_at <= max(now, one.starts_at)
+    standing = [one for one in by_end if not one.is_over(now)]
+    return standing, [one for one in reversed(by_end) if one.is_over(now)]
 
 
 def row(one: Silence, now: datetime) -> Node:

@@ -27,6 +27,10 @@ class Silence:
     def holds(self, now: datetime) -> bool:
         return self.starts_at <= now < self.ends_at
 
+    def is_over(self, now: datetime) -> bool:
+        """Whether it is past, or was called off before it began."""
+        return self.ends_at <= max(now, self.starts_at)
+
     def ended(self, now: datetime) -> "Silence":
         """Its next version, over by now."""
         return replace(self, ends_at=max(now, self.starts_at), version=self.version + 1)

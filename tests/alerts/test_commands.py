@@ -3,12 +3,15 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from alerts.silence_command import line
 from gpuvigil.lifecycle import Signal
 from gpuvigil.model import Opinion, Severity
+from gpuvigil.silencing import made
 from tests.polling import wait_until
 from tests.receiver import OK, Answer, Receiver
 from tests.servers import ROOT, HubProcess
@@ -35,6 +38,15 @@ def gpuvigil(*arguments: str, config: Path) -> subprocess.CompletedProcess[str]:
         timeout=60,
         check=False,
     )
+
+
+def test_planned_maintenance_that_was_called_off_is_listed_no_more() -> None:
+    hours = timedelta(hours=1)
+    planned = made(['node="n1"'], "ada", "new fans", NOON + 2 * hours, hours, NOON)
+    off = planned.ended(NOON + hours)
+    assert (planned.is_over(NOON + hours), off.is_over(NOON + hours)) == (False, True)
+    assert "called off before it began" in line(off, NOON + hours)
+    assert planned.is_over(NOON + 3 * hours)
 
 
 ROUTES = """

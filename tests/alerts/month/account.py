@@ -42,6 +42,7 @@ class Account:
     digested: int  # incidents in them, each once a day
     about_gpuvigil: int
     faults: Counts  # those that were really there, by how many first messages were about them
+    split: Mapping[str, Sequence[str]]  # those of more than one: what each first message was about
     about_no_fault: Counts  # first messages that belong to none, by what they say
     wrong: Sequence[str] = field(default=())
 
@@ -59,6 +60,7 @@ def accounts(played: Played, told: Told, settings: AlertsSettings) -> list[Accou
         faults = Counter(belongs.get(one.incident) for one in month.firsts)
         strays = [one.fault for one in month.firsts if one.incident not in belongs]
         per_fault = Counter(min(faults[one.id], 3) for one in truths)
+        several = [one for one in truths if faults[one.id] > 1]
         made.append(
             Account(
                 channel=channel,
@@ -74,6 +76,12 @@ def accounts(played: Played, told: Told, settings: AlertsSettings) -> list[Accou
                 digested=sum(month.digests.values()),
                 about_gpuvigil=len(month.own) - len(month.digests),
                 faults={_TIMES[number]: per_fault[number] for number in sorted(_TIMES)},
+                split={
+                    f"{one.fault} on {one.subject.node}": [
+                        it.fault for it in month.firsts if belongs.get(it.incident) == one.id
+                    ]
+                    for one in several
+                },
                 about_no_fault=_counted(strays),
                 wrong=tuple(month.wrong()),
             )
