@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from gpuvigil.hub import Hub
-from gpuvigil.idle_span import ASKED, Row
+from gpuvigil.idle_span import ASKED, ASKED_OF_SERVERS, Row, with_requests
 from gpuvigil.idleness import Idleness
 from gpuvigil.model import Inventory, Subject, readable
 from gpuvigil.store import Aggregate, Function
@@ -38,6 +38,7 @@ class Look:
         gpus = (gpu for held in holders for gpu in held.gpus)
         self._keys = {(gpu.cluster, gpu.node, gpu.gpu): gpu.key for gpu in gpus}
         self._known: dict[_Asked, dict[str, Row]] = {}
+        self._served: dict[datetime, Sequence[Row]] = {}
         self._ticks: dict[str, float] = {}  # by the node's key
 
     def tick_seconds(self, node: Subject) -> float:
@@ -70,7 +71,15 @@ class Look:
         nodes = {gpu.of_node() for gpu in held.gpus if gpu.key in held.idle}
         expected = {node.key: length.total_seconds() / self.tick_seconds(node) for node in nodes}
         begun = begun_by(self.now - length, self.now)
+        rows = with_requests(rows, self._servers(self.now - length))
         return reasons(held, rows, self.faulty, begun, below_percent, expected)
+
+    def _servers(self, start: datetime) -> Sequence[Row]:
+        """What inference servers said since then; a store that has none of them says nothing."""
+        if start not in self._served:
+            found = store_of(self._hub).window("inference", ASKED_OF_SERVERS, start, self.now)
+            self._served[start] = found.to_pylist()
+        return self._served[start]
 
     def used_share(self, held: Held) -> float | None:
         """How much of its GPUs a holder used in its last day; None when nothing was measured."""

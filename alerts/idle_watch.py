@@ -7,7 +7,6 @@ from gpuvigil.clock import EPOCH
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import Hub
 from gpuvigil.idleness import END
-from gpuvigil.idle_span import ASKED, ASKED_OF_SERVERS, Row, with_requests
 from gpuvigil.jobs import filled, jobs_since
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import (
@@ -175,12 +174,6 @@ class IdleWatch:
         self._asked_again[held.notice("")] = now + ASK_AGAIN
         held = held.only(key for key, since in held.idle.items() if now - since >= after)
         found = look.why(held, after, self._below)
-        rows = look.rows(ASKED, now - after, now)
-        nodes = {gpu.of_node() for gpu in held.gpus if gpu.key in held.idle}
-        expected = {node.key: after.total_seconds() / look.tick_seconds(node) for node in nodes}
-        begun = begun_by(now - after, now)
-        rows = with_requests(rows, look.served(now - after, now))
-        found = reasons(held, rows, look.faulty, begun, self._below, expected)
         if not found:
             return None
         why, held = verdict(found.values()), held.only(found)
@@ -191,59 +184,3 @@ class IdleWatch:
             return None
         before = last_step(self._hub, held.notice(stage))
         return notice(held, stage, asked.policy, why, now, before)
-
-
-class _Look:
-    """One look: what stands, and the holders' rows of the store, each asked for once."""
-
-    def __init__(
-        self, hub: Hub, faulty: frozenset[str], now: datetime, holders: Iterable[Held]
-    ) -> None:
-        self._hub = hub
-        self.faulty = faulty
-        self.now = now
-        gpus = (gpu for held in holders for gpu in held.gpus)
-        self._keys = {(gpu.cluster, gpu.node, gpu.gpu): gpu.key for gpu in gpus}
-        self._known: dict[_Asked, dict[str, Row]] = {}
-        self._served: dict[tuple[datetime, datetime], Sequence[Row]] = {}
-        self._ticks: dict[str, float] = {}  # by the node's key
-
-    def tick_seconds(self, node: Subject) -> float:
-        """How often numbers of a node come, as its inventory says."""
-        if node.key not in self._ticks:
-            record = self._hub.inventory(node)
-            known = readable([record] if record else [], Inventory.from_record)
-            seconds = next((one.tick_seconds for one in known), 0.0)
-            self._ticks[node.key] = seconds or _DEFAULT_TICK_SECONDS
-        return self._ticks[node.key]
-
-    def rows(
-        self, aggregates: Sequence[Aggregate], start: datetime, end: datetime
-    ) -> dict[str, Row]:
-        """Of the holders' GPUs, by key."""
-        asked = (aggregates, start, end)
-        if asked not in self._known:
-            found = store_of(self._hub).window("gpu", aggregates, start, end).to_pylist()
-            tags = [(row["cluster"], row["node"], row["uuid"]) for row in found]
-            self._known[asked] = {
-                self._keys[tag]: row
-                for tag, row in zip(tags, found, strict=True)
-                if tag in self._keys
-            }
-        return self._known[asked]
-
-    def served(self, start: datetime, end: datetime) -> Sequence[Row]:
-        """What inference servers say, of all GPUs; a store that knows nothing of them says nothing."""
-        if (start, end) not in self._served:
-            found = store_of(self._hub).window("inference", ASKED_OF_SERVERS, start, end)
-            self._served[start, end] = found.to_pylist()
-        return self._served[start, end]
-
-
-def used_share(held: Held, parts: Iterable[Mapping[str, Row]]) -> float | None:
-    """How much of its GPUs a holder used in these parts of its time; None when nothing was measured."""
-    mean, count = (one.column for one in _USED)
-    mine = [rows[one.key] for rows in parts for one in held.gpus if one.key in rows]
-    known = [(row[mean], row[count]) for row in mine if row[mean] is not None]
-    samples = sum(many for _, many in known)
-    return sum(percent * many for percent, many in known) / samples / 100.0 if samples else None
