@@ -56,6 +56,8 @@ _SLOWS = frozenset({"gpu_clocks", "gpu_hot", "gpu_power", "gpu_pcie", "gpu_nvlin
 # mend it, but the beginning of the node's end.
 _MENDED, _BEFORE = timedelta(minutes=30), timedelta(minutes=2)
 _MENDABLE = frozenset({"gpu_lost", "gpu_silent", "driver_silent", "nvswitch_error"})
+# And these, where they are critical: whoever was woken for one drains the node and reboots it.
+_MENDABLE_CRITICALS = frozenset({"gpu_xid", "gpu_memory", "gpu_nvlink", "fabric_down"})
 
 
 class Told(Protocol):
@@ -190,7 +192,12 @@ def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Inci
     if cause.fault != "node_silent" or cause.members or window.now - cause.since > _MENDED:
         return None
     before = cause.since - _BEFORE
-    return next((i for i in standing if i.fault in _MENDABLE and i.since < before), None)
+    return next((i for i in standing if _is_mendable(i) and i.since < before), None)
+
+
+def _is_mendable(what: Incident) -> bool:
+    critical = what.severity is Severity.CRITICAL
+    return what.fault in _MENDABLE or (critical and what.fault in _MENDABLE_CRITICALS)
 
 
 # What ends or halts a job at once, wherever it is.

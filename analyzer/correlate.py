@@ -200,21 +200,23 @@ def _gravest(
 
 def _hidden(
     window: Window,
-    found: Iterable[Finding],
+    found: Sequence[Finding],
     causes: Sequence[Finding],
     standing: Iterable[Incident],
 ) -> dict[str, _Cover]:
-    """What follows from another cause, by fingerprint."""
-    covered = {}
+    """What follows from another cause, by fingerprint.
+
+    What somebody mends a node for stands meanwhile: its silence hides nothing.
+    """
+    standing = list(standing)
+    repairs = [(finding, mended(window, finding, standing)) for finding in found]
+    covered = {f.fingerprint: _by_incident(repair) for f, repair in repairs if repair is not None}
+    causes = [cause for cause in causes if cause.fingerprint not in covered]
     told: list[Told] = [*standing, *found]
     for what in told:
         root = root_of(what, causes)
         if root is not None:
-            covered[what.fingerprint] = _covered_by(window, root)
-    for finding in found:
-        repair = mended(window, finding, standing)
-        if repair is not None:
-            covered.setdefault(finding.fingerprint, _by_incident(repair))
+            covered.setdefault(what.fingerprint, _covered_by(window, root))
     return covered
 
 

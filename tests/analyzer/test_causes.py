@@ -212,6 +212,23 @@ def test_a_node_that_is_rebooted_for_its_fault_is_not_another_one() -> None:
     assert set(faults(long, old)) == {"node_silent"}
 
 
+def test_a_node_that_is_rebooted_for_a_critical_wakes_nobody_again() -> None:
+    away = replace(healthy(), heard={**healthy().heard, node().key: NOON - MINUTE})
+    for fault in ("gpu_xid", "gpu_memory", "gpu_lost"):
+        old = incident(fault, gpu(), since=-timedelta(hours=1))
+        critical = replace(old, severity=Severity.CRITICAL)
+        found = seen(away, [critical])
+        # It stands meanwhile, and its node's silence is nobody's news.
+        assert (found.candidates, critical.fingerprint in found.unknown) == ({}, True)
+        assert critical.fingerprint not in found.covered
+    warning = replace(
+        incident("gpu_memory", gpu(), since=-timedelta(hours=1)), severity=Severity.WARNING
+    )
+    found = seen(away, [warning])
+    assert [c.finding.fault for c in found.candidates.values()] == ["node_silent"]
+    assert warning.fingerprint in found.covered
+
+
 def test_clocks_that_heat_or_power_hold_down_are_no_fault_of_their_own() -> None:
     scene = healthy(nodes=2, gpus=4).changed(gpu(), {"sm_clock_hertz": 990_000_000})
     assert set(faults(scene)) == {"gpu_clocks"}
