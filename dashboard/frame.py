@@ -41,6 +41,7 @@ PLACES = (
     Place(path=links.NODE, script="pages/node.py", title="Node", listed=False),
     Place(path=links.GPU, script="pages/gpu.py", title="GPU", listed=False),
     Place(path=links.INCIDENTS, script="pages/incidents.py", title="Incidents"),
+    Place(path=links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
     Place(path=links.SILENCES, script="pages/silences.py", title="Silences"),
     Place(path=links.PIPELINE, script="pages/pipeline.py", title="Pipeline"),
 )

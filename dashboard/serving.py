@@ -116,13 +116,14 @@ def services(
         models[place[:3]].append(place)
     found = []
     for key, places in models.items():
-        them = []
+        them, heard = [], set[datetime]()
         for place in sorted(places):
             gpus = tuple(sorted({_gpu(row) for row in counted[place] if row["uuid"]}))
             standby = bool(gpus) and all(_stands_by(known.holders, gpu, declared) for gpu in gpus)
+            heard |= {row["at"] for row in by_place[place]}
             them.append(_replica(place, by_place[place], counted[place], gpus, told, standby))
         rows = [row for place in places for row in counted[place][:1]]
-        found.append(_service(key, them, rows, known))
+        found.append(_service(key, them, rows, len(heard) * told.step, known))
     return sorted(found, key=_rank)
 
 
@@ -138,13 +139,14 @@ def _service(
     key: tuple[str, str, str],
     replicas: Sequence[Replica],
     counted: Sequence[_Row],
+    heard: timedelta,
     known: _Known,
 ) -> Service:
+    """`heard`: for how long of the span its servers were; of the rest nothing is known, or spare."""
     judged = judge(replicas)
     gpus = sorted({gpu for one in replicas for gpu in one.gpus})
     mine = [held for gpu in gpus for held in known.holders.get(gpu, ())]
     spare = judged.spare_gpus if judged else 0
-    hours = (known.told.span[1] - known.told.span[0]) / timedelta(hours=1)
     waited = [row["queue_seconds_increase"] for row in counted]
     answered = sum(row["requests_increase"] or 0.0 for row in counted)
     queued = [one for one in waited if one is not None]
@@ -159,19 +161,24 @@ def _service(
         holders=tuple(dict.fromkeys(held.holder for held in mine)),
         users=tuple(dict.fromkeys(held.user for held in mine if held.user)),
         gpus=len(gpus),
-        spare_gpu_hours=spare * hours,
-        spare_cost=_cost(known, gpus, spare) if spare else None,
+        spare_gpu_hours=spare * (heard / timedelta(hours=1)),
+        spare_cost=_cost(known, gpus, spare, heard) if spare else None,
     )
 
 
-def _cost(known: _Known, gpus: Sequence[str], spare: int) -> float | None:
-    """What the spare ones among these cost over the span, at their mean price."""
+def _cost(known: _Known, gpus: Sequence[str], spare: int, heard: timedelta) -> float | None:
+    """What the spare ones among these cost while they were heard of, at their mean price."""
     if not known.prices:
         return None
-    models, span = models_of(known.moment.inventories), known.told.span
-    each = [known.prices.cost(Subject.parse(gpu).cluster, models.get(gpu), *span) for gpu in gpus]
+    models, (start, end) = models_of(known.moment.inventories), known.told.span
+    part = heard / (end - start)
+    each = [
+        known.prices.cost(Subject.parse(gpu).cluster, models.get(gpu), start, end) for gpu in gpus
+    ]
     priced = [one for one in each if one is not None]
-    return spare * sum(priced) / len(priced) if priced and len(priced) == len(each) else None
+    if not priced or len(priced) < len(each):
+        return None
+    return part * spare * sum(priced) / len(priced)
 
 
 def _replica(

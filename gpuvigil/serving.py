@@ -154,7 +154,7 @@ def _unbalanced(serving: Sequence[Replica]) -> Judged | None:
     if any(_waits(one) >= WAITING_SHARE for one in serving if one.name == least):
         return None  # nobody has room
     waits = max((_waits(one) for one in serving), default=0.0)
-    waiting = f"; requests wait {waits:.0%} of the time at one of them" if waits else ""
+    waiting = f"; requests wait {waits * 100:.0f} % of the time at one of them" if waits else ""
     return Judged(
         verdict=Verdict.UNBALANCED,
         said=f"{busiest} has {_said(high)} {unit} and {least} {_said(low)}{waiting}",
@@ -172,7 +172,8 @@ def _saturated(serving: Sequence[Replica]) -> Judged | None:
     found = numbers(full)
     cache = found.cache_p95_percent
     put_back = fsum(one.preempted or 0.0 for one in full)
-    said = f"requests wait {min(waits[serving.index(one)] for one in full):.0%} of the time or more"
+    least = min(share for share in waits if share >= WAITING_SHARE)
+    said = f"requests wait at least {least * 100:.0f} % of the time"
     said += (
         f" at {len(full)} of {len(serving)} replicas, {_said(found.waiting_p95 or 0.0)} at the p95"
     )
@@ -207,7 +208,7 @@ def _over(serving: Sequence[Replica]) -> Judged | None:
     spare = round(_gpus(serving) * (len(serving) - would) / len(serving))
     return Judged(
         verdict=Verdict.OVER_PROVISIONED,
-        said=f"{ran}{would} of {len(serving)} replicas would carry it, none over {FULL_SHARE:.0%} full",
+        said=f"{ran}{would} of {len(serving)} replicas would carry it, none over {FULL_SHARE * 100:.0f} % full",
         advice=f"run {would} and let an autoscaler add more",
         replicas=len(serving),
         needed=would,

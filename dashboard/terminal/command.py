@@ -85,7 +85,8 @@ def inefficient_main(arguments: Sequence[str]) -> int:
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         span = span_of(chosen.last, None, None, SystemClock().now())
-        return inefficient.look(hub, _look(hub, config, chosen), span)
+        prices = Prices(settings=config.cost)
+        return inefficient.look(hub, _look(hub, config, chosen), span, prices)
 
     return _run(commands, arguments, grid)
 

@@ -2,16 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from gpuvigil.clock import duration
-from gpuvigil.efficiency import COVERAGE, Work, judge, scattered
+from gpuvigil.efficiency import Judged, Work, judge, scattered
 from gpuvigil.hub import Hub
 from gpuvigil.model import Allocation, Subject
-from gpuvigil.store import Aggregate, Function
+from gpuvigil.money import Prices, models_of
 from gpuvigil.store.beside import store_of
+from gpuvigil.work_span import ASKED, worked
 
 from ..queued import rooms
 from .fleet import Moment
@@ -20,6 +21,7 @@ from .reasons import faulty_of, is_faulty
 
 COLUMNS = (
     Column(key="wasted_gpu_hours", title="GPU-HOURS", show=tenths, right=True),
+    Column(key="wasted_cost", title="COST", show=whole, right=True),
     Column(key="gpus", title="GPUS", show=whole, right=True),
     Column(key="user", title="USER", flexible=True),
     Column(key="holder", title="HOLDER", flexible=True),
@@ -32,50 +34,51 @@ COLUMNS = (
     Column(key="account", title="ACCOUNT", flexible=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
-_FOR_PEOPLE = 6
-_MEAN, _MAX = Function.MEAN, Function.MAX
-_ASKED = tuple(
-    Aggregate(function=function, field=field)
-    for function, field in (
-        (_MEAN, "utilization_percent"),
-        (_MAX, "utilization_percent"),
-        (_MEAN, "sm_activity_percent"),
-        (_MEAN, "tensor_activity_percent"),
-        (_MEAN, "dram_activity_percent"),
-        (_MAX, "memory_used_bytes"),
-        (_MAX, "memory_total_bytes"),
-        (Function.COUNT, "utilization_percent"),
-    )
-)
-_SAMPLES = _ASKED[-1].column
+_FOR_PEOPLE = 7
 _Row = Mapping[str, Any]
 _Holder = tuple[str, str, str | None]  # cluster, holder, user
 
 
-def look(hub: Hub, moment: Moment, span: tuple[datetime, datetime]) -> Grid:
+def look(
+    hub: Hub,
+    moment: Moment,
+    span: tuple[datetime, datetime],
+    prices: Prices = Prices(),  # noqa: B008 - it is frozen
+) -> Grid:
     """HubUnavailable, HubRefused or StoreError when the hub does not answer."""
-    found = store_of(hub).window("gpu", _ASKED, *span)
+    found = store_of(hub).window("gpu", ASKED, *span)
     rows = {
         Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key: row
         for row in found.to_pylist()
     }
-    return grid(moment, rows, span)
+    return grid(moment, rows, span, prices)
 
 
-def grid(moment: Moment, rows: Mapping[str, _Row], span: tuple[datetime, datetime]) -> Grid:
+def grid(
+    moment: Moment,
+    rows: Mapping[str, _Row],
+    span: tuple[datetime, datetime],
+    prices: Prices = Prices(),  # noqa: B008 - it is frozen
+) -> Grid:
     """A row per holder that had all its GPUs alone over the whole span, the largest waste first."""
     works = _works(moment, rows, span)
-    hours = (span[1] - span[0]) / timedelta(hours=1)
+    bill = _Bill(prices=prices, models=models_of(moment.inventories), span=span)
     found = [
-        row
+        _row(holder, held, [works[one.subject.key] for one in held], judged, bill)
         for holder, held in _alone(moment).items()
-        if (row := _judged(holder, held, works, span[0], hours)) is not None
+        if (judged := _judged(held, works, span[0])) is not None
     ]
-    found.sort(key=lambda row: (-_number(row[0]), str(row[3])))
+    found.sort(key=lambda row: (-_number(row[0]), str(row[4])))
+    columns = list(COLUMNS)
+    if prices:
+        columns[1] = replace(columns[1], title=f"COST {prices.currency}")
+    else:
+        del columns[1]
+        found = [(row[0], *row[2:]) for row in found]
     return Grid(
-        columns=COLUMNS,
+        columns=columns,
         rows=found,
-        for_people=_FOR_PEOPLE,
+        for_people=_FOR_PEOPLE - (not prices),
         head=_scattered(moment),
         notes=[
             f"Of the last {duration(span[1] - span[0])}, of holders that had their GPUs all the while"
@@ -101,21 +104,48 @@ def _alone(moment: Moment) -> Mapping[_Holder, Sequence[Allocation]]:
     return {key: held for key, held in found.items() if key not in shared}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bill:
+    """What the span's hours cost."""
+
+    prices: Prices
+    models: Mapping[str, str]  # of each GPU
+    span: tuple[datetime, datetime]
+
+    @property
+    def hours(self) -> float:
+        return (self.span[1] - self.span[0]) / timedelta(hours=1)
+
+    def cost(self, held: Sequence[Allocation], judged: Judged) -> float | None:
+        """Of what was not filled, at the mean price of the holder's GPUs; None without one."""
+        each = [
+            self.prices.cost(one.subject.cluster, self.models.get(one.subject.key), *self.span)
+            for one in held
+        ]
+        known = [one for one in each if one is not None]
+        if not known or len(known) < len(each):
+            return None
+        return sum(known) / len(known) * judged.gpus * judged.wasted_share
+
+
 def _judged(
-    holder: _Holder,
-    held: Sequence[Allocation],
-    of_gpus: Mapping[str, Work],
-    start: datetime,
-    hours: float,
-) -> tuple[Value, ...] | None:
+    held: Sequence[Allocation], of_gpus: Mapping[str, Work], start: datetime
+) -> Judged | None:
     if any(one.started_at > start or one.subject.key not in of_gpus for one in held):
         return None
-    works = [of_gpus[one.subject.key] for one in held]
-    judged = judge(works)
-    if judged is None:
-        return None
+    return judge([of_gpus[one.subject.key] for one in held])
+
+
+def _row(
+    holder: _Holder,
+    held: Sequence[Allocation],
+    works: Sequence[Work],
+    judged: Judged,
+    bill: _Bill,
+) -> tuple[Value, ...]:
     return (
-        judged.gpus * hours * judged.wasted_share,
+        judged.gpus * bill.hours * judged.wasted_share,
+        bill.cost(held, judged),
         judged.gpus,
         holder[2],
         holder[1],
@@ -135,31 +165,14 @@ def _works(
 ) -> Mapping[str, Work]:
     """What each GPU did, by its key, with how much of it was measured and whether it is broken."""
     faulty = faulty_of(moment)
-    length = (span[1] - span[0]).total_seconds()
     found: dict[str, Work] = {}
     for one in moment.inventories:
-        expected = max(length / one.tick_seconds, 1.0)
         for gpu in one.gpus:
             key = replace(one.subject, gpu=gpu.uuid).key
             if key in rows:
-                row = rows[key]
-                late = row["first_at"] > span[0] + (1.0 - COVERAGE) * (span[1] - span[0])
-                coverage = 0.0 if late else (row[_SAMPLES] or 0) / expected
-                found[key] = replace(_work(row), coverage=coverage, faulty=is_faulty(key, faulty))
+                done = worked(rows[key], span, one.tick_seconds)
+                found[key] = replace(done, faulty=is_faulty(key, faulty))
     return found
-
-
-def _work(row: _Row) -> Work:
-    names = [one.column for one in _ASKED]
-    return Work(
-        utilization_percent=row[names[0]],
-        utilization_most_percent=row[names[1]],
-        sm_percent=row[names[2]],
-        tensor_percent=row[names[3]],
-        dram_percent=row[names[4]],
-        memory_most_bytes=row[names[5]],
-        memory_total_bytes=row[names[6]],
-    )
 
 
 def _scattered(moment: Moment) -> Sequence[str]:

@@ -80,6 +80,13 @@ def test_what_would_carry_it_is_told_with_hours_money_and_whose_it_is() -> None:
     assert "cost" not in csv_text(free)  # without a price no money
 
 
+def test_only_of_the_time_in_which_servers_were_heard_anything_is_spare() -> None:
+    whole = told()
+    day = replace(whole, span=(NOON - timedelta(hours=24), NOON))
+    one = only(services(moment(), day, (), PRICES))
+    assert (one.spare_gpu_hours, one.spare_cost) == (3.0, 6.0)
+
+
 def test_the_busy_one_of_four_is_named_with_its_node_and_address() -> None:
     one = only(services(moment(), told(requests_running=20.0, requests_waiting=5.0)))
     assert one.judged is not None

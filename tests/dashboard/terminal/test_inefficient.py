@@ -8,8 +8,9 @@ from dashboard.facts import Facts
 from dashboard.terminal import inefficient
 from dashboard.terminal.fleet import Moment, moment_of
 from dashboard.terminal.grid import text
-from gpuvigil.config import AnalyzerSettings
+from gpuvigil.config import AnalyzerSettings, CostSettings, PriceSettings
 from gpuvigil.model import Allocation, Incident, Severity
+from gpuvigil.money import Prices
 from tests.dashboard.scene import NOON, allocation, busy_fleet, gpu, incident, node
 
 FIRST = node("n-1", "prod")
@@ -56,6 +57,19 @@ def test_who_gets_little_is_told_with_what_it_costs() -> None:
     assert one["advice"] == "a smaller GPU or a slice would do"
     assert one["wasted_gpu_hours"] == 4 * 0.8
     assert one["sm_activity_percent"] == 20.0
+
+
+def test_where_there_is_a_price_it_is_told_what_that_costs() -> None:
+    price = PriceSettings(model="H100", per_gpu_hour=2.0)
+    prices = Prices(settings=CostSettings(prices=(price,), currency="EUR"))
+    rows = {gpu(i, FIRST).key: LITTLE for i in range(4)}
+    grid = inefficient.grid(moment(*(old(i) for i in range(4))), rows, SPAN, prices)
+    keys = [column.key for column in grid.columns]
+    (one,) = grid.rows
+    assert dict(zip(keys, one, strict=True))["wasted_cost"] == 4 * 0.8 * 2.0
+    shown = text(grid, 80, quiet=False)
+    assert "COST EUR" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
 
 
 def test_nothing_is_said_of_who_is_new_shares_a_gpu_or_was_not_measured() -> None:

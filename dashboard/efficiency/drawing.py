@@ -1,0 +1,113 @@
+"""The page's tables, as trees."""
+
+from collections.abc import Mapping, Sequence
+
+from ..terminal.grid import Column, Grid, Value
+from ..tree import Node, each, el
+from ..words import counted
+from .reading import Tables
+
+MOST_ROWS = 30
+_DASH = "–"
+# Columns by their keys, and what they are called where there is room.
+_IDLE = {
+    "user": "User",
+    "holder": "Holder",
+    "idle_gpus": "Idle GPUs",
+    "gpus": "of",
+    "idle_for_seconds": "Idle for",
+    "why": "Why",
+    "idle_cost": "Cost",
+    "nodes": "Nodes",
+    "partition": "Partition",
+    "cluster": "Cluster",
+}
+_LITTLE = {
+    "user": "User",
+    "holder": "Holder",
+    "gpus": "GPUs",
+    "wasted_gpu_hours": "GPU-hours not filled",
+    "wasted_cost": "Cost",
+    "advice": "Advice",
+    "said": "Because it",
+    "cluster": "Cluster",
+}
+_SERVED = {
+    "model": "Model",
+    "verdict": "Verdict",
+    "replicas": "Replicas",
+    "replicas_needed": "Needed",
+    "requests_running_p95": "Running, p95",
+    "requests_waiting_p95": "Waiting, p95",
+    "kv_cache_p95_percent": "Cache, p95",
+    "activity_percent": "GPUs active",
+    "spare_gpu_hours": "Spare GPU-hours",
+    "spare_cost": "Cost",
+    "said": "Because",
+    "advice": "To do",
+    "user": "User",
+    "cluster": "Cluster",
+}
+
+
+def page(found: Tables) -> Sequence[Node]:
+    """The three tables, each with what it says and where the whole of it is."""
+    return (
+        _section("Idle", "now", found.idle, _IDLE, "gpuvigil idle"),
+        _section(
+            "Busy and doing little",
+            "in the last hour",
+            found.inefficient,
+            _LITTLE,
+            "gpuvigil inefficient",
+        ),
+        _section("Inference", "in the last day", found.inference, _SERVED, "gpuvigil inference"),
+    )
+
+
+def _section(
+    title: str,
+    when: str,
+    grid: Grid,
+    names: Mapping[str, str],
+    command: str,
+) -> Node:
+    rows = grid.rows
+    body = _table(grid, names, rows[:MOST_ROWS]) if rows else el("p", grid.empty, class_="empty")
+    left = len(rows) - MOST_ROWS
+    return el(
+        "section",
+        el("h2", title, el("small", f" {when}, {counted(len(rows), 'row')}" if rows else "")),
+        *(el("p", line, class_="sub") for line in grid.head),
+        body,
+        el("p", f"{left:,} more: {command}", class_="sub") if left > 0 else None,
+        key=title,
+    )
+
+
+def _table(grid: Grid, names: Mapping[str, str], rows: Sequence[Sequence[Value]]) -> Node:
+    """The named columns that the grid has and of which any row says something, in their order."""
+    columns = {column.key: (place, column) for place, column in enumerate(grid.columns)}
+    shown = [
+        (names[key], *columns[key])
+        for key in names
+        if key in columns and any(row[columns[key][0]] is not None for row in rows)
+    ]
+    head = (
+        el(
+            "th",
+            f"{name}, {column.title.removeprefix('COST ')}" if name == "Cost" else name,
+            scope="col",
+            class_="number" if column.right else None,
+        )
+        for name, _, column in shown
+    )
+    lines = (
+        el("tr", *each(_cell(column, row[place]) for _, place, column in shown)) for row in rows
+    )
+    return el("table", el("thead", el("tr", *head)), el("tbody", *lines))
+
+
+def _cell(column: Column, value: Value) -> Node:
+    text = _DASH if value is None else column.show(value)
+    return el("td", text, class_="number" if column.right else None)

@@ -1,0 +1,42 @@
+"""Draws the page of GPUs that are held and do little: thin glue between the hub and Streamlit."""
+
+import streamlit as st
+
+from gpuvigil.errors import HubError
+
+from .. import live, panels
+from ..components import style
+from ..markup import joined, tag
+from ..tree import show
+from .drawing import page
+from .reading import Tables, tables
+
+# The store is asked for an hour of every GPU: not more often than this for all who look.
+FRESH_SECONDS = 60.0
+FIRST_SECONDS = 20.0
+
+
+def draw() -> None:
+    """The whole page; it renews itself as one."""
+    style("incidents")
+    st.fragment(_live, run_every=5 * live.refresh_seconds())()
+
+
+def _live() -> None:
+    title = tag("h1", "Efficiency ", tag("small", "held GPUs that do little"), class_="gv-page")
+    view, config = live.current().view(), live.shared().config
+    try:
+        said = live.shared().questions.ask(
+            "efficiency",
+            lambda hub: tables(hub, config),
+            FRESH_SECONDS,
+            first_seconds=FIRST_SECONDS,
+        )
+    except HubError as error:
+        unknown = panels.notes([f"How GPUs are used is not known: {error}"])
+        st.html(joined(title, panels.banners(view.warnings), unknown))
+        return
+    found: Tables = said.value
+    late = [f"As of {said.age_seconds:.0f} s ago: {said.error}"] if said.error else []
+    st.html(joined(title, panels.banners(view.warnings), panels.notes(late)))
+    show("efficiency", *page(found))

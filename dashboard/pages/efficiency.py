@@ -1,0 +1,5 @@
+"""Held GPUs that do little."""
+
+from dashboard.efficiency.page import draw
+
+draw()

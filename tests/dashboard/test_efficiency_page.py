@@ -1,0 +1,66 @@
+"""What the page of efficiency draws of the terminal's tables."""
+
+import json
+from datetime import timedelta
+
+from dashboard.efficiency.drawing import MOST_ROWS, page
+from dashboard.efficiency.reading import Tables
+from dashboard.terminal import holders, inefficient, inference
+from dashboard.terminal.grid import Grid, Value
+from tests.dashboard.scene import NOON
+
+
+def drawn(idle: Grid, little: Grid | None = None) -> str:
+    empty = Grid(columns=inefficient.COLUMNS, rows=[], empty="Nobody.")
+    found = Tables(
+        now=NOON,
+        idle=idle,
+        inefficient=little or empty,
+        inference=Grid(columns=inference.COLUMNS, rows=[], empty="No server was asked."),
+    )
+    return json.dumps(page(found), ensure_ascii=False)
+
+
+def idle(user: str, why: str | None) -> tuple[Value, ...]:
+    return (
+        2,
+        4,
+        timedelta(minutes=90),
+        why,
+        None,
+        user,
+        "job 7",
+        None,
+        "n-1",
+        None,
+        None,
+        None,
+        "c",
+    )
+
+
+def test_columns_of_which_no_row_says_anything_are_left_out() -> None:
+    grid = Grid(columns=holders.IDLE, rows=[idle("ann", "no requests"), idle("<b>", None)])
+    said = drawn(grid)
+    assert '"Idle for"' in said
+    assert '"1 h 30 min"' in said
+    assert '"no requests"' in said
+    assert '"<b>"' in said  # as text: the tree never makes markup of it
+    assert '"–"' in said  # the reason that is not known
+    assert '"Partition"' not in said
+    assert '"Cost' not in said
+    assert "No server was asked." in said
+
+
+def test_a_long_table_is_cut_and_says_where_the_whole_is() -> None:
+    rows: list[tuple[Value, ...]] = [
+        (1.0, 5.0, 1, f"u{n}", "job", "a", "b", *[None] * 6) for n in range(MOST_ROWS + 3)
+    ]
+    said = drawn(
+        Grid(columns=holders.IDLE, rows=[], empty="None."),
+        Grid(columns=inefficient.COLUMNS, rows=rows, head=["9 free GPUs lie scattered."]),
+    )
+    assert "3 more: gpuvigil inefficient" in said
+    assert '"u29"' in said
+    assert '"u30"' not in said
+    assert "9 free GPUs lie scattered." in said
