@@ -14,6 +14,7 @@ from gpuvigil import links
 from gpuvigil.clock import SystemClock, from_text
 from gpuvigil.errors import HubError
 from gpuvigil.hub import Hub
+from gpuvigil.jobs import going_on
 from gpuvigil.model import Incident, Job, RecordKind, Scheduler, Subject, readable
 from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
@@ -140,12 +141,9 @@ def _queued(view: FleetView, cluster: ClusterView) -> tuple[str, ...]:
     """What waits for GPUs, where a scheduler is asked and something does."""
 
     def ask(hub: Hub) -> tuple[Sequence[Job], Sequence[Scheduler]]:
-        waiting = hub.records(RecordKind.JOB, states=("PENDING",), limit=20_000)
+        waiting = going_on(hub, ("PENDING",))
         told = hub.records(RecordKind.SCHEDULER)
-        return (
-            tuple(readable(waiting, Job.from_record)),
-            tuple(readable(told, Scheduler.from_record)),
-        )
+        return waiting, tuple(readable(told, Scheduler.from_record))
 
     said = _ask("queue", ask, QUEUE_SECONDS, view)
     found = queue_of(cluster, *said) if said is not None and said[0] else None

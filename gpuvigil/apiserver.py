@@ -25,9 +25,10 @@ T = TypeVar("T")
 
 _PAGE = 500
 _TIMEOUT_SECONDS = 20.0
-# The server ends a watch after this time; a connection that says nothing for longer is dead.
-_WATCH_SECONDS = 240
-_WATCH_SLACK_SECONDS = 20.0
+# The server ends a watch after this time; a connection that says nothing for longer is dead. Until then what it
+# does not tell is taken for known: so it is short, and a new watch goes on where the old one ended.
+_WATCH_SECONDS = 60
+_WATCH_SLACK_SECONDS = 15.0
 _LONGEST_ANSWER = 256 * 1024 * 1024
 _LONGEST_LINE = 8 * 1024 * 1024
 

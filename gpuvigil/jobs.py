@@ -1,17 +1,20 @@
 """What two sources say of one job: the node's prolog of its GPUs, Slurm's controller of all else."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from .hub import Hub
-from .model import ENDED_STATES, Allocation, Job, RecordKind, Subject, readable
+from .model import ENDED_STATES, Allocation, Job, RecordKind, Scheduler, Subject, readable
 
 # The controller hears of a node's prolog and epilog when it can, and is asked once in a while.
 _SETTLED = timedelta(minutes=3)
 _RUNS = "RUNNING"
 _GOING_ON = ("RUNNING", "COMPLETING", "SUSPENDED", "PENDING")
+# Whoever asks a scheduler says so every ten minutes at least, also when nothing is new.
+_SUCCEEDED = timedelta(minutes=30)
 _MOST = 20_000
+_FIRST = 500
 
 Jobs = Mapping[tuple[str, str], tuple[Job, ...]]  # by cluster and holder, the newest look first
 
@@ -32,12 +35,43 @@ def jobs_since(hub: Hub, cluster_key: str | None, oldest: datetime) -> Jobs:
 
     HubUnavailable or HubRefused when the hub does not answer.
     """
-    going_on = hub.records(RecordKind.JOB, subject=cluster_key, states=_GOING_ON, limit=_MOST)
-    ended = hub.records(
-        RecordKind.JOB, subject=cluster_key, states=sorted(ENDED_STATES), limit=_MOST
-    )
-    jobs = readable((*going_on, *ended), Job.from_record)
+    jobs = (*going_on(hub, _GOING_ON, cluster_key), *_ended(hub, cluster_key, oldest))
     return by_holder(job for job in jobs if job.ended_at is None or job.ended_at >= oldest)
+
+
+def going_on(hub: Hub, states: Collection[str], cluster_key: str | None = None) -> tuple[Job, ...]:
+    """Jobs in these states, which are none of an end.
+
+    Where another machine of a cluster asks now, what the first one told last is no longer so: all that goes on
+    is told anew by the second.
+    """
+    records = hub.records(RecordKind.JOB, subject=cluster_key, states=states, limit=_MOST)
+    jobs = tuple(readable(records, Job.from_record))
+    if len({job.told_by for job in jobs}) < 2:
+        return jobs
+    looks = list(readable(hub.records(RecordKind.SCHEDULER), Scheduler.from_record))
+    newest: dict[str, datetime] = {}
+    for look in looks:
+        cluster = look.told_by.cluster
+        newest[cluster] = max(look.at, newest.get(cluster, look.at))
+    gone = {it.told_by for it in looks if newest[it.told_by.cluster] - it.at > _SUCCEEDED}
+    return tuple(job for job in jobs if job.told_by not in gone)
+
+
+def _ended(hub: Hub, cluster_key: str | None, oldest: datetime) -> tuple[Job, ...]:
+    """The newest that have ended, and as many more as it takes to reach `oldest`; not all that there ever were.
+
+    They come in the order in which they were told, which a cluster that was away for a while upsets: therefore
+    a whole half of them has to be older.
+    """
+    states, limit = sorted(ENDED_STATES), _FIRST
+    while True:
+        records = hub.records(RecordKind.JOB, subject=cluster_key, states=states, limit=limit)
+        jobs = tuple(readable(records, Job.from_record))
+        old = (job.ended_at is not None and job.ended_at < oldest for job in jobs[: limit // 2])
+        if len(records) < limit or limit >= _MOST or all(old):
+            return jobs
+        limit = min(8 * limit, _MOST)
 
 
 def job_of(allocation: Allocation, jobs: Jobs) -> Job | None:

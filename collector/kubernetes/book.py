@@ -17,6 +17,7 @@ _REMEMBERED = timedelta(hours=1)
 _DELETED_FOR = timedelta(hours=1)
 # A node asks its kubelet once a tick; its clock may be off, too.
 _SLACK = timedelta(minutes=1)
+_MOST_PODS = 1000
 # Of pods that ended in different ways the first of these is how the job did.
 _WORST = ("NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "TIMEOUT", "FAILED", "CANCELLED", "COMPLETED")
 
@@ -129,6 +130,7 @@ def _job(
         nodes=tuple(sorted({pod.node for pod in counted if pod.node})),
         gpus=sum(pod.gpus for pod in counted),
         exit_code=next((p.exit_code for p in pods if p.state == state and p.exit_code), None),
+        pods=tuple(pod.full_name for pod in counted if pod.node)[:_MOST_PODS],
     )
 
 
@@ -200,9 +202,11 @@ class NodeBook:
 class AllocationBook:
     """Gives the allocations that nodes told to the jobs that their pods are of."""
 
-    def __init__(self, cluster: str, labels: Labels) -> None:
+    def __init__(self, cluster: str, labels: Labels, before: Iterable[Job] = ()) -> None:
+        """`before` are jobs that had not ended when this was last known, and the pods that they had then."""
         self._cluster = cluster
         self._labels = labels
+        self._before = {pod: job for job in before for pod in job.pods}
         self._pods: dict[str, tuple[Owned, datetime]] = {}  # by name, when it was last there
         self._waiting: dict[str, Allocation] = {}
         self._given: dict[str, Allocation] = {}  # with a job already, and not ended
@@ -260,7 +264,7 @@ class AllocationBook:
         one = self._pods.get(allocation.pod or "")
         # A pod of the same name that came later is another.
         if one is None or one[0].pod.created_at > allocation.started_at + _SLACK:
-            return None
+            return self._of_a_job_before(allocation)
         pod, workload = one[0].pod, one[0].workload
         return replace(
             allocation,
@@ -269,6 +273,20 @@ class AllocationBook:
             user=_marked([pod], self._labels.user),
             account=_marked([pod], self._labels.account) or pod.namespace,
             partition=_marked([pod], self._labels.partition),
+        )
+
+    def _of_a_job_before(self, allocation: Allocation) -> Allocation | None:
+        """The same of a pod that went while nobody watched: its node alone has told of its end."""
+        job = self._before.get(allocation.pod or "")
+        if job is None or job.submitted_at > allocation.started_at + _SLACK:
+            return None
+        return replace(
+            allocation,
+            holder=job.holder,
+            command=job.name,
+            user=job.user,
+            account=job.account,
+            partition=job.partition,
         )
 
 

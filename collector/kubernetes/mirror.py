@@ -68,8 +68,10 @@ class Mirror(Generic[T]):
             try:
                 self.once(stop)
                 in_vain = time.monotonic() - began < _BRIEF_SECONDS and before == self._version
-            except Gone:
+            except Gone as error:
+                # What happened since is known when all has been listed, however long that takes.
                 self._version, in_vain = None, before is None
+                self._fail(f"it forgot what has changed since: {error}")
             except ApiError as error:
                 # A cut watch is followed on at once; what cannot even be begun is unknown.
                 in_vain = before == self._version

@@ -71,6 +71,7 @@ class Watcher:
         """Take up the jobs that had not ended when a watcher last ran."""
         ours = [job for job in jobs if job.told_by == self._told_by]
         self._jobs = JobBook(self._told_by, self._labels, ours)
+        self._allocations = AllocationBook(self._told_by.cluster, self._labels, ours)
 
     def hear(self, allocations: Iterable[Allocation]) -> None:
         """What the hub has got; from any thread."""

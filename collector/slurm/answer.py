@@ -74,7 +74,10 @@ def job(said: Mapping[str, Any], told_by: Subject, seen_at: datetime) -> Job | N
         exit_code=_exit_code(said.get("exit_code")) if state in ENDED_STATES else None,
         reason=said_in(said.get("state_reason"), but="None"),
         user=said_in(said.get("user_name")),
-        **{key: said_in(said.get(key)) for key in ("account", "partition", "qos", "name")},
+        account=said_in(said.get("account")),
+        partition=said_in(said.get("partition")),
+        qos=said_in(said.get("qos")),
+        name=said_in(said.get("name")),
     )
 
 

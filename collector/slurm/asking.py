@@ -23,6 +23,8 @@ _NO_JSON = (
     "no such plugin",
 )
 _LONGEST_WHY = 300
+# Columns tell less: a squeue that had no JSON is asked for it again then, for its plugin may just have been away.
+_JSON_AGAIN_SECONDS = 3600.0
 
 
 class AskingError(Exception):
@@ -46,20 +48,20 @@ class Slurm:
         self._steady = steady
         self._timeout_seconds = timeout_seconds
         self._directory = directory
-        self._json = True
+        self._json_from = 0.0  # when it is asked for again
         self.requests = 0
 
     def jobs(self, at: datetime) -> tuple[Job, ...]:
         """All jobs with GPUs that it knows, and those that ended within its MinJobAge; AskingError for no answer."""
         every = ("squeue", "--all", "--states=all")
-        if self._json:
+        if self._steady() >= self._json_from:
             try:
                 text = self._ask(*every, "--json")
                 return _read(lambda: answer.read(text, self._told_by, at))
             except AskingError as error:
                 if not any(words in str(error).lower() for words in _NO_JSON):
                     raise
-                self._json = False
+                self._json_from = self._steady() + _JSON_AGAIN_SECONDS
         wanted = ",".join(f"{name}:{width}" for name, width in columns.COLUMNS.items())
         text = self._ask(*every, "--noheader", "-O", wanted)
         return _read(lambda: columns.read(text, self._told_by, at))

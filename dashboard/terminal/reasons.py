@@ -10,7 +10,6 @@ from gpuvigil.idle_span import (
     ASKED,
     ASKED_OF_SERVERS,
     MOST_USED,
-    SAMPLES,
     Row,
     measured,
     with_requests,
@@ -26,6 +25,7 @@ from ..gpus import Cell
 from .fleet import Moment
 
 IDLE = "gpu_idle_held"  # the fault of idle GPUs
+_DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
 _Holder = tuple[str, str, str | None]  # cluster, holder, user
 
 
@@ -67,7 +67,7 @@ def reasons_of(
         for held in moment.of(cell.subject):
             holders.setdefault(_key(held), []).append(held)
     waiting = {key for key, them in holders.items() if stands_by(declared, labels_of(them))}
-    most = max((row[SAMPLES] for row in rows.values()), default=0)
+    ticks = {one.subject.key: one.tick_seconds for one in moment.inventories if one.tick_seconds}
     found: dict[str, Idleness] = {}
     for cell in cells:
         row = rows.get(cell.subject.key)
@@ -76,7 +76,8 @@ def reasons_of(
             mine = {_key(held) for held in moment.of(cell.subject)}
             if mine and mine <= waiting:
                 around = replace(around, standby=True)
-            why = idleness(measured(row, most), around, below)
+            tick = ticks.get(cell.subject.of_node().key, _DEFAULT_TICK_SECONDS)
+            why = idleness(measured(row, settings.idle_after_seconds / tick), around, below)
             if why is not None:
                 found[cell.subject.key] = why
     return found

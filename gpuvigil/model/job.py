@@ -48,6 +48,7 @@ class Job:
     numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # Slurm's, by node
     limit_seconds: int | None = None
     exit_code: str | None = None  # "3:0" is exit(3), "0:9" is SIGKILL
+    pods: tuple[str, ...] = ()  # of Kubernetes' jobs, as "namespace/name": the first 1,000
 
     @property
     def holder(self) -> str:
@@ -76,7 +77,7 @@ class Job:
         for key in _TIMES:
             if body.get(key) is not None:
                 body[key] = from_text(body[key])
-        body["nodes"] = tuple(body.get("nodes", ()))
+        body["nodes"], body["pods"] = tuple(body.get("nodes", ())), tuple(body.get("pods", ()))
         found = body.get("numbers", {})
         body["numbers"] = {node: tuple(of_node) for node, of_node in found.items()}
         told_by = Subject.parse(record.subject)

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuvigil.jobs import by_holder, disagreements, filled
-from gpuvigil.model import Allocation, Job, Subject
+from gpuvigil.hub import Hub
+from gpuvigil.jobs import by_holder, disagreements, filled, jobs_since
+from gpuvigil.model import Allocation, Job, Record, RecordKind, Scheduler, Subject
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -97,3 +99,55 @@ def test_what_changed_just_now_is_held_against_nobody() -> None:
     soon = NOON - timedelta(minutes=1)
     assert disagreements(NODE, held(), by_holder([job(state="FAILED", ended_at=soon)]), NOON) == {}
     assert disagreements(NODE, [], by_holder([job(started_at=soon)]), NOON) == {}
+
+
+class ShelfHub(Hub):
+    """Records of jobs and schedulers in the order in which they were told; counts what is read."""
+
+    def __init__(self, *records: Record) -> None:
+        super().__init__("http://127.0.0.1:1", str)
+        self.shelf = records
+        self.read = 0
+
+    def records(self, kind: RecordKind, **asked: Any) -> tuple[Record, ...]:
+        states = asked.get("states")
+        fitting = [
+            one
+            for one in self.shelf
+            if one.kind is kind and (not states or one.body["state"] in states)
+        ]
+        found = tuple(fitting[-asked.get("limit", 10_000) :])
+        self.read += len(found)
+        return found
+
+
+@settings(max_examples=15)
+@given(st.permutations(range(40)), st.integers(0, 60))
+def test_what_ended_lately_is_found_however_much_has_ended_before(
+    out_of_turn: list[int], hours: int
+) -> None:
+    ends = [NOON - n * timedelta(minutes=5) for n in range(700, 0, -1)]
+    ends[-40:] = [ends[-40:][place] for place in out_of_turn]  # of a cluster that was away
+    told = [
+        job(str(n), state="COMPLETED", ended_at=at, submitted_at=at - HOUR)
+        for n, at in enumerate(ends)
+    ]
+    hub, oldest = ShelfHub(*(one.to_record() for one in told)), NOON - hours * HOUR
+    found = {one.number for them in jobs_since(hub, None, oldest).values() for one in them}
+    assert found == {one.number for one in told if one.ended_at and one.ended_at >= oldest}
+    if hours < 15:
+        assert hub.read == 500
+
+
+def test_whoever_asks_no_more_is_not_believed_when_another_does() -> None:
+    first, second = (Subject(cluster="c", node=name) for name in ("login", "spare"))
+    old = job("7", told_by=first, seen_at=NOON - 2 * HOUR)
+    over = job("8", told_by=first, seen_at=NOON - 2 * HOUR)  # its end was never told
+    moved = job("7", told_by=second)
+    looks = [Scheduler(told_by=first, at=NOON - 2 * HOUR), Scheduler(told_by=second, at=NOON)]
+    records = [one.to_record() for one in (old, over, moved)]
+    hub = ShelfHub(*records, *(one.to_record() for one in looks))
+    assert jobs_since(hub, None, NOON - HOUR) == by_holder([moved])
+    both = [Scheduler(told_by=first, at=NOON - HOUR / 6), looks[1]]
+    hub = ShelfHub(*records, *(one.to_record() for one in both))
+    assert set(jobs_since(hub, None, NOON - HOUR)) == {("c", "job 7"), ("c", "job 8")}

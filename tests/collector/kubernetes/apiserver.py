@@ -73,6 +73,7 @@ class FakeApiServer:
         self.broken: set[str] = set()
         self.asked: list[str] = []
         self.failing = False
+        self.forgetful = False  # no list is ever read to its end, and no version is known
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -101,8 +102,9 @@ class FakeApiServer:
         parts = urlsplit(request.path)
         query = {key: found[0] for key, found in parse_qs(parts.query).items()}
         self.asked.append(parts.path)
-        if self.failing:
-            _send(request, 503, {"kind": "Status", "code": 503, "message": "starting"})
+        if self.failing or self.forgetful:
+            away = {"kind": "Status", "code": 503, "message": "starting"}
+            _send(request, *((503, away) if self.failing else (410, GONE)))
         elif self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             _send(request, 401, {"kind": "Status", "code": 401, "message": "Unauthorized"})
         elif parts.path in self.forbidden:

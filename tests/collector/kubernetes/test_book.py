@@ -297,6 +297,25 @@ def test_an_end_is_the_jobs_too_also_when_the_pod_is_gone(workloads: Workloads) 
     assert numbers == sorted(set(numbers))
 
 
+def test_an_end_that_its_node_told_while_nobody_watched_is_the_jobs_too(
+    workloads: Workloads,
+) -> None:
+    jobs = by_number(JobBook(TOLD_BY, LABELS).take(owned_after(11, workloads), NOW))
+    job = jobs["PyTorchJob/train/llama"]
+    assert job.pods == ("train/llama-worker-0", "train/llama-worker-1")
+    assert Job.from_record(job.to_record()) == job
+    one = held("train/llama-worker-0", at=job.submitted_at + MINUTE)
+    ended = replace(one, ended_at=NOW + 90 * MINUTE)
+    for began, holder in ((one.started_at, f"job {job.number}"), (NOW - 900 * MINUTE, None)):
+        book = AllocationBook("c", LABELS, [job])
+        book.hear(replace(ended, started_at=began))
+        told = book.take([], NOW + 100 * MINUTE)  # its pod was deleted meanwhile
+        assert [it.holder for it in told] == ([holder] if holder else [])
+        if told:
+            assert (told[0].user, told[0].account) == (job.user, job.account)
+            assert told[0].ended_at == ended.ended_at
+
+
 def test_a_finished_pod_that_its_kubelet_still_names_holds_nothing(workloads: Workloads) -> None:
     at = datetime(2026, 3, 2, 9, 5, tzinfo=timezone.utc)
     one = held("train/llama-worker-0", at=at)

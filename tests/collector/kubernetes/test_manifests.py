@@ -69,9 +69,14 @@ def test_the_collector_has_no_right_at_the_api_server() -> None:
     spec = kinds["DaemonSet"]["spec"]["template"]["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["hostPID"] is True
-    context = container(kinds["DaemonSet"])["securityContext"]
-    assert "privileged" not in context
-    assert context["capabilities"]["drop"] == ["ALL"]
+
+
+def test_a_device_that_is_read_needs_a_privileged_container() -> None:
+    one = container(manifest("collector.yaml")["DaemonSet"])
+    devices = [it for it in one["volumeMounts"] if it["mountPath"].startswith("/dev/")]
+    assert one["securityContext"].get("privileged", False) is bool(devices)
+    assert all(it["readOnly"] for it in devices)
+    assert one["securityContext"]["readOnlyRootFilesystem"] is True
 
 
 @pytest.mark.parametrize(

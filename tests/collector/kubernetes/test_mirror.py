@@ -118,6 +118,21 @@ def test_what_was_known_is_kept_and_marked_while_the_server_is_away(
     assert caplog.text.count("the API server does not tell") == 1
 
 
+def test_a_copy_that_cannot_be_made_anew_is_not_known(fresh: FakeApiServer) -> None:
+    fresh.paths[PODS] = History(EVENTS, len(EVENTS))
+    found, stop = mirror(fresh), threading.Event()
+    thread = threading.Thread(target=found.run, args=(stop,), daemon=True)
+    thread.start()
+    wait_until("a copy", lambda: not found.copy().why)
+    fresh.forgetful = True
+    wait_until("that it is old", lambda: "too old resource version" in found.copy().why)
+    assert found.copy().objects == expected(fresh.paths[PODS])
+    fresh.forgetful = False
+    wait_until("the end of it", lambda: not found.copy().why)
+    stop.set()
+    thread.join(60)
+
+
 def test_errors_are_told_apart(fresh: FakeApiServer, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old\n")

@@ -77,6 +77,19 @@ def test_what_is_no_answer_says_why(tmp_path: Path, text: str, why: str) -> None
         slurm(tmp_path / "nowhere").jobs(NOON)
 
 
+def test_json_that_was_away_once_is_asked_for_again(tmp_path: Path) -> None:
+    away = "case $* in *--json*) echo 'data_parser plugin not loaded' >&2; exit 1;; esac"
+    program(tmp_path, "squeue", away)
+    now = [0.0]
+    asked = Slurm(TOLD_BY, Pace(5.0, 100), lambda: now[0], 60.0, str(tmp_path))
+    assert asked.jobs(NOON) == ()
+    program(tmp_path, "squeue", f"case $* in *--json*) cat {OUTPUTS}/squeue-22.05.8.json;; esac")
+    now[0] = 600.0
+    assert asked.jobs(NOON) == ()  # by columns, which are empty
+    now[0] = 3601.0
+    assert len(asked.jobs(NOON)) == 10
+
+
 class Site:
     """A watch whose Slurm is two scripts that print files."""
 

@@ -136,7 +136,7 @@ def test_idle_says_what_it_cost_where_there_is_a_price(moment: Moment) -> None:
 
 def test_idle_says_why_from_what_was_measured_over_the_span(moment: Moment) -> None:
     still = {
-        "utilization_percent_count": 180,
+        "utilization_percent_count": 1800,  # a sample a second over half an hour
         "utilization_percent_max": 0.0,
         "memory_utilization_percent_max": 0.0,
         "compute_processes_max": 1.0,
@@ -154,7 +154,10 @@ def test_idle_says_why_from_what_was_measured_over_the_span(moment: Moment) -> N
         gpu(3, FIRST).key: Idleness.SOME_GPUS,
         gpu(0, SECOND).key: Idleness.MEMORY_PARKED,
     }
-    spans[gpu(3, FIRST).key] = {**still, "utilization_percent_count": 20}
+    # What a faster node sends says nothing of how much is missing here.
+    spans[gpu(1, SECOND).key] = {**busy, "utilization_percent_count": 18_000}
+    assert reasons_of(moment, spans, AnalyzerSettings()) == found
+    spans[gpu(3, FIRST).key] = {**still, "utilization_percent_count": 200}
     found = reasons_of(moment, spans, AnalyzerSettings())
     assert found[gpu(3, FIRST).key] is Idleness.NO_DATA
     said = {one["user"]: one["why"] for one in rows(holders.idle(moment, found))}
