@@ -30,8 +30,10 @@ from .inference.keeper import Inference
 from .inference.rows import InferenceBook
 from .keeper import ReaderKeeper
 from .kernelbook import KernelBook
+from .lastword import last_word
 from .localsocket import Reply, Request
 from .logkeeper import LogKeeper
+from .machine.keeper import Machine
 from .maintenance import Maintenance
 from .owners.jobs import Gpus
 from .owners.kubelet.keeper import Kubelet
@@ -95,14 +97,13 @@ class Agent:
         )
         self._kubelet = Kubelet(settings.kubelet_socket, settings.tick_seconds, clock)
         self._inference, self._served = Inference.of(settings, clock), InferenceBook(self._node)
-        self._logs = LogKeeper(settings, self._events, clock, self.post, self._tell)
+        self._machine, self._logs = (
+            Machine(settings, clock),
+            LogKeeper(settings, self._events, clock, self.post, self._tell),
+        )
         self._sensor, self._steps = (
             PortSensor(settings.sysfs_root, settings.proc_root),
-            Steps(
-                settings.steps_directory,
-                settings.proc_root,
-                ProcessTable(settings.proc_root).start_ticks,
-            ),
+            _steps(settings),
         )
         self._bus, self._inbox = Bus(settings.sysfs_root), Inbox()
         self._keeper = ReaderKeeper(settings, clock, self._inbox)
@@ -167,16 +168,33 @@ class Agent:
                 self._inference.keep()
                 self._look_at_maintenance()
                 self._look_at_ports()
+                self._look_at_machine()
                 self._take(self._inbox.next(self._pause_seconds()))
                 self._ear.look()
                 self._tick_without_reader(began)
         finally:
+            self._say_goodbye()
             self._keeper.stop()
             self._kubelet.stop()
             self._inference.stop()
+            self._machine.stop()
             self._logs.stop()
             self._ear.tell(self._kernel.flush())
             self._remember()
+
+    def _say_goodbye(self) -> None:
+        """So that nobody takes the silence that follows for a dead node's."""
+        kind, words = last_word()
+        event = self._events.make(kind, self._node, self._clock.now(), words)
+        log.info("going", why=words)
+        self._record([event.to_record()])
+
+    def _look_at_machine(self) -> None:
+        """Once the reader has begun: what a node is for comes first."""
+        words = self._machine.keep() if self._ticked is not None else ""
+        if words:
+            now = self._clock.now()
+            self._tell([self._events.make(EventKind.HOST, self._node, now, words)])
 
     def _look_at_maintenance(self) -> None:
         """A driver that was let go just now is told of at once."""
@@ -324,9 +342,17 @@ class Agent:
             "spool_oldest_seconds": spool.oldest_seconds(now),
             "dropped_bodies": self._count("dropped_bodies", spool.dropped),
             **read_host(self._settings.proc_root),
+            **self._machine.fields(),
+            **self._memory_errors(),
         }
         tags = {"cluster": self._node.cluster, "node": self._node.node}
         return Row(measurement=NODE, tags=tags, fields=fields, at=now)
+
+    def _memory_errors(self) -> dict[str, Number]:
+        """Over all boots of the machine."""
+        counted = self._machine.memory_errors
+        names = ("memory_errors_corrected", "memory_errors_uncorrected")
+        return {name: self._count(name, n) for name, n in zip(names, counted or (), strict=False)}
 
     def _count(self, metric: str, since_start: int) -> Number:
         """The count over all runs of the collector."""
@@ -393,6 +419,11 @@ class Agent:
         found = list(records)
         if found:
             self._spool.put(self._sender.records(found, self._clock.now()))
+
+
+def _steps(settings: CollectorSettings) -> Steps:
+    start_ticks = ProcessTable(settings.proc_root).start_ticks
+    return Steps(settings.steps_directory, settings.proc_root, start_ticks)
 
 
 def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:

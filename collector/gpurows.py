@@ -13,6 +13,7 @@ from .monotone import Monotone
 from .reading import CallCost
 from .report import GpuTick
 from .rows import Number, Row, Steady
+from .spins import Spins
 
 _COUNTERS = frozenset(metric.name for metric in GPU.metrics if metric.kind is Kind.COUNTER)
 _WRAPS_AT = {"pcie_replays": 2**32}  # nvml.h: an unsigned int
@@ -36,6 +37,7 @@ class GpuRowMaker:
         self._counters = counters
         self._slow: dict[str, Steady] = {}
         self._links = LinkBook(counters)
+        self._spins = Spins()
         self._costs: dict[str, CallCost] = {}
         self._calls: tuple[Row, ...] = ()
 
@@ -72,6 +74,11 @@ class GpuRowMaker:
             fields["up"] = 0 if gpu.reason is Unmeasured.LOST else None
             fields["unmeasured_reason"] = gpu.reason
             fields["index"] = identity.index
+        if gpu.values is not None:
+            kept: Mapping[str, Number] = {} if slow is None else slow.values
+            fields |= self._spins.take(
+                uuid, lambda name: fields.get(name, kept.get(name)), gpu.processes, at
+            )
         if slow is not None:
             slow = self._without(uuid, slow, fields)
         tags = self._tags(uuid=uuid, model=identity.model)

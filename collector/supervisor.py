@@ -26,6 +26,7 @@ from .spool import Spool
 log = Log("collector")
 
 _DRAIN_SECONDS = 5.0
+_LAST_WORD_SECONDS = 1.0
 _SPREAD = 0.5  # of a tick: within this time after their start, nodes begin to send
 
 
@@ -67,11 +68,19 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     try:
         agent.run(stop)
     finally:
+        _wait_for(spool, shipper, clock)
         ended.set()
         if door is not None:
             door.close()
         shipping.join(_DRAIN_SECONDS)
         log.info("stopped", spool_bytes=spool.bytes, dropped_bodies=spool.dropped)
+
+
+def _wait_for(spool: Spool, shipper: Shipper, clock: Clock) -> None:
+    """Until the hub has the last word, if it takes anything, and not for long."""
+    never, deadline = threading.Event(), clock.monotonic() + _LAST_WORD_SECONDS
+    while spool.bytes and shipper.reachable and clock.monotonic() < deadline:
+        clock.wait(never, 0.02)
 
 
 def _open_door(settings: CollectorSettings, agent: Agent) -> Door | None:

@@ -47,7 +47,7 @@ COMMANDS: dict[str, str] = {
 _GROUP = "gpuvigil.commands"
 
 # Started by other commands, not by people.
-INTERNAL = frozenset({"read", "pods", "endpoints"})
+INTERNAL = frozenset({"read", "pods", "endpoints", "machine"})
 
 
 def usage() -> str:

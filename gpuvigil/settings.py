@@ -177,6 +177,14 @@ class CollectorSettings:
         STATE / "logs", "where `{file}`, or else what the program prints, is kept; the last ten"
     )
     log_seconds: float = _setting(120.0, "the program is ended after this long")
+    machine_seconds: float = _setting(
+        60.0,
+        "power supplies, fans, memory errors and mounts are looked at this often, by a child; 0: never",
+    )
+    watched_mounts: tuple[str, ...] = _setting(
+        (),
+        "mount points that are watched; empty takes network file systems and local disks",
+    )
     kubelet_socket: Path | None = _setting(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         "where the kubelet says which pod has which GPU, if there is one; needs gpuvigil[kubernetes]",

@@ -171,12 +171,20 @@ def test_one_file_reads_gpus_and_ships_them_to_a_hub(
             found: list[dict[str, object]] = store.latest("gpu", ["up"], since).to_pylist()
             return found
 
+        def hangs() -> list[object]:
+            since = SystemClock().now() - timedelta(hours=1)
+            return [
+                row["mounts_hung"]
+                for row in store.latest("node", ["mounts_hung"], since).to_pylist()
+            ]
+
         with running(directory, driver) as process:
             wait_until("both GPUs", lambda: len(rows()) == 2, SECONDS)
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-            (reader,) = children.split()
+            reader, *_ = children.split()
             words = Path(f"/proc/{reader}/cmdline").read_text().split("\0")
             assert words[:5] == [*ALONE, str(directory / "collector.pyz"), "read"]
+            wait_until("a look at the machine", lambda: hangs() == [0], SECONDS)
             process.terminate()
             assert process.wait(SECONDS) == 0
 

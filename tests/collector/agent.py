@@ -31,6 +31,7 @@ class Agent:
             "sysfs_root": str(directory / "sys"),
             "kernel_log": str(directory / "kmsg"),
             "journalctl": "",
+            "machine_seconds": 0.0,
             "runtime_directory": str(directory / "run"),
         }
         self.environment: Mapping[str, str] = {}

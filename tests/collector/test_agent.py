@@ -63,6 +63,34 @@ def test_a_start_tells_boot_and_inventory(watching: Agent, receiver: Receiver) -
     assert inventory["body"]["tick_seconds"] == 0.25
 
 
+def test_a_collector_that_is_stopped_in_order_says_so_and_one_that_is_killed_does_not(
+    watching: Agent, receiver: Receiver
+) -> None:
+    watching.kill()
+    watching.start()
+    wait_until("another boot", lambda: len(receiver.events("boot")) == 2)
+    assert not receiver.events("stopped")
+    assert watching.stop() == 0
+    (event,) = receiver.events("stopped")
+    assert event["subject"] == "c/n1"
+
+
+def test_a_mount_that_fills_up_and_memory_errors_are_in_the_nodes_row(
+    agent: Agent, driver: FakeDriver, receiver: Receiver
+) -> None:
+    edac = Path(str(agent.settings["sysfs_root"])) / "devices/system/edac/mc/mc0"
+    edac.mkdir(parents=True)
+    for name, count in (("ce_count", "5"), ("ue_count", "0")):
+        (edac / name).write_text(count)
+    agent.environment = driver.environment()
+    agent.settings |= {"machine_seconds": 0.2}
+    agent.start()
+    wait_until("memory errors", lambda: node_field(receiver, "memory_errors_corrected") == 5, 20.0)
+    assert node_field(receiver, "memory_errors_uncorrected") == 0
+    assert node_field(receiver, "mounts_hung") == 0
+    assert agent.stop() == 0
+
+
 def test_a_hub_that_does_not_say_what_a_node_had_is_asked_once(
     agent: Agent, driver: FakeDriver, receiver: Receiver
 ) -> None:

@@ -1,0 +1,42 @@
+"""What a collector says before it ends in order: that it was stopped, or that the machine goes down."""
+
+import subprocess
+from contextlib import suppress
+
+from gpuvigil.model import EventKind
+
+_ASK_SECONDS = 1.5
+_ENDS = {
+    "reboot.target": "reboot",
+    "kexec.target": "reboot into another kernel",
+    "soft-reboot.target": "reboot of user space",
+    "poweroff.target": "power off",
+    "halt.target": "halt",
+}
+
+
+def last_word(systemctl: str = "systemctl") -> tuple[EventKind, str]:
+    """The kind of event and its message; without systemd nobody can say what becomes of the machine."""
+    jobs = _jobs(systemctl)
+    for target, words in _ENDS.items():
+        if f"{target} start" in jobs:
+            return EventKind.SHUTDOWN, words
+    if "shutdown.target start" in jobs:
+        return EventKind.SHUTDOWN, "shut down"
+    return EventKind.STOPPED, "the collector was stopped"
+
+
+def _jobs(systemctl: str) -> str:
+    """What systemd is about to start, each as `reboot.target start`; empty when it cannot be asked."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        asked = subprocess.run(
+            [systemctl, "list-jobs", "--no-legend", "--no-pager", "--plain", "--full"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ASK_SECONDS,
+            check=False,
+        )
+        rows = [line.split() for line in asked.stdout.decode(errors="replace").splitlines()]
+        # Its columns: job, unit, what is done, how far that is.
+        return "\n".join(f"{row[1]} {row[2]}" for row in rows if len(row) > 2)
+    return ""

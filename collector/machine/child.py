@@ -1,0 +1,89 @@
+"""The child process that looks at the machine once, and is left where it is when it gets stuck.
+
+Each mount, and what sysfs reads over slow buses, has a thread of its own. After the time that they
+have it says what came back and what did not, and ends. One whose thread sits in the kernel ends when
+that returns: until then its parent starts no other.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gpuvigil import lifeline
+
+from . import parts
+from .mounts import Mount, is_gone, used_share, watched
+from .seen import Seen, line
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Look with SYSFS, PROC, SECONDS and the mounts that were chosen; returns the exit code."""
+    lifeline.hold()
+    sysfs, proc, seconds, *chosen = arguments
+    seen = look(Path(sysfs), Path(proc), float(seconds), chosen)
+    sys.stdout.write(line(seen) + "\n")
+    sys.stdout.flush()
+    # Threads that are stuck would be waited for.
+    os._exit(0)
+
+
+def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) -> Seen:
+    """What can be seen within `seconds`; threads that have not come back by then are left."""
+    mounts = watched(proc, chosen)
+    told: dict[str, object] = {}
+    works: dict[str, Callable[[], object]] = {
+        "fans": lambda: parts.fans(sysfs),
+        "supplies": lambda: parts.supplies(sysfs),
+        "memory": lambda: parts.memory_errors(sysfs),
+    }
+    works |= {f"mount {one.path}": _asked(one) for one in mounts}
+    threads = [
+        threading.Thread(target=_do, args=(name, work, told), daemon=True)
+        for name, work in works.items()
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0.0))
+    found = dict(told)
+    fans, supplies, memory = found.get("fans"), found.get("supplies"), found.get("memory")
+    answers = {
+        one.path: found[f"mount {one.path}"] for one in mounts if f"mount {one.path}" in found
+    }
+    shares = [(why, path) for path, why in answers.items() if isinstance(why, float)]
+    share, path = max(shares, default=(0.0, ""))
+    return Seen(
+        fans=tuple(fans) if isinstance(fans, list) and fans else None,
+        supplies=tuple(supplies) if isinstance(supplies, list) and supplies else None,
+        memory_errors=memory if isinstance(memory, tuple) else None,
+        watched=len(mounts),
+        hung=tuple(one.path for one in mounts if one.path not in answers),
+        gone={path: why for path, why in answers.items() if isinstance(why, str)},
+        fullest=(path, round(share, 4)) if path else None,
+    )
+
+
+def _do(name: str, work: Callable[[], object], told: dict[str, object]) -> None:
+    try:
+        told[name] = work()
+    except OSError as error:
+        told[name] = error.strerror if is_gone(error) else None
+
+
+def _asked(mount: Mount) -> Callable[[], object]:
+    def ask() -> object:
+        share = used_share(mount.path)
+        return share if mount.counted else None
+
+    return ask
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (BrokenPipeError, KeyboardInterrupt):
+        sys.exit(0)

@@ -1,0 +1,156 @@
+"""Power supplies, fans, memory errors and mounts, from a tree like sysfs and from real mounts."""
+
+from pathlib import Path
+
+import pytest
+
+from collector.machine import parts
+from collector.machine.child import look
+from collector.machine.keeper import Machine
+from collector.machine.mounts import used_share, watched
+from collector.machine.seen import Seen, line, parse
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import CollectorSettings
+from tests.disk import Disk
+from tests.polling import wait_until
+from tests.unanswered import Unanswered, is_possible
+
+
+def put(root: Path, **files: str) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (root / name).write_text(text + "\n")
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    root = tmp_path / "sys"
+    hwmon = root / "class/hwmon"
+    put(hwmon / "hwmon0", name="nct6775", fan1_input="1200", fan1_min="500", fan2_input="0")
+    put(hwmon / "hwmon1", name="dps1300", in1_label="vin", in1_input="229000", in2_label="vout1")
+    put(root / "devices/system/edac/mc/mc0", ce_count="3", ue_count="0")
+    put(root / "devices/system/edac/mc/mc1", ce_count="4", ue_count="1")
+    return root
+
+
+def words(found: list[parts.Part]) -> dict[str, str]:
+    return {part.name: "works" if part.works else part.why for part in found}
+
+
+def test_fans_say_that_they_fail_or_turn_too_slowly(sysfs: Path) -> None:
+    chip = sysfs / "class/hwmon/hwmon0"
+    assert words(parts.fans(sysfs)) == {"nct6775 fan1": "works", "nct6775 fan2": "stands still"}
+    put(chip, fan1_input="300", fan2_fault="1", fan2_label="rear")
+    assert words(parts.fans(sysfs)) == {
+        "nct6775 fan1": "300 rpm, at least 500",
+        "nct6775 rear": "says that it failed",
+    }
+
+
+def test_supplies_without_input_are_found_on_pmbus_and_among_several_mains(sysfs: Path) -> None:
+    assert [part.works for part in parts.supplies(sysfs)] == [True]
+    put(sysfs / "class/hwmon/hwmon1", in1_input="0")
+    (supply,) = parts.supplies(sysfs)
+    assert (supply.works, supply.why, supply.sure) == (False, "no input", False)
+    put(sysfs / "class/hwmon/hwmon1", in1_lcrit_alarm="1")
+    assert parts.supplies(sysfs)[0].sure
+    mains = sysfs / "class/power_supply"
+    put(mains / "AC0", type="Mains", online="0")
+    assert len(parts.supplies(sysfs)) == 1  # a workstation on its battery
+    put(mains / "AC1", type="Mains", online="1")
+    put(mains / "mouse", type="Battery", scope="Device", health="Dead")
+    found = words(parts.supplies(sysfs))
+    assert (found["AC0"], found["AC1"], "mouse" in found) == ("no input", "works", False)
+
+
+def test_memory_errors_are_summed_over_controllers(sysfs: Path, tmp_path: Path) -> None:
+    assert parts.memory_errors(sysfs) == (7, 1)
+    assert parts.memory_errors(tmp_path) is None
+
+
+def test_network_mounts_and_local_disks_are_watched_once(tmp_path: Path) -> None:
+    put(
+        tmp_path / "self",
+        mounts="/dev/sda1 / ext4 rw 0 0\n"
+        "/dev/sdb1 /ro ext4 ro,noatime 0 0\n"
+        "fs:/home /mnt/my\\040home nfs4 rw 0 0\n"
+        "fs:/home /var/lib/kubelet/pods/1 nfs4 rw 0 0\n"
+        "proc /proc proc rw 0 0",
+    )
+    assert [(one.path, one.counted) for one in watched(tmp_path, ())] == [
+        ("/", True),
+        ("/mnt/my home", False),
+    ]
+    assert [one.path for one in watched(tmp_path, ("/scratch",))] == ["/scratch"]
+
+
+def test_a_file_system_is_as_full_as_what_lies_in_it(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "disk", 1000)
+    try:
+        if not disk.is_there:
+            pytest.skip("no file system may be mounted here")
+        (disk.seen / "file").write_bytes(bytes(750 * 1024))
+        assert used_share(str(disk.seen)) == pytest.approx(0.75, abs=0.02)
+    finally:
+        disk.end()
+
+
+def test_what_a_look_has_seen_goes_over_a_line(sysfs: Path, tmp_path: Path) -> None:
+    put(tmp_path / "proc/self", mounts="")
+    seen = look(sysfs, tmp_path / "proc", 5.0, [str(tmp_path), "/nowhere"])
+    assert (seen.memory_errors, seen.watched, seen.hung) == ((7, 1), 2, ())
+    assert seen.fullest is not None
+    assert seen.fullest[0] == str(tmp_path)
+    assert parse(line(seen)) == seen
+    with pytest.raises(ValueError, match="no look"):
+        parse('{"fans": 1}')
+    assert parse(line(Seen())) == Seen()
+
+
+@pytest.mark.skipif(not is_possible(), reason="a file system of one's own takes root")
+def test_a_mount_that_does_not_answer_is_named_and_the_others_are_seen(
+    sysfs: Path, tmp_path: Path
+) -> None:
+    with Unanswered(tmp_path / "hung") as hung:
+        seen = look(sysfs, tmp_path, 0.5, [str(tmp_path / "hung"), str(tmp_path)])
+        assert seen.hung == (str(tmp_path / "hung"),)
+        assert seen.fullest is not None
+        hung.release()
+
+
+def machine(sysfs: Path, spool: Path, *mounts: str) -> Machine:
+    spool.mkdir(exist_ok=True)
+    settings = CollectorSettings(
+        sysfs_root=sysfs,
+        spool_directory=spool,
+        machine_seconds=0.05,
+        watched_mounts=mounts or (str(spool),),
+    )
+    return Machine(settings, SystemClock())
+
+
+@pytest.mark.server
+def test_a_fan_that_turned_once_and_stands_still_is_told_by_name(
+    sysfs: Path, tmp_path: Path
+) -> None:
+    of_node = machine(sysfs, tmp_path / "spool")
+
+    def looked(fans: int) -> bool:
+        said.append(of_node.keep())
+        return of_node.fields()["fans_failed"] == fans
+
+    said: list[str] = []
+    wait_until("a look", lambda: looked(0), 20.0)
+    assert of_node.memory_errors == (7, 1)
+    # The header to which nothing is connected stands still, and always did.
+    put(sysfs / "class/hwmon/hwmon0", fan1_input="0", fan1_min="0")
+    wait_until("the fan", lambda: looked(1), 20.0)
+    assert [words for words in said if words] == ["nct6775 fan1: stands still"]
+    of_node.stop()
+    # Another run of the collector knows that it turned once.
+    of_node = machine(sysfs, tmp_path / "spool")
+    wait_until("the fan again", lambda: looked(1), 20.0)
+    put(sysfs / "class/hwmon/hwmon0", fan1_input="1200")
+    wait_until("its return", lambda: looked(0), 20.0)
+    assert said[-1] == "power supplies, fans and mounts are well again"
+    of_node.stop()
