@@ -69,6 +69,7 @@ class Message:
     accounts: tuple[str, ...] = ()  # of their jobs
     partitions: tuple[str, ...] = ()
     runbook: str | None = None  # where is written what to do about such a fault
+    ended: str = ""  # why it is over, where somebody knows
     loud: bool = True  # worth a sound; what merely changes is not
     news: bool = True  # worth a message of its own; who is hit now is not
     for_owners: tuple[str, ...] = ()  # those of them that it is to reach, or who heard of it before
@@ -156,6 +157,7 @@ def message(  # noqa: PLR0913 - each may be said, or not
         accounts=incident.impact.accounts,
         partitions=incident.impact.partitions,
         runbook=runbook_url.replace("{fault}", quote(incident.fault, safe="")) or None,
+        ended=clean(notice.cause) if over and not _is_covered(notice) else "",
         loud=notice.kind is Kind.FIRED or notice.verdict in _LOUD,
         news=notice.verdict is not Verdict.CHANGED,
         answer_link=_answer_link(incident.id, now, external_url, seal) if has_page else None,

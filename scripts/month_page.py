@@ -1,6 +1,7 @@
 """`docs/month.md`: what people would have been told of a simulated fleet's month, from `soak/results.json`."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -134,12 +135,17 @@ def _faults(accounts: Sequence[Mapping[str, Any]], faults: int) -> Iterator[str]
     several: dict[str, list[str]] = {}
     for one in accounts:
         for fault, told in one.get("split", {}).items():
-            said = f"{fault} ({', '.join(f'`{it}`' for it in told)})"
+            counted = Counter(told).items()
+            names = [f"`{it}`" if many == 1 else f"{many} `{it}`" for it, many in counted]
+            said = f"{fault} ({', '.join(names)})"
             several.setdefault(said, []).append(one["channel"])
     if several:
         yield ""
         named = [f"{said} on {', '.join(channels)}" for said, channels in several.items()]
-        yield f"Told as more than one: {'; '.join(named)}."
+        yield (
+            "Told as more than one, with what each first message was about (what a program did on the same GPU meanwhile counts here, too):"
+            f" {'; '.join(named)}."
+        )
 
 
 def _reasons(accounts: Sequence[Mapping[str, Any]], key: str) -> Iterator[str]:

@@ -8,9 +8,10 @@ LONGEST_TITLE = 300
 
 
 def answers(message: Message) -> list[tuple[str, str]]:
-    """A pair per question; what is over needs only how long it was and what is left to do."""
+    """A pair per question; of what is over how long it was, why it is, and what is left to do."""
     if not message.firing:
-        return [("From", message.since), ("Do now", message.action)]
+        why = [("Why over", message.ended)] if message.ended else []
+        return [("From", message.since), *why, ("Do now", message.action)]
     return [
         ("Where", message.where),
         ("Since", message.since),
@@ -21,24 +22,24 @@ def answers(message: Message) -> list[tuple[str, str]]:
 
 
 def links(message: Message) -> list[tuple[str, str]]:
-    """What is behind each link, and its address."""
+    """What is behind each link, and its address; what is needed first comes first."""
     kind = {"gpu": "GPU", "node": "node", "port": "port"}[message.subject.kind]
-    page, answer = (f"Open the {kind}", message.link), message.answer_link
+    page = [(f"Open the {kind}", message.link)]
     if message.runbook and message.firing:
-        return [*_pages(message, page, answer), ("Runbook", message.runbook)]
-    return _pages(message, page, answer)
+        page.append(("Runbook", message.runbook))
+    return page + _answers(message)
 
 
-def _pages(message: Message, page: tuple[str, str], answer: str | None) -> list[tuple[str, str]]:
+def _answers(message: Message) -> list[tuple[str, str]]:
+    """To its own page, and to what may be said to it without a sign-in."""
+    answer, story = message.answer_link, ("The whole story", message.incident_link)
     if answer is None:
         asks = message.firing and not message.owners_only
-        story = "Acknowledge" if asks else "The whole story"
-        return [page, (story, message.incident_link)]
-    story_too = [page, ("The whole story", message.incident_link)]
+        return [("Acknowledge", message.incident_link) if asks else story]
     if not message.firing:
-        return [*story_too, ("Useful or noise?", answer)]
+        return [story, ("Useful or noise?", answer)]
     taken = [("Acknowledge", f"{answer}?do=acknowledge"), ("Silence 4 h", f"{answer}?do=silence")]
-    return [*story_too, *taken, ("Useful or noise?", f"{answer}?do=opinion")]
+    return [*taken, story, ("Useful or noise?", f"{answer}?do=opinion")]
 
 
 def title(message: Message, longest: int) -> str:

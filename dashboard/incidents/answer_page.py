@@ -3,6 +3,7 @@
 from html import escape
 
 from gpuvigil.clock import moment
+from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Incident
 from gpuvigil.signin import source_hash
 
@@ -11,7 +12,7 @@ _STYLE = """
 body{margin:0;min-height:100vh;display:grid;place-items:center;background:#0d1117;color:#e6edf3;
 font:16px/1.5 system-ui,sans-serif}
 main{width:min(32rem,90vw);background:#161b22;border:1px solid #2b3440;border-radius:.5rem;padding:1.5rem}
-h1{font-size:1.25rem;margin:0 0 .25rem}p{margin:.25rem 0 1rem;color:#9aa7b4}
+h1{font-size:1.25rem;margin:0 0 .25rem}p{margin:.25rem 0 .75rem;color:#9aa7b4}
 .said{color:#e6edf3;border-left:3px solid #58d5c4;padding-left:.75rem}
 label{display:block;font-size:.875rem;margin-bottom:.25rem}
 input{width:100%;box-sizing:border-box;font:inherit;padding:.5rem;border-radius:.375rem;
@@ -40,7 +41,7 @@ def page(incident: Incident | None, chosen: str, said: str, *, done: bool = Fals
     """The page as HTML; what was chosen in the message is the first of its buttons."""
     shown = f'<p class="said" role="status">{escape(said)}</p>' if said else ""
     body = "" if incident is None else _about(incident)
-    form = "" if incident is None or done else _form(chosen)
+    form = "" if incident is None or done else _form(chosen, standing=stands(incident))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>gpuvigil: answer</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -50,14 +51,23 @@ def page(incident: Incident | None, chosen: str, said: str, *, done: bool = Fals
     )
 
 
+def stands(incident: Incident) -> bool:
+    """Whether there is anything left to take."""
+    return incident.state in {state.value for state in STANDING}
+
+
 def _about(incident: Incident) -> str:
     taken = f", taken by {incident.acknowledged_by}" if incident.acknowledged_by else ""
     text = f"{incident.label or incident.subject.key}, since {moment(incident.since)}, {incident.state}{taken}"
-    return f"<h1>{escape(incident.title)}</h1><p>{escape(text)}</p>"
+    told = [text, incident.impact.text, f"Do now: {incident.action}" if incident.action else ""]
+    lines = told if stands(incident) else told[:1]
+    said = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
+    return f"<h1>{escape(incident.title)}</h1>{said}"
 
 
-def _form(chosen: str) -> str:
-    ordered = sorted(_BUTTONS, key=lambda button: button[0] != chosen)
+def _form(chosen: str, *, standing: bool) -> str:
+    offered = [button for button in _BUTTONS if standing or button[0] != "acknowledge"]
+    ordered = sorted(offered, key=lambda button: button[0] != chosen)
     buttons = "".join(
         f'<button name="answer" value="{value}"{first}>{escape(text)}</button>'
         for (_, text, value), first in zip(

@@ -27,7 +27,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.offers import PATH, Seal
 
-from .answer_page import POLICY, page
+from .answer_page import POLICY, page, stands
 from .cleaning import LONGEST_NAME, cleaned
 from .opinion import counted, opinion
 
@@ -81,6 +81,8 @@ class Answering:
         made = _MAKERS.get(answer)
         if made is None or not by:
             return _shown(400, page(incident, chosen, "Nothing was kept: write your name first."))
+        if answer == "acknowledge" and not stands(incident):
+            return _shown(200, page(incident, chosen, "It is over: there is nothing to take."))
         now = self._clock.now()
         kept, said = made(incident, by, token, now)
         hub.write_records([kept])

@@ -392,7 +392,7 @@ def test_with_a_key_a_message_offers_to_acknowledge_to_silence_and_to_say_what_i
     seal = Seal(lambda: "k" * 40)
     begun = message(noticed(opened(**REAL_GPU), Kind.FIRED), LATER, URL, seal=seal)
     names = [name for name, _ in links(begun)]
-    assert names[1:] == ["The whole story", "Acknowledge", "Silence 4 h", "Useful or noise?"]
+    assert names[1:] == ["Acknowledge", "Silence 4 h", "The whole story", "Useful or noise?"]
     address = dict(links(begun))["Acknowledge"]
     token = address.removeprefix(f"{URL}{PATH}").partition("?")[0]
     offer = seal.opened(token, LATER)

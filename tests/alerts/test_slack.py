@@ -100,7 +100,8 @@ def test_the_end_is_short_and_asks_for_nothing_now() -> None:
     assert header(value) == "Resolved after 12 min: GPU fell off the bus: n1 GPU 5"
     nothing = "Nothing now. Should it come back: Drain the node and reboot it."
     assert value["text"] == f"{header(value)}. {nothing}"
-    since, action, links = lines(value)
+    since, why, action, links = lines(value)
+    assert why == "Why over: seen"
     assert since == "From: 12:00:00 UTC on 20 Nov until 12:12:00 UTC on 20 Nov (12 min)"
     assert action == f"Do now: {nothing}"
     assert "|Open the GPU>" in links

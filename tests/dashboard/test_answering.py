@@ -126,6 +126,23 @@ def test_the_form_takes_it_silences_it_and_says_what_it_was_worth_once_however_o
     assert (opinion.fault, opinion.by) == ("gpu_lost", "Ada L.")
 
 
+def test_what_is_over_is_not_taken_and_what_stands_says_what_to_do(
+    server: HubProcess, client: httpx.Client
+) -> None:
+    stands = replace(INCIDENT, id="i-stands", action="Drain the node <b>now</b>.")
+    over = replace(stands, id="i-over", state="resolved")
+    server.hub().write_records([stands.to_record(), over.to_record()])
+    shown, ended = (client.get(link(one.id)).text for one in (stands, over))
+    assert "Do now: Drain the node &lt;b&gt;now" in shown
+    assert "I take it" in shown
+    assert "Do now" not in ended
+    assert "I take it" not in ended
+    assert "Noise" in ended
+    said = client.post(link("i-over"), data={"by": "ada", "answer": "acknowledge"})
+    assert "nothing to take" in said.text
+    assert server.hub().records(RecordKind.ACKNOWLEDGEMENT, parent="i-over") == ()
+
+
 def test_a_silence_that_was_ended_is_made_again_by_the_same_link(
     server: HubProcess, client: httpx.Client, clock: ManualClock
 ) -> None:
