@@ -1,15 +1,15 @@
 """`gpuvigil queue`: what waits and for what, what is free meanwhile, and how long jobs waited."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration
 from gpuvigil.hub import Hub
 from gpuvigil.jobs import jobs_since
 from gpuvigil.model import Job, RecordKind, Scheduler, readable
-from gpuvigil.money import Prices
+from gpuvigil.money import Price, Prices
 from gpuvigil.queueing import Room, Wait, lost_gpu_hours, tasks, wait_of, waited
 
 from ..queued import queue_of, rooms, sentence, unknown
@@ -27,6 +27,7 @@ COLUMNS = (
     Column(key="p95_wait_seconds", title="P95", show=length, right=True),
     Column(key="preempted_gpu_hours", title="PREEMPTED H", show=tenths, right=True),
     Column(key="node_lost_gpu_hours", title="LOST H", show=tenths, right=True),
+    Column(key="spot_lost_gpu_hours", title="SPOT H", show=tenths, right=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
 _FOR_PEOPLE = 8
@@ -62,23 +63,19 @@ def grid(
             )
         own = [job for job in jobs if job.told_by.cluster == cluster.name]
         nodes = rooms(cluster, schedulers)
+        spot = _Spot(cluster=cluster.name, models=_models(cluster.name, moment), prices=prices)
         for account in sorted({job.account or "unknown" for job in own}):
             one = _Account(
                 name=account,
                 cluster=cluster.name,
                 jobs=[job for job in own if (job.account or "unknown") == account],
                 nodes=nodes,
+                spot=spot,
             )
             row = one.row(span, moment.now)
             if row is not None:
                 rows.append(row)
-        models = {
-            gpu.model
-            for one in moment.inventories
-            if one.subject.cluster == cluster.name
-            for gpu in one.gpus
-        }
-        head += _spot(cluster.name, own, span, prices, models)
+        head += _lost(own, span, spot)
     rows.sort(key=lambda row: (-_number(row[2]), -_number(row[5]), str(row[0])))
     if not head:
         head = ["No scheduler is asked: 'gpuvigil slurm' or 'gpuvigil kubernetes' does that, once."]
@@ -102,6 +99,7 @@ class _Account:
     cluster: str
     jobs: Sequence[Job]
     nodes: Mapping[str, Room]
+    spot: "_Spot"
 
     def row(self, span: _Span, now: datetime) -> tuple[Value, ...] | None:
         """None for an account of which nothing is to be said."""
@@ -126,21 +124,62 @@ class _Account:
             None if began is None else began.p95,
             preempted,
             lost,
+            lost_gpu_hours(map(self.spot.part, self.jobs), "NODE_FAIL", *span),
             self.cluster,
         )
 
 
-def _spot(
-    cluster: str, jobs: Iterable[Job], span: _Span, prices: Prices, models: Iterable[str]
-) -> Sequence[str]:
-    """What was lost with rented nodes that their owner took back, at the mean of their models' prices."""
-    found = [prices.price(cluster, model, span[1]) for model in sorted(models)]
-    spot = [price for price in found if price is not None and "spot" in price.owner.lower()]
-    hours = lost_gpu_hours(jobs, "NODE_FAIL", *span)
-    if not spot or not hours:
-        return ()
-    cost = prices.said(hours * sum(price.per_gpu_hour for price in spot) / len(spot))
-    return (f"  {hours:,.1f} GPU-hours of jobs went with nodes of {spot[0].owner} = {cost}",)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spot:
+    """Which of a cluster's nodes are rented until their owner takes them back: by their prices."""
+
+    cluster: str
+    models: Mapping[str, str]  # of nodes' GPUs
+    prices: Prices
+
+    def price(self, job: Job) -> Price | None:
+        """Of the first of its nodes that was a spot's when it ended; None where none was."""
+        found = (self._price(node, job) for node in job.nodes or ("",))
+        return next((price for price in found if price is not None), None)
+
+    def part(self, job: Job) -> Job:
+        """The job with those GPUs alone that were a spot's."""
+        nodes = job.nodes or ("",)
+        rented = sum(self._price(node, job) is not None for node in nodes)
+        return replace(job, gpus=(job.gpus or 0) * rented // len(nodes))
+
+    def _price(self, node: str, job: Job) -> Price | None:
+        at = job.ended_at or job.seen_at
+        price = self.prices.price(self.cluster, self.models.get(node), at)
+        return price if price is not None and "spot" in price.owner.lower() else None
+
+
+def _models(cluster: str, moment: Moment) -> dict[str, str]:
+    """By node, the model of its GPUs; of a node that is gone as long as its inventory is remembered."""
+    known = (one for one in moment.inventories if one.subject.cluster == cluster)
+    return {one.subject.node: one.gpus[0].model for one in known if one.gpus}
+
+
+def _lost(jobs: Sequence[Job], span: _Span, spot: _Spot) -> Sequence[str]:
+    """What was computed in vain: jobs that were preempted, or went with their nodes."""
+    preempted = lost_gpu_hours(jobs, "PREEMPTED", *span)
+    lost = lost_gpu_hours(jobs, "NODE_FAIL", *span)
+    said = [
+        *([f"{preempted:,.1f} GPU-hours of jobs were preempted"] if preempted else ()),
+        *([f"{lost:,.1f} went with a node"] if lost else ()),
+    ]
+    rented = [spot.part(job) for job in jobs]
+    hours = lost_gpu_hours(rented, "NODE_FAIL", *span)
+    prices = {price.owner: price for job in jobs if (price := spot.price(job)) is not None}
+    if hours and prices:
+        cost = sum(
+            lost_gpu_hours([job], "NODE_FAIL", *span) * price.per_gpu_hour
+            for job in rented
+            if (price := spot.price(job)) is not None
+        )
+        owners = ", ".join(sorted(prices))
+        said[-1] += f", {hours:,.1f} of them of {owners} = {spot.prices.said(cost)}"
+    return (f"  In this time {', '.join(said)}.",) if said else ()
 
 
 def _number(value: Value) -> float:

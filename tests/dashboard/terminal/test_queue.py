@@ -84,10 +84,53 @@ def test_a_scheduler_that_does_not_answer_is_said_and_without_one_nothing_is_cla
     assert "No scheduler is asked" in none.head[0]
 
 
-def test_what_went_with_spot_nodes_is_said_in_money(moment: Moment) -> None:
+def test_each_of_the_five_keeps_its_own_free_gpus() -> None:
+    nodes = [node("n-1", "prod"), node("n-2", "prod")]  # of two GPUs each is one free
+    numbers = [
+        row(gpu(number, one), utilization_percent=90 * number, compute_processes=number)
+        for one in nodes
+        for number in range(2)
+    ]
+    fleet = replace(busy_fleet(nodes, 2), gpus=gpu_table(numbers))
+    (cluster,) = moment_of(fleet, AnalyzerSettings()).clusters
+
+    def kept(*jobs: Job, **states: str) -> str:
+        nodes = tuple(
+            ScheduledNode(name=name.replace("_", "-"), states=(state,))
+            for name, state in states.items()
+        )
+        found = queue_of(cluster, jobs, [Scheduler(told_by=CONTROLLER, at=NOON, nodes=nodes)])
+        assert found is not None
+        return sentence(found).partition("queued but free: ")[2]
+
+    room = "Resources"
+    assert kept(job(1, reason=room, gpus=1)) == "1 backfill"
+    assert kept(job(1, reason=room, gpus=2)) == "2 fragmentation"
+    assert kept(job(1, reason="QOSMaxGRESPerUser", gpus=2)) == "2 quota"
+    assert kept(job(1, reason=room, gpus=4), n_1="RESERVED", n_2="MAINT") == "2 reservation"
+    both = kept(job(1, reason=room, gpus=4), n_1="RESERVED", n_2="DRAIN")
+    assert both == "1 reservation, 1 faulty nodes"
+    mixed = [job(1, reason=room, gpus=1), job(2, reason="AssocGrpGRES", gpus=1)]
+    assert kept(*mixed) == "1 backfill, 1 quota"
+
+
+def test_hours_that_were_preempted_or_went_with_a_node_are_said_spots_with_money(
+    moment: Moment,
+) -> None:
     spot = PriceSettings(cluster="prod", owner="cloud's spot", per_gpu_hour=2.0)
-    lost = job(9, "NODE_FAIL", started_at=NOON - 3 * HOUR, ended_at=NOON - HOUR)
+    span = {"started_at": NOON - 3 * HOUR, "ended_at": NOON - HOUR, "account": "physics"}
+    jobs = [job(9, "NODE_FAIL", nodes=("n-1",), **span), job(10, "PREEMPTED", gpus=3, **span)]
     said = Scheduler(told_by=CONTROLLER, at=NOON, nodes=())
-    prices = Prices(settings=CostSettings(prices=(spot,)))
-    assert any("16.0 GPU-hours" in line for line in shown(moment, [lost], said, prices).head)
-    assert not any("16.0" in line for line in shown(moment, [lost], said).head)
+    keys = [column.key for column in queue.COLUMNS]
+
+    def told(*prices: PriceSettings) -> tuple[str, float, float, float]:
+        grid = shown(moment, jobs, said, Prices(settings=CostSettings(prices=prices)))
+        (row,) = (dict(zip(keys, it, strict=True)) for it in grid.rows)
+        hours = [row[f"{it}_gpu_hours"] for it in ("preempted", "node_lost", "spot_lost")]
+        return grid.head[-1].strip(), *hours  # type: ignore[return-value]
+
+    begin = "In this time 6.0 GPU-hours of jobs were preempted, 16.0 went with a node"
+    assert told(spot) == (f"{begin}, 16.0 of them of cloud's spot = 32.00 EUR.", 6.0, 16.0, 16.0)
+    assert told() == (f"{begin}.", 6.0, 16.0, 0.0)
+    own = PriceSettings(cluster="prod", model="H100", per_gpu_hour=1.0)  # what these nodes are
+    assert told(spot, own) == (f"{begin}.", 6.0, 16.0, 0.0)
