@@ -9,12 +9,10 @@ what each of its passes took: 10,000 GPUs every 10 s, then 100,000 every 60 s. I
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,26 +26,13 @@ from benchmarks.store_sustained import resident_mib
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
 from gpuvigil.model import RecordKind
-from tests.servers import ROOT, HubProcess
+from tests.servers import HubProcess
+from tests.services import commands, running, simulated
 
 RESULT = Path(__file__).with_suffix(".json")
 SEED = 1
 # The hub's memory, and what is counted of it, is that of its largest spans: the longest, and a bit.
 _MARGIN = timedelta(minutes=3)
-_CONFIG = """
-[hub]
-url = "{url}"
-service_token_file = "{service}"
-collector_token_file = "{collector}"
-[simulator]
-nodes = {nodes}
-tick_seconds = {tick}
-seed = {seed}
-spool_directory = "{folder}/spool"
-faults_file = "{folder}/faults.json"
-[analyzer]
-tick_seconds = {tick}
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +79,8 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
         target = Target(url=hub.url, token_file=hub.collector_token_file)
         written = write(past, target, processes=2, simulator=folder)
         say(f"{written.gpu_rows} rows of GPUs written in {written.seconds:.0f} s")
-        with _running(case, hub, folder) as processes:
+        config = simulated(folder, hub, case.nodes, case.tick_seconds, SEED)
+        with running(folder, config, commands("simulate", "analyze")) as processes:
             time.sleep(case.warm_up_seconds)
             pids = {"hub": hub.process.pid, **{name: it.pid for name, it in processes.items()}}
             before = {name: _used(pid) for name, pid in pids.items()}
@@ -130,39 +116,6 @@ def _passes(hub: Hub, seconds: float) -> list[float]:
         time.sleep(1.0)
     # The one that was told before the watch began may have been made while nothing ran yet.
     return [took for at, took in told.items() if at != first]
-
-
-@contextmanager
-def _running(
-    case: Case, hub: HubProcess, folder: Path
-) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    config = folder / "everybody.toml"
-    config.write_text(
-        _CONFIG.format(
-            url=hub.url,
-            service=hub.service_token_file,
-            collector=hub.collector_token_file,
-            nodes=case.nodes,
-            tick=case.tick_seconds,
-            seed=SEED,
-            folder=folder,
-        )
-    )
-    started: dict[str, subprocess.Popen[bytes]] = {}
-    try:
-        for name in ("simulate", "analyze"):
-            with (folder / f"{name}.log").open("wb") as log:
-                command = [sys.executable, "-m", "gpuvigil", name, "--config", str(config)]
-                started[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-        yield started
-        ended = [name for name, process in started.items() if process.poll() is not None]
-        if ended:
-            raise SystemExit(f"ended by themselves: {ended}; see {folder}")
-    finally:
-        for process in started.values():
-            process.terminate()
-        for process in started.values():
-            process.wait(60)
 
 
 def _used(pid: int) -> float:

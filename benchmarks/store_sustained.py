@@ -7,13 +7,9 @@ over and over, and a long poll waits for the events.
 
 import re
 import statistics
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -22,7 +18,8 @@ from benchmarks.footprint import cpu_seconds
 from benchmarks.spine import descendants
 from gpuvigil.hub import Hub
 from gpuvigil.model import Event, EventKind, RecordKind, Subject
-from tests.servers import ROOT, HubProcess
+from tests.servers import HubProcess
+from tests.services import commands, running, simulated
 
 NODES, GPUS_PER_NODE, TICK_SECONDS = 1000, 8, 10.0
 PEOPLE = 5
@@ -30,20 +27,6 @@ SEED = 1
 # Every node has been read twice, and the first pass of everybody is over.
 WARM_UP_SECONDS = 25.0
 PROBE_SECONDS = 0.25
-_CONFIG = """
-[hub]
-url = "{url}"
-service_token_file = "{service}"
-collector_token_file = "{collector}"
-[simulator]
-nodes = {nodes}
-tick_seconds = {tick}
-seed = {seed}
-spool_directory = "{folder}/spool"
-faults_file = "{folder}/faults.json"
-[analyzer]
-tick_seconds = {tick}
-"""
 
 
 def measure(folder: Path, quick: bool) -> dict[str, Any]:
@@ -51,24 +34,9 @@ def measure(folder: Path, quick: bool) -> dict[str, Any]:
     nodes, seconds = (100, 20.0) if quick else (NODES, 150.0)
     with HubProcess(folder / "hub", {"commit_seconds": 1.0}) as hub:
         assert hub.process is not None
-        config = folder / "everybody.toml"
-        config.write_text(
-            _CONFIG.format(
-                url=hub.url,
-                service=hub.service_token_file,
-                collector=hub.collector_token_file,
-                nodes=nodes,
-                tick=TICK_SECONDS,
-                seed=SEED,
-                folder=folder,
-            )
-        )
-        commands = {
-            "simulate": ["gpuvigil", "simulate"],
-            "analyze": ["gpuvigil", "analyze"],
-            "readers": ["benchmarks.store_readers"],
-        }
-        with _running(commands, config, folder) as processes:
+        config = simulated(folder, hub, nodes, TICK_SECONDS, SEED)
+        everybody = {**commands("simulate", "analyze"), "readers": ("benchmarks.store_readers",)}
+        with running(folder, config, everybody) as processes:
             time.sleep(WARM_UP_SECONDS)
             pids = {"hub": hub.process.pid, **{name: it.pid for name, it in processes.items()}}
             found = _watch(hub, pids, seconds)
@@ -82,27 +50,6 @@ def measure(folder: Path, quick: bool) -> dict[str, Any]:
         **found,
         "errors_in_the_log": log.count(" error "),
     }
-
-
-@contextmanager
-def _running(
-    commands: dict[str, list[str]], config: Path, folder: Path
-) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    started: dict[str, subprocess.Popen[bytes]] = {}
-    try:
-        for name, words in commands.items():
-            with (folder / f"{name}.log").open("wb") as log:
-                command = [sys.executable, "-m", *words, "--config", str(config)]
-                started[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-        yield started
-        ended = [name for name, process in started.items() if process.poll() is not None]
-        if ended:
-            raise SystemExit(f"ended by themselves: {ended}; see {folder}")
-    finally:
-        for process in started.values():
-            process.terminate()
-        for process in started.values():
-            process.wait(30)
 
 
 def _watch(hub: HubProcess, pids: dict[str, int], seconds: float) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from tests.hub.outage import (
     committed,
     configured,
     out_of_order,
-    running,
 )
 from tests.polling import wait_until
 from tests.receiver import Receiver
 from tests.servers import HubProcess
+from tests.services import commands, running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def stay_away(directory: Path, outage: Outage) -> Found:
     with HubProcess(data, {"commit_seconds": 0.1}) as hub, Receiver() as receiver:
         begun = datetime.now(timezone.utc)
         config = configured(directory, hub, receiver, outage)
-        with running(directory, config, "simulate", "analyze", "alert"):
+        with running(directory, config, commands("simulate", "analyze", "alert")):
             _until_every_node_is_heard(hub, outage, begun, 120.0)
             _until_the_analyzer_has_looked(hub.hub())
             hub.kill()

@@ -11,16 +11,18 @@ import pyarrow as pa
 from .answering import table_of
 from .bounded import Gathered, bounded
 from .crew import Crew
+from .dense import Dense, dense, together
 from .footers import Footers
 from .heads import Heads
 from .manifest import Contents, Manifest, Sight, read_contents
-from .parts import Parts, Values, nothing
+from .parts import Ints, Parts, Values, nothing
 from .pieces import BUCKET_NS, Piece, can_be_rolled, pieces_of
 from .question import Series, Window
 from .readers import Readers
 from .scanning import Scan, Span, Stretch
+from .slices import Plan, Slices
 from .sql import of_hot
-from .subjects import Subjects, Tags
+from .subjects import Subjects
 from .units import Unit
 
 Cursor = duckdb.DuckDBPyConnection
@@ -41,6 +43,7 @@ class Asking:
         cursor: Callable[[], Cursor],
         manifest: Manifest,
         readers: Readers,
+        slices: Slices,
     ) -> None:
         """`limits`: threads that read, and bytes that an answer may take."""
         self._threads, self._answer_bytes = limits
@@ -48,6 +51,7 @@ class Asking:
         self._cursor = cursor
         self._manifest = manifest
         self._readers = readers
+        self._slices = slices
         self._footers = Footers()
         self._heads = Heads()
         self._crew = Crew(self._threads)
@@ -60,9 +64,8 @@ class Asking:
             contents, found = sight.contents, Gathered(self._answer_bytes)
             subjects = contents.subjects[name]
             if _touched(sight.hot, question):
-                contents, hot = self._hot(question, sight)
-                subjects, more = _parts_of(hot, question, contents.subjects[name])
-                found.add(more)
+                contents, subjects, hot = self._hot(question, sight)
+                found.add(hot)
             scan = Scan(question, subjects, self._footers, self._heads)
             due = list(stretches(contents.units[name], self._folder, question))
 
@@ -81,17 +84,49 @@ class Asking:
         """Let the threads go; the next question gets others."""
         self._crew.close()
 
-    def _hot(self, question: Window | Series, sight: Sight) -> tuple[Contents, pa.Table]:
-        """What the hot table says, and the contents of the same snapshot."""
-        text, parameters = of_hot(question)
-        with self._cursor() as cursor:
+    def _hot(self, question: Window | Series, sight: Sight) -> tuple[Contents, Subjects, Parts]:
+        """What the hot table says, with the contents of the same snapshot, and all subjects, those
+        without a number included.
+        """
+        with self._slices.planned(question) as plan, self._cursor() as cursor:
             cursor.begin()
-            found = bounded(cursor.execute(text, parameters), self._answer_bytes)
+            read = self._of_slices if plan.kind is not None else self._of_lines
+            parts = read(cursor, question, plan)
             # The snapshot is that of the first statement.
             same = self._manifest.still(sight.version)
             contents = sight.contents if same else read_contents(cursor)
             cursor.commit()
-        return contents, found
+        subjects, places = plan.slots.places(contents.subjects[question.measurement.name])
+        if isinstance(parts, Dense):
+            return contents, subjects, parts.parts(places)
+        return contents, subjects, replace(parts, subject=places[parts.subject])
+
+    def _of_slices(self, cursor: Cursor, question: Window | Series, plan: Plan) -> Dense:
+        """By slot; what the plan knows is not read again."""
+        made = [self._of_lines(cursor, question, plan, [span]) for span in plan.making]
+        rest, known = self._of_lines(cursor, question, plan), plan.known
+        # Only now: the snapshot is begun.
+        if not self._slices.holds(plan):
+            rest, made, known = self._of_lines(cursor, question, plan, [_range(question)]), [], ()
+        size = len(plan.slots)
+        whole, others = dense(rest, size), [dense(it, size) for it in made]
+        together(whole, [*known, *others])
+        if others:
+            starts = (start for start, _ in plan.making)
+            plan.made = dict(zip(starts, (it.packed() for it in others), strict=True))
+        return whole
+
+    def _of_lines(
+        self,
+        cursor: Cursor,
+        question: Window | Series,
+        plan: Plan,
+        spans: Sequence[Span] | None = None,
+    ) -> Parts:
+        """By slot; the rest of the plan when no spans are given."""
+        text, parameters = of_hot(question, plan.rest if spans is None else spans)
+        found = bounded(cursor.execute(text, parameters), self._answer_bytes)
+        return _parts_of(found, question, plan.slots.of(found, question.measurement.tags))
 
 
 def _shared(due: Sequence[Stretch], threads: int) -> list[Stretch]:
@@ -107,7 +142,7 @@ def stretches(units: Sequence[Unit], folder: Path, question: Window | Series) ->
     Over more than a day whole buckets come from the roll-ups and the two ends from the lines,
     where roll-ups can answer at all. A unit whose lines are gone is read as roll-ups always.
     """
-    whole = (question.start_ns, question.end_ns)
+    whole = _range(question)
     inner = _whole_buckets(*whole)
     long = whole[1] - whole[0] > ROLLED_FROM_NS and can_be_rolled(question)
     ends = ((whole[0], inner[0]), (inner[1], whole[1])) if long else (whole,)
@@ -131,6 +166,10 @@ def stretches(units: Sequence[Unit], folder: Path, question: Window | Series) ->
             )
 
 
+def _range(question: Window | Series) -> Span:
+    return question.start_ns, question.end_ns
+
+
 def _whole_buckets(start_ns: int, end_ns: int) -> Span:
     return -(-start_ns // BUCKET_NS) * BUCKET_NS, end_ns // BUCKET_NS * BUCKET_NS
 
@@ -149,19 +188,11 @@ def _touched(hot: Span | None, question: Window | Series) -> bool:
     return hot is not None and hot[0] < question.end_ns and hot[1] >= question.start_ns
 
 
-def _parts_of(
-    hot: pa.Table, question: Window | Series, subjects: Subjects
-) -> tuple[Subjects, Parts]:
-    """The rows of the hot table as parts, and all subjects, those without a number included."""
-    tags = [hot[tag].to_pylist() for tag in question.measurement.tags]
-    names: list[Tags] = list(zip(*tags, strict=True))
-    unknown = [name for name in names if name not in subjects.place_of]
-    if unknown:
-        subjects = subjects.with_more(unknown)
-    place_of = subjects.place_of
+def _parts_of(hot: pa.Table, question: Window | Series, slots: Ints) -> Parts:
+    """The rows of the hot table as parts, of these subjects."""
     stepped = isinstance(question, Series)
-    parts = Parts(
-        subject=np.fromiter((place_of[name] for name in names), np.int64, count=len(names)),
+    return Parts(
+        subject=slots,
         step_ns=hot["step_ns"].to_numpy() if stepped else None,
         lines=hot["lines"].to_numpy(),
         first_ns=hot["first_ns"].to_numpy(),
@@ -172,7 +203,6 @@ def _parts_of(
             for field, pieces in pieces_of(question).items()
         },
     )
-    return subjects, parts
 
 
 def _column(hot: pa.Table, piece: Piece, field: str) -> Values:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gpuvigil.metrics import MEASUREMENTS
 
+from .parts import Ints
 from .schema import quoted
 from .subjects import Subjects, read_subjects
 from .units import Unit, units
@@ -142,10 +142,10 @@ def read_hot(
     return found
 
 
-def times_of(table: pa.Table) -> Span:
-    """The first and last time of lines."""
-    bounds = pc.min_max(table["at"].cast(pa.int64()))
-    return bounds["min"].as_py(), bounds["max"].as_py()
+def times_of(table: pa.Table) -> Ints:
+    """When its lines were measured."""
+    found: Ints = table["at"].cast(pa.int64()).to_numpy()
+    return found
 
 
 def _both(known: Span | None, more: Span) -> Span:

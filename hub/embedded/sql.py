@@ -3,7 +3,7 @@
 All names come from the catalogue.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gpuvigil.metrics import Metric
 
@@ -40,8 +40,12 @@ def rolled_columns(metrics: Iterable[Metric]) -> list[tuple[str, str]]:
     return columns
 
 
-def of_hot(question: Window | Series) -> tuple[str, dict[str, str]]:
-    """A row per subject (and step) of the hot table, and the values of its parameters."""
+def of_hot(
+    question: Window | Series, spans: Sequence[tuple[int, int]]
+) -> tuple[str, dict[str, str]]:
+    """A row per subject (and step) of the hot table's lines of these times, each `[start_ns, end_ns)`,
+    and the values of its parameters.
+    """
     tags = [quoted(tag) for tag in question.measurement.tags]
     given = ["count(*) AS lines"]
     given += ['epoch_ns(min("at")) AS first_ns', 'epoch_ns(max("at")) AS last_ns']
@@ -55,9 +59,12 @@ def of_hot(question: Window | Series) -> tuple[str, dict[str, str]]:
         for piece in pieces
     ]
     where = question.where if isinstance(question, Series) else ()
+    inside = [
+        f'("at" >= make_timestamp_ns({start}) AND "at" < make_timestamp_ns({end}))'
+        for start, end in spans
+    ]
     conditions = [
-        f'"at" >= make_timestamp_ns({question.start_ns})',
-        f'"at" < make_timestamp_ns({question.end_ns})',
+        f"({' OR '.join(inside)})",
         *(f"{quoted(tag)} = $w{number}" for number, (tag, _) in enumerate(where)),
     ]
     text = (

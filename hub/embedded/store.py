@@ -34,11 +34,13 @@ from .question import Latest, Question, Series, Window
 from .readers import Readers
 from .remembered import Remembered
 from .schema import arrival, insert, newest_table, quoted, seen_table
+from .slices import Slices
 from .told import Dropped, Verified, beyond, damaged, held_bytes, oldest, sizes
 from .units import BESIDE, Unit, strike, units, wrong_with
 from .writing import Maker
 
 _LOG = Log("hub")
+_OF_SLICES = 4  # they may take a quarter of what the tables may, beside it
 
 
 class Embedded:
@@ -79,6 +81,7 @@ class Embedded:
         self._newest: dict[str, Newest] = {}
         self.dropped = Dropped()  # since the start
         limits = memory_limit_bytes, threads
+        self._slices = Slices(memory_limit_bytes // _OF_SLICES)
         before_new = partial(mark, self.folder)
         self._database = Database(path, limits, self._clock, before_new, self._look_over)
         self.ask = self._database.ask
@@ -88,14 +91,16 @@ class Embedded:
             self._database.cursor,
             self._manifest,
             self._readers,
+            self._slices,
         )
         self._database.cursor().close()
 
     def append(self, tables: Mapping[str, pa.Table], arrivals: Sequence[Arrival]) -> None:
         """Keep rows and the bodies they came in, in one commit: all or nothing."""
         incoming = {**tables, "seen": seen_table(arrivals)}
-        times = {name: times_of(it) for name, it in tables.items() if it.num_rows}
-        with self._writing, self._remembered.changing(times):
+        at_ns = {name: times_of(it) for name, it in tables.items() if it.num_rows}
+        times = {name: (int(it.min()), int(it.max())) for name, it in at_ns.items()}
+        with self._writing, self._remembered.changing(times), self._slices.changing(at_ns):
             for name, span in times.items():
                 self._manifest.widen(name, span)
             self._database.transaction(lambda cursor: insert(cursor, incoming))
@@ -334,7 +339,8 @@ class Embedded:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """While a commit enters units, strikes them or drops lines."""
-        with self._remembered.changing(None), self._manifest.changing():
+        slices = self._slices.changing(None)
+        with self._remembered.changing(None), slices, self._manifest.changing():
             yield
 
     def _narrow(self, names: Collection[str]) -> None:

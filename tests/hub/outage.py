@@ -1,11 +1,8 @@
 """The hub was away while a simulated cluster went on, and comes back to all that waited."""
 
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -21,7 +18,8 @@ from gpuvigil.model import Incident, RecordKind
 from gpuvigil.store.hub import HubStore
 from tests.polling import wait_until
 from tests.receiver import Received, Receiver
-from tests.servers import ROOT, HubProcess
+from tests.servers import HubProcess
+from tests.services import commands, running
 
 GPUS_PER_NODE = 8
 # A node, one start of its collector, a lane: bodies are numbered in each from 1 on.
@@ -82,7 +80,7 @@ def come_back(directory: Path, outage: Outage) -> None:
         hub.stop()
         sent = _fill(directory, outage, start)
         config = configured(directory, hub, receiver, outage)
-        with running(directory, config, "simulate", "analyze", "alert"):
+        with running(directory, config, commands("simulate", "analyze", "alert")):
             time.sleep(2 * outage.tick_seconds)
             hub.start()
             _assert_live_is_fresh(hub, outage)
@@ -152,22 +150,6 @@ def configured(directory: Path, hub: HubProcess, receiver: Receiver, outage: Out
         encoding="utf-8",
     )
     return config
-
-
-@contextmanager
-def running(directory: Path, config: Path, *commands: str) -> Iterator[None]:
-    processes = []
-    try:
-        for command in commands:
-            with (directory / f"{command}.log").open("wb") as log:
-                words = [sys.executable, "-m", "gpuvigil", command, "--config", str(config)]
-                processes.append(subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log))
-        yield
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(60)
 
 
 def _assert_live_is_fresh(hub: HubProcess, outage: Outage) -> None:
