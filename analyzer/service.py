@@ -1,7 +1,7 @@
 """`gpuvigil analyze`: a pass every tick, and a look at once when an event comes.
 
-Three threads, each with its own client of the hub; the third counts usage, and with a Prometheus a
-fourth writes inventories. Whatever happens to the hub, they go on trying, and what was concluded is
+Four threads, each with its own client of the hub; the third counts usage, the fourth judges hours that
+are over, and with a Prometheus a fifth writes inventories. Whatever happens to the hub, they go on trying, and what was concluded is
 written until it is kept: every write names what it writes, so that writing twice changes nothing.
 """
 
@@ -42,6 +42,7 @@ from .reading import (
 )
 from .replacements import Replacements
 from .scout import Scout
+from .thrift import Thrift
 from .usage import UsageCounter
 
 # How long a wait for changes keeps a stop waiting.
@@ -67,6 +68,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     retention = timedelta(days=config.hub.telemetry_days)
     usage = UsageCounter(connect(), clock, stop, retention)
     steps = [("pass", service.make_pass), ("changes", service.follow), ("usage", usage.step)]
+    steps.append(("thrift", Thrift(connect(), clock, stop).step))
     if config.store.kind == "prometheus":
         hub = connect()
         steps.append(("scout", Scout(hub, store_of(hub), clock, stop).step))

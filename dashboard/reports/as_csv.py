@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gpuvigil.clock import to_text
 
 from . import words
-from .content import Holder, IdleSpell, Report
+from .content import Holder, IdleSpell, Report, Underuse
 
 COLUMNS = ("cluster", "simulated", "section", "item", "name", "value", "unit")
 # A spreadsheet takes a text that begins so for a formula.
@@ -51,6 +51,7 @@ def rows(report: Report) -> Iterator[Row]:
     yield from _parts(report)
     yield from _holders(report)
     yield from _idle(report)
+    yield from _underused(report)
     yield from _costs(report)
     yield from _hardware(report)
     yield from _times(report)
@@ -141,6 +142,26 @@ def _spell(item: str, one: IdleSpell) -> Iterator[Row]:
     yield Row("idle", item, "hours", one.hours, "hours")
     yield Row("idle", item, "gpu_hours", one.gpu_hours, "GPU-hours")
     yield Row("idle", item, "still", "yes" if one.still else "no")
+
+
+def _underused(report: Report) -> Iterator[Row]:
+    if not report.underused_hours:
+        return
+    for number, one in enumerate(report.underused, 1):
+        yield from _underuse(str(number), one, report.currency)
+    yield from _underuse("all", report.underused_total, report.currency)
+    yield Row("underused", "all", "hours_judged", report.underused_hours, "hours")
+    yield Row("underused", "scattered", "gpu_hours", report.scattered_gpu_hours, "GPU-hours")
+
+
+def _underuse(item: str, one: Underuse, currency: str) -> Iterator[Row]:
+    yield Row("underused", item, "holder", one.holder)
+    yield Row("underused", item, "user", one.user)
+    yield Row("underused", item, "advice", one.advice)
+    yield Row("underused", item, "gpus_at_once", one.gpus, "GPUs")
+    yield Row("underused", item, "gpu_hours", one.gpu_hours, "GPU-hours")
+    if one.cost is not None:
+        yield Row("underused", item, "cost", one.cost, currency)
 
 
 def _hardware(report: Report) -> Iterator[Row]:

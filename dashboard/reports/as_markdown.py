@@ -46,6 +46,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _parts(report)
     yield from _holders(report)
     yield from _idle(report)
+    yield from _underused(report)
     yield from _costs(report)
     yield from _hardware(report)
     yield from _method(report)
@@ -129,6 +130,27 @@ def _idle(report: Report) -> Iterator[str]:
         rows.append(("all", "", "", "", "", "", total, ""))
     heads = ("Where", "Holder", "User", "Since (UTC)", "GPUs", "Hours", "GPU-hours", "")
     yield from _table("Idle and held", heads, rows, "The idle rule found none.")
+
+
+def _underused(report: Report) -> Iterator[str]:
+    if not report.underused and not report.scattered_gpu_hours:
+        return
+    priced = report.underused_total.cost is not None
+    rows = [
+        (
+            one.holder,
+            one.user,
+            one.advice,
+            "" if one.gpus is None else f"{one.gpus:,}",
+            words.hours(one.gpu_hours, report.digits),
+            *([words.NONE if one.cost is None else words.money(one.cost)] if priced else []),
+        )
+        for one in (*report.underused, report.underused_total)
+    ]
+    heads = [*("Holder", "User", "Advice", "GPUs at once", "GPU-hours not filled")]
+    heads += [report.currency] if priced else []
+    yield from _table("Busy and doing little", heads, rows if report.underused else [])
+    yield from ("", text(words.underused(report)))
 
 
 def _rules(report: Report) -> Iterator[str]:

@@ -14,6 +14,7 @@ from .hours import LEAST_FOR_WEEK, days, grain, points, week
 from .method import method
 from .read import Facts
 from .rounding import HOUR, decimals, near
+from .underuse import underuse
 from .verdict import Case, actions, verdict
 from .worth import worth
 
@@ -28,6 +29,7 @@ def build(facts: Facts) -> Report:
     hardware = [one for one in facts.incidents if is_hardware(one)]
     idle, more_idle, idle_rest, idle_hours = idle_table(case.idle, digits)
     held, more, rest, total = holders(usage, digits)
+    little, little_total, scattered = underuse(facts, digits)
     worst, more_troubles = troubles(hardware, start, end)
     word, step = grain(end - since)
     amounts = parts(usage.seconds, digits)
@@ -65,11 +67,15 @@ def build(facts: Facts) -> Report:
         more_idle=more_idle,
         idle_rest=idle_rest,
         idle_gpu_hours=idle_hours,
+        underused=little,
+        underused_total=little_total,
+        underused_hours=len(facts.wastes),
+        scattered_gpu_hours=scattered,
         faults=fault_counts(hardware, start, end),
         troubles=worst,
         more_troubles=more_troubles,
         costs=tuple(case.costs),
-        currency=facts.prices.currency if case.costs else "",
+        currency=facts.prices.currency if case.costs or little_total.cost else "",
         method=method(facts, cover, facts.incidents, word),
     )
 

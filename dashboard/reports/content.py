@@ -81,6 +81,18 @@ class IdleSpell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Underuse:
+    """What one holder did not fill, or the rest of them together."""
+
+    holder: str
+    user: str
+    advice: str
+    gpus: int | None  # at once, at most
+    gpu_hours: float
+    cost: float | None  # None without a price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultCount:
     """Hardware incidents of one kind."""
 
@@ -192,6 +204,10 @@ class Report:
     more_idle: int
     idle_rest: IdleSpell | None
     idle_gpu_hours: float
+    underused: tuple[Underuse, ...]  # the last may be the rest of them together
+    underused_total: Underuse
+    underused_hours: int  # of the span's, that were judged
+    scattered_gpu_hours: float  # free on nodes that were partly held
     faults: tuple[FaultCount, ...]
     troubles: tuple[Trouble, ...]
     more_troubles: int

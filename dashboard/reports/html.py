@@ -10,7 +10,7 @@ from ..markup import Html, joined, tag
 from . import charts, timeline, words
 from .content import Figure, Report
 from .sayings import coverage_words, made
-from .tables import by_day, by_holder, by_state, costs, faults, idle, rules, troubles
+from .tables import by_day, by_holder, by_state, costs, faults, idle, rules, troubles, underused
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -54,6 +54,7 @@ def _article(report: Report, name: str) -> Html:
         _states(report, name),
         _holders(report),
         _idle(report),
+        _underused(report),
         _costs(report),
         _hardware(report),
         _week(report, name),
@@ -147,6 +148,13 @@ def _idle(report: Report) -> Html:
             "Idle and held", tag("p", "The idle rule found no GPU that was held and idle.")
         )
     return _section("Idle and held", idle(report))
+
+
+def _underused(report: Report) -> Html:
+    if not report.underused and not report.scattered_gpu_hours:
+        return Html("")
+    said = tag("p", words.underused(report), class_="soft small")
+    return _section("Busy and doing little", said, underused(report))
 
 
 def _costs(report: Report) -> Html:

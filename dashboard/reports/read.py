@@ -22,6 +22,7 @@ from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
 from gpuvigil.usage.model import cluster_key
 from gpuvigil.usage.query import clusters, usage
+from gpuvigil.wasted import HOUR, WasteHour
 
 # What was never confirmed is no incident yet, and what was dismissed never was one.
 _CONFIRMED = frozenset({state.value for state in STANDING} | {State.RESOLVED.value})
@@ -44,6 +45,7 @@ class Facts:
     idle_below_percent: float
     made_at: datetime
     prices: Prices = field(default_factory=Prices)
+    wastes: tuple[WasteHour, ...] = ()  # hours of the span that were judged
 
     @property
     def simulated(self) -> bool:
@@ -92,6 +94,7 @@ def _facts(
         before=before,
         incidents=_overlapping(incidents, counted),
         incidents_before=_overlapping(incidents, before),
+        wastes=_judged(hub, cluster, counted) if cluster else (),
         opinions=_given(hub, cluster, counted) if cluster else (),
         idle_after=timedelta(seconds=settings.idle_after_seconds),
         idle_below_percent=settings.idle_below_percent,
@@ -122,6 +125,20 @@ def _usage(hub: Hub, cluster: str, span: tuple[datetime, datetime], now: datetim
 def _confirmed(hub: Hub, cluster: str) -> tuple[Incident, ...]:
     found = _each(hub, RecordKind.INCIDENT, cluster, Incident.from_record)
     return tuple(one for one in found if one.state in _CONFIRMED)
+
+
+def _judged(hub: Hub, cluster: str, span: Usage) -> tuple[WasteHour, ...]:
+    """Hours that lie in the span as a whole, in their order."""
+    records = hub.records(
+        RecordKind.WASTE,
+        subject=cluster_key(cluster),
+        since=span.start,
+        until=span.end,
+        limit=_MOST_RECORDS,
+    )
+    found = readable(records, WasteHour.from_record)
+    whole = (one for one in found if span.start <= one.start and one.start + HOUR <= span.end)
+    return tuple(sorted(whole, key=lambda one: one.start))
 
 
 def _given(hub: Hub, cluster: str, span: Usage) -> tuple[Opinion, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..markup import Html, tag
 from . import words
-from .content import Holder, IdleSpell, Report, Trouble
+from .content import Holder, IdleSpell, Report, Trouble, Underuse
 from .palette import LINE, SOFT, STATE_FILLS, USED
 
 _Column = tuple[str, bool]  # its head, and whether it holds numbers
@@ -156,6 +156,32 @@ def _spell(one: IdleSpell, digits: int, kind: str | None = None) -> Html:
         tag("td", words.hours(one.gpu_hours, digits), class_="n"),
         tag("td", tag("span", "still idle", class_="still") if one.still else ""),
         class_=kind,
+    )
+
+
+def underused(report: Report) -> Html:
+    """Who was busy and did not fill their GPUs, and what they could do."""
+    columns: list[_Column] = [
+        *(("Holder", False), ("User", False), ("Advice", False)),
+        *(("GPUs at once", True), ("GPU-hours not filled", True)),
+    ]
+    priced = report.underused_total.cost is not None
+    columns += [(report.currency, True)] if priced else []
+    rows = [_underuse(one, report.digits, priced=priced) for one in report.underused]
+    foot = _underuse(report.underused_total, report.digits, priced=priced)
+    return _table("Of hours that holders had as a whole", columns, rows, foot) if rows else Html("")
+
+
+def _underuse(one: Underuse, digits: int, *, priced: bool) -> Html:
+    cost = words.NONE if one.cost is None else words.money(one.cost)
+    return tag(
+        "tr",
+        tag("th", one.holder, scope="row"),
+        _user(one.user),
+        tag("td", one.advice),
+        tag("td", "" if one.gpus is None else f"{one.gpus:,}", class_="n"),
+        tag("td", words.hours(one.gpu_hours, digits), class_="n"),
+        *([tag("td", cost, class_="n")] if priced else []),
     )
 
 

@@ -68,6 +68,23 @@ def value(figure: Figure, digits: int) -> str:
     return hours(figure.value, 0)
 
 
+def underused(report: Report) -> str:
+    """How much was not filled, of how many hours, and what lay scattered."""
+    total = report.underused_total
+    cost = "" if total.cost is None else f" ({money(total.cost)} {report.currency})"
+    said = (
+        f"{hours(total.gpu_hours, report.digits)} GPU-hours{cost} of busy holders were not filled, by the"
+        f" multiprocessors' activity, in {report.underused_hours:,} hours that were judged: of holders"
+        " that had their GPUs alone and all the while."
+    )
+    if report.scattered_gpu_hours:
+        said += (
+            f" Free GPUs lay scattered on partly held nodes for"
+            f" {hours(report.scattered_gpu_hours, report.digits)} GPU-hours."
+        )
+    return said
+
+
 def money(value: float) -> str:
     """An amount without its currency: `1,240` or `3.20`."""
     return f"{value:,.{0 if value >= 100 else 2}f}"

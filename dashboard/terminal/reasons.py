@@ -18,8 +18,8 @@ from gpuvigil.idleness import Around, Idleness, idleness
 from gpuvigil.matching import Labels
 from gpuvigil.model import Allocation, GpuState, Subject
 from gpuvigil.routing import stands_by
-from gpuvigil.states import STOPPING
 from gpuvigil.store.beside import store_of
+from gpuvigil.wasted import KEEPS_FROM_WORK
 
 from ..gpus import Cell
 from .fleet import Moment
@@ -127,11 +127,8 @@ def _key(held: Allocation) -> _Holder:
 
 def faulty_of(moment: Moment) -> frozenset[str]:
     """GPUs and nodes against which something stands that keeps programs from computing."""
-    stopping = (one for one in moment.view.attention if one.incident.fault in _STOPS)
+    stopping = (one for one in moment.view.attention if one.incident.fault in KEEPS_FROM_WORK)
     return frozenset(key for one in stopping for key in (one.subject.key, *one.incident.members))
-
-
-_STOPS = STOPPING | {"gpu_xid", "node_silent", "port_down", "gpu_hung"}
 
 
 def is_faulty(gpu: str, faulty: frozenset[str]) -> bool:

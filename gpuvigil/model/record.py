@@ -25,6 +25,7 @@ class RecordKind(str, Enum):
     ACKNOWLEDGEMENT = "acknowledgement"
     USAGE = "usage"
     USAGE_SPAN = "usage_span"  # hours and days of it, added up
+    WASTE = "waste"  # an hour of who got little out of their GPUs
     SILENCE = "silence"
     OPINION = "opinion"
     JOB = "job"

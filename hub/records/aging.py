@@ -45,7 +45,9 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
     """The next records from before that time that are over, in the order of their sequence."""
     over = or_(
         and_(record.c.kind == RecordKind.EVENT.value, ~_carries_an_incident()),
-        record.c.kind.in_([RecordKind.USAGE.value, RecordKind.USAGE_SPAN.value]),
+        record.c.kind.in_(
+            [RecordKind.USAGE.value, RecordKind.USAGE_SPAN.value, RecordKind.WASTE.value]
+        ),
         and_(
             record.c.kind == RecordKind.ALLOCATION.value,
             record.c.state == AllocationState.ENDED.value,

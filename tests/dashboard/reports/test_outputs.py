@@ -25,6 +25,7 @@ from gpuvigil.model import SIMULATED_CLUSTER
 from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
 from gpuvigil.usage.model import floor
+from gpuvigil.wasted import HOUR, Waste, WasteHour
 
 from .pagetext import Page, page
 from .pdftext import pages
@@ -285,6 +286,47 @@ def test_with_a_price_every_output_says_what_the_idle_hours_cost() -> None:
     assert (float(cell[5]), cell[6]) == (ruled.cost, "CHF")
     assert any("2.00 CHF a GPU-hour" in note for note in priced.method.notes)
     assert any("kg CO2e (estimate: 400 g/kWh" in note for note in priced.method.notes)
+
+
+def test_who_got_little_is_told_in_every_output_with_hours_and_money() -> None:
+    little = [
+        Waste(f"job {n}", "ann", None, None, "H100", "the batch can grow", 4, 2.5 - n / 10)
+        for n in range(13)
+    ]
+    hours = tuple(
+        WasteHour(cluster="alpha", start=START + n * HOUR, wastes=tuple(little), scattered_gpus=3)
+        for n in range(2)
+    )
+    priced = Prices(
+        settings=CostSettings(currency="CHF", prices=(PriceSettings(per_gpu_hour=2.0),))
+    )
+    for prices in (priced, Prices()):
+        report = build(replace(facts(), wastes=hours, prices=prices))
+        assert len(report.underused) == 11
+        assert sum(one.gpu_hours for one in report.underused) == pytest.approx(
+            report.underused_total.gpu_hours
+        )
+        assert report.underused_total.gpu_hours == pytest.approx(
+            2 * sum(one.gpu_hours for one in little)
+        )
+        shown = page(html([report]))
+        marked = sections(markdown([report]))["Busy and doing little"]
+        assert table(shown, "Of hours that holders had") == marked
+        assert marked[1][:5] == ["job 0", "ann", "the batch can grow", "4", "5.0"]
+        assert marked[-2][0] == "3 more"
+        assert ("CHF" in marked[0]) is bool(prices)
+        assert "Free GPUs lay scattered" in " ".join(shown.words)
+        found = json.loads(json_text([report]))["reports"][0]
+        assert found["underused_total"]["cost"] == (
+            pytest.approx(2 * found["underused_total"]["gpu_hours"], rel=0.01) if prices else None
+        )
+        cells = [
+            row for row in csv.reader(io.StringIO(csv_text([report]))) if row[2] == "underused"
+        ]
+        assert ["underused", "scattered", "gpu_hours", "6", "GPU-hours"] in [
+            row[2:] for row in cells
+        ]
+        assert any(row[4] == "cost" for row in cells) is bool(prices)
 
 
 def test_the_html_has_no_script_and_fetches_nothing(document: str, shown: Page) -> None:

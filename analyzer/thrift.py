@@ -1,0 +1,107 @@
+"""Judges each hour once it is over: who was busy and got little out of their GPUs. For reports.
+
+What was missed, as while nobody analyzed, is judged later from what the store has, newest first.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import EPOCH, Clock
+from gpuvigil.hub import Hub
+from gpuvigil.idle_span import Row
+from gpuvigil.jobs import filled, jobs_since
+from gpuvigil.log import Log
+from gpuvigil.model import (
+    Allocation,
+    AllocationState,
+    Incident,
+    Inventory,
+    RecordKind,
+    Subject,
+    readable,
+)
+from gpuvigil.store.beside import store_of
+from gpuvigil.wasted import HOUR, WasteHour, faulty_in, waste_hour
+from gpuvigil.work_span import ASKED
+
+# Rows arrive a little after the hour; what a spool brings later than this is in nobody's sum.
+_GRACE = timedelta(minutes=10)
+_LOOK_BACK = timedelta(hours=24)
+_LOOK_SECONDS = 60.0
+_MOST_RECORDS = 100_000
+
+
+class Thrift:
+    """One hour after another, in a thread of its own."""
+
+    def __init__(self, hub: Hub, clock: Clock, stop: threading.Event) -> None:
+        self._hub = hub
+        self._clock = clock
+        self._stop = stop
+        self._log = Log("analyzer")
+        self._judged: set[datetime] | None = None
+
+    def step(self) -> None:
+        """Judge the newest hour that nobody has judged, or wait a little; HubError or StoreError."""
+        now = self._clock.now()
+        start = self._next(now)
+        if start is None:
+            self._clock.wait(self._stop, _LOOK_SECONDS)
+            return
+        began = self._clock.monotonic()
+        found = list(self.hours(start))
+        if found:
+            self._hub.write_records([one.to_record() for one in found])
+        assert self._judged is not None
+        self._judged.add(start)
+        for one in found:
+            self._log.info("hour judged", cluster=one.cluster, holders=len(one.wastes))
+        # Half of the time is everybody else's.
+        self._clock.wait(self._stop, self._clock.monotonic() - began)
+
+    def hours(self, start: datetime) -> Iterator[WasteHour]:
+        """The hour from `start` on, of each cluster of which anything was measured in it."""
+        span = start, start + HOUR
+        rows: defaultdict[str, dict[str, Row]] = defaultdict(dict)
+        for row in store_of(self._hub).window("gpu", ASKED, *span).to_pylist():
+            subject = Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"])
+            if not subject.marked:
+                rows[subject.cluster][subject.key] = row
+        if not rows:
+            return
+        held = list(self._held(start))
+        records = self._hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS)
+        inventories = list(readable(records, Inventory.from_record))
+        incidents = self._hub.records(
+            RecordKind.INCIDENT, since=start - timedelta(days=30), limit=_MOST_RECORDS
+        )
+        faulty = faulty_in(readable(incidents, Incident.from_record), span)
+        for cluster, of_cluster in sorted(rows.items()):
+            yield waste_hour(
+                cluster,
+                start,
+                [one for one in held if one.subject.cluster == cluster],
+                [one for one in inventories if one.subject.cluster == cluster],
+                of_cluster,
+                faulty,
+            )
+
+    def _held(self, start: datetime) -> Iterator[Allocation]:
+        jobs = jobs_since(self._hub, None, start)
+        for state in AllocationState:
+            records = self._hub.records(RecordKind.ALLOCATION, states=[state], limit=_MOST_RECORDS)
+            for one in readable(records, Allocation.from_record):
+                if one.ended_at is None or one.ended_at > start:
+                    yield filled(one, jobs)
+
+    def _next(self, now: datetime) -> datetime | None:
+        newest = EPOCH + (now - _GRACE - EPOCH) // HOUR * HOUR - HOUR
+        oldest = newest - _LOOK_BACK
+        if self._judged is None:
+            records = self._hub.records(RecordKind.WASTE, since=oldest, limit=_MOST_RECORDS)
+            self._judged = {record.at for record in records}
+        self._judged = {at for at in self._judged if at >= oldest}
+        hours = (newest - place * HOUR for place in range(_LOOK_BACK // HOUR))
+        return next((at for at in hours if at not in self._judged), None)

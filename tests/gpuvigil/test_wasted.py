@@ -1,0 +1,99 @@
+"""An hour is judged of who had GPUs alone and all the while, and is kept as it was."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuvigil.model import Allocation, Record, Severity
+from gpuvigil.wasted import HOUR, Waste, WasteHour, faulty_in, waste_hour
+from gpuvigil.work_span import ASKED
+from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
+
+FIRST = node("n-1", "prod")
+SPAN = (NOON - HOUR, NOON)
+LITTLE: dict[str, Any] = {
+    **dict.fromkeys((one.column for one in ASKED), None),
+    "utilization_percent_mean": 95.0,
+    "utilization_percent_max": 100.0,
+    "sm_activity_percent_mean": 20.0,
+    "memory_used_bytes_max": 8e9,
+    "memory_total_bytes_max": 80e9,
+    "utilization_percent_count": 3600,
+    "first_at": SPAN[0],
+}
+
+
+def held(index: int, holder: str = "job 7", minutes: float = 120, **values: Any) -> Allocation:
+    began = NOON - timedelta(minutes=minutes)
+    return replace(allocation(gpu(index, FIRST), holder, "ann"), started_at=began, **values)
+
+
+def hour(*allocations: Allocation, faulty: Sequence[str] = ()) -> WasteHour:
+    rows = {gpu(index, FIRST).key: LITTLE for index in range(4)}
+    return waste_hour("prod", SPAN[0], allocations, [inventory(FIRST, 4)], rows, frozenset(faulty))
+
+
+def test_who_gets_little_is_kept_with_hours_and_model() -> None:
+    found = hour(held(0, account="ml", partition="gpu"), held(1))
+    (one,) = found.wastes
+    assert (one.holder, one.user, one.account, one.partition) == ("job 7", "ann", "ml", "gpu")
+    assert (one.advice, one.gpus, one.model) == ("a smaller GPU or a slice would do", 2, "H100")
+    assert one.gpu_hours == pytest.approx(2 * 0.8)
+    assert found.scattered_gpus == 0  # two free ones make no whole node of four
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [held(0, minutes=30)],
+        [held(0, ended_at=NOON - timedelta(minutes=5))],
+        [held(0), held(0, "job 8")],
+        [held(0), held(1, part="shared")],
+        [replace(held(0), subject=gpu(0, node("n-2", "prod")))],  # of which nothing was measured
+    ],
+)
+def test_nothing_is_kept_of_who_had_them_in_part_shared_them_or_was_not_measured(
+    others: list[Allocation],
+) -> None:
+    assert hour(*others).wastes == ()
+
+
+def test_a_job_that_ended_after_the_hour_and_one_that_goes_on_had_all_of_it() -> None:
+    over = held(0, ended_at=NOON + timedelta(minutes=5))
+    before = held(0, "job 3", 300, ended_at=SPAN[0])
+    assert [one.holder for one in hour(over, before).wastes] == ["job 7"]
+
+
+def test_whose_gpu_or_node_was_broken_in_the_hour_is_not_blamed() -> None:
+    stands = incident("gpu_lost", gpu(0, FIRST), Severity.CRITICAL)
+    for fault in (stands, replace(stands, resolved_at=SPAN[0] + timedelta(minutes=1))):
+        assert hour(held(0), faulty=sorted(faulty_in([fault], SPAN))).wastes == ()
+    was = replace(stands, since=SPAN[0] - 2 * HOUR, resolved_at=SPAN[0] - HOUR)
+    idle = incident("gpu_idle_held", gpu(0, FIRST), Severity.INFO)
+    assert faulty_in([was, idle], SPAN) == frozenset()
+
+
+_WASTES = st.builds(
+    Waste,
+    st.text(max_size=20),
+    st.none() | st.text(max_size=5),
+    st.none() | st.text(max_size=5),
+    st.none(),
+    st.none() | st.just("H100"),
+    st.sampled_from(["the batch can grow", "busy and doing little"]),
+    st.integers(0, 64),
+    st.floats(0, 64),
+)
+
+
+@given(st.lists(_WASTES, max_size=4), st.integers(0, 100), st.text(min_size=1, max_size=10))
+@settings(max_examples=30)
+def test_what_is_written_is_read_again(wastes: list[Waste], free: int, cluster: str) -> None:
+    made = WasteHour(cluster=cluster, start=NOON, wastes=tuple(wastes), scattered_gpus=free)
+    again = Record.from_json(made.to_record().to_json())
+    assert WasteHour.from_record(again) == made
