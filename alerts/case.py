@@ -59,6 +59,7 @@ class Case:
     settings: AlertsSettings
     situation: Situation = NOTHING
     others: tuple[Notice, ...] = ()
+    told_to_owner: tuple[datetime, ...] = ()  # of a notice to an owner: when that one got others
 
     @property
     def incident(self) -> Incident:

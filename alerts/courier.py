@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import to_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
-from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity
+from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity, readable
 
 from .backlog import IN_HAND_SECONDS, Backlog, most_in_hand
 from .case import Case
@@ -24,11 +24,12 @@ from .delivery import Pause, begun, orphaned, put_back, queued, settled
 from .desk import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
 from .message import message
 from .news import title, told_owners
-from .notice import Notice, receipt_of
+from .notice import Notice, NoticeState, is_idle_end, is_idle_notice, receipt_of
 from .situation import Lookout
 
 # How long after a channel's time-out an attempt's outcome may still be on its way to the hub.
 RECORDING_SECONDS = 5.0
+_MOST_NOTICES = 100_000
 
 
 class Courier:
@@ -141,6 +142,7 @@ class Courier:
             settings=self._desk.settings,
             situation=self._lookout.look(self._desk.clock.monotonic()),
             others=tuple(one for one in everything.values() if one.channel != notice.channel),
+            told_to_owner=self._told_to_owner(notice, now),
         )
         ruling = judge(case)
         if not ruling.send_now:
@@ -150,6 +152,21 @@ class Courier:
             self._desk.finish(self._hub, put_back(notice, self._pause, now + left))
         else:
             self._send(ruled(notice, ruling, now), case)
+
+    def _told_to_owner(self, notice: Notice, now: datetime) -> tuple[datetime, ...]:
+        """When this channel told the owner of other idle GPUs, the last two days."""
+        if not is_idle_notice(notice.incident):
+            return ()
+        users = set(notice.to_incident().impact.users)
+        since, sent = now - timedelta(days=2), (NoticeState.SENT.value,)
+        found = self._hub.records(
+            RecordKind.NOTICE, subject=notice.subject, since=since, states=sent, limit=_MOST_NOTICES
+        )
+        others = (one for one in readable(found, Notice.from_record) if one.id != notice.id)
+        mine = (one for one in others if one.channel == notice.channel)
+        counted = (one for one in mine if is_idle_notice(one.incident))
+        theirs = (one for one in counted if users & set(one.to_incident().impact.users))
+        return tuple(one.sent_at for one in theirs if one.sent_at and not is_idle_end(one.incident))
 
     def _send(self, notice: Notice, case: Case) -> None:
         desk, now, siblings = self._desk, self._desk.clock.now(), case.siblings

@@ -11,7 +11,7 @@ from gpuvigil.lifecycle import State
 
 from .case import Case, Ruling
 from .hours import begins, ends
-from .notice import IDLE, Kind, NoticeState, Verdict, is_idle_notice
+from .notice import IDLE, Kind, NoticeState, Verdict, is_idle_end, is_idle_notice
 from .own import CHANNEL_FAILED, DIGEST, OWN
 
 # What is often explained by something that is seen a little later.
@@ -132,6 +132,16 @@ def out_of_hours(case: Case) -> Ruling | None:
     return None if opens is None else _until(case, opens, Verdict.OUT_OF_HOURS)
 
 
+def owner_maximum(case: Case) -> Ruling | None:
+    """Who has many idle jobs hears of some of them a day, of the others when that day is over."""
+    most, day = case.settings.idle_notices_per_day, timedelta(days=1)
+    counts = is_idle_notice(case.notice.incident) and not is_idle_end(case.notice.incident)
+    told = sorted((at for at in case.told_to_owner if at > case.now - day), reverse=True)
+    if not (counts and 0 < most <= len(told)) or case.believed_firing:
+        return None
+    return _until(case, told[most - 1] + day, Verdict.OWNER_MAXIMUM)
+
+
 def _until(case: Case, due_at: datetime, verdict: Verdict) -> Ruling | None:
     if due_at <= case.now:
         return None
@@ -153,4 +163,5 @@ RULES = (
     waits_for_cause,
     digested,
     out_of_hours,
+    owner_maximum,
 )

@@ -75,6 +75,7 @@ class Verdict(Enum):
     WAITS_FOR_CAUSE = "it waits a little for what may explain it"
     ESCALATES = "told if nobody takes it by then"
     OUT_OF_HOURS = "not within the hours of its route"
+    OWNER_MAXIMUM = "its owner was told of idle GPUs as often as is allowed in a day"
 
     NO_CHANNEL = "no channel is configured"
     SUSPECT = "seen once and not confirmed: nothing to tell yet"
@@ -110,6 +111,7 @@ POSTPONED = frozenset(
     {
         *(Verdict.TOLD_RECENTLY, Verdict.UNREMARKABLE, Verdict.SILENCED, Verdict.INHIBITED),
         *(Verdict.WAITS_FOR_CAUSE, Verdict.ESCALATES, Verdict.OUT_OF_HOURS),
+        Verdict.OWNER_MAXIMUM,
     }
 )
 

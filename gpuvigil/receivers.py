@@ -271,6 +271,10 @@ class AlertsSettings:
         "when holders of idle GPUs are written to, as [[alerts.idle]], by channels that write to"
         " owners; without any, jobs after 60 and 105 minutes, pods after 30",
     )
+    idle_notices_per_day: int = setting(
+        10,
+        "so many notices of idle GPUs go to one owner in 24 hours; the others wait; 0: no such limit",
+    )
     webhooks: tuple[WebhookSettings, ...] = setting((), "receivers, as [[alerts.webhooks]]")
     slack: tuple[SlackSettings, ...] = setting((), "Slack channels, as [[alerts.slack]]")
     teams: tuple[TeamsSettings, ...] = setting((), "Teams channels, as [[alerts.teams]]")

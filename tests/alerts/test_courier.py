@@ -9,15 +9,18 @@ from alerts.channel import Delivered, Outcome, Pace
 from alerts.courier import Courier, hand_out
 from alerts.decide import decide
 from alerts.desk import Desk
+from alerts.idle import notice
 from alerts.message import Message
-from alerts.notice import Notice
+from alerts.notice import Notice, Verdict
 from gpuvigil.clock import ManualClock
+from gpuvigil.idleness import FOR_JOBS, Idleness
 from gpuvigil.log import Log
 from gpuvigil.model import Impact, RecordKind, Severity, Transition
 from gpuvigil.offers import Seal
 
 from .examples import CHAT, NOON, REAL, SETTINGS, changed, opened, taken
 from .month.shelf import ShelfHub, Shelves
+from .test_idle import OWNERS, a_holder
 
 
 @dataclass
@@ -56,7 +59,8 @@ class Days:
 
     def comes(self, step: Transition) -> None:
         """A step of the incident, and what is sent about it at once."""
-        known = [Notice.from_record(one) for one in self._hub.records(RecordKind.NOTICE)]
+        found = self._hub.records(RecordKind.NOTICE, parent=step.incident)
+        known = [Notice.from_record(one) for one in found]
         for one in decide(step, [self.ear.route], known, self.clock.now(), SETTINGS):
             self._hub.write_records([one.to_record()])
         self.work()
@@ -72,6 +76,11 @@ class Days:
         while self.clock.now() < NOON + timedelta(hours=hours):
             self.clock.advance(3600.0)
             self.work()
+
+    def waiting(self) -> list[Notice]:
+        """What is to be told later."""
+        found = self._hub.records(RecordKind.NOTICE, states=["due"])
+        return [Notice.from_record(one) for one in found]
 
     def hours(self) -> list[int]:
         """When something was heard, in hours."""
@@ -118,3 +127,21 @@ def test_owners_alone_get_no_link_that_answers_without_a_sign_in() -> None:
         links[route.owners_only] = said.answer_link
     assert links[False] is not None
     assert links[True] is None
+
+
+def test_who_has_many_idle_jobs_hears_of_ten_a_day_and_of_the_others_on_the_next() -> None:
+    days = Days(OWNERS)
+    jobs = [a_holder(holder=f"job {number}") for number in range(12)]
+    for held in [*jobs, a_holder(holder="job 99", user="bob")]:
+        why = Idleness.NOTHING_COMPUTED
+        days.comes(notice(held, "first notice", FOR_JOBS, why, days.clock.now()))
+        days.work()
+    heard = [one.for_owners for one in days.ear.heard]
+    assert heard == [("alice",)] * 10 + [("bob",)]
+    (waiting, _) = days.waiting()
+    assert waiting.verdict is Verdict.OWNER_MAXIMUM
+    days.until(23)
+    assert len(days.ear.heard) == 11
+    days.until(25)
+    assert [one.for_owners for one in days.ear.heard[11:]] == [("alice",)] * 2
+    assert len({one.incident for one in days.ear.heard}) == 13
