@@ -23,6 +23,7 @@ _USED = tuple(
 _AGES = tuple(
     timedelta(minutes=one) for one in (0, 15, 30, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440)
 )
+_LATELY_SECONDS, _LATELY_TICKS = 120.0, 3.0
 _Asked = tuple[Sequence[Aggregate], datetime, datetime]
 
 
@@ -80,6 +81,16 @@ class Look:
             found = store_of(self._hub).window("inference", ASKED_OF_SERVERS, start, self.now)
             self._served[start] = found.to_pylist()
         return self._served[start]
+
+    def seen_lately(self, held: Held, length: timedelta) -> bool:
+        """Whether each of its GPUs was measured until now, but for a few ticks."""
+        rows = self.rows(ASKED, self.now - length, self.now)
+        return all(
+            gpu.key in rows
+            and (self.now - rows[gpu.key]["last_at"]).total_seconds()
+            <= max(_LATELY_SECONDS, _LATELY_TICKS * self.tick_seconds(gpu.of_node()))
+            for gpu in held.gpus
+        )
 
     def used_share(self, held: Held) -> float | None:
         """How much of its GPUs a holder used in its last day; None when nothing was measured."""

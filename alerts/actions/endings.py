@@ -53,6 +53,7 @@ class NoEnd(str, Enum):
     NOT_NOW = "its policy says not now: a day off, notices too late, or much used before"
     COMPUTES = "not all of its GPUs were idle for the whole time"
     EXCUSED = "what was measured excuses its holder, or cannot be trusted"
+    STALE = "some of its GPUs were not measured in the last minutes"
     BESIDE = "something else stands of its GPUs, its nodes or its whole cluster"
     UNKNOWN = "Slurm's controller has not told of it: gpuvigil slurm does that"
     UNSEEN = "Slurm gives it other GPUs than its nodes told of"

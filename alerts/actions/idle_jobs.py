@@ -69,11 +69,6 @@ class IdleJobs:
         self._said = Said(log)
         self._untold: list[Transition] = []
 
-    @property
-    def wanted(self) -> bool:
-        """Whether any policy has an end at all."""
-        return self._settings.end_idle and any(one.end_minutes for one in self._policies)
-
     def look(self, standing: Sequence[Incident], machines: Mapping[str, Machine]) -> Found:
         """Ends what is due; ActionError, HubError or StoreError when something is not known."""
         self._tell()
@@ -159,6 +154,8 @@ class IdleJobs:
         found = look.why(held, after, self._below)
         sent = self._sent(held, asked)
         no = by_policy(held, asked, sent, found, look.used_share(held), look.now)
+        if no is None and not look.seen_lately(held, after):
+            no = NoEnd.STALE
         if no is None:
             known = jobs.get((held.cluster, held.holder), ())
             no = by_controller(held, max(known, key=lambda job: job.submitted_at, default=None))

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.server
 
 MINUTE = timedelta(minutes=1)
 USER = getpass.getuser()
-GPUS = 11
+GPUS = 12
 ACTIONS = ActionsSettings(enabled=True, end_idle=True, ends_percent=100.0, ends_per_hour=9)
 ROUTE = Route(
     name="owners",
@@ -79,13 +79,20 @@ class Site:
         inventory = Inventory(subject=node, at=self.now, boot="b", tick_seconds=60.0, version="1")
         hub.write_records([inventory.to_record()])
 
-    def hold(self, job: str, busy: Sequence[bool], notices: Iterable[int] = (60, 105)) -> None:
+    def hold(
+        self,
+        job: str,
+        busy: Sequence[bool],
+        notices: Iterable[int] = (60, 105),
+        silent_minutes: int = 0,
+    ) -> None:
         """A GPU of the node for each of `busy`; its notices went out when so many minutes were idle."""
         first, self._used = self._used, self._used + len(busy)
         idle_since, cards, rows = self.now - 125 * MINUTE, [], []
         for number, computes in enumerate(busy, first):
             cards.append(Subject(cluster="c", node="n1", gpu=f"GPU-{number}"))
-            rows += [self._row(f"GPU-{number}", computes, minute) for minute in range(130)]
+            measured = range(130 - silent_minutes)
+            rows += [self._row(f"GPU-{number}", computes, minute) for minute in measured]
         store_of(self.hub).write("\n".join(rows).encode())
         given = [
             Allocation(
@@ -161,6 +168,7 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
     unwilling = running(slurm, "--gres=gpu:1")
     unheard = running(slurm, "--gres=gpu:1")
     gone = running(slurm, "--gres=gpu:1")
+    unseen = running(slurm, "--gres=gpu:1")
     said = subprocess.run(
         ["salloc", "--no-shell", "--gres=gpu:1"],
         env=slurm.environment,
@@ -181,6 +189,7 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
             site.hold(job, busy, (60,) if job == unheard else (60, 105))
         for job in (held, array, unwilling, gone, shell):
             site.hold(job, [False])
+        site.hold(unseen, [False], silent_minutes=6)
         told_by, pace = Subject(cluster="c", node="control"), Pace(60.0, 100)
         asked = Asking(told_by, pace, lambda: 0.0, 20.0).jobs(datetime.now(timezone.utc))
         site.hub.write_records([job.to_record() for job in asked])
@@ -199,6 +208,7 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
             f"job {unheard}": NoEnd.UNTOLD,
             f"job {unwilling}": NoEnd.NO_REQUEUE,
             f"job {gone}": NoEnd.CHANGED,
+            f"job {unseen}": NoEnd.STALE,
             f"job {shell}": NoEnd.NO_BATCH,
         }
         assert slurm.finish(cancelled) == "CANCELLED"
@@ -210,7 +220,7 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
         assert sorted(tasks.split("\n")[:-1]) == sorted(
             [f"{3:<8}{'RUNNING':<12}", f"{4:<8}{'CANCELLED':<12}"]
         )
-        for job in (half, unheard, unwilling, shell):
+        for job in (half, unheard, unwilling, unseen, shell):
             assert slurm.job_state(job) == "RUNNING"
 
         again = site.look(policies, dry_run=False)
