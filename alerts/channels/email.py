@@ -57,8 +57,9 @@ class Email:
 
     @property
     def timeout_seconds(self) -> float:
-        # Each of connecting, signing in and sending has the setting's time.
-        return self._settings.timeout_seconds * 3
+        # Each of connecting, signing in and sending has the setting's time; there may be two letters.
+        sendings = 1 + bool(self._settings.to and self._settings.owner_template)
+        return self._settings.timeout_seconds * (2 + sendings)
 
     @property
     def pace(self) -> Pace:

@@ -11,7 +11,7 @@ _STYLE = """
 :root{color-scheme:dark}
 body{margin:0;min-height:100vh;display:grid;place-items:center;background:#0d1117;color:#e6edf3;
 font:16px/1.5 system-ui,sans-serif}
-main{width:min(32rem,90vw);background:#161b22;border:1px solid #2b3440;border-radius:.5rem;padding:1.5rem}
+main{box-sizing:border-box;width:min(32rem,96vw);background:#161b22;border:1px solid #2b3440;border-radius:.5rem;padding:1.5rem}
 h1{font-size:1.25rem;margin:0 0 .25rem}p{margin:.25rem 0 .75rem;color:#9aa7b4}
 .said{color:#e6edf3;border-left:3px solid #58d5c4;padding-left:.75rem}
 label{display:block;font-size:.875rem;margin-bottom:.25rem}
