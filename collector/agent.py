@@ -173,7 +173,8 @@ class Agent:
                 self._ear.look()
                 self._tick_without_reader(began)
         finally:
-            self._say_goodbye()
+            if stop.is_set():
+                self._say_goodbye()
             self._keeper.stop()
             self._kubelet.stop()
             self._inference.stop()

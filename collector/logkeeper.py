@@ -155,6 +155,7 @@ class LogKeeper:
                     cwd=directory,
                     env=_ENVIRONMENT,
                     start_new_session=True,
+                    umask=0o077,
                 )
             self._running = process
             try:
@@ -166,11 +167,21 @@ class LogKeeper:
             if code != 0:
                 return Ended(file=where, failed=f"exit status {code}: {_last_words(plain)}")
             if not where.exists() or where.stat().st_size == 0:
-                return Ended(file=where, failed=f"{where} was not written")
-            return Ended(file=where)
+                why = f"{where} was not written" if named else f"{command[0]} printed nothing"
+                return Ended(file=where, failed=why)
+            return Ended(file=where if named else _printed_path(where) or where)
         except (OSError, ValueError) as error:  # a NUL in an argument is the latter
             why = f"{command[0]}: {getattr(error, 'strerror', None) or error}"
             return Ended(file=file, failed=why)
+
+
+def _printed_path(file: Path) -> Path | None:
+    """The one path that a command has printed and nothing else: there is the log."""
+    with file.open("rb") as stream:
+        said = stream.read(_LONGEST_WORDS + 1)
+    text = said.decode(errors="replace").strip()
+    one = len(said) <= _LONGEST_WORDS and text.startswith("/") and not _CLEAN.search(text)
+    return Path(text) if one else None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -1,8 +1,11 @@
 """A node's logs, collected once for each hardware critical by the site's own command."""
 
+import json
 import os
+import re
 import signal
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,6 +21,7 @@ from gpuvigil.config import CollectorSettings
 from gpuvigil.model import Event, EventKind, Subject
 from tests.polling import wait_until
 
+INSTALL = (Path(__file__).parents[2] / "docs/install.md").read_text(encoding="utf-8")
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 NODE = Subject(cluster="c", node="n1")
 FIRST, SECOND = (replace(NODE, gpu=f"GPU-{number}") for number in (1, 2))
@@ -77,6 +81,44 @@ def test_a_command_may_write_the_file_itself(tmp_path: Path) -> None:
     node = Node(tmp_path, "/bin/sh", "-c", 'echo x > "$0"', "{file}")
     node.take(LOST)
     assert node.ends() == f"logs collected in {node.logs}/20260131T120000Z.log.gz"
+
+
+# What docs/install.md says where the agent is not root: it leaves a wish, and root's units fulfil it.
+(WISH,) = re.findall(r"^log_command = (\[.*logs-wanted.*\])$", INSTALL, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("does", "ends"),
+    [
+        ("echo report > {logs}/new.log.gz", "logs collected in {logs}/new.log.gz"),
+        ("false", "logs not collected: /bin/sh printed nothing"),
+    ],
+)
+def test_root_fulfils_the_wish_of_an_agent_that_is_nobody(
+    tmp_path: Path, does: str, ends: str
+) -> None:
+    wish, logs = tmp_path / "run/logs-wanted", tmp_path / "log"
+    for folder in (wish.parent, logs):
+        folder.mkdir()
+    (logs / "old.log.gz").write_text("of another day")
+    os.utime(logs / "old.log.gz", (0.0, 0.0))
+    text = WISH.replace("/run/gpuvigil/logs-wanted", str(wish))
+    command = json.loads(text.replace("/var/log/gpuvigil-logs", str(logs)))
+    # As the units do it: once the wish is there, the program, and then no wish any more.
+    work = does.format(logs=logs)
+    root = f"while [ ! -e {wish} ]; do sleep 0.05; done; sleep 0.05; {work}; rm -f {wish}"
+    unit = subprocess.Popen(["/bin/sh", "-c", root])
+    node = Node(tmp_path, *command)
+    node.take(LOST)
+    assert node.ends() == ends.format(logs=logs)
+    assert unit.wait(10) == 0
+
+
+def test_a_file_that_the_command_writes_is_its_owners_alone(tmp_path: Path) -> None:
+    node = Node(tmp_path, "/bin/sh", "-c", 'echo x > "$0"', "{file}")
+    node.take(LOST)
+    node.ends()
+    assert stat.S_IMODE((node.logs / "20260131T120000Z.log.gz").stat().st_mode) == 0o600
 
 
 def test_one_run_serves_what_fails_with_it_and_a_cure_makes_the_next_news(tmp_path: Path) -> None:
