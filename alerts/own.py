@@ -33,6 +33,7 @@ COLLECTORS_SILENT = timedelta(seconds=180)  # longer than what is known of them 
 # With the pauses between them about a minute.
 FAILURES = 6
 LISTED = 10
+NAMED = 3  # of what stands, in one line of a digest
 # Of one node its own incident tells; so many, and such a share of all, are gpuvigil's trouble.
 FULL_SPOOLS, FULL_SHARE = 3, 0.1
 
@@ -165,9 +166,16 @@ def of_gone_channels(
 
 
 def digest(
-    channel: str, held: Iterable[Record], begin: datetime, end: datetime
+    channel: str,
+    held: Iterable[Record],
+    begin: datetime,
+    end: datetime,
+    standing: Iterable[Incident] = (),
 ) -> Transition | None:
-    """What was held for a channel's digest from `begin` to `end`; None when there is nothing."""
+    """What was held for a channel's digest from `begin` to `end`; None when there is nothing.
+
+    It says first what is left of `standing`: what is no mere information, and nobody has taken.
+    """
     found: dict[str, Incident] = {}
     for record in held:
         ours = record.body.get("channel") == channel and record.body.get("verdict") == DIGEST
@@ -178,18 +186,40 @@ def digest(
     if not found:
         return None
     counted = Counter(one.title for one in found.values())
-    lines = [Evidence(name=title, value=str(count)) for title, count in counted.most_common(LISTED)]
+    left = [one for one in standing if _is_left(one)]
+    lines = [Evidence(name="nobody has taken", value=_named(left, end))] if left else []
+    lines += [
+        Evidence(name=title, value=str(count)) for title, count in counted.most_common(LISTED)
+    ]
     many = f"{len(found)} incident{'s' if len(found) > 1 else ''} of information"
     trouble = Trouble(
         name=f"digest-{channel}-{begin:%Y-%m-%d}",
         fault=DIGEST,
         title=f"Digest since {begin:%d %b %H:%M} UTC: {many}",
         value="",
-        action="Nothing now. The page of incidents has each of them.",
+        action="Take what nobody has taken, or silence it. The page of incidents has each of them."
+        if left
+        else "Nothing now. The page of incidents has each of them.",
         place=channel,
     )
     incident = _incident(trouble, end, severity=Severity.INFO, evidence=tuple(lines))
     return _step(incident, None, end, over=False)
+
+
+def _is_left(one: Incident) -> bool:
+    unattended = one.state in {State.OPEN.value, State.FLAPPING.value}
+    return unattended and one.subject.real and one.severity is not Severity.INFO and not one.held
+
+
+def _named(left: Iterable[Incident], now: datetime) -> str:
+    """The worst and oldest of them, and how many more there are."""
+    ordered = sorted(left, key=lambda one: (one.severity.rank, one.since, one.id))
+    named = [
+        f"{one.title}, {one.label or one.subject.node} ({one.severity.value}, {duration(now - one.since)})"
+        for one in ordered[:NAMED]
+    ]
+    more = f" and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
+    return "; ".join(named) + more
 
 
 def _fault(step: Transition) -> str:

@@ -96,11 +96,9 @@ class Watch:
         """Nodes against which it stands that their collector drops what it measured; once a minute."""
         now = self._desk.clock.monotonic()
         if now - self._counted >= STATUS_SECONDS:
-            states = tuple(state.value for state in STANDING)
-            found = self._hub.records(RecordKind.INCIDENT, states=states, limit=MOST_HELD)
             full = {
                 one.subject.node
-                for one in readable(found, Incident.from_record)
+                for one in self._standing()
                 if one.fault == SPOOL_FULL and one.subject.real
             }
             self._full, self._counted = sorted(full), now
@@ -154,8 +152,14 @@ class Watch:
             RecordKind.NOTICE, states=("held",), since=begin, until=end, limit=MOST_HELD
         )
         made = digest(channel, held, begin, end)
-        known = made is not None and last_step(self._hub, made.incident) is not None
-        return None if known else made
+        if made is None or last_step(self._hub, made.incident) is not None:
+            return None
+        return digest(channel, held, begin, end, self._standing())
+
+    def _standing(self) -> list[Incident]:
+        states = tuple(state.value for state in STANDING)
+        found = self._hub.records(RecordKind.INCIDENT, states=states, limit=MOST_HELD)
+        return list(readable(found, Incident.from_record))
 
 
 def channels_of(pulses: Iterable[Record]) -> set[str]:

@@ -45,7 +45,7 @@ from tests.polling import wait_until
 from tests.receiver import Received, Receiver, too_many
 from tests.servers import HubProcess
 
-from .examples import NOON, a_transition, an_incident, seconds
+from .examples import NOON, REAL, a_transition, an_incident, seconds
 from .process import AlertsProcess
 from .test_service import Story
 
@@ -245,6 +245,25 @@ def test_a_digest_counts_what_was_held_for_its_channel_and_goes_there_alone() ->
     assert said.summary.startswith("Digest since 19 Nov 12:00 UTC: 3 incidents of information")
     assert said.evidence == "GPU idle: 2; Clocks lowered: 1"
     assert digest("other", records, NOON - timedelta(days=1), NOON) is None
+
+
+def test_a_digest_says_first_what_stands_and_nobody_has_taken() -> None:
+    lost = an_incident(subject=REAL, label="n1 GPU 5", since=NOON - timedelta(hours=30))
+    taken = replace(lost, id="i-2", state="acknowledged")
+    hot = [
+        replace(lost, id=f"h-{n}", severity=Severity.WARNING, title="GPU is hot") for n in range(4)
+    ]
+    others = [taken, replace(lost, severity=Severity.INFO), an_incident(), replace(lost, held="x")]
+    day = (NOON - timedelta(days=1), NOON + seconds(1))
+    step = digest("chat", [held("chat", "GPU idle", 1)], *day, [*hot, *others, lost])
+    assert step is not None
+    said = message(decide(step, ROUTES, [], NOON, AlertsSettings())[0], NOON, "https://x.org")
+    assert said.evidence == (
+        "nobody has taken: GPU fell off the bus, n1 GPU 5 (critical, 1 d 6 h);"
+        " GPU is hot, n1 GPU 5 (warning, 1 d 6 h); GPU is hot, n1 GPU 5 (warning, 1 d 6 h)"
+        " and 2 more; GPU idle: 1"
+    )
+    assert said.action.startswith("Take what nobody has taken")
 
 
 def test_what_was_written_otherwise_is_left_out_of_a_digest_and_takes_nothing_down() -> None:
