@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.server
 
 MINUTE = timedelta(minutes=1)
 USER = getpass.getuser()
-GPUS = 12
+GPUS = 13
 ACTIONS = ActionsSettings(enabled=True, end_idle=True, ends_percent=100.0, ends_per_hour=9)
 ROUTE = Route(
     name="owners",
@@ -160,10 +161,15 @@ def running(slurm: Slurm, *options: str) -> str:
     return job
 
 
+def waits(slurm: Slurm, job: str) -> bool:
+    return slurm.job_state(job) == "PENDING"
+
+
 def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path: Path) -> None:
     cancelled = running(slurm, "--gres=gpu:2")
     held = running(slurm, "--requeue", "--gres=gpu:1", "--job-name=x ArrayJobId=1")
     array = running(slurm, "--gres=gpu:1", "--array=3-4")  # its last task has its number
+    anew = running(slurm, "--requeue", "--gres=gpu:1")
     half = running(slurm, "--gres=gpu:2")
     unwilling = running(slurm, "--gres=gpu:1")
     unheard = running(slurm, "--gres=gpu:1")
@@ -180,14 +186,17 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
     end = IdleSettings(end_minutes=120.0)
     policies = (
         IdleSettings(match=(f'holder="job {held}"',), end_minutes=120.0, end_by="hold"),
-        IdleSettings(match=(f'holder="job {unwilling}"',), end_minutes=120.0, end_by="requeue"),
+        *(
+            IdleSettings(match=(f'holder="job {job}"',), end_minutes=120.0, end_by="requeue")
+            for job in (anew, unwilling)
+        ),
         end,
     )
     with HubProcess(tmp_path / "hub") as process:
         site = Site(process.hub(), slurm)
         for job, busy in ((cancelled, [False] * 2), (half, [False, True]), (unheard, [False])):
             site.hold(job, busy, (60,) if job == unheard else (60, 105))
-        for job in (held, array, unwilling, gone, shell):
+        for job in (held, anew, array, unwilling, gone, shell):
             site.hold(job, [False])
         site.hold(unseen, [False], silent_minutes=6)
         told_by, pace = Subject(cluster="c", node="control"), Pace(60.0, 100)
@@ -196,7 +205,7 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
         slurm.ask("scancel", gone)
         wait_until("it is gone", lambda: slurm.job_state(gone) == "CANCELLED", 30.0)
 
-        ended = {f"job {job}" for job in (cancelled, held, array)}
+        ended = {f"job {job}" for job in (cancelled, held, anew, array)}
         assert {one.held.holder for one in site.look(policies).endings} == ended  # a dry run
         assert slurm.job_state(cancelled) == slurm.job_state(held) == "RUNNING"
         assert site.look([IdleSettings()], dry_run=False) == Found()
@@ -212,7 +221,9 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
             f"job {shell}": NoEnd.NO_BATCH,
         }
         assert slurm.finish(cancelled) == "CANCELLED"
-        wait_until("it waits again", lambda: slurm.job_state(held) == "PENDING", 60.0)
+        for job in (held, anew):
+            wait_until("it waits again", partial(waits, slurm, job), 60.0)
+        assert "Reason=BeginTime" in slurm.ask("scontrol", "-o", "show", "job", anew)
         shown = slurm.ask("scontrol", "-o", "show", "job", held)
         assert "Reason=job_requeued_in_held_state" in shown
         assert "AdminComment=gpuvigil [gpu_idle_held idle-" in shown
