@@ -1,6 +1,7 @@
 """Judges each hour once it is over: who was busy and got little out of their GPUs. For reports.
 
-What was missed, as while nobody analyzed, is judged later from what the store has, newest first.
+And again hours later, since after an outage collectors bring what they kept. What was missed, as
+while nobody analyzed, is judged later from what the store has, newest first.
 """
 
 import threading
@@ -26,8 +27,8 @@ from gpuvigil.store.beside import store_of
 from gpuvigil.wasted import HOUR, WasteHour, faulty_in, waste_hour
 from gpuvigil.work_span import ASKED
 
-# Rows arrive a little after the hour; what a spool brings later than this is in nobody's sum.
-_GRACE = timedelta(minutes=10)
+# How long after its end an hour is judged; what comes later than the last is in nobody's sum.
+_AFTER = (timedelta(minutes=10), timedelta(hours=2), timedelta(hours=8))
 _LOOK_BACK = timedelta(hours=24)
 _LOOK_SECONDS = 60.0
 _MOST_RECORDS = 100_000
@@ -41,21 +42,23 @@ class Thrift:
         self._clock = clock
         self._stop = stop
         self._log = Log("analyzer")
-        self._judged: set[datetime] | None = None
+        self._judged: dict[datetime, int] | None = None  # how often
 
     def step(self) -> None:
         """Judge the newest hour that nobody has judged, or wait a little; HubError or StoreError."""
         now = self._clock.now()
-        start = self._next(now)
+        if self._judged is None:
+            self._judged = self._recorded(now)
+        start = next_hour(self._judged, now)
         if start is None:
             self._clock.wait(self._stop, _LOOK_SECONDS)
             return
+        times = _due(start, now)
         began = self._clock.monotonic()
         found = list(self.hours(start))
         if found:
-            self._hub.write_records([one.to_record() for one in found])
-        assert self._judged is not None
-        self._judged.add(start)
+            self._hub.write_records([one.to_record(times) for one in found])
+        self._judged[start] = times
         for one in found:
             self._log.info("hour judged", cluster=one.cluster, holders=len(one.wastes))
         # Half of the time is everybody else's.
@@ -96,12 +99,27 @@ class Thrift:
                 if one.ended_at is None or one.ended_at > start:
                     yield filled(one, jobs)
 
-    def _next(self, now: datetime) -> datetime | None:
-        newest = EPOCH + (now - _GRACE - EPOCH) // HOUR * HOUR - HOUR
-        oldest = newest - _LOOK_BACK
-        if self._judged is None:
-            records = self._hub.records(RecordKind.WASTE, since=oldest, limit=_MOST_RECORDS)
-            self._judged = {record.at for record in records}
-        self._judged = {at for at in self._judged if at >= oldest}
-        hours = (newest - place * HOUR for place in range(_LOOK_BACK // HOUR))
-        return next((at for at in hours if at not in self._judged), None)
+    def _recorded(self, now: datetime) -> dict[datetime, int]:
+        """How often each hour was judged; of several clusters that which was the least often."""
+        found: dict[datetime, int] = {}
+        records = self._hub.records(
+            RecordKind.WASTE, since=now - _LOOK_BACK - 2 * HOUR, limit=_MOST_RECORDS
+        )
+        for record in records:
+            found[record.at] = min(record.version, found.get(record.at, record.version))
+        return found
+
+
+def next_hour(judged: dict[datetime, int], now: datetime) -> datetime | None:
+    """The newest hour that is to be judged now; None for none. Those that are long over are forgotten."""
+    newest = EPOCH + (now - EPOCH) // HOUR * HOUR - HOUR
+    oldest = newest - _LOOK_BACK
+    for start in [start for start in judged if start < oldest]:
+        del judged[start]
+    hours = (newest - place * HOUR for place in range(_LOOK_BACK // HOUR))
+    return next((at for at in hours if judged.get(at, 0) < _due(at, now)), None)
+
+
+def _due(start: datetime, now: datetime) -> int:
+    """How often an hour should have been judged by now."""
+    return sum(start + HOUR + after <= now for after in _AFTER)

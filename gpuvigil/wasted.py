@@ -49,13 +49,14 @@ class WasteHour:
         int  # free on nodes that were partly held, where together they would be whole nodes
     )
 
-    def to_record(self) -> Record:
-        """Kind `waste`."""
+    def to_record(self, version: int = 1) -> Record:
+        """Kind `waste`; a later judgement of the same hour has a higher version."""
         return Record(
             kind=RecordKind.WASTE,
             id=f"{cluster_key(self.cluster)}|{to_text(self.start)}",
             at=self.start,
             subject=cluster_key(self.cluster),
+            version=version,
             body={
                 "wastes": [list(astuple(one)) for one in self.wastes],
                 "scattered_gpus": self.scattered_gpus,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.thrift import Thrift
+from analyzer.thrift import Thrift, next_hour
 from gpuvigil.clock import ManualClock, to_ns
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import RecordKind
@@ -57,27 +57,54 @@ def judged(hub: HubProcess) -> list[WasteHour]:
     return sorted(found, key=lambda one: one.start)
 
 
-def test_each_hour_is_judged_once_also_what_was_missed(hub: HubProcess) -> None:
+def steps(thrift: Thrift) -> None:
+    """A day of hours, and a wait."""
+    for _ in range(25):
+        thrift.step()
+
+
+def test_each_hour_is_judged_also_what_was_missed_and_a_restart_changes_nothing(
+    hub: HubProcess,
+) -> None:
     tell(hub)
     clock = ManualClock(NOON + timedelta(minutes=20))
-    thrift = Thrift(hub.hub(), clock, threading.Event())
-    for _ in range(30):
-        thrift.step()
+    steps(Thrift(hub.hub(), clock, threading.Event()))
     found = judged(hub)
     assert [one.start for one in found] == [NOON - n * HOUR for n in (3, 2, 1)]
     for one in found:
         (waste,) = one.wastes
         assert (waste.holder, waste.user, waste.gpus, waste.model) == ("job 7", "ann", 2, "H100")
         assert waste.gpu_hours == pytest.approx(1.8)
-    again = Thrift(hub.hub(), clock, threading.Event())
-    for _ in range(30):
-        again.step()
+    steps(Thrift(hub.hub(), clock, threading.Event()))
     assert judged(hub) == found
 
 
-def test_an_hour_is_not_judged_before_its_rows_had_time_to_arrive(hub: HubProcess) -> None:
+def test_what_an_outage_left_late_is_judged_when_it_has_come(hub: HubProcess) -> None:
+    clock = ManualClock(NOON + timedelta(minutes=20))
+    thrift = Thrift(hub.hub(), clock, threading.Event())
+    steps(thrift)
     tell(hub)
-    thrift = Thrift(hub.hub(), ManualClock(NOON + timedelta(minutes=5)), threading.Event())
-    for _ in range(25):  # a day of hours, and a wait
-        thrift.step()
-    assert [one.start for one in judged(hub)] == [NOON - n * HOUR for n in (3, 2)]
+    steps(thrift)
+    assert judged(hub) == []
+    clock.advance(7200.0)
+    steps(thrift)
+    # The first of them had been looked at twice, and is looked at again eight hours after its end.
+    assert [(one.start, len(one.wastes)) for one in judged(hub)] == [
+        (NOON - 2 * HOUR, 1),
+        (NOON - HOUR, 1),
+    ]
+    clock.advance(4 * 3600.0)
+    steps(thrift)
+    assert [len(one.wastes) for one in judged(hub)] == [1, 1, 1]
+
+
+def test_an_hour_is_due_after_its_end_and_twice_again() -> None:
+    start = NOON - HOUR
+    known = {NOON - n * HOUR: 3 for n in range(2, 40)}
+    for minutes, times in ((9, 0), (11, 1), (119, 1), (121, 2), (479, 2), (481, 3)):
+        now = NOON + timedelta(minutes=minutes)
+        later = {NOON + n * HOUR: 3 for n in range(9)}
+        for done in range(3):
+            judged_by = {**known, **later, start: done}
+            assert (next_hour(judged_by, now) == start) is (done < times), (minutes, done)
+            assert min(judged_by) >= now - timedelta(hours=27)
