@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import Config
@@ -73,7 +73,7 @@ class IdleJobs:
         """Ends what is due; ActionError, HubError or StoreError when something is not known."""
         self._tell()
         now = self._clock.now()
-        found = self._due(now, standing, self._allocations())
+        found = self._due(now, standing, self._allocations() if self._is_any(standing, now) else [])
         installed = sum(machine.gpus for machine in machines.values())
         may, may_not = within(self._settings, found.endings, self._lately(now), installed)
         found.refused += [(one.held.holder, why) for one, why in may_not]
@@ -86,6 +86,13 @@ class IdleJobs:
                 "would be ended", {(one.held.holder, "idle"): _facts(one) for one in found.endings}
             )
         return found
+
+    def _is_any(self, standing: Sequence[Incident], now: datetime) -> bool:
+        """Whether anything has been idle for as long as the shortest policy asks: else nothing need be read."""
+        ends = [one.end_minutes for one in self._policies if one.end_minutes]
+        shortest = timedelta(minutes=min(ends)) if ends else None
+        since = idle_since(standing).values()
+        return shortest is not None and any(now - at >= shortest for at in since)
 
     def _do(self, ending: Ending, refused: list[tuple[str, NoEnd]]) -> bool:
         """Look at this one again, at Slurm last of all, and end it; whether it was, or would be."""
