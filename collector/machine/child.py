@@ -62,7 +62,7 @@ def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) ->
         memory_errors=memory if isinstance(memory, tuple) else None,
         watched=len(mounts),
         hung=tuple(one.path for one in mounts if one.path not in answers),
-        gone={path: why for path, why in answers.items() if isinstance(why, str)},
+        gone=tuple((path, why) for path, why in answers.items() if isinstance(why, str)),
         fullest=(path, round(share, 4)) if path else None,
     )
 

@@ -126,7 +126,7 @@ class Machine:
         it = self._seen
         ill = [f"{part.name}: {part.why}" for part in parts if self._fails(part)]
         ill += [f"{path} does not answer" for path in it.hung]
-        ill += [f"{path}: {why}" for path, why in it.gone.items()]
+        ill += [f"{path}: {why}" for path, why in it.gone]
         before, self._ill = self._ill, tuple(ill)
         if self._ill == before:
             return ""

@@ -4,8 +4,8 @@ import errno
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..sensors import files
 
@@ -23,8 +23,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 _GONE = frozenset({errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EIO})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class Mount(NamedTuple):
     """A file system that is watched; `counted`: also how full it is."""
 
     path: str

@@ -8,8 +8,8 @@ Documentation/driver-api/edac.rst.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..sensors import files
 
@@ -22,8 +22,7 @@ _NO_FEED_MILLIVOLTS = 10_000
 _ILL = frozenset({"Dead", "Overheat", "Over voltage", "Unspecified failure", "Cold"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """A fan or a supply: whether it works, and why not.
 
     `sure`: what it says is a fault whether or not it was ever seen to work. A chip has fan headers to

@@ -1,29 +1,29 @@
 """What one look at the machine has seen, as a line between the child that looks and its parent."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .parts import Part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """None is what was not read: not there, or not in time."""
+class Seen(NamedTuple):
+    """None is what was not read: not there, or not in time.
+
+    No dataclass: a child that is started every minute must not import what that takes.
+    """
 
     fans: tuple[Part, ...] | None = None
     supplies: tuple[Part, ...] | None = None
     memory_errors: tuple[int, int] | None = None  # corrected and not
     watched: int = 0  # mounts
     hung: tuple[str, ...] = ()  # mounts that do not answer
-    gone: Mapping[str, str] = field(default_factory=dict)  # mounts that answer with an error
+    gone: tuple[tuple[str, str], ...] = ()  # mounts that answer with an error, and with which
     fullest: tuple[str, float] | None = None  # a mount, and the share of it in use
 
 
 def line(seen: Seen) -> str:
     """One line, without its end."""
-    return json.dumps(asdict(seen), separators=(",", ":"))
+    return json.dumps(seen._asdict(), separators=(",", ":"))
 
 
 def parse(text: str | bytes) -> Seen:
@@ -36,7 +36,7 @@ def parse(text: str | bytes) -> Seen:
             memory_errors=_pair(said["memory_errors"]),
             watched=int(said["watched"]),
             hung=tuple(map(str, said["hung"])),
-            gone={str(path): str(why) for path, why in said["gone"].items()},
+            gone=tuple((str(path), str(why)) for path, why in said["gone"]),
             fullest=None if said["fullest"] is None else _full(*said["fullest"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -44,7 +44,7 @@ def parse(text: str | bytes) -> Seen:
 
 
 def _parts(said: Any) -> tuple[Part, ...] | None:
-    return None if said is None else tuple(Part(**one) for one in said)
+    return None if said is None else tuple(Part(*one) for one in said)
 
 
 def _pair(said: Any) -> tuple[int, int] | None:
