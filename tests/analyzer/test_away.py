@@ -7,11 +7,12 @@ from datetime import timedelta
 import pytest
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.away import Away, Told, out_of_service
+from analyzer.away import Away, Checks, Told, out_of_service
 from analyzer.detector import DETECTORS, Detector
 from analyzer.incidents import Book, rebuild
 from analyzer.reading import KINDS
 from analyzer.window import Window
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Patience
 from gpuvigil.model import (
     EventKind,
@@ -296,3 +297,63 @@ def test_what_stops_a_job_that_was_to_run_to_its_end_is_told_at_once(
     hub.looks(healthy().shifted(MINUTE))
     (stands,) = hub.analysis.book.standing()
     assert stands.held
+
+
+# --- what a site says of its health checks ---------------------------------------------------------
+
+SITE = Checks.of(
+    AnalyzerSettings(
+        health_check_users=("slurmhealth",),
+        health_check_reasons=("[hc]", "Action:"),
+        doubted_hold_hours=6.0,
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("states", "reason", "held"),
+    [
+        ("IDLE DRAIN", "fan [slurmhealth@2026-01-31T11:00:00]", False),
+        ("IDLE DRAIN", "[HC] fan [alice@2026-01-31T11:00:00]", False),
+        ("IDLE DRAIN", "action:replace [alice@2026-01-31T11:00:00]", False),
+        ("CORDONED", "Action:Replace", False),
+        ("IDLE DRAIN", BY_ALICE, True),
+        # Whoever says so, such a node is away.
+        ("IDLE POWERED_DOWN", "[HC] fan [slurmhealth@2026-01-31T11:00:00]", True),
+    ],
+)
+def test_what_a_sites_health_checks_take_out_holds_nothing(
+    states: str, reason: str, held: bool
+) -> None:
+    named = ScheduledNode(name="node-1", states=tuple(states.split()), reason=reason)
+    found = Told(checks=SITE).with_record(said(named)).away(NOON, {})
+    assert bool(found.reason([node()])) is held
+    assert out_of_service(named) != ""  # it would be held where nobody says so
+
+
+@pytest.mark.parametrize(
+    ("reason", "hours", "critical", "held"),
+    [
+        (BY_ROOT, 5.0, True, True),
+        (BY_ROOT, 7.0, True, False),
+        (BY_ROOT, 7.0, False, True),
+        (BY_ALICE, 700.0, True, True),  # that person has the node
+    ],
+)
+def test_a_critical_is_not_held_for_good_where_nobody_is_known_to_have_the_node(
+    reason: str, hours: float, critical: bool, held: bool
+) -> None:
+    now = NOON + timedelta(hours=hours)
+    words = said(replace(DRAINED, reason=reason), after=now - NOON)
+    away_now = Told(checks=SITE).with_record(words).away(now, {})
+    before = f"drained: {reason}"
+    why = away_now.reason([node()], before, NOON, critical=critical)
+    assert bool(why) is held
+
+
+def test_names_of_deleted_nodes_are_forgotten_once_nobody_speaks_of_them() -> None:
+    told = Told().with_record(said(ScheduledNode(name="node-1", states=("DELETED",))))
+    week = NOON + timedelta(days=7, hours=1)
+    assert told.without(NOON + timedelta(days=6), ()).gone
+    assert told.without(week, {node().key}).gone
+    assert not told.without(week, ()).gone
