@@ -20,16 +20,19 @@ from .question import Series, Window
 from .slots import Slots
 
 Span = tuple[int, int]
-# Per measurement the times of lines that come in; None when all may be others.
+# Per measurement the times of hot lines that come or go; None when all may be others.
 Change = Mapping[str, Ints] | None
+_SECOND_NS = 1_000_000_000
 # A shorter range is read at once.
 _SHORTEST_NS = 300_000_000_000
 # Of a range: the two ends that are read each time are together as long as one of them.
 _SLICES = 16
 # Lines of a moment ago are often followed by others of that time.
 _SETTLED_NS = 5_000_000_000
-# Read anew for one question: a commit may have touched all of them.
+# Of those that were lost to a commit, so many are read for one question: a backlog touches all of
+# them again and again. All are read the first time, and once in a while where none is left.
 _MOST_MADE = 4
+_ALL_AGAIN = 10  # questions of a kind
 _MOST_KINDS = 64
 # A kind that has not come among so many questions has gone.
 _STALE = 500
@@ -46,13 +49,23 @@ class Kind:
     @property
     def step_ns(self) -> int:
         """How long a slice is, in whole seconds."""
-        return self.length_ns // _SLICES // 1_000_000_000 * 1_000_000_000
+        return self.length_ns // _SLICES // _SECOND_NS * _SECOND_NS
 
 
 @dataclass(slots=True)
 class _Kept:
-    asked: int
+    asked: int  # among all questions, the last time
+    times: int = 0
+    all_due: int = 0  # the time from which on all of them may be read for one question
     slices: dict[int, Dense] = field(default_factory=dict)
+
+    def most_made(self, knows_some: bool) -> int:
+        """How many slices may be read for this question."""
+        self.times += 1
+        if knows_some or self.times < self.all_due:
+            return _MOST_MADE
+        self.all_due = self.times + _ALL_AGAIN
+        return _SLICES
 
 
 @dataclass(slots=True)
@@ -146,7 +159,7 @@ class Slices:
             del kept.slices[start]
         known = {it: kept.slices[it] for it in starts if it in kept.slices}
         missing = [it for it in starts if it not in known]
-        made = missing[-_MOST_MADE:] if missing and self.bytes < self._most_bytes else []
+        made = missing[-kept.most_made(bool(known)) :] if missing and self._has_room() else []
         plan.known, plan.starts = list(known.values()), frozenset(known)
         plan.making = [(it, it + step) for it in made]
         plan.rest = _without(whole, sorted({*known, *made}), step)
@@ -169,11 +182,14 @@ class Slices:
         for gone in [it for it, kept in self._kept.items() if kept.asked < self._asked - _STALE]:
             del self._kept[gone]
         # What is full is full: kinds that took turns would be read anew each time.
-        if len(self._kept) >= _MOST_KINDS or self.bytes >= self._most_bytes:
+        if len(self._kept) >= _MOST_KINDS or not self._has_room():
             return None
         del self._came[kind]
         self._kept[kind] = _Kept(self._asked)
         return kind
+
+    def _has_room(self) -> bool:
+        return self.bytes < self._most_bytes
 
     def _keep(self, plan: Plan) -> None:
         kept = self._kept.get(plan.kind) if plan.kind is not None else None
@@ -182,6 +198,11 @@ class Slices:
         for start, made in plan.made.items():
             if start not in plan.touched:
                 kept.slices[start] = made
+
+
+def seconds_of(start_ns: int, end_ns: int) -> Ints:
+    """Times in every slice that has any of these times: slices are of whole seconds."""
+    return np.arange(start_ns, end_ns, _SECOND_NS)
 
 
 def _touch(plan: Plan, change: Change) -> None:

@@ -34,10 +34,10 @@ from .question import Latest, Question, Series, Window
 from .readers import Readers
 from .remembered import Remembered
 from .schema import arrival, insert, newest_table, quoted, seen_table
-from .slices import Slices
+from .slices import Change, Slices, seconds_of
 from .told import Dropped, Verified, beyond, damaged, held_bytes, oldest, sizes
 from .units import BESIDE, Unit, strike, units, wrong_with
-from .writing import Maker
+from .writing import HOUR_NS, Maker
 
 _LOG = Log("hub")
 _OF_SLICES = 4  # they may take a quarter of what the tables may, beside it
@@ -337,9 +337,9 @@ class Embedded:
         return found
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """While a commit enters units, strikes them or drops lines."""
-        slices = self._slices.changing(None)
+    def _changing(self, hot: Change = None) -> Iterator[None]:
+        """While a commit enters units, strikes them or drops lines; `hot`: those of the hot tables."""
+        slices = self._slices.changing(hot)
         with self._remembered.changing(None), slices, self._manifest.changing():
             yield
 
@@ -362,7 +362,8 @@ class Embedded:
             insert(cursor, {newest_table(measurement): newest.latest(fields, EARLIEST_NS)})
 
         # No commit is on its way from the hot table into `newest` while the snapshot is taken.
-        self._made(work, begin_under=self._writing)
+        hour = seconds_of(start_ns, start_ns + HOUR_NS)
+        self._made(work, begin_under=self._writing, hot={measurement.name: hour})
         if measurement.name in MEASUREMENTS:
             self._narrow([measurement.name])
         self._stepped("sealed")
@@ -395,7 +396,12 @@ class Embedded:
         if self._stopping.is_set():
             raise StoreError("the store: sealing was broken off")
 
-    def _made(self, work: Work, begin_under: AbstractContextManager[Any] | None = None) -> Any:
+    def _made(
+        self,
+        work: Work,
+        begin_under: AbstractContextManager[Any] | None = None,
+        hot: Change = None,
+    ) -> Any:
         """A transaction that makes units; when it fails, their files go with it."""
         self._maker.made.clear()
 
@@ -409,7 +415,7 @@ class Embedded:
                     self._busy = None
 
         try:
-            return self._database.transaction(noted, begin_under, self._changing())
+            return self._database.transaction(noted, begin_under, self._changing(hot))
         except StoreError:
             self._unmake()
             raise

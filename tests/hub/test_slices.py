@@ -26,7 +26,7 @@ from .test_embedded_property import Store, assert_alike
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
-START = 500_000 * HOUR + 1800 * SECOND
+START = 500_000 * HOUR + 300 * SECOND
 GPU = MEASUREMENTS["gpu"]
 FIELDS = ("power_watts", "pcie_replays")
 EVERY = tuple(Aggregate(function=it, field=field) for field in FIELDS for it in Function)
