@@ -65,7 +65,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
     gpus = range(GPUS)
     with Slurm(tmp_path / "slurm", prolog=nothing, epilog=nothing, gpus=gpus) as cluster:
         monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
-        yield cluster
+        try:
+            yield cluster
+        finally:  # what goes on would outlive its daemons
+            cluster.ask("scancel", "--partition=gpu")
+            wait_until("no job is left", lambda: not cluster.ask("squeue", "-h"), 60.0)
 
 
 class Site:
