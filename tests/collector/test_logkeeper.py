@@ -173,7 +173,7 @@ def test_one_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) ->
 
 def test_the_end_of_the_collector_is_its_end(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    node = Node(tmp_path, "/bin/sh", "-c", f"echo $$ > {pid}; exec sleep 60")
+    node = Node(tmp_path, "/bin/sh", "-c", f"echo $$ > {pid}; exec sleep 60", seconds=60.0)
     node.take(LOST)
     wait_until("it runs", lambda: pid.exists() and pid.read_text().strip())
     node.keeper.stop()

@@ -198,7 +198,7 @@ def test_a_hub_that_hangs_is_said_while_its_answer_is_awaited_and_holds_up_no_pa
         assert re.search(rf"{NO_ANSWER} for [3-9] s, since \d\d:\d\d:\d\d UTC", said(snapshot))
         began = time.monotonic()
         assert f"{NODES * GPUS} GPUs" in html(page())
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5
         wait_until("the count to go on", lambda: " for 9 s" in said(snapshot), 8)
         assert time.monotonic() - stopped < 11
     finally:
