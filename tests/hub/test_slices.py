@@ -66,6 +66,10 @@ class Watching(RuleBasedStateMachine):
         self.twin = MemoryStore()
         self.now_ns = START
         self.taken: set[tuple[int, int]] = set()
+        # Half of them of the hour before, which may be sealed at any time.
+        past = range(START - LENGTH, START, 60 * SECOND)
+        self._write([a_line(it, at + it, 300.0, it) for at in past for it in range(3)])
+        self.look()
 
     def teardown(self) -> None:
         self.store.opened.close()
@@ -236,6 +240,21 @@ def test_lines_that_come_while_it_is_asked_are_all_there_or_none(store: Embedded
     reader.join()
     assert not torn
     assert store.answer(asked(end - LENGTH, end))["samples"].to_pylist() == [60 + 48] * 4
+
+
+def test_what_is_kept_and_was_sealed_since_is_there_once(store: Embedded) -> None:
+    for second in range(0, 600, 10):
+        store.append(rows(START - (600 - second) * SECOND), [])
+
+    def samples() -> list[list[int]]:
+        ends = (START - late * SECOND for late in range(4))
+        return [store.answer(asked(end - LENGTH, end))["samples"].to_pylist() for end in ends]
+
+    before = samples()
+    assert before == [[60] * 4] * 4
+    # The hour before is half of what was asked for, and the rest is still kept.
+    assert store.seal(START + 24 * HOUR, 24 * HOUR) == 1
+    assert samples() == before
 
 
 def test_subjects_whose_names_are_one_text_are_told_apart() -> None:
