@@ -48,6 +48,20 @@ def _hostile(found: dict[str, Any]) -> tuple[str, str]:
     )
 
 
+def _alerts(found: dict[str, Any]) -> tuple[str, str]:
+    if "posts" not in found:
+        return _unfinished(found)
+    done = (
+        f"{found['incidents']:,} incidents opened and closed in {found['seconds'] / 60:.0f} min towards a receiver that answers 429, 500, 503 and"
+        f" 404, hangs, resets, and takes what it says it did not; {found['kills']} times kill -9 of one of two alerts processes; seed {found['seed']}"
+    )
+    came = (
+        f"{found['posts']:,} posts, {found['taken']:,} of them taken: the end of each incident that may have been told arrived, each in order,"
+        " and none twice but for a kill at it"
+    )
+    return done, came
+
+
 def _outage(found: dict[str, Any]) -> tuple[str, str]:
     if "waiting" not in found:
         return _unfinished(found)
@@ -103,6 +117,7 @@ _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "kills": _kills,
     "hostile": _hostile,
     "outage": _outage,
+    "alerts": _alerts,
     "month": _month,
     "slurm": _slurm,
 }
