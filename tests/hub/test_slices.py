@@ -135,8 +135,8 @@ def test_a_question_that_comes_again_is_answered_of_all_lines(tmp_path: Path) ->
         folders = _new_folders(tmp_path)
 
     quick = settings(
-        max_examples=4,
-        stateful_step_count=16,
+        max_examples=8,
+        stateful_step_count=10,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
