@@ -14,17 +14,15 @@ from zoneinfo import ZoneInfo
 
 from gpuvigil.clock import duration
 from gpuvigil.config import IdleSettings
-from gpuvigil.idle_span import MOST_USED, Row, measured
+from gpuvigil.idle_span import Measurements, why_idle
 from gpuvigil.idleness import (
     END,
     FOR_JOBS,
     FOR_PODS,
-    Around,
     Idleness,
     Idler,
     Policy,
     due,
-    idleness,
 )
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.matching import Labels, fit
@@ -38,20 +36,15 @@ from gpuvigil.model import (
     Transition,
     fingerprint,
 )
-from gpuvigil.states import STOPPING
 
 from .notice import IDLE, IDLE_NOTICE
 from .own import OWN, ended
 
-# What keeps programs from computing, whoever holds the GPU.
-_EXCUSES = STOPPING | {"gpu_xid", "node_silent", "port_down", "gpu_hung", "switch_down"}
 # Job names under which people sit in front of a job: shells, `salloc`, Open OnDemand, notebooks.
 _INTERACTIVE = frozenset({"bash", "sh", "zsh", "tcsh", "interactive", "salloc", "vscode"})
 _INTERACTIVE_BEGIN = ("sys/dashboard/", "jupyter", "ood-")
 _PROCESSES = "processes"
 PLACE = Subject(cluster=OWN, node="idle")  # where the notices are said to be
-# A GPU that was seen for the last part of the span only may be in a gap between two steps.
-_SEEN_FROM = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +118,6 @@ def idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
             for key in one.members or (one.subject.key,):
                 found[key] = min(one.since, found.get(key, one.since))
     return found
-
-
-def excused(standing: Iterable[Incident]) -> frozenset[str]:
-    """Keys of the GPUs and nodes whose faults keep programs from computing."""
-    stopping = (one for one in standing if one.fault in _EXCUSES)
-    return frozenset(key for one in stopping for key in (one.subject.key, *one.members))
 
 
 def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) -> list[Held]:
@@ -214,55 +201,20 @@ def stage_of(
     return due(asked.policy, idler, sent, asked.local(now))
 
 
-def reasons(
-    held: Held,
-    rows: Mapping[str, Row],
-    faulty: frozenset[str],
-    begun_by: datetime,
-    below_percent: float,
-    expected: Mapping[str, float],
-) -> dict[str, Idleness]:
-    """Why the holder's GPUs are idle by the rows of a span, by key; not of one that computed something.
-
-    `begun_by`: who has no row until then was not seen for long enough. `expected`: how many samples
-    of a GPU there should be, by its node's key; each node has a rhythm of its own.
-    """
-    used = {key: row[MOST_USED] or 0.0 for key, row in rows.items()}
-    found: dict[str, Idleness] = {}
-    for gpu in held.gpus:
-        if gpu.key not in held.idle:
-            continue
-        row = rows.get(gpu.key)
-        peers = [one for one in held.gpus if one.key != gpu.key]
-        around = Around(
-            faulty=_is_faulty(gpu, faulty),
-            peers_busy=any(used.get(one.key, 0.0) >= below_percent for one in peers),
-            peers_faulty=any(_is_faulty(one, faulty) for one in peers),
-        )
-        seen = row is not None and row["first_at"] <= begun_by
-        if row is not None and seen:
-            samples = expected[gpu.of_node().key]
-            why = idleness(measured(row, samples), around, below_percent)
-        else:
-            why = Idleness.FAULTY if around.faulty else Idleness.NO_DATA
-        if why is not None:
-            found[gpu.key] = why
-    return found
+def reasons(held: Held, span: Measurements) -> dict[str, Idleness]:
+    """Why the holder's GPUs are idle, by key; not of one that computed something."""
+    told = {
+        gpu.key: why_idle(gpu, [one for one in held.gpus if one.key != gpu.key], span)
+        for gpu in held.gpus
+        if gpu.key in held.idle
+    }
+    return {key: why for key, why in told.items() if why is not None}
 
 
 def verdict(found: Iterable[Idleness]) -> Idleness:
     """The reason of most; what excuses one of the GPUs excuses their holder."""
     them = list(found)
     return min(set(them), key=lambda one: (one.blames, -them.count(one), one.value))
-
-
-def begun_by(start: datetime, end: datetime) -> datetime:
-    """Until when a GPU must have been seen first in a span."""
-    return start + (end - start) * _SEEN_FROM
-
-
-def _is_faulty(gpu: Subject, faulty: frozenset[str]) -> bool:
-    return gpu.key in faulty or gpu.of_node().key in faulty
 
 
 def over(before: Transition, now: datetime) -> Transition | None:

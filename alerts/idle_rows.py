@@ -1,17 +1,25 @@
 """What was measured of those who hold idle GPUs, asked of the store once for all of a look."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from gpuvigil.hub import Hub
-from gpuvigil.idle_span import ASKED, ASKED_OF_SERVERS, Row, with_requests
+from gpuvigil.idle_span import (
+    ASKED,
+    ASKED_OF_SERVERS,
+    Excuses,
+    Measurements,
+    Row,
+    with_requests,
+)
 from gpuvigil.idleness import Idleness
 from gpuvigil.model import Inventory, Subject, readable
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.beside import store_of
 
-from .idle import Held, begun_by, reasons
+from .idle import Held, reasons
 
 _DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
 _USED = tuple(
@@ -24,21 +32,59 @@ _AGES = tuple(
     timedelta(minutes=one) for one in (0, 15, 30, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440)
 )
 _LATELY_SECONDS, _LATELY_TICKS = 120.0, 3.0
-_Asked = tuple[Sequence[Aggregate], datetime, datetime]
+_Question = tuple[Sequence[Aggregate], datetime, datetime]
 
 
-class Look:
-    """One look: what stands, and the holders' rows of the store, each asked for once."""
+class Asked(ABC):
+    """One look: what stands at a moment, and what was measured of the holders' GPUs until then."""
 
-    def __init__(
-        self, hub: Hub, faulty: frozenset[str], now: datetime, holders: Iterable[Held]
-    ) -> None:
-        self._hub = hub
-        self.faulty = faulty
+    def __init__(self, excuses: Excuses, now: datetime) -> None:
+        self.excuses = excuses
         self.now = now
+
+    @abstractmethod
+    def tick_seconds(self, node: Subject) -> float:
+        """How often numbers of a node come."""
+
+    @abstractmethod
+    def rows(
+        self, aggregates: Sequence[Aggregate], start: datetime, end: datetime
+    ) -> Mapping[str, Row]:
+        """Of the holders' GPUs, by key."""
+
+    @abstractmethod
+    def servers(self, start: datetime) -> Sequence[Row]:
+        """What inference servers said since then."""
+
+    def why(self, held: Held, length: timedelta, below_percent: float) -> dict[str, Idleness]:
+        """Why the holder's idle GPUs were so over the last `length`, by key; see `reasons`."""
+        start = self.now - length
+        nodes = {gpu.of_node() for gpu in held.gpus if gpu.key in held.idle}
+        span = Measurements(
+            start=start,
+            end=self.now,
+            rows=with_requests(self.rows(ASKED, start, self.now), self.servers(start)),
+            expected={node.key: length.total_seconds() / self.tick_seconds(node) for node in nodes},
+            excuses=self.excuses,
+            below_percent=below_percent,
+        )
+        return reasons(held, span)
+
+    def used_share(self, held: Held) -> float | None:
+        """How much of its GPUs a holder used in its last day; None when nothing was measured."""
+        ages = pairwise(self.now - age for age in _AGES if held.started_at <= self.now - age)
+        return used_share(held, [self.rows(_USED, start, end) for end, start in ages])
+
+
+class Look(Asked):
+    """Asked of the store, everything once."""
+
+    def __init__(self, hub: Hub, excuses: Excuses, now: datetime, holders: Iterable[Held]) -> None:
+        super().__init__(excuses, now)
+        self._hub = hub
         gpus = (gpu for held in holders for gpu in held.gpus)
         self._keys = {(gpu.cluster, gpu.node, gpu.gpu): gpu.key for gpu in gpus}
-        self._known: dict[_Asked, dict[str, Row]] = {}
+        self._known: dict[_Question, dict[str, Row]] = {}
         self._served: dict[datetime, Sequence[Row]] = {}
         self._ticks: dict[str, float] = {}  # by the node's key
 
@@ -66,16 +112,7 @@ class Look:
             }
         return self._known[asked]
 
-    def why(self, held: Held, length: timedelta, below_percent: float) -> dict[str, Idleness]:
-        """Why the holder's idle GPUs were so over the last `length`, by key; see `reasons`."""
-        rows = self.rows(ASKED, self.now - length, self.now)
-        nodes = {gpu.of_node() for gpu in held.gpus if gpu.key in held.idle}
-        expected = {node.key: length.total_seconds() / self.tick_seconds(node) for node in nodes}
-        begun = begun_by(self.now - length, self.now)
-        rows = with_requests(rows, self._servers(self.now - length))
-        return reasons(held, rows, self.faulty, begun, below_percent, expected)
-
-    def _servers(self, start: datetime) -> Sequence[Row]:
+    def servers(self, start: datetime) -> Sequence[Row]:
         """What inference servers said since then; a store that has none of them says nothing."""
         if start not in self._served:
             found = store_of(self._hub).window("inference", ASKED_OF_SERVERS, start, self.now)
@@ -91,11 +128,6 @@ class Look:
             <= max(_LATELY_SECONDS, _LATELY_TICKS * self.tick_seconds(gpu.of_node()))
             for gpu in held.gpus
         )
-
-    def used_share(self, held: Held) -> float | None:
-        """How much of its GPUs a holder used in its last day; None when nothing was measured."""
-        ages = pairwise(self.now - age for age in _AGES if held.started_at <= self.now - age)
-        return used_share(held, [self.rows(_USED, start, end) for end, start in ages])
 
 
 def used_share(held: Held, parts: Iterable[Mapping[str, Row]]) -> float | None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import EPOCH
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import Hub
+from gpuvigil.idle_span import Excuses, excuses
 from gpuvigil.idleness import END
 from gpuvigil.jobs import filled, jobs_since
 from gpuvigil.lifecycle import STANDING, State
@@ -24,7 +25,6 @@ from .idle import (
     PLACE,
     Held,
     Terms,
-    excused,
     holdings,
     idle_since,
     notice,
@@ -92,7 +92,7 @@ class IdleWatch:
                 asked.append((held, of_holder))
         # Whoever was never asked about comes first: of the others the store said no before.
         asked.sort(key=lambda one: again.get(one[0].notice(""), EPOCH))
-        made = self._notices(asked[:MOST_AT_ONCE], excused(standing), now)
+        made = self._notices(asked[:MOST_AT_ONCE], excuses(standing), now)
         return [*self._over(stand, now), *made]
 
     def _over(self, stand: Collection[str], now: datetime) -> list[Transition]:
@@ -110,10 +110,10 @@ class IdleWatch:
         return [one for one in ends if one is not None]
 
     def _notices(
-        self, asked: Sequence[tuple[Held, Terms]], faulty: frozenset[str], now: datetime
+        self, asked: Sequence[tuple[Held, Terms]], standing: Excuses, now: datetime
     ) -> list[Transition]:
         """Theirs that are due; when the store fails, those until then: the others' turn is later."""
-        look = Look(self._hub, faulty, now, [held for held, _ in asked])
+        look = Look(self._hub, standing, now, [held for held, _ in asked])
         made: list[Transition] = []
         for held, of_holder in asked:
             try:

@@ -1,11 +1,21 @@
-"""What is asked of the store about GPUs that may be idle, and how its rows are read."""
+"""What is asked of the store about GPUs that may be idle, and why they are by its rows: pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from .idleness import Measured
-from .model import Subject
+from .idleness import Around, Idleness, Measured, idleness
+from .model import Incident, Severity, Subject
+from .states import STOPPING
 from .store import Aggregate, Function
+
+# What keeps programs from computing, whoever holds the GPU; and so does whatever is critical.
+_EXCUSES = STOPPING | {"gpu_xid", "node_silent", "gpu_hung", "nvswitch_error", "fabric_down"}
+# What keeps those from computing that need other nodes.
+_CUT_OFF = frozenset({"port_down", "port_flapping", "switch_down"})
+# A GPU that was seen for the last part of the span only may be in a gap between two steps.
+_SEEN_FROM = 0.2
 
 _OF_GPUS = {
     "utilization_most_percent": Aggregate(function=Function.MAX, field="utilization_percent"),
@@ -15,8 +25,11 @@ _OF_GPUS = {
     "processes_most": Aggregate(function=Function.MAX, field="compute_processes"),
     "memory_least_bytes": Aggregate(function=Function.MIN, field="memory_used_bytes"),
     "memory_total_bytes": Aggregate(function=Function.MAX, field="memory_total_bytes"),
+    "power_watts": Aggregate(function=Function.MEAN, field="power_watts"),
     "power_least_watts": Aggregate(function=Function.MIN, field="power_watts"),
+    "power_most_watts": Aggregate(function=Function.MAX, field="power_watts"),
     "power_limit_watts": Aggregate(function=Function.MAX, field="power_limit_watts"),
+    "sm_activity_most_percent": Aggregate(function=Function.MAX, field="sm_activity_percent"),
 }
 _REASONS = Aggregate(function=Function.LAST, field="clock_event_reasons")
 _COUNTED = Aggregate(function=Function.COUNT, field="utilization_percent")
@@ -76,3 +89,85 @@ def _requests(rows: Sequence[Row], samples: float) -> float | None:
         return some
     asked = min(max(row[_SEEN.column] or 0, row[_COUNTS.column] or 0) for row in rows)
     return 0.0 if samples and asked >= _COVERAGE * samples else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excuses:
+    """Keys of the GPUs and nodes whose faults keep programs from computing, and of nodes cut off from others."""
+
+    broken: frozenset[str] = frozenset()
+    cut_off: frozenset[str] = frozenset()
+
+    def cover(self, gpu: Subject, *, spread: bool = False) -> bool:
+        """Whether they excuse a GPU; `spread`: its holder has GPUs on several nodes."""
+        node = gpu.of_node().key
+        return gpu.key in self.broken or node in self.broken or (spread and node in self.cut_off)
+
+
+NONE = Excuses()
+
+
+def excuses(standing: Iterable[Incident]) -> Excuses:
+    """Of the incidents that stand."""
+    broken: set[str] = set()
+    cut_off: set[str] = set()
+    for one in standing:
+        keys = (one.subject.key, *one.members)
+        if one.fault in _CUT_OFF:
+            cut_off |= {Subject.parse(key).of_node().key for key in keys}
+        elif one.fault in _EXCUSES or one.severity is Severity.CRITICAL:
+            broken.update(keys)
+    return Excuses(broken=frozenset(broken), cut_off=frozenset(cut_off))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """A span as it was measured, and what stood at its end: `rows` of `ASKED` by a GPU's key.
+
+    `expected`: how many samples of a GPU there should be, by its node's key; each node has a rhythm of its own.
+    """
+
+    start: datetime
+    end: datetime
+    rows: Mapping[str, Row]
+    expected: Mapping[str, float]
+    excuses: Excuses = NONE
+    below_percent: float = 1.0
+
+    def seen(self, gpu: Subject) -> Row | None:
+        """The row of a GPU that was there for most of the span; None when there is none."""
+        row = self.rows.get(gpu.key)
+        begun_by = self.start + (self.end - self.start) * _SEEN_FROM
+        return row if row is not None and row["first_at"] <= begun_by else None
+
+    def busy(self, gpu: Subject) -> bool:
+        row = self.rows.get(gpu.key)
+        return row is not None and (row[MOST_USED] or 0.0) >= self.below_percent
+
+
+def why_idle(
+    gpu: Subject,
+    peers: Sequence[Subject],
+    span: Measurements,
+    *,
+    standby: bool = False,
+    held_since: datetime | None = None,
+) -> Idleness | None:
+    """Why a held GPU is idle; None when it computed something, or was not its holder's for the whole span.
+
+    `peers`: the others of its holder. Whoever had it before may have left it idle.
+    """
+    if held_since is not None and held_since > span.start:
+        return None
+    spread = len({one.of_node() for one in (gpu, *peers)}) > 1
+    around = Around(
+        faulty=span.excuses.cover(gpu, spread=spread),
+        peers_busy=any(span.busy(one) for one in peers),
+        peers_faulty=any(span.excuses.cover(one, spread=spread) for one in peers),
+        standby=standby,
+    )
+    row = span.seen(gpu)
+    if row is None:
+        return Idleness.FAULTY if around.faulty else Idleness.NO_DATA
+    samples = span.expected[gpu.of_node().key]
+    return idleness(measured(row, samples), around, span.below_percent)

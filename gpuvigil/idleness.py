@@ -11,8 +11,12 @@ from enum import Enum
 
 # Less of the samples of a span says too little about it; as the idle detector has it.
 _COVERAGE = 0.8
-# A board at 0 % draws a tenth to a fifth of its limit: at this much of it the 0 is a wrong reading.
-_WORKING_POWER = 0.4
+# A board at 0 % draws a tenth to a fifth of its limit (an H100 with a context 118 of 700 W: docs/reference/h100_workload_stats.csv),
+# a small one of 70 W up to two fifths: at this much of it the 0 is a wrong reading.
+_WORKING_POWER, _WORKING_POWER_SMALL = 0.3, 0.4
+_SMALL_BOARD_WATTS = 300.0
+# It draws the same all the time; what goes up and down by this much of the limit works in bursts [chosen].
+_SWING = 0.1
 # A context without data takes some hundred MiB; a model that waits takes much of the memory.
 _PARKED = 0.1
 # nvml.h, nvmlClocksEventReason*: HW slowdown, SW and HW thermal slowdown, HW power brake.
@@ -62,8 +66,11 @@ class Measured:
     processes_most: float | None = None
     memory_least_bytes: float | None = None
     memory_total_bytes: float | None = None
+    power_watts: float | None = None  # its mean
     power_least_watts: float | None = None
+    power_most_watts: float | None = None
     power_limit_watts: float | None = None
+    sm_activity_most_percent: float | None = None
     clock_event_reasons: int | None = None
     requests: float | None = None  # of the inference servers that it serves
 
@@ -90,7 +97,7 @@ def idleness(measured: Measured, around: Around, below_percent: float = 1.0) -> 
     memory = _share(measured.memory_least_bytes, measured.memory_total_bytes)
     cases = (
         (Idleness.FAULTY, around.faulty or (measured.clock_event_reasons or 0) & _THROTTLED),
-        (Idleness.NO_DATA, not _trustworthy(measured)),
+        (Idleness.NO_DATA, not _trustworthy(measured, below_percent)),
         (Idleness.STANDBY, around.standby),
         (Idleness.WAITS, around.peers_faulty or around.waits_for_data),
         # Requests that were answered between two samples are work, which the samples do not show.
@@ -104,11 +111,21 @@ def idleness(measured: Measured, around: Around, below_percent: float = 1.0) -> 
     return next((why for why, holds in cases if holds), Idleness.NOTHING_COMPUTED)
 
 
-def _trustworthy(measured: Measured) -> bool:
-    """Enough samples, and a 0 % that the board's power does not contradict."""
+def _trustworthy(measured: Measured, below_percent: float) -> bool:
+    """Enough samples, and a 0 % that neither the board's power nor its other counters contradict."""
     if measured.utilization_most_percent is None or measured.coverage < _COVERAGE:
         return False
-    return _share(measured.power_least_watts, measured.power_limit_watts) < _WORKING_POWER
+    if (measured.sm_activity_most_percent or 0.0) >= below_percent:
+        return False
+    limit = measured.power_limit_watts
+    small = limit is not None and limit < _SMALL_BOARD_WATTS
+    mean, least, most = (
+        _share(watts, limit)
+        for watts in (measured.power_watts, measured.power_least_watts, measured.power_most_watts)
+    )
+    swings = measured.power_least_watts is not None and most - least >= _SWING
+    works = max(mean, least) >= (_WORKING_POWER_SMALL if small else _WORKING_POWER)
+    return not swings and not works
 
 
 def _share(part: float | None, whole: float | None) -> float:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import Config
 from gpuvigil.hub import Hub
+from gpuvigil.idle_span import excuses
 from gpuvigil.idleness import END
 from gpuvigil.jobs import Jobs, filled, jobs_since
 from gpuvigil.lifecycle import STANDING
@@ -22,7 +23,7 @@ from gpuvigil.model import (
 )
 
 from ..courier import notices_of
-from ..idle import PLACE, Held, Terms, excused, holdings, idle_since, terms, verdict
+from ..idle import PLACE, Held, Terms, holdings, idle_since, terms, verdict
 from ..idle_rows import Look
 from ..notice import is_idle_end
 from ..watch import last_step
@@ -140,7 +141,7 @@ class IdleJobs:
             asked = terms(self._policies, held) if held.cluster == self._cluster else None
             if asked is not None and ripe(held, asked, now):
                 due.append((held, asked))
-        look = Look(self._hub, excused(standing), now, [held for held, _ in due])
+        look = Look(self._hub, excuses(standing), now, [held for held, _ in due])
         for held, asked in due:
             why = self._why_not(held, asked, standing, jobs, look)
             if isinstance(why, NoEnd):

@@ -1,7 +1,6 @@
 """Why held GPUs are idle: their idle span, asked of the store, and what stands beside them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 from gpuvigil.config import AnalyzerSettings, IdleSettings
@@ -9,19 +8,20 @@ from gpuvigil.hub import Hub
 from gpuvigil.idle_span import (
     ASKED,
     ASKED_OF_SERVERS,
-    MOST_USED,
+    Excuses,
+    Measurements,
     Row,
-    measured,
+    excuses,
+    why_idle,
     with_requests,
 )
-from gpuvigil.idleness import Around, Idleness, idleness
+from gpuvigil.idleness import Idleness
 from gpuvigil.matching import Labels
 from gpuvigil.model import Allocation, GpuState, Subject
 from gpuvigil.routing import stands_by
 from gpuvigil.store.beside import store_of
 from gpuvigil.wasted import KEEPS_FROM_WORK
 
-from ..gpus import Cell
 from .fleet import Moment
 
 IDLE = "gpu_idle_held"  # the fault of idle GPUs
@@ -37,17 +37,15 @@ def reasons(
 ) -> dict[str, Idleness]:
     """By its key, why each GPU that is idle now has been so over the idle span.
 
-    One that computed something within it has no reason; `declared` are the site's idle policies, which
-    say who stands by. HubError or StoreError as `look`.
+    One that computed something within it has no reason, nor one that its holder has not had for as long;
+    `declared` are the site's idle policies, which say who stands by. HubError or StoreError as `look`.
     """
     length = timedelta(seconds=settings.idle_after_seconds)
     start = moment.now - length
-    rows: dict[str, Row] = {}
-    for row in store_of(hub).window("gpu", ASKED, start, moment.now).to_pylist():
-        key = Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key
-        # What was seen for minutes only may be in a gap between two steps.
-        if row["first_at"] <= start + length / 5:
-            rows[key] = row
+    rows = {
+        Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key: row
+        for row in store_of(hub).window("gpu", ASKED, start, moment.now).to_pylist()
+    }
     servers = store_of(hub).window("inference", ASKED_OF_SERVERS, start, moment.now).to_pylist()
     return reasons_of(moment, with_requests(rows, servers), settings, declared)
 
@@ -59,50 +57,47 @@ def reasons_of(
     declared: Sequence[IdleSettings] = (),
 ) -> dict[str, Idleness]:
     """The same of the rows of the span, by the keys of their GPUs."""
-    below = settings.idle_below_percent
     cells = [cell for one in moment.clusters for cell in one.cells]
-    faulty = faulty_of(moment)
+    span = _span(moment, rows, settings)
     holders: dict[_Holder, list[Allocation]] = {}
     for cell in cells:
         for held in moment.of(cell.subject):
             holders.setdefault(_key(held), []).append(held)
     waiting = {key for key, them in holders.items() if stands_by(declared, labels_of(them))}
-    ticks = {one.subject.key: one.tick_seconds for one in moment.inventories if one.tick_seconds}
     found: dict[str, Idleness] = {}
     for cell in cells:
-        row = rows.get(cell.subject.key)
-        if cell.state is GpuState.IDLE and row is not None:
-            around = _around(cell, moment, holders, rows, faulty, below)
-            mine = {_key(held) for held in moment.of(cell.subject)}
-            if mine and mine <= waiting:
-                around = replace(around, standby=True)
-            tick = ticks.get(cell.subject.of_node().key, _DEFAULT_TICK_SECONDS)
-            why = idleness(measured(row, settings.idle_after_seconds / tick), around, below)
-            if why is not None:
-                found[cell.subject.key] = why
+        # Of what was seen for minutes only nothing is said: it may be in a gap between two steps.
+        if cell.state is not GpuState.IDLE or span.seen(cell.subject) is None:
+            continue
+        mine = moment.of(cell.subject)
+        peers = {it.subject for held in mine for it in holders[_key(held)]} - {cell.subject}
+        why = why_idle(
+            cell.subject,
+            sorted(peers),
+            span,
+            standby=bool(mine) and all(_key(held) in waiting for held in mine),
+            held_since=min((held.started_at for held in mine), default=None),
+        )
+        if why is not None:
+            found[cell.subject.key] = why
     return found
 
 
-def _around(
-    cell: Cell,
-    moment: Moment,
-    holders: Mapping[_Holder, Sequence[Allocation]],
-    rows: Mapping[str, Row],
-    faulty: frozenset[str],
-    below: float,
-) -> Around:
-    own = cell.subject.key
-    peers = {
-        other.subject.key
-        for held in moment.of(cell.subject)
-        for other in holders.get(_key(held), ())
-        if other.subject.key != own
-    }
-    used = MOST_USED
-    return Around(
-        faulty=is_faulty(own, faulty),
-        peers_busy=any(key in rows and (rows[key][used] or 0.0) >= below for key in peers),
-        peers_faulty=any(is_faulty(key, faulty) for key in peers),
+def _span(moment: Moment, rows: Mapping[str, Row], settings: AnalyzerSettings) -> Measurements:
+    """What `rows` stand for; each node has a rhythm of its own."""
+    length = timedelta(seconds=settings.idle_after_seconds)
+    ticks = {one.subject.key: one.tick_seconds for one in moment.inventories}
+    nodes = {Subject.parse(key).of_node().key for key in rows}
+    return Measurements(
+        start=moment.now - length,
+        end=moment.now,
+        rows=rows,
+        expected={
+            node: length.total_seconds() / (ticks.get(node) or _DEFAULT_TICK_SECONDS)
+            for node in nodes
+        },
+        excuses=_excuses_of(moment),
+        below_percent=settings.idle_below_percent,
     )
 
 
@@ -123,6 +118,10 @@ def labels_of(held: Sequence[Allocation]) -> Labels:
 
 def _key(held: Allocation) -> _Holder:
     return held.subject.cluster, held.holder, held.user
+
+
+def _excuses_of(moment: Moment) -> Excuses:
+    return excuses(one.incident for one in moment.view.attention)
 
 
 def faulty_of(moment: Moment) -> frozenset[str]:

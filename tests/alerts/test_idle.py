@@ -15,7 +15,6 @@ from alerts.delivery import reminded_after
 from alerts.desk import Desk
 from alerts.idle import (
     Held,
-    begun_by,
     holdings,
     idle_since,
     notice,
@@ -33,7 +32,7 @@ from alerts.own import OWN
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AlertsSettings, EmailSettings, IdleSettings
 from gpuvigil.hub import Hub
-from gpuvigil.idle_span import ASKED, Row
+from gpuvigil.idle_span import ASKED, Excuses, Measurements, Row
 from gpuvigil.idleness import FOR_JOBS, Idleness
 from gpuvigil.log import Log
 from gpuvigil.model import (
@@ -95,7 +94,7 @@ def a_holder(**changes: Any) -> Held:
 
 def a_row(**changes: Any) -> Row:
     """An hour of a GPU with a process that computes nothing."""
-    values = (60, 0.0, 0.0, 1.0, 1e9, 80e9, 70.0, 700.0, 0)
+    values = (60, 0.0, 0.0, 1.0, 1e9, 80e9, 72.0, 70.0, 75.0, 700.0, 0.0, 0)
     measured = dict(zip((one.column for one in ASKED), values, strict=True))
     return {**measured, "first_at": NOON - timedelta(hours=1), **changes}
 
@@ -104,8 +103,17 @@ EXPECTED = {"lab/n1": 60.0}
 
 
 def of(held: Held, rows: Mapping[str, Row], faulty: frozenset[str] = frozenset()) -> set[Idleness]:
-    by = begun_by(NOON - timedelta(hours=1), NOON)
-    return set(reasons(held, rows, faulty, by, 1.0, EXPECTED).values())
+    return set(reasons(held, the_hour(rows, faulty)).values())
+
+
+def the_hour(rows: Mapping[str, Row], faulty: frozenset[str] = frozenset()) -> Measurements:
+    return Measurements(
+        start=NOON - timedelta(hours=1),
+        end=NOON,
+        rows=rows,
+        expected=EXPECTED,
+        excuses=Excuses(broken=faulty),
+    )
 
 
 def test_a_job_is_one_holder_on_all_its_nodes_and_what_is_shared_is_nobodys() -> None:
@@ -186,7 +194,7 @@ def test_a_doubt_about_one_gpu_excuses_the_holder() -> None:
     ):
         assert not verdict(found).blames
     computed = {**well, gpu(0).key: a_row(utilization_percent_max=5.0)}
-    assert set(reasons(held, computed, frozenset(), NOON, 1.0, EXPECTED)) == {gpu(1).key}
+    assert set(reasons(held, the_hour(computed))) == {gpu(1).key}
 
 
 def test_each_node_has_its_own_rhythm() -> None:

@@ -52,6 +52,16 @@ STILL = Measured(
         ({"coverage": 0.5}, {}, Idleness.NO_DATA),
         ({"utilization_most_percent": None}, {}, Idleness.NO_DATA),
         ({"power_least_watts": 500.0}, {}, Idleness.NO_DATA),
+        ({"power_watts": 230.0, "power_most_watts": 120.0}, {}, Idleness.NO_DATA),
+        ({"power_most_watts": 150.0}, {}, Idleness.NO_DATA),
+        ({"power_watts": 118.0, "power_most_watts": 125.0}, {}, Idleness.NOTHING_COMPUTED),
+        ({"sm_activity_most_percent": 3.0}, {}, Idleness.NO_DATA),
+        # A board of 72 W draws two fifths of it with nothing to do.
+        (
+            {"power_watts": 27.0, "power_least_watts": 26.0, "power_limit_watts": 72.0},
+            {},
+            Idleness.NOTHING_COMPUTED,
+        ),
         ({}, {"standby": True, "peers_busy": True}, Idleness.STANDBY),
     ],
 )

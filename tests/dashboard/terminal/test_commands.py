@@ -134,9 +134,17 @@ def test_idle_says_what_it_cost_where_there_is_a_price(moment: Moment) -> None:
     assert "idle_cost" not in rows(holders.idle(moment, {}))[0]
 
 
+def held_since(moment: Moment, at: datetime) -> Moment:
+    allocations = {
+        gpu: tuple(replace(one, started_at=at) for one in held)
+        for gpu, held in moment.allocations.items()
+    }
+    return replace(moment, allocations=allocations)
+
+
 def test_idle_says_why_from_what_was_measured_over_the_span(moment: Moment) -> None:
     still = {
-        "utilization_percent_count": 1800,  # a sample a second over half an hour
+        "utilization_percent_count": 1800,  # a tick of a second
         "utilization_percent_max": 0.0,
         "memory_utilization_percent_max": 0.0,
         "compute_processes_max": 1.0,
@@ -144,11 +152,18 @@ def test_idle_says_why_from_what_was_measured_over_the_span(moment: Moment) -> N
         "memory_total_bytes_max": 80e9,
         "power_watts_min": 90.0,
         "power_limit_watts_max": 700.0,
+        "power_watts_max": 95.0,
+        "power_watts_mean": 92.0,
+        "sm_activity_percent_max": 0.0,
         "clock_event_reasons_last": 1,
+        "first_at": moment.now - timedelta(minutes=30),
     }
     busy = {**still, "utilization_percent_max": 90.0}
     spans = {gpu(i, FIRST).key: busy if i < 3 else still for i in range(4)}
     spans |= {gpu(0, SECOND).key: still, gpu(1, SECOND).key: busy}
+    # Whoever had them before may have left them idle.
+    assert reasons_of(held_since(moment, moment.now), spans, AnalyzerSettings()) == {}
+    moment = held_since(moment, moment.now - timedelta(hours=2))
     found = reasons_of(moment, spans, AnalyzerSettings())
     assert found == {
         gpu(3, FIRST).key: Idleness.SOME_GPUS,
