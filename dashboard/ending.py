@@ -17,6 +17,8 @@ from gpuvigil.model import Event, EventKind, Incident, Severity
 BEFORE, AFTER = timedelta(minutes=10), timedelta(minutes=5)
 # A controller counts whole seconds, and clocks of nodes differ; what a job that ends does to a GPU comes behind its end.
 _SKEW = timedelta(seconds=5)
+# A link that was back for so long before the end had not ended it: collectives give up within seconds to a minute or two.
+_BACK_FOR = timedelta(minutes=2)
 
 
 class Why(str, Enum):
@@ -42,6 +44,7 @@ class Ending:
     state: str | None
     ended_at: datetime | None
     exit_code: str | None = None  # "3:0" is exit(3), "0:9" is SIGKILL
+    started_at: datetime | None = None
     gpus: frozenset[str] = (
         frozenset()
     )  # keys of the GPUs that it held; where none is known, no GPU is its own
@@ -98,6 +101,8 @@ _OF_FAULTS = {
     **dict.fromkeys(("gpu_memory", "gpu_pcie", "driver_silent", "gpu_silent"), Why.HARDWARE),
 }
 _GRAVE_AT_ONCE = frozenset({"node_silent", "port_down", "switch_down"})
+# True of a dead node and of a dead collector: of one that told a job's exit code it is the second.
+_OF_OTHER_NODES = frozenset({"node_silent"})
 _SAID = {
     Why.HARDWARE: "hardware failed",
     Why.NODE: "its node went away",
@@ -122,7 +127,7 @@ def verdict(ending: Ending, events: Iterable[Event], incidents: Iterable[Inciden
     """Why a job ended; events and incidents may be in any order, and of other times, too."""
     if ending.ended_at is None or ending.state in _GOES_ON:
         return Verdict(why=Why.RUNNING, said=_waits(ending))
-    clues = tuple(_clues(ending, ending.ended_at, events, incidents))
+    clues = tuple(_clues(ending, ending.ended_at, tuple(events), incidents))
     if ending.state in _SURE:
         why, said = _BY_STATE[ending.state]
         return Verdict(why=why, said=said, clues=clues)
@@ -148,7 +153,12 @@ def _of_nodes(ending: Ending, causes: Sequence[Clue]) -> tuple[Why, str] | None:
         return None
     if ending.state == "OUT_OF_MEMORY":
         return _BY_STATE["OUT_OF_MEMORY"]
-    return _cause(causes[0]) if causes else None
+    if not causes:
+        return None
+    # Of what happened at the same moment the job's own GPU is nearer than the network.
+    at_once = [one for one in causes if one.at <= causes[0].at + _SKEW]
+    own = next((one for one in at_once if one.speaks_for is Why.HARDWARE), None)
+    return _cause(own or causes[0])
 
 
 def _cause(clue: Clue) -> tuple[Why, str]:
@@ -183,11 +193,14 @@ def _ended_well(ending: Ending) -> bool:
 
 
 def _clues(
-    ending: Ending, ended_at: datetime, events: Iterable[Event], incidents: Iterable[Incident]
+    ending: Ending, ended_at: datetime, events: Sequence[Event], incidents: Iterable[Incident]
 ) -> list[Clue]:
     start, end = around(ended_at)
+    back = _back(events)
     found = [
         Clue(at=one.at, where=one.subject.key, what=_words(one), speaks_for=_of_event(one, ending))
+        if back.get(one, ended_at) > ended_at - _BACK_FOR
+        else Clue(at=one.at, where=one.subject.key, what=_words(one))
         for one in events
         if start <= one.at < end
     ]
@@ -205,6 +218,18 @@ def _clues(
     return sorted(set(found), key=lambda one: (one.at, one.where, one.what))
 
 
+def _back(events: Iterable[Event]) -> dict[Event, datetime]:
+    """Of links that went down, when each was up again."""
+    found: dict[Event, datetime] = {}
+    down: dict[str, Event] = {}
+    for one in sorted(events, key=lambda event: event.at):
+        if one.kind is EventKind.PORT_DOWN:
+            down[one.subject.key] = one
+        elif one.kind is EventKind.PORT_UP and one.subject.key in down:
+            found[down.pop(one.subject.key)] = one.at
+    return found
+
+
 def _words(event: Event) -> str:
     if event.xid is not None:
         return xid(event.xid).title
@@ -213,7 +238,7 @@ def _words(event: Event) -> str:
 
 
 def _of_event(event: Event, ending: Ending) -> Why | None:
-    if not _is_its(event.subject.key, event.subject.gpu, ending):
+    if not _is_its(event.subject.key, event.subject.gpu, ending) or _is_before(event.at, ending):
         return None
     if event.kind is EventKind.XID:
         return Why.HARDWARE if event.xid is not None and _is_hardware(event.xid) else None
@@ -243,7 +268,23 @@ def _of_incident(incident: Incident, ending: Ending) -> Why | None:
     fresh = incident.since >= around(ending.ended_at)[0]
     its = _is_its(incident.subject.key, incident.subject.gpu, ending)
     grave = incident.severity is Severity.CRITICAL or incident.fault in _GRAVE_AT_ONCE
-    return _of(ending, _OF_FAULTS.get(incident.fault)) if fresh and its and grave else None
+    if not (fresh and its and grave) or _is_before(incident.since, ending):
+        return None
+    if incident.resolved_at is not None and incident.resolved_at <= ending.ended_at - _BACK_FOR:
+        return None
+    if incident.fault in _OF_OTHER_NODES and ending.nodes < 2 and _tells_itself(ending):
+        return None
+    return _of(ending, _OF_FAULTS.get(incident.fault))
+
+
+def _is_before(at: datetime, ending: Ending) -> bool:
+    """What was over when a job began has not ended it."""
+    return ending.started_at is not None and at < ending.started_at - _SKEW
+
+
+def _tells_itself(ending: Ending) -> bool:
+    """Whether its node lived to tell how its program ended."""
+    return ending.state == "FAILED" and bool(ending.exit_code)
 
 
 def _is_its(key: str, gpu: str | None, ending: Ending) -> bool:

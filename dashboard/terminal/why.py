@@ -57,12 +57,15 @@ class Told:
         over = bool(ends) and len(ends) == len(self.allocations)
         codes = [one.exit_code for one in self.allocations if one.exit_code]
         known = self.job is not None and self.job.state != "UNKNOWN"
+        told = self.job.started_at if self.job is not None else None
+        begun = [*([told] if told else []), *(one.started_at for one in self.allocations)]
         return Ending(
             state=self.job.state if self.job is not None and known else None,
             ended_at=self.job.ended_at
             if self.job is not None and known
             else (max(ends) if over else None),
             exit_code=(self.job.exit_code if self.job else None) or (codes[0] if codes else None),
+            started_at=min(begun, default=None),
             gpus=frozenset(one.subject.key for one in self.allocations),
             nodes=len(self.nodes),
             reason=self.job.reason if self.job else None,

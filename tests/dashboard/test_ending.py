@@ -219,3 +219,36 @@ def test_without_an_error_of_its_own_gpus_or_nodes_no_hardware_is_blamed(
     ]
     others = [one for one in told if one not in own]
     assert verdict(end, others).why is not Why.HARDWARE
+
+
+def test_what_was_over_when_the_job_began_has_not_ended_it() -> None:
+    begun = ending(started_at=NOON - 5 * MINUTE)
+    before = [event(EventKind.OOM_KILL, ago=8 * MINUTE), event(EventKind.BOOT, ago=6 * MINUTE)]
+    found = verdict(begun, before, [incident("fabric_down", NODE, 7 * MINUTE)])
+    assert found.why is Why.PROGRAM
+    assert len(found.clues) == 3
+    assert verdict(begun, [event(EventKind.OOM_KILL, ago=4 * MINUTE)]).why is Why.MEMORY
+
+
+def test_a_link_that_was_back_for_minutes_has_not_ended_it() -> None:
+    down, up = EventKind.PORT_DOWN, EventKind.PORT_UP
+    flap = [event(down, PORT, 8 * MINUTE), event(up, PORT, 7 * MINUTE)]
+    assert verdict(ending(), flap).why is Why.PROGRAM
+    assert verdict(ending(), [*flap, xid(79)]).why is Why.HARDWARE
+    again = [*flap, event(down, PORT, 2 * MINUTE), event(up, PORT, MINUTE)]
+    assert verdict(ending(), again).why is Why.NETWORK
+    over = replace(incident("port_down", PORT, 8 * MINUTE), resolved_at=NOON - 6 * MINUTE)
+    assert verdict(ending(), [], [over]).why is Why.PROGRAM
+    assert verdict(ending(), [], [replace(over, resolved_at=None)]).why is Why.NETWORK
+
+
+def test_a_silent_node_that_told_an_exit_code_has_a_dead_collector() -> None:
+    silent = [incident("node_silent", NODE, MINUTE, Severity.WARNING)]
+    assert verdict(ending(nodes=1), [], silent).why is Why.PROGRAM
+    assert verdict(ending(nodes=2), [], silent).why is Why.NODE
+    assert verdict(ending("NODE_FAIL", nodes=1), [], silent).why is Why.NODE
+
+
+def test_of_what_happens_at_once_the_jobs_own_gpu_is_nearer_than_the_network() -> None:
+    told = [event(EventKind.PORT_DOWN, PORT), xid(79, ago=MINUTE - timedelta(seconds=3))]
+    assert verdict(ending(), told).why is Why.HARDWARE
