@@ -31,15 +31,16 @@ _NOT_JUDGED = frozenset(
 
 def fleet_hash() -> str:
     """16 hex digits that change with anything that a fleet or its truth is made from."""
-    return _hash(_FLEET)
+    return hash_of(_FLEET)
 
 
 def judged_hash() -> str:
     """16 hex digits that change with the detectors and the judge."""
-    return _hash(_JUDGED)
+    return hash_of(_JUDGED)
 
 
-def _hash(places: Iterable[str]) -> str:
+def hash_of(places: Iterable[str]) -> str:
+    """16 hex digits over the sources at these places."""
     digest = hashlib.sha256()
     for place in places:
         path = ROOT / place

@@ -19,6 +19,8 @@ from gpuvigil.metrics import EXPORTED, Metric, Seen
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import sxids
 from scoreboard import slow
+from scoreboard.holders import page as holders_page
+from scoreboard.holders import play as holders
 from scoreboard.page import page
 from scoreboard.results import read
 from scripts import (
@@ -338,6 +340,8 @@ def scoreboard_page() -> Iterator[str]:
     yield from page(read(), json.loads((ROOT / "scoreboard/speed.json").read_text()))
     yield ""
     yield from slow.section(json.loads(slow.RESULT.read_text()))
+    yield ""
+    yield from holders_page.section(holders.read())
 
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
