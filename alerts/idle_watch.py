@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import EPOCH
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import Hub
-from gpuvigil.idle_span import Excuses, excuses
+from gpuvigil.idle_span import excuses
 from gpuvigil.idleness import END
 from gpuvigil.jobs import filled, jobs_since
 from gpuvigil.lifecycle import STANDING, State
@@ -92,7 +92,7 @@ class IdleWatch:
                 asked.append((held, of_holder))
         # Whoever was never asked about comes first: of the others the store said no before.
         asked.sort(key=lambda one: again.get(one[0].notice(""), EPOCH))
-        made = self._notices(asked[:MOST_AT_ONCE], excuses(standing), now)
+        made = self._notices(asked[:MOST_AT_ONCE], standing, now)
         return [*self._over(stand, now), *made]
 
     def _over(self, stand: Collection[str], now: datetime) -> list[Transition]:
@@ -110,10 +110,14 @@ class IdleWatch:
         return [one for one in ends if one is not None]
 
     def _notices(
-        self, asked: Sequence[tuple[Held, Terms]], standing: Excuses, now: datetime
+        self, asked: Sequence[tuple[Held, Terms]], standing: Sequence[Incident], now: datetime
     ) -> list[Transition]:
         """Theirs that are due; when the store fails, those until then: the others' turn is later."""
-        look = Look(self._hub, standing, now, [held for held, _ in asked])
+        if not asked:
+            return []
+        since = now - max(of_holder.policy.notices[0] for _, of_holder in asked)
+        excused = excuses((*standing, *self._over_lately(now)), since)
+        look = Look(self._hub, excused, now, [held for held, _ in asked])
         made: list[Transition] = []
         for held, of_holder in asked:
             try:
@@ -140,6 +144,12 @@ class IdleWatch:
     def _standing(self) -> list[Incident]:
         states = tuple(state.value for state in STANDING)
         found = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST_RECORDS)
+        return list(readable(found, Incident.from_record))
+
+    def _over_lately(self, now: datetime) -> list[Incident]:
+        """What stood within the last day."""
+        states, limit = (State.RESOLVED.value,), _MOST_RECORDS
+        found = self._hub.records(RecordKind.INCIDENT, states=states, since=now - _DAY, limit=limit)
         return list(readable(found, Incident.from_record))
 
     def _allocations(self, now: datetime) -> list[Allocation]:

@@ -17,6 +17,8 @@ from gpuvigil.model import Event, EventKind, Incident, Severity
 BEFORE, AFTER = timedelta(minutes=10), timedelta(minutes=5)
 # A controller counts whole seconds, and clocks of nodes differ; what a job that ends does to a GPU comes behind its end.
 _SKEW = timedelta(seconds=5)
+# An event is told at its moment, what numbers tell since the last of them that was well: a tick before, and a bit.
+_AT_ONCE = timedelta(seconds=15)
 # A link that was back for so long before the end had not ended it: collectives give up within seconds to a minute or two.
 _BACK_FOR = timedelta(minutes=2)
 
@@ -156,7 +158,7 @@ def _of_nodes(ending: Ending, causes: Sequence[Clue]) -> tuple[Why, str] | None:
     if not causes:
         return None
     # Of what happened at the same moment the job's own GPU is nearer than the network.
-    at_once = [one for one in causes if one.at <= causes[0].at + _SKEW]
+    at_once = [one for one in causes if one.at <= causes[0].at + _AT_ONCE]
     own = next((one for one in at_once if one.speaks_for is Why.HARDWARE), None)
     return _cause(own or causes[0])
 

@@ -14,6 +14,8 @@ from .store import Aggregate, Function
 _EXCUSES = STOPPING | {"gpu_xid", "node_silent", "gpu_hung", "nvswitch_error", "fabric_down"}
 # What keeps those from computing that need other nodes.
 _CUT_OFF = frozenset({"port_down", "port_flapping", "switch_down"})
+# What keeps programs waiting for their data.
+_STUCK = frozenset({"host_mount"})
 # A GPU that was seen for the last part of the span only may be in a gap between two steps.
 _SEEN_FROM = 0.2
 
@@ -93,10 +95,11 @@ def _requests(rows: Sequence[Row], samples: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excuses:
-    """Keys of the GPUs and nodes whose faults keep programs from computing, and of nodes cut off from others."""
+    """Keys of the GPUs and nodes whose faults keep programs from computing, of nodes cut off from others, or without their storage."""
 
     broken: frozenset[str] = frozenset()
     cut_off: frozenset[str] = frozenset()
+    stuck: frozenset[str] = frozenset()
 
     def cover(self, gpu: Subject, *, spread: bool = False) -> bool:
         """Whether they excuse a GPU; `spread`: its holder has GPUs on several nodes."""
@@ -107,17 +110,22 @@ class Excuses:
 NONE = Excuses()
 
 
-def excuses(standing: Iterable[Incident]) -> Excuses:
-    """Of the incidents that stand."""
+def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Excuses:
+    """Of incidents that stand, or ended since then: who stopped over a fault need not go on when it ends."""
     broken: set[str] = set()
     cut_off: set[str] = set()
-    for one in standing:
+    stuck: set[str] = set()
+    for one in incidents:
+        if one.resolved_at is not None and (since is None or one.resolved_at < since):
+            continue
         keys = (one.subject.key, *one.members)
         if one.fault in _CUT_OFF:
             cut_off |= {Subject.parse(key).of_node().key for key in keys}
+        elif one.fault in _STUCK:
+            stuck |= {Subject.parse(key).of_node().key for key in keys}
         elif one.fault in _EXCUSES or one.severity is Severity.CRITICAL:
             broken.update(keys)
-    return Excuses(broken=frozenset(broken), cut_off=frozenset(cut_off))
+    return Excuses(broken=frozenset(broken), cut_off=frozenset(cut_off), stuck=frozenset(stuck))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +172,7 @@ def why_idle(
         faulty=span.excuses.cover(gpu, spread=spread),
         peers_busy=any(span.busy(one) for one in peers),
         peers_faulty=any(span.excuses.cover(one, spread=spread) for one in peers),
+        waits_for_data=any(one.of_node().key in span.excuses.stuck for one in (gpu, *peers)),
         standby=standby,
     )
     row = span.seen(gpu)

@@ -8,7 +8,6 @@ from gpuvigil.hub import Hub
 from gpuvigil.idle_span import (
     ASKED,
     ASKED_OF_SERVERS,
-    Excuses,
     Measurements,
     Row,
     excuses,
@@ -16,8 +15,9 @@ from gpuvigil.idle_span import (
     with_requests,
 )
 from gpuvigil.idleness import Idleness
+from gpuvigil.lifecycle import State
 from gpuvigil.matching import Labels
-from gpuvigil.model import Allocation, GpuState, Subject
+from gpuvigil.model import Allocation, GpuState, Incident, RecordKind, Subject, readable
 from gpuvigil.routing import stands_by
 from gpuvigil.store.beside import store_of
 from gpuvigil.wasted import KEEPS_FROM_WORK
@@ -26,6 +26,7 @@ from .fleet import Moment
 
 IDLE = "gpu_idle_held"  # the fault of idle GPUs
 _DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
+_DAY, _MOST = timedelta(days=1), 100_000
 _Holder = tuple[str, str, str | None]  # cluster, holder, user
 
 
@@ -47,7 +48,14 @@ def reasons(
         for row in store_of(hub).window("gpu", ASKED, start, moment.now).to_pylist()
     }
     servers = store_of(hub).window("inference", ASKED_OF_SERVERS, start, moment.now).to_pylist()
-    return reasons_of(moment, with_requests(rows, servers), settings, declared)
+    over = hub.records(
+        RecordKind.INCIDENT,
+        states=(State.RESOLVED.value,),
+        since=moment.now - _DAY,
+        limit=_MOST,
+    )
+    lately = tuple(readable(over, Incident.from_record))
+    return reasons_of(moment, with_requests(rows, servers), settings, declared, lately)
 
 
 def reasons_of(
@@ -55,10 +63,11 @@ def reasons_of(
     rows: Mapping[str, Row],
     settings: AnalyzerSettings,
     declared: Sequence[IdleSettings] = (),
+    over: Sequence[Incident] = (),
 ) -> dict[str, Idleness]:
-    """The same of the rows of the span, by the keys of their GPUs."""
+    """The same of the rows of the span, by the keys of their GPUs; `over` are incidents of the last day that ended."""
     cells = [cell for one in moment.clusters for cell in one.cells]
-    span = _span(moment, rows, settings)
+    span = _span(moment, rows, settings, over)
     holders: dict[_Holder, list[Allocation]] = {}
     for cell in cells:
         for held in moment.of(cell.subject):
@@ -83,7 +92,12 @@ def reasons_of(
     return found
 
 
-def _span(moment: Moment, rows: Mapping[str, Row], settings: AnalyzerSettings) -> Measurements:
+def _span(
+    moment: Moment,
+    rows: Mapping[str, Row],
+    settings: AnalyzerSettings,
+    over: Sequence[Incident],
+) -> Measurements:
     """What `rows` stand for; each node has a rhythm of its own."""
     length = timedelta(seconds=settings.idle_after_seconds)
     ticks = {one.subject.key: one.tick_seconds for one in moment.inventories}
@@ -96,7 +110,9 @@ def _span(moment: Moment, rows: Mapping[str, Row], settings: AnalyzerSettings) -
             node: length.total_seconds() / (ticks.get(node) or _DEFAULT_TICK_SECONDS)
             for node in nodes
         },
-        excuses=_excuses_of(moment),
+        excuses=excuses(
+            (*(one.incident for one in moment.view.attention), *over), moment.now - length
+        ),
         below_percent=settings.idle_below_percent,
     )
 
@@ -118,10 +134,6 @@ def labels_of(held: Sequence[Allocation]) -> Labels:
 
 def _key(held: Allocation) -> _Holder:
     return held.subject.cluster, held.holder, held.user
-
-
-def _excuses_of(moment: Moment) -> Excuses:
-    return excuses(one.incident for one in moment.view.attention)
 
 
 def faulty_of(moment: Moment) -> frozenset[str]:

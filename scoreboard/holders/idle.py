@@ -12,6 +12,8 @@ from alerts.idle import Held, Terms, holdings, idle_since, stage_of, terms, verd
 from alerts.idle_rows import Asked
 from gpuvigil.config import AnalyzerSettings, IdleSettings
 from gpuvigil.idle_span import ASKED, Excuses, Measurements, Row, excuses, why_idle
+from gpuvigil.idleness import FOR_JOBS
+from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Allocation, Incident, Subject
 from gpuvigil.routing import stands_by
 from gpuvigil.store import Aggregate
@@ -68,7 +70,9 @@ class IdleJudge:
     def seconds_of(self, at: datetime) -> float:
         return (at - self._start).total_seconds()
 
-    def look(self, now: datetime, held: Sequence[Allocation], standing: Sequence[Incident]) -> None:
+    def look(
+        self, now: datetime, held: Sequence[Allocation], incidents: Sequence[Incident]
+    ) -> None:
         """What `gpuvigil idle` says now."""
         length = timedelta(seconds=self._settings.idle_after_seconds)
         gpus = {one.subject.key: one.subject for one in held}
@@ -82,7 +86,7 @@ class IdleJudge:
             expected={
                 one.of_node().key: length.total_seconds() / _TICK_SECONDS for one in gpus.values()
             },
-            excuses=excuses(standing),
+            excuses=excuses(incidents, now - length),
             below_percent=self._settings.idle_below_percent,
         )
         since = {one.subject.key: one.started_at for one in held}
@@ -120,11 +124,11 @@ class IdleJudge:
         return {key: row for key, row in found.items() if row is not None}
 
     def notices(
-        self, now: datetime, held: Sequence[Allocation], standing: Sequence[Incident]
+        self, now: datetime, held: Sequence[Allocation], incidents: Sequence[Incident]
     ) -> None:
         """Who is written to now, as `alerts.idle_watch.IdleWatch.due` decides it."""
-        idle = idle_since(standing)
-        stood = excuses(standing)
+        idle = idle_since(one for one in incidents if State(one.state) in STANDING)
+        stood = excuses(incidents, now - FOR_JOBS.notices[0])
         for one in holdings(held, idle) if idle else []:
             asked = terms(POLICY, one)
             name = one.notice("")

@@ -6,6 +6,7 @@ was played by the same code is not played again. Writes `scoreboard/holders.json
 """
 
 import argparse
+import fcntl
 import json
 import os
 import shlex
@@ -22,7 +23,6 @@ import pyarrow as pa
 from analyzer.detector import DETECTORS
 from collector.simulator.fleet import Block, FleetSettings
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Allocation, Event, Incident, RecordKind, Transition
 
 from ..fingerprint import ROOT, hash_of
@@ -163,11 +163,11 @@ class _Playing:
             self.asked[self._asks.pop(0).job.number] = tuple(self._incidents.values())
         self._tell(now)
         held = [one for one in self._allocations.values() if one.ended_at is None]
-        stand = [one for one in self._incidents.values() if State(one.state) in STANDING]
-        self.judge.notices(now, held, stand)
+        stood = tuple(self._incidents.values())
+        self.judge.notices(now, held, stood)
         since = now - self._settings.start
         if since >= _FIRST_LOOK and not since % LOOK:
-            self.judge.look(now, held, stand)
+            self.judge.look(now, held, stood)
 
     def _tell(self, now: datetime) -> None:
         """Put in what was told until now."""
@@ -240,7 +240,13 @@ def read(path: Path = RESULT) -> dict[str, Any]:
 
 
 def _keep(entry: Mapping[str, Any], path: Path = RESULT) -> None:
-    """Beside the others; those of the part that other code had played are gone."""
+    """Beside the others; those of the part that other code had played are gone. Several may play at a time."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _put(entry, path)
+
+
+def _put(entry: Mapping[str, Any], path: Path) -> None:
     own = [entry[key] for key in ("part", "fleet", "judged", "code")]
     runs = {
         key: one

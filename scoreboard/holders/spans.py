@@ -180,7 +180,9 @@ def _given(judge: IdleJudge, truth: Truth) -> Iterator[Row]:
         of_gpus = truth.at(at, stages[mail.stage].total_seconds())
         them = [of_gpus.get(gpu) for gpu in mail.gpus]
         wrong = [one for one in them if one is None or one.right not in _MAY_BLAME]
-        busy = truth.used_share(mail.job, at) > FOR_JOBS.busy_share_exempt + _SHARE_EDGE
+        # Of one whose every counter reads 0 nobody can know what it used.
+        told = any(one is not None and one.right is not Right.EDGE for one in them)
+        busy = told and truth.used_share(mail.job, at) > FOR_JOBS.busy_share_exempt + _SHARE_EDGE
         exempt = _interactive(truth, mail.job) or busy
         shown = (wrong or them)[0]
         why = shown.why.value if shown is not None and shown.why else ""

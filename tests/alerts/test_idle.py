@@ -32,7 +32,7 @@ from alerts.own import OWN
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AlertsSettings, EmailSettings, IdleSettings
 from gpuvigil.hub import Hub
-from gpuvigil.idle_span import ASKED, Excuses, Measurements, Row
+from gpuvigil.idle_span import ASKED, Excuses, Measurements, Row, excuses, why_idle
 from gpuvigil.idleness import FOR_JOBS, Idleness
 from gpuvigil.log import Log
 from gpuvigil.model import (
@@ -409,3 +409,34 @@ def an_idle_watch(hub: Hub, clock: ManualClock) -> IdleWatch:
         log=Log("alerts"),
     )
     return IdleWatch(desk, lambda: hub, 1.0)
+
+
+def test_a_fault_excuses_who_stopped_over_it_and_a_link_only_who_needs_other_nodes() -> None:
+    lost = an_incident("gpu_lost", gpu(0), resolved_at=NOON - 30 * MINUTE)
+    cut = an_incident("port_down", replace(gpu(0), gpu=None, device="mlx5_0", port="1"))
+    stuck = an_incident("host_mount", Subject(cluster="lab", node="n1"))
+    since = NOON - timedelta(hours=1)
+    assert excuses([lost], since).cover(gpu(0))
+    assert not excuses([lost], NOON - 20 * MINUTE).cover(gpu(0))
+    assert not excuses([lost]).cover(gpu(0))
+    assert not excuses([cut]).cover(gpu(1))
+    assert excuses([cut]).cover(gpu(1), spread=True)
+    span = replace(the_hour({gpu(1).key: a_row()}), excuses=excuses([stuck]))
+    assert why_idle(gpu(1), [], span) is Idleness.WAITS
+    assert why_idle(gpu(1), [], replace(span, excuses=excuses([]))) is Idleness.NOTHING_COMPUTED
+    assert why_idle(gpu(1), [], span, held_since=NOON - MINUTE) is None
+
+
+def an_incident(fault: str, subject: Subject, resolved_at: datetime | None = None) -> Incident:
+    return Incident(
+        id=fault,
+        fingerprint=fault,
+        fault=fault,
+        subject=subject,
+        severity=Severity.WARNING,
+        state="open" if resolved_at is None else "resolved",
+        title=fault,
+        since=NOON - timedelta(hours=2),
+        updated_at=NOON,
+        resolved_at=resolved_at,
+    )
