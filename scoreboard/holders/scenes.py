@@ -168,7 +168,9 @@ def _hang_on(plan: Plan, settings: FleetSettings, chance: Random) -> Iterator[in
         job.number: job.end for job in Schedule(settings, plan.topology, plan.life.outages).jobs
     }
     for job in plan.jobs:
-        if not job.struck or job.stopped is None or chance.random() >= _HANGS_ON:
+        # What was wrong from the first moment on ended no job: the plan has it end those of the past.
+        struck = job.struck and job.stopped is not None and job.stopped > 0.0
+        if not struck or chance.random() >= _HANGS_ON:
             continue
         over = max(
             (site.end for _, site in plan.sites for stop in site.stops if stop.at == job.stopped),
