@@ -413,7 +413,7 @@ def test_a_slack_channel_is_told_that_it_began_and_that_it_is_over(
         fired, resolved = [one.payload for one in receiver.wait_for(2)]
         story.wait_for("sent", "sent")
     title = "GPU fell off the bus: sim-003 GPU 5"
-    assert fired["text"].startswith(f"[simulated] {title}. Impact: ")
+    assert fired["text"].startswith(f"[simulated] {title} (critical). Impact: ")
     assert resolved["text"].startswith("[simulated] Resolved after ")
     assert title in resolved["text"]
 
