@@ -286,7 +286,7 @@ def test_some_that_start_at_once_all_find_ports_of_their_own(tmp_path: Path) -> 
         addresses = {urlsplit(one.url()).port for one in running}
         assert len(addresses) == 3
         for one in running:
-            wait_until("simulated nodes", partial(simulated_nodes, one.state), 30.0)
+            wait_until("simulated nodes", partial(simulated_nodes, one.state), 90.0)
 
 
 def test_a_wrong_configuration_is_one_line_and_nothing_starts(tmp_path: Path) -> None:
