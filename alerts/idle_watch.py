@@ -35,6 +35,7 @@ from .idle import (
 )
 from .idle_rows import Look
 from .notice import NoticeState, is_idle_end
+from .past import over_since
 from .watch import last_step
 
 LOOK_SECONDS = 60.0
@@ -116,7 +117,7 @@ class IdleWatch:
         if not asked:
             return []
         since = now - max(of_holder.policy.notices[0] for _, of_holder in asked)
-        excused = excuses((*standing, *self._over_lately(now)), since)
+        excused = excuses((*standing, *over_since(self._hub, since)), since)
         look = Look(self._hub, excused, now, [held for held, _ in asked])
         made: list[Transition] = []
         for held, of_holder in asked:
@@ -144,12 +145,6 @@ class IdleWatch:
     def _standing(self) -> list[Incident]:
         states = tuple(state.value for state in STANDING)
         found = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST_RECORDS)
-        return list(readable(found, Incident.from_record))
-
-    def _over_lately(self, now: datetime) -> list[Incident]:
-        """What stood within the last day."""
-        states, limit = (State.RESOLVED.value,), _MOST_RECORDS
-        found = self._hub.records(RecordKind.INCIDENT, states=states, since=now - _DAY, limit=limit)
         return list(readable(found, Incident.from_record))
 
     def _allocations(self, now: datetime) -> list[Allocation]:

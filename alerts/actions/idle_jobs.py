@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import Config
 from gpuvigil.hub import Hub
-from gpuvigil.idle_span import excuses
+from gpuvigil.idle_span import Excuses, excuses
 from gpuvigil.idleness import END
 from gpuvigil.jobs import Jobs, filled, jobs_since
 from gpuvigil.lifecycle import STANDING
@@ -26,6 +26,7 @@ from ..courier import notices_of
 from ..idle import PLACE, Held, Terms, holdings, idle_since, terms, verdict
 from ..idle_rows import Look
 from ..notice import is_idle_end
+from ..past import over_since
 from ..watch import last_step
 from .decide import Machine
 from .endings import (
@@ -141,7 +142,8 @@ class IdleJobs:
             asked = terms(self._policies, held) if held.cluster == self._cluster else None
             if asked is not None and ripe(held, asked, now):
                 due.append((held, asked))
-        look = Look(self._hub, excuses(standing), now, [held for held, _ in due])
+        excused = self._excuses(standing, [asked for _, asked in due], now)
+        look = Look(self._hub, excused, now, [held for held, _ in due])
         for held, asked in due:
             why = self._why_not(held, asked, standing, jobs, look)
             if isinstance(why, NoEnd):
@@ -149,6 +151,14 @@ class IdleJobs:
             else:
                 found.endings.append(why)
         return found
+
+    def _excuses(
+        self, standing: Sequence[Incident], due: Sequence[Terms], now: datetime
+    ) -> Excuses:
+        """What excuses anybody of those who are due: what stood at any time until their end."""
+        lengths = [asked.policy.end_after for asked in due if asked.policy.end_after is not None]
+        since = now - max(lengths, default=timedelta())
+        return excuses((*standing, *(over_since(self._hub, since) if lengths else ())), since)
 
     def _why_not(
         self, held: Held, asked: Terms, standing: Sequence[Incident], jobs: Jobs, look: Look
@@ -171,11 +181,14 @@ class IdleJobs:
         return no or Ending(held=held, how=how, why=verdict(found.values()), asked=asked)
 
     def _sent(self, held: Held, asked: Terms) -> dict[str, datetime]:
-        """When each stage's notice went out, to the owner or whoever is asked for it."""
+        """When each stage's notice of this idleness went out, to the owner or whoever is asked for it.
+
+        A job's notices have one name for all its life, and for the lives after that when it is requeued.
+        """
         sent = {}
         for stage, _ in asked.policy.stages():
             times = [one.sent_at for one in notices_of(self._hub, held.notice(stage)).values()]
-            known = [at for at in times if at is not None]
+            known = [at for at in times if at is not None and at >= held.since]
             if known:
                 sent[stage] = min(known)
         return sent

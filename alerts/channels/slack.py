@@ -16,8 +16,9 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.model import Severity
 
 from ..case import Route
-from ..channel import Delivered, Outcome, Pace, Retry
+from ..channel import Delivered, Outcome, Pace, Refused, Retry
 from ..message import LISTED, Message
+from ..notice import is_idle_notice
 from .parts import answers, headline, links, title
 from .post import Answer, Post, Posting, outcome_of
 
@@ -72,6 +73,9 @@ class Slack(Posting):
     def route(self) -> Route:
         return replace(super().route, owners=self._slack.mentions_file is not None)
 
+    def deliver(self, message: Message) -> Outcome:
+        return unheard(message, self._slack) or super().deliver(message)
+
     def _posts(self, message: Message) -> list[Post]:
         return [Post(payload=payload(message, mentioned(message, self._slack)))]
 
@@ -83,6 +87,16 @@ def mentioned(message: Message, settings: SlackSettings) -> list[str]:
     known = mentions(settings.mentions_file)
     found = [known[owner] for owner in message.for_owners if owner in known]
     return list(dict.fromkeys(found))[:LISTED]
+
+
+def unheard(message: Message, settings: SlackSettings) -> Outcome | None:
+    """Why a notice of idle GPUs is not posted: where its owner is not known it reaches nobody, and would count as told."""
+    try:
+        if not is_idle_notice(message.incident) or mentioned(message, settings):
+            return None
+    except ConfigError as error:
+        return Retry(reason=str(error))
+    return Refused(reason=f"no owner of it is in mentions_file {settings.mentions_file}")
 
 
 def mentions(file: Path) -> dict[str, str]:

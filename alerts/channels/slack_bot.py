@@ -18,7 +18,7 @@ from ..message import Message
 from .address import secret_of
 from .parts import headline
 from .post import Answer, Post, Posting, outcome_of
-from .slack import LONGEST_TEXT, escaped, mentioned, payload
+from .slack import LONGEST_TEXT, escaped, mentioned, payload, unheard
 
 PACE = Pace(burst=1, per_second=1.0)
 
@@ -62,6 +62,9 @@ class SlackBot(Posting):
         return replace(super().route, every_change=True, owners=owners)
 
     def deliver(self, message: Message) -> Outcome:
+        nobody = unheard(message, self._bot)
+        if nobody is not None:
+            return nobody
         outcome = super().deliver(message)
         if message.receipt is None:
             return outcome

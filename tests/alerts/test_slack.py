@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from alerts.channel import Delivered, Outcome, Refused, Retry
 from alerts.channels.post import Answer as Answered
 from alerts.channels.slack import LONGEST_HEADER, escaped, judge, mentioned, payload, slack
+from alerts.channels.slack_bot import SlackBot
 from alerts.message import Message, message
 from alerts.notice import Kind, Notice, Verdict
 from gpuvigil.config import SlackSettings
@@ -337,6 +338,30 @@ def test_owners_are_mentioned_by_their_member_ids_and_nobody_else(tmp_path: Path
     assert value["blocks"][1]["text"] == {"type": "mrkdwn", "text": "For <@U0123ABCD> <@W0123ABCD>"}
     assert "<!channel>" not in json.dumps(value)
     assert mentioned(told(), SlackSettings(url="https://hooks.slack.com/services/x")) == []
+
+
+@pytest.mark.parametrize("bot", [False, True])
+def test_what_is_for_an_owner_alone_is_not_told_to_a_room_without_that_one(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, bot: bool
+) -> None:
+    file = tmp_path / "members"
+    file.write_text("bob U0123ABCD\n")
+    monkeypatch.setenv("SLACK_TOKEN", "xoxb-secret")
+    by_bot = SlackSettings(
+        token_variable="SLACK_TOKEN", channel="C1", api_url=receiver.url, mentions_file=file
+    )
+    by_url = SlackSettings(url=receiver.url, mentions_file=file)
+    channel = SlackBot(by_bot) if bot else slack(by_url, URL)
+    alone = replace(told(), incident="idle-1-notice-1", for_owners=("alice",))
+    refused = channel.deliver(alone)
+    assert isinstance(refused, Refused)
+    assert refused.reason.startswith("no owner of it is in mentions_file")
+    assert receiver.received() == []
+    receiver.answer(Answer(200, body=b'{"ok": true, "ts": "1.5"}'))
+    assert isinstance(channel.deliver(replace(alone, for_owners=("bob",))), Delivered)
+    file.unlink()  # it is being replaced
+    assert isinstance(channel.deliver(alone), Retry)
+    channel.close()
 
 
 @pytest.mark.parametrize("line", ["alice", "alice @alice", "alice U0123ABCD more", "alice <!here>"])

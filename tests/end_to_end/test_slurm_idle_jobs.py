@@ -1,57 +1,29 @@
 """Idle jobs of a real Slurm are ended as their policies say, once, and all others go on."""
 
-import getpass
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from collections.abc import Iterator
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from alerts.actions.endings import NoEnd
-from alerts.actions.idle_jobs import Found, IdleJobs
+from alerts.actions.idle_jobs import Found
 from alerts.actions.slurm import Slurm as Commands
-from alerts.case import Route
-from alerts.decide import decide
-from alerts.idle import holdings, notice
-from alerts.notice import NoticeState
 from collector.slurm.asking import Slurm as Asking
 from collector.slurm.pace import Pace
-from gpuvigil.clock import ManualClock
-from gpuvigil.config import ActionsSettings, AlertsSettings, CollectorSettings, Config, IdleSettings
-from gpuvigil.hub import Hub
-from gpuvigil.idleness import FOR_JOBS, Idleness
-from gpuvigil.log import Log
-from gpuvigil.model import (
-    Allocation,
-    Incident,
-    Inventory,
-    RecordKind,
-    Severity,
-    Subject,
-    fingerprint,
-)
-from gpuvigil.store.beside import store_of
+from gpuvigil.config import IdleSettings
+from gpuvigil.model import RecordKind, Subject
+from tests.end_to_end.idle import Site
 from tests.end_to_end.slurm import PROGRAMS, Slurm
 from tests.polling import wait_until
 from tests.servers import HubProcess
 
 pytestmark = pytest.mark.server
 
-MINUTE = timedelta(minutes=1)
-USER = getpass.getuser()
 GPUS = 13
-ACTIONS = ActionsSettings(enabled=True, end_idle=True, ends_percent=100.0, ends_per_hour=9)
-ROUTE = Route(
-    name="owners",
-    minimum_severity=Severity.INFO,
-    every_change=False,
-    owners=True,
-    owners_only=True,
-)
 
 
 @pytest.fixture
@@ -70,92 +42,6 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
         finally:  # what goes on would outlive its daemons
             cluster.ask("scancel", "--partition=gpu")
             wait_until("no job is left", lambda: not cluster.ask("squeue", "-h"), 60.0)
-
-
-class Site:
-    """What nodes and alerts have told the hub of two hours of idle jobs, three hours from now."""
-
-    def __init__(self, hub: Hub, slurm: Slurm) -> None:
-        self.hub, self.slurm = hub, slurm
-        self.now = datetime.now(timezone.utc) + timedelta(hours=3)
-        self.begun = self.now - 170 * MINUTE
-        self._used = 0
-        node = Subject(cluster="c", node="n1")
-        inventory = Inventory(subject=node, at=self.now, boot="b", tick_seconds=60.0, version="1")
-        hub.write_records([inventory.to_record()])
-
-    def hold(
-        self,
-        job: str,
-        busy: Sequence[bool],
-        notices: Iterable[int] = (60, 105),
-        silent_minutes: int = 0,
-    ) -> None:
-        """A GPU of the node for each of `busy`; its notices went out when so many minutes were idle."""
-        first, self._used = self._used, self._used + len(busy)
-        idle_since, cards, rows = self.now - 125 * MINUTE, [], []
-        for number, computes in enumerate(busy, first):
-            cards.append(Subject(cluster="c", node="n1", gpu=f"GPU-{number}"))
-            measured = range(130 - silent_minutes)
-            rows += [self._row(f"GPU-{number}", computes, minute) for minute in measured]
-        store_of(self.hub).write("\n".join(rows).encode())
-        given = [
-            Allocation(
-                subject=card,
-                holder=f"job {job}",
-                user=USER,
-                command="train.py",
-                started_at=self.begun,
-                partition="gpu",
-            )
-            for card in cards
-        ]
-        idle = [card for card, computes in zip(cards, busy, strict=True) if not computes]
-        stands = [self._incident(card, idle_since) for card in idle]
-        (held,) = holdings(given, {card.key: idle_since for card in idle})
-        records = [*(one.to_record() for one in given), *(one.to_record() for one in stands)]
-        for number, minutes in enumerate(notices, 1):
-            at = idle_since + minutes * MINUTE
-            step = notice(held, f"notice {number}", FOR_JOBS, Idleness.NO_PROCESS, at)
-            (due,) = decide(step, [ROUTE], [], at, AlertsSettings())
-            sent = due.next(state=NoticeState.SENT, sent_at=at)
-            records += [step.to_record(), sent.to_record()]
-        self.hub.write_records(records)
-
-    def _row(self, uuid: str, computes: bool, minute: int) -> str:
-        at = int((self.now - (129 - minute) * MINUTE - timedelta(seconds=30)).timestamp()) * 10**9
-        percent = 93.0 if computes else 0.0
-        return (
-            f"gpu,cluster=c,node=n1,uuid={uuid},model=H100 up=1i,utilization_percent={percent},"
-            "memory_utilization_percent=0,compute_processes=0i,memory_used_bytes=1i,"
-            f"memory_total_bytes=80i,power_watts=70,power_limit_watts=700 {at}"
-        )
-
-    def _incident(self, card: Subject, since: datetime) -> Incident:
-        return Incident(
-            id=f"i-{card.gpu}",
-            fingerprint=fingerprint("gpu_idle_held", card),
-            fault="gpu_idle_held",
-            subject=card,
-            severity=Severity.INFO,
-            state="open",
-            title="held and idle",
-            since=since,
-            updated_at=self.now,
-        )
-
-    def look(self, policies: Sequence[IdleSettings], **changes: object) -> Found:
-        """What `gpuvigil act` does now."""
-        config = Config(
-            collector=CollectorSettings(cluster="c"),
-            alerts=AlertsSettings(idle=tuple(policies)),
-            actions=replace(ACTIONS, **changes),  # type: ignore[arg-type]
-        )
-        commands, clock = Commands("", 20.0), ManualClock(self.now)
-        records = self.hub.records(RecordKind.INCIDENT)
-        incidents = [Incident.from_record(one) for one in records]
-        jobs = IdleJobs(self.hub, commands, config, clock, Log("actions"))
-        return jobs.look(incidents, commands.machines())
 
 
 def running(slurm: Slurm, *options: str) -> str:
@@ -197,7 +83,7 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
         end,
     )
     with HubProcess(tmp_path / "hub") as process:
-        site = Site(process.hub(), slurm)
+        site = Site(process.hub())
         for job, busy in ((cancelled, [False] * 2), (half, [False, True]), (unheard, [False])):
             site.hold(job, busy, (60,) if job == unheard else (60, 105))
         for job in (held, anew, array, unwilling, gone, shell):
