@@ -7,6 +7,7 @@ from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING
+from gpuvigil.matching import labels_of
 from gpuvigil.model import Incident, Record, RecordKind, Transition, readable
 from gpuvigil.selftest import without_marked
 
@@ -26,6 +27,8 @@ from .own import (
     opened,
     spool_trouble,
 )
+from .route import path
+from .situation import Lookout
 
 LOOK_SECONDS = 5.0
 SPOOL_FULL = "host_disk"  # the fault of a node whose collector has no room
@@ -48,6 +51,7 @@ class Watch:
         self._desk = desk
         self._couriers = couriers
         self._hub = desk.connect()
+        self._lookout = Lookout(self._hub, desk.settings)
         self._digested: dict[str, datetime] = {}  # by channel, until when
         self._nodes: Sequence[Mapping[str, object]] = ()
         self._full: Sequence[str] = ()
@@ -154,7 +158,17 @@ class Watch:
         made = digest(channel, held, begin, end)
         if made is None or last_step(self._hub, made.incident) is not None:
             return None
-        return digest(channel, held, begin, end, self._standing())
+        return digest(channel, held, begin, end, self._standing_for(channel))
+
+    def _standing_for(self, channel: str) -> list[Incident]:
+        """What stands of which some route tells the channel: others' incidents are not its readers'."""
+        settings = self._desk.settings
+        racks = self._lookout.look(self._desk.clock.monotonic()).racks
+        return [
+            one
+            for one in self._standing()
+            if path(settings, labels_of(one, racks), channel) is not None
+        ]
 
     def _standing(self) -> list[Incident]:
         states = tuple(state.value for state in STANDING)

@@ -1,5 +1,6 @@
 """gpuvigil tells of its own troubles once, by channels that work, and calls who minds its end."""
 
+import json
 import re
 import threading
 import urllib.request
@@ -40,12 +41,13 @@ from gpuvigil.errors import HubRefused
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import Signal
 from gpuvigil.log import Log
-from gpuvigil.model import Record, RecordKind, Severity, Subject, Transition
+from gpuvigil.model import Inventory, Record, RecordKind, Severity, Subject, Transition
 from tests.polling import wait_until
 from tests.receiver import Received, Receiver, too_many
 from tests.servers import HubProcess
 
 from .examples import NOON, REAL, a_transition, an_incident, seconds
+from .month.shelf import ShelfHub, Shelves
 from .process import AlertsProcess
 from .test_service import Story
 
@@ -264,6 +266,26 @@ def test_a_digest_says_first_what_stands_and_nobody_has_taken() -> None:
         " and 2 more; GPU idle: 1"
     )
     assert said.action.startswith("Take what nobody has taken")
+
+
+def test_a_digest_names_nothing_of_which_no_route_tells_its_channel() -> None:
+    clock = ManualClock(NOON + seconds(60))
+    hub = ShelfHub(Shelves(), clock)
+    place = REAL.of_node()
+    rack = Inventory(subject=place, at=NOON, boot="b", tick_seconds=5.0, version="1", rack="r1")
+    theirs = replace(an_incident(), id="i-2", subject=Subject(cluster="lab", node="n2", gpu="G"))
+    standing = [an_incident(subject=REAL, label="n1 GPU 5"), replace(theirs, label="n2 GPU 7")]
+    hub.write_records([held("chat", "GPU idle", 9, NOON - seconds(60)), rack.to_record()])
+    hub.write_records(one.to_record() for one in standing)
+    way = RouteSettings(match=('rack="r1"',), receivers=("chat",), digest=True)
+    desk = a_desk(hub, "chat")
+    settings = replace(desk.settings, routes=(way,))
+    Watch(replace(desk, clock=clock, settings=settings), []).step()
+    (step,) = hub.records(RecordKind.TRANSITION)
+    said = json.dumps(step.body)
+    assert "nobody has taken" in said
+    assert "n1 GPU 5" in said
+    assert "n2" not in said
 
 
 def test_what_was_written_otherwise_is_left_out_of_a_digest_and_takes_nothing_down() -> None:
