@@ -21,6 +21,7 @@ class Retry:
     reason: str
     after_seconds: float | None = None
     perhaps_received: bool = False  # no clear answer: it may have arrived all the same
+    for_some: bool = False  # its other readers have it: the receiver is well, and not left alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,7 @@ class Pause:
 
     def after(self, outcome: Outcome, now: datetime, chance: float) -> "Pause":
         """A receiver that answers is not left alone, whatever it says to one message."""
-        if not isinstance(outcome, Retry):
+        if not isinstance(outcome, Retry) or outcome.for_some:
             return Pause()
         failures = self.failures + 1
         wait = pause_seconds(failures, outcome.after_seconds, chance)

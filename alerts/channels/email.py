@@ -10,7 +10,8 @@ import re
 import smtplib
 import socket
 import ssl
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from email.message import EmailMessage
@@ -30,7 +31,13 @@ from .post import route_of
 
 PACE = Pace(burst=20, per_second=2.0)
 LONGEST_SUBJECT = 200
+# Where some have a letter, so often is it tried for the others: a quarter of an hour, which is more
+# than those ask for who take nothing from strangers at first (greylisting, RFC 6647).
+TRIES_FOR_SOME = 10
+MOST_HALF_TOLD = 1000
+PERMANENT = 500  # from this answer on it is for good
 _PRIORITY = {Severity.CRITICAL: "1 (Highest)", Severity.WARNING: "3 (Normal)"}
+Letter = tuple[EmailMessage, list[str]]  # and who is to read it
 # Who can be an owner at a domain: what Linux takes for a user's name.
 _USER = re.compile(r"[a-z_][a-z0-9_.-]{0,63}", re.IGNORECASE)
 
@@ -47,6 +54,9 @@ class Email:
                 " to another machine; use security = 'starttls' or 'tls'"
             )
         self._password()
+        # Who has what some of its readers have not, by the notice, and how often that was tried.
+        self._reached: dict[str, set[str]] = {}
+        self._tries: Counter[str] = Counter()
 
     @property
     def route(self) -> Route:
@@ -72,26 +82,66 @@ class Email:
             return Refused(
                 reason=f"nobody to write to: no owner with a name in {settings.owner_template}"
             )
+        found, whole = self._tried(message.notice, written)
+        reached = self._reached.get(message.notice, set())
+        again = next((one for one in found if isinstance(one, Retry)), None)
+        if again is not None and not reached:
+            return again
+        if again is not None and self._tries[message.notice] < TRIES_FOR_SOME:
+            # Who has it is not written to again.
+            return replace(again, perhaps_received=True, for_some=whole)
+        self._forget(message.notice)
+        return Delivered() if reached else found[-1]
+
+    def _tried(self, notice: str, written: list[Letter]) -> tuple[list[Outcome], bool]:
+        """What became of each letter, and whether the server heard us out; keeps who has it."""
         found: list[Outcome] = []
+        has = self._reached.get(notice, set())
         try:
             with self._server() as server:
                 for one, readers in written:
-                    found.append(self._sent(server, one, readers))
-                    if isinstance(found[-1], Retry):
-                        break
+                    left = [reader for reader in readers if reader not in has]
+                    if not left:
+                        continue
+                    outcome, taken = self._sent(server, one, left)
+                    found.append(outcome)
+                    if taken:
+                        has = self._reached.setdefault(notice, set())
+                        has.update(taken)
         except (ConfigError, smtplib.SMTPException, OSError) as error:
-            found.append(self._failed(error))
-        # Some took it: the thread is on its way, and a repetition would double it there.
-        taken = (one for one in found if isinstance(one, Delivered))
-        return next(taken, found[-1])
+            return [*found, self._failed(error)], False
+        finally:
+            self._remember(notice)
+        return found, True
 
-    def _sent(self, server: smtplib.SMTP, one: EmailMessage, readers: list[str]) -> Outcome:
+    def _remember(self, notice: str) -> None:
+        """Count a try of what some have; of too many the oldest is forgotten, and told to all."""
+        if notice in self._reached:
+            self._tries[notice] += 1
+        if len(self._reached) > MOST_HALF_TOLD:
+            self._forget(next(iter(self._reached)))
+
+    def _forget(self, notice: str) -> None:
+        self._reached.pop(notice, None)
+        self._tries.pop(notice, None)
+
+    def _sent(
+        self, server: smtplib.SMTP, one: EmailMessage, readers: list[str]
+    ) -> tuple[Outcome, list[str]]:
+        """What the server made of a letter, and who of its readers has it."""
+        refused: Mapping[str, tuple[int, bytes]]
         try:
-            server.send_message(one, self._settings.sender, readers)
+            refused = server.send_message(one, self._settings.sender, readers)
         except smtplib.SMTPRecipientsRefused as error:
-            codes = [code for code, _ in error.recipients.values()]
-            return _judged(self._settings.server, codes)
-        return Delivered()
+            refused = error.recipients
+        except smtplib.SMTPResponseException as error:
+            return _judged(self._settings.server, [error.smtp_code]), []
+        codes = [code for code, _ in refused.values()]
+        later = [code for code in codes if code < PERMANENT]
+        taken = [reader for reader in readers if reader not in refused]
+        if later or not taken:
+            return _judged(self._settings.server, later or codes), taken
+        return Delivered(), taken
 
     def _failed(self, error: Exception) -> Outcome:
         if isinstance(error, ConfigError):
@@ -138,7 +188,7 @@ def email(settings: EmailSettings, external_url: str) -> Email:
     return Email(settings)
 
 
-def letters(message: Message, settings: EmailSettings) -> list[tuple[EmailMessage, list[str]]]:
+def letters(message: Message, settings: EmailSettings) -> list[Letter]:
     """What is written, and to whom: to the fixed readers, then to owners, without what is not theirs."""
     fixed = [] if message.owners_only else list(dict.fromkeys(settings.to))
     owners = [one for one in owner_addresses(message, settings) if one not in fixed]
@@ -199,7 +249,7 @@ def _judged(server: str, codes: list[int]) -> Outcome:
     said = f"{server} answered {code}"
     if code in {530, 534, 535, 538}:
         return Retry(reason=f"{said}: it does not take the user and the password")
-    return Refused(reason=said) if code >= 500 else Retry(reason=said)
+    return Refused(reason=said) if code >= PERMANENT else Retry(reason=said)
 
 
 def _look_at(server: smtplib.SMTP) -> None:
