@@ -42,7 +42,7 @@ from .owners.processes import ProcessTable
 from .page import Page
 from .ports import PortBook
 from .report import NO_DRIVER, STARTING, Tick, XidSeen
-from .rows import Number, Row
+from .rows import Number, Row, lines_of
 from .sensors.host import boot_id, booted_at, read_host
 from .sensors.kernel_log import Source
 from .sensors.ports import PortSensor
@@ -306,7 +306,7 @@ class Agent:
         others = [*self._ports.rows(now), *served, self._node_row(tick, news, now)]
         rows = [*news.rows, *others]
         self.exporter.show(self._page.rows([*news.shown, *others], self._driver, now))
-        lines = [line for row in rows if (line := row.line()) is not None]
+        lines = lines_of(rows)
         self._note_holders(tick, now)
         self._tell_inventory(now, silent=news.driver_answering is False)
         if news.events or self._clock.monotonic() - self._remembered >= _REMEMBER_SECONDS:

@@ -1,6 +1,6 @@
 """Rows of telemetry: what the catalogue says of them, as line protocol and for `/metrics`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
@@ -8,7 +8,10 @@ from functools import cache, lru_cache
 from gpuvigil.clock import to_ns
 from gpuvigil.lineprotocol.model import INT64_MAX, INT64_MIN
 from gpuvigil.lineprotocol.writer import LineTemplate
+from gpuvigil.log import Log
 from gpuvigil.metrics import Measurement
+
+log = Log("collector")
 
 Number = float | int
 
@@ -48,6 +51,29 @@ class Row:
             text = f"{text},{self.steady.text}" if text else self.steady.text
         template = _template(self.measurement.name, tuple(self.tags.items()))
         return template.line({}, to_ns(self.at), text)
+
+
+def lines_of(rows: Iterable[Row]) -> list[str]:
+    """Line protocol of those that measured something.
+
+    One with a tag that line protocol cannot carry costs itself and no other; the log has it once.
+    """
+    found = []
+    for row in rows:
+        try:
+            line = row.line()
+        except ValueError as error:
+            _refuse(row.measurement.name, str(error))
+            continue
+        if line is not None:
+            found.append(line)
+    return found
+
+
+@lru_cache(maxsize=8)
+def _refuse(measurement: str, why: str) -> None:
+    """One line in the log, and none for what was just said."""
+    log.warning("a row cannot be sent", measurement=measurement, why=why)
 
 
 def _text(measurement: Measurement, fields: Mapping[str, Number | None]) -> str:

@@ -7,12 +7,14 @@ those that they come from, so that it costs little on a node that is full of oth
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ..sensors import files
 from .address import Address
+from .said import Replica
 
 _LISTENS = "0A"
 _MOST_FORBEARS = 16
@@ -28,6 +30,11 @@ def serving(
         if any(_serves(proc_root, where, pid, listens) for pid in pids):
             found.append(uuid)
     return tuple(sorted(found))
+
+
+def limited(replica: Replica, own: Container[str]) -> Replica:
+    """The replica without GPUs that its server names and that are none of `own`, UUIDs."""
+    return replace(replica, gpus=tuple(uuid for uuid in replica.gpus if uuid in own))
 
 
 def _serves(proc_root: Path, where: Address, pid: int, listens: dict[int, bool]) -> bool:

@@ -1,20 +1,20 @@
 """Keeps the child that asks inference servers, and what it last said: where addresses are declared."""
 
 import subprocess
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuvigil import lifeline, program
+from gpuvigil import program
 from gpuvigil.clock import Clock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
+from ..children import started
 from . import said
 from .address import Address, address
-from .binding import serving
+from .binding import limited, serving
 from .said import MISSING, Answer, Replica
 
 log = Log("collector")
@@ -86,7 +86,7 @@ class Inference:
         now = self._clock.monotonic()
         if self._child is None:
             if now >= self._not_before:
-                self._start()
+                self._start(now)
         elif self._child.poll() is not None:
             self._rest(now, self._child.wait())
 
@@ -107,19 +107,14 @@ class Inference:
             with suppress(subprocess.TimeoutExpired):
                 self._child.wait(1.0)
 
-    def _start(self) -> None:
-        self._child = subprocess.Popen(
-            [
-                *program.command("endpoints", "collector.inference.child"),
-                *(str(self._seconds), *self._places),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=lifeline.environment(),
-        )
-        threading.Thread(
-            target=self._listen, args=(self._child,), name="inference", daemon=True
-        ).start()
+    def _start(self, now: float) -> None:
+        command = program.command("endpoints", "collector.inference.child")
+        words = [*command, str(self._seconds), *self._places]
+        try:
+            self._child = started(words, "inference", self._listen)
+        except OSError as error:
+            log.warning("inference servers are not asked", why=str(error))
+            self._pause(now)
 
     def _listen(self, child: "subprocess.Popen[bytes]") -> None:
         """In a thread of its own, which also looks up who serves: no tick waits for procfs."""
@@ -140,9 +135,11 @@ class Inference:
         if not answer.replicas:
             self._served.pop(answer.url, None)
             return
-        told = {uuid for one in answer.replicas for uuid in one.gpus}
-        gpus = tuple(sorted(told)) or self._gpus(where)
-        served = Served(where=where, replicas=answer.replicas, gpus=gpus)
+        bound = self._gpus(where)
+        # Who listens there may say which of its GPUs a model has, and nothing of anybody else's.
+        replicas = tuple(limited(one, bound or self._processes) for one in answer.replicas)
+        told = {uuid for one in replicas for uuid in one.gpus}
+        served = Served(where=where, replicas=replicas, gpus=tuple(sorted(told)) or bound)
         self._served[answer.url] = served, self._clock.monotonic()
 
     def _gpus(self, where: Address) -> tuple[str, ...]:
@@ -175,5 +172,8 @@ class Inference:
             self._not_before = now + _WITHOUT_PACKAGE_SECONDS
             return
         log.warning("the process that asks inference servers has ended", code=code)
+        self._pause(now)
+
+    def _pause(self, now: float) -> None:
         self._not_before = now + self._rest_seconds
         self._rest_seconds = min(2 * self._rest_seconds, _LONGEST_REST_SECONDS)

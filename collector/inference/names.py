@@ -108,7 +108,7 @@ def _take(one: _Found, name: str, labels: Mapping[str, str], value: float) -> No
     plain = name.removesuffix("_total")
     one.add(_VLLM.get(plain) or _TRITON[plain], value)
     if labels.get("gpu_uuid", "").startswith("GPU-"):
-        one.gpus.add(labels["gpu_uuid"])
+        one.gpus.add(name_of(labels["gpu_uuid"]))
 
 
 def _replica(key: tuple[str, str, str], one: _Found) -> Replica:

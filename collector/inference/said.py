@@ -65,7 +65,7 @@ def _replica(value: Mapping[str, Any]) -> Replica:
         server=name_of(value["server"]),
         model=name_of(value["model"]),
         engine=name_of(value["engine"]),
-        gpus=tuple(map(str, value["gpus"])),
+        gpus=tuple(map(name_of, value["gpus"])),
         **numbers,
     )
 

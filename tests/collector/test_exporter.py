@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from collector.exporter import Exporter
-from collector.rows import Row, Steady
+from collector.rows import Row, Steady, lines_of
 from gpuvigil.errors import ConfigError
 from gpuvigil.lineprotocol import parse
 from gpuvigil.metrics import EXPORTED, GPU, NODE
@@ -127,6 +127,15 @@ def test_a_row_is_written_in_the_types_of_its_columns() -> None:
     # A number without an ending is a float to whoever reads it.
     assert line == "node,cluster=c,node=n gpus_expected=8i,load_average=1 1769817600000000000"
     assert Row(measurement=NODE, tags={}, fields={"up": 1}, at=NOW).line() is None
+
+
+def test_a_row_that_line_protocol_cannot_carry_costs_no_other_row() -> None:
+    def row(node: str, **fields: float) -> Row:
+        return Row(measurement=NODE, tags={"cluster": "c", "node": node}, fields=fields, at=NOW)
+
+    bad = [row(node, load_average=1.0) for node in ("a\0", "a\nb", "a\r", "a\\", "\ud800")]
+    nothing, good = row("n"), row("n", load_average=2.0)
+    assert lines_of([*bad, nothing, good]) == [good.line()]
 
 
 numbers = st.integers(-(2**40), 2**40) | st.floats(allow_nan=True, allow_infinity=True)

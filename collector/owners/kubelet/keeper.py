@@ -3,15 +3,15 @@
 import os
 import stat
 import subprocess
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from gpuvigil import lifeline, program
+from gpuvigil import program
 from gpuvigil.clock import Clock
 from gpuvigil.log import Log
 
+from ...children import started
 from . import seen
 from .child import MISSING
 from .seen import Answer, Unknown
@@ -118,18 +118,13 @@ class Kubelet:
 
     def _start(self, socket: Path, now: float) -> None:
         self._asked_since = now
-        self._child = subprocess.Popen(
-            [
-                *program.command("pods", "collector.owners.kubelet.child"),
-                *(str(socket), str(self._seconds)),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=lifeline.environment(),
-        )
-        threading.Thread(
-            target=self._listen, args=(self._child,), name="kubelet", daemon=True
-        ).start()
+        command = program.command("pods", "collector.owners.kubelet.child")
+        try:
+            self._child = started(
+                [*command, str(socket), str(self._seconds)], "kubelet", self._listen
+            )
+        except OSError as error:
+            self._pause(now, f"the process that asks it cannot be started: {error}")
 
     def _listen(self, child: "subprocess.Popen[bytes]") -> None:
         assert child.stdout is not None
@@ -148,6 +143,9 @@ class Kubelet:
         if code == MISSING:
             self._not_before = now + _WITHOUT_PACKAGE_SECONDS
             return
-        self._said = Unknown(f"the process that asks it has ended with {code}"), now
+        self._pause(now, f"the process that asks it has ended with {code}")
+
+    def _pause(self, now: float, why: str) -> None:
+        self._said = Unknown(why), now
         self._not_before = now + self._rest_seconds
         self._rest_seconds = min(2 * self._rest_seconds, _LONGEST_REST_SECONDS)

@@ -1,6 +1,7 @@
 """The child that asks a kubelet, against a real gRPC server at a real socket."""
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -162,3 +163,17 @@ def test_a_child_without_grpc_says_what_to_install(fake: FakeKubelet) -> None:
     said = parse(done.stdout)
     assert isinstance(said, Unknown)
     assert said.why.endswith("install gpuvigil[kubernetes]")
+
+
+def test_without_room_for_the_child_nothing_is_known_until_there_is(
+    fake: FakeKubelet, asks: Kubelet
+) -> None:
+    fake.start()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        asks.keep()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert asks.answer() is None
+    until(asks, lambda answer: answer is not None)

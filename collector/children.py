@@ -1,0 +1,27 @@
+"""Starting a child process that somebody listens to, where there may be no room for one."""
+
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+
+from gpuvigil import lifeline
+
+Child = subprocess.Popen[bytes]
+
+
+def started(words: Sequence[str], name: str, listen: Callable[[Child], None]) -> Child:
+    """The child, and a thread `name` in which `listen` reads its output.
+
+    OSError where there is room for no process or no thread; then nothing is left of either. For the
+    main thread, whose end the child does not outlive.
+    """
+    child = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=lifeline.environment()
+    )
+    try:
+        threading.Thread(target=listen, args=(child,), name=name, daemon=True).start()
+    except RuntimeError as error:
+        child.kill()
+        child.communicate()
+        raise OSError(str(error)) from None
+    return child
