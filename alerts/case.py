@@ -211,10 +211,23 @@ class Case:
         that_count = [one for one in verdicts if one is not Verdict.CHANGED]
         return sum(1 for _ in takewhile(_reminds, reversed(that_count)))
 
+    @property
+    def reminded_from(self) -> datetime | None:
+        """When all were told what the next reminder counts from; None when nothing was told yet.
+
+        What merely changed is not counted: jobs that come and go over a GPU would put each reminder
+        off for ever, on a channel that edits its message without a sound.
+        """
+        told = [one for one in self.told_to_all if one.verdict is not Verdict.CHANGED]
+        return told[-1].sent_at if told else None
+
     def told_to_all_at(self, verdict: Verdict) -> datetime | None:
-        """When all were told last, if a message of that verdict is for one alone; else None."""
-        told = self.last_told_to_all if verdict is Verdict.NEWLY_HIT else None
-        return told.sent_at if told else None
+        """What the next reminder counts from after a message of that verdict; None: from that one."""
+        return self.reminded_from if verdict in _NOT_COUNTED else None
+
+
+# Messages after which the reminder that waited keeps its time.
+_NOT_COUNTED = frozenset({Verdict.NEWLY_HIT, Verdict.CHANGED})
 
 
 def _reminds(verdict: Verdict) -> bool:

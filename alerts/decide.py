@@ -207,10 +207,10 @@ def _is_unremarkable(case: Case) -> bool:
 
 
 def _reminder_at(case: Case) -> datetime | None:
-    """When what all were told last is to be told again; None when it need not be."""
+    """When what all were told is to be told again; None when it need not be."""
     repeat = case.path.repeat_seconds if case.path else 0.0
     after = reminded_after(case.notice, case.settings, repeat, case.reminders_after())
-    told_at = case.last_told_to_all.sent_at if case.last_told_to_all else None
+    told_at = case.reminded_from
     return None if after is None or told_at is None else told_at + after
 
 
@@ -222,8 +222,8 @@ def _reminder(case: Case) -> Ruling | None:
 
 
 def _is_due_to_all(case: Case) -> bool:
-    """What only one would hear, whom it newly hits, is in the reminder once that is due."""
-    if case.last_told is None or news(case) is not Verdict.NEWLY_HIT:
+    """What only one would hear, or nobody, as it makes no sound, is in the reminder once that is due."""
+    if case.last_told is None or _is_worse(case) or news(case) not in {None, Verdict.NEWLY_HIT}:
         return False
     due_at = _reminder_at(case)
     return due_at is not None and due_at <= case.now

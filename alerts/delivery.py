@@ -51,8 +51,9 @@ def settled(  # noqa: PLR0913 - each is known to the courier alone
 
     With `repeat_seconds`, which a route may ask for, also what is not critical is told again.
     `reminders`: how many in a row there were, with this notice, since there was news.
-    `told_at`: when all were told last, if this notice is for one alone whom it newly hits: it took
-    the place of the others' reminder, which keeps its time, whatever becomes of the notice.
+    `told_at`: what the reminder counts from, if this notice is for one alone whom it newly hits, or
+    tells what merely changed: it took the place of a reminder, which keeps its time, whatever becomes
+    of the notice.
     """
     match outcome:
         case Delivered(receipt=receipt):

@@ -107,6 +107,23 @@ def test_what_is_news_makes_reminders_frequent_again_and_other_changes_do_not() 
     assert days.hours() == [0, 4, 12, 28, 29, 33, 41]
 
 
+def test_what_merely_changes_puts_no_reminder_off_where_each_change_is_told() -> None:
+    days = Days(CHAT)
+    assert CHAT.every_change
+    days.comes(opened(subject=REAL))
+    for number, hours in enumerate((3, 6, 9, 11), 2):
+        days.until(hours)
+        days.comes(changed(number, subject=REAL, impact=Impact(gpus=1, users=(f"u{number}",))))
+    days.until(13)
+    reminders = [one for one in days.ear.heard if one.summary.startswith("Still there")]
+    assert [one.summary[:21] for one in reminders] == ["Still there after 4 h", "Still there after 12 "]
+    assert days.hours() == [0, 3, 4, 6, 9, 11, 12]
+    days.until(27)
+    days.clock.advance(4000.0)
+    days.comes(changed(6, subject=REAL, impact=Impact(gpus=1, users=("eve",))))
+    assert days.ear.heard[-1].summary.startswith("Still there after 1 d")
+
+
 def test_nobody_is_reminded_of_what_somebody_has_taken() -> None:
     days = Days(CHAT)
     days.comes(opened(subject=REAL))
