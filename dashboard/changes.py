@@ -199,6 +199,12 @@ _EVENTS = {
     EventKind.OOM_KILL: ("ran out of memory", "nodes ran out of memory", "warn", None),
     EventKind.MACHINE_CHECK: ("has a machine check", "have machine checks", "warn", None),
     EventKind.LOGS: ("logs", "nodes tell of logs", "", None),
+    EventKind.HOST: (
+        *("tells of supplies, fans or mounts", "nodes tell of supplies, fans or mounts"),
+        *("warn", None),
+    ),
+    EventKind.SHUTDOWN: ("went down in order", "nodes went down in order", "", None),
+    EventKind.STOPPED: ("collector was stopped", "collectors were stopped", "", None),
     EventKind.XID: ("Xid", "GPUs report Xid", "warn", State.OPEN),
 }
 

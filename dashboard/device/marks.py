@@ -27,6 +27,9 @@ _NAMES = {
     EventKind.MACHINE_CHECK: "machine check",
     EventKind.BOOT: "boot",
     EventKind.LOGS: "logs collected",
+    EventKind.HOST: "supply, fan or mount",
+    EventKind.SHUTDOWN: "shutdown",
+    EventKind.STOPPED: "collector stopped",
 }
 _GOOD = frozenset({EventKind.GPU_BACK, EventKind.PORT_UP, EventKind.DRIVER_BACK})
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -153,6 +154,12 @@ events = st.builds(
     subjects,
     st.integers(-5, 500),
 )
+
+
+@pytest.mark.parametrize("kind", EventKind)
+def test_every_event_is_a_line(kind: EventKind) -> None:
+    (line,) = lines(events=(event(kind, node("n0")),))
+    assert line.text.startswith("n0 ")
 
 
 @given(st.lists(events, max_size=40), st.randoms())

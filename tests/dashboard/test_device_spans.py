@@ -147,6 +147,12 @@ def test_events_that_are_near_share_their_words_and_an_xid_is_named_first() -> N
     assert marks([event(EventKind.BOOT, -1), event(EventKind.BOOT, 60)], WINDOW) == ()
 
 
+@pytest.mark.parametrize("kind", EventKind)
+def test_every_event_has_a_name(kind: EventKind) -> None:
+    (mark,) = marks([event(kind, 10)], WINDOW)
+    assert mark.label
+
+
 def test_shades_that_overlap_are_one_and_as_grave_as_the_gravest() -> None:
     warning = incident("port_down", gpu(0), Severity.WARNING, since=NOON)
     critical = incident("gpu_lost", gpu(0), Severity.CRITICAL, since=NOON + STEP)
