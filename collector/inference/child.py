@@ -5,6 +5,7 @@ A server that drips, lies or sends without end costs this process some seconds, 
 """
 
 import http.client
+import re
 import socket
 import sys
 import threading
@@ -20,7 +21,7 @@ from .names import NAMES, Sample, replicas
 from .said import MISSING, Answer, line
 
 # A page of vLLM's with eight engines is some 300 KiB, most of it histograms.
-LARGEST_BYTES = 4 * 1024 * 1024
+LARGEST_BYTES = 1024 * 1024
 MOST_SAMPLES = 4_000
 LONGEST_LINE = 4_096
 CALL_SECONDS = 4.0
@@ -62,13 +63,17 @@ def _say(said: Answer) -> None:
 
 
 _SAYING = threading.Lock()
+_READING = threading.Lock()  # what a page is made into is larger than itself: one at a time
+# What each of NAMES begins with.
+_LINE = re.compile(rb"^(?:vllm:|nv_)[^\n]*", re.MULTILINE)
 
 
 def ask(where: Address, limit_seconds: float = CALL_SECONDS) -> Answer:
     """What an address says now; whatever goes wrong is its own affair, and is said."""
     try:
-        text = _page(where, limit_seconds)
-        found = replicas(samples(text))
+        content = _page(where, limit_seconds)
+        with _READING:
+            found = replicas(samples(content))
     except ConnectionRefusedError:
         return Answer(url=where.url)  # nobody serves there now
     except (OSError, ValueError, http.client.HTTPException) as error:
@@ -77,7 +82,7 @@ def ask(where: Address, limit_seconds: float = CALL_SECONDS) -> Answer:
     return Answer(url=where.url, replicas=found, why=why)
 
 
-def _page(where: Address, seconds: float) -> str:
+def _page(where: Address, seconds: float) -> bytearray:
     """The page; OSError, ValueError or HTTPException. No redirect is followed, no proxy asked."""
     deadline = time.monotonic() + seconds
     connection = http.client.HTTPConnection(where.host, where.port, timeout=seconds)
@@ -95,24 +100,23 @@ def _page(where: Address, seconds: float) -> str:
         connection.close()
     if time.monotonic() >= deadline:
         raise TimeoutError(f"its page took over {seconds:g} s")
-    return content.decode(errors="replace")
+    return content
 
 
-def _got(connection: http.client.HTTPConnection, path: str) -> bytes:
+def _got(connection: http.client.HTTPConnection, path: str) -> bytearray:
     headers = {"Accept": "text/plain; version=0.0.4", "Connection": "close"}
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     if answer.status != 200:
         raise ValueError(f"status {answer.status}")
-    parts, size = [], 0
+    content = bytearray()
     while part := answer.read1(_CHUNK):
-        size += len(part)
-        if size > LARGEST_BYTES:
+        content += part
+        if len(content) > LARGEST_BYTES:
             raise ValueError(f"its page is over {LARGEST_BYTES // 1024**2} MiB")
-        parts.append(part)
     if answer.length:
         raise ValueError("its page ended early")
-    return b"".join(parts)
+    return content
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:
@@ -120,14 +124,15 @@ def _cut(connection: http.client.HTTPConnection) -> None:
         connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def samples(text: str) -> Iterator[Sample]:
+def samples(content: bytes | bytearray) -> Iterator[Sample]:
     """The samples that matter, each read by itself, so that one that is wrong spoils no other."""
     from prometheus_client.parser import (  # noqa: PLC0415 - see above
         text_string_to_metric_families,
     )
 
     taken = 0
-    for one in text.split("\n"):
+    for found in _LINE.finditer(content):
+        one = found[0].decode(errors="replace")
         name = one.partition("{")[0].partition(" ")[0]
         if name not in NAMES or len(one) > LONGEST_LINE:
             continue
@@ -139,7 +144,7 @@ def samples(text: str) -> Iterator[Sample]:
         except (ValueError, IndexError, KeyError):
             continue
         for family in families:
-            yield from ((found.name, found.labels, found.value) for found in family.samples)
+            yield from ((it.name, it.labels, it.value) for it in family.samples)
 
 
 def _line(said: str) -> str:

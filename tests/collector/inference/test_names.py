@@ -1,6 +1,7 @@
 """What pages of several versions of vLLM and Triton tell, and what no page can do to us."""
 
 import random
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ GPUS = tuple(f"GPU-{d * 8}-{d * 4}-{d * 4}-{d * 4}-{d * 12}" for d in "01")
 
 
 def told(text: str) -> tuple[Replica, ...]:
-    return replicas(child.samples(text))
+    return replicas(child.samples(text.encode()))
 
 
 @pytest.mark.parametrize(
@@ -168,3 +169,15 @@ def test_no_text_makes_a_number_that_was_not_measured(parts: list[tuple[str, str
 def test_a_page_of_a_thousand_models_is_cut() -> None:
     text = "\n".join(f'vllm:num_requests_running{{model_name="m{i}"}} 1' for i in range(1000))
     assert len(told(text)) == MOST_REPLICAS
+
+
+def test_a_page_of_short_lines_takes_no_more_memory_than_itself() -> None:
+    good = b'vllm:num_requests_running{model_name="m"} 7\n'
+    content = b"a\n" * (child.LARGEST_BYTES // 2) + good
+    assert replicas(child.samples(good))  # what is imported for it is no part of it
+    tracemalloc.start()
+    (one,) = replicas(child.samples(content))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert one.requests_running == 7.0
+    assert most < len(content)
