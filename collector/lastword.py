@@ -26,8 +26,8 @@ def last_word(systemctl: str = "systemctl") -> tuple[EventKind, str]:
     return EventKind.STOPPED, "the collector was stopped"
 
 
-def _jobs(systemctl: str) -> str:
-    """What systemd is about to start, each as `reboot.target start`; empty when it cannot be asked."""
+def _jobs(systemctl: str) -> frozenset[str]:
+    """What systemd is about to start, each as `reboot.target start`; none when it cannot be asked."""
     with suppress(OSError, subprocess.TimeoutExpired):
         asked = subprocess.run(
             [systemctl, "list-jobs", "--no-legend", "--no-pager", "--plain", "--full"],
@@ -38,5 +38,5 @@ def _jobs(systemctl: str) -> str:
         )
         rows = [line.split() for line in asked.stdout.decode(errors="replace").splitlines()]
         # Its columns: job, unit, what is done, how far that is.
-        return "\n".join(f"{row[1]} {row[2]}" for row in rows if len(row) > 2)
-    return ""
+        return frozenset(f"{row[1]} {row[2]}" for row in rows if len(row) > 2)
+    return frozenset()

@@ -38,8 +38,12 @@ def watched(proc: Path, chosen: Sequence[str]) -> list[Mount]:
     if chosen:
         return [Mount(path=path, counted=True) for path in chosen]
     found: dict[str, Mount] = {}
-    for line in (files.read(str(proc / "self/mounts")) or "").splitlines():
-        device, path, kind, options, *_ = [*map(_plain, line.split()), "", "", "", ""]
+    for line in (files.read(str(proc / "self/mountinfo")) or "").splitlines():
+        # proc_pid_mountinfo(5): how it is mounted here, optional fields, and after a dash what it
+        # is. Here a unit's ProtectSystem= shows every disk as one that cannot be written to.
+        here, _, itself = line.partition(" - ")
+        path = [*map(_plain, here.split()), *[""] * 5][4]
+        kind, device, options, *_ = [*map(_plain, itself.split()), "", "", ""]
         local = kind in _LOCAL and "ro" not in options.split(",")
         if local or kind in _NETWORK:
             found.setdefault(device, Mount(path=path, counted=local))
@@ -47,7 +51,7 @@ def watched(proc: Path, chosen: Sequence[str]) -> list[Mount]:
 
 
 def _plain(word: str) -> str:
-    """Without the escapes of proc_pid_mounts(5)."""
+    """Without the kernel's escapes."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), word)
 
 

@@ -19,6 +19,7 @@ REBOOT = """\
     ("jobs", "kind", "words"),
     [
         (REBOOT, EventKind.SHUTDOWN, "reboot"),
+        (REBOOT.replace("reboot", "soft-reboot"), EventKind.SHUTDOWN, "reboot of user space"),
         (REBOOT.replace("reboot", "poweroff"), EventKind.SHUTDOWN, "power off"),
         ("12 shutdown.target start waiting", EventKind.SHUTDOWN, "shut down"),
         ("398 gpuvigil-collector.service stop running", EventKind.STOPPED, "stopped"),

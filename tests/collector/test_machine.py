@@ -1,5 +1,7 @@
 """Power supplies, fans, memory errors and mounts, from a tree like sysfs and from real mounts."""
 
+import resource
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from collector.machine.child import look
 from collector.machine.keeper import Machine
 from collector.machine.mounts import used_share, watched
 from collector.machine.seen import Seen, line, parse
-from gpuvigil.clock import SystemClock
+from gpuvigil.clock import ManualClock, SystemClock
 from gpuvigil.config import CollectorSettings
 from tests.disk import Disk
 from tests.polling import wait_until
@@ -71,11 +73,14 @@ def test_memory_errors_are_summed_over_controllers(sysfs: Path, tmp_path: Path) 
 def test_network_mounts_and_local_disks_are_watched_once(tmp_path: Path) -> None:
     put(
         tmp_path / "self",
-        mounts="/dev/sda1 / ext4 rw 0 0\n"
-        "/dev/sdb1 /ro ext4 ro,noatime 0 0\n"
-        "fs:/home /mnt/my\\040home nfs4 rw 0 0\n"
-        "fs:/home /var/lib/kubelet/pods/1 nfs4 rw 0 0\n"
-        "proc /proc proc rw 0 0",
+        # The unit's ProtectSystem=strict shows each as `ro`; what it is stands at the end.
+        mountinfo="26 1 8:1 / / ro,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n"
+        "27 26 8:17 / /ro rw,noatime master:2 propagate_from:1 - ext4 /dev/sdb1 ro\n"
+        "28 26 0:40 / /mnt/my\\040home ro - nfs4 fs:/home rw\n"
+        "29 26 0:40 / /var/lib/kubelet/pods/1 rw - nfs4 fs:/home rw\n"
+        "30 26 8:1 /var/lib/gpuvigil /var/lib/gpuvigil rw - ext4 /dev/sda1 rw\n"
+        "31 26 0:21 / /proc rw - proc proc rw\n"
+        "32 26 0:22 / /broken rw",
     )
     assert [(one.path, one.counted) for one in watched(tmp_path, ())] == [
         ("/", True),
@@ -96,7 +101,7 @@ def test_a_file_system_is_as_full_as_what_lies_in_it(tmp_path: Path) -> None:
 
 
 def test_what_a_look_has_seen_goes_over_a_line(sysfs: Path, tmp_path: Path) -> None:
-    put(tmp_path / "proc/self", mounts="")
+    put(tmp_path / "proc/self", mountinfo="")
     seen = look(sysfs, tmp_path / "proc", 5.0, [str(tmp_path), "/nowhere"])
     assert (seen.memory_errors, seen.watched, seen.hung) == ((7, 1), 2, ())
     assert seen.fullest is not None
@@ -135,7 +140,7 @@ def test_a_fan_that_turned_once_and_stands_still_is_told_by_name(
 ) -> None:
     of_node = machine(sysfs, tmp_path / "spool")
 
-    def looked(fans: int) -> bool:
+    def looked(fans: int | None) -> bool:
         said.append(of_node.keep())
         return of_node.fields()["fans_failed"] == fans
 
@@ -150,7 +155,49 @@ def test_a_fan_that_turned_once_and_stands_still_is_told_by_name(
     # Another run of the collector knows that it turned once.
     of_node = machine(sysfs, tmp_path / "spool")
     wait_until("the fan again", lambda: looked(1), 20.0)
+    # What cannot be read is not well again.
+    chip = (sysfs / "class/hwmon/hwmon0").rename(tmp_path / "chip")
+    wait_until("a look without fans", lambda: looked(None), 20.0)
+    assert "well again" not in "".join(said)
+    chip.rename(sysfs / "class/hwmon/hwmon0")
     put(sysfs / "class/hwmon/hwmon0", fan1_input="1200")
     wait_until("its return", lambda: looked(0), 20.0)
     assert said[-1] == "power supplies, fans and mounts are well again"
+    of_node.stop()
+
+
+@pytest.mark.server
+def test_what_was_seen_long_ago_is_not_told_as_measured(
+    sysfs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock(datetime(2026, 1, 31, tzinfo=timezone.utc))
+    settings = CollectorSettings(
+        sysfs_root=sysfs, spool_directory=tmp_path, watched_mounts=(str(tmp_path), "/nowhere")
+    )
+    of_node = Machine(settings, clock)
+
+    def looked() -> bool:
+        of_node.keep()
+        return of_node.fields()["fans_failed"] == 0
+
+    wait_until("a look", looked, 20.0)
+    first = of_node.fields()
+    assert (first["mounts_hung"], of_node.memory_errors) == (0, (7, 1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        for _ in range(3):
+            clock.advance(settings.machine_seconds)
+            of_node.keep()
+            assert of_node.fields() == first
+        for _ in range(3):
+            clock.advance(settings.machine_seconds)
+            of_node.keep()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert {*of_node.fields().values(), of_node.memory_errors} == {None}
+    assert caplog.text.count("what fails of the machine is not known") == 1
+    clock.advance(settings.machine_seconds)
+    wait_until("another look", looked, 20.0)
+    assert of_node.memory_errors == (7, 1)
     of_node.stop()
