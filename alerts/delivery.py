@@ -57,7 +57,10 @@ def settled(  # noqa: PLR0913 - each is known to the courier alone
     """
     match outcome:
         case Delivered(receipt=receipt):
+            # How many an owner got in a day is asked of the hub by this time: one may have waited long.
+            to_owner = is_idle_notice(notice.incident)
             sent = notice.next(
+                at=now if to_owner else notice.at,
                 state=NoticeState.SENT,
                 in_flight=False,
                 perhaps_told=True,

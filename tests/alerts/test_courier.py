@@ -116,7 +116,10 @@ def test_what_merely_changes_puts_no_reminder_off_where_each_change_is_told() ->
         days.comes(changed(number, subject=REAL, impact=Impact(gpus=1, users=(f"u{number}",))))
     days.until(13)
     reminders = [one for one in days.ear.heard if one.summary.startswith("Still there")]
-    assert [one.summary[:21] for one in reminders] == ["Still there after 4 h", "Still there after 12 "]
+    assert [one.summary[:21] for one in reminders] == [
+        "Still there after 4 h",
+        "Still there after 12 ",
+    ]
     assert days.hours() == [0, 3, 4, 6, 9, 11, 12]
     days.until(27)
     days.clock.advance(4000.0)
@@ -162,3 +165,15 @@ def test_who_has_many_idle_jobs_hears_of_ten_a_day_and_of_the_others_on_the_next
     days.until(25)
     assert [one.for_owners for one in days.ear.heard[11:]] == [("alice",)] * 2
     assert len({one.incident for one in days.ear.heard}) == 13
+
+
+def test_the_limit_of_a_day_holds_for_what_waited_for_days() -> None:
+    days = Days(OWNERS)
+    for number in range(23):
+        held, why = a_holder(holder=f"job {number}"), Idleness.NOTHING_COMPUTED
+        days.comes(notice(held, "first notice", FOR_JOBS, why, days.clock.now()))
+    assert len(days.ear.heard) == 10
+    days.clock.advance(72 * 3600.0)
+    days.work()
+    assert len(days.ear.heard) == 20
+    assert {one.verdict for one in days.waiting()} == {Verdict.OWNER_MAXIMUM}
