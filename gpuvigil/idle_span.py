@@ -118,7 +118,7 @@ def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Exc
     for one in incidents:
         if one.resolved_at is not None and (since is None or one.resolved_at < since):
             continue
-        keys = (one.subject.key, *one.members)
+        keys = one.struck
         if one.fault in _CUT_OFF:
             cut_off |= {Subject.parse(key).of_node().key for key in keys}
         elif one.fault in _STUCK:

@@ -134,7 +134,7 @@ def faulty_in(incidents: Iterable[Incident], span: tuple[datetime, datetime]) ->
         if one.fault in KEEPS_FROM_WORK
         and one.since < span[1]
         and (one.resolved_at is None or one.resolved_at > span[0])
-        for key in (one.subject.key, *one.members)
+        for key in one.struck
     )
 
 

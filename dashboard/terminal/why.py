@@ -1,7 +1,7 @@
 """`gpuvigil why JOB`: how a job ended and why, and what happened on its nodes around then."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import to_text
@@ -9,6 +9,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.jobs import by_holder, job_of
 from gpuvigil.model import Allocation, Event, Incident, Job, RecordKind, Subject, readable
+from gpuvigil.usage.model import cluster_key
 
 from ..ending import BEFORE, Clue, Ending, Verdict, around, verdict
 from .grid import Column, Grid, Value
@@ -32,6 +33,8 @@ _MOST = 100_000
 _MOST_EVENTS = 5_000
 _SKEW = timedelta(seconds=30)  # of a node's clock against the controller's
 _FROM_ITS_OWN = 64  # nodes of one job that are asked about
+# A rack that fell silent so long before is looked for.
+_RACKS_BEFORE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,4 +219,27 @@ def _around(hub: Hub, told: Told) -> tuple[Iterable[Event], Iterable[Incident]]:
         events += readable(found, Event.from_record)
         stood = hub.records(RecordKind.INCIDENT, subject=node.key, until=end, limit=_MOST_EVENTS)
         incidents += readable(stood, Incident.from_record)
-    return events, incidents
+    # What is told of a rack has another node for its subject, as a rule.
+    of_cluster = hub.records(
+        RecordKind.INCIDENT,
+        subject=cluster_key(told.cluster),
+        since=start - _RACKS_BEFORE,
+        until=end,
+        limit=_MOST,
+    )
+    incidents += readable(of_cluster, Incident.from_record)
+    return events, of_nodes(incidents, told.nodes)
+
+
+def of_nodes(incidents: Iterable[Incident], nodes: Sequence[Subject]) -> list[Incident]:
+    """Those that hit any of the nodes, each once; a rack's silence as that of the first of the nodes that fell silent."""
+    mine = {node.key: node for node in nodes}
+    found: dict[str, Incident] = {}
+    for one in incidents:
+        struck = {Subject.parse(key).of_node().key for key in one.struck}
+        hit = sorted(struck & mine.keys())
+        if one.subject.of_node().key in hit:
+            found[one.id] = one
+        elif hit and one.fault == "node_silent":
+            found[one.id] = replace(one, subject=mine[hit[0]])
+    return list(found.values())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuvigil.idle_span import excuses
 from gpuvigil.model import Allocation, Record, Severity
 from gpuvigil.wasted import HOUR, Waste, WasteHour, faulty_in, waste_hour
 from gpuvigil.work_span import ASKED
@@ -97,3 +98,18 @@ def test_what_is_written_is_read_again(wastes: list[Waste], free: int, cluster: 
     made = WasteHour(cluster=cluster, start=NOON, wastes=tuple(wastes), scattered_gpus=free)
     again = Record.from_json(made.to_record().to_json())
     assert WasteHour.from_record(again) == made
+
+
+def test_the_first_node_of_a_silent_rack_is_faulty_only_where_it_is_silent_itself() -> None:
+    second, third = node("n-2", "prod"), node("n-3", "prod")
+    members = [it for one in (second, third) for it in (one.key, gpu(0, one).key)]
+    rack = incident("node_silent", FIRST, Severity.WARNING, since=SPAN[0])
+    lives = replace(rack, members=(FIRST.key, *members))
+    assert faulty_in([lives], SPAN) == frozenset(members)
+    assert not excuses([lives]).cover(gpu(0, FIRST))
+    assert excuses([lives]).cover(gpu(1, second))
+    dark = replace(rack, members=(FIRST.key, gpu(0, FIRST).key, *members))
+    assert faulty_in([dark], SPAN) == frozenset(dark.members)
+    assert excuses([dark]).cover(gpu(0, FIRST))
+    alone = replace(rack, members=(FIRST.key,))
+    assert excuses([alone]).cover(gpu(0, FIRST))
