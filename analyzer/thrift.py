@@ -6,10 +6,11 @@ while nobody analyzed, is judged later from what the store has, newest first.
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpuvigil.clock import EPOCH, Clock
+from gpuvigil.clock import EPOCH, Clock, to_text
 from gpuvigil.hub import Hub
 from gpuvigil.idle_span import Row
 from gpuvigil.jobs import filled, jobs_since
@@ -27,11 +28,23 @@ from gpuvigil.store.beside import store_of
 from gpuvigil.wasted import HOUR, WasteHour, faulty_in, waste_hour
 from gpuvigil.work_span import ASKED
 
-# How long after its end an hour is judged; what comes later than the last is in nobody's sum.
-_AFTER = (timedelta(minutes=10), timedelta(hours=2), timedelta(hours=8))
+# How long after its end an hour is judged; what comes later than the last is in nobody's sum. All
+# at the same minute, so that one reading of the records does for the three hours that are due then.
+_AFTER = tuple(timedelta(hours=hours, minutes=10) for hours in (0, 2, 8))
 _LOOK_BACK = timedelta(hours=24)
 _LOOK_SECONDS = 60.0
 _MOST_RECORDS = 100_000
+_INCIDENTS_BEFORE = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """The records behind all hours that are judged in one step."""
+
+    held: Sequence[Allocation]  # that had not ended when the oldest of them began
+    inventories: Sequence[Inventory]
+    incidents: Sequence[Incident]
+    whole_from: datetime | None  # of hours before it allocations are missing; None where none are
 
 
 class Thrift:
@@ -45,26 +58,43 @@ class Thrift:
         self._judged: dict[datetime, int] | None = None  # how often
 
     def step(self) -> None:
-        """Judge the newest hour that nobody has judged, or wait a little; HubError or StoreError."""
+        """Judge all hours that are due, or wait a little; HubError or StoreError."""
         now = self._clock.now()
         if self._judged is None:
             self._judged = self._recorded(now)
-        start = next_hour(self._judged, now)
-        if start is None:
+        due = hours_due(self._judged, now)
+        if not due:
             self._clock.wait(self._stop, _LOOK_SECONDS)
             return
-        times = _due(start, now)
         began = self._clock.monotonic()
-        found = list(self.hours(start))
+        told = self._told(due[-1])
+        for start in due:
+            if self._stop.is_set():
+                return
+            self._judge(start, _due(start, now), told)
+            # Half of the time is everybody else's.
+            self._clock.wait(self._stop, self._clock.monotonic() - began)
+            began = self._clock.monotonic()
+
+    def _judge(self, start: datetime, times: int, told: _Told) -> None:
+        """For the `times`-th time; an hour of which records are missing keeps its earlier judgement."""
+        assert self._judged is not None
+        if told.whole_from is not None and start < told.whole_from:
+            self._log.warning(
+                "hour not judged: more jobs ended since than the hub gives in one answer",
+                hour=to_text(start),
+                most=_MOST_RECORDS,
+            )
+            found = []
+        else:
+            found = list(self._hours(start, told))
         if found:
             self._hub.write_records([one.to_record(times) for one in found])
         self._judged[start] = times
         for one in found:
             self._log.info("hour judged", cluster=one.cluster, holders=len(one.wastes))
-        # Half of the time is everybody else's.
-        self._clock.wait(self._stop, self._clock.monotonic() - began)
 
-    def hours(self, start: datetime) -> Iterator[WasteHour]:
+    def _hours(self, start: datetime, told: _Told) -> Iterator[WasteHour]:
         """The hour from `start` on, of each cluster of which anything was measured in it."""
         span = start, start + HOUR
         rows: defaultdict[str, dict[str, Row]] = defaultdict(dict)
@@ -72,32 +102,39 @@ class Thrift:
             subject = Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"])
             if not subject.marked:
                 rows[subject.cluster][subject.key] = row
-        if not rows:
-            return
-        held = list(self._held(start))
-        records = self._hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS)
-        inventories = list(readable(records, Inventory.from_record))
-        incidents = self._hub.records(
-            RecordKind.INCIDENT, since=start - timedelta(days=30), limit=_MOST_RECORDS
-        )
-        faulty = faulty_in(readable(incidents, Incident.from_record), span)
+        faulty = faulty_in(told.incidents, span)
         for cluster, of_cluster in sorted(rows.items()):
             yield waste_hour(
                 cluster,
                 start,
-                [one for one in held if one.subject.cluster == cluster],
-                [one for one in inventories if one.subject.cluster == cluster],
+                [one for one in told.held if one.subject.cluster == cluster],
+                [one for one in told.inventories if one.subject.cluster == cluster],
                 of_cluster,
                 faulty,
             )
 
-    def _held(self, start: datetime) -> Iterator[Allocation]:
-        jobs = jobs_since(self._hub, None, start)
+    def _told(self, oldest: datetime) -> _Told:
+        """What hours from `oldest` on are judged by."""
+        jobs = jobs_since(self._hub, None, oldest)
+        held, whole_from = [], None
         for state in AllocationState:
             records = self._hub.records(RecordKind.ALLOCATION, states=[state], limit=_MOST_RECORDS)
-            for one in readable(records, Allocation.from_record):
-                if one.ended_at is None or one.ended_at > start:
-                    yield filled(one, jobs)
+            them = list(readable(records, Allocation.from_record))
+            if len(records) >= _MOST_RECORDS and state is not AllocationState.HELD:
+                whole_from = missing_until(them)
+            held += [
+                filled(one, jobs) for one in them if one.ended_at is None or one.ended_at > oldest
+            ]
+        inventories = self._hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS)
+        incidents = self._hub.records(
+            RecordKind.INCIDENT, since=oldest - _INCIDENTS_BEFORE, limit=_MOST_RECORDS
+        )
+        return _Told(
+            held=held,
+            inventories=list(readable(inventories, Inventory.from_record)),
+            incidents=list(readable(incidents, Incident.from_record)),
+            whole_from=whole_from,
+        )
 
     def _recorded(self, now: datetime) -> dict[datetime, int]:
         """How often each hour was judged; of several clusters that which was the least often."""
@@ -110,14 +147,24 @@ class Thrift:
         return found
 
 
-def next_hour(judged: dict[datetime, int], now: datetime) -> datetime | None:
-    """The newest hour that is to be judged now; None for none. Those that are long over are forgotten."""
+def hours_due(judged: dict[datetime, int], now: datetime) -> list[datetime]:
+    """The hours that are to be judged now, newest first. Those that are long over are forgotten."""
     newest = EPOCH + (now - EPOCH) // HOUR * HOUR - HOUR
     oldest = newest - _LOOK_BACK
     for start in [start for start in judged if start < oldest]:
         del judged[start]
     hours = (newest - place * HOUR for place in range(_LOOK_BACK // HOUR))
-    return next((at for at in hours if judged.get(at, 0) < _due(at, now)), None)
+    return [at for at in hours if judged.get(at, 0) < _due(at, now)]
+
+
+def missing_until(ended: Sequence[Allocation]) -> datetime | None:
+    """Of the newest that ended, in the order in which they were told: before when others may be missing.
+
+    That order is the one of their ends, but for what a cluster that was away told late: so the latest
+    end among the first tenth counts. None of none.
+    """
+    first = ended[: len(ended) // 10 + 1]
+    return max((one.ended_at for one in first if one.ended_at is not None), default=None)
 
 
 def _due(start: datetime, now: datetime) -> int:

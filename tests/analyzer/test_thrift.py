@@ -1,17 +1,20 @@
 """Hours are judged once they are over, by a real hub's rows and records."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from analyzer.thrift import Thrift, next_hour
+from analyzer.thrift import Thrift, hours_due, missing_until
 from gpuvigil.clock import ManualClock, to_ns
+from gpuvigil.hub import Hub
 from gpuvigil.lineprotocol import encode
-from gpuvigil.model import RecordKind
+from gpuvigil.model import Record, RecordKind
 from gpuvigil.store.hub import HubStore
 from gpuvigil.wasted import HOUR, WasteHour
 from tests.dashboard.scene import NOON, allocation, gpu, inventory, node
@@ -58,8 +61,8 @@ def judged(hub: HubProcess) -> list[WasteHour]:
 
 
 def steps(thrift: Thrift) -> None:
-    """A day of hours, and a wait."""
-    for _ in range(25):
+    """All hours that are due, and a wait."""
+    for _ in range(2):
         thrift.step()
 
 
@@ -101,10 +104,42 @@ def test_what_an_outage_left_late_is_judged_when_it_has_come(hub: HubProcess) ->
 def test_an_hour_is_due_after_its_end_and_twice_again() -> None:
     start = NOON - HOUR
     known = {NOON - n * HOUR: 3 for n in range(2, 40)}
-    for minutes, times in ((9, 0), (11, 1), (119, 1), (121, 2), (479, 2), (481, 3)):
+    for minutes, times in ((9, 0), (11, 1), (129, 1), (131, 2), (489, 2), (491, 3)):
         now = NOON + timedelta(minutes=minutes)
         later = {NOON + n * HOUR: 3 for n in range(9)}
         for done in range(3):
             judged_by = {**known, **later, start: done}
-            assert (next_hour(judged_by, now) == start) is (done < times), (minutes, done)
+            assert (hours_due(judged_by, now) == [start]) is (done < times), (minutes, done)
             assert min(judged_by) >= now - timedelta(hours=27)
+
+
+class Counting(Hub):
+    """A client that counts its questions for records."""
+
+    def __init__(self, process: HubProcess) -> None:
+        super().__init__(process.url, lambda: process.service_token_file.read_text().strip())
+        self.asked: Counter[RecordKind] = Counter()
+
+    def records(self, kind: RecordKind, **filters: Any) -> tuple[Record, ...]:
+        """See `Hub.records`."""
+        self.asked[kind] += 1
+        return super().records(kind, **filters)
+
+
+def test_the_records_are_read_once_for_all_hours_that_are_due(hub: HubProcess) -> None:
+    tell(hub)
+    counting = Counting(hub)
+    Thrift(counting, ManualClock(NOON + timedelta(minutes=20)), threading.Event()).step()
+    counting.close()
+    assert len(judged(hub)) == 3
+    assert counting.asked[RecordKind.INCIDENT] == counting.asked[RecordKind.INVENTORY] == 1
+    assert counting.asked[RecordKind.ALLOCATION] == 2
+
+
+def test_where_an_answer_is_full_the_hours_before_its_oldest_ends_are_not_whole() -> None:
+    ends = [NOON + n * timedelta(minutes=1) for n in range(-60, 0)]
+    held = [replace(allocation(gpu(0, FIRST)), ended_at=at) for at in ends]
+    assert missing_until(held) == ends[6]
+    late = replace(held[0], ended_at=NOON - timedelta(days=1))  # told after an outage
+    assert missing_until([late, *held]) == ends[5]
+    assert missing_until([]) is None
