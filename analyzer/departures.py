@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import moment
 from gpuvigil.model import Event, EventKind, Evidence, Severity, Subject
 
-from .window import Window
+from .window import Span, Window
 
 # From the last word to the last body, and back: a machine that goes down ends its services in turn.
-_LAST_WORDS = timedelta(minutes=2)
+LAST_WORDS = timedelta(minutes=2)
 # A machine of eight GPUs that is started anew is back within a quarter of an hour; one that is not
 # after an hour hangs on its way. And a node whose collector somebody stopped is not watched by anybody.
 _BACK_WITHIN = timedelta(hours=1)
@@ -65,16 +65,29 @@ def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) ->
 def _last_word(window: Window, node: Subject, since: datetime) -> Event | None:
     """The newest word that it goes, if nothing was heard of the node long after it."""
     words = list(window.node_events(node, EventKind.SHUTDOWN, EventKind.STOPPED, EventKind.BOOT))
-    goes = [e for e in words if e.kind is not EventKind.BOOT and abs(e.at - since) <= _LAST_WORDS]
+    goes = [e for e in words if e.kind is not EventKind.BOOT and abs(e.at - since) <= LAST_WORDS]
     if not goes:
         return None
     # A machine that goes down stops its collector, too.
     last = max(goes, key=lambda e: (e.kind is EventKind.SHUTDOWN, e.at))
     if any(e.kind is EventKind.BOOT and e.at > last.at for e in words):
         return None
-    row = window.newest(node)
+    numbers = _last_numbers(window, node, last)
     tick = timedelta(seconds=window.tick_seconds(node))
-    return None if row is not None and row["at"] > last.at + tick else last
+    return None if numbers is not None and numbers > last.at + tick else last
+
+
+def _last_numbers(window: Window, node: Subject, word: Event) -> datetime | None:
+    """When its last numbers are from, by its own clock; None when that is too long ago.
+
+    A silence under jobs is told when the newest line is gone. A machine that goes down may still
+    count for a while; after a collector's word only another collector can.
+    """
+    row, steady = window.newest(node), window.get("node", Span.STEADY).get(node)
+    times: list[datetime] = [] if row is None else [row["at"]]
+    if steady is not None and word.kind is EventKind.STOPPED:
+        times.append(steady["last_at"])
+    return max(times, default=None)
 
 
 def _scheduler(why: str) -> Evidence:

@@ -21,6 +21,7 @@ from gpuvigil.xid_messages import read
 
 from .away import USUAL, Away, Checks, Told
 from .cures import CURES
+from .departures import LAST_WORDS
 from .holdings import Holding, Holdings
 
 # Events and ended allocations older than this say nothing about now, unless the fault still stands.
@@ -35,7 +36,11 @@ _STANDING: Mapping[EventKind, frozenset[EventKind]] = {
     EventKind.SXID: CURES["nvswitch_error"],
     EventKind.DRIVER_SILENT: CURES["driver_silent"],
     EventKind.PORT_DOWN: CURES["port_down"],
+    # Why a node is away, for as long as it is.
+    EventKind.SHUTDOWN: frozenset({EventKind.BOOT, EventKind.SHUTDOWN}),
+    EventKind.STOPPED: frozenset({EventKind.BOOT, EventKind.STOPPED}),
 }
+_WORDS = frozenset({EventKind.SHUTDOWN, EventKind.STOPPED})
 
 
 class Fleet:
@@ -126,13 +131,21 @@ class Fleet:
         """Ids of events that came late."""
         return frozenset(self._late)
 
-    def forget(self, now: datetime, known: Collection[str] = ()) -> None:
-        """Drop what is over and older than the memory; `known`: nodes that are heard or told of."""
+    def forget(
+        self,
+        now: datetime,
+        known: Collection[str] = (),
+        heard: Mapping[str, datetime] | None = None,
+    ) -> None:
+        """Drop what is over and older than the memory; `known`: nodes that are heard or told of.
+
+        `heard`: when each was heard last, by its key; a last word before that was not the last one.
+        """
         self._told = self._told.without(now, known)
         before = now - MEMORY
         for key, events in list(self._sorted.items()):
             if events and (events[0].at < before or len(events) > _MOST_ALIKE):
-                kept = _worth_keeping(events, before)
+                kept = _worth_keeping(events, before, (heard or {}).get(key))
                 self._events[key] = {event.id: event for event in kept}
                 self._sort(key)
         while self._ended and self._ended[0][0] < before:
@@ -150,7 +163,9 @@ class Fleet:
         self._sorted[key] = tuple(sorted(events, key=lambda event: (event.at, event.id)))
 
 
-def _worth_keeping(events: Iterable[Event], before: datetime) -> list[Event]:
+def _worth_keeping(
+    events: Iterable[Event], before: datetime, heard: datetime | None
+) -> list[Event]:
     """The young ones, and those whose fault nothing has ended; of each sort only so many."""
     kept: list[Event] = []
     alike: dict[tuple[Subject, EventKind, int | None, int | None], int] = {}
@@ -159,15 +174,21 @@ def _worth_keeping(events: Iterable[Event], before: datetime) -> list[Event]:
         sort = (event.subject, event.kind, event.xid, event.sxid)
         alike[sort] = alike.get(sort, 0) + 1
         young = event.at >= before
-        if alike[sort] <= _MOST_ALIKE and (young or _stands(event, ended)):
+        if alike[sort] <= _MOST_ALIKE and (young or _stands(event, ended, heard)):
             kept.append(event)
         ended.setdefault((event.subject, event.kind), event.at)
     return kept
 
 
-def _stands(event: Event, later: Mapping[tuple[Subject, EventKind], datetime]) -> bool:
-    """Whether an old event speaks of a fault that no later event has ended."""
+def _stands(
+    event: Event,
+    later: Mapping[tuple[Subject, EventKind], datetime],
+    heard: datetime | None,
+) -> bool:
+    """Whether an old event speaks of what no later event has ended, nor that its node is back."""
     if event.kind not in _STANDING or _passes(event):
+        return False
+    if event.kind in _WORDS and heard is not None and heard > event.at + LAST_WORDS:
         return False
     places = (event.subject, event.subject.of_node())
     return not any((place, cure) in later for place in places for cure in _STANDING[event.kind])

@@ -29,6 +29,7 @@ from gpuvigil.store import Store
 
 from .acknowledge import pending
 from .analysis import Reading
+from .departures import LAST_WORDS
 from .fleet import MEMORY
 from .incidents import Book, rebuild
 from .index import Indices
@@ -226,7 +227,9 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
     for incident in incidents:
         if incident.since < since:
             node = incident.subject.of_node().key
-            records += hub.records(RecordKind.EVENT, subject=node, since=incident.since)
+            # The last word of a node may lie before its last body, from which its silence counts.
+            before = incident.since - LAST_WORDS
+            records += hub.records(RecordKind.EVENT, subject=node, since=before)
     return Beginning(
         sequence=sequence,
         records=tuple(records),

@@ -63,6 +63,20 @@ def test_a_boot_ends_what_stood_on_the_node() -> None:
     assert kinds(after(*(one.to_record() for one in records), at_day=2)) == []
 
 
+@pytest.mark.parametrize("word", [EventKind.SHUTDOWN, EventKind.STOPPED])
+def test_the_last_word_of_a_node_is_known_for_as_long_as_it_is_away(word: EventKind) -> None:
+    old, said = (event(word, node(), at) for at in (NOON - DAY, NOON))
+    fleet = after(old.to_record(), said.to_record(), at_day=9)
+    assert fleet.events()[node().key] == (said,)
+    fleet.forget(NOON + 9 * DAY, heard={node().key: NOON + MINUTE})
+    assert fleet.events()[node().key] == (said,)
+    # Its node came back.
+    fleet.forget(NOON + 9 * DAY, heard={node().key: NOON + 3 * MINUTE})
+    assert kinds(fleet) == []
+    boot = event(EventKind.BOOT, node(), NOON + MINUTE)
+    assert kinds(after(said.to_record(), boot.to_record(), at_day=9)) == []
+
+
 def test_a_storm_of_one_sort_does_not_push_out_another() -> None:
     storm = [event(EventKind.XID, gpu(), NOON + n * timedelta(seconds=1), 13) for n in range(2000)]
     sticky = event(EventKind.XID, gpu(), NOON - MINUTE, 48)
