@@ -24,7 +24,7 @@ from gpuvigil.model import (
 from .acknowledge import acknowledge, entry_of
 from .away import Checks
 from .breaker import is_whole
-from .correlate import sight
+from .correlate import is_of_rack_with, sight
 from .detector import DETECTORS, Detector
 from .fleet import Fleet
 from .incidents import Book, advance, hold
@@ -118,7 +118,7 @@ class Analysis:
         with self._lock:
             self._fleet.drop(reading.over)
             told_of = {i.subject.of_node().key for i in self._book.standing()}
-            self._fleet.forget(reading.now, told_of | reading.heard.keys())
+            self._fleet.forget(reading.now, told_of | reading.heard.keys(), reading.heard)
             window = self._window(reading)
             self._woken = set()
             book = self._book
@@ -148,7 +148,9 @@ class Analysis:
             findings = [finding for them in found.values() for finding in them]
             findings += self._slow.get(node, ())
             standing = [
-                i for i in self._book.standing() if i.subject.of_node() == node or is_whole(i)
+                i
+                for i in self._book.standing()
+                if i.subject.of_node() == node or is_whole(i) or is_of_rack_with(i, node)
             ]
             believed, unseen = self._book.believed(fresh=False), _faults(reads, failed)
             seen = sight(window, findings, standing, believed, unseen | self._unseen, only=node)

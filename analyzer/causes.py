@@ -1,9 +1,10 @@
 """What follows from what: which finding is the cause of another, and which are one matter."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import reduce
 from typing import Protocol
 
 from gpuvigil.faults import FAULTS
@@ -111,7 +112,9 @@ def _code(what: Told) -> int | None:
     return None if found is None else int(found[1])
 
 
-def merged(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
+def merged(
+    found: Sequence[Finding], standing: Mapping[str, Incident], believed: Collection[str] = ()
+) -> list[Finding]:
     """Findings of which those that are one matter are one: what stands already keeps its name.
 
     Else the state counts for more than the event, and of two the graver one speaks.
@@ -132,32 +135,59 @@ def merged(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[F
             gone.add(second.fingerprint)
             changed[first.fingerprint] = _both(first, second)
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
-    return _with_names(left, standing)
+    return _with_names(left, standing, believed)
 
 
 def _slows(what: Finding) -> bool:
     return what.fault in _SLOWS and what.severity is not Severity.INFO
 
 
-def _with_names(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
+def _with_names(
+    found: Sequence[Finding], standing: Mapping[str, Incident], believed: Collection[str]
+) -> list[Finding]:
     """Findings of which the name of what slows a GPU down goes to the incident of its slowness.
 
     A look of a minute shows that a job waits for a GPU, one of ten minutes why: that is the same
-    matter in better words, and nobody is told of two.
+    matter in better words, and nobody is told of two. Of several names the gravest speaks.
     """
-    slow = {i.subject for i in standing.values() if i.fault == "gpu_slow"}
-    names: dict[Subject, Finding] = {}
+    slow = {i.subject: i for i in standing.values() if i.fault == "gpu_slow"}
+    names: dict[Subject, list[Finding]] = {}
     for finding in found:
-        if finding.subject in slow and _slows(finding) and finding.fingerprint not in standing:
-            known = names.get(finding.subject)
-            if known is None or finding.severity.rank < known.severity.rank:
-                names[finding.subject] = finding
-    spoken = {
-        subject: replace(one, fault="gpu_slow", title=one.title or FAULTS[one.fault].title)
-        for subject, one in names.items()
-    }
-    gone = {one.fingerprint for one in (*names.values(), *spoken.values())}
+        one = slow.get(finding.subject)
+        if (
+            one is not None
+            and finding.fingerprint not in standing
+            and _names(finding, one, believed)
+        ):
+            names.setdefault(finding.subject, []).append(finding)
+    spoken = {subject: _spoken(them, slow[subject].title) for subject, them in names.items()}
+    gone = {one.fingerprint for them in names.values() for one in them}
+    gone |= {one.fingerprint for one in spoken.values()}
     return [*(f for f in found if f.fingerprint not in gone), *spoken.values()]
+
+
+def _names(finding: Finding, slow: Incident, believed: Collection[str]) -> bool:
+    """Whether a finding is no more than the reason of this slowness.
+
+    What is graver is told by its own name: silences, routes and actions of a slow GPU are not meant
+    for it. And what a rack suffers is no matter of one node.
+    """
+    if not _slows(finding) or finding.severity is Severity.CRITICAL or spreads(finding):
+        return False
+    is_sure = finding.certain or finding.fingerprint in believed
+    return finding.severity.rank >= slow.severity.rank and (
+        is_sure or _title(finding) == slow.title
+    )
+
+
+def _spoken(names: Iterable[Finding], title: str) -> Finding:
+    """The slowness in the words of what slows down; of equals, what named it before goes on."""
+    ordered = sorted(names, key=lambda one: (one.severity.rank, _title(one) != title))
+    return replace(reduce(_both, ordered), fault="gpu_slow", title=_title(ordered[0]))
+
+
+def _title(finding: Finding) -> str:
+    return finding.title or FAULTS[finding.fault].title
 
 
 def _both(first: Finding, second: Finding) -> Finding:

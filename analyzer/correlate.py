@@ -17,7 +17,7 @@ from .detectors.gpu_clocks import says_whether_stuck
 from .detectors.gpu_hot import says_whether_hot
 from .detectors.gpu_idle_held import says_whether_idle
 from .detectors.gpu_slow import lapsed, says_whether_slow
-from .detectors.node_silent import Hearing, hearing
+from .detectors.node_silent import Hearing, hearing, is_missed
 from .impact import impact, touched
 from .names import gpus, label
 from .sight import Candidate, Sight
@@ -51,7 +51,7 @@ def sight(
     and is not certain hides nothing yet.
 
     `only`: the one node that was looked at; `standing` are that node's incidents then, and those
-    about whole clusters.
+    about whole clusters and its rack.
     """
     all_standing = list(standing)
     stands = {i.fingerprint: i for i in all_standing}
@@ -62,7 +62,7 @@ def sight(
             incidents[incident.subject.of_node()].append(incident)
     silent = {one.subject.cluster for one in wholes if one.fault == "node_silent"}
     found = [f for f in _distinct(findings) if not (_rack_of(f) and f.subject.cluster in silent)]
-    found = merged(found, stands)
+    found = merged(found, stands, believed)
     candidates, covered = _explained(window, found, incidents, believed)
     if only is None:
         doubtful = _doubtful(found, believed, candidates)
@@ -73,21 +73,30 @@ def sight(
     candidates = {**left, **folded.candidates}
     covered |= {print_: _Cover(*cover) for print_, cover in folded.covered.items()}
     covered |= _in_silence(candidates, folded.candidates, stands, wholes)
+    racks = [i for i in all_standing if _is_of_rack(i)]
+    dark = _dark(window, found, [i for i in racks if i.fingerprint not in {*candidates, *covered}])
+    in_dark = _in_the_dark(candidates, dark.values())
+    covered |= in_dark
+    candidates = {print_: one for print_, one in candidates.items() if print_ not in in_dark}
     missing = [
         incident
         for incidents_of_node in incidents.values()
         for incident in incidents_of_node
         if incident.fingerprint not in candidates and incident.fingerprint not in covered
     ]
-    unknown = {i.fingerprint for i in missing if i.fault in unseen or not is_visible(window, i)}
+    blind = [i for i in missing if i.fingerprint not in dark]
+    unknown = {i.fingerprint for i in blind if i.fault in unseen or not is_visible(window, i)}
+    # A rack's silence is about more than the node that it is named by.
+    of_racks = {i.fingerprint for i in racks}
+    of_racks |= {print_ for print_, one in candidates.items() if _rack_of(one.finding)}
     return Sight(
         candidates=candidates,
         covered={print_: cover.words for print_, cover in covered.items()},
         causes=_last_causes(covered),
-        cured={**_cures(window, [i for i in missing if i.fault not in unseen]), **folded.over},
-        unknown=frozenset(unknown | folded.unknown),
+        cured={**_cures(window, [i for i in blind if i.fault not in unseen]), **folded.over},
+        unknown=frozenset({*unknown, *dark, *folded.unknown}),
         only=only,
-        whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes)}),
+        whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes), *of_racks}),
         away=window.away,
     )
 
@@ -149,6 +158,47 @@ def _in_silence(
     racks = [i for i in standing.values() if _is_of_rack(i) and i.fingerprint not in candidates]
     covers = {i.fingerprint: silence_of(i.subject.cluster, made.values(), wholes) for i in racks}
     return {print_: _Cover(*cover) for print_, cover in covers.items() if cover is not None}
+
+
+def _dark(
+    window: Window, found: Iterable[Finding], racks: Iterable[Incident]
+) -> dict[str, Incident]:
+    """Racks that stay as silent as they were while somebody takes their nodes away, by fingerprint.
+
+    A drain explains the silence that led to it no more than that of a single node.
+    """
+    gone = {f.subject for f in found if f.fault == "node_silent" and not is_missed(f)}
+    return {
+        rack.fingerprint: rack
+        for rack in racks
+        if not gone.isdisjoint(nodes := _silent_nodes(rack))
+        and all(hearing(window, node) is Hearing.SILENT for node in nodes)
+    }
+
+
+def _in_the_dark(
+    candidates: Mapping[str, Candidate], dark: Iterable[Incident]
+) -> dict[str, _Cover]:
+    """What the nodes of such racks show, by fingerprint: the rack's own incident goes on."""
+    racks = {node: rack for rack in dark for node in _silent_nodes(rack)}
+    return {
+        print_: _by_incident(racks[node])
+        for print_, one in candidates.items()
+        if (node := one.finding.subject.of_node()) in racks
+        and not (one.finding.fault in SHARED and spreads(one.finding))
+    }
+
+
+def _silent_nodes(rack: Incident) -> set[Subject]:
+    """The nodes that fell silent: without the rack's first one where that is but the name."""
+    nodes = _nodes(rack)
+    own = [member for member in rack.members if Subject.parse(member).of_node() == rack.subject]
+    return nodes - {rack.subject} if len(nodes) > 1 and len(own) == 1 else nodes
+
+
+def is_of_rack_with(incident: Incident, node: Subject) -> bool:
+    """Whether it is about the silence of several nodes of a rack, this one among them."""
+    return node.key in incident.members and _is_of_rack(incident)
 
 
 def _is_of_rack(incident: Incident) -> bool:

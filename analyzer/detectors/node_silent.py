@@ -86,7 +86,7 @@ def silent_nodes(window: Window) -> list[Finding]:
     silent = [node for node in nodes if hearing(window, node) is Hearing.SILENT]
     others = _Others(window, frozenset(silent))
     found = [finding for node in silent for finding in _findings(window, node, others)]
-    return [*found, *of_racks(window, [f for f in found if _is_missed(f)], _DEAD[0], _COLLECTOR[0])]
+    return [*found, *of_racks(window, [f for f in found if is_missed(f)], _DEAD[0], _COLLECTOR[0])]
 
 
 def _findings(window: Window, node: Subject, others: "_Others") -> list[Finding]:
@@ -107,8 +107,8 @@ def _findings(window: Window, node: Subject, others: "_Others") -> list[Finding]
     return [replace(found, evidence=(last, *found.evidence))]
 
 
-def _is_missed(finding: Finding) -> bool:
-    """Whether it did not go in order."""
+def is_missed(finding: Finding) -> bool:
+    """Whether a silent node did not go in order."""
     return finding.source != _IN_ORDER
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,7 +103,8 @@ def test_slowness_that_is_named_is_one_incident_in_whatever_order_both_are_seen(
     (one,) = keeper.incidents.values()
     assert one.body["fault"] == "gpu_slow"
     (stands,) = keeper.book.standing()
-    is_named = any(STUCK in found for found in looks)
+    # A reason that is not certain counts once it is seen again.
+    is_named = any(STUCK in one and STUCK in other for one, other in pairwise(looks))
     # What was named once keeps its name while it lasts.
     assert stands.title == FAULTS["gpu_clocks" if is_named else "gpu_slow"].title
     assert stands.action == ("do: gpu_clocks" if is_named else "do: gpu_slow")
@@ -122,6 +124,43 @@ def test_only_what_can_slow_a_gpu_down_names_its_slowness() -> None:
     found = sight(QUIET.window(), [SLOW, STUCK], [old, clocks], {STUCK.fingerprint})
     assert set(found.candidates) == {STUCK.fingerprint}
     assert old.fingerprint in found.covered
+
+
+def test_what_is_graver_than_a_slowness_or_a_racks_opens_by_its_own_name() -> None:
+    old = incident("gpu_slow", gpu())
+    hot = slowness("gpu_hot", gpu(), Severity.CRITICAL)
+    for believed in (set[str](), {SLOW.fingerprint}, {SLOW.fingerprint, hot.fingerprint}):
+        (found,) = [
+            c
+            for c in sight(QUIET.window(), [SLOW, hot], [old], believed).candidates.values()
+            if c.finding.fault != "gpu_slow"
+        ]
+        assert (found.finding.fault, found.severity) == ("gpu_hot", Severity.CRITICAL)
+    note = replace(old, severity=Severity.INFO)
+    found_of = sight(QUIET.window(), [SLOW, STUCK], [note], {STUCK.fingerprint})
+    assert set(found_of.candidates) == {STUCK.fingerprint}
+    whole = incident("gpu_slow", node())
+    feed = replace(slowness("gpu_power", node()), members=(gpu(1), gpu(2)))
+    found_of = sight(QUIET.window(), [feed], [whole], {feed.fingerprint})
+    assert set(found_of.candidates) == {feed.fingerprint}
+
+
+def test_a_reason_counts_once_it_is_believed_and_two_of_them_are_one_matter() -> None:
+    old, link = incident("gpu_slow", gpu()), slowness("gpu_nvlink", gpu())
+    found = sight(QUIET.window(), [SLOW, STUCK], [old], {SLOW.fingerprint})
+    assert {c.finding.fault: c.title for c in found.candidates.values()} == {
+        "gpu_slow": FAULTS["gpu_slow"].title,
+        "gpu_clocks": FAULTS["gpu_clocks"].title,
+    }
+    believed = {SLOW.fingerprint, STUCK.fingerprint, link.fingerprint}
+    found = sight(QUIET.window(), [SLOW, link, STUCK], [old], believed)
+    (one,) = found.candidates.values()
+    assert (one.finding.fault, one.title) == ("gpu_slow", FAULTS["gpu_clocks"].title)
+    assert (len(one.finding.evidence), found.covered) == (2, {})
+    # What named it first goes on, believed anew or not.
+    named = replace(old, title=FAULTS["gpu_nvlink"].title)
+    (one,) = sight(QUIET.window(), [link, STUCK], [named], believed).candidates.values()
+    assert one.title == named.title
 
 
 def test_what_slows_one_gpu_down_explains_its_node() -> None:

@@ -133,6 +133,41 @@ def test_one_that_is_heard_again_as_a_whole_is_over_at_once() -> None:
     assert watch.look(RACKED, 20 * SECOND) == []
 
 
+@pytest.mark.parametrize("first", [1, 5])
+def test_draining_a_dark_rack_ends_nothing_and_opens_nothing(first: int) -> None:
+    watch = Watch()
+    for seconds in (0, 10):
+        watch.look(quiet(first, 2, 4), seconds * SECOND)
+    named = tuple(
+        ScheduledNode(
+            name=node(n).node, states=("IDLE", "DRAIN"), reason="dark [alice@2026-01-31T12:00:15]"
+        )
+        for n in (first, 2, 4)
+    )
+    watcher, at = Subject(cluster="c", node="slurmctl"), NOON + 20 * SECOND
+    drained = Scheduler(told_by=watcher, at=at, answered_at=at, why="", nodes=named)
+    watch.analysis.take(drained.to_record())
+    for seconds in (30, 40, 50, 90, 200):
+        (one,) = watch.look(quiet(first, 2, 4), seconds * SECOND)
+        assert (one.label, one.severity, one.title) == ("rack a", WARNING, EITHER)
+    # It is held where the node that names it is drained, too.
+    assert ("alice" in one.held) is (first == 1)
+    # One of them is back: what is left is told for each.
+    for seconds in (210, 220):
+        left = watch.look(quiet(2, 4), seconds * SECOND)
+    assert [(i.label, i.severity) for i in left] == [("node-2", INFO), ("node-4", INFO)]
+
+
+def test_an_event_on_a_racks_first_node_changes_nothing_of_the_rack() -> None:
+    watch = Watch()
+    for seconds in (0, 10):
+        standing = watch.look(quiet(2, 4, 5), seconds * SECOND)
+    watch.analysis.take(event(EventKind.XID, gpu(1), NOON + 11 * SECOND, 13).to_record())
+    watch.analysis.look_at(node(1), NOON + 12 * SECOND)
+    (rack,) = [i for i in watch.analysis.book.standing() if i.fault == "node_silent"]
+    assert [rack] == standing
+
+
 def test_a_room_takes_over_from_a_rack() -> None:
     watch = Watch()
     for seconds in (0, 10):
@@ -194,6 +229,15 @@ def test_an_old_word_or_one_before_a_boot_says_nothing() -> None:
     lines = [s for s in healthy().samples if s.subject == node()]
     found = silent_nodes(replace(stopped, samples=(*stopped.samples, *lines)).window())
     assert [finding.title for finding in found] == [""]
+
+
+def test_a_node_that_dies_soon_after_its_collector_was_restarted_is_missed() -> None:
+    stopped = quiet(1, scene=last_word(EventKind.STOPPED, seconds=200.0), seconds=100.0)
+    assert at(stopped, 0.0)[1].startswith("Collector was stopped")
+    # Of its last numbers the newest is older than a minute by now.
+    lines = [s for s in healthy().shifted(-100 * SECOND).samples if s.subject == node()]
+    restarted = replace(stopped, samples=(*stopped.samples, *lines))
+    assert at(restarted, 0.0)[1] == ""
 
 
 @pytest.mark.parametrize(
