@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from typing import Protocol
 
@@ -71,6 +71,10 @@ class Told(Protocol):
     @property
     def title(self) -> str: ...
     @property
+    def severity(self) -> Severity: ...
+    @property
+    def since(self) -> datetime: ...
+    @property
     def fingerprint(self) -> str: ...
     @property
     def members(self) -> Sequence[Subject] | Sequence[str]: ...
@@ -84,7 +88,8 @@ def hides(cause: Finding, what: Told) -> bool:
     """
     fault, subject = what.fault, what.subject
     if cause.fault == "node_silent" and cause.members:
-        return subject.of_node() in cause.members and not (fault in SHARED and spreads(what))
+        follows = not (fault in SHARED and spreads(what)) and not _stood_before(cause, what)
+        return subject.of_node() in cause.members and follows
     if subject in cause.members and cause.fault in {fault, "switch_down"}:
         return True
     if cause.fault == "gpu_xid" and cause.severity is Severity.CRITICAL:
@@ -225,7 +230,12 @@ def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Inci
     return next((i for i in standing if _is_mendable(i) and i.since < before), None)
 
 
-def _is_mendable(what: Incident) -> bool:
+def _stood_before(silence: Finding, what: Told) -> bool:
+    """Whether somebody was woken for it before its node went: it is none of the silence's doing."""
+    return _is_mendable(what) and what.since < silence.since - _BEFORE
+
+
+def _is_mendable(what: Told) -> bool:
     critical = what.severity is Severity.CRITICAL
     return what.fault in _MENDABLE or (critical and what.fault in _MENDABLE_CRITICALS)
 

@@ -133,6 +133,21 @@ def test_one_that_is_heard_again_as_a_whole_is_over_at_once() -> None:
     assert watch.look(RACKED, 20 * SECOND) == []
 
 
+def test_a_critical_that_stood_before_goes_on_and_makes_no_rack_critical() -> None:
+    watch = Watch()
+    failed = event(EventKind.XID, gpu(2), NOON - 10 * MINUTE, 64)
+    watch.analysis.take(failed.to_record(), late=False)
+    before = watch.look(RACKED, timedelta())
+    assert [(i.label, i.severity) for i in before] == [("node-2 GPU 0", Severity.CRITICAL)]
+    # Its rack is upgraded, say: who was woken is not woken again.
+    for seconds in (10, 20, 30, 60):
+        standing = watch.look(quiet(2, 4, 5), seconds * SECOND)
+    assert [(i.label, i.severity) for i in standing] == [
+        ("node-2 GPU 0", Severity.CRITICAL),
+        ("rack a", WARNING),
+    ]
+
+
 @pytest.mark.parametrize("first", [1, 5])
 def test_draining_a_dark_rack_ends_nothing_and_opens_nothing(first: int) -> None:
     watch = Watch()
