@@ -35,6 +35,7 @@ from .idle import (
 )
 from .idle_rows import Look
 from .notice import NoticeState, is_idle_end
+from .own import analyzer_trouble
 from .past import over_since
 from .watch import last_step
 
@@ -48,6 +49,7 @@ ASK_AGAIN = timedelta(minutes=5)
 MOST_REMEMBERED = 10_000
 _MOST_RECORDS = 100_000
 _DAY = timedelta(days=1)
+_SUSPENDED = "SUSPENDED"
 
 
 class IdleWatch:
@@ -58,6 +60,7 @@ class IdleWatch:
         self._hub = connect()
         self._below = below_percent
         self._sent: dict[str, datetime] = {}  # by the notice's incident
+        self._suspended: dict[tuple[str, str], datetime] = {}  # jobs, when they were seen so last
         self._asked_again: dict[str, datetime] = {}  # when a holder is looked at again, by the same
 
     def step(self) -> None:
@@ -76,6 +79,8 @@ class IdleWatch:
         """The notices that are due now; HubError where the hub does not answer."""
         if len(self._sent) > MOST_REMEMBERED:
             self._sent.clear()  # the hub has them
+        if analyzer_trouble(self._hub.record(RecordKind.PULSE, "analyzer"), now) is not None:
+            return []  # what stands may be long over
         standing = self._standing()
         idle = idle_since(standing)
         holders = holdings(self._allocations(now), idle) if idle else []
@@ -86,7 +91,7 @@ class IdleWatch:
         stand: set[str] = set()  # notices whose holders are still to be told
         for held in holders:
             of_holder = terms(self._desk.settings.idle, held)
-            if of_holder is None:
+            if of_holder is None or self._was_suspended(held, of_holder, now):
                 continue
             stand |= {held.notice(stage) for stage, _ in of_holder.policy.stages()}
             if self._is_worth_asking(held, of_holder, now):
@@ -95,6 +100,11 @@ class IdleWatch:
         asked.sort(key=lambda one: again.get(one[0].notice(""), EPOCH))
         made = self._notices(asked[:MOST_AT_ONCE], standing, now)
         return [*self._over(stand, now), *made]
+
+    def _was_suspended(self, held: Held, asked: Terms, now: datetime) -> bool:
+        """Whether Slurm kept it from computing since less than the first notice's time, as far as was seen here."""
+        seen = self._suspended.get((held.cluster, held.holder))
+        return seen is not None and now - seen < asked.policy.notices[0]
 
     def _over(self, stand: Collection[str], now: datetime) -> list[Transition]:
         """The ends of what waits to be told, and need not be any more."""
@@ -151,6 +161,9 @@ class IdleWatch:
         held = (AllocationState.HELD.value,)
         found = self._hub.records(RecordKind.ALLOCATION, states=held, limit=_MOST_RECORDS)
         jobs = jobs_since(self._hub, None, now - _DAY)
+        stopped = {key: now for key, known in jobs.items() if known[0].state == _SUSPENDED}
+        before = {key: at for key, at in self._suspended.items() if key in jobs}
+        self._suspended = {**before, **stopped}
         return [filled(one, jobs) for one in readable(found, Allocation.from_record)]
 
     def _stages(self, held: Held, asked: Terms) -> dict[str, datetime] | None:

@@ -9,7 +9,7 @@ stays theirs.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -50,6 +50,7 @@ class No(str, Enum):
     YOUNG = "it has not stood for actions.after_seconds yet"
     STRANGER = "the scheduler knows no node of that name"
     OUT = "the node is out of service already"
+    RELEASED = "somebody gave the node back while it stands"
     SHARE = "more of the cluster would be out of service than actions.most_percent allows"
 
 
@@ -75,8 +76,17 @@ class Machine:
     @property
     def ours(self) -> tuple[str, str] | None:
         """Fault and incident of our mark; None for a node that we did not drain, or no longer hold."""
+        return self._mark if _DRAINED in self.states else None
+
+    @property
+    def released(self) -> tuple[str, str] | None:
+        """The same of a node that still carries our mark, though somebody gave it back."""
+        return None if _DRAINED in self.states else self._mark
+
+    @property
+    def _mark(self) -> tuple[str, str] | None:
         found = _MARK.match(self.reason)
-        return (found[1], found[2]) if found and _DRAINED in self.states else None
+        return (found[1], found[2]) if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +123,12 @@ def plan(
     incidents: Iterable[Incident],
     machines: Mapping[str, Machine],
     now: datetime,
+    drained: Collection[tuple[str, str]] = (),
 ) -> Plan:
-    """`incidents`: all that stand, and those that our marks name, standing or not."""
+    """`incidents`: all that stand, and those that our marks name, standing or not.
+
+    `drained`: nodes that were drained here, and for which incidents; who takes jobs again was given back by a person.
+    """
     known = {one.id: one for one in incidents}
     suspicious = _suspicious(cluster, known.values())
     acting = [one for one in known.values() if _acts(settings, cluster, one)]
@@ -123,7 +137,7 @@ def plan(
     out = sum(not machine.in_service for machine in machines.values())
     most = int(len(machines) * settings.most_percent / 100.0)
     for one in sorted(acting, key=lambda it: (it.since, it.id)):
-        why = _why_not(settings, one, machines, now)
+        why = _why_not(settings, one, machines, now, drained)
         planned = any(step.node == one.subject.node for step in steps)
         if why is None and (planned or out >= most):
             why = No.OUT if planned else No.SHARE
@@ -188,13 +202,19 @@ def _suspicious(cluster: str, incidents: Iterable[Incident]) -> frozenset[str]:
 
 
 def _why_not(
-    settings: ActionsSettings, one: Incident, machines: Mapping[str, Machine], now: datetime
+    settings: ActionsSettings,
+    one: Incident,
+    machines: Mapping[str, Machine],
+    now: datetime,
+    drained: Collection[tuple[str, str]],
 ) -> No | None:
     machine = machines.get(one.subject.node)
     if machine is None:
         return No.STRANGER
     if not machine.in_service:
         return No.OUT
+    if (machine.name, one.id) in drained or machine.released == (one.fault, one.id):
+        return No.RELEASED
     if now - one.since < timedelta(seconds=settings.after_seconds):
         return No.YOUNG
     return None

@@ -14,7 +14,7 @@ from enum import Enum
 from gpuvigil.clock import duration
 from gpuvigil.config import ActionsSettings
 from gpuvigil.idleness import END, Idleness
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Incident, Job, Record, Severity, Transition
 
 from ..idle import Held, Terms, notice, stage_of
@@ -23,6 +23,9 @@ from ..notice import IDLE
 HOUR = timedelta(hours=1)
 _MARK = "gpuvigil ["
 _RUNS = "RUNNING"
+_GOING_ON = frozenset({_RUNS, "SUSPENDED"})
+# Slurm tells how long a job ran in whole seconds, and pauses that short make nobody idle.
+_PAUSE = timedelta(minutes=1)
 _STANDING = frozenset(state.value for state in STANDING)
 
 
@@ -80,6 +83,12 @@ class Running:
     requeues: bool
     heterogeneous: bool
     mark: str  # its administrators' comment
+    suspended: timedelta | None = None  # for how long of its time; None is not known
+
+    def goes_on(self, since: datetime) -> bool:
+        """Whether it is the same run that went on then."""
+        begun = self.started_at is not None and self.started_at <= since
+        return self.state in _GOING_ON and begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +188,11 @@ def by_slurm(ending: Ending, found: Running | None, now: datetime) -> NoEnd | No
     if found is None or after is None or found.started_at is None:
         return NoEnd.CHANGED
     same = found.state == _RUNS and found.user == ending.held.user
+    # While it is suspended it computes nothing, and that is not its owner's doing.
+    paused = found.suspended is None or found.suspended > _PAUSE
     cases = (
         (NoEnd.ONCE, found.mark.startswith(_MARK)),
-        (NoEnd.CHANGED, not same or now - found.started_at < after),
+        (NoEnd.CHANGED, not same or paused or now - found.started_at < after),
         (NoEnd.HETEROGENEOUS, found.heterogeneous),
         (NoEnd.NO_BATCH, not found.batch),
         (NoEnd.NO_REQUEUE, ending.how is not How.CANCEL and not found.requeues),
@@ -224,6 +235,20 @@ def told(ending: Ending, now: datetime) -> Transition:
         action=_NEXT[ending.how].format(number=ending.number),
     )
     return replace(step, snapshot=changed.to_record().to_json())
+
+
+def begun(end: Transition) -> Transition:
+    """Written down before anything is done: it counts, and says nothing to anybody until it is `done`."""
+    return replace(end, to_state=State.SUSPECT.value)
+
+
+def is_begun(step: Transition) -> bool:
+    return step.to_state == State.SUSPECT.value
+
+
+def done(begun_: Transition) -> Transition:
+    """The step after it, which its owner hears of."""
+    return replace(begun_, number=begun_.number + 1, to_state=State.OPEN.value)
 
 
 _NEXT = {

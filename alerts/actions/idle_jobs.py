@@ -34,10 +34,13 @@ from .endings import (
     Ending,
     How,
     NoEnd,
+    begun,
     beside,
     by_controller,
     by_policy,
     by_slurm,
+    done,
+    is_begun,
     ripe,
     told,
     within,
@@ -46,6 +49,7 @@ from .said import Said
 from .slurm import Slurm, SlurmError
 
 _MOST = 100_000
+_DAY = timedelta(days=1)
 
 
 @dataclass(slots=True)
@@ -75,9 +79,11 @@ class IdleJobs:
         """Ends what is due; ActionError, HubError or StoreError when something is not known."""
         self._tell()
         now = self._clock.now()
+        steps = self._steps(now)
+        self._settle(steps)
         found = self._due(now, standing, self._allocations() if self._is_any(standing, now) else [])
         installed = sum(machine.gpus for machine in machines.values())
-        may, may_not = within(self._settings, found.endings, self._lately(now), installed)
+        may, may_not = within(self._settings, found.endings, lately(steps, now), installed)
         found.refused += [(one.held.holder, why) for one, why in may_not]
         found.endings = [one for one in may if self._do(one, found.refused)]
         self._said.only(
@@ -109,15 +115,28 @@ class IdleJobs:
         facts = _facts(ending)
         if self._settings.dry_run:
             return True
+        step = begun(told(ending, now))
+        # What cannot be written down is not done: it would neither count nor be told.
+        self._hub.write_records([step.to_record()])
         try:
             self._slurm.end(ending, running.target, ending.mark(now))
         except SlurmError as error:
-            self._log.error("Slurm would not end it", job=ending.number, error=str(error), **facts)
-            return False
+            # A controller that answers late has mostly done it all the same.
+            self._log.error("not known to be ended", job=ending.number, error=str(error), **facts)
+            raise
         self._log.info("ended", job=ending.number, undo=ending.undo, **facts)
-        self._untold.append(told(ending, now))
+        self._untold.append(done(step))
         self._tell()
         return True
+
+    def _settle(self, steps: Iterable[Transition]) -> None:
+        """Tell of what was begun, by whichever process, and is known to be ended only now."""
+        for step in filter(is_begun, steps):
+            number = str(step.snapshot["body"]["label"]).removeprefix("job ")
+            found = self._slurm.job(number)
+            if found is None or not found.goes_on(step.at):
+                self._untold.append(done(step))
+        self._tell()
 
     def _again(self, ending: Ending) -> Found:
         """The same question about the same holder, with everything asked anew."""
@@ -201,22 +220,23 @@ class IdleJobs:
         every = readable(found, Allocation.from_record)
         return [one for one in every if one.subject.cluster == self._cluster]
 
-    def _lately(self, now: datetime) -> list[int]:
-        """The GPUs of each job that was ended within the last hour, by whichever process."""
-        records = self._hub.records(RecordKind.TRANSITION, subject=PLACE.key, since=now - HOUR)
+    def _steps(self, now: datetime) -> list[Transition]:
+        """The last step of each end that was begun within a day, by whichever process."""
+        records = self._hub.records(RecordKind.TRANSITION, subject=PLACE.key, since=now - _DAY)
         steps: Iterable[Transition] = readable(records, Transition.from_record)
-        ours = {step.incident: step for step in (*steps, *self._untold)}
-        return [
-            int(step.snapshot["body"]["impact"]["gpus"])
-            for step in ours.values()
-            if is_idle_end(step.incident) and now - step.at < HOUR
-        ]
+        ours = [step for step in steps if is_idle_end(step.incident)]
+        return list({one.incident: one for one in sorted(ours, key=lambda it: it.number)}.values())
 
     def _tell(self) -> None:
         """Write down what was done: by it owners hear, and it is not done twice."""
         if self._untold:
             self._hub.write_records([one.to_record() for one in self._untold])
             self._untold.clear()
+
+
+def lately(steps: Iterable[Transition], now: datetime) -> list[int]:
+    """The GPUs of each job whose end was begun within the last hour."""
+    return [int(step.snapshot["body"]["impact"]["gpus"]) for step in steps if now - step.at < HOUR]
 
 
 def _facts(ending: Ending) -> dict[str, Value]:

@@ -90,7 +90,7 @@ def _machine(told: Object) -> Machine | None:
     return Machine(
         name=str(metadata["name"]),
         states=frozenset(states | ({"DRAIN"} if cordoned else set())),
-        reason=str(mark) if cordoned and _set_by_us(metadata) else "",
+        reason=str(mark) if not cordoned or _set_by_us(metadata) else "",
         gpus=sum(int(amount) for amount in gpus if str(amount).isdigit()),
         version=str(metadata.get("resourceVersion", "")),
     )

@@ -18,7 +18,8 @@ from gpuvigil.lifecycle import STANDING
 from gpuvigil.log import Log
 from gpuvigil.model import Incident, RecordKind, readable
 
-from .decide import ActionError, Machine, Plan, Step, marked, plan
+from ..own import analyzer_trouble
+from .decide import ActionError, Machine, Plan, Step, What, marked, plan
 from .idle_jobs import IdleJobs
 from .kubernetes import Kubernetes
 from .said import Said
@@ -120,15 +121,17 @@ class Actor:
         self._cluster = cluster
         self._idle = idle
         self._said = Said(self.log)
+        self._drained: set[tuple[str, str]] = set()  # nodes, and for which incidents
 
     def look(self, now: datetime) -> Plan:
         """What was decided of nodes; ActionError, HubError or StoreError when something is not known.
 
         Then nothing more is done.
         """
+        self._ask_for_analyzer(now)
         machines = self._nodes.machines()
         incidents = self._incidents(machines)
-        found = plan(self._settings, self._cluster, incidents, machines, now)
+        found = plan(self._settings, self._cluster, incidents, machines, now, self._drained)
         self._said.only(
             "not done",
             {(it.node, it.incident): {"what": it.why.value} for it in found.refused},
@@ -162,6 +165,10 @@ class Actor:
             self.log.info("left to the next look: it has changed", node=step.node)
             return
         self._nodes.do(replace(step, version=now.version))
+        if step.what is What.DRAIN:
+            self._drained.add((step.node, step.incident))
+        else:
+            self._drained.discard((step.node, step.incident))
         self.log.info(
             "done",
             what=step.what.value,
@@ -170,6 +177,12 @@ class Actor:
             reason=step.reason,
             undo=self._nodes.undo(step),
         )
+
+    def _ask_for_analyzer(self, now: datetime) -> None:
+        """ActionError when it is silent: what stands by its word may be long over."""
+        trouble = analyzer_trouble(self._hub.record(RecordKind.PULSE, "analyzer"), now)
+        if trouble is not None:
+            raise ActionError(f"the analyzer is silent, {trouble.value}: what stands is not known")
 
     def _incidents(self, machines: Mapping[str, Machine]) -> list[Incident]:
         """Those that stand, and those that our marks name."""

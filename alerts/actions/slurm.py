@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 from gpuvigil.clock import EPOCH
 
@@ -29,8 +29,10 @@ _COLUMNS = {
     "BatchFlag": 8,
     "Requeue": 8,
     "StartTime": 24,
+    "TimeUsed": 24,
     "admin_comment": 256,
 }
+_LENGTH = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 _NONE = frozenset({"", "0", "N/A", "(null)"})
 _NO_SUCH_JOB = "invalid job id"
 
@@ -73,6 +75,7 @@ class Slurm:
     def job(self, number: str) -> Running | None:
         """A job as it is now; None for one that Slurm does not know any more."""
         wanted = ",".join(f"{name}:{width}" for name, width in _COLUMNS.items())
+        asked_at = datetime.now(timezone.utc)  # by the clock that squeue reckons with
         try:
             text = self._run(
                 "squeue", "--noheader", "--states=all", f"--jobs={number}", "-O", wanted
@@ -83,7 +86,7 @@ class Slurm:
             raise
         # Asked for the number of an array, it names all tasks.
         found = [said for line in text.split("\n") if (said := _columns(line))["JobID"] == number]
-        return _running(found[0]) if len(found) == 1 else None
+        return _running(found[0], asked_at) if len(found) == 1 else None
 
     def end(self, ending: Ending, target: str, mark: str) -> None:
         """Mark the job, then end it; SlurmError when it was refused. What bears the mark is not ended again."""
@@ -146,16 +149,28 @@ def _columns(line: str) -> dict[str, str]:
     return said
 
 
-def _running(said: Mapping[str, str]) -> Running:
+def _running(said: Mapping[str, str], asked_at: datetime) -> Running:
     task, start, mark = said["ArrayTaskID"], said["StartTime"], said["admin_comment"]
+    started_at = EPOCH + timedelta(seconds=int(start)) if start.isdigit() else None
+    ran = _length(said["TimeUsed"])
     return Running(
         # By its own number alone an array's last task is the whole array.
         target=f"{said['ArrayJobID']}_{task}" if task not in _NONE - {"0"} else said["JobID"],
         user=said["UserName"],
         state=said["State"],
-        started_at=EPOCH + timedelta(seconds=int(start)) if start.isdigit() else None,
+        started_at=started_at,
         batch=said["BatchFlag"] == "1",
         requeues=said["Requeue"] == "1",
         heterogeneous=said["HetJobID"] not in _NONE,
         mark="" if mark in _NONE else mark,
+        suspended=None if started_at is None or ran is None else asked_at - started_at - ran,
     )
+
+
+def _length(text: str) -> timedelta | None:
+    """As Slurm writes it: `2-03:04:05`, `3:04:05` or `4:05`; None for anything else."""
+    found = _LENGTH.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)

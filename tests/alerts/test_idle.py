@@ -41,6 +41,9 @@ from gpuvigil.model import (
     Impact,
     Incident,
     Inventory,
+    Job,
+    Record,
+    RecordKind,
     Severity,
     Subject,
     Transition,
@@ -409,6 +412,46 @@ def an_idle_watch(hub: Hub, clock: ManualClock) -> IdleWatch:
         log=Log("alerts"),
     )
     return IdleWatch(desk, lambda: hub, 1.0)
+
+
+@pytest.mark.server
+def test_whom_slurm_suspended_is_not_written_to_nor_anybody_while_the_analyzer_is_silent(
+    server: HubProcess,
+) -> None:
+    hub, now = server.hub(), datetime.now(timezone.utc)
+    one, began = gpu(0, "n8"), now - 300 * MINUTE
+    (allocation,) = held_by("job 88", "kim", one, started_at=began)
+    node = Inventory(subject=one.of_node(), at=now, boot="b", tick_seconds=60.0, version="1")
+    idle = an_idle_incident(one, since=now - 110 * MINUTE)
+    job = Job(
+        told_by=Subject(cluster="lab", node="control"),
+        number="88",
+        state="SUSPENDED",
+        submitted_at=began,
+        seen_at=now,
+    )
+    store_of(hub).write(lines([one], [], now))
+    hub.write_records([it.to_record() for it in (allocation, node, idle, job)])
+
+    def told(watch: IdleWatch, at: datetime) -> list[Transition]:
+        return [it for it in watch.due(at) if it.snapshot["body"]["label"] == allocation.holder]
+
+    watch = an_idle_watch(hub, ManualClock(now))
+    assert told(watch, now) == []
+    resumed = replace(job, state="RUNNING", seen_at=now + MINUTE)
+    hub.write_records([resumed.to_record()])
+    assert told(watch, now + MINUTE) == []  # it has hardly had the time to compute
+    fresh = an_idle_watch(hub, ManualClock(now))
+    assert len(told(fresh, now + MINUTE)) == 1
+    pulse = Record(
+        kind=RecordKind.PULSE,
+        id="analyzer",
+        at=now - MINUTE,
+        subject="analyzer",
+        version=1,
+    )
+    hub.write_records([pulse])
+    assert told(an_idle_watch(hub, ManualClock(now)), now + MINUTE) == []
 
 
 def test_a_fault_excuses_who_stopped_over_it_and_a_link_only_who_needs_other_nodes() -> None:

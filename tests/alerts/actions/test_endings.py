@@ -174,6 +174,8 @@ def test_a_job_of_which_not_everything_is_seen_is_left_alone() -> None:
         ({"user": "bob"}, How.CANCEL, NoEnd.CHANGED),
         ({"started_at": NOON - 100 * MINUTE}, How.CANCEL, NoEnd.CHANGED),  # begun anew since
         ({"started_at": None}, How.CANCEL, NoEnd.CHANGED),
+        ({"suspended": 5 * MINUTE}, How.CANCEL, NoEnd.CHANGED),  # and resumed since
+        ({"suspended": None}, How.CANCEL, NoEnd.CHANGED),
         ({"batch": False}, How.CANCEL, NoEnd.NO_BATCH),
         ({"heterogeneous": True}, How.CANCEL, NoEnd.HETEROGENEOUS),
         ({"mark": "gpuvigil [gpu_idle_held x] requeued"}, How.CANCEL, NoEnd.ONCE),
@@ -190,6 +192,7 @@ def test_slurm_has_the_last_word(changes: Mapping[str, Any], how: How, why: NoEn
         requeues=True,
         heterogeneous=False,
         mark="",
+        suspended=timedelta(seconds=1),
     )
     assert by_slurm(ending(how=how), replace(found, **changes), NOON) == why
     assert by_slurm(ending(how=how), None, NOON) is NoEnd.CHANGED
@@ -235,7 +238,7 @@ def test_the_owner_hears_before_and_after() -> None:
     assert (after.for_owners, after.owners_only) == (("alice",), True)
 
 
-LINE = "{:16}{:16}{:64}{:16}{:64}{:20}{:8}{:8}{:24}{:256}"
+LINE = "{:16}{:16}{:64}{:16}{:64}{:20}{:8}{:8}{:24}{:24}{:256}"
 
 
 @pytest.mark.parametrize(
@@ -254,10 +257,14 @@ LINE = "{:16}{:16}{:64}{:16}{:64}{:20}{:8}{:8}{:24}{:256}"
 def test_of_an_array_only_the_task_is_named(
     tmp_path: Path, lines: list[tuple[str, ...]], target: str | None
 ) -> None:
-    text = [LINE.format(*line, "1", "1", "1795348637", "(null)") for line in lines]
+    began = str(int(datetime.now(timezone.utc).timestamp()) - 90005)  # an hour more than it ran
+    text = [LINE.format(*line, "1", "1", began, "1-00:00:05", "(null)") for line in lines]
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in text))
     program = tmp_path / "squeue"
     program.write_text('#!/bin/sh\ncat "$(dirname "$0")/lines"\n')
     program.chmod(0o755)
     found = Slurm(str(tmp_path), 20.0).job("17")
     assert (None if found is None else found.target) == target
+    if found is not None:
+        assert found.suspended is not None
+        assert timedelta(0) <= found.suspended - timedelta(hours=1) < MINUTE

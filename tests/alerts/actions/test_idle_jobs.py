@@ -2,23 +2,24 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from alerts.actions.endings import NoEnd
+from alerts.actions.slurm import SlurmError
 from alerts.past import over_since
 from gpuvigil.config import IdleSettings
-from gpuvigil.model import Incident, Job, Severity, Subject, fingerprint
+from gpuvigil.model import Incident, Job, RecordKind, Severity, Subject, fingerprint
 from tests.end_to_end.idle import USER, Site
 from tests.servers import HubProcess
 
 pytestmark = pytest.mark.server
 
 END = (IdleSettings(end_minutes=120.0, end_by="requeue"),)
-LINE = "{:16}{:16}{:64}{:16}{:64}{:20}{:8}{:8}{:24}{:256}\n"
+LINE = "{:16}{:16}{:64}{:16}{:64}{:20}{:8}{:8}{:24}{:24}{:256}\n"
 PROGRAMS = {
     "squeue": '#!/bin/sh\ncat "$(dirname "$0")/jobs"\n',
     "scancel": "#!/bin/sh\nexit 1\n",
@@ -32,9 +33,9 @@ esac
 }
 
 
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub")) as process:
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "hub") as process:
         yield process
 
 
@@ -64,10 +65,15 @@ class Cluster(Site):
             gpus=1,
         )
         self.hub.write_records([told.to_record()])
-        began = str(int((self.now - timedelta(hours=6)).timestamp()))
-        columns = (job, job, "N/A", "N/A", USER, "RUNNING", "1", "1", began, "(null)")
-        with (self.directory / "jobs").open("a") as file:
-            file.write(LINE.format(*columns))
+        self.show(job, "RUNNING")
+
+    def show(self, job: str, state: str, suspended_seconds: int = 0) -> None:
+        """What Slurm says of it, three hours ago by the clock of the site."""
+        began = int(datetime.now(timezone.utc).timestamp()) - 10800 - suspended_seconds
+        columns = (job, job, "N/A", "N/A", USER, state, "1", "1", str(began), "3:00:00", "(null)")
+        lines = (self.directory / "jobs").read_text().splitlines(keepends=True)
+        kept = [line for line in lines if not line.startswith(f"{job} ")]
+        (self.directory / "jobs").write_text("".join([*kept, LINE.format(*columns)]))
 
     def calls(self) -> list[str]:
         return (self.directory / "calls").read_text().splitlines()
@@ -105,3 +111,32 @@ def test_notices_of_another_idleness_and_faults_just_over_keep_a_job(
     assert [one.held.holder for one in found.endings] == ["job 100"]
     assert dict(found.refused) == {"job 101": NoEnd.UNTOLD, "job 102": NoEnd.EXCUSED}
     assert site.calls() == []
+
+
+def test_what_slurm_may_have_done_counts_and_is_told_once_it_is_known(
+    hub: HubProcess, tmp_path: Path
+) -> None:
+    site = Cluster(hub, tmp_path)
+    for job in ("200", "201", "202"):
+        site.run(job)
+    site.show("200", "RUNNING", suspended_seconds=3600)
+    live: dict[str, Any] = {"dry_run": False, "ends_per_hour": 2}
+
+    def told() -> list[str]:
+        steps = site.hub.records(RecordKind.TRANSITION)
+        ends = [it for it in steps if it.id.endswith("-end:2")]
+        return [str(it.body["snapshot"]["body"]["label"]) for it in ends]
+
+    (tmp_path / "fails").write_text("requeue")  # it was done, and was not said to be
+    with pytest.raises(SlurmError):
+        site.look(END, **live)
+    (tmp_path / "fails").write_text("")
+    assert [call.split()[-1] for call in site.calls() if call.startswith("requeue")] == ["201"]
+
+    left = {"job 200": NoEnd.CHANGED, "job 201": NoEnd.ONCE, "job 202": NoEnd.RATE}
+    found = site.look(END, **live)  # another process
+    assert (found.endings, dict(found.refused), told()) == ([], left, [])
+    site.show("201", "PENDING")
+    for _ in range(2):
+        assert site.look(END, **live).endings == []
+        assert told() == ["job 201"]

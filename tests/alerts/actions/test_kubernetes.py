@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from alerts.actions.decide import No, Step, What
+from alerts.actions.decide import ActionError, No, Step, What, plan
 from alerts.actions.kubernetes import ANNOTATION, Kubernetes, KubernetesError
 from alerts.actions.service import Actor
 from gpuvigil.apiserver import ApiServer
 from gpuvigil.config import ActionsSettings
-from gpuvigil.model import Evidence, Incident, Severity, Subject
+from gpuvigil.model import Evidence, Incident, Record, RecordKind, Severity, Subject
 from tests.servers import HubProcess
 
 from .apiserver import NodesServer
@@ -76,6 +76,19 @@ def test_a_mark_counts_only_until_somebody_else_has_had_a_say(server: NodesServe
     assert kubernetes.machines("n1")["n1"].ours == ("gpu_lost", "i1")
     del server.nodes["n1"]["metadata"]["managedFields"]  # a server that does not tell
     assert kubernetes.machines("n1")["n1"].ours is None
+
+
+def test_what_a_person_gave_back_is_not_taken_again_for_the_same_incident(
+    server: NodesServer,
+) -> None:
+    kubernetes, stands = cluster(server), replace(incident("n1"), id="i1")
+    kubernetes.do(drain(server, "n1"))
+    server.change("n1", UNCORDON, PERSON)
+    found = plan(LIVE, "c", [stands], kubernetes.machines(), NOON)
+    assert (found.steps, [one.why for one in found.refused]) == ((), [No.RELEASED])
+    another = replace(stands, id="i2")
+    (step,) = plan(LIVE, "c", [another], kubernetes.machines(), NOON).steps
+    assert step.incident == "i2"
 
 
 def test_a_refusal_is_said_and_changes_nothing(server: NodesServer) -> None:
@@ -155,6 +168,11 @@ def test_only_what_was_cordoned_here_is_given_back_and_never_too_much_is_taken(
         ]
         hub.write_records([one.to_record() for one in over])
         assert not actor(LIVE).look(NOON + timedelta(minutes=5)).steps
+        pulse = Record(kind=RecordKind.PULSE, id="analyzer", at=NOON, subject="analyzer", version=1)
+        hub.write_records([pulse])
+        with pytest.raises(ActionError, match="the analyzer is silent"):
+            actor(LIVE).look(NOON + timedelta(hours=1))
+        hub.write_records([replace(pulse, at=NOON + timedelta(hours=1), version=2)])
         actor(LIVE).look(NOON + timedelta(hours=1))
         assert cordoned(server) == {"n1"}
         assert ANNOTATION not in server.nodes["n2"]["metadata"]["annotations"]

@@ -67,6 +67,13 @@ def test_every_no_has_a_name(change: dict[str, Any], why: No) -> None:
     assert not found.steps
 
 
+def test_what_was_drained_here_and_takes_jobs_again_was_given_back_by_a_person() -> None:
+    them = machines(IDLE, free=1)
+    found = plan(SETTINGS, "c", [incident()], them, NOON, {("n1", "i1")})
+    assert (found.steps, [one.why for one in found.refused]) == ((), [No.RELEASED])
+    assert plan(SETTINGS, "c", [incident(id_="i2")], them, NOON, {("n1", "i1")}).steps
+
+
 def test_what_is_simulated_late_of_another_cluster_or_fault_is_nothing_to_act_on() -> None:
     them = [
         incident(cluster=SIMULATED_CLUSTER),
