@@ -26,8 +26,8 @@ _MOST_RECORDS = 100_000
 PORT_FAULTS = frozenset({"port_down", "port_flapping"})
 
 
-def load(hub: Hub) -> Book:
-    """The records that stand now."""
+def load(hub: Hub, *, messages: bool = True) -> Book:
+    """The records that stand now; with `messages` also what was told of each incident, which is a question for each."""
     book = Book()
     book.apply(hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS))
     held = [AllocationState.HELD]
@@ -35,7 +35,7 @@ def load(hub: Hub) -> Book:
     book.apply(hub.records(RecordKind.PULSE))
     incidents = hub.records(RecordKind.INCIDENT, states=STANDING_STATES)
     book.apply(incidents)
-    for incident in incidents:
+    for incident in incidents if messages else ():
         book.apply(hub.records(RecordKind.NOTICE, parent=incident.id))
     # Some wait for a receiver that fails although their incident is over.
     book.apply(hub.records(RecordKind.NOTICE, states=["due"]))

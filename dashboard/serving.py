@@ -1,6 +1,6 @@
 """What the inference servers of a fleet did over a span, by model, and what is to be said of it."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,9 +12,10 @@ from gpuvigil.model import Allocation, Subject
 from gpuvigil.money import Prices, models_of
 from gpuvigil.routing import stands_by
 from gpuvigil.serving import Judged, Numbers, Replica, Steps, judge, numbers
-from gpuvigil.store import Aggregate, Function, Store
+from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.beside import store_of
 
+from .activity import activity, pieces
 from .terminal.fleet import Moment
 from .terminal.reasons import labels_of
 
@@ -24,11 +25,9 @@ _COUNTED = tuple(
     for name in ("requests", "preemptions", "queue_seconds")
 )
 FIELDS = (*GAUGES, *(one.field for one in _COUNTED))
-_ACTIVITY = ("sm_activity_percent", "utilization_percent")
 _MOST_STEPS = 360
 _LEAST_STEP = timedelta(minutes=1)
-# The GPUs of so few nodes are asked for node by node.
-_FEW_NODES = 32
+_MOST_ROWS = 1_000_000  # of servers in one answer
 _Row = Mapping[str, Any]
 _Place = tuple[str, str, str, str, str, str]  # cluster, server, model, node, endpoint, engine
 
@@ -84,8 +83,10 @@ def asked(hub: Hub, clusters: Iterable[str], span: tuple[datetime, datetime]) ->
     counted = store.window("inference", _COUNTED, *span).to_pylist()
     counted = [row for row in counted if row["cluster"] in wanted]
     found: list[_Row] = []
-    for cluster in sorted({row["cluster"] for row in counted}):
-        found += store.series("inference", GAUGES, {"cluster": cluster}, span, step).to_pylist()
+    for cluster, rows in sorted(Counter(row["cluster"] for row in counted).items()):
+        for piece in pieces(span, step, max(_MOST_ROWS // rows, 1)):
+            asked_for = store.series("inference", GAUGES, {"cluster": cluster}, piece, step)
+            found += asked_for.to_pylist()
     nodes = {(row["cluster"], row["node"]) for row in counted if row["uuid"]}
     of = {_gpu(row) for row in counted if row["uuid"]}
     return Told(
@@ -93,7 +94,7 @@ def asked(hub: Hub, clusters: Iterable[str], span: tuple[datetime, datetime]) ->
         step=step,
         series=found,
         counted=counted,
-        gpus=_activity(store, nodes, of, span, step),
+        gpus=activity(store, nodes, of, span, step),
     )
 
 
@@ -231,30 +232,6 @@ def _together(
 
 def _most(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _activity(
-    store: Store,
-    nodes: Iterable[tuple[str, str]],
-    wanted: set[str],
-    span: tuple[datetime, datetime],
-    step: timedelta,
-) -> Mapping[str, Mapping[datetime, float]]:
-    """By GPU and step; the utilisation of a GPU whose multiprocessors' activity is not measured."""
-    listed = sorted(nodes)
-    wheres: list[dict[str, str]] = [{"cluster": c, "node": n} for c, n in listed]
-    if len(listed) > _FEW_NODES:
-        wheres = [{"cluster": cluster} for cluster in sorted({c for c, _ in listed})]
-    found: dict[str, tuple[dict[datetime, float], dict[datetime, float]]] = {}
-    for where in wheres:
-        for row in store.series("gpu", _ACTIVITY, where, span, step).to_pylist():
-            key = _gpu(row)
-            if key in wanted:
-                both = found.setdefault(key, ({}, {}))
-                for kept, name in zip(both, _ACTIVITY, strict=True):
-                    if row[name] is not None:
-                        kept[row["at"]] = row[name]
-    return {key: sm or used for key, (sm, used) in found.items()}
 
 
 def _holders(moment: Moment) -> Mapping[str, Sequence[Allocation]]:

@@ -1,17 +1,19 @@
 """What the page asks the hub: the tables that the terminal shows, made at once for all who look."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import from_text
 from gpuvigil.config import Config
+from gpuvigil.errors import HubRefused, StoreError, StoreUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.money import Prices
 
 from .. import serving
 from ..terminal import holders, inefficient, inference
 from ..terminal.fleet import look
-from ..terminal.grid import Grid
+from ..terminal.grid import Column, Grid
 from ..terminal.reasons import reasons
 
 # Of those who do little; servers have their peaks once a day.
@@ -29,16 +31,39 @@ class Tables:
 
 
 def tables(hub: Hub, config: Config) -> Tables:
-    """HubError or StoreError where the hub or the store does not answer."""
+    """HubError or StoreError where the hub or the store does not answer.
+
+    A table for which one of them answers that it cannot be asked like this says so in its place.
+    """
     now, prices = from_text(hub.status()["now"]), Prices(settings=config.cost)
-    moment = look(hub, config.analyzer)
-    why = reasons(hub, config.analyzer, moment, config.alerts.idle)
-    span = now - SERVING_SPAN, now
-    told = serving.asked(hub, (one.name for one in moment.clusters), span)
-    served = serving.services(moment, told, config.alerts.idle, prices)
+    moment = look(hub, config.analyzer, messages=False)
+
+    def idle() -> Grid:
+        why = reasons(hub, config.analyzer, moment, config.alerts.idle)
+        return holders.idle(moment, why, prices)
+
+    def served() -> Grid:
+        span = now - SERVING_SPAN, now
+        told = serving.asked(hub, (one.name for one in moment.clusters), span)
+        found = serving.services(moment, told, config.alerts.idle, prices)
+        return inference.grid(found, span, prices)
+
     return Tables(
         now=now,
-        idle=holders.idle(moment, why, prices),
-        inefficient=inefficient.look(hub, moment, (now - WORK_SPAN, now), prices),
-        inference=inference.grid(served, span, prices),
+        idle=or_why(idle, holders.IDLE),
+        inefficient=or_why(
+            lambda: inefficient.look(hub, moment, (now - WORK_SPAN, now), prices),
+            inefficient.COLUMNS,
+        ),
+        inference=or_why(served, inference.COLUMNS),
     )
+
+
+def or_why(make: Callable[[], Grid], columns: Sequence[Column]) -> Grid:
+    """The table, or an empty one that says why there is none; who does not answer at all raises."""
+    try:
+        return make()
+    except StoreUnavailable:
+        raise
+    except (HubRefused, StoreError) as error:
+        return Grid(columns=columns, rows=[], empty=f"Not known: {error}")

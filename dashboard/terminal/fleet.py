@@ -37,9 +37,14 @@ class Moment:
         return self.allocations.get((gpu.cluster, gpu.node, gpu.gpu or ""), ())
 
 
-def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> Moment:
-    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer."""
-    book = load(hub)
+def look(
+    hub: Hub, settings: AnalyzerSettings, cluster: str | None = None, *, messages: bool = True
+) -> Moment:
+    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer.
+
+    `messages`: with who was told of each incident, which is a question for each.
+    """
+    book = load(hub, messages=messages)
     first = Facts(now=datetime.now().astimezone())
     facts, _ = numbers(hub, book.onto(first), CELL_FIELDS)
     return with_jobs(moment_of(facts, settings, cluster), jobs_since(hub, None, facts.now - _DAY))

@@ -3,10 +3,13 @@
 import json
 from datetime import timedelta
 
+import pytest
+
 from dashboard.efficiency.drawing import MOST_ROWS, page
-from dashboard.efficiency.reading import Tables
+from dashboard.efficiency.reading import Tables, or_why
 from dashboard.terminal import holders, inefficient, inference
 from dashboard.terminal.grid import Grid, Value
+from gpuvigil.errors import StoreError, StoreUnavailable
 from tests.dashboard.scene import NOON
 
 
@@ -64,3 +67,19 @@ def test_a_long_table_is_cut_and_says_where_the_whole_is() -> None:
     assert '"u29"' in said
     assert '"u30"' not in said
     assert "9 free GPUs lie scattered." in said
+
+
+def test_a_table_that_cannot_be_asked_for_says_so_and_the_others_stay() -> None:
+    def too_much() -> Grid:
+        raise StoreError("the answer has more than 268435456 bytes")
+
+    found = or_why(too_much, holders.IDLE)
+    said = drawn(found)
+    assert "Not known: the answer has more than 268435456 bytes" in said
+    assert "No server was asked." in said
+
+    def nobody() -> Grid:
+        raise StoreUnavailable("the store does not answer")
+
+    with pytest.raises(StoreUnavailable):
+        or_why(nobody, holders.IDLE)

@@ -1,14 +1,23 @@
 """Services of a small fleet: bound to who holds their GPUs, told in 80 columns."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dashboard.activity import activity, pieces
 from dashboard.serving import Service, Told, services
 from dashboard.terminal import inference
 from dashboard.terminal.fleet import Moment, moment_of
 from dashboard.terminal.grid import csv_text, json_text, text
+from gpuvigil.clock import EPOCH
 from gpuvigil.config import AnalyzerSettings, CostSettings, IdleSettings, PriceSettings
+from gpuvigil.errors import StoreError
 from gpuvigil.money import Prices
 from tests.dashboard.scene import NOON, allocation, busy_fleet, gpu, node
 
@@ -108,3 +117,71 @@ def test_a_gap_of_one_replica_says_nothing_of_how_many_would_do() -> None:
     one = only(services(moment(), replace(whole, series=kept, gpus=gpus)))
     assert one.judged is None
     assert inference.verdict(one) == "-"
+
+
+NODES = [node(f"n-{number}", "prod") for number in range(260)]
+
+
+class Small:
+    """A store that refuses answers above its bound, as the hub does, of GPUs with one line a step."""
+
+    def __init__(self, most_rows: int) -> None:
+        self.most_rows = most_rows
+        self.answers: list[int] = []
+
+    def series(
+        self,
+        measurement: str,
+        fields: Sequence[str],
+        where: Mapping[str, str],
+        span: tuple[datetime, datetime],
+        step: timedelta,
+    ) -> pa.Table:
+        """Means of all GPUs of `NODES`; of those of the first index alone there is a server."""
+        first = EPOCH + (span[0] - EPOCH) // step * step
+        count = -((first - span[1]) // step)
+        steps = [first + step * place for place in range(count)]
+        nodes = [one for one in NODES if where.get("node", one.node) == one.node]
+        gpus = [gpu(index, one) for one in nodes for index in range(2)]
+        self.answers.append(len(gpus) * len(steps))
+        if self.answers[-1] > self.most_rows:
+            raise StoreError("the answer has more bytes than that")
+        both = [(one, at) for one in gpus for at in steps]
+        return pa.table(
+            {
+                "cluster": [one.cluster for one, _ in both],
+                "node": [one.node for one, _ in both],
+                "uuid": [one.gpu for one, _ in both],
+                "model": ["H100"] * len(both),
+                "at": [at for _, at in both],
+                "sm_activity_percent": pa.array([15.0] * len(both)),
+                "utilization_percent": pa.array([None] * len(both), pa.float64()),
+            }
+        )
+
+
+@pytest.mark.parametrize("count", [2, 260])
+def test_the_activity_of_any_number_of_gpus_is_asked_for_in_answers_that_are_small(
+    count: int,
+) -> None:
+    wanted = {gpu(0, one).key for one in NODES[:count]}
+    nodes = {("prod", one.node) for one in NODES[:count]}
+    store = Small(520 * 12)
+    found = activity(store, nodes, wanted, SPAN, STEP)
+    assert found == {key: dict.fromkeys(AT, 15.0) for key in wanted}
+    assert sum(store.answers) == count * 2 * len(AT)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 5000), st.integers(1, 50))
+@settings(max_examples=30)
+def test_pieces_are_the_span_and_cut_no_step_in_two(
+    after: int, seconds: int, of_step: int, steps: int
+) -> None:
+    start, step = NOON + timedelta(seconds=after), timedelta(seconds=of_step)
+    span = start, start + timedelta(seconds=seconds)
+    found = list(pieces(span, step, steps))
+    assert [one[1] for one in found[:-1]] == [one[0] for one in found[1:]]
+    assert not found or (found[0][0], found[-1][1]) == span
+    for begin, end in found:
+        assert begin < end <= begin + steps * step
+        assert end == span[1] or not (end - EPOCH) % step
