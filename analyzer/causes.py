@@ -88,7 +88,7 @@ def hides(cause: Finding, what: Told) -> bool:
     """
     fault, subject = what.fault, what.subject
     if cause.fault == "node_silent" and cause.members:
-        follows = not (fault in SHARED and spreads(what)) and not _stood_before(cause, what)
+        follows = not (fault in SHARED and spreads(what)) and not stood_before(cause, what)
         return subject.of_node() in cause.members and follows
     if subject in cause.members and cause.fault in {fault, "switch_down"}:
         return True
@@ -230,7 +230,7 @@ def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Inci
     return next((i for i in standing if _is_mendable(i) and i.since < before), None)
 
 
-def _stood_before(silence: Finding, what: Told) -> bool:
+def stood_before(silence: Told, what: Told) -> bool:
     """Whether somebody was woken for it before its node went: it is none of the silence's doing."""
     return _is_mendable(what) and what.since < silence.since - _BEFORE
 

@@ -11,7 +11,17 @@ from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
 
 from .breaker import fold, hide, is_whole, silence_of
-from .causes import SHARED, Told, halting, mended, merged, root_of, spreads, stalled_by
+from .causes import (
+    SHARED,
+    Told,
+    halting,
+    mended,
+    merged,
+    root_of,
+    spreads,
+    stalled_by,
+    stood_before,
+)
 from .cures import last_cure, tried
 from .detectors.gpu_clocks import says_whether_stuck
 from .detectors.gpu_hot import says_whether_hot
@@ -186,6 +196,7 @@ def _in_the_dark(
         for print_, one in candidates.items()
         if (node := one.finding.subject.of_node()) in racks
         and not (one.finding.fault in SHARED and spreads(one.finding))
+        and not stood_before(racks[node], one.finding)
     }
 
 
