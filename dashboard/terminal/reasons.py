@@ -139,7 +139,7 @@ def _key(held: Allocation) -> _Holder:
 def faulty_of(moment: Moment) -> frozenset[str]:
     """GPUs and nodes against which something stands that keeps programs from computing."""
     stopping = (one for one in moment.view.attention if one.incident.fault in KEEPS_FROM_WORK)
-    return frozenset(key for one in stopping for key in (one.subject.key, *one.incident.members))
+    return frozenset(key for one in stopping for key in one.incident.struck)
 
 
 def is_faulty(gpu: str, faulty: frozenset[str]) -> bool:
