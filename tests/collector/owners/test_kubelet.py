@@ -5,6 +5,7 @@ import resource
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,11 +27,13 @@ NOT_KNOWN = "whose a GPU is, is not known from Kubernetes"
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeKubelet]:
-    (tmp_path / "kubelet/pod-resources").mkdir(parents=True)
-    kubelet = FakeKubelet(tmp_path / "kubelet/pod-resources/kubelet.sock")
-    yield kubelet
-    kubelet.stop()
+def fake() -> Iterator[FakeKubelet]:
+    # A socket's path may have 107 bytes, which pytest's own folders may use up.
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kubelet/pod-resources").mkdir(parents=True)
+        kubelet = FakeKubelet(Path(folder) / "kubelet/pod-resources/kubelet.sock")
+        yield kubelet
+        kubelet.stop()
 
 
 @pytest.fixture
