@@ -13,7 +13,7 @@ from alerts.actions.service import Actor
 from alerts.actions.slurm import Slurm as Commands
 from alerts.actions.slurm import SlurmError
 from gpuvigil.config import ActionsSettings
-from gpuvigil.model import Evidence, Incident, Severity, Subject
+from tests.alerts.actions.lost import lost_gpu
 from tests.end_to_end.slurm import PROGRAMS, Slurm
 from tests.polling import wait_until
 from tests.servers import HubProcess
@@ -23,22 +23,6 @@ pytestmark = pytest.mark.server
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 NODES = ("n1", "n2", "n3", "n4")
 LIVE = ActionsSettings(enabled=True, dry_run=False, most_percent=50.0, resume=True)
-
-
-def incident(node: str) -> Incident:
-    since = NOW - timedelta(hours=1)
-    return Incident(
-        id=f"{node}-1",
-        fingerprint="f",
-        fault="gpu_lost",
-        subject=Subject(cluster="c", node=node, gpu="GPU-1"),
-        severity=Severity.CRITICAL,
-        state="open",
-        title="GPU fell off the bus",
-        since=since,
-        updated_at=since,
-        evidence=(Evidence(name="PCI device", value="gone", limit="there"),),
-    )
 
 
 @pytest.fixture
@@ -59,7 +43,7 @@ def test_only_what_was_drained_here_is_given_back_and_never_too_much_is_taken(
 ) -> None:
     with HubProcess(tmp_path / "hub") as process:
         hub = process.hub()
-        hub.write_records([incident(node).to_record() for node in ("n2", "n3", "n4")])
+        hub.write_records([lost_gpu(node, NOW).to_record() for node in ("n2", "n3", "n4")])
         slurm.update(state="drain", reason="new DIMMs, jo")  # of n1, by a person
 
         def actor(settings: ActionsSettings) -> Actor:
@@ -76,8 +60,10 @@ def test_only_what_was_drained_here_is_given_back_and_never_too_much_is_taken(
         assert reason.startswith("gpuvigil [gpu_lost n2-1] GPU fell off the bus: PCI device: gone")
         assert not actor(LIVE).look(NOW).steps  # again changes nothing
 
-        over = replace(incident("n2"), state="resolved", resolved_at=NOW, version=2)
-        calm = [replace(incident(it), state="resolved", resolved_at=NOW, version=2) for it in NODES]
+        over = replace(lost_gpu("n2", NOW), state="resolved", resolved_at=NOW, version=2)
+        calm = [
+            replace(lost_gpu(it, NOW), state="resolved", resolved_at=NOW, version=2) for it in NODES
+        ]
         hub.write_records([over.to_record(), *(one.to_record() for one in calm)])
         assert not actor(LIVE).look(NOW + timedelta(minutes=5)).steps
         actor(LIVE).look(NOW + timedelta(hours=1))

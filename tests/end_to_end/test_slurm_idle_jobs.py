@@ -51,8 +51,50 @@ def running(slurm: Slurm, *options: str) -> str:
     return job
 
 
+def interactive(slurm: Slurm) -> str:
+    """An allocation that somebody holds for a shell."""
+    said = subprocess.run(
+        ["salloc", "--no-shell", "--gres=gpu:1"],
+        env=slurm.environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stderr
+    return said.split("allocation ")[-1].split()[0]
+
+
 def waits(slurm: Slurm, job: str) -> bool:
     return slurm.job_state(job) == "PENDING"
+
+
+def slurm_has_ended(slurm: Slurm, cancelled: str, held: str, anew: str, array: str) -> None:
+    """Each as its policy says, and of the array the one task."""
+    assert slurm.finish(cancelled) == "CANCELLED"
+    for job in (held, anew):
+        wait_until("it waits again", partial(waits, slurm, job), 60.0)
+    assert "Reason=BeginTime" in slurm.ask("scontrol", "-o", "show", "job", anew)
+    shown = slurm.ask("scontrol", "-o", "show", "job", held)
+    assert "Reason=job_requeued_in_held_state" in shown
+    assert "AdminComment=gpuvigil [gpu_idle_held idle-" in shown
+    tasks = slurm.ask("squeue", "-h", "-t", "all", "-j", array, "-O", "ArrayTaskID:8,State:12")
+    assert sorted(tasks.split("\n")[:-1]) == sorted(
+        [f"{3:<8}{'RUNNING':<12}", f"{4:<8}{'CANCELLED':<12}"]
+    )
+
+
+def each_is_marked_and_told(site: Site, cancelled: str, held: str) -> None:
+    """In Slurm, even where the hub forgot, and to the owner."""
+    mark = Commands("", 20.0).job(held)
+    assert mark is not None
+    assert mark.mark.startswith("gpuvigil [")  # though the hub forgot
+    titles = [
+        step.body["snapshot"]["body"]["title"]
+        for step in site.hub.records(RecordKind.TRANSITION)
+        if step.id.partition(":")[0].endswith("-end")
+    ]
+    assert f"Your job {cancelled} was cancelled: its 2 GPUs computed nothing for 2 h" in {
+        title.partition(" 5 min")[0] for title in titles
+    }
 
 
 def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path: Path) -> None:
@@ -65,14 +107,7 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
     unheard = running(slurm, "--gres=gpu:1")
     gone = running(slurm, "--gres=gpu:1")
     unseen = running(slurm, "--gres=gpu:1")
-    said = subprocess.run(
-        ["salloc", "--no-shell", "--gres=gpu:1"],
-        env=slurm.environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stderr
-    shell = said.split("allocation ")[-1].split()[0]
+    shell = interactive(slurm)
     end = IdleSettings(end_minutes=120.0)
     policies = (
         IdleSettings(match=(f'holder="job {held}"',), end_minutes=120.0, end_by="hold"),
@@ -110,31 +145,11 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
             f"job {unseen}": NoEnd.STALE,
             f"job {shell}": NoEnd.NO_BATCH,
         }
-        assert slurm.finish(cancelled) == "CANCELLED"
-        for job in (held, anew):
-            wait_until("it waits again", partial(waits, slurm, job), 60.0)
-        assert "Reason=BeginTime" in slurm.ask("scontrol", "-o", "show", "job", anew)
-        shown = slurm.ask("scontrol", "-o", "show", "job", held)
-        assert "Reason=job_requeued_in_held_state" in shown
-        assert "AdminComment=gpuvigil [gpu_idle_held idle-" in shown
-        tasks = slurm.ask("squeue", "-h", "-t", "all", "-j", array, "-O", "ArrayTaskID:8,State:12")
-        assert sorted(tasks.split("\n")[:-1]) == sorted(
-            [f"{3:<8}{'RUNNING':<12}", f"{4:<8}{'CANCELLED':<12}"]
-        )
+        slurm_has_ended(slurm, cancelled, held, anew, array)
         for job in (half, unheard, unwilling, unseen, shell):
             assert slurm.job_state(job) == "RUNNING"
 
         again = site.look(policies, dry_run=False)
         assert again.endings == []
         assert {job for job, why in again.refused if why is NoEnd.ONCE} == ended
-        mark = Commands("", 20.0).job(held)
-        assert mark is not None
-        assert mark.mark.startswith("gpuvigil [")  # though the hub forgot
-        titles = [
-            step.body["snapshot"]["body"]["title"]
-            for step in site.hub.records(RecordKind.TRANSITION)
-            if step.id.partition(":")[0].endswith("-end")
-        ]
-        assert f"Your job {cancelled} was cancelled: its 2 GPUs computed nothing for 2 h" in {
-            title.partition(" 5 min")[0] for title in titles
-        }
+        each_is_marked_and_told(site, cancelled, held)

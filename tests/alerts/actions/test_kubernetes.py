@@ -12,10 +12,11 @@ from alerts.actions.kubernetes import ANNOTATION, Kubernetes, KubernetesError
 from alerts.actions.service import Actor
 from gpuvigil.apiserver import ApiServer
 from gpuvigil.config import ActionsSettings
-from gpuvigil.model import Evidence, Incident, Record, RecordKind, Severity, Subject
+from gpuvigil.model import Record, RecordKind
 from tests.servers import HubProcess
 
 from .apiserver import NodesServer
+from .lost import lost_gpu
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 LIVE = ActionsSettings(enabled=True, dry_run=False, of="kubernetes", most_percent=50.0, resume=True)
@@ -81,7 +82,7 @@ def test_a_mark_counts_only_until_somebody_else_has_had_a_say(server: NodesServe
 def test_what_a_person_gave_back_is_not_taken_again_for_the_same_incident(
     server: NodesServer,
 ) -> None:
-    kubernetes, stands = cluster(server), replace(incident("n1"), id="i1")
+    kubernetes, stands = cluster(server), replace(lost_gpu("n1", NOON), id="i1")
     kubernetes.do(drain(server, "n1"))
     server.change("n1", UNCORDON, PERSON)
     found = plan(LIVE, "c", [stands], kubernetes.machines(), NOON)
@@ -115,29 +116,13 @@ def test_no_server_is_no_empty_cluster() -> None:
         Kubernetes(ApiServer(url, None, None)).machines()
 
 
-def incident(node: str) -> Incident:
-    since = NOON - timedelta(hours=1)
-    return Incident(
-        id=f"{node}-1",
-        fingerprint="f",
-        fault="gpu_lost",
-        subject=Subject(cluster="c", node=node, gpu="GPU-1"),
-        severity=Severity.CRITICAL,
-        state="open",
-        title="GPU fell off the bus",
-        since=since,
-        updated_at=since,
-        evidence=(Evidence(name="PCI device", value="gone", limit="there"),),
-    )
-
-
 @pytest.mark.server
 def test_only_what_was_cordoned_here_is_given_back_and_never_too_much_is_taken(
     server: NodesServer, tmp_path: Path
 ) -> None:
     with HubProcess(tmp_path / "hub") as process:
         hub = process.hub()
-        hub.write_records([incident(node).to_record() for node in ("n2", "n3", "n4", "cpu1")])
+        hub.write_records([lost_gpu(node, NOON).to_record() for node in ("n2", "n3", "n4", "cpu1")])
         server.change("n1", CORDON, PERSON)
 
         def actor(settings: ActionsSettings) -> Actor:
@@ -163,7 +148,7 @@ def test_only_what_was_cordoned_here_is_given_back_and_never_too_much_is_taken(
         assert not actor(LIVE).look(NOON).steps  # again changes nothing
 
         over = [
-            replace(incident(node), state="resolved", resolved_at=NOON, version=2)
+            replace(lost_gpu(node, NOON), state="resolved", resolved_at=NOON, version=2)
             for node in ("n2", "n3", "n4", "cpu1")
         ]
         hub.write_records([one.to_record() for one in over])
