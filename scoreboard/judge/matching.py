@@ -1,8 +1,10 @@
 """Which claim is about which fault, and what each fault and each claim then comes to.
 
 A claim belongs to at most one fault. It can belong to one that it shares a machine with and during
-which, or shortly after which, it began to stand (or stood again). Of several the one that it names
-comes first, then the one on its very subject, then the one that began last.
+which, or shortly after which, it began to stand (or stood again): from its first sign on, and one
+that names it and is about its own machine from its very start, since the first sign is an estimate.
+Of several the one that it names comes first, then the one on its very subject, then the one that
+began last.
 """
 
 from collections.abc import Iterable, Sequence
@@ -75,8 +77,14 @@ def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcom
 
 
 def began(claim: Claim, truth: Truth, until: datetime) -> datetime | None:
-    """When a claim first began to stand after a fault's first sign and before `until`."""
-    return next((s for s, _ in claim.spans if truth.detectable_from <= s < until), None)
+    """When a claim first began to stand for a fault, before `until`.
+
+    That is after the fault's first sign, or already after its start where the claim names it and is
+    about its machine: nothing else says so before the estimate does.
+    """
+    named = truth.fault in names(claim.fault, claim.title)
+    first = truth.start if named and _of_own_machine(claim, truth) else truth.detectable_from
+    return next((s for s, _ in claim.spans if first <= s < until), None)
 
 
 def named_for_good(claim: Claim, truth: Truth) -> datetime | None:
@@ -106,10 +114,7 @@ def _judged(claim: Claim, truths: Iterable[Truth]) -> Judged:
     if best is None:
         return Judged(claim=claim, verdict=Verdict.FALSE, truth=None)
     (in_time, is_named, _, _), truth = best
-    # Of a rack or a switch every machine is as good a name as the one that the truth is filed under.
-    own_machine = claim.subject.of_node() == truth.subject.of_node() or (
-        truth.group is not None and is_named
-    )
+    own_machine = _of_own_machine(claim, truth)
     if not in_time:
         verdict = Verdict.ECHO
     elif is_named and own_machine:
@@ -122,6 +127,16 @@ def _judged(claim: Claim, truths: Iterable[Truth]) -> Judged:
 def _shares_a_machine(claim: Claim, truth: Truth) -> bool:
     node = claim.subject.of_node()
     return any(subject.of_node() == node for subject in (truth.subject, *truth.affected))
+
+
+def _of_own_machine(claim: Claim, truth: Truth) -> bool:
+    """Whether it is about the machine that is to blame.
+
+    Of a rack or a switch every machine is as good a name as the one that the truth is filed under.
+    """
+    if claim.subject.of_node() == truth.subject.of_node():
+        return True
+    return truth.group is not None and truth.fault in names(claim.fault, claim.title)
 
 
 def _about(claim: Claim, subject: Subject) -> bool:
@@ -143,7 +158,7 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
     return Outcome(
         fault=truth.fault,
         magnitude=truth.magnitude,
-        seconds=None if first is None else (first - truth.detectable_from).total_seconds(),
+        seconds=None if first is None else _seconds(truth, first),
         cause=bool(right),
         place=any(_about(claim, truth.subject) for _, claim in finders),
         action=any(steps(claim.action) == steps(truth.action) for _, claim in finders),
@@ -151,12 +166,17 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
         incidents=len(judged),
         named=len(right),
         told=min((claim.severity for _, claim in finders), key=_rank).value if finders else "",
-        named_seconds=(min(named) - truth.detectable_from).total_seconds() if named else None,
+        named_seconds=_seconds(truth, min(named)) if named else None,
         named_at_first=any(
             at == first and truth.fault in names(claim.fault, claim.words[0][1])
             for at, claim in finders
         ),
     )
+
+
+def _seconds(truth: Truth, at: datetime) -> float:
+    """From the first sign on; 0 for what was told before that estimate."""
+    return max((at - truth.detectable_from).total_seconds(), 0.0)
 
 
 def _rank(severity: Severity) -> int:

@@ -146,11 +146,33 @@ def test_what_stands_all_the_time_finds_nothing() -> None:
     assert not outcome.found
 
 
-def test_nothing_is_found_before_its_first_sign() -> None:
+def test_a_fault_is_found_from_its_first_sign_on() -> None:
     hidden = truth(detectable_from=NOON + timedelta(hours=2))
-    assert verdict([hidden], claim(1.5)) is Verdict.FALSE
+    assert verdict([hidden], claim(1.5, fault="gpu_pcie", title="lanes")) is Verdict.FALSE
     (outcome,), _ = judge([hidden], [claim(2.5)])
     assert outcome.seconds == 1800.0
+
+
+def test_what_names_the_fault_may_be_earlier_than_the_first_sign_that_was_estimated() -> None:
+    early = truth(detectable_from=NOON + timedelta(hours=1, minutes=1))
+    other = truth(subject=node(2), fault="leaf down", affected=(node(1), HERE))
+    outcomes, (judged,) = judge([other, early], [claim(1.005)])
+    assert (judged.verdict, judged.truth) == (Verdict.RIGHT, early.id)
+    assert [one.incidents for one in outcomes] == [0, 1]
+    assert (outcomes[1].seconds, outcomes[1].named_seconds) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (claim(0.99), Verdict.FALSE),  # before the fault itself
+        (claim(1.005, fault="gpu_pcie", title="GPU's PCIe link has lost lanes"), Verdict.FALSE),
+        (claim(1.005, subject=gpu(2)), Verdict.FALSE),  # a machine that only suffers
+    ],
+)
+def test_nothing_else_counts_before_the_first_sign(one: Claim, expected: Verdict) -> None:
+    early = truth(detectable_from=NOON + timedelta(hours=1, minutes=1), affected=(gpu(2),))
+    assert verdict([early], one) is expected
 
 
 def test_of_two_faults_of_a_machine_a_claim_belongs_to_the_one_that_it_names() -> None:
