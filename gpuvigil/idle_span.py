@@ -14,8 +14,10 @@ from .store import Aggregate, Function
 _EXCUSES = STOPPING | {"gpu_xid", "node_silent", "gpu_hung", "nvswitch_error", "fabric_down"}
 # What keeps those from computing that need other nodes.
 _CUT_OFF = frozenset({"port_down", "port_flapping", "switch_down"})
-# What keeps programs waiting for their data.
-_STUCK = frozenset({"host_mount"})
+# What keeps programs waiting for their data: storage that does not answer, or has no room for what they write.
+_STUCK = frozenset({"host_mount", "host_disk"})
+# A file system that is nearly full is told as a note, and keeps nobody waiting; one without room is graver.
+_FILLS = "host_space"
 # A GPU that was seen for the last part of the span only may be in a gap between two steps.
 _SEEN_FROM = 0.2
 
@@ -121,7 +123,7 @@ def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Exc
         keys = one.struck
         if one.fault in _CUT_OFF:
             cut_off |= {Subject.parse(key).of_node().key for key in keys}
-        elif one.fault in _STUCK:
+        elif one.fault in _STUCK or (one.fault == _FILLS and one.severity is not Severity.INFO):
             stuck |= {Subject.parse(key).of_node().key for key in keys}
         elif one.fault in _EXCUSES or one.severity is Severity.CRITICAL:
             broken.update(keys)

@@ -11,10 +11,11 @@ from enum import Enum
 
 # Less of the samples of a span says too little about it; as the idle detector has it.
 _COVERAGE = 0.8
-# A board at 0 % draws a tenth to a fifth of its limit (an H100 with a context 118 of 700 W: docs/reference/h100_workload_stats.csv),
-# a small one of 70 W up to two fifths: at this much of it the 0 is a wrong reading.
-_WORKING_POWER, _WORKING_POWER_SMALL = 0.3, 0.4
-_SMALL_BOARD_WATTS = 300.0
+# A board at 0 % draws a tenth to a fifth of its limit, a small one of 70 W up to two fifths: at this much of it the 0 is
+# a wrong reading. Of the largest modules it is known best (an H100 with a context draws 118 to 121 of 700 W:
+# docs/reference/h100_workload_stats.csv), so that less is enough.
+_WORKING_POWER, _WORKING_POWER_SMALL, _WORKING_POWER_LARGE = 0.3, 0.4, 0.25
+_SMALL_BOARD_WATTS, _LARGE_BOARD_WATTS = 300.0, 600.0
 # It draws the same all the time; what goes up and down by this much of the limit works in bursts [chosen].
 _SWING = 0.1
 # A context without data takes some hundred MiB; a model that waits takes much of the memory.
@@ -118,14 +119,19 @@ def _trustworthy(measured: Measured, below_percent: float) -> bool:
     if (measured.sm_activity_most_percent or 0.0) >= below_percent:
         return False
     limit = measured.power_limit_watts
-    small = limit is not None and limit < _SMALL_BOARD_WATTS
     mean, least, most = (
         _share(watts, limit)
         for watts in (measured.power_watts, measured.power_least_watts, measured.power_most_watts)
     )
     swings = measured.power_least_watts is not None and most - least >= _SWING
-    works = max(mean, least) >= (_WORKING_POWER_SMALL if small else _WORKING_POWER)
-    return not swings and not works
+    return not swings and max(mean, least) < _working_power(limit)
+
+
+def _working_power(limit_watts: float | None) -> float:
+    """From which share of its limit on a board is at work."""
+    if limit_watts is None or _SMALL_BOARD_WATTS <= limit_watts < _LARGE_BOARD_WATTS:
+        return _WORKING_POWER
+    return _WORKING_POWER_SMALL if limit_watts < _SMALL_BOARD_WATTS else _WORKING_POWER_LARGE
 
 
 def _share(part: float | None, whole: float | None) -> float:

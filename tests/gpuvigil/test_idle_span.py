@@ -1,12 +1,22 @@
-"""Requests of inference servers beside what was measured of their GPUs."""
+"""Why a GPU is idle, by its rows, what inference servers answered and what stood or has just ended."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from gpuvigil.idle_span import ASKED, ASKED_OF_SERVERS, measured, with_requests
+from gpuvigil.idle_span import (
+    ASKED,
+    ASKED_OF_SERVERS,
+    Measurements,
+    excuses,
+    measured,
+    why_idle,
+    with_requests,
+)
 from gpuvigil.idleness import Around, Idleness, idleness
-from gpuvigil.model import Subject
+from gpuvigil.model import Severity, Subject
+from tests.dashboard.scene import NOON, gpu, incident
 
 PARKED: dict[str, Any] = {
     **dict.fromkeys((one.column for one in ASKED), None),
@@ -58,3 +68,42 @@ def test_one_number_that_was_always_there_is_enough(name: str) -> None:
     assert (
         why({**other, "requests_running_count": 10, "requests_count": 10}) is Idleness.MEMORY_PARKED
     )
+
+
+SPAN = timedelta(minutes=30)
+
+
+def why_beside(fault: str, severity: Severity, ended_minutes_ago: float | None) -> Idleness | None:
+    """Of a GPU whose model is parked for all of the span."""
+    it = gpu(0)
+    ended = None if ended_minutes_ago is None else NOON - timedelta(minutes=ended_minutes_ago)
+    stood = incident(fault, it.of_node(), severity, resolved_at=ended)
+    span = Measurements(
+        start=NOON - SPAN,
+        end=NOON,
+        rows={it.key: {**PARKED, "first_at": NOON - SPAN}},
+        expected={it.of_node().key: 100.0},
+        excuses=excuses([stood], NOON - SPAN),
+    )
+    return why_idle(it, (), span)
+
+
+@pytest.mark.parametrize(
+    ("fault", "severity"),
+    [
+        ("host_disk", Severity.WARNING),
+        ("host_mount", Severity.WARNING),
+        ("host_space", Severity.WARNING),
+    ],
+)
+def test_where_storage_failed_the_idle_time_that_counts_begins_anew_when_it_is_back(
+    fault: str, severity: Severity
+) -> None:
+    assert why_beside(fault, severity, None) is Idleness.WAITS
+    assert why_beside(fault, severity, 5.0) is Idleness.WAITS
+    assert why_beside(fault, severity, 29.0) is Idleness.WAITS
+    assert why_beside(fault, severity, 31.0) is Idleness.MEMORY_PARKED
+
+
+def test_a_file_system_that_is_nearly_full_keeps_nobody_waiting() -> None:
+    assert why_beside("host_space", Severity.INFO, None) is Idleness.MEMORY_PARKED

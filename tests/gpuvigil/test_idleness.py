@@ -55,6 +55,10 @@ STILL = Measured(
         ({"power_watts": 230.0, "power_most_watts": 120.0}, {}, Idleness.NO_DATA),
         ({"power_most_watts": 150.0}, {}, Idleness.NO_DATA),
         ({"power_watts": 118.0, "power_most_watts": 125.0}, {}, Idleness.NOTHING_COMPUTED),
+        # The largest modules rest below a fifth of their limit; smaller ones may draw more.
+        ({"power_watts": 185.0}, {}, Idleness.NO_DATA),
+        ({"power_watts": 92.0, "power_limit_watts": 350.0}, {}, Idleness.NOTHING_COMPUTED),
+        ({"power_watts": 106.0, "power_limit_watts": 350.0}, {}, Idleness.NO_DATA),
         ({"sm_activity_most_percent": 3.0}, {}, Idleness.NO_DATA),
         # A board of 72 W draws two fifths of it with nothing to do.
         (
