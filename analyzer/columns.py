@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gpuvigil.model import Inventory, Subject
 
-from .index import Index, Numbers
+from .index import Index, Numbers, OfArrays
 from .rows import Rows
 from .window import Window
 
@@ -18,6 +18,7 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+_SIXTEEN_BITS = 2**16
 # Who shares a node or a cluster depends on nothing but the subjects.
 _CODES: WeakKeyDictionary[Index, dict[object, Codes]] = WeakKeyDictionary()
 
@@ -39,17 +40,17 @@ def rails(rows: Rows) -> Codes:
 
 def models(window: Window, rows: Rows) -> Codes:
     """A number per GPU's row; GPUs of the same model have the same one, unknown ones 0."""
-    return np.nan_to_num(window.of_inventories(rows, _model)).astype(np.int64)
+    return whole_numbers(window.of_inventories(rows, _model))
 
 
 def racks(window: Window, rows: Rows) -> Codes:
     """A number per row; nodes of a rack of the same name have the same one, of none 0."""
-    return np.nan_to_num(window.of_inventories(rows, _rack)).astype(np.int64)
+    return whole_numbers(window.of_inventories(rows, _rack))
 
 
 def port_kinds(window: Window, rows: Rows) -> Codes:
     """A number per port's row; ports of the same kind and role have the same one, unknown ones 0."""
-    return np.nan_to_num(window.of_inventories(rows, _kind_and_role)).astype(np.int64)
+    return whole_numbers(window.of_inventories(rows, _kind_and_role))
 
 
 def fabric(window: Window, rows: Rows) -> Mask:
@@ -60,11 +61,7 @@ def fabric(window: Window, rows: Rows) -> Mask:
 
 def together(*codes: Codes) -> Codes:
     """A number per row; rows that are alike in all of these have the same one."""
-    joined = codes[0]
-    for more in codes[1:]:
-        _, small = np.unique(more, return_inverse=True)
-        joined = joined * (int(small.max(initial=0)) + 1) + small
-    return joined
+    return _joined(*codes) if len(codes) > 1 else codes[0]
 
 
 def seconds(rows: Rows) -> Floats:
@@ -75,31 +72,58 @@ def seconds(rows: Rows) -> Floats:
 
 def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
     """For each row its group's median and how many of the group were measured."""
-    medians, counts = np.full(len(values), np.nan), np.zeros(len(values))
+    groups, number = _numbered(codes)
     there = np.flatnonzero(~np.isnan(values))
-    if not len(there):
-        return medians, counts
-    order = there[np.lexsort((values[there], codes[there]))]
-    ordered = codes[order]
-    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    sizes = np.diff(np.append(begins, len(order)))
-    low, high = values[order[begins + (sizes - 1) // 2]], values[order[begins + sizes // 2]]
-    names = ordered[begins]
-    place = np.minimum(np.searchsorted(names, codes), len(names) - 1)
-    known = names[place] == codes
-    medians[known] = ((low + high) / 2.0)[place[known]]
-    counts[known] = sizes[place[known]]
-    return medians, counts
+    order = there[np.argsort(values[there])]
+    order = order[np.argsort(groups[order], kind="stable")]
+    sizes = np.bincount(groups[there], minlength=number)
+    told = np.flatnonzero(sizes)
+    begins, many = (np.cumsum(sizes) - sizes)[told], sizes[told]
+    medians = np.full(number, np.nan)
+    medians[told] = (
+        values[order[begins + (many - 1) // 2]] + values[order[begins + many // 2]]
+    ) / 2.0
+    return medians[groups], sizes[groups].astype(np.float64)
 
 
 def most(codes: Codes, values: Numbers) -> Floats:
     """For each row the highest value of its group; NaN where none was measured."""
-    names, place = np.unique(codes, return_inverse=True)
-    highest: Any = np.full(len(names), -np.inf)
-    np.fmax.at(highest, place, values)
+    groups, number = _numbered(codes)
+    highest: Any = np.full(number, -np.inf)
+    np.fmax.at(highest, groups, values)
     highest[np.isinf(highest)] = np.nan
-    found: Floats = highest[place]
+    found: Floats = highest[groups]
     return found
+
+
+def _whole(values: Floats) -> Codes:
+    return _for_good(np.nan_to_num(values).astype(np.int64))
+
+
+def _join(*codes: Codes) -> Codes:
+    joined = codes[0]
+    for more in codes[1:]:
+        _, small = np.unique(more, return_inverse=True)
+        joined = joined * (int(small.max(initial=0)) + 1) + small
+    return _for_good(joined)
+
+
+def _number(codes: Codes) -> tuple[Numbers, int]:
+    """Each row's group, counted from 0, and how many groups there are."""
+    names, groups = np.unique(codes, return_inverse=True)
+    # Sixteen bits are sorted several times as fast.
+    return groups.astype(np.uint16 if len(names) <= _SIXTEEN_BITS else np.int64), len(names)
+
+
+def _for_good(codes: Codes) -> Codes:
+    codes.flags.writeable = False
+    return codes
+
+
+# Who belongs together is asked many times in each pass, and changes when a record does.
+whole_numbers: OfArrays[Codes] = OfArrays(_whole)
+_joined: OfArrays[Codes] = OfArrays(_join)
+_numbered: OfArrays[tuple[Numbers, int]] = OfArrays(_number)
 
 
 def _known(rows: Rows, of: Callable[[Subject], Hashable]) -> Codes:
@@ -107,7 +131,7 @@ def _known(rows: Rows, of: Callable[[Subject], Hashable]) -> Codes:
         return np.empty(0, np.int64)
     codes = _CODES.setdefault(rows.index, {})
     if of not in codes:
-        codes[of] = _coded(map(of, rows.subjects))
+        codes[of] = _for_good(_coded(map(of, rows.subjects)))
     return codes[of]
 
 

@@ -20,6 +20,7 @@ from gpuvigil.sxids import sxid
 from gpuvigil.xid_messages import read
 
 from .away import USUAL, Away, Checks, Told
+from .copied import Copied
 from .cures import CURES
 from .departures import LAST_WORDS
 from .holdings import Holding, Holdings
@@ -48,12 +49,12 @@ class Fleet:
 
     def __init__(self, checks: Checks = USUAL) -> None:
         self._events: dict[str, dict[str, Event]] = {}
-        self._sorted: dict[str, tuple[Event, ...]] = {}
+        self._sorted: Copied[tuple[Event, ...]] = Copied()
         self._allocations: dict[str, dict[str, Allocation]] = {}
-        self._held: dict[str, tuple[Allocation, ...]] = {}
+        self._held: Copied[tuple[Allocation, ...]] = Copied()
         self._holdings = Holdings()
         self._ended: list[tuple[datetime, str, str]] = []  # those that ended, the oldest first
-        self._inventories: dict[str, Inventory] = {}
+        self._inventories: Copied[Inventory] = Copied()
         self._late: set[str] = set()
         self._told = Told(checks=checks)
 
@@ -68,7 +69,7 @@ class Fleet:
         if record.kind is RecordKind.ALLOCATION:
             self._take_allocation(record, Allocation.from_record(record))
         elif record.kind is RecordKind.INVENTORY:
-            self._inventories[record.subject] = Inventory.from_record(record)
+            self._inventories.put(record.subject, Inventory.from_record(record))
         elif record.kind is RecordKind.SCHEDULER:
             self._told = self._told.with_record(Scheduler.from_record(record))
         return None
@@ -81,7 +82,7 @@ class Fleet:
         known = self._allocations.setdefault(record.subject, {})
         self._holdings.put(known.get(record.id), allocation)
         known[record.id] = allocation
-        self._held[record.subject] = tuple(known.values())
+        self._held.put(record.subject, tuple(known.values()))
         if allocation.ended_at is not None:
             heapq.heappush(self._ended, (allocation.ended_at, record.subject, record.id))
 
@@ -98,11 +99,11 @@ class Fleet:
 
     def events(self) -> Mapping[str, tuple[Event, ...]]:
         """By node, oldest first; a copy that later records do not change."""
-        return dict(self._sorted)
+        return self._sorted.copy()
 
     def allocations(self) -> Mapping[str, tuple[Allocation, ...]]:
         """By GPU, held and lately ended; a copy."""
-        return dict(self._held)
+        return self._held.copy()
 
     def holdings(self) -> Mapping[str, Holding]:
         """Everything held now, by `holder_key`; a copy."""
@@ -114,14 +115,14 @@ class Fleet:
 
     def inventories(self) -> Mapping[str, Inventory]:
         """By node; a copy."""
-        return dict(self._inventories)
+        return self._inventories.copy()
 
     def drop(self, nodes: Iterable[str]) -> None:
         """Forget what was told of these nodes, by key; what they held ends as anything else."""
         for key in nodes:
             self._events.pop(key, None)
-            self._sorted.pop(key, None)
-            self._inventories.pop(key, None)
+            self._sorted.drop(key)
+            self._inventories.drop(key)
 
     def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
         """Which nodes are out of service on purpose; `heard`: when each was, by its key."""
@@ -143,7 +144,7 @@ class Fleet:
         """
         self._told = self._told.without(now, known)
         before = now - MEMORY
-        for key, events in list(self._sorted.items()):
+        for key, events in self._sorted.copy().items():
             if events and (events[0].at < before or len(events) > _MOST_ALIKE):
                 kept = _worth_keeping(events, before, (heard or {}).get(key))
                 self._events[key] = {event.id: event for event in kept}
@@ -154,13 +155,13 @@ class Fleet:
             # It may have been said anew that it ended, at another time.
             if told is not None and told.ended_at is not None and told.ended_at < before:
                 del self._allocations[key][identifier]
-                self._held[key] = tuple(self._allocations[key].values())
+                self._held.put(key, tuple(self._allocations[key].values()))
         if self._late:
             self._late &= {i for known in self._events.values() for i in known}
 
     def _sort(self, key: str) -> None:
         events = self._events[key].values()
-        self._sorted[key] = tuple(sorted(events, key=lambda event: (event.at, event.id)))
+        self._sorted.put(key, tuple(sorted(events, key=lambda event: (event.at, event.id))))
 
 
 def _worth_keeping(

@@ -7,6 +7,8 @@ from functools import cached_property
 
 from gpuvigil.model import Allocation, Subject
 
+from .copied import Copied
+
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
@@ -46,7 +48,7 @@ class Holdings:
     def __init__(self, allocations: Iterable[Allocation] = ()) -> None:
         self._gpus: dict[str, Counter[Subject]] = {}
         self._names: dict[str, str] = {}
-        self._known: dict[str, Holding] = {}
+        self._known: Copied[Holding] = Copied()
         self._changed: set[str] = set()
         for allocation in allocations:
             self.put(None, allocation)
@@ -66,9 +68,9 @@ class Holdings:
         for key in self._changed:
             gpus = frozenset(gpu for gpu, times in self._gpus[key].items() if times > 0)
             if gpus:
-                self._known[key] = Holding(name=self._names[key], gpus=gpus)
+                self._known.put(key, Holding(name=self._names[key], gpus=gpus))
             else:
-                self._known.pop(key, None)
+                self._known.drop(key)
                 del self._gpus[key], self._names[key]
         self._changed.clear()
-        return dict(self._known)
+        return self._known.copy()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,9 @@ class Index:
     __slots__ = (
         "__weakref__",
         "_beside",
+        "_change",
         "_facts",
+        "_given",
         "_keys",
         "_node_keys",
         "_nodes",
@@ -45,7 +47,10 @@ class Index:
         self._node_keys: list[str] | None = None
         # The other index does not live on because of this one.
         self._beside: WeakKeyDictionary[Index, Numbers] = WeakKeyDictionary()
-        self._facts: dict[object, tuple[list[object], Numbers]] = {}
+        self._facts: dict[object, tuple[list[Any], Numbers]] = {}
+        # By whose keys: the mapping that was given last, and its record for each row.
+        self._given: dict[bool, tuple[Mapping[str, Any], list[Any]]] = {}
+        self._change: tuple[list[Any], list[Any], list[int]] = ([], [], [])
 
     def __len__(self) -> int:
         return len(self.subjects)
@@ -82,22 +87,42 @@ class Index:
         """`of` for each row, with the record under the subject's key or its node's.
 
         `of` is a function of a module, and pure: it is asked again only where a record changed.
+        Nobody changes `records`: the same mapping has the same records.
         """
-        given = list(map(records.get, self._of_nodes() if by_node else self._of_subjects()))
+        given = self._records_of(records, by_node)
         before, values = self._facts.get(of, (None, _NONE))
-        if before == given:
+        if before is given:
             return values
         if before is None:
             pairs = zip(self.subjects, given, strict=True)
             values = np.fromiter((of(*pair) for pair in pairs), np.float64, len(self))
-        else:
+        elif changed := self._changed(before, given):
             values = values.copy()
-            for n, (old, new) in enumerate(zip(before, given, strict=True)):
-                if old is not new:
-                    values[n] = of(self.subjects[n], new)
+            for n in changed:
+                values[n] = of(self.subjects[n], given[n])
         values.flags.writeable = False
-        self._facts[of] = (list(given), values)
+        self._facts[of] = (given, values)
         return values
+
+    def _records_of(self, records: Mapping[str, Known], by_node: bool) -> list[Known | None]:
+        """The record for each row: the same list for as long as none of them changes."""
+        mapping, before = self._given.get(by_node, (None, None))
+        if before is not None and mapping is records:
+            return before
+        given = list(map(records.get, self._of_nodes() if by_node else self._of_subjects()))
+        if before == given:
+            given = before
+        self._given[by_node] = (records, given)
+        return given
+
+    def _changed(self, before: list[Known | None], given: list[Known | None]) -> list[int]:
+        """The rows whose record is another one: many facts are asked of the same records."""
+        known = self._change
+        if known[0] is not before or known[1] is not given:
+            pairs = enumerate(zip(before, given, strict=True))
+            known = (before, given, [n for n, (old, new) in pairs if old is not new])
+            self._change = known
+        return known[2]
 
     def _place(self, subject: Subject) -> int:
         number = self.number(subject)
@@ -131,6 +156,31 @@ class Remembered(Generic[Known, Found]):
         if last is None or last[0] != given:
             last = self._last = (given, self._of(given))
         return last[1]
+
+
+class OfArrays(Generic[Found]):
+    """What a pure function says of arrays, for as long as all of them live.
+
+    Only what nobody can write to is remembered: then the same array has the same values. What is
+    found must not keep the arrays alive.
+    """
+
+    __slots__ = ("_known", "_of")
+
+    def __init__(self, of: Callable[..., Found]) -> None:
+        self._of = of
+        self._known: dict[tuple[int, ...], Found] = {}
+
+    def __call__(self, *arrays: Numbers) -> Found:
+        if any(array.flags.writeable for array in arrays):
+            return self._of(*arrays)
+        key = tuple(map(id, arrays))
+        if key not in self._known:
+            found = self._known[key] = self._of(*arrays)
+            for array in arrays:
+                finalize(array, self._known.pop, key, None).atexit = False
+            return found
+        return self._known[key]
 
 
 _NONE: Numbers = np.empty(0, np.int64)

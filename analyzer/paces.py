@@ -14,7 +14,17 @@ from gpuvigil.clock import micros
 from gpuvigil.model import Allocation, Subject
 from gpuvigil.store import Aggregate, Function
 
-from .columns import Codes, Floats, Mask, models, number, per_group, seconds, together
+from .columns import (
+    Codes,
+    Floats,
+    Mask,
+    models,
+    number,
+    per_group,
+    seconds,
+    together,
+    whole_numbers,
+)
 from .holdings import holder_key
 from .rows import Rows
 from .window import Need, Span, Window
@@ -239,7 +249,7 @@ def _count(job: Codes, mask: Mask) -> Floats:
 
 
 def _jobs(window: Window, rows: Rows) -> Codes:
-    return np.nan_to_num(window.of_allocations(rows, _job)).astype(np.int64)
+    return whole_numbers(window.of_allocations(rows, _job))
 
 
 def _job(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
