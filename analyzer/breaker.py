@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
@@ -186,12 +187,19 @@ def _at_once(
 
 def raised_at(incident: Incident) -> datetime:
     """When it was opened, or came back; its fault may have begun before."""
-    opened = incident.id.rpartition("-")[2]
+    opened = _opened_at(incident.id)
+    return incident.since if opened is None else max(opened, incident.since)
+
+
+# Asked of everything that stands, at each look.
+@lru_cache(maxsize=65_536)
+def _opened_at(identifier: str) -> datetime | None:
+    """When an incident was opened, as its id says; None where an id does not."""
+    opened = identifier.rpartition("-")[2]
     try:
-        at = datetime.strptime(opened, "%Y%m%dT%H%M%S%fZ").replace(tzinfo=timezone.utc)
+        return datetime.strptime(opened, "%Y%m%dT%H%M%S%fZ").replace(tzinfo=timezone.utc)
     except ValueError:
-        return incident.since
-    return max(at, incident.since)
+        return None
 
 
 def _is_older(candidate: Candidate, one: Incident, standing: Mapping[str, Incident]) -> bool:

@@ -108,7 +108,7 @@ def _next(
         raised = now if is_new or old is None else raised_at(old)
         urgency = _urgency(candidate.severity, candidate.impact)
         held = _why_held(sight.away, old, subject, candidate.members, raised, urgency)
-        said = replace(candidate, held=held)
+        said = replace(candidate, held=held) if held != candidate.held else candidate
         return _found(before, said, sight.fresh, now, patience)
     if before is not None and sight.speaks_of(before.incident.subject, print_):
         after, made = _not_found(before, print_, sight, now, patience)
@@ -121,9 +121,9 @@ def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transit
     old = before.incident
     urgency = _urgency(old.severity, old.impact)
     held = _why_held(away, old, old.subject, old.members, raised_at(old), urgency)
-    said = replace(old, held=held)
-    if said.held == old.held or before.state not in STANDING:
+    if held == old.held or before.state not in STANDING:
         return before, []
+    said = replace(old, held=held)
     absent = before.absent_since
     after, made = signalled(before, said, Signal.CHANGED, now, _changes(["hold"], said))
     return replace(after, absent_since=absent), made
@@ -275,8 +275,12 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
 
 def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
     candidate, proposed = _with_verdict(before, candidate)
-    entry = replace(before, absent_since=None, proposed=proposed)
+    entry = before
+    if (before.absent_since, before.proposed) != (None, proposed):
+        entry = replace(before, absent_since=None, proposed=proposed)
     old, said = before.incident, _say(before.incident, candidate)
+    if said is old:
+        return entry, []
     changed = [name for name, read in _MATERIAL.items() if read(old) != read(said)]
     if changed:
         return signalled(entry, said, Signal.CHANGED, now, _changes(changed, said))
@@ -408,21 +412,26 @@ def _say(incident: Incident, candidate: Candidate) -> Incident:
     data that is in time.
     """
     finding = candidate.finding
+    said: dict[str, Any] = {
+        "severity": min(incident.severity, candidate.severity, key=lambda s: s.rank),
+        "since": min(incident.since, finding.since),
+        "impact": candidate.impact,
+        "evidence": finding.evidence,
+        "members": _with(incident.members, candidate.members),
+        "covers": _with(incident.covers, candidate.covers)[:_MOST_COVERS],
+        "label": candidate.label,
+        "gpus": candidate.gpus,
+        "late": incident.late and finding.late,
+        "held": candidate.held,
+    }
     if min(candidate.severity.rank, finding.severity.rank) <= _rank_of_words(incident):
-        incident = replace(
-            incident, title=candidate.title, action=finding.action, source=finding.source
-        )
-    covers = tuple(sorted({*incident.covers, *candidate.covers})[:_MOST_COVERS])
-    return replace(
-        incident,
-        severity=min(incident.severity, candidate.severity, key=lambda s: s.rank),
-        since=min(incident.since, finding.since),
-        impact=candidate.impact,
-        evidence=finding.evidence,
-        members=tuple(sorted({*incident.members, *candidate.members})),
-        covers=covers,
-        label=candidate.label,
-        gpus=candidate.gpus,
-        late=incident.late and finding.late,
-        held=candidate.held,
-    )
+        said |= {"title": candidate.title, "action": finding.action, "source": finding.source}
+    # Most of what stands says the same at every look.
+    if all(getattr(incident, name) == value for name, value in said.items()):
+        return incident
+    return replace(incident, **said)
+
+
+def _with(names: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """All of these names, sorted; both are."""
+    return names if names == more else tuple(sorted({*names, *more}))
