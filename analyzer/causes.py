@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import reduce
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Finding, Incident, Severity, Subject
@@ -78,6 +78,9 @@ class Told(Protocol):
     def fingerprint(self) -> str: ...
     @property
     def members(self) -> Sequence[Subject] | Sequence[str]: ...
+
+
+_Told = TypeVar("_Told", Finding, Incident)
 
 
 def hides(cause: Finding, what: Told) -> bool:
@@ -220,6 +223,16 @@ def root_of(what: Told, found: Iterable[Finding]) -> Finding | None:
         if cause is not what and hides(cause, what) and (root is None or hides(cause, root)):
             root = cause
     return root
+
+
+def by_root(told: Iterable[_Told], causes: Sequence[Finding]) -> Mapping[int, Sequence[_Told]]:
+    """What each of the causes explains in the end, by the identity of the cause."""
+    explained: dict[int, list[_Told]] = {}
+    for what in told:
+        root = root_of(what, causes)
+        if root is not None:
+            explained.setdefault(id(root), []).append(what)
+    return explained
 
 
 def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Incident | None:

@@ -14,6 +14,7 @@ from .breaker import fold, hide, is_whole, silence_of
 from .causes import (
     SHARED,
     Told,
+    by_root,
     halting,
     mended,
     merged,
@@ -129,16 +130,16 @@ def _explained(
         covered |= _hidden(window, found, causes, here)
         covered |= _stalled(window, found, halted)
         covered |= _of_others(found, shared)
-        for cause in found:
-            if cause.fingerprint not in covered:
-                hidden = [f for f in found if root_of(f, causes) is cause]
-                followers = [i for i in here if root_of(i, causes) is cause]
-                who = impact(window, cause)
-                made = _candidate(window, cause, hidden, followers, who)
-                graver = _gravest(cause, nodes, incidents)
-                if graver is not None and graver.rank < made.severity.rank:
-                    made = replace(made, severity=graver)
-                candidates[cause.fingerprint] = made
+        left = [cause for cause in found if cause.fingerprint not in covered]
+        hidden = by_root(found if left else (), causes)
+        followers = by_root(here if left else (), causes)
+        for cause in left:
+            own, theirs = hidden.get(id(cause), ()), followers.get(id(cause), ())
+            made = _candidate(window, cause, own, theirs, impact(window, cause))
+            graver = _gravest(cause, nodes, incidents)
+            if graver is not None and graver.rank < made.severity.rank:
+                made = replace(made, severity=graver)
+            candidates[cause.fingerprint] = made
     return candidates, covered
 
 
@@ -249,6 +250,8 @@ def _gravest(
     incidents: Mapping[Subject, list[Incident]],
 ) -> Severity | None:
     """The gravest incident that this cause ends on other nodes; None where it ends none."""
+    if not cause.members:
+        return None
     elsewhere = {member.of_node() for member in cause.members} - {cause.subject.of_node()}
     severities = [
         incident.severity
@@ -417,8 +420,8 @@ def _distinct(findings: Iterable[Finding]) -> list[Finding]:
 def _candidate(
     window: Window,
     cause: Finding,
-    hidden: list[Finding],
-    followers: list[Incident],
+    hidden: Sequence[Finding],
+    followers: Sequence[Incident],
     who: Impact,
 ) -> Candidate:
     # What a finding about several GPUs says of each of them is no news.
@@ -435,9 +438,9 @@ def _candidate(
     severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]
     severity = min(severities, key=lambda severity: severity.rank)
     cause = tried(window, cause)
-    evidence = (*cause.evidence, *case(window, replace(cause, severity=severity)))
+    more = case(window, cause if severity is cause.severity else replace(cause, severity=severity))
     return Candidate(
-        finding=replace(cause, evidence=evidence),
+        finding=replace(cause, evidence=(*cause.evidence, *more)) if more else cause,
         severity=severity,
         title=title(cause),
         label=_rack_of(cause) or label(window, cause.subject),

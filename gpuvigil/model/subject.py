@@ -29,6 +29,7 @@ class Subject:
     port: str | None = None
     # A pass over a large fleet asks for very many keys.
     _key: str = field(default="", init=False, repr=False, compare=False)
+    _node: "Subject | None" = field(default=None, init=False, repr=False, compare=False)
 
     def __lt__(self, other: "Subject") -> bool:
         """A node before what is in it, whatever that is: what one has not comes first."""
@@ -80,7 +81,13 @@ class Subject:
 
     def of_node(self) -> "Subject":
         """The node this subject belongs to."""
-        return Subject(cluster=self.cluster, node=self.node)
+        if (self.gpu, self.device, self.port) == (None, None, None):
+            return self
+        node = self._node
+        if node is None:
+            node = Subject(cluster=self.cluster, node=self.node)
+            object.__setattr__(self, "_node", node)
+        return node
 
     @classmethod
     def parse(cls, key: str) -> "Subject":
