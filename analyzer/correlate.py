@@ -29,6 +29,7 @@ from .detectors.gpu_hot import says_whether_hot
 from .detectors.gpu_idle_held import says_whether_idle
 from .detectors.gpu_slow import lapsed, says_whether_slow
 from .detectors.node_silent import Hearing, hearing, is_missed
+from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import impact, touched
 from .names import gpus, label
 from .sight import Candidate, Sight
@@ -105,6 +106,7 @@ def sight(
         covered={print_: cover.words for print_, cover in covered.items()},
         causes=_last_causes(covered),
         cured={**_cures(window, [i for i in blind if i.fault not in unseen]), **folded.over},
+        afterwards=hindsights(window, [i for i in blind if not is_whole(i)]),
         unknown=frozenset({*unknown, *dark, *folded.unknown}),
         only=only,
         whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes), *of_racks}),
@@ -182,7 +184,7 @@ def _dark(
     return {
         rack.fingerprint: rack
         for rack in racks
-        if not gone.isdisjoint(nodes := _silent_nodes(rack))
+        if not gone.isdisjoint(nodes := silent_nodes_of(rack))
         and all(hearing(window, node) is Hearing.SILENT for node in nodes)
     }
 
@@ -191,7 +193,7 @@ def _in_the_dark(
     candidates: Mapping[str, Candidate], dark: Iterable[Incident]
 ) -> dict[str, _Cover]:
     """What the nodes of such racks show, by fingerprint: the rack's own incident goes on."""
-    racks = {node: rack for rack in dark for node in _silent_nodes(rack)}
+    racks = {node: rack for rack in dark for node in silent_nodes_of(rack)}
     return {
         print_: _by_incident(racks[node])
         for print_, one in candidates.items()
@@ -199,13 +201,6 @@ def _in_the_dark(
         and not (one.finding.fault in SHARED and spreads(one.finding))
         and not stood_before(racks[node], one.finding)
     }
-
-
-def _silent_nodes(rack: Incident) -> set[Subject]:
-    """The nodes that fell silent: without the rack's first one where that is but the name."""
-    nodes = _nodes(rack)
-    own = [member for member in rack.members if Subject.parse(member).of_node() == rack.subject]
-    return nodes - {rack.subject} if len(nodes) > 1 and len(own) == 1 else nodes
 
 
 def is_of_rack_with(incident: Incident, node: Subject) -> bool:
@@ -375,18 +370,14 @@ def is_visible(window: Window, incident: Incident) -> bool:
 def _is_visible_on_any(window: Window, incident: Incident) -> bool:
     """Of silence each of the nodes must tell, of anything else one of them."""
     if incident.fault == "node_silent":
-        return all(hearing(window, node) is not Hearing.UNSURE for node in _nodes(incident))
-    heard_of = any(_reports(window, node) for node in _nodes(incident))
+        return all(hearing(window, node) is not Hearing.UNSURE for node in nodes_of(incident))
+    heard_of = any(_reports(window, node) for node in nodes_of(incident))
     return heard_of and _under_load(window, incident) is not False
 
 
 def _under_load(window: Window, incident: Incident) -> bool | None:
     says = _UNDER_LOAD.get(incident.fault)
     return None if says is None else says(window, incident)
-
-
-def _nodes(incident: Incident) -> set[Subject]:
-    return {Subject.parse(member).of_node() for member in incident.members}
 
 
 def _reports(window: Window, node: Subject) -> bool:
@@ -488,7 +479,7 @@ def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
 
 def _heard_again(window: Window, silent: Incident) -> dict[str, str]:
     """That silence is over, or no longer a rack's."""
-    nodes = _nodes(silent) if _is_of_rack(silent) else {silent.subject}
+    nodes = nodes_of(silent) if _is_of_rack(silent) else {silent.subject}
     if all(hearing(window, node) is Hearing.HEARD for node in nodes):
         at = moment(max(window.heard[node.key] for node in nodes))
         return {silent.fingerprint: f"reports again since {at}"}

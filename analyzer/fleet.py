@@ -186,7 +186,12 @@ def _stands(
     later: Mapping[tuple[Subject, EventKind], datetime],
     heard: datetime | None,
 ) -> bool:
-    """Whether an old event speaks of what no later event has ended, nor that its node is back."""
+    """Whether an old event speaks of what no later event has ended, nor that its node is back.
+
+    The last boot of a node does: it says since when the machine is up.
+    """
+    if event.kind is EventKind.BOOT:
+        return (event.subject, EventKind.BOOT) not in later
     if event.kind not in _STANDING or _passes(event):
         return False
     if event.kind in _WORDS and heard is not None and heard > event.at + LAST_WORDS:

@@ -12,7 +12,7 @@ from gpuvigil.model import Impact, Incident, Severity, Subject, Transition
 
 from .away import Away
 from .breaker import is_whole, raised_at
-from .sight import Candidate, Sight
+from .sight import Candidate, Hindsight, Sight
 
 # Numbers of a standing incident are brought up to date this often, without a transition.
 _REFRESH = timedelta(seconds=60)
@@ -338,15 +338,41 @@ def _not_found(before: Entry, print_: str, sight: Sight, now: datetime, patience
     if print_ in sight.covered:
         return _clear(before, now, sight.covered[print_], sight.causes.get(print_, ""))
     flapping = before.state is State.FLAPPING
+    told = sight.afterwards.get(print_)
     if print_ in sight.cured and not flapping:
-        return _clear(before, now, sight.cured[print_])
+        return _cured(before, now, sight.cured[print_], told, patience)
     if print_ in sight.unknown:
         return replace(before, absent_since=None), []
     wait = patience.flap_window if flapping else patience.clear
     since = before.absent_since or now
     if before.state is State.SUSPECT or now - since >= wait:
-        return _clear(before, now, f"not seen for {(now - since).total_seconds():.0f} s")
+        words = f"not seen for {(now - since).total_seconds():.0f} s"
+        return _settled(before, now, words, told)
     return replace(before, absent_since=since), []
+
+
+def _cured(
+    before: Entry, now: datetime, reason: str, told: Hindsight | None, patience: Patience
+) -> Step:
+    """Over at once, but where more may come that says what it was."""
+    since = before.absent_since or now
+    unsure = told is not None and not told.sure and before.state in STANDING
+    if unsure and now - since < patience.clear:
+        return replace(before, absent_since=since), []
+    return _settled(before, now, reason, told)
+
+
+def _settled(before: Entry, now: datetime, reason: str, told: Hindsight | None) -> Step:
+    """Over, in the words that turned out to be true: those are said while it still stands."""
+    old = before.incident
+    if told is None or before.state not in STANDING or told.title == old.title:
+        return _clear(before, now, reason)
+    said = replace(
+        old, title=told.title, action=told.action, evidence=(*old.evidence, *told.evidence)
+    )
+    put_right, made = signalled(before, said, Signal.CHANGED, now, _changes(["title"], said))
+    over, last = _clear(put_right, now, reason)
+    return over, [*made, *last]
 
 
 def _clear(before: Entry, now: datetime, reason: str, by: str = "") -> Step:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuvigil.model import Finding, Impact, Severity, Subject
+from gpuvigil.model import Evidence, Finding, Impact, Severity, Subject
 
 from .away import NOBODY, Away
 
@@ -24,6 +24,19 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hindsight:
+    """What an incident that is over turns out to have been.
+
+    `sure`: nothing that may still come can say otherwise.
+    """
+
+    title: str
+    action: str
+    evidence: tuple[Evidence, ...]
+    sure: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
     """What one look says about the fleet; mappings and sets are by fingerprint.
 
@@ -34,6 +47,7 @@ class Sight:
     covered: Mapping[str, str] = field(default_factory=dict)  # by which cause, in words
     causes: Mapping[str, str] = field(default_factory=dict)  # of what is covered, the last cause
     cured: Mapping[str, str] = field(default_factory=dict)  # by what, in words
+    afterwards: Mapping[str, Hindsight] = field(default_factory=dict)  # of what is cured
     unknown: frozenset[str] = frozenset()  # absence of data says nothing about these
     fresh: bool = True  # rows were newly read: a second look confirms a suspect
     only: Subject | None = None  # the one node that was looked at; None is the whole fleet

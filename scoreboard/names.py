@@ -62,10 +62,12 @@ _BY_CONDITION: Mapping[str, frozenset[str]] = {
 _BY_TITLE = {CONDITIONS[key].title: kinds for key, kinds in _BY_CONDITION.items()}
 # Slowness speaks in the words of its cause, once that can be named.
 _SLOW = {FAULTS["gpu_clocks"].title: _BY_FAULT["gpu_clocks"]}
-# A silent node is told by what the scheduler says of its jobs.
+# A silent node is told by what the scheduler says of its jobs, and by whether it has booted since.
 _SILENT: Mapping[str, frozenset[str]] = {
     "Node is dead": frozenset({"dead node"}),
+    "Node was down": frozenset({"dead node"}),
     "Collector does not report": frozenset({"dead collector"}),
+    "Collector did not report": frozenset({"dead collector"}),
 }
 # By Xid, as NVIDIA's catalogue describes the codes.
 _BY_XID: Mapping[int, frozenset[str]] = {

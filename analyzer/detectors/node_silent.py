@@ -36,12 +36,12 @@ _LONG = timedelta(hours=1)
 # and a reboot takes nobody's work along.
 _REBOOT = timedelta(minutes=20)
 _SUCCESS = "0:0"
-_IN_ORDER = "the node's own last word, or its scheduler's"
-_DEAD = (
+IN_ORDER = "the node's own last word, or its scheduler's"
+DEAD = (
     "Node is dead: its jobs end with it",
     "Look at the node's console; power-cycle it when nothing answers.",
 )
-_COLLECTOR = (
+COLLECTOR = (
     "Collector does not report: the node's jobs go on",
     "Look at the collector's log and start it; check the node's way to the hub.",
 )
@@ -86,7 +86,7 @@ def silent_nodes(window: Window) -> list[Finding]:
     silent = [node for node in nodes if hearing(window, node) is Hearing.SILENT]
     others = _Others(window, frozenset(silent))
     found = [finding for node in silent for finding in _findings(window, node, others)]
-    return [*found, *of_racks(window, [f for f in found if is_missed(f)], _DEAD[0], _COLLECTOR[0])]
+    return [*found, *of_racks(window, [f for f in found if is_missed(f)], DEAD[0], COLLECTOR[0])]
 
 
 def _findings(window: Window, node: Subject, others: "_Others") -> list[Finding]:
@@ -109,7 +109,7 @@ def _findings(window: Window, node: Subject, others: "_Others") -> list[Finding]
 
 def is_missed(finding: Finding) -> bool:
     """Whether a silent node did not go in order."""
-    return finding.source != _IN_ORDER
+    return finding.source != IN_ORDER
 
 
 def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
@@ -121,7 +121,7 @@ def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
         evidence=(gone.evidence,),
         detector="node_silent",
         action=gone.action or "Nothing, while its scheduler wants it like this.",
-        source=_IN_ORDER,
+        source=IN_ORDER,
         title=gone.title,
     )
 
@@ -212,9 +212,9 @@ class _Others:
         known = frozenset(gpus)
         balance = 0 if not known else len(known & self._working) - len(known & self._spinning)
         if balance < 0:
-            return _DEAD, (Evidence(name="the rest of its jobs", value="waits for it"),)
+            return DEAD, (Evidence(name="the rest of its jobs", value="waits for it"),)
         if balance > 0 and silent_for > _DIES_WITHIN:
-            return _COLLECTOR, (Evidence(name="the rest of its jobs", value="works on"),)
+            return COLLECTOR, (Evidence(name="the rest of its jobs", value="works on"),)
         return None
 
 
@@ -224,10 +224,10 @@ def _by_ends(
     """By when its jobs ended on other nodes, at `last` the last one; `open_too`: some did not."""
     if last - since > _DIES_WITHIN:
         value = f"went on elsewhere until {moment(last)}"
-        return _COLLECTOR, (Evidence(name="its jobs", value=value),)
+        return COLLECTOR, (Evidence(name="its jobs", value=value),)
     if not open_too and any(_was_cut_off(a, since) for a in ended):
         value = f"ended elsewhere by {moment(last)}"
-        return _DEAD, (Evidence(name="its jobs", value=value),)
+        return DEAD, (Evidence(name="its jobs", value=value),)
     return None
 
 

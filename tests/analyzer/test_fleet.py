@@ -60,7 +60,14 @@ def test_a_boot_ends_what_stood_on_the_node() -> None:
         event(EventKind.XID, gpu(), NOON, 48),
         event(EventKind.BOOT, node(), NOON + MINUTE),
     ]
-    assert kinds(after(*(one.to_record() for one in records), at_day=2)) == []
+    # It is known itself: it says since when the machine is up.
+    assert kinds(after(*(one.to_record() for one in records), at_day=2)) == ["boot"]
+
+
+def test_of_a_nodes_boots_the_last_one_is_known_for_good() -> None:
+    old, last = (event(EventKind.BOOT, node(), NOON + at) for at in (MINUTE, 2 * MINUTE))
+    fleet = after(last.to_record(), old.to_record(), at_day=9)
+    assert fleet.events()[node().key] == (last,)
 
 
 @pytest.mark.parametrize("word", [EventKind.SHUTDOWN, EventKind.STOPPED])
@@ -74,7 +81,7 @@ def test_the_last_word_of_a_node_is_known_for_as_long_as_it_is_away(word: EventK
     fleet.forget(NOON + 9 * DAY, heard={node().key: NOON + 3 * MINUTE})
     assert kinds(fleet) == []
     boot = event(EventKind.BOOT, node(), NOON + MINUTE)
-    assert kinds(after(said.to_record(), boot.to_record(), at_day=9)) == []
+    assert kinds(after(said.to_record(), boot.to_record(), at_day=9)) == ["boot"]
 
 
 def test_a_storm_of_one_sort_does_not_push_out_another() -> None:

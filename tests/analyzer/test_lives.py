@@ -224,7 +224,8 @@ def assert_nothing_is_lost(process: Process) -> None:
     """Each fault that is there is told, and nothing is told that is not there."""
     world = process.world
     for number in world.away:
-        mended = process.explained("gpu_lost", gpu(number))  # somebody reboots it because of that
+        # Somebody reboots it because of one of those.
+        mended = any(process.explained(fault, gpu(number)) for fault in _FAULTS.values())
         assert mended or process.explained("node_silent", node(number)), (number, "away")
     for number, fault in world.ill:
         if number not in world.away and (
