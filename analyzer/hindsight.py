@@ -111,17 +111,21 @@ def _tells_boots(window: Window, node: Subject) -> bool:
 
 
 def _kept(window: Window, node: Subject, since: datetime) -> bool:
-    """Whether most numbers that are due from the silence came later, out of a spool."""
+    """Whether most numbers that are due from the silence came later, out of a spool.
+
+    It is asked `clear_seconds` after the node was heard again: what came since is no sign.
+    """
     row = window.get("node", Span.STEADY).get(node)
     if row is None:
         return False
     tick = window.tick_seconds(node)
     ahead = timedelta(seconds=window.clocks.get(node.key, 0.0))
     begin = max(since, window.now - timedelta(seconds=window.settings.steady_seconds))
-    due = (window.now - begin).total_seconds() / tick
+    after = window.settings.clear_seconds / tick + 1.0
+    due = (window.now - begin).total_seconds() / tick - after
     reaches_back = row["first_at"] - ahead <= begin + timedelta(seconds=2 * tick)
     before = max((begin - (row["first_at"] - ahead)).total_seconds() / tick, 0.0)
-    return reaches_back and row["samples"] - before >= _SHARE * due
+    return reaches_back and bool(row["samples"] - before - after >= _SHARE * due)
 
 
 def _of_boots(booted: Iterable[tuple[Subject, datetime]]) -> Evidence:

@@ -347,7 +347,7 @@ def _not_found(before: Entry, print_: str, sight: Sight, now: datetime, patience
     since = before.absent_since or now
     if before.state is State.SUSPECT or now - since >= wait:
         words = f"not seen for {(now - since).total_seconds():.0f} s"
-        return _settled(before, now, words, told)
+        return _settled(before, now, words, told if told is not None and told.sure else None)
     return replace(before, absent_since=since), []
 
 
