@@ -17,7 +17,7 @@ from enum import Enum
 from gpuvigil.config import ActionsSettings
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.lifecycle import STANDING
-from gpuvigil.model import Incident, Subject
+from gpuvigil.model import Act, Incident, Subject
 
 _MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
 _STANDING = frozenset(state.value for state in STANDING)
@@ -35,13 +35,6 @@ _LONGEST_REASON = 200
 
 class ActionError(GpuvigilError):
     """The scheduler did not answer, or would not: then nothing is done."""
-
-
-class What(str, Enum):
-    """What is done to a node."""
-
-    DRAIN = "drain"
-    RESUME = "resume"
 
 
 class No(str, Enum):
@@ -93,7 +86,7 @@ class Machine:
 class Step:
     """One thing to do; `reason` is what the scheduler is told."""
 
-    what: What
+    what: Act
     node: str
     incident: str
     reason: str = ""
@@ -146,10 +139,10 @@ def plan(
             continue
         out += 1
         node = one.subject.node
-        steps.append(Step(what=What.DRAIN, node=node, incident=one.id, reason=reason(one)))
+        steps.append(Step(what=Act.DRAIN, node=node, incident=one.id, reason=reason(one)))
     if settings.resume:
         steps += [
-            Step(what=What.RESUME, node=machine.name, incident=ours[1])
+            Step(what=Act.RESUME, node=machine.name, incident=ours[1])
             for machine in machines.values()
             if (ours := machine.ours) is not None
             and machine.fit

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuvigil.apiserver import ApiError, ApiServer, Conflict, Forbidden, NotThere, Object, path_of
+from gpuvigil.model import Act
 
-from .decide import ActionError, Machine, Step, What
+from .decide import ActionError, Machine, Step
 
 MANAGER = "gpuvigil"
 ANNOTATION = "gpuvigil/cordoned"
@@ -46,7 +47,7 @@ class Kubernetes:
 
     def do(self, step: Step) -> None:
         """KubernetesError when it was refused, also because the node has changed since `step` was decided."""
-        out = step.what is What.DRAIN
+        out = step.what is Act.DRAIN
         change = {
             "metadata": {
                 "resourceVersion": step.version,
@@ -63,7 +64,7 @@ class Kubernetes:
 
     def undo(self, step: Step) -> str:
         """The command that takes a step back."""
-        verb = "uncordon" if step.what is What.DRAIN else "cordon"
+        verb = "uncordon" if step.what is Act.DRAIN else "cordon"
         return f"kubectl {verb} {step.node}"
 
 

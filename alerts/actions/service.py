@@ -16,10 +16,10 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.log import Log
-from gpuvigil.model import Incident, RecordKind, readable
+from gpuvigil.model import Act, Incident, NodeAction, RecordKind, Subject, readable
 
 from ..own import analyzer_trouble
-from .decide import ActionError, Machine, Plan, Step, What, marked, plan
+from .decide import ActionError, Machine, Plan, Step, marked, plan
 from .idle_jobs import IdleJobs
 from .kubernetes import Kubernetes
 from .said import Said
@@ -122,6 +122,7 @@ class Actor:
         self._idle = idle
         self._said = Said(self.log)
         self._drained: set[tuple[str, str]] = set()  # nodes, and for which incidents
+        self._untold: list[NodeAction] = []
 
     def look(self, now: datetime) -> Plan:
         """What was decided of nodes; ActionError, HubError or StoreError when something is not known.
@@ -129,9 +130,10 @@ class Actor:
         Then nothing more is done.
         """
         self._ask_for_analyzer(now)
+        self._tell()
         machines = self._nodes.machines()
         incidents = self._incidents(machines)
-        found = plan(self._settings, self._cluster, incidents, machines, now, self._drained)
+        found = self._plan(incidents, machines, now)
         self._said.only(
             "not done",
             {(it.node, it.incident): {"what": it.why.value} for it in found.refused},
@@ -142,30 +144,59 @@ class Actor:
                 {(it.node, it.incident): {"what": it.what.value} for it in found.steps},
             )
         else:
-            self._do_all(found.steps, machines)
+            self._do_all(found.steps, machines, now)
         if self._idle is not None:
             self._idle.look(incidents, machines)
         return found
 
-    def _do_all(self, steps: Sequence[Step], machines: Mapping[str, Machine]) -> None:
+    def _plan(
+        self, incidents: Sequence[Incident], machines: Mapping[str, Machine], now: datetime
+    ) -> Plan:
+        """What is to be done, with what was done before by whichever process."""
+        while True:
+            found = plan(self._settings, self._cluster, incidents, machines, now, self._drained)
+            before = self._drained_before(found.steps) - self._drained
+            if not before:
+                return found
+            self._drained |= before
+
+    def _drained_before(self, steps: Sequence[Step]) -> set[tuple[str, str]]:
+        """Of the nodes that would be drained now those that were, for the same incident: a person gave them back."""
+        found = set()
+        for step in steps:
+            if step.what is Act.DRAIN:
+                records = self._hub.records(RecordKind.ACTION, parent=step.incident)
+                done = [
+                    one
+                    for one in readable(records, NodeAction.from_record)
+                    if one.node.node == step.node
+                ]
+                last = max(done, key=lambda one: one.at, default=None)
+                if last is not None and last.act is Act.DRAIN:
+                    found.add((step.node, step.incident))
+        return found
+
+    def _do_all(
+        self, steps: Sequence[Step], machines: Mapping[str, Machine], now: datetime
+    ) -> None:
         """Each of them, also when another was refused; then ActionError says why the first was."""
         refused: list[ActionError] = []
         for step in steps:
             try:
-                self._do(step, machines)
+                self._do(step, machines, now)
             except ActionError as error:
                 refused.append(error)
         if refused:
             raise refused[0]
 
-    def _do(self, step: Step, machines: Mapping[str, Machine]) -> None:
+    def _do(self, step: Step, machines: Mapping[str, Machine], now: datetime) -> None:
         # A person may have done something to it meanwhile.
-        now = self._nodes.machines(step.node).get(step.node)
-        if now is None or now != machines[step.node]:
+        machine = self._nodes.machines(step.node).get(step.node)
+        if machine is None or machine != machines[step.node]:
             self.log.info("left to the next look: it has changed", node=step.node)
             return
-        self._nodes.do(replace(step, version=now.version))
-        if step.what is What.DRAIN:
+        self._nodes.do(replace(step, version=machine.version))
+        if step.what is Act.DRAIN:
             self._drained.add((step.node, step.incident))
         else:
             self._drained.discard((step.node, step.incident))
@@ -177,6 +208,22 @@ class Actor:
             reason=step.reason,
             undo=self._nodes.undo(step),
         )
+        self._untold.append(
+            NodeAction(
+                incident=step.incident,
+                node=Subject(cluster=self._cluster, node=step.node),
+                act=step.what,
+                at=now,
+                undo=self._nodes.undo(step),
+            )
+        )
+        self._tell()
+
+    def _tell(self) -> None:
+        """Write down what was done: the next process, and people, know it by that."""
+        if self._untold:
+            self._hub.write_records([one.to_record() for one in self._untold])
+            self._untold.clear()
 
     def _ask_for_analyzer(self, now: datetime) -> None:
         """ActionError when it is silent: what stands by its word may be long over."""

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 
 from gpuvigil.clock import EPOCH
+from gpuvigil.model import Act
 
-from .decide import ActionError, Machine, Step, What
+from .decide import ActionError, Machine, Step
 from .endings import Ending, How, Running
 
 _NAME = re.compile(r"NodeName=(\S+)")
@@ -62,14 +63,14 @@ class Slurm:
         """SlurmError when it was refused."""
         changes = (
             ("state=drain", f"reason={step.reason}")
-            if step.what is What.DRAIN
+            if step.what is Act.DRAIN
             else ("state=resume",)
         )
         self._run("scontrol", "update", f"nodename={step.node}", *changes)
 
     def undo(self, step: Step) -> str:
         """The command that takes a step back."""
-        verb = "resume" if step.what is What.DRAIN else "drain reason=..."
+        verb = "resume" if step.what is Act.DRAIN else "drain reason=..."
         return f"scontrol update nodename={step.node} state={verb}"
 
     def job(self, number: str) -> Running | None:

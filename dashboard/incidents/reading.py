@@ -10,6 +10,7 @@ from gpuvigil.model import (
     Acknowledgement,
     Incident,
     Inventory,
+    NodeAction,
     Record,
     RecordKind,
     Rma,
@@ -71,6 +72,7 @@ class Story:
         Silence, ...
     ] = ()  # that are about it, also those to come and those that are over
     rma: tuple[Rma, ...] = ()  # the steps of a return to the maker, oldest first
+    actions: tuple[NodeAction, ...] = ()  # what `gpuvigil act` did for it
 
 
 def story(hub: Hub, id_: str) -> Story | None:
@@ -93,6 +95,7 @@ def story(hub: Hub, id_: str) -> Story | None:
         pulses=hub.records(RecordKind.PULSE),
         silences=_silences(hub, incident),
         rma=_steps(hub, id_),
+        actions=tuple(readable(hub.records(RecordKind.ACTION, parent=id_), NodeAction.from_record)),
     )
 
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.lifecycle import COVERED, STANDING, State
-from gpuvigil.model import Acknowledgement, Incident, Record, Transition
+from gpuvigil.model import Acknowledgement, Act, Incident, NodeAction, Record, Transition
 
 from ..words import counted
 from .reading import Story
@@ -98,7 +98,8 @@ def timeline(story: Story) -> tuple[Moment, ...]:
     said = {step.text for step in steps}
     notes = [_note(one) for one in story.acknowledgements if _reason(one) not in said]
     began = Moment(at=incident.since, kind="began", title="Began", text="the first sign of it")
-    return (began, *sorted([*steps, *notes], key=lambda it: it.at))
+    done = [_action(one) for one in story.actions]
+    return (began, *sorted([*steps, *notes, *done], key=lambda it: it.at))
 
 
 def _step(step: Transition) -> Moment:
@@ -110,6 +111,11 @@ def _step(step: Transition) -> Moment:
 def _note(one: Acknowledgement) -> Moment:
     title = f"{one.by} wrote" if one.note else f"{one.by} took it"
     return Moment(at=one.at, kind="note", title=title, text=one.note)
+
+
+def _action(one: NodeAction) -> Moment:
+    did = "took the node out of service" if one.act is Act.DRAIN else "gave the node back"
+    return Moment(at=one.at, kind="note", title=f"gpuvigil {did}", text=f"undo: {one.undo}")
 
 
 def _reason(one: Acknowledgement) -> str:

@@ -3,6 +3,7 @@
 Times are aware and in UTC. `None` means "not measured" or "not known", and never becomes 0.
 """
 
+from .action import Act, NodeAction
 from .collected import (
     Allocation,
     AllocationState,
@@ -51,6 +52,7 @@ __all__ = [
     "SIMULATED_CLUSTER",
     "UNREADABLE",
     "Acknowledgement",
+    "Act",
     "Allocation",
     "AllocationState",
     "Event",
@@ -63,6 +65,7 @@ __all__ = [
     "Incident",
     "Inventory",
     "Job",
+    "NodeAction",
     "Opinion",
     "PortIdentity",
     "Record",

@@ -31,6 +31,7 @@ class RecordKind(str, Enum):
     JOB = "job"
     SCHEDULER = "scheduler"
     RMA = "rma"  # a return to the maker
+    ACTION = "action"  # what was done to a node
 
 
 # What a collector's token may write; everything else is for services.

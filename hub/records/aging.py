@@ -1,7 +1,7 @@
 """Which records are over for so long that they are forgotten.
 
 Events, usage, pulses of processes that are gone, inventories of the selftest's nodes, allocations and silences that have ended, incidents that were resolved with their transitions,
-notices, acknowledgements, opinions and returns; and what alerts says without an incident: to the holders of idle GPUs, of gpuvigil itself but for the newest step of each trouble, and in digests. What stands is never forgotten, nor an event that a standing incident may rest on.
+notices, acknowledgements, opinions, returns and actions; and what alerts says without an incident: to the holders of idle GPUs, of gpuvigil itself but for the newest step of each trouble, and in digests. What stands is never forgotten, nor an event that a standing incident may rest on.
 """
 
 import json
@@ -27,6 +27,7 @@ _BELONGING = tuple(
     for kind in (
         *(RecordKind.TRANSITION, RecordKind.NOTICE),
         *(RecordKind.ACKNOWLEDGEMENT, RecordKind.OPINION, RecordKind.RMA),
+        RecordKind.ACTION,
     )
 )
 _ENDS = {

@@ -25,8 +25,10 @@ from gpuvigil.clock import to_text
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import (
     Acknowledgement,
+    Act,
     Evidence,
     Incident,
+    NodeAction,
     Record,
     RecordKind,
     Severity,
@@ -397,3 +399,12 @@ def test_an_acknowledgement_that_the_analyzer_tells_of_is_told_once() -> None:
     later = taken_by(LOST, "Bob", "cable ordered", at=NOON + HOUR)
     moments = timeline(told(LOST, said, later, transitions=(taken,)))
     assert [one.title for one in moments] == ["Began", "Acknowledged", "Bob wrote"]
+
+
+def test_what_was_done_to_the_node_stands_among_the_steps_with_what_undoes_it() -> None:
+    undo = "scontrol update nodename=n1 state=resume"
+    done = NodeAction(incident=LOST.id, node=REAL, act=Act.DRAIN, at=NOON + HOUR, undo=undo)
+    kept = NodeAction.from_record(done.to_record())
+    last = timeline(replace(told(LOST), actions=(kept,)))[-1]
+    assert last.title == "gpuvigil took the node out of service"
+    assert last.text == f"undo: {undo}"

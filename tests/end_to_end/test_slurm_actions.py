@@ -60,6 +60,15 @@ def test_only_what_was_drained_here_is_given_back_and_never_too_much_is_taken(
         assert reason.startswith("gpuvigil [gpu_lost n2-1] GPU fell off the bus: PCI device: gone")
         assert not actor(LIVE).look(NOW).steps  # again changes nothing
 
+        # Slurm forgets the reason of a node that a person gives back: every other process knows it by the hub.
+        slurm.ask("scontrol", "update", "nodename=n2", "state=resume")
+        wait_until("n2 given back", lambda: slurm.state("n2") == {"IDLE"}, 30.0)
+        found = actor(LIVE).look(NOW)
+        assert [(it.node, it.why) for it in found.refused] == [
+            ("n2", No.RELEASED),
+            ("n4", No.SHARE),
+        ]
+        assert (slurm.state("n2"), "DRAIN" in slurm.state("n3")) == ({"IDLE"}, True)
         over = replace(lost_gpu("n2", NOW), state="resolved", resolved_at=NOW, version=2)
         calm = [
             replace(lost_gpu(it, NOW), state="resolved", resolved_at=NOW, version=2) for it in NODES
@@ -67,7 +76,7 @@ def test_only_what_was_drained_here_is_given_back_and_never_too_much_is_taken(
         hub.write_records([over.to_record(), *(one.to_record() for one in calm)])
         assert not actor(LIVE).look(NOW + timedelta(minutes=5)).steps
         actor(LIVE).look(NOW + timedelta(hours=1))
-        wait_until("n2 back", lambda: slurm.state("n2") == {"IDLE"}, 30.0)
+        wait_until("n3 back", lambda: slurm.state("n3") == {"IDLE"}, 30.0)
         assert "DRAIN" in slurm.state("n1")
         assert slurm.reason.startswith("new DIMMs, jo")
 

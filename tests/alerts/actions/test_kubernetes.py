@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from alerts.actions.decide import ActionError, No, Step, What, plan
+from alerts.actions.decide import ActionError, No, Step, plan
 from alerts.actions.kubernetes import ANNOTATION, Kubernetes, KubernetesError
 from alerts.actions.service import Actor
 from gpuvigil.apiserver import ApiServer
 from gpuvigil.config import ActionsSettings
-from gpuvigil.model import Record, RecordKind
+from gpuvigil.model import Act, Record, RecordKind
 from tests.servers import HubProcess
 
 from .apiserver import NodesServer
@@ -46,7 +46,7 @@ def drain(server: NodesServer, name: str) -> Step:
     """As decided on what is there now."""
     version = cluster(server).machines(name)[name].version
     reason = "gpuvigil [gpu_lost i1] GPU fell off the bus"
-    return Step(what=What.DRAIN, node=name, incident="i1", reason=reason, version=version)
+    return Step(what=Act.DRAIN, node=name, incident="i1", reason=reason, version=version)
 
 
 def test_what_a_node_is_comes_from_its_conditions_and_only_gpu_nodes_count(

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.actions.decide import Machine, No, What, plan, reason
+from alerts.actions.decide import Machine, No, plan, reason
 from gpuvigil.config import ActionsSettings
 from gpuvigil.model import (
     RESERVED_CLUSTERS,
     SIMULATED_CLUSTER,
+    Act,
     Evidence,
     Incident,
     Severity,
@@ -49,7 +50,7 @@ OURS = Machine(name="n1", states=frozenset({"IDLE", "DRAIN"}), reason=reason(inc
 
 def test_a_node_with_a_fault_is_drained_with_its_class_and_evidence() -> None:
     (step,) = plan(SETTINGS, "c", [incident()], machines(IDLE, free=1), NOON).steps
-    assert (step.what, step.node) == (What.DRAIN, "n1")
+    assert (step.what, step.node) == (Act.DRAIN, "n1")
     assert step.reason == "gpuvigil [gpu_lost i1] GPU fell off the bus: up:  0  (normal: 1)"
     assert replace(IDLE, states=frozenset({"DRAIN"}), reason=step.reason).ours == ("gpu_lost", "i1")
 
@@ -103,7 +104,7 @@ def test_a_node_that_somebody_drained_is_theirs_before_and_after() -> None:
 def test_only_what_we_drained_is_given_back_and_only_when_all_is_over() -> None:
     over = incident(state="resolved", resolved_at=OLD)
     (step,) = plan(SETTINGS, "c", [over], machines(OURS), NOON).steps
-    assert (step.what, step.node) == (What.RESUME, "n1")
+    assert (step.what, step.node) == (Act.RESUME, "n1")
     just = replace(over, resolved_at=NOON - timedelta(seconds=5))
     assert plan(SETTINGS, "c", [just], machines(OURS), NOON).steps == ()
     other = incident(id_="i2")
