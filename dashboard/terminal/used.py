@@ -92,8 +92,9 @@ def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Gri
         if by in PLACES
         else (_STATE, 5)
     )
+    money = bool(prices) and any(one.ledger.cluster != SIMULATED_CLUSTER for one in answers)
     for one in answers:
-        rows += _holders(one, by, prices) if by in HOLDERS else _installed(one, by, prices)
+        rows += _holders(one, by, prices, money) if by in HOLDERS else _installed(one, by, prices)
         head += sentences(one, prices)
         notes += _price_notes(one, prices)
         shared += pc.sum(one.ledger.holders["shared"]).as_py() or 0.0
@@ -103,10 +104,11 @@ def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Gri
             f"{shared / _HOUR:,.1f} of the held GPU-hours were shared, not attributable: several held"
             " a GPU at once (time slicing, MPS, several processes) and have equal parts of it."
         )
-    if not prices or all(one.ledger.cluster == SIMULATED_CLUSTER for one in answers):
+    if not money:
         drop = [place for place, one in enumerate(titled) if one.key in _MONEY]
         titled = [one for one in titled if one.key not in _MONEY]
-        rows = [tuple(it for n, it in enumerate(row) if n not in drop) for row in rows]
+        if by not in HOLDERS:  # theirs, which may be many, were made without
+            rows = [tuple(it for n, it in enumerate(row) if n not in drop) for row in rows]
         people -= sum(1 for place in drop if place < people)
     else:
         titled = [
@@ -194,9 +196,17 @@ def _rows_of(one: Answer, name: str, prices: Prices) -> pa.Table:
     return pa.concat_tables([_priced(part, getattr(part, name), prices) for part in one.parts])
 
 
-def _holders(one: Answer, by: str, prices: Prices) -> list[tuple[Value, ...]]:
-    amounts = ("allocated", "used", "measured", "idle", "energy_joules", "shared", *_MONEY)
-    rows = _named(_rows_of(one, "holders", prices), "holder" if by == "job" else by)
+def _of_holders(one: Answer, prices: Prices, money: bool) -> pa.Table:
+    if money:
+        return _rows_of(one, "holders", prices)
+    return pa.concat_tables([part.holders for part in one.parts])
+
+
+def _holders(one: Answer, by: str, prices: Prices, money: bool) -> list[tuple[Value, ...]]:
+    """Rows in the order of `_HELD`; without `money` there are no columns of it."""
+    told = _MONEY if money else ()
+    amounts = ("allocated", "used", "measured", "idle", "energy_joules", "shared", *told)
+    rows = _named(_of_holders(one, prices, money), "holder" if by == "job" else by)
     sums = [(name, "sum") for name in amounts]
     # One job's GPUs of several models were all its own; jobs may have had the same one in turn.
     keys = ["name", "holder", "user"]
@@ -221,8 +231,7 @@ def _holders(one: Answer, by: str, prices: Prices) -> list[tuple[Value, ...]]:
         "share_percent": _percent(found["allocated_sum"], held),
         "used_percent": _percent(found["used_sum"], found["measured_sum"]),
         "idle_gpu_hours": pc.divide(found["idle_sum"], _HOUR),
-        "cost": found["cost_sum"],
-        "idle_cost": found["idle_cost_sum"],
+        **{name: found[f"{name}_sum"] for name in told},
         "most_gpus": found["gpus_sum" if by == "job" else "gpus_max"],
         "kilowatt_hours": pc.divide(found["energy_joules_sum"], _KILOWATT_HOUR),
         "shared_gpu_hours": pc.divide(found["shared_sum"], _HOUR),

@@ -131,7 +131,7 @@ def unpacked(text: str, schema: pa.Schema) -> pa.Table:
 def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A text that is a dictionary stays one: that is most of its reading."""
     coded = pa.types.is_dictionary(column.type) and column.type.value_type == kind
-    return column if coded else column.cast(kind)
+    return column if coded or column.type == kind else column.cast(kind)
 
 
 def together(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:

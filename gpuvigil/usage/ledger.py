@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import unquote
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -113,9 +115,17 @@ class Ledger:
 
 
 def summed(
-    ledgers: Iterable[Ledger], cluster: str, start: datetime, length: timedelta, at: datetime
+    ledgers: Iterable[Ledger],
+    cluster: str,
+    start: datetime,
+    length: timedelta,
+    at: datetime,
+    most_rows: int = MOST_ROWS,
 ) -> Ledger:
-    """All of one cluster's ledgers as one, counted at `at`; nothing is 0 rows."""
+    """All of one cluster's ledgers as one, counted at `at`; nothing is 0 rows.
+
+    Of more than `most_rows` holders the smallest become one for each of what they belong to.
+    """
     them = list(ledgers)
     places = together((one.places for one in them), PLACES)
     holders = together((one.holders for one in them), SHARES)
@@ -127,7 +137,7 @@ def summed(
         gpus=max((one.gpus for one in them), default=0),
         quarters=sum(one.quarters for one in them),
         places=_grouped(places, PLACE, [(name, "sum") for name in SECONDS]).cast(PLACES),
-        holders=_bounded(_joined(holders)),
+        holders=_bounded(_joined(holders), most_rows),
     )
 
 
@@ -141,24 +151,54 @@ def _as_one(seconds: Seconds) -> pa.Table:
 
 
 def _joined(holders: pa.Table) -> pa.Table:
-    # A command's dictionary has no order, and which of several stands for a holder needs one.
-    command = holders.column_names.index("command")
-    holders = holders.set_column(command, "command", holders["command"].cast(pa.string()))
+    """A row per holder and model; texts are dictionaries, as `together` gives them, and stay so.
+
+    Of several commands the last by name stands for a holder: numbers in that order are quicker to
+    group than texts.
+    """
+    place = holders.column_names.index("command")
+    command = holders.column(place).combine_chunks()
+    names = command.dictionary
+    order = pc.sort_indices(names).to_numpy()
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    ranks = pa.array(rank).take(command.indices)
     aggregates = [("command", "max"), ("gpus", "max"), *((name, "sum") for name in AMOUNTS)]
-    return _grouped(holders, HOLDER, aggregates).cast(SHARES)
+    found = _grouped(holders.set_column(place, "command", ranks), HOLDER, aggregates)
+    ranks = found.column(place).combine_chunks()
+    commands = pa.DictionaryArray.from_arrays(ranks, names.take(pa.array(order)))
+    return found.set_column(place, "command", commands)
 
 
-def _bounded(holders: pa.Table) -> pa.Table:
-    if holders.num_rows <= MOST_ROWS:
-        return holders
-    order = pc.sort_indices(holders, [("allocated", "descending"), ("holder", "ascending")])
-    holders = holders.take(order)
-    rest = holders.slice(MOST_ROWS)
-    size = rest.num_rows
-    others = {"holder": pa.array([OTHERS] * size), "command": pa.nulls(size, pa.string())}
-    for name, column in others.items():
-        rest = rest.set_column(rest.column_names.index(name), name, column)
-    return _joined(pa.concat_tables([holders.slice(0, MOST_ROWS), rest.cast(SHARES)]))
+def _bounded(holders: pa.Table, most_rows: int) -> pa.Table:
+    """The largest, and what is left of each user, account, partition, project and model as one."""
+    if holders.num_rows <= most_rows:
+        return holders.cast(SHARES)
+    largest = _largest(holders, most_rows)
+    rest = pc.fill_null(pc.equal(holders["holder"], OTHERS), False).to_numpy() | ~largest
+    others = holders.filter(pa.array(rest)).cast(SHARES)
+    size = others.num_rows
+    for name, column in (
+        ("holder", pa.array([OTHERS] * size, pa.string())),
+        ("command", pa.nulls(size, pa.string())),
+    ):
+        others = others.set_column(others.column_names.index(name), name, column)
+    joined = _joined(together((others,), SHARES))
+    return pa.concat_tables(
+        [holders.filter(pa.array(~rest)).cast(SHARES), joined.cast(SHARES)]
+    ).combine_chunks()
+
+
+def _largest(holders: pa.Table, most_rows: int) -> npt.NDArray[np.bool_]:
+    """Which rows are the `most_rows` that had most; of equals the first by name."""
+    amounts = holders["allocated"].to_numpy()
+    least = np.partition(amounts, -most_rows)[-most_rows]
+    found: npt.NDArray[np.bool_] = amounts > least
+    equal = np.nonzero(amounts == least)[0]
+    names = holders["holder"].take(pa.array(equal)).to_pylist()
+    by_name = sorted(range(len(equal)), key=lambda one: (names[one] or "", one))
+    found[equal[by_name[: most_rows - int(found.sum())]]] = True
+    return found
 
 
 def _grouped(

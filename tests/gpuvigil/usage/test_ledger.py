@@ -1,5 +1,6 @@
 """Quarters, hours and days as columns: they add up whatever the order."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuvigil.usage import BUCKET, Bucket, Place, Seconds, Share
+from gpuvigil.usage.amounts import AMOUNTS, OTHERS
 from gpuvigil.usage.columns import SECONDS
 from gpuvigil.usage.ledger import HOUR, Ledger, summed
 from gpuvigil.usage.question import ceiling_of, floor_of
@@ -119,3 +121,35 @@ def test_hours_begin_where_they_should(minutes: int) -> None:
     for length in (BUCKET, HOUR, timedelta(days=1)):
         assert floor_of(at, length) <= at < floor_of(at, length) + length
         assert ceiling_of(at, length) - length < at <= ceiling_of(at, length)
+
+
+@settings(max_examples=25, deadline=None)
+@given(_buckets(), st.integers(1, 4))
+def test_of_many_holders_the_largest_keep_their_names_and_no_amount_is_lost(
+    buckets: list[Bucket], most: int
+) -> None:
+    """Against the same in plain words."""
+    ledgers = [Ledger.of(one) for one in buckets]
+    every = summed(ledgers, "c", START, HOUR, LATER).holders.to_pylist()
+    some = summed(ledgers, "c", START, HOUR, LATER, most).holders.to_pylist()
+    named = [row for row in some if row["holder"] != OTHERS]
+    if len(every) <= most:
+        assert some == every
+        return
+    assert (
+        sorted(row["allocated"] for row in named)
+        == sorted(row["allocated"] for row in every)[-most:]
+    )
+    assert all(row in every for row in named)
+    groups = ("user", "account", "project", "partition", "model")
+    assert _sums(every, groups) == _sums(some, groups)
+    rest = [tuple(row[name] for name in groups) for row in some if row["holder"] == OTHERS]
+    assert len(rest) == len(set(rest))
+
+
+def _sums(rows: list[dict[str, Any]], groups: tuple[str, ...]) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for row in rows:
+        for name in AMOUNTS:
+            found[(*(row[group] for group in groups), name)] += row[name]
+    return found
