@@ -5,28 +5,34 @@ when they are first asked for and again when a late line changed them: a span of
 few blocks and what sticks out of them.
 """
 
-import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuvigil.metrics import Measurement
 from gpuvigil.store import Aggregate, Function
 
-Numbers = npt.NDArray[Any]
+from .tables import (
+    LINES,
+    NEVER,
+    NEWEST,
+    PARTS,
+    REDUCE,
+    TIME_OF,
+    Field,
+    Kind,
+    Numbers,
+    Table,
+    fields_of,
+    tables_of,
+)
+
 # Values and which of them were measured; None when all were.
 Measured = tuple[Numbers, Numbers | None]
 # Steps in a block.
 _BLOCK = 12
-
-NEVER = np.iinfo(np.int64).min
-_FOREVER = np.iinfo(np.int64).max
-_LEAST: Mapping[type, Any] = {np.int64: NEVER, np.float64: -np.inf}
-_MOST: Mapping[type, Any] = {np.int64: _FOREVER, np.float64: np.inf}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,32 +73,6 @@ class Lines:
             yield int(keys[begin]), ordered.where(slice(begin, end))
 
 
-@dataclass(slots=True)
-class _Field:
-    """One field by step and subject; arrays that nobody asks for are empty."""
-
-    kind: type
-    parts: frozenset[str]
-    arrays: dict[str, Numbers] = field(default_factory=dict)
-    blocks: dict[str, Numbers] = field(default_factory=dict)  # the same of whole blocks
-
-    def blank(self, part: str) -> Any:
-        """What stands in a cell without a value."""
-        return {
-            "count": 0,
-            "sum": 0.0,
-            "min": _MOST[self.kind],
-            "max": _LEAST[self.kind],
-            "first_us": _FOREVER,
-            "last_us": NEVER,
-        }.get(part, 0)
-
-    def type(self, part: str) -> type:
-        if part in {"first_us", "last_us"}:
-            return np.int64
-        return {"count": np.int32, "sum": np.float64, "held": np.bool_}.get(part, self.kind)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduced:
     """A span, by subject: its lines, and the aggregates."""
@@ -103,30 +83,18 @@ class Reduced:
     values: Mapping[Aggregate, Measured]
 
 
-_PARTS: Mapping[Function, tuple[str, ...]] = {
-    Function.COUNT: ("count",),
-    Function.MEAN: ("count", "sum"),
-    Function.MIN: ("count", "min"),
-    Function.MAX: ("count", "max"),
-    Function.FIRST: ("count", "first", "first_us"),
-    Function.LAST: ("count", "last", "last_us"),
-    Function.INCREASE: ("count", "min", "max"),
-}
-# The line that was the newest in its step, for `Store.latest`.
-_NEWEST = ("newest", "held")
-
-
 class Cells:
     """A ring of steps; which subject a column stands for is known elsewhere.
 
-    `keep` steps can be asked for, `ahead` more may be filled before their time.
+    `asked`: the aggregates of each span. `keep` steps can be asked for, `ahead` more may be filled
+    before their time.
     """
 
     def __init__(
         self,
         catalogue: Measurement,
         newest: Collection[str],
-        aggregates: Collection[Aggregate],
+        asked: Sequence[Collection[Aggregate]],
         keep: int,
         ahead: int,
     ) -> None:
@@ -134,22 +102,16 @@ class Cells:
         self._steps = (-(-(keep + ahead + 2) // _BLOCK) + 1) * _BLOCK
         # Which block its cells were worked out for; none while they are not as the steps say.
         self._worked: Numbers = np.full(self._steps // _BLOCK, NEVER, np.int64)
-        # What whole blocks came to, by part and blocks, for as long as none is worked out anew.
-        self._whole: dict[tuple[int, str, int, int], Numbers] = {}
+        # What whole blocks came to, by part, fields and blocks, while none is worked out anew.
+        self._whole: dict[tuple[Kind, int, int, int, int], Numbers] = {}
         self._width = 0
         self.first: int | None = None  # the oldest step with a line
         self._floor: int | None = None  # older ones are not kept any more
-        parts: dict[str, set[str]] = {name: set(_NEWEST) for name in newest}
-        for it in aggregates:
-            parts.setdefault(it.field, set()).update(_PARTS[it.function])
-        self.fields = {
-            name: _Field(
-                kind=np.int64 if catalogue.metric(name).integer else np.float64,
-                parts=frozenset(them),
-            )
-            for name, them in parts.items()
-        }
-        self._lines = _Field(kind=np.int64, parts=frozenset({"count", "first_us", "last_us"}))
+        self.fields, self._lines = fields_of(catalogue, newest, asked)
+        self._tables = tables_of({LINES: self._lines, **self.fields})
+        self._plans: dict[tuple[Aggregate, ...], _Plan] = {}
+        # Of every subject's newest line, and by field.
+        self._latest: dict[Kind, Numbers] = {}
         self._newest: dict[str, tuple[Numbers, Numbers]] = {}
         self.newest_us: Numbers = np.empty(0, np.int64)
         self._names = tuple(newest)
@@ -158,28 +120,29 @@ class Cells:
         """Room for so many subjects."""
         if subjects <= self._width:
             return
-        width = max(subjects, 2 * self._width)
-        for it in (self._lines, *self.fields.values()):
-            for part in it.parts:
-                array: Numbers = np.full((self._steps, width), it.blank(part), it.type(part))
-                if part in it.arrays:
-                    array[:, : self._width] = it.arrays[part]
-                it.arrays[part] = array
-                if part not in _NEWEST:
-                    it.blocks[part] = np.full(
-                        (len(self._worked), width), it.blank(part), it.type(part)
-                    )
+        before, width = self._width, max(subjects, 2 * self._width)
+        for key, table in self._tables.items():
+            is_newest = table.part in NEWEST
+            table.grow(self._steps, 0 if is_newest else len(self._worked), width)
+            if is_newest:
+                latest: Numbers = np.zeros((len(table.places), width), table.kind)
+                if before:
+                    latest[:, :before] = self._latest[key]
+                self._latest[key] = latest
+            for name, place in table.places.items():
+                it = self._lines if name == LINES else self.fields[name]
+                it.arrays[table.part] = table.cells[place]
+                if not is_newest:
+                    it.blocks[table.part] = table.blocks[place]
+        for name in self._names:
+            kinds = (("newest", self.fields[name].kind), ("held", np.bool_))
+            values, held = (self._latest[key][self._tables[key].places[name]] for key in kinds)
+            self._newest[name] = (values, held)
         self._worked[:] = NEVER
         self._whole.clear()
         longer = np.full(width, NEVER, np.int64)
-        longer[: self._width] = self.newest_us
+        longer[:before] = self.newest_us
         self.newest_us = longer
-        for name in self._names:
-            values: Numbers = np.zeros(width, self.fields[name].kind)
-            held = np.zeros(width, np.bool_)
-            if name in self._newest:
-                values[: self._width], held[: self._width] = self._newest[name]
-            self._newest[name] = (values, held)
         self._width = width
 
     def add(self, lines: Lines) -> None:
@@ -241,11 +204,8 @@ class Cells:
         last_us = self._lines.arrays["last_us"][row]
         mask = (self._lines.arrays["count"][row] > 0) & (last_us >= self.newest_us)
         self.newest_us = np.where(mask, last_us, self.newest_us)
-        for name in self._names:
-            values, held = self._newest[name]
-            arrays = self.fields[name].arrays
-            values[mask] = arrays["newest"][row][mask]
-            held[mask] = arrays["held"][row][mask]
+        for key, latest in self._latest.items():
+            np.copyto(latest, self._tables[key].cells[:, row], where=mask)
 
     def newest(self, name: str) -> tuple[Numbers, Numbers]:
         """A field of every subject's newest line."""
@@ -259,9 +219,8 @@ class Cells:
         if self.first is None:
             return
         for passed in range(self.first, min(self._floor, self.first + self._steps)):
-            for it in (self._lines, *self.fields.values()):
-                for part, array in it.arrays.items():
-                    array[passed % self._steps] = it.blank(part)
+            for table in self._tables.values():
+                table.cells[:, passed % self._steps] = table.blank
             self._worked[passed // _BLOCK % len(self._worked)] = NEVER
         self.first = max(self.first, self._floor)
 
@@ -270,62 +229,102 @@ class Cells:
         if not self._width:
             return _nothing(wanted)
         first = max(first, self.first if self.first is not None else last)
-        over = self._over(min(first, last), last)
+        span = self._span(min(first, last), last)
+        found: dict[tuple[str, str], Numbers] = {}
+        for table, runs in self._plan(wanted):
+            for fields, names in runs:
+                reduced = self._over(table, fields, span)
+                found.update({(name, table.part): reduced[n] for n, name in enumerate(names)})
         values: dict[Aggregate, Measured] = {}
-        known: dict[tuple[str, str], Numbers] = {}
-
-        def part(name: str, part: str) -> Numbers:
-            if (name, part) not in known:
-                known[name, part] = over(self.fields[name], part)
-            return known[name, part]
-
         for it in wanted:
-            values[it] = _aggregate(it.function, partial(part, it.field))
+            name, part = it.field, it.function.value
+            if part in TIME_OF:
+                told = found[name, "count"] > 0
+                pieces = span.pieces(self.fields[name])
+                found[name, part] = _at_the_end(self.fields[name], part, pieces, told)
+            values[it] = _aggregate(it.function, name, found)
         return Reduced(
-            samples=over(self._lines, "count").astype(np.int64),
-            first_us=over(self._lines, "first_us"),
-            last_us=over(self._lines, "last_us"),
+            samples=found[LINES, "count"].astype(np.int64),
+            first_us=found[LINES, "first_us"],
+            last_us=found[LINES, "last_us"],
             values=values,
         )
 
-    def _over(self, first: int, last: int) -> Callable[[_Field, str], Numbers]:
-        """A part over the steps `[first, last)`, by subject: whole blocks and what is beside them."""
+    def _plan(self, wanted: Sequence[Aggregate]) -> "_Plan":
+        """Which fields of which tables are asked for; it depends on nothing that changes."""
+        key = tuple(wanted)
+        if key not in self._plans:
+            parts = {(it.field, part) for it in wanted for part in PARTS[it.function]}
+            parts |= {(LINES, part) for part in self._lines.parts}
+            plan = []
+            for table in self._tables.values():
+                names = {name for name in table.places if (name, table.part) in parts}
+                if names and table.part in REDUCE:
+                    plan.append((table, table.runs(names)))
+            self._plans[key] = plan
+        return self._plans[key]
+
+    def _over(self, table: Table, fields: slice, span: "_Span") -> Numbers:
+        """Some fields of a table over a span, by subject."""
+        key = (table.key, fields.start, fields.stop, span.begin, span.end)
+        whole = self._whole.get(key)
+        if whole is None:
+            whole = self._whole[key] = table.reduced(table.blocks, fields, span.blocks)
+        beside = table.reduced(table.cells, fields, [*span.before, *span.after])
+        found: Numbers = REDUCE[table.part](whole, beside)
+        return found
+
+    def _span(self, first: int, last: int) -> "_Span":
+        """The steps `[first, last)`: whole blocks, worked out, and what is beside them."""
         begin, end = -(-first // _BLOCK), last // _BLOCK
         if begin >= end:
-            begin = end = 0
-            steps = _in_ring(first, last, self._steps)
-        else:
-            steps = _in_ring(first, begin * _BLOCK, self._steps)
-            steps += _in_ring(end * _BLOCK, last, self._steps)
+            return _Span(0, 0, _in_ring(first, last, self._steps), [slice(0, 0)], [])
         for block in range(begin, end):
             if self._worked[block % len(self._worked)] != block:
                 self._work_out(block)
-        blocks = _in_ring(begin, end, len(self._worked))
-
-        def over(it: _Field, part: str) -> Numbers:
-            if part in _TIME_OF:
-                return _at_the_end(it, part, steps, blocks)
-            key = (id(it), part, begin, end)
-            whole = self._whole.get(key)
-            if whole is None:
-                whole = self._whole[key] = _reduced(it, part, it.blocks[part], blocks)
-            found: Numbers = _REDUCE[part](whole, _reduced(it, part, it.arrays[part], steps))
-            return found
-
-        return over
+        before = _in_ring(first, begin * _BLOCK, self._steps)
+        after = _in_ring(end * _BLOCK, last, self._steps)
+        return _Span(begin, end, before, _in_ring(begin, end, len(self._worked)), after)
 
     def _work_out(self, block: int) -> None:
         """The cells of a whole block from those of its steps."""
         self._whole.clear()
-        rows = _in_ring(block * _BLOCK, (block + 1) * _BLOCK, self._steps)
+        (rows,) = _in_ring(block * _BLOCK, (block + 1) * _BLOCK, self._steps)
         place = block % len(self._worked)
-        for it in (self._lines, *self.fields.values()):
-            for part, cells in it.blocks.items():
-                if part in _TIME_OF:
-                    cells[place] = _at_the_end(it, part, rows, [])
-                else:
-                    cells[place] = _REDUCE[part].reduce(it.arrays[part][rows[0]], axis=0)
+        for table in self._tables.values():
+            if table.part in REDUCE:
+                steps = table.cells[:, rows]
+                REDUCE[table.part].reduce(
+                    steps, axis=1, dtype=table.kind, out=table.blocks[:, place]
+                )
+        for it in self.fields.values():
+            for part in it.parts & TIME_OF:
+                told = it.blocks["count"][place] > 0
+                it.blocks[part][place] = _at_the_end(it, part, [(it.arrays, rows)], told)
         self._worked[place] = block
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Where a span lies: whole blocks, and the steps before and after them; all in their order."""
+
+    begin: int  # of the blocks, as numbers of blocks
+    end: int
+    before: Sequence[slice]
+    blocks: Sequence[slice]
+    after: Sequence[slice]
+
+    def pieces(self, it: Field) -> "list[_Piece]":
+        """The field's arrays of all of it, the oldest first."""
+        return [
+            *((it.arrays, rows) for rows in self.before),
+            *((it.blocks, rows) for rows in self.blocks),
+            *((it.arrays, rows) for rows in self.after),
+        ]
+
+
+_Piece = tuple[Mapping[str, Numbers], slice]
+_Plan = list[tuple[Table, list[tuple[slice, list[str]]]]]
 
 
 def _in_ring(first: int, last: int, size: int) -> list[slice]:
@@ -404,7 +403,7 @@ class _Groups:
         return np.diff(np.append(self.begins, self.lines)).astype(np.int32)
 
 
-def _put(it: _Field, groups: _Groups, values: Numbers, at_us: Numbers) -> None:
+def _put(it: Field, groups: _Groups, values: Numbers, at_us: Numbers) -> None:
     """Values in the order of place and time into their cells."""
     cells = groups.cells
     flat = {part: array.reshape(-1) for part, array in it.arrays.items()}
@@ -428,50 +427,32 @@ def _put(it: _Field, groups: _Groups, values: Numbers, at_us: Numbers) -> None:
     flat["count"][cells] += groups.counts()
 
 
-_REDUCE: Mapping[str, np.ufunc] = {
-    "count": np.add,
-    "sum": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "first_us": np.minimum,
-    "last_us": np.maximum,
-}
-
-
-def _aggregate(function: Function, part: Callable[[str], Numbers]) -> Measured:
-    count = part("count")
+def _aggregate(function: Function, name: str, found: Mapping[tuple[str, str], Numbers]) -> Measured:
+    """One aggregate of a field; `found` are its parts."""
+    count = found[name, "count"]
     if function is Function.COUNT:
         return count.astype(np.int64), None
     valid = count > 0
     if function is Function.MEAN:
-        return part("sum") / np.maximum(count, 1), valid
+        return found[name, "sum"] / np.maximum(count, 1), valid
     if function is Function.INCREASE:
         with np.errstate(over="ignore", invalid="ignore"):
-            increase = part("max") - part("min")
+            increase = found[name, "max"] - found[name, "min"]
         # A difference of two 64-bit numbers that does not fit into one wraps round.
         return increase, valid & (increase >= 0)
-    return part(function.value), valid
+    return found[name, function.value], valid
 
 
-def _reduced(it: _Field, part: str, array: Numbers, places: Sequence[slice]) -> Numbers:
-    """One row of several; the initial value is what an empty cell has, so that none is one, too."""
-    reduce, blank = _REDUCE[part], it.blank(part)
-    found = [reduce.reduce(array[rows], axis=0, initial=blank) for rows in places]
-    one: Numbers = functools.reduce(reduce, found)
-    return one
-
-
-# The oldest and the newest value: that of the cell with such a time.
-_TIME_OF: Mapping[str, str] = {"first": "first_us", "last": "last_us"}
-
-
-def _at_the_end(it: _Field, part: str, steps: Sequence[slice], blocks: Sequence[slice]) -> Numbers:
-    time = _TIME_OF[part]
-    pieces = [(it.arrays, rows) for rows in steps] + [(it.blocks, rows) for rows in blocks]
-    times = np.concatenate([arrays[time][rows] for arrays, rows in pieces])
-    values = np.concatenate([arrays[part][rows] for arrays, rows in pieces])
-    if not len(times):
-        return np.zeros(values.shape[1], it.kind)
-    row = times.argmin(axis=0) if part == "first" else times.argmax(axis=0)
-    found: Numbers = values[row, np.arange(values.shape[1])]
+def _at_the_end(it: Field, part: str, pieces: Sequence[_Piece], told: Numbers) -> Numbers:
+    """The field's oldest or newest value; `told`: which subjects have one at all."""
+    found: Numbers = np.zeros(len(told), it.kind)
+    cells = [(arrays, row) for arrays, rows in pieces for row in range(rows.start, rows.stop)]
+    missing = told.copy()
+    # Mostly the first one has them all.
+    for arrays, row in cells if part == "first" else reversed(cells):
+        if not missing.any():
+            break
+        here = missing & (arrays["count"][row] > 0)
+        np.copyto(found, arrays[part][row], where=here)
+        missing &= ~here
     return found

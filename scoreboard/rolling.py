@@ -25,7 +25,8 @@ from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate
 from gpuvigil.store.shape import measurement_of
 
-from .cells import NEVER, Cells, Lines, Measured, Numbers
+from .cells import Cells, Lines, Measured
+from .tables import NEVER, Numbers
 
 _MICROSECOND = timedelta(microseconds=1)
 # Answers of one pass differ in who has a line in their span; so many of them are remembered.
@@ -110,7 +111,7 @@ class _Lines:
         self._catalogue = catalogue
         needs = list(needs)
         newest = {name for need in needs if need.span is Span.NOW for name in need.fields}
-        asked = {it for need in needs for it in need.aggregates}
+        asked = [need.aggregates for need in needs]
         self._cells = Cells(catalogue, newest, asked, keep, ahead)
         self._ahead = ahead
         self._subjects = _Subjects(catalogue.tags)

@@ -17,7 +17,7 @@ from gpuvigil.metrics import GPU
 from gpuvigil.model import Event, EventKind, Subject, Unmeasured
 from gpuvigil.store.shape import latest_schema
 
-from ..cells import Numbers
+from ..tables import Numbers
 
 _TAGS = ("cluster", "node", "uuid", "model", "at")
 # nvmlClocksEventReasonHwSlowdown, ...HwThermalSlowdown and ...HwPowerBrakeSlowdown.
