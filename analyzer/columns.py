@@ -73,17 +73,18 @@ def seconds(rows: Rows) -> Floats:
 def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
     """For each row its group's median and how many of the group were measured."""
     groups, number = _numbered(codes)
-    there = np.flatnonzero(~np.isnan(values))
-    order = there[np.argsort(values[there])]
-    order = order[np.argsort(groups[order], kind="stable")]
-    sizes = np.bincount(groups[there], minlength=number)
-    told = np.flatnonzero(sizes)
-    begins, many = (np.cumsum(sizes) - sizes)[told], sizes[told]
-    medians = np.full(number, np.nan)
-    medians[told] = (
-        values[order[begins + (many - 1) // 2]] + values[order[begins + many // 2]]
-    ) / 2.0
-    return medians[groups], sizes[groups].astype(np.float64)
+    (there,) = (~np.isnan(values)).nonzero()
+    if not len(there):
+        return np.full(len(values), np.nan), np.zeros(len(values))
+    measured, group = values[there], groups[there]
+    order = measured.argsort()
+    ordered = measured[order[group[order].argsort(kind="stable")]]
+    sizes = np.bincount(group, minlength=number)
+    begins = sizes.cumsum() - sizes
+    low = ordered.take(begins + (sizes - 1) // 2, mode="clip")
+    high = ordered.take(begins + sizes // 2, mode="clip")
+    medians = np.where(sizes > 0, (low + high) / 2.0, np.nan)
+    return medians[groups], sizes.astype(np.float64)[groups]
 
 
 def most(codes: Codes, values: Numbers) -> Floats:

@@ -21,13 +21,14 @@ def impact(window: Window, finding: Finding) -> Impact:
     hit = [a for gpu in gpus for a in window.allocations.get(gpu.key, ())]
     now = [a for a in hit if a.ended_at is None]
     ended = [a for a in hit if _ended_with_it(a, finding.since)]
-    own, others = _waiting(finding, gpus, now, held)
+    standing = _standing(now, held)
+    own, others = _waiting(finding, gpus, standing)
     everybody = [*now, *ended]
     return Impact(
         gpus=_together([own, *(h.gpus for h in others.values())]),
         holders=tuple(sorted({a.holder for a in everybody})),
         users=tuple(sorted({a.user for a in everybody if a.user})),
-        text=_text(finding, now, ended, held),
+        text=_text(finding, now, ended, standing.values()),
         running=bool(now),
     )
 
@@ -36,7 +37,7 @@ def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapp
     """What cannot do its work because of it: GPUs by themselves, and all of holders, by key."""
     gpus = touched(window, finding)
     now = [a for gpu in gpus for a in window.held(gpu)]
-    return _waiting(finding, gpus, now, window.holdings)
+    return _waiting(finding, gpus, _standing(now, window.holdings))
 
 
 def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
@@ -62,14 +63,13 @@ def _of_node(window: Window, node: Subject) -> tuple[Subject, ...]:
 def _waiting(
     finding: Finding,
     gpus: Sequence[Subject],
-    now: Iterable[Allocation],
-    held: Mapping[str, Holding],
+    standing: Mapping[str, Holding],
 ) -> tuple[Collection[Subject], Mapping[str, Holding]]:
     """A broken GPU blocks itself and all GPUs of its holder; a port only GPUs that are held."""
     if finding.fault == _HELD_FOR_NOTHING or finding.confined:
         return frozenset(gpus), {}
     own = frozenset() if finding.subject.kind == "port" else frozenset(gpus)
-    return own, _standing(now, held)
+    return own, standing
 
 
 def _standing(now: Iterable[Allocation], held: Mapping[str, Holding]) -> dict[str, Holding]:
@@ -95,9 +95,9 @@ def _text(
     finding: Finding,
     now: Collection[Allocation],
     ended: Iterable[Allocation],
-    held: Mapping[str, Holding],
+    holdings: Iterable[Holding],
 ) -> str:
-    standing = sorted(_standing(now, held).values(), key=_largest)
+    standing = sorted(holdings, key=_largest)
     names = _names([holding.name for holding in standing])
     own = f"{_count(len({a.subject for a in now}), 'GPU')} held by {names}"
     if finding.fault == _UNHEARD:

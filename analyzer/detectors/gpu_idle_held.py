@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import numpy as np
 
@@ -36,6 +37,7 @@ _FAULT = FAULTS["gpu_idle_held"]
 _COVERAGE = 0.8
 # nvmlClocksEventReasonGpuIdle: the driver itself says that there is no work.
 _CLOCKS_IDLE = 0x1
+_REMEMBERED = 4096
 
 
 def idle_held_gpus(window: Window) -> list[Finding]:
@@ -111,13 +113,22 @@ def _joined(
 
 def _finding(window: Window, subject: Subject, row: Row) -> Finding:
     held = window.held(subject)
+    # Nothing is said of a time before the first sample.
+    since: datetime = max(_start(window), row["first_at"])
+    newest = window.newest(subject)
     return Finding(
         fault="gpu_idle_held",
         subject=subject,
         severity=_FAULT.severity,
-        # Nothing is said of a time before the first sample.
-        since=max(_start(window), row["first_at"]),
-        evidence=_evidence(window, subject, row, held),
+        since=since,
+        evidence=_evidence(
+            row["utilization_percent_max"],
+            window.settings.idle_below_percent,
+            duration(window.now - since),
+            None if newest is None else newest.get("memory_used_bytes"),
+            bool((row["clock_event_reasons_last"] or 0) & _CLOCKS_IDLE),
+            held,
+        ),
         detector="gpu_idle_held",
         action=_action(held),
         source=_FAULT.source,
@@ -152,22 +163,26 @@ def _start(window: Window) -> datetime:
     return window.now - timedelta(seconds=window.settings.idle_after_seconds)
 
 
+# A GPU that goes on to idle is told in the same words at each pass; they depend on nothing else.
+@lru_cache(maxsize=_REMEMBERED)
 def _evidence(
-    window: Window, subject: Subject, row: Row, held: tuple[Allocation, ...]
+    most: float,
+    limit: float,
+    span: str,
+    memory: float | None,
+    says_idle: bool,
+    held: tuple[Allocation, ...],
 ) -> tuple[Evidence, ...]:
-    span = duration(window.now - max(_start(window), row["first_at"]))
     evidence = [
         Evidence(
             name="utilisation",
-            value=f"{row['utilization_percent_max']:.0f} % at most in {span}",
-            limit=f"{window.settings.idle_below_percent:g} % or more",
+            value=f"{most:.0f} % at most in {span}",
+            limit=f"{limit:g} % or more",
         )
     ]
-    newest = window.newest(subject)
-    memory = None if newest is None else newest.get("memory_used_bytes")
     if memory is not None:
         evidence.append(Evidence(name="memory held", value=f"{memory / 1024**3:.1f} GiB"))
-    if (row["clock_event_reasons_last"] or 0) & _CLOCKS_IDLE:
+    if says_idle:
         evidence.append(Evidence(name="clocks", value="idle, as the driver says"))
     return (*evidence, *(_holding(allocation) for allocation in held))
 
@@ -177,6 +192,7 @@ def _holding(allocation: Allocation) -> Evidence:
     return Evidence(name="held by", value=f"{_who(allocation)}, since {since}")
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def _action(held: tuple[Allocation, ...], what_is: str = "GPU is") -> str:
     if not held:
         return "Find the process that holds the GPU (nvidia-smi) and ask whether it still needs it."
