@@ -133,12 +133,14 @@ def change_of(window: Window, look: Look) -> Change | None:
     job = together(_jobs(window, rows), models(window, rows))
     before = _before(rows, long)
     now, lately = _now(rows, rows), _now(rows, recent)
+    pace, _ = per_group(job, np.where(known, _pace(now, before), np.nan))
+    lost = -pace
+    # Who stands how in a job that goes on as before is asked by nobody.
+    known = known & (np.abs(pace) >= look.least_loss)
     draws, far, peers = _apart(job, _draws(now, before), known, look.least)
     clock, far_clock, _ = _apart(job, _ratio(now, before, _CLOCK.column), known, look.least_clock)
     draws_lately, _, _ = _apart(job, _draws(lately, before), known, look.least)
     clock_lately, _, _ = _apart(job, _ratio(lately, before, _CLOCK.column), known, look.least_clock)
-    pace, _ = per_group(job, np.where(known, _pace(now, before), np.nan))
-    lost = -pace
     far = np.fmax(far, _LEAST_OF_LOSS * np.nan_to_num(lost))
     below = (draws <= -far) & (draws >= -_FARTHEST) & (draws_lately <= draws / 2.0)
     slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (clock_lately <= clock / 2.0)

@@ -66,6 +66,8 @@ def by_rack(
     about the rack's first node, hit or not, so that it stays the same while nodes come and go.
     `among`: the nodes that count, where not every one of a rack can show it.
     """
+    if not claims:
+        return []
     racks = _racks(window)
     by_name: dict[tuple[str, str], list[Claim]] = defaultdict(list)
     alone = []

@@ -60,6 +60,8 @@ def _odd(window: Window) -> Iterator[Claim]:
     kin = together(nodes(rows), models(window, rows))
     for field, value, condition, name in _MODES:
         modes = rows.values(field)
+        if not (modes == value).any():
+            continue
         usual, count = per_group(kin, modes)
         _, alike = per_group(together(kin, np.nan_to_num(modes, nan=2.0).astype(np.int64)), modes)
         alone = (modes == value) & (alike == 1) & (usual == 1 - value) & (count >= _LEAST)
