@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import reduce
 from typing import Protocol, TypeVar
 
+from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Finding, Incident, Severity, Subject
 
@@ -44,6 +45,7 @@ _HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
 _ECHOES = frozenset({45, 74, *range(144, 151)})
 # Of several nodes one cause outside them: that one of them is silent explains nothing of the others.
 SHARED = frozenset({"switch_down", "gpu_power", "gpu_hot", "node_silent"})
+_LIMIT = CONDITIONS["power_limit"].title
 _CODE = re.compile(r"Xid (\d+)\b")
 
 # Told by an event and seen in the driver's state: one matter, whichever comes first.
@@ -94,7 +96,7 @@ def hides(cause: Finding, what: Told) -> bool:
         follows = not (fault in SHARED and spreads(what)) and not stood_before(cause, what)
         return subject.of_node() in cause.members and follows
     if subject in cause.members and cause.fault in {fault, "switch_down"}:
-        return True
+        return not is_apart(cause, what)
     if cause.fault == "gpu_xid" and cause.severity is Severity.CRITICAL:
         return cause.subject == subject and fault in _HELD_UP | {"gpu_silent"}
     if cause.fault == "nvswitch_error" and fault == "gpu_xid":
@@ -107,6 +109,14 @@ def hides(cause: Finding, what: Told) -> bool:
     whole = fault == "gpu_slow" and subject.kind == "node" and _slows(cause)
     place = cause.subject.of_node() if whole else cause.subject
     return fault in faults and (subject.of_node() if below else subject) == place
+
+
+def is_apart(cause: Told, what: Told) -> bool:
+    """Whether both are told under one fault and still have nothing to do with each other.
+
+    That a node is braked is no reason why one of its GPUs has another limit than its peers.
+    """
+    return (cause.title == _LIMIT) != (_title(what) == _LIMIT)
 
 
 def spreads(what: Told) -> bool:
@@ -194,7 +204,7 @@ def _spoken(names: Iterable[Finding], title: str) -> Finding:
     return replace(reduce(_both, ordered), fault="gpu_slow", title=_title(ordered[0]))
 
 
-def _title(finding: Finding) -> str:
+def _title(finding: Told) -> str:
     return finding.title or FAULTS[finding.fault].title
 
 

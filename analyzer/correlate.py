@@ -16,6 +16,7 @@ from .causes import (
     Told,
     by_root,
     halting,
+    is_apart,
     mended,
     merged,
     root_of,
@@ -304,6 +305,7 @@ def _of_others(
         if (one := shared.get((finding.fault, finding.subject.key))) is not None
         and one.fingerprint != finding.fingerprint
         and one.severity.rank <= finding.severity.rank
+        and not is_apart(one, finding)
     }
 
 

@@ -206,6 +206,21 @@ def test_a_rack_stays_as_urgent_as_the_incident_that_it_ends_on_another_node() -
     assert (found.finding.subject, found.severity) == (node(1), Severity.CRITICAL)
 
 
+def test_a_limit_that_somebody_lowered_is_another_matter_than_a_brake() -> None:
+    scene = healthy(nodes=4).changed(gpu(), {"power_limit_watts": 500.0})
+    for index in (0, 1):
+        scene = scene.rising(gpu(1, index), "power_brake_seconds", 1.0)
+    told = {c.finding.subject: c.title for c in seen(scene).candidates.values()}
+    assert told == {
+        node(): "GPUs are slowed by the power brake",
+        gpu(): "GPU's power limit was lowered",
+    }
+    # Also where the brake stands already, and the limit's GPU is one of those.
+    braked = replace(incident("gpu_power", node()), members=(gpu().key, gpu(1, 1).key))
+    braked = replace(braked, title=told[node()], severity=Severity.CRITICAL)
+    assert gpu() in {c.finding.subject for c in seen(scene, [braked]).candidates.values()}
+
+
 def test_a_silent_node_does_not_hide_what_its_switch_does_to_others() -> None:
     scene = healthy(nodes=4)
     for number in (1, 2, 3):
