@@ -12,13 +12,15 @@ from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import EventKind, Evidence, Incident, Severity, Subject
 
-from .detectors.node_silent import COLLECTOR, DEAD, IN_ORDER, Hearing, hearing
+from .detectors.node_silent import COLLECTOR, DEAD, IN_ORDER, SCALED_DOWN, Hearing, hearing
 from .sight import Hindsight
 from .silent_racks import EITHER, NETWORK, POWER
 from .window import Span, Window
 
 # What a silence is called while it lasts; one in order keeps its name.
-_OPEN = frozenset({FAULTS["node_silent"].title, DEAD[0], COLLECTOR[0], POWER, NETWORK, EITHER})
+_OPEN = frozenset(
+    {FAULTS["node_silent"].title, DEAD[0], COLLECTOR[0], SCALED_DOWN[0], POWER, NETWORK, EITHER}
+)
 # Clocks that nobody calls wrong may still differ by this much.
 _SKEW = timedelta(seconds=5)
 # Of the numbers that are due from a silence, as many came later.

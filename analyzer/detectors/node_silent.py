@@ -1,8 +1,9 @@
 """A node that reported before and of which the hub hears nothing any more."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property
@@ -13,6 +14,7 @@ from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
 
 from ..departures import Departure, departure
 from ..holdings import holder_key
+from ..scaled_down import WITHIN, is_scaled_down, one_by_one
 from ..silent_racks import of_racks
 from ..window import Need, Span, Window
 from .gpu_hung import RECENT, spinning, working
@@ -44,6 +46,10 @@ DEAD = (
 COLLECTOR = (
     "Collector does not report: the node's jobs go on",
     "Look at the collector's log and start it; check the node's way to the hub.",
+)
+SCALED_DOWN = (
+    "Idle nodes left one by one: scaled down?",
+    "Nothing, if somebody or an autoscaler took them; else look at the node's console.",
 )
 
 
@@ -84,22 +90,61 @@ def silent_nodes(window: Window) -> list[Finding]:
     heard = {key for key, at in window.heard.items() if at > lately}
     nodes = map(Subject.parse, sorted({*window.inventories, *window.heard} - heard))
     silent = [node for node in nodes if hearing(window, node) is Hearing.SILENT]
+    if not silent:
+        return []
     others = _Others(window, frozenset(silent))
-    found = [finding for node in silent for finding in _findings(window, node, others)]
+    clusters = {a.subject.cluster for held in window.allocations.values() for a in held}
+    went = [_went(window, node, clusters) for node in silent]
+    alike = _one_by_one(went)
+    found = [f for one in went for f in _findings(window, one, others, alike.get(one.node, 0))]
     return [*found, *of_racks(window, [f for f in found if is_missed(f)], DEAD[0], COLLECTOR[0])]
 
 
-def _findings(window: Window, node: Subject, others: "_Others") -> list[Finding]:
-    """One for a node, or none where it is too early to say."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Went:
+    """How things stood with a node when it fell silent."""
+
+    node: Subject
+    since: datetime
+    lost: Sequence[Allocation]  # its jobs
+    gone: Departure | None
+    free: bool  # nobody held any of its GPUs, and nobody knows why it went
+
+
+def _went(window: Window, node: Subject, clusters: Collection[str]) -> _Went:
+    """`clusters`: those of which anybody tells who holds GPUs."""
     heard = window.heard.get(node.key)
     since: datetime = heard or window.listening_since or window.now
     lost = [
         a for a in _jobs(window, node) if a.started_at <= since and not _was_over(window, a, since)
     ]
     gone = departure(window, node, since, has_jobs=bool(lost))
-    found = _missed(window, node, others, lost, since) if gone is None else _gone(node, since, gone)
+    told = heard is not None and gone is None and node.cluster in clusters
+    free = told and not lost and _was_free(window, node, since)
+    return _Went(node=node, since=since, lost=lost, gone=gone, free=free)
+
+
+def _one_by_one(went: Iterable[_Went]) -> dict[Subject, int]:
+    """Of each idle node that left as others of its cluster did, how many there were."""
+    idle: dict[str, dict[Subject, datetime]] = defaultdict(dict)
+    busy: dict[str, dict[Subject, datetime]] = defaultdict(dict)
+    for one in went:
+        if one.gone is None:
+            (idle if one.free else busy)[one.node.cluster][one.node] = one.since
+    return {
+        node: count
+        for cluster, them in idle.items()
+        for node, count in one_by_one(them, busy[cluster]).items()
+    }
+
+
+def _findings(window: Window, went: _Went, others: "_Others", alike: int) -> list[Finding]:
+    """One for a node, or none where it is too early to say."""
+    node, since, gone = went.node, went.since, went.gone
+    found = _missed(window, went, others, alike) if gone is None else _gone(node, since, gone)
     if found is None:
         return []
+    heard = window.heard.get(node.key)
     last_data = "none since the hub started" if heard is None else moment(heard)
     last = Evidence(
         name="last data", value=last_data, limit=f"every {window.tick_seconds(node):g} s"
@@ -108,8 +153,8 @@ def _findings(window: Window, node: Subject, others: "_Others") -> list[Finding]
 
 
 def is_missed(finding: Finding) -> bool:
-    """Whether a silent node did not go in order."""
-    return finding.source != IN_ORDER
+    """Whether a silent node did not go in order, nor as nodes do that somebody takes away."""
+    return finding.source != IN_ORDER and finding.title != SCALED_DOWN[0]
 
 
 def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
@@ -126,29 +171,32 @@ def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
     )
 
 
-def _missed(
-    window: Window, node: Subject, others: "_Others", lost: list[Allocation], since: datetime
-) -> Finding | None:
-    """What is said of a node that nobody took away; `lost`: its jobs when it fell silent."""
+def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Finding | None:
+    """What is said of a node that nobody took away; `alike`: idle nodes that left one by one."""
+    since, lost = went.since, went.lost
     verdict = others.verdict(lost, since)
     patience = timedelta(seconds=window.settings.silent_verdict_seconds)
     if verdict is None and lost and window.now - since < patience:
         return None
     (title, action), evidence = verdict or (("", _FAULT.action), ())
     severity = _FAULT.severity
-    heard = node.key in window.heard
-    if heard and window.now - since < _REBOOT and _was_free(window, node, since):
+    wait = WITHIN if alike else _REBOOT
+    if went.free and is_scaled_down(alike):
+        (title, action), severity = SCALED_DOWN, Severity.INFO
+        value = f"held by nobody; {alike} such nodes left one by one within an hour"
+        evidence = (Evidence(name="its GPUs", value=value),)
+    elif went.free and window.now - since < wait:
         severity = Severity.INFO
         evidence = (
             Evidence(
                 name="its GPUs",
                 value="held by nobody when it was last heard: a reboot?",
-                limit=f"a warning after {_REBOOT / timedelta(minutes=1):g} min",
+                limit=f"a warning after {wait / timedelta(minutes=1):g} min",
             ),
         )
     return Finding(
         fault="node_silent",
-        subject=node,
+        subject=went.node,
         severity=severity,
         since=since,
         evidence=evidence,
@@ -239,10 +287,8 @@ def _was_cut_off(allocation: Allocation, since: datetime) -> bool:
 
 
 def _was_free(window: Window, node: Subject, since: datetime) -> bool:
-    """Whether nobody held any of its GPUs then; false where nobody tells who holds GPUs."""
-    inventory = window.inventories.get(node.key)
-    told = (a for held in window.allocations.values() for a in held)
-    if inventory is None or not any(a.subject.cluster == node.cluster for a in told):
+    """Whether nobody held any of its GPUs then, as far as its cluster's holders are told."""
+    if node.key not in window.inventories:
         return False
     return all(a.started_at > since or _was_over(window, a, since) for a in _held(window, node))
 

@@ -292,3 +292,57 @@ def test_what_its_scheduler_took_away_is_no_warning(
     late = later(scene, timedelta(minutes=20)).window()
     (found,) = silent_nodes(replace(late, away=away))
     assert found.severity is severity
+
+
+HELD = (allocation(gpu(12), "job 12"),)  # somebody tells who holds GPUs
+
+
+def idle(*minutes: float, jobs: int = 0, scene: Scene = RACKED) -> list[tuple[str, Severity]]:
+    """What is said of nodes that fell silent so many minutes ago; `jobs`: so many of them had one."""
+    heard = {node(n): NOON - timedelta(minutes=at) for n, at in enumerate(minutes, 1)}
+    told = {**scene.heard, **{subject.key: at for subject, at in heard.items()}}
+    busy = tuple(allocation(gpu(n), f"job {n}") for n in range(1, jobs + 1))
+    here = replace(scene, heard=told, allocations=(*HELD, *busy))
+    found = silent_nodes(here.window())
+    return [(f.title.partition(":")[0] or f.holder, f.severity) for f in found]
+
+
+LEFT = "Idle nodes left one by one"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "title", "severity"),
+    [
+        ((70, 60, 45), LEFT, INFO),
+        ((300, 290, 280, 270), LEFT, INFO),  # and so it stays
+        ((41, 30, 29.8), "", WARNING),  # two of three at once
+        ((40, 39.9, 39.8, 39.7), "", WARNING),  # a feed
+        ((200, 120, 40), "", WARNING),  # hours apart
+        ((45, 30), "", INFO),  # the first of several?
+        ((65, 61), "", WARNING),  # of two for an hour
+        ((45,), "", WARNING),
+        ((15,), "", INFO),
+    ],
+)
+def test_idle_nodes_that_leave_one_by_one_are_scaled_down(
+    minutes: tuple[float, ...], title: str, severity: Severity
+) -> None:
+    scene = replace(RACKED, inventories=tuple(replace(i, rack=None) for i in RACKED.inventories))
+    assert set(idle(*minutes, scene=scene)) == {(title, severity)}
+
+
+def test_nodes_that_go_with_their_work_are_missed_and_so_are_the_idle_ones_beside_them() -> None:
+    assert {severity for _, severity in idle(70, 60, 45, 40, jobs=2)} == {WARNING}
+
+
+def test_a_rack_whose_idle_nodes_leave_one_by_one_has_not_stopped() -> None:
+    assert idle(44, 43, 42, 41.2, 40.5) == [(LEFT, INFO)] * 5
+    assert (EITHER.partition(":")[0], WARNING) in idle(40.1, 40, 39.9, 39.8)
+
+
+def test_what_left_stays_left_while_others_come_and_go() -> None:
+    """However many leave after it, and in whatever order the first ones are looked at."""
+    minutes = [80.0, 77.0, 60.0, 59.0, 48.5, 47.2, 44.0]
+    for count in range(3, len(minutes) + 1):
+        for one in (minutes[:count], minutes[:count][::-1]):
+            assert {severity for _, severity in idle(*one)} == {INFO}
