@@ -45,11 +45,13 @@ import pyarrow.compute as pc
 from ..model import SIMULATED_CLUSTER, Allocation, Inventory
 from .amounts import Place, Seconds
 from .columns import PLACES, SECONDS, Rows, places_of, table_of
-from .grid import FIELDS, MINUTE, MINUTES, Grid, coded, numbered, runs
+from .grid import FIELDS, MINUTE, MINUTES, Grid, runs
 from .holding import NOBODY_KNOWN, Book, Bools, Floats, Gpu, Ints, Owner, Pieces
+from .memory import Memory
 from .model import BUCKET, Bucket
 from .sharing import Held, Units, shares
 from .slices import on_slices, slices_of, with_slices
+from .who import Gpus, Sending
 
 # What a GPU sent so long ago speaks for it without an inventory.
 SENT_WITHIN = timedelta(hours=1)
@@ -65,7 +67,7 @@ class Roster:
     """Inventories, once for any number of quarters: of each node since when, and its GPUs."""
 
     nodes: tuple[tuple[str, datetime, tuple[Gpu, ...]], ...]
-    models: Mapping[Gpu, str]
+    memory: Memory  # models are in it
 
     @classmethod
     def of(cls, inventories: Iterable[Inventory]) -> "Roster":
@@ -76,7 +78,7 @@ class Roster:
             named = {(one.subject.node, gpu.uuid): gpu.model for gpu in one.gpus}
             models |= named
             nodes.append((one.subject.node, one.at, tuple(named)))
-        return cls(nodes=tuple(nodes), models=models)
+        return cls(nodes=tuple(nodes), memory=Memory(models, [gpus for *_, gpus in nodes]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,20 +107,20 @@ def count(facts: Facts) -> Bucket | None:
     end = min(facts.start + BUCKET, facts.now)
     rows = _of_span(facts.rows, facts.start, end)
     heads, length = runs(rows, ("node", "uuid", "model"))
-    keys, of_head = numbered(heads, "node", "uuid")
-    sending = len(keys)
-    fleet = _Fleet(facts, end, keys)
-    of_row = np.repeat(of_head, length)
-    grid = Grid.of(rows, of_row, facts.start, len(fleet.keys), FIELDS)
-    width = _widths(facts, fleet, grid, sending)
+    roster = facts.inventories
+    roster = roster if isinstance(roster, Roster) else Roster.of(roster)
+    sending = roster.memory.sending(heads)
+    fleet = _Fleet(facts, end, roster, sending)
+    of_row = np.repeat(sending.of_head, length)
+    grid = Grid.of(rows, of_row, facts.start, len(fleet.gpus.keys), FIELDS)
+    width = _widths(facts, fleet, grid, len(sending.keys))
     present = width.sum(axis=1) > 0
     if not present.any():
         return None
-    models = fleet.models(_models_told(heads, of_head, sending))
-    units = _Units.of(facts, end, fleet.keys, models, grid, width)
+    units = _Units.of(facts, end, fleet.gpus, roster.memory, grid, width)
     seconds = _seconds(units)
-    of_model = np.bincount(units.known.model[: len(fleet.keys)][present])
-    places = _places(seconds, units, fleet.keys, present)
+    of_model = np.bincount(fleet.gpus.of_model[present])
+    places = _places(seconds, units, fleet.gpus, present)
     return Bucket(
         cluster=facts.cluster,
         start=facts.start,
@@ -129,7 +131,7 @@ def count(facts: Facts) -> Bucket | None:
         places=places,
         models={
             model: number
-            for model, number in zip(units.known.models, of_model.tolist(), strict=False)
+            for model, number in zip(fleet.gpus.model_names, of_model.tolist(), strict=False)
             if model and number
         },
         counted_at=facts.now,
@@ -153,59 +155,47 @@ def _of_span(rows: pa.Table, start: datetime, end: datetime) -> pa.Table:
 class _Fleet:
     """The GPUs that are installed: first those with rows in the bucket, as they are numbered."""
 
-    def __init__(self, facts: Facts, end: datetime, sending: Iterable[Gpu]) -> None:
-        self.keys = list(sending)
+    def __init__(self, facts: Facts, end: datetime, roster: Roster, sending: Sending) -> None:
         self.known_from: dict[str, datetime] = {}  # by node: since its inventory
-        roster = facts.inventories
-        roster = roster if isinstance(roster, Roster) else Roster.of(roster)
-        self._models = roster.models
         before: list[tuple[Gpu, ...]] = []
         there: list[tuple[Gpu, ...]] = []
         heard_since = end - left_after(facts.cluster)
-        for node, at, gpus in roster.nodes:
+        whole = roster.memory.whole(sending)
+        for number, (node, at, gpus) in enumerate(roster.nodes):
             sent_before = node in facts.nodes_sent
             if sent_before or at < facts.start:
                 before.append(gpus)
             heard_at = facts.heard.get(node)
             was_there = sent_before or (heard_at is not None and heard_at >= heard_since)
             if was_there and (sent_before or at < end):
-                there.append(gpus)
                 self.known_from[node] = at
-        self.known_before = set(facts.sent).union(*before)
-        silent = self.known_before if before == there else set(facts.sent).union(*there)
-        self.keys += sorted(silent.difference(self.keys))
-
-    def models(self, told: Sequence[str]) -> list[str]:
-        """The model of each GPU, as its inventory or else its rows say; "" where nobody does."""
-        return [
-            self._models.get(key) or (told[number] if number < len(told) else "")
-            for number, key in enumerate(self.keys)
-        ]
-
-
-def _models_told(heads: pa.Table, of_head: Ints, gpus: int) -> list[str]:
-    """The model that the rows of each GPU name; of several the last by name."""
-    found, of_model = coded(heads["model"])
-    names = np.array([*found, ""], dtype=object)
-    rank = np.argsort(np.argsort(names))
-    best = np.full(gpus, rank[-1])
-    np.maximum.at(best, of_head, rank[of_model])
-    ordered: list[str] = np.sort(names)[best].tolist()
-    return ordered
+                if number not in whole:
+                    there.append(gpus)
+        every = sending.every
+        new = every.difference(facts.sent)
+        # Of those that sent in the hour before, mostly all have a row again.
+        all_again = len(facts.sent) == len(every) - len(new)
+        silent = set[Gpu]() if all_again else set(facts.sent).difference(every)
+        silent.update(*(set(gpus).difference(every) for gpus in there))
+        self.gpus = roster.memory.gpus(sending, sorted(silent))
+        unknown = {*new, *silent.difference(facts.sent)}
+        if unknown:
+            unknown.difference_update(*before)
+        self.new = sorted(self.gpus.number[key] for key in unknown)
 
 
 def _widths(facts: Facts, fleet: _Fleet, grid: Grid, sending: int) -> Floats:
     """Seconds of each GPU and minute in which it was installed and somebody counted."""
     began = [facts.start + number * MINUTE for number in range(MINUTES)]
     seconds = [min(max((facts.now - at).total_seconds(), 0.0), 60.0) for at in began]
-    width = np.tile(np.array(seconds), (len(fleet.keys), 1))
+    width = np.tile(np.array(seconds), (len(fleet.gpus.keys), 1))
     running = np.array([at + MINUTE > facts.now - ARRIVAL for at in began])
     width[:, running] *= grid.row[:, running]
     watched = facts.watched_since
     unheard = np.array([watched is None or at < watched for at in began]) & ~grid.row.any(axis=0)
     width[:, unheard] = 0.0
-    for number in [n for n, key in enumerate(fleet.keys) if key not in fleet.known_before]:
-        node, _ = fleet.keys[number]
+    for number in fleet.new:
+        node, _ = fleet.gpus.keys[number]
         first = int(grid.row[number].argmax()) if number < sending else MINUTES
         if number >= sending and node in fleet.known_from:
             first = -((facts.start - fleet.known_from[node]) // MINUTE)
@@ -229,30 +219,30 @@ class _Units:
         cls,
         facts: Facts,
         end: datetime,
-        keys: Sequence[Gpu],
-        models: Sequence[str],
+        gpus: Gpus,
+        memory: Memory,
         grid: Grid,
         width: Floats,
     ) -> "_Units":
         """The units of a quarter that ends at `end`."""
-        numbers = {key: number for number, key in enumerate(keys)}
-        physical = np.arange(len(keys))
+        physical = np.arange(len(gpus.keys))
         book = facts.allocations
         book = book if isinstance(book, Book) else Book.of(book)
         cut_rows = None if facts.slices is None else _of_span(facts.slices, facts.start, end)
         if cut_rows is None or not cut_rows.num_rows:
-            held = book.pieces(numbers, facts.start, end)
+            held = book.pieces(gpus.number, facts.start, end)
             parts = _overlaps(held, width)
         else:
-            slices = slices_of(cut_rows, numbers, models, grid)
-            numbers |= {key: len(keys) + number for number, key in enumerate(slices.keys)}
+            heads, length = runs(cut_rows, ("node", "uuid", "mig", "profile"))
+            devices = memory.devices((heads, gpus))
+            slices = slices_of(cut_rows, length, devices, grid)
             grid, weights, cut = with_slices(grid, slices)
             width = np.vstack([width, width[slices.parent]])
-            held, mask = on_slices(book.pieces(numbers, facts.start, end), slices, cut)
+            held, mask = on_slices(book.pieces(devices.number, facts.start, end), slices, cut)
             parts = np.where(mask, _overlaps(held, width), 0.0) * weights[held.gpu]
             width = width * weights
             physical = np.concatenate([physical, slices.parent])
-        return cls._held(grid, width, held, parts, physical, models)
+        return cls._held(grid, width, held, parts, physical, gpus)
 
     @classmethod
     def _held(
@@ -262,18 +252,15 @@ class _Units:
         held: Pieces,
         parts: Floats,
         physical: Ints,
-        models: Sequence[str],
+        gpus: Gpus,
     ) -> "_Units":
         known_holder = np.zeros(width.shape)
-        if np.bincount(held.gpu, minlength=1).max() > 1:
-            np.add.at(known_holder, held.gpu, parts)
-        else:
-            known_holder[held.gpu] = parts
+        alone = np.bincount(held.gpu, minlength=len(width))[held.gpu] == 1
+        known_holder[held.gpu[alone]] = parts[alone]
+        np.add.at(known_holder, held.gpu[~alone], parts[~alone])
         known_holder = np.minimum(known_holder, width)
         somebody = grid.measured & (known_holder == 0) & (grid.processes > 0)
         unnamed = np.nonzero(somebody.any(axis=1))[0]
-        names = tuple(sorted(set(models)))
-        number = {name: place for place, name in enumerate(names)}
         everybody = Held(
             gpu=np.concatenate([held.gpu, unnamed]),
             owner=np.concatenate([held.owner, np.full(len(unnamed), len(held.owners))]),
@@ -292,8 +279,8 @@ class _Units:
                 used=grid.used,
                 power=grid.power,
                 physical=physical,
-                models=names,
-                model=np.array([number[model] for model in models], np.int64)[physical],
+                models=gpus.model_names,
+                model=gpus.of_model[physical],
             ),
             everybody=everybody,
         )
@@ -332,14 +319,13 @@ def _summed(seconds: Mapping[str, Floats]) -> Seconds:
 
 
 def _places(
-    seconds: Mapping[str, Floats], units: _Units, keys: Sequence[Gpu], present: Bools
+    seconds: Mapping[str, Floats], units: _Units, gpus: Gpus, present: Bools
 ) -> Sequence[Place]:
     """By node and model, ordered."""
-    models = units.known.models
-    nodes: dict[str, int] = {}
-    of_node = np.array([nodes.setdefault(node, len(nodes)) for node, _ in keys], np.int64)
-    code = of_node * len(models) + units.known.model[: len(keys)]
-    names, at = list(nodes), np.unique(code[present])
+    models = gpus.model_names
+    names, of_node = gpus.nodes
+    code = of_node * len(models) + gpus.of_model
+    at = np.nonzero(np.bincount(code[present]))[0]
     place = np.searchsorted(at, code)
     there = place < len(at)
     there[there] = at[place[there]] == code[there]
@@ -358,7 +344,12 @@ def _places(
 def _overlaps(held: Pieces, width: Floats) -> Floats:
     """Seconds of each piece in each minute, its share taken; none where its GPU does not count."""
     edges = 60.0 * np.arange(MINUTES + 1)
-    late = np.maximum(held.start[:, None], edges[None, :-1])
-    early = np.minimum(held.end[:, None], edges[None, 1:])
-    seconds = np.clip(early - late, 0.0, 60.0) * held.share[:, None]
-    return np.where(width[held.gpu] > 0, seconds, 0.0)
+    # Most pieces are of the whole quarter.
+    some = (held.start > 0.0) | (held.end < edges[-1])
+    late = np.maximum(held.start[some, None], edges[None, :-1])
+    early = np.minimum(held.end[some, None], edges[None, 1:])
+    seconds = np.full((len(some), MINUTES), 60.0)
+    seconds[some] = np.clip(early - late, 0.0, 60.0)
+    seconds *= held.share[:, None]
+    seconds[width[held.gpu] <= 0] = 0.0
+    return seconds

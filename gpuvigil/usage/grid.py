@@ -131,6 +131,14 @@ def paired(first: Ints, second: Ints, seconds: int) -> tuple[Ints, Ints, Ints]:
     return codes // seconds, codes % seconds, of_row.astype(np.int64)
 
 
+def different(numbers: Ints) -> Ints:
+    """The different numbers, ordered: sorted they are found in a fraction of the time of hashing them."""
+    ordered = np.sort(numbers)
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
 def coded(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
     """The different texts of a column, and of each row the number of its own."""
     found = _whole(column).dictionary_encode()

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 
@@ -74,6 +74,10 @@ class Book:
     start: Floats
     end: Floats
     shared: Bools  # by time slicing or MPS, whoever else is seen
+    # The numbers that were asked for last, and of each of `gpus` its own.
+    _asked: list[tuple[Mapping[Gpu, int], Ints]] = field(
+        default_factory=list, init=False, compare=False
+    )
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Book":
@@ -103,18 +107,22 @@ class Book:
         )
 
     def pieces(self, numbers: Mapping[Gpu, int], start: datetime, end: datetime) -> Pieces:
-        """What overlaps `[start, end)`, of GPUs that have a number."""
-        number = np.array([numbers.get(gpu, -1) for gpu in self.gpus], dtype=np.int64)
-        began = np.maximum(self.start - start.timestamp(), 0.0)
-        ended = np.minimum(self.end - start.timestamp(), (end - start).total_seconds())
-        rows = np.nonzero(began < ended)[0]
-        rows = rows[number[self.gpu[rows]] >= 0]
+        """What overlaps `[start, end)`, of GPUs that have a number; `numbers` stay as they are."""
+        number = self._numbers(numbers)
+        zero, length = start.timestamp(), (end - start).total_seconds()
+        # Of a book of weeks most is over: the rest is looked at to the second.
+        near = np.nonzero((self.end >= zero) & (self.start <= zero + length))[0]
+        began, ended = np.maximum(self.start[near] - zero, 0.0), self.end[near] - zero
+        ended = np.minimum(ended, length)
+        inside = (began < ended) & (number[self.gpu[near]] >= 0)
+        rows, began, ended = near[inside], began[inside], ended[inside]
         gpu = number[self.gpu[rows]]
         alone = np.bincount(gpu, minlength=1)[gpu] == 1
         one = rows[alone]
         crowds: dict[int, list[_Span]] = defaultdict(list)
-        for which, row in zip(gpu[~alone].tolist(), rows[~alone].tolist(), strict=True):
-            crowds[which].append((float(began[row]), float(ended[row]), int(self.owner[row])))
+        columns = (gpu, began, ended, self.owner[rows])
+        for which, *span in zip(*(one[~alone].tolist() for one in columns), strict=True):
+            crowds[which].append((span[0], span[1], span[2]))
         keys = [owner.key for owner in self.owners] if crowds else []
         cut = [piece for which, spans in crowds.items() for piece in _cut(which, spans, keys)]
         of_gpu, owner, since, until, share, shared = _columns(cut, 6)
@@ -124,12 +132,19 @@ class Book:
         return Pieces(
             gpu=of,
             owner=np.concatenate([self.owner[one], owner.astype(np.int64)]),
-            start=np.concatenate([began[one], since]),
-            end=np.concatenate([ended[one], until]),
+            start=np.concatenate([began[alone], since]),
+            end=np.concatenate([ended[alone], until]),
             share=np.concatenate([np.ones(len(one)), share]),
             shared=np.concatenate([np.zeros(len(one), np.bool_), shared > 0]) | marked[of],
             owners=self.owners,
         )
+
+    def _numbers(self, numbers: Mapping[Gpu, int]) -> Ints:
+        """Of each of `gpus` its number, -1 for none; kept while the same ones are asked for."""
+        if not self._asked or self._asked[0][0] is not numbers:
+            found = np.array([numbers.get(gpu, -1) for gpu in self.gpus], dtype=np.int64)
+            self._asked[:] = [(numbers, found)]
+        return self._asked[0][1]
 
 
 def _columns(rows: Sequence[Sequence[float]], width: int) -> Floats:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from .amounts import AMOUNTS, OTHERS, Share
 from .columns import SHARES, Rows, shares_of
+from .grid import different
 from .holding import Bools, Floats, Ints, Owner
 
 # A bucket with more holders joins the smallest.
@@ -45,12 +46,13 @@ def shares(held: Held, units: Units) -> Sequence[Share]:
     model = units.model[held.gpu]
     keys: dict[tuple[str, str], int] = {}
     holder = np.zeros(len(held.owners), np.int64)
-    for number in np.unique(held.owner).tolist():  # a book may have many more
+    for number in different(held.owner).tolist():  # a book may have many more
         holder[number] = keys.setdefault(held.owners[number].key, len(keys))
     models = max(len(units.models), 1)
     code = holder[held.owner] * models + model
     some = amounts["allocated"] > 0
-    found, of_row = np.unique(code[some], return_inverse=True)
+    found = different(code[some])
+    of_row = np.searchsorted(found, code[some])
     sums: dict[str, Floats] = {
         name: np.bincount(of_row, values[some], len(found)).astype(np.float64)
         for name, values in amounts.items()
@@ -149,14 +151,14 @@ def _where(values: Floats, weights: Bools | Floats) -> Floats:
 def _different(of_row: Ints, gpu: Ints, size: int) -> Ints:
     """How many different GPUs each has."""
     width = int(gpu.max(initial=0)) + 1
-    return np.bincount(np.unique(of_row * width + gpu) // width, minlength=size)
+    return np.bincount(different(of_row * width + gpu) // width, minlength=size)
 
 
 def _spokesman(of_row: Ints, owner: Ints, allocated: Floats, owners: tuple[Owner, ...]) -> Ints:
     """Of all commands of one holder the one that had most, which gives its name."""
     code = of_row * max(len(owners), 1) + owner
-    found, of_pair = np.unique(code, return_inverse=True)
-    most = np.bincount(of_pair, allocated, len(found))
+    found = different(code)
+    most = np.bincount(np.searchsorted(found, code), allocated, len(found))
     rank: dict[int, tuple[float, str]] = {}
     chosen = np.zeros(int(of_row.max()) + 1 if len(of_row) else 0, dtype=np.int64)
     for pair, amount in zip(found.tolist(), most.tolist(), strict=True):

@@ -8,8 +8,9 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from .grid import MINUTES, Grid, numbered, paired, runs
+from .grid import MINUTES, Grid, numbered, paired
 from .holding import Bools, Floats, Gpu, Ints, Pieces
+from .who import Gpus
 
 SLICE_FIELDS = ("graphics_activity_percent", "sm_activity_percent", "compute_processes")
 # "3g.40gb", "1c.2g.20gb", "1g.10gb+me": compute slices, of a compute instance its own.
@@ -37,6 +38,46 @@ def weight(profile: str, model: str) -> float:
     return min(int(found[1] or found[2]) / (_FEW if _FOUR.search(model) else _MOST), 1.0)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Devices:
+    """MIG devices of GPUs that have a number, in the order of their own numbers."""
+
+    known: Bools  # of each head, whether its GPU has a number
+    of_head: Ints  # of those heads, the number of their device
+    keys: tuple[Gpu, ...]
+    parent: Ints  # the number of the GPU
+    whole: Floats  # the part of it that each device is
+    number: Mapping[Gpu, int]  # of GPUs, and behind them of devices
+
+    @classmethod
+    def of(cls, question: tuple[pa.Table, Gpus]) -> "Devices":
+        """Heads with columns `node`, `uuid`, `mig` and `profile`, and the GPUs."""
+        heads, gpus = question
+        named, of_gpu = numbered(heads, "node", "uuid")
+        number = np.array([gpus.number.get(one, -1) for one in named], dtype=np.int64)
+        devices, of_device = numbered(heads, "profile", "mig")
+        known = number[of_gpu] >= 0
+        parent, device, of_head = paired(number[of_gpu][known], of_device[known], len(devices))
+        parts = [devices[one] for one in device.tolist()]
+        whole = [
+            weight(profile, gpus.models[of])
+            for of, (profile, _) in zip(parent.tolist(), parts, strict=True)
+        ]
+        node_of = dict(zip(number.tolist(), (node for node, _ in named), strict=True))
+        keys = tuple(
+            (node_of[of], mig) for of, (_, mig) in zip(parent.tolist(), parts, strict=True)
+        )
+        behind = {key: len(gpus.keys) + place for place, key in enumerate(keys)}
+        return cls(
+            known=known,
+            of_head=of_head,
+            keys=keys,
+            parent=parent,
+            whole=np.array(whole, dtype=np.float64),
+            number={**gpus.number, **behind},
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slices:
     """MIG devices (down) and minutes (across); after the GPUs, units of the count.
@@ -52,31 +93,15 @@ class Slices:
     processes: Floats
 
 
-def slices_of(
-    rows: pa.Table, numbers: Mapping[Gpu, int], models: Sequence[str], grid: Grid
-) -> Slices:
-    """The devices whose GPU is known and answers; rows of other times are left out before."""
-    heads, length = runs(rows, ("node", "uuid", "mig", "profile"))
-    gpus, of_gpu = numbered(heads, "node", "uuid")
-    number = np.array([numbers.get(one, -1) for one in gpus], dtype=np.int64)
-    devices, of_device = numbered(heads, "profile", "mig")
-    known = number[of_gpu] >= 0
-    parent, device, of_head = paired(number[of_gpu][known], of_device[known], len(devices))
-    of_row = np.repeat(of_head, length[known])
-    if not known.all():
-        rows = rows.filter(pa.array(np.repeat(known, length)))
-    named = [devices[one] for one in device.tolist()]
+def slices_of(rows: pa.Table, length: Ints, devices: Devices, grid: Grid) -> Slices:
+    """What devices did by their rows, of which each head of theirs has `length`; of GPUs that answer."""
+    of_row = np.repeat(devices.of_head, length[devices.known])
+    if not devices.known.all():
+        rows = rows.filter(pa.array(np.repeat(devices.known, length)))
+    parent = devices.parent
     own = Grid.of(rows, of_row, grid.start, len(parent), SLICE_FIELDS)
-    whole = np.array(
-        [
-            weight(profile, models[of])
-            for of, (profile, _) in zip(parent.tolist(), named, strict=True)
-        ],
-        dtype=np.float64,
-    )
-    node_of = dict(zip(number.tolist(), (node for node, _ in gpus), strict=True))
     there = own.row & grid.answering[parent]
-    weights = np.where(there, whole[:, None], 0.0)
+    weights = np.where(there, devices.whole[:, None], 0.0)
     total = np.zeros_like(grid.used)
     np.add.at(total, parent, weights)
     weights /= np.maximum(total, 1.0)[parent]
@@ -84,7 +109,7 @@ def slices_of(
         np.isnan(own.means[SLICE_FIELDS[0]]), own.means[SLICE_FIELDS[1]], own.means[SLICE_FIELDS[0]]
     )
     return Slices(
-        keys=[(node_of[of], mig) for of, (_, mig) in zip(parent.tolist(), named, strict=True)],
+        keys=devices.keys,
         parent=parent,
         weight=weights,
         used=np.clip(activity, 0.0, 100.0) / 100.0,

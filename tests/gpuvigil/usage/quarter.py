@@ -11,6 +11,7 @@ from gpuvigil.model import Allocation, GpuIdentity, Inventory, Subject
 from gpuvigil.usage import Bucket
 from gpuvigil.usage.count import Facts, count
 from gpuvigil.usage.grid import FIELDS
+from gpuvigil.usage.holding import Book
 
 START = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 END = START + timedelta(minutes=15)
@@ -105,7 +106,7 @@ def inventory(gpus: int, at: datetime, node: str = "n1") -> Inventory:
 
 
 def counted(
-    cells: Sequence[Minute], allocations: Sequence[Allocation] = (), **more: Any
+    cells: Sequence[Minute], allocations: Sequence[Allocation] | Book = (), **more: Any
 ) -> Bucket | None:
     """The bucket of GPUs that were all there before it began."""
     sent = {(cell.node, f"GPU-{cell.gpu}") for cell in cells}

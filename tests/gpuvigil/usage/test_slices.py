@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from gpuvigil.model import Allocation, Subject
 from gpuvigil.usage import Bucket, Seconds
-from gpuvigil.usage.grid import FIELDS, Grid
+from gpuvigil.usage.grid import FIELDS, Grid, runs
 from gpuvigil.usage.holding import Gpu
-from gpuvigil.usage.slices import SLICE_FIELDS, slices_of, weight
+from gpuvigil.usage.slices import SLICE_FIELDS, Devices, slices_of, weight
+from gpuvigil.usage.who import Gpus
 
 from .quarter import BUSY, END, LOST, START, Minute, bucket, held, minutes, table
 
@@ -224,7 +225,9 @@ def test_columns_give_the_same_devices_as_row_by_row(
     numbers = {("n1", "GPU-0"): 0, ("n1", "GPU-1"): 1, ("n2", "GPU-1"): 2}
     of_row = [numbers.get((cell.node, f"GPU-{cell.gpu}"), 2) for cell in cells]
     grid = Grid.of(table(cells), np.array(of_row, np.int64), START, 3, FIELDS)
-    found = slices_of(slices, numbers, ["H100"] * 3, grid)
+    heads, length = runs(slices, ("node", "uuid", "mig", "profile"))
+    named = Devices.of((heads, Gpus(keys=tuple(numbers), models=("H100",) * 3)))
+    found = slices_of(slices, length, named, grid)
     plainly = _plainly(slices, numbers, grid)
     assert len(found.keys) == len(plainly)
     mine = sorted(zip(found.keys, found.parent.tolist(), found.weight.tolist(), strict=True))
