@@ -1,11 +1,13 @@
 """A node whose driver is of another version than that of its rack."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import timedelta
 
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Evidence, Finding, Inventory
 
+from ..index import Remembered
 from ..window import Window
 
 _FAULT = FAULTS["driver_drift"]
@@ -17,18 +19,33 @@ _PATIENCE = timedelta(minutes=15)
 
 def drifted_drivers(window: Window) -> list[Finding]:
     """Nodes that for a while have had another driver than most nodes of their rack."""
+    return [
+        _finding(one, rack, usual, times)
+        for one, rack, usual, times in _odd(window.inventories.values())
+        if window.now - one.at >= _PATIENCE
+    ]
+
+
+# A node, its rack, the rack's driver, and on how many of its nodes that is.
+_Odd = tuple[Inventory, str, str | None, int]
+
+
+def _drifted(inventories: Sequence[Inventory]) -> Sequence[_Odd]:
     racks: dict[tuple[str, str], list[Inventory]] = defaultdict(list)
-    for inventory in window.inventories.values():
+    for inventory in inventories:
         if inventory.rack and inventory.driver:
             racks[inventory.subject.cluster, inventory.rack].append(inventory)
-    found = []
-    for (_, rack), inventories in sorted(racks.items()):
-        (usual, times), *_ = Counter(i.driver for i in inventories).most_common(1)
-        if len(inventories) < _NODES or times < _SHARE * len(inventories):
+    found: list[_Odd] = []
+    for (_, rack), them in sorted(racks.items()):
+        (usual, times), *_ = Counter(i.driver for i in them).most_common(1)
+        if len(them) < _NODES or times < _SHARE * len(them):
             continue
-        odd = [i for i in inventories if i.driver != usual and window.now - i.at >= _PATIENCE]
-        found += [_finding(one, rack, usual, times) for one in sorted(odd, key=lambda i: i.subject)]
+        odd = sorted((i for i in them if i.driver != usual), key=lambda i: i.subject)
+        found += [(one, rack, usual, times) for one in odd]
     return found
+
+
+_odd = Remembered(_drifted)
 
 
 def _finding(inventory: Inventory, rack: str, usual: str | None, times: int) -> Finding:

@@ -1,10 +1,12 @@
 """A node that has fewer GPUs than its kin: it was installed, or has booted, without one."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Evidence, Finding, Inventory
 
+from ..index import Remembered
 from ..window import Window
 
 _FAULT = FAULTS["gpus_missing"]
@@ -17,19 +19,26 @@ def nodes_with_too_few(window: Window) -> list[Finding]:
 
     A GPU that was lost stays in its node's inventory, as one that is missing, and is not counted here.
     """
+    return list(_too_few(window.inventories.values()))
+
+
+def _with_too_few(inventories: Sequence[Inventory]) -> Sequence[Finding]:
     kinds: dict[tuple[str, str], list[Inventory]] = defaultdict(list)
-    for inventory in window.inventories.values():
+    for inventory in inventories:
         models = {gpu.model for gpu in inventory.gpus}
         if len(models) == 1:
             kinds[inventory.subject.cluster, models.pop()].append(inventory)
-    found = []
-    for (_, model), inventories in sorted(kinds.items()):
-        (usual, times), *_ = Counter(len(i.gpus) for i in inventories).most_common(1)
-        if len(inventories) < _NODES or times < _SHARE * len(inventories):
+    found: list[Finding] = []
+    for (_, model), kin in sorted(kinds.items()):
+        (usual, times), *_ = Counter(len(i.gpus) for i in kin).most_common(1)
+        if len(kin) < _NODES or times < _SHARE * len(kin):
             continue
-        fewer = sorted((i for i in inventories if len(i.gpus) < usual), key=lambda i: i.subject)
+        fewer = sorted((i for i in kin if len(i.gpus) < usual), key=lambda i: i.subject)
         found += [_finding(inventory, model, usual, times) for inventory in fewer]
     return found
+
+
+_too_few = Remembered(_with_too_few)
 
 
 def _finding(inventory: Inventory, model: str, usual: int, times: int) -> Finding:
