@@ -71,12 +71,19 @@ def seconds(rows: Rows) -> Floats:
 
 
 def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
-    """For each row its group's median and how many of the group were measured."""
+    """For each row its group's median and how many of the group were measured.
+
+    `values`: a number for each row, or several arrays of such numbers, which cost little more.
+    """
     groups, number = _numbered(codes)
-    (there,) = (~np.isnan(values)).nonzero()
+    if values.ndim > 1:
+        groups = _apart(groups, number, len(values))
+        number *= len(values)
+    flat = values.reshape(-1)
+    (there,) = (~np.isnan(flat)).nonzero()
     if not len(there):
-        return np.full(len(values), np.nan), np.zeros(len(values))
-    measured, group = values[there], groups[there]
+        return np.full(values.shape, np.nan), np.zeros(values.shape)
+    measured, group = flat[there], groups[there]
     order = measured.argsort()
     ordered = measured[order[group[order].argsort(kind="stable")]]
     sizes = np.bincount(group, minlength=number)
@@ -84,7 +91,8 @@ def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
     low = ordered.take(begins + (sizes - 1) // 2, mode="clip")
     high = ordered.take(begins + sizes // 2, mode="clip")
     medians = np.where(sizes > 0, (low + high) / 2.0, np.nan)
-    return medians[groups], sizes.astype(np.float64)[groups]
+    shape = values.shape
+    return medians[groups].reshape(shape), sizes.astype(np.float64)[groups].reshape(shape)
 
 
 def most(codes: Codes, values: Numbers) -> Floats:
@@ -95,6 +103,13 @@ def most(codes: Codes, values: Numbers) -> Floats:
     highest[np.isinf(highest)] = np.nan
     found: Floats = highest[groups]
     return found
+
+
+def counted(codes: Codes, mask: Mask) -> Floats:
+    """For each row how many of its group are in the mask."""
+    groups, number = _numbered(codes)
+    counts: Floats = np.bincount(groups[mask], minlength=number).astype(np.float64)
+    return counts[groups]
 
 
 def _whole(values: Floats) -> Codes:
@@ -112,8 +127,18 @@ def _join(*codes: Codes) -> Codes:
 def _number(codes: Codes) -> tuple[Numbers, int]:
     """Each row's group, counted from 0, and how many groups there are."""
     names, groups = np.unique(codes, return_inverse=True)
-    # Sixteen bits are sorted several times as fast.
-    return groups.astype(np.uint16 if len(names) <= _SIXTEEN_BITS else np.int64), len(names)
+    return groups.astype(_small(len(names))), len(names)
+
+
+def _apart(groups: Numbers, number: int, times: int) -> Numbers:
+    """The same groups for each of several arrays, none of which has another one's."""
+    wide = np.arange(times)[:, None] * number + groups
+    return wide.reshape(-1).astype(_small(times * number))
+
+
+def _small(number: int) -> type:
+    """Sixteen bits are sorted several times as fast."""
+    return np.uint16 if number <= _SIXTEEN_BITS else np.int64
 
 
 def _for_good(codes: Codes) -> Codes:

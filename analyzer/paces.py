@@ -18,6 +18,7 @@ from .columns import (
     Codes,
     Floats,
     Mask,
+    counted,
     models,
     number,
     per_group,
@@ -137,17 +138,21 @@ def change_of(window: Window, look: Look) -> Change | None:
     lost = -pace
     # Who stands how in a job that goes on as before is asked by nobody.
     known = known & (np.abs(pace) >= look.least_loss)
-    draws, far, peers = _apart(job, _draws(now, before), known, look.least)
-    clock, far_clock, _ = _apart(job, _ratio(now, before, _CLOCK.column), known, look.least_clock)
-    draws_lately, _, _ = _apart(job, _draws(lately, before), known, look.least)
-    clock_lately, _, _ = _apart(job, _ratio(lately, before, _CLOCK.column), known, look.least_clock)
+    changes = [
+        change
+        for then in (now, lately)
+        for change in (_draws(then, before), _ratio(then, before, _CLOCK.column))
+    ]
+    least = np.array([[look.least], [look.least_clock]] * 2)
+    apart, (far, far_clock, *_), (peers, *_) = _apart(job, np.stack(changes), known, least)
+    draws, clock, draws_lately, clock_lately = apart
     far = np.fmax(far, _LEAST_OF_LOSS * np.nan_to_num(lost))
     below = (draws <= -far) & (draws >= -_FARTHEST) & (draws_lately <= draws / 2.0)
     slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (clock_lately <= clock / 2.0)
     slow = (below | slower) & (peers >= PEERS)
     slow &= (lost >= look.least_loss) & (lost <= _MOST_LOSS)
     slow &= recent.beside(rows, _BUSY.column) >= _BUSY_PERCENT
-    slow &= _count(job, slow) <= _MOST_SHARE * peers
+    slow &= counted(job, slow) <= _MOST_SHARE * peers
     back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (pace >= look.least_loss)
     return Change(
         rows=rows,
@@ -233,7 +238,9 @@ def _divided(values: Floats, by: Floats) -> Floats:
     return found
 
 
-def _apart(job: Codes, change: Floats, known: Mask, least: float) -> tuple[Floats, Floats, Floats]:
+def _apart(
+    job: Codes, change: Floats, known: Mask, least: float | Floats
+) -> tuple[Floats, Floats, Floats]:
     """How far from its job's middle, how far would be too far, and how many GPUs tell."""
     change = np.where(known, change, np.nan)
     usual, count = per_group(job, change)
@@ -241,13 +248,6 @@ def _apart(job: Codes, change: Floats, known: Mask, least: float) -> tuple[Float
     spread, _ = per_group(job, np.abs(apart))
     deviation = _DEVIATION_OF_MEDIAN * spread * (1.0 + _FEW / np.fmax(count, 1.0))
     return apart, np.fmax(least, _DEVIATIONS * deviation), count
-
-
-def _count(job: Codes, mask: Mask) -> Floats:
-    _, place = np.unique(job, return_inverse=True)
-    counts = np.bincount(place, weights=mask.astype(np.float64)).astype(np.float64)
-    found: Floats = counts[place]
-    return found
 
 
 def _jobs(window: Window, rows: Rows) -> Codes:

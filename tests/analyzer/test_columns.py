@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.columns import Codes, Floats, most, per_group, together
+from analyzer.columns import Codes, Floats, counted, most, per_group, together
 from analyzer.copied import Copied
 
 _ROWS = st.lists(
@@ -27,10 +27,14 @@ def test_a_group_has_its_own_middle(rows: list[tuple[int, int, float]], lasting:
     groups = together(first, second)
     assert (together(first, second) is groups) is lasting
     medians, counts = per_group(groups, values)
-    highest = most(groups, values)
+    highest, there = most(groups, values), counted(groups, values > 1.0)
+    twice = per_group(groups, np.stack([values, -values]))
+    assert np.array_equal(twice[0], np.stack([medians, -medians]), equal_nan=True)
+    assert np.array_equal(twice[1], np.stack([counts, counts]))
     for number, row in enumerate(rows):
         own = [it[2] for it in rows if it[:2] == row[:2] and not math.isnan(it[2])]
         assert counts[number] == len(own)
+        assert there[number] == sum(value > 1.0 for value in own)
         assert _same(medians[number], statistics.median(own) if own else math.nan)
         assert _same(highest[number], max(own, default=math.nan))
 
