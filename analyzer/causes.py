@@ -60,7 +60,7 @@ _SLOWS = frozenset({"gpu_clocks", "gpu_hot", "gpu_power", "gpu_pcie", "gpu_nvlin
 _MENDED, _BEFORE = timedelta(minutes=30), timedelta(minutes=2)
 _MENDABLE = frozenset({"gpu_lost", "gpu_silent", "driver_silent", "nvswitch_error"})
 # And these, where they are critical: whoever was woken for one drains the node and reboots it.
-_MENDABLE_CRITICALS = frozenset({"gpu_xid", "gpu_memory", "gpu_nvlink", "fabric_down"})
+_MENDABLE_CRITICALS = frozenset({"gpu_xid", "gpu_memory", "gpu_nvlink", "gpu_power", "fabric_down"})
 
 
 class Told(Protocol):
@@ -250,7 +250,10 @@ def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Inci
     if cause.fault != "node_silent" or cause.members or window.now - cause.since > _MENDED:
         return None
     before = cause.since - _BEFORE
-    return next((i for i in standing if _is_mendable(i) and i.since < before), None)
+    stood = [i for i in standing if i.since < before and i.subject.of_node() == cause.subject]
+    # That nobody misses a node yet is no more than a note: what stood there goes on.
+    note = cause.severity is Severity.INFO and not cause.title
+    return next((i for i in stood if _is_mendable(i) or (note and not spreads(i))), None)
 
 
 def stood_before(silence: Told, what: Told) -> bool:

@@ -73,6 +73,8 @@ class Window:
     listening_since: datetime | None = None
     # Which nodes are out of service on purpose: detectors look at them as at any other.
     away: Away = NOBODY
+    # The view of all nodes that this one of a single node was cut out of.
+    whole: "Window | None" = field(default=None, repr=False, compare=False)
     # What `once` has worked out; a copy with other contents begins anew.
     _worked_out: dict[object, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -143,6 +145,7 @@ class Window:
 
         return replace(
             self,
+            whole=self.whole or self,
             rows={key: rows.of_node(node) for key, rows in self.rows.items()},
             events=only(self.events),
             inventories=only(self.inventories),

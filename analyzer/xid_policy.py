@@ -1,9 +1,8 @@
-"""Whose an Xid is: which events are silent, which repeat too often to be a program's, what sites say."""
+"""Whose an Xid is: which events are silent, what sites say."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 
 from gpuvigil.faults import Scope, Xid
@@ -11,18 +10,11 @@ from gpuvigil.model import Allocation, Event, Severity, Subject
 from gpuvigil.xid_messages import read
 
 from .window import Window
+from .xid_repeats import END, PAGE_FAULT
 
-_CLEAN_UP, _EXCEPTION, _PAGE_FAULT, _ADVICE = 45, 13, 31, 154
-# NVIDIA's catalogue: when it comes back within a day it is no longer the program. On the same part
-# of a GPU twice is no chance. Of page faults it says no number; at five times the rate of Delta's 450
-# A100 (8,863 in 2.5 years), 10,000 GPUs would show four users' on one by chance once in three weeks,
-# and three users' twice a day.
-_DAY, _REPEATS = timedelta(hours=24), {_EXCEPTION: 2, _PAGE_FAULT: 4}
+_CLEAN_UP, _ADVICE = 45, 154
 # An Xid 45 by itself is nothing.
 _CLEAN_UPS = 2
-# A job ends, and the driver cleans up after it; the scheduler's own record may come a little later.
-_END = timedelta(minutes=5)
-_PLACE = re.compile(r"GPC (\d+), TPC (\d+)")
 _DIAGNOSE = (
     "Run the in-band diagnostic (DCGM EUD) when no job runs on the GPU; if it fails, the field"
     " diagnostic."
@@ -49,39 +41,17 @@ def audible(window: Window, subject: Subject, events: Sequence[Event]) -> list[E
 
 
 def _at_an_end(held: Iterable[Allocation], at: datetime) -> bool:
-    return any(
-        a.ended_at is not None and a.ended_at - _END <= at <= a.ended_at + _END for a in held
-    )
+    # The scheduler's own record may come a little later than what the driver cleans up.
+    return any(a.ended_at is not None and a.ended_at - END <= at <= a.ended_at + END for a in held)
 
 
 def _is_nothing(event: Event) -> bool:
     return row_of(event).scope is Scope.PASSING
 
 
-def suspect(window: Window, subject: Subject, code: int) -> Xid | None:
-    """The row of a program's Xid that came back across jobs, on this GPU or one part of it.
-
-    31 counts per GPU, 13 per GPC and TPC; None while it may still be the program's.
-    """
-    if code not in {_EXCEPTION, _PAGE_FAULT}:
-        return None
-    events = [
-        e
-        for e in window.events.get(subject.of_node().key, ())
-        if e.subject == subject and e.xid == code and window.now - e.at < _DAY
-    ]
-    places: dict[tuple[str, ...], set[str]] = {}
-    for event in events:
-        found = _PLACE.search(event.message)
-        if code == _EXCEPTION and found is None:
-            continue
-        place = () if code == _PAGE_FAULT or found is None else found.groups()
-        holder = _holder(window.allocations.get(subject.key, ()), event.at)
-        if holder:
-            places.setdefault(place, set()).add(holder)
-    if not any(len(holders) >= _REPEATS[code] for holders in places.values()):
-        return None
-    part = "this GPU" if code == _PAGE_FAULT else "one part of this GPU"
+def suspect(code: int) -> Xid:
+    """The row of a program's Xid that came back on one GPU, or one part of it (`xid_repeats`)."""
+    part = "this GPU" if code == PAGE_FAULT else "one part of this GPU"
     return replace(
         read(code, ""),
         severity=Severity.WARNING,
@@ -89,17 +59,6 @@ def suspect(window: Window, subject: Subject, code: int) -> Xid | None:
         action=_DIAGNOSE,
         confined=False,
     )
-
-
-def _holder(held: Iterable[Allocation], at: datetime) -> str:
-    """Whose job held the GPU when it happened: of one user it may be one program, started again.
-
-    The end of a job may be written down before its Xid.
-    """
-    for a in held:
-        if a.started_at <= at and (a.ended_at is None or at <= a.ended_at + _END):
-            return a.user or a.holder
-    return ""
 
 
 def overridden(row: Xid, overrides: Sequence[str]) -> Xid | None:

@@ -9,6 +9,7 @@ from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subjec
 from ..coded import Coded
 from ..window import Need, Span, Window
 from ..xid_policy import audible, overridden, row_of, suspect
+from ..xid_repeats import repeats
 from .gpu_lost import xid_evidence
 
 # A boot has cured a GPU once its newest line says that it answers.
@@ -42,15 +43,16 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding |
     if not heard:
         return None
     told = [event for event in heard if event.xid != _ADVICE] or heard
+    worst = _XIDS.worst(told)
+    came_back = repeats(window, subject, worst.xid or 0)
+    row = row_of(worst) if came_back is None else suspect(worst.xid or 0)
     finding = _XIDS.finding(
         window,
         subject,
         told,
-        _evidence(told),
+        [*_evidence(told), *(() if came_back is None else came_back.evidence)],
         confined=all(row_of(event).confined for event in told),
     )
-    worst = _XIDS.worst(told)
-    row = suspect(window, subject, worst.xid or 0) or row_of(worst)
     row = overridden(row, wanted) or row
     finding = replace(
         finding,
