@@ -7,7 +7,7 @@ those that they come from, so that it costs little on a node that is full of oth
 """
 
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from .said import Replica
 
 _LISTENS = "0A"
 _MOST_FORBEARS = 16
+_ROOT = "0"
 
 
 def serving(
@@ -30,6 +31,28 @@ def serving(
         if any(_serves(proc_root, where, pid, listens) for pid in pids):
             found.append(uuid)
     return tuple(sorted(found))
+
+
+def of_its_user(
+    proc_root: Path, where: Address, processes: Mapping[str, Iterable[int]]
+) -> tuple[str, ...]:
+    """UUIDs of the GPUs on which the user who listens there runs something, for who may not see which process does.
+
+    The table of sockets names their users to everybody. Root is nobody in particular: of what it listens to no GPU is told.
+    """
+    own = f"{proc_root}/self"
+    if not where.loopback and not _is_its_address(own, where, own):
+        return ()
+    users = {words[7] for words in _listening(own, where.port)}
+    if len(users) != 1 or users == {_ROOT}:
+        return ()
+    return tuple(
+        sorted(
+            uuid
+            for uuid, pids in processes.items()
+            if any(_user(f"{proc_root}/{pid}") in users for pid in pids)
+        )
+    )
 
 
 def limited(replica: Replica, own: Container[str]) -> Replica:
@@ -72,13 +95,24 @@ def _listens(folder: str, where: Address, own: str) -> bool:
 
 def _inodes(folder: str, port: int) -> frozenset[str]:
     """Sockets that listen on the port in the process's network namespace, as links name them."""
-    found = set()
+    return frozenset(f"socket:[{words[9]}]" for words in _listening(folder, port))
+
+
+def _listening(folder: str, port: int) -> Iterator[list[str]]:
+    """The lines of such sockets: of their words the eighth is the user, the tenth the inode."""
     for table in ("tcp", "tcp6"):
         for line in (files.read(f"{folder}/net/{table}") or "").splitlines()[1:]:
             words = line.split(maxsplit=10)
             if len(words) > 9 and words[3] == _LISTENS and words[1].endswith(f":{port:04X}"):
-                found.add(f"socket:[{words[9]}]")
-    return frozenset(found)
+                yield words
+
+
+def _user(folder: str) -> str:
+    """The effective user of a process, as a number; "" when it is gone."""
+    for line in (files.read(f"{folder}/status") or "").splitlines():
+        if line.startswith("Uid:"):
+            return line.split()[2]
+    return ""
 
 
 def _is_its_address(folder: str, where: Address, own: str) -> bool:

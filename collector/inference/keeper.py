@@ -14,7 +14,7 @@ from gpuvigil.log import Log
 from ..children import started
 from . import said
 from .address import Address, address
-from .binding import limited, serving
+from .binding import limited, of_its_user, serving
 from .said import MISSING, Answer, Replica
 
 log = Log("collector")
@@ -137,7 +137,8 @@ class Inference:
             return
         bound = self._gpus(where)
         # Who listens there may say which of its GPUs a model has, and nothing of anybody else's.
-        replicas = tuple(limited(one, bound or self._processes) for one in answer.replicas)
+        own = bound or of_its_user(self._proc, where, self._processes)
+        replicas = tuple(limited(one, own) for one in answer.replicas)
         told = {uuid for one in replicas for uuid in one.gpus}
         served = Served(where=where, replicas=replicas, gpus=tuple(sorted(told)) or bound)
         self._served[answer.url] = served, self._clock.monotonic()
