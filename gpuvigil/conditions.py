@@ -116,6 +116,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "nvml.h, clock event reason 0x40, HW thermal slowdown",
     ),
     (
+        "cooling",
+        _CRITICAL,
+        "GPU is several times hotter than its power explains: its cooling is lost",
+        "Drain the node; check fans, heatsink and the inlet temperature.",
+        "ours: degrees per watt against the cluster's other GPUs of the model",
+    ),
+    (
         "software_thermal",
         _WARNING,
         "GPU is over its operating temperature",
@@ -127,21 +134,21 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         _WARNING,
         "GPU is hotter than its power and its neighbours explain",
         "Check the GPU's heatsink, its seating and the airflow.",
-        "ours: degrees per watt against the same slot of other nodes",
+        "ours: degrees per watt against the cluster's other GPUs of the model",
     ),
     (
         "node_hot",
         _WARNING,
         "Several GPUs of the node are hotter than elsewhere: a fan",
         "Replace the fan; check the airflow.",
-        "ours: degrees per watt against the same slot of other nodes",
+        "ours: degrees per watt against the cluster's other GPUs of the model",
     ),
     (
         "rack_hot",
         _WARNING,
         "Nodes of one rack are hotter than elsewhere: its inlet air",
         "Check the rack's cooling.",
-        "ours: degrees per watt against the same slot of other nodes",
+        "ours: degrees per watt against the cluster's other GPUs of the model",
     ),
     # gpu_power
     (

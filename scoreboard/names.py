@@ -48,6 +48,7 @@ _BY_CONDITION: Mapping[str, frozenset[str]] = {
     "nvlink_recovery": frozenset({"NVLink replay"}),
     "nvlink_crc": frozenset({"NVLink CRC"}),
     "hardware_thermal": frozenset({"HW thermal"}),
+    "cooling": frozenset({"HW thermal"}),
     "software_thermal": frozenset({"heatsink"}),
     "heatsink": frozenset({"heatsink"}),
     "node_hot": frozenset({"fan"}),

@@ -1,28 +1,19 @@
 """A GPU that heat slows down, or that is hotter than its power and its peers explain."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from gpuvigil.model import Evidence, Finding, Incident, Inventory, Severity, Subject
+from gpuvigil.conditions import CONDITIONS
+from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
+from .. import heat
 from ..claims import Claim, findings
-from ..columns import (
-    Codes,
-    Floats,
-    Mask,
-    clusters,
-    models,
-    nodes,
-    per_group,
-    racks,
-    seconds,
-    together,
-)
+from ..columns import Codes, Floats, Mask, clusters, nodes, per_group, racks, together
+from ..heat import CELSIUS, LIMIT, WATTS, WORKING_SHARE, WORKING_WATTS, Heat, heat_of, works
 from ..rows import Row, Rows
 from ..together import by_node, by_rack, rack_mates
 from ..window import Need, Span, Window
@@ -31,50 +22,41 @@ _HARDWARE, _SOFTWARE = (
     Aggregate(function=Function.INCREASE, field=f"{who}_thermal_slowdown_seconds")
     for who in ("hardware", "software")
 )
-_CELSIUS = Aggregate(function=Function.MEAN, field="temperature_celsius")
-_WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 _WARMEST = Aggregate(function=Function.MAX, field="temperature_celsius")
-_LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
-_INDEX = Aggregate(function=Function.MAX, field="index")
 NEEDS = (
-    Need(measurement="gpu", span=Span.RECENT, aggregates=(_HARDWARE, _SOFTWARE, _WARMEST, _WATTS)),
-    Need(measurement="gpu", span=Span.STEADY, aggregates=(_CELSIUS, _WATTS, _LIMIT, _INDEX)),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(_HARDWARE, _SOFTWARE, _WARMEST)),
+    *heat.NEEDS,
 )
 
 # gpud alarms at 0.6 slowdowns a minute over ten; a second is nothing, half of a minute is.
 _SHARE, _LEAST_SECONDS = 0.5, 10.0
-# Air of a machine room, to which a core without power would cool down.
-_ROOM_CELSIUS = 25.0
-# How much hotter than the same slot of other nodes at the same power. Of one GPU beside its node, and
-# of the rise that its power explains: heatsinks differ by some 7 % (one deviation, our 8 x H100).
-_GPU_KELVIN, _RISE = 6.0, 0.2
+# How much hotter than power explains. Of one GPU beside its node: so many kelvins, and so much of the
+# rise that its power explains; heatsinks differ by some 7 % (one deviation, our 8 x H100).
+_GPU_KELVIN, _RISE = 5.0, 0.2
+# Where so many GPUs tell how far heatsinks of the model differ, so many deviations, and no less than.
+_TELL, _DEVIATIONS, _LEAST_RISE = 24, 5.0, 0.16
+_DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
+# A heatsink that hardly touches shows itself at rest, too: so many kelvins, and so many times what
+# power explains.
+_COOLING_KELVIN, _COOLING_RISE = 12.0, 1.5
+# Of what was too much in the mean, the last minute must still have.
+_LEFT = 0.5
+# So much of a node's GPUs is no matter of their heatsinks.
+_SEVERAL = 0.375
 # Of the middle of several GPUs: of a rack, of a node beside its rack, and of a node without one.
 _RACK_KELVIN, _BESIDE_RACK, _NODE_KELVIN, _ALONE_KELVIN = 5.0, 4.0, 5.0, 7.0
 # So many must be measured; a rack is warm when half of its nodes are, two at least.
 _NODE_GPUS, _RACK_GPUS, _RACK_NODES = 3, 6, 2
 # Of a rack's other nodes, so many must be measured before it tells what one of them has beyond it.
 _OTHER_NODES = 2
-# A heatsink shows itself under load; warm air also on a GPU that rests. Of the power limit, or watts
-# where it is not told.
-_WORKING_SHARE, _WORKING_WATTS = 0.3, 200.0
-# Peers draw about as much.
-_LIKE_WATTS, _PEERS = 150.0, 6
-# What a mean of a minute may differ from that of the span.
-_CHANGED, _CHANGED_WATTS = 0.25, 20.0
-# Of the steady span, what must have been measured.
-_COVERAGE = 0.5
 # Names of evidence, by which a standing incident tells what it rests on.
 _SLOWED, _CORE = "slowed down by heat", "core"
-
-# What the detector worked out in this pass serves the question whether heat would be seen.
-_EXCESS: WeakKeyDictionary[Rows, tuple[Rows, Mapping[str, Inventory], Floats]]
-_EXCESS = WeakKeyDictionary()
 
 
 def hot_gpus(window: Window) -> list[Finding]:
     """One finding per GPU; per node where most are, and per rack where most of its nodes are."""
-    slowed = by_node(window, _slowed(window), 0.375, "node_hot")
-    claims = [*slowed, *_hotter(window)]
+    slowed, hotter = _explained(list(_slowed(window)), _hotter(window))
+    claims = [*by_node(window, slowed, _SEVERAL, "node_hot"), *hotter]
     measured = _measured(window) if claims else frozenset()
     return findings("gpu_hot", by_rack(window, claims, "rack_hot", among=measured))
 
@@ -94,23 +76,24 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
     numbers = _rows_of(rows, incident) if len(rows) else []
     if not numbers:
         return False
-    if np.isnan(rows.values(_WATTS.column)[numbers]).all():
+    if np.isnan(rows.values(WATTS.column)[numbers]).all():
         return None
-    seen = np.isfinite(_excess(window, rows)[numbers])
+    seen = np.isfinite(heat_of(window).kelvin[numbers])
     if incident.subject.kind == "gpu":
-        return bool(seen.all() and _works(rows)[numbers].all())
+        at_rest = incident.title == CONDITIONS["cooling"].title
+        return bool(seen.all() and (at_rest or works(rows)[numbers].all()))
     return int(seen.sum()) >= max(min(_NODE_GPUS, len(numbers)), 0.5 * len(numbers))
 
 
 def _is_at_work(window: Window, subject: Subject) -> bool | None:
     """Whether a GPU draws power enough to become hot; None of a node, and where nobody reads it."""
     row = window.get("gpu", Span.RECENT).get(subject) if subject.kind == "gpu" else None
-    watts = None if row is None else row[_WATTS.column]
+    watts = None if row is None else row[WATTS.column]
     if row is None or watts is None:
         return None
     long = window.get("gpu", Span.STEADY).get(subject)
-    limit = None if long is None else long[_LIMIT.column]
-    return bool(watts >= (_WORKING_WATTS if limit is None else _WORKING_SHARE * limit))
+    limit = None if long is None else long[LIMIT.column]
+    return bool(watts >= (WORKING_WATTS if limit is None else WORKING_SHARE * limit))
 
 
 def _rows_of(rows: Rows, incident: Incident) -> list[int]:
@@ -157,6 +140,30 @@ def _slowed(window: Window) -> Iterator[Claim]:
         )
 
 
+def _explained(slowed: list[Claim], hotter: list[Claim]) -> tuple[list[Claim], list[Claim]]:
+    """Both, where a warm node's claim names the GPUs that its air makes the driver hold back.
+
+    What the hardware slows down is told for itself, and what has a heat of its own.
+    """
+    warm = {claim.subject for claim in hotter if claim.subject.kind == "node"}
+    own = {claim.subject for claim in hotter if claim.subject.kind == "gpu"}
+    of_node: dict[Subject, list[Subject]] = defaultdict(list)
+    left = []
+    for claim in slowed:
+        gpu, node = claim.subject, claim.subject.of_node()
+        if claim.condition == "software_thermal" and node in warm and gpu not in own:
+            of_node[node].append(gpu)
+        else:
+            left.append(claim)
+    named = [
+        replace(claim, members=tuple(sorted({*claim.members, *of_node[claim.subject]})))
+        if claim.subject in of_node
+        else claim
+        for claim in hotter
+    ]
+    return left, named
+
+
 def _hotter(window: Window) -> list[Claim]:
     """Against the same slot of other nodes: a slot behind another one always gets warmer air.
 
@@ -166,28 +173,67 @@ def _hotter(window: Window) -> list[Claim]:
     rows = window.get("gpu", Span.STEADY)
     if not len(rows):
         return []
-    kelvin = _excess(window, rows)
+    found = heat_of(window)
+    kelvin = found.kelvin
     of_node, in_node = per_group(nodes(rows), kelvin)
+    node_lately, _ = per_group(nodes(rows), found.lately)
     of_rack, in_rack = per_group(together(clusters(rows), racks(window, rows)), kelvin)
     of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
     of_warm_rack = (of_rack >= _RACK_KELVIN) & (of_node >= _BESIDE_RACK)
     by_fan = (of_node >= _NODE_KELVIN) & (in_node >= _NODE_GPUS)
     others = _of_other_nodes(window, rows, kelvin, by_fan)
     by_fan &= np.where(np.isnan(others), of_node >= _ALONE_KELVIN, of_node - others >= _BESIDE_RACK)
+    own, uncooled = _own_heat(rows, found, np.where(in_node >= _NODE_GPUS, of_node, of_rack))
+    several = own & (_count(nodes(rows), own) >= np.fmax(_NODE_GPUS, _SEVERAL * in_node))
+    by_fan, own = by_fan | several, own & ~several
+    by_air = of_warm_rack & (_count(nodes(rows), by_fan) == 0.0)
     # A GPU of a warm node of which nothing can be said is no evidence.
-    measured = np.isfinite(kelvin)
-    claims = [
-        *_of_nodes(window, rows, by_fan & measured, of_node),
-        *_in_racks(window, _of_nodes(window, rows, of_warm_rack & ~by_fan & measured, of_node)),
+    told = np.isfinite(kelvin) & ~own & (_is_left(of_node, node_lately) | several)
+    beyond = np.where(several, kelvin, of_node)
+    return [
+        *_of_nodes(window, rows, by_fan & told, beyond),
+        *_in_racks(window, _of_nodes(window, rows, by_air & told, of_node)),
+        *_of_gpus(window, rows, own & ~uncooled, "heatsink", kelvin),
+        *_of_gpus(window, rows, own & uncooled, "cooling", kelvin),
     ]
-    beside = kelvin - np.where(in_node >= _NODE_GPUS, of_node, np.nan_to_num(of_rack))
-    rise = rows.values(_CELSIUS.column) - kelvin - _ROOM_CELSIUS
-    alone = _works(rows) & (beside >= np.fmax(_GPU_KELVIN, _RISE * rise))
-    claims += [
-        _claim(window, "heatsink", subject, row, excess)
-        for (subject, row), excess in zip(rows.where(alone), kelvin[alone], strict=True)
-    ]
-    return claims
+
+
+def _own_heat(rows: Rows, found: Heat, air: Floats) -> tuple[Mask, Mask]:
+    """Of each row whether it has a heat of its own, and whether it is that of a lost cooling.
+
+    `air` is what its node or rack has beyond what power explains; NaN where nobody tells.
+    """
+    lately, _ = per_group(nodes(rows), found.lately)
+    beside = found.kelvin - np.nan_to_num(air)
+    beside_lately = found.lately - np.where(np.isnan(air), 0.0, lately)
+    least = np.where(np.isnan(air), _ALONE_KELVIN, 0.0)
+    uncooled = beside >= np.fmax(_COOLING_KELVIN, _COOLING_RISE * found.rise)
+    own = works(rows) & (beside >= np.fmax(least, _too_far(rows, found, beside)))
+    return (uncooled | own) & _is_left(beside, beside_lately), uncooled
+
+
+def _is_left(mean: Floats, lately: Floats) -> Mask:
+    """Whether what was too much in the mean is still there."""
+    left: Mask = lately >= _LEFT * mean
+    return left
+
+
+def _count(codes: Codes, mask: Mask) -> Floats:
+    """Of each row how many of its group are in the mask."""
+    _, place = np.unique(codes, return_inverse=True)
+    counts = np.bincount(place, weights=mask.astype(np.float64)).astype(np.float64)
+    found: Floats = counts[place]
+    return found
+
+
+def _too_far(rows: Rows, found: Heat, beside: Floats) -> Floats:
+    """Kelvins beside its node from which on a heatsink is to blame; NaN where nothing can be said."""
+    share = np.where(works(rows), np.abs(beside) / found.rise, np.nan)
+    usual, count = per_group(found.model, share)
+    told = np.fmax(_LEAST_RISE, _DEVIATIONS * _DEVIATION_OF_MEDIAN * usual)
+    far = np.fmax(_GPU_KELVIN, np.where(count >= _TELL, told, _RISE) * found.rise)
+    doubted: Floats = far + found.doubt
+    return doubted
 
 
 def _of_other_nodes(window: Window, rows: Rows, kelvin: Floats, warm: Mask) -> Floats:
@@ -216,6 +262,14 @@ def _of_nodes(window: Window, rows: Rows, warm: Mask, kelvin: Floats) -> list[Cl
     ]
 
 
+def _of_gpus(
+    window: Window, rows: Rows, hot: Mask, condition: str, kelvin: Floats
+) -> Iterator[Claim]:
+    """One claim per GPU of these rows."""
+    for (subject, row), excess in zip(rows.where(hot), kelvin[hot], strict=True):
+        yield _claim(window, condition, subject, row, excess)
+
+
 def _in_racks(window: Window, warm: list[Claim]) -> list[Claim]:
     """Those of racks of which enough nodes are warm: fewer kelvins of one node are no fan."""
     hit = {claim.subject for claim in warm}
@@ -230,57 +284,8 @@ def _in_racks(window: Window, warm: list[Claim]) -> list[Claim]:
     return [claim for claim in warm if are_most(mates.get(claim.subject, ()))]
 
 
-def _excess(window: Window, rows: Rows) -> Floats:
-    """Kelvins above what the slot's peers have at that power; NaN where nothing can be said."""
-    lately = window.get("gpu", Span.RECENT)
-    before = _EXCESS.get(rows)
-    if before is None or before[0] is not lately or before[1] is not window.inventories:
-        before = lately, window.inventories, _work_out(window, rows)
-        _EXCESS[rows] = before
-    return before[2]
-
-
-def _work_out(window: Window, rows: Rows) -> Floats:
-    celsius, watts = rows.values(_CELSIUS.column), rows.values(_WATTS.column)
-    covered = seconds(rows) >= _COVERAGE * window.settings.steady_seconds
-    known = covered & (watts > 0.0) & _settled(window, rows, watts)
-    celsius, watts = np.where(known, celsius, np.nan), np.where(known, watts, np.nan)
-    slot = np.nan_to_num(rows.values(_INDEX.column), nan=-1.0).astype(np.int64) + 1
-    model = together(clusters(rows), models(window, rows))
-    # The air's own warmth weighs more the less a GPU draws: alike are only those that draw alike.
-    alike = together(model, slot, np.nan_to_num(watts // _LIKE_WATTS).astype(np.int64))
-    usual, peers = per_group(alike, celsius)
-    usual_watts, _ = per_group(alike, watts)
-    excess = celsius - usual - _kelvin_per_watt(rows, model, celsius, watts) * (watts - usual_watts)
-    found: Floats = np.where(peers >= _PEERS, excess, np.nan)
-    return found
-
-
-def _works(rows: Rows) -> Mask:
-    """Of each row whether it drew enough over the span to warm its heatsink."""
-    share = _WORKING_SHARE * rows.values(_LIMIT.column)
-    enough: Mask = rows.values(_WATTS.column) >= np.where(np.isnan(share), _WORKING_WATTS, share)
-    return enough
-
-
-def _settled(window: Window, rows: Rows, watts: Floats) -> Mask:
-    """Of each row whether it drew lately what it drew all the time: a core follows a minute later."""
-    lately = window.get("gpu", Span.RECENT).beside(rows, _WATTS.column)
-    settled: Mask = np.abs(lately - watts) <= np.fmax(_CHANGED_WATTS, _CHANGED * watts)
-    return settled
-
-
-def _kelvin_per_watt(rows: Rows, model: Codes, celsius: Floats, watts: Floats) -> Floats:
-    """Of each row's model in the middle; of GPUs at work where there are any."""
-    ratio = (celsius - _ROOM_CELSIUS) / watts
-    of_all, _ = per_group(model, ratio)
-    at_work, _ = per_group(model, np.where(_works(rows), ratio, np.nan))
-    found: Floats = np.where(np.isnan(at_work), of_all, at_work)
-    return np.fmax(found, 0.0)
-
-
 def _claim(window: Window, condition: str, subject: Subject, row: Row, kelvin: float) -> Claim:
-    celsius, watts = row[_CELSIUS.column], row[_WATTS.column]
+    celsius, watts = row[CELSIUS.column], row[WATTS.column]
     minutes = window.settings.steady_seconds / 60.0
     return Claim(
         condition=condition,

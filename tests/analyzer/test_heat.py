@@ -1,0 +1,135 @@
+"""Heat beyond what power explains, on nodes whose GPUs draw whatever their jobs ask for."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.detectors.gpu_hot import hot_gpus
+from analyzer.heat import heat_of
+from analyzer.window import Span
+from gpuvigil.conditions import CONDITIONS
+from gpuvigil.model import Finding, Severity, Subject
+
+from .scene import NOON, TICK, Scene, gpu, healthy, inventory, node
+
+GPUS, HALF = 4, 2
+# Nodes wholly at work, wholly at rest, and those where half works.
+LOADS: tuple[tuple[float, ...], ...] = (
+    *((600.0 + 10.0 * n,) * GPUS for n in range(4)),
+    *((90.0 + 5.0 * n,) * GPUS for n in range(4)),
+    (350.0, 360.0, 340.0, 350.0),
+    (690.0, 690.0, 100.0, 100.0),
+    (100.0, 100.0, 690.0, 690.0),
+)
+
+
+def celsius(loads: Sequence[float], index: int) -> float:
+    """22 degrees of air, 0.06 K per watt, and 0.008 for each of the GPU in front."""
+    ahead = loads[index - HALF] if index >= HALF else 0.0
+    return 22.0 + 0.06 * loads[index] + 0.008 * ahead
+
+
+def fleet(all_loads: Sequence[Sequence[float]] = LOADS) -> Scene:
+    fields = {
+        gpu(number, index): {"power_watts": watts, "temperature_celsius": celsius(loads, index)}
+        for number, loads in enumerate(all_loads, start=1)
+        for index, watts in enumerate(loads)
+    }
+    scene = healthy(nodes=len(all_loads), gpus=GPUS)
+    samples = (
+        type(s)(subject=s.subject, at=s.at, fields={**s.fields, **fields.get(s.subject, {})})
+        for s in scene.samples
+    )
+    return Scene(
+        now=NOON,
+        samples=tuple(samples),
+        inventories=tuple(inventory(node(n), GPUS) for n in range(1, len(all_loads) + 1)),
+        heard=scene.heard,
+    )
+
+
+def warmer(scene: Scene, subject: Subject, kelvin: float, seconds: float = 1e9) -> Scene:
+    (now,) = {s.fields["temperature_celsius"] for s in scene.samples if s.subject == subject}
+    return scene.changed(subject, {"temperature_celsius": now + kelvin}, seconds)
+
+
+def told(found: Sequence[Finding]) -> list[tuple[Subject, str, Severity]]:
+    keys = {row.title: key for key, row in CONDITIONS.items()}
+    return [(one.subject, keys[one.title], one.severity) for one in found]
+
+
+def test_air_that_other_gpus_have_warmed_is_no_fault_of_those_behind() -> None:
+    window = fleet().window()
+    assert hot_gpus(window) == []
+    assert np.nanmax(np.abs(heat_of(window).kelvin)) < 3.0
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.permutations(range(len(LOADS))), st.sampled_from([0, 4, 9, 10]), st.integers(0, 3))
+def test_one_hot_gpu_is_told_of_whatever_its_node_does_and_in_whatever_order_nodes_come(
+    order: list[int], place: int, index: int
+) -> None:
+    loads = [LOADS[n] for n in order]
+    number = order.index(place) + 1
+    scene = warmer(fleet(loads), gpu(number, index), 16.0)
+    ((subject, _, _),) = told(hot_gpus(scene.window())) or ((None, "", None),)
+    # A GPU that rests is warm by little: only a multiple of that speaks of its heatsink.
+    assert subject == gpu(number, index)
+
+
+def test_heat_that_is_over_is_told_no_longer_than_the_last_minute() -> None:
+    scene = warmer(fleet(), gpu(1), 12.0)
+    assert told(hot_gpus(scene.window())) == [(gpu(1), "heatsink", Severity.WARNING)]
+    usual = celsius(LOADS[0], 0)
+    cooled = scene.changed(gpu(1), {"temperature_celsius": usual}, 60.0 + TICK)
+    assert hot_gpus(cooled.window()) == []
+
+
+@pytest.mark.parametrize("place", [4, 0], ids=["rest", "work"])
+def test_a_heatsink_that_hardly_touches_shows_itself_at_work_and_at_rest(place: int) -> None:
+    by_power = 0.06 * LOADS[place][0]
+    scene = warmer(fleet(), gpu(place + 1), max(2.5 * by_power, 14.0))
+    assert told(hot_gpus(scene.window())) == [(gpu(place + 1), "cooling", Severity.CRITICAL)]
+    # What a worn heatsink makes does not.
+    scene = warmer(fleet(), gpu(place + 1), max(0.3 * by_power, 3.0))
+    assert "cooling" not in {key for _, key, _ in told(hot_gpus(scene.window()))}
+
+
+def test_several_hot_gpus_of_a_node_are_one_matter_of_the_node() -> None:
+    scene = fleet()
+    for index in range(3):
+        scene = warmer(scene, gpu(1, index), 14.0)
+    assert told(hot_gpus(scene.window())) == [(node(), "node_hot", Severity.WARNING)]
+
+
+def test_of_a_warm_node_what_the_driver_holds_back_is_no_second_matter() -> None:
+    scene = fleet()
+    for index in range(GPUS):
+        scene = warmer(scene, gpu(1, index), 16.0)
+    # It has just begun to work: nobody can hold it against peers.
+    scene = scene.changed(gpu(1, 3), {"power_watts": 200.0}, 60.0 + TICK)
+    slowed = scene.rising(gpu(1, 3), "software_thermal_slowdown_seconds", 1.0)
+    assert np.isnan(_kelvin(slowed, gpu(1, 3)))
+    (found,) = hot_gpus(slowed.window())
+    assert (found.subject, found.title) == (node(), CONDITIONS["node_hot"].title)
+    assert gpu(1, 3) in found.members
+    # What the hardware slows down is graver.
+    graver = slowed.rising(gpu(1, 3), "hardware_thermal_slowdown_seconds", 1.0)
+    assert (gpu(1, 3), "hardware_thermal", Severity.CRITICAL) in told(hot_gpus(graver.window()))
+
+
+def test_nothing_is_said_of_a_gpu_that_draws_far_more_than_any_other() -> None:
+    lone = [(90.0,) * GPUS] * 7 + [(90.0, 650.0, 90.0, 90.0)]
+    scene = warmer(fleet(lone), gpu(8, 1), 14.0)
+    assert np.isnan(_kelvin(scene, gpu(8, 1)))
+    assert hot_gpus(scene.window()) == []
+
+
+def _kelvin(scene: Scene, subject: Subject) -> float:
+    window = scene.window()
+    number = window.get("gpu", Span.STEADY).index.number(subject)
+    assert number is not None
+    return float(heat_of(window).kelvin[number])
