@@ -46,6 +46,9 @@ _ECHOES = frozenset({45, 74, *range(144, 151)})
 # Of several nodes one cause outside them: that one of them is silent explains nothing of the others.
 SHARED = frozenset({"switch_down", "gpu_power", "gpu_hot", "node_silent"})
 _LIMIT = CONDITIONS["power_limit"].title
+_OF_RACKS = frozenset({"gpu_hot", "gpu_power"})
+# What one GPU has beyond its node is none of its air's doing.
+_OWN_HEAT = frozenset({CONDITIONS[key].title for key in ("heatsink", "cooling")})
 _CODE = re.compile(r"Xid (\d+)\b")
 
 # Told by an event and seen in the driver's state: one matter, whichever comes first.
@@ -114,9 +117,11 @@ def hides(cause: Finding, what: Told) -> bool:
 def is_apart(cause: Told, what: Told) -> bool:
     """Whether both are told under one fault and still have nothing to do with each other.
 
-    That a node is braked is no reason why one of its GPUs has another limit than its peers.
+    That a node is braked is no reason why one of its GPUs has another limit than its peers, nor is a
+    rack's air one for what a GPU has beyond its node.
     """
-    return (cause.title == _LIMIT) != (_title(what) == _LIMIT)
+    own_heat = what.subject.kind == "gpu" and _title(what) in _OWN_HEAT
+    return own_heat or (cause.title == _LIMIT) != (_title(what) == _LIMIT)
 
 
 def spreads(what: Told) -> bool:
@@ -153,7 +158,26 @@ def merged(
             gone.add(second.fingerprint)
             changed[first.fingerprint] = _both(first, second)
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
-    return _with_names(left, standing, believed)
+    return [_of_its_rack(one, standing) for one in _with_names(left, standing, believed)]
+
+
+def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
+    """A finding about the node that its rack is called by, in the words of the rack that stand.
+
+    What is left of a rack's air or feed on one node is no other matter, unless it is graver.
+    """
+    rack = standing.get(finding.fingerprint)
+    if (
+        rack is None
+        or finding.fault not in _OF_RACKS
+        or not spreads(rack)
+        or spreads(finding)
+        or finding.severity.rank < rack.severity.rank
+    ):
+        return finding
+    return replace(
+        finding, title=rack.title, action=rack.action, source=rack.source, evidence=rack.evidence
+    )
 
 
 def _slows(what: Finding) -> bool:

@@ -13,6 +13,7 @@ from analyzer.correlate import sight
 from analyzer.detector import DETECTORS
 from analyzer.impact import impact
 from analyzer.sight import Sight
+from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import (
     EventKind,
@@ -303,6 +304,37 @@ def test_what_a_rack_suffers_is_no_fan_of_one_node_and_any_of_its_nodes_tells_wh
     assert replace(old, members=()).fingerprint in seen(away, [replace(old, members=())]).covered
 
 
+def test_what_is_left_of_a_racks_air_on_the_node_it_is_called_by_goes_on_in_its_words() -> None:
+    hot = healthy().rising(gpu(1, 0), "software_thermal_slowdown_seconds", 1.0)
+    hot = hot.rising(gpu(1, 1), "software_thermal_slowdown_seconds", 1.0)
+    rack = CONDITIONS["rack_hot"]
+    members = (node().key, node(2).key)
+    old = replace(
+        incident("gpu_hot", node()), severity=Severity.WARNING, title=rack.title, members=members
+    )
+    (one,) = seen(hot, [old]).candidates.values()
+    assert (one.finding.fingerprint, one.title) == (old.fingerprint, rack.title)
+    assert one.finding.action == old.action
+    # A node that never was a rack's has words of its own, and so has what is graver.
+    (alone,) = seen(hot, [replace(old, members=())]).candidates.values()
+    assert alone.title == CONDITIONS["node_hot"].title
+    graver = hot
+    for index in range(2):
+        graver = graver.rising(gpu(1, index), "hardware_thermal_slowdown_seconds", 1.0)
+    (grave,) = seen(graver, [old]).candidates.values()
+    assert (grave.title, grave.severity) == (CONDITIONS["node_hot"].title, Severity.CRITICAL)
+
+
+def test_a_worn_heatsink_in_a_warm_rack_is_a_matter_of_its_own() -> None:
+    hot = PEERS.changed(gpu(), {"temperature_celsius": 75})
+    members = (node().key, node(2).key, gpu().key, gpu(1, 1).key)
+    rack = replace(incident("gpu_hot", node(2)), severity=Severity.WARNING, members=members)
+    assert [c.finding.subject for c in seen(hot, [rack]).candidates.values()] == [gpu()]
+    # What the driver holds back there follows from the air.
+    slowed = PEERS.rising(gpu(), "software_thermal_slowdown_seconds", 1.0)
+    assert fingerprint("gpu_hot", gpu()) in seen(slowed, [rack]).covered
+
+
 def test_that_a_gpu_at_rest_is_not_hot_says_nothing() -> None:
     old = incident("gpu_hot", gpu())
     assert old.fingerprint not in seen(PEERS, [old]).unknown
@@ -379,7 +411,8 @@ def test_a_small_gpu_at_work_shows_whether_it_is_hot() -> None:
             small = small.changed(gpu(number, index), fields)
     old = heat(warm(small, [gpu()]))
     assert seen(small, [old]).unknown == frozenset()
-    assert old.fingerprint in seen(small.changed(gpu(), {"power_watts": 12.0}), [old]).unknown
+    resting = small.changed(gpu(), {"power_watts": 12.0, "temperature_celsius": 33})
+    assert old.fingerprint in seen(resting, [old]).unknown
 
 
 def test_a_slowdown_is_over_when_its_counter_stands_while_the_gpu_works() -> None:
