@@ -31,7 +31,8 @@ from gpuvigil.model import (
     Transition,
 )
 
-from .rolling import RollingStore
+from .rolling import RollingStore, Subjects
+from .tables import Numbers
 
 # Bodies of a node in which one at least was sent at once.
 _BODIES = 60
@@ -176,22 +177,24 @@ class _Ear:
         self._heard: dict[str, datetime] = {}
         self._offsets: dict[str, deque[int]] = {}
         self._since: datetime | None = None
-        # By the pass that is the first to know: node, arrival, and its clock's distance to the hub's.
-        self._coming: dict[int, list[tuple[str, int, int]]] = {}
+        self._nodes = Subjects(("cluster", "node"))
+        # By the pass that is the first to know: nodes as numbers, when their lines arrived, and how
+        # far their clocks were ahead of the hub's.
+        self._coming: dict[int, list[tuple[Numbers, Numbers, Numbers]]] = {}
 
-    def take(
-        self, lines: pa.Table, arrived_us: "np.ndarray[tuple[int], np.dtype[np.int64]]"
-    ) -> None:
+    def take(self, lines: pa.Table, arrived_us: Numbers) -> None:
         """Lines of nodes, each in a body that reached the hub."""
+        if not len(lines):
+            return
         ahead_us = lines.column("at").cast(pa.int64()).to_numpy() - arrived_us
-        names = zip(lines["cluster"].to_pylist(), lines["node"].to_pylist(), strict=True)
-        keys: dict[tuple[str, str], str] = {}
-        for name, arrived, ahead in zip(names, arrived_us.tolist(), ahead_us.tolist(), strict=True):
-            key = keys.get(name) or keys.setdefault(
-                name, Subject(cluster=name[0], node=name[1]).key
-            )
-            known = arrived // self._step_us + 1
-            self._coming.setdefault(known, []).append((key, arrived, ahead))
+        known = arrived_us // self._step_us + 1
+        order = np.argsort(known, kind="stable")
+        columns = (self._nodes.numbers(lines)[order], arrived_us[order], ahead_us[order])
+        ordered = known[order]
+        begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])).tolist()
+        for begin, end in zip(begins, [*begins[1:], len(ordered)], strict=True):
+            nodes, arrived, ahead = (column[begin:end] for column in columns)
+            self._coming.setdefault(int(ordered[begin]), []).append((nodes, arrived, ahead))
 
     def listens_since(self, at: datetime, anew: bool = False) -> None:
         """Silence before this is nobody's."""
@@ -201,10 +204,14 @@ class _Ear:
     def hear(self, now: datetime) -> None:
         """Everything that arrived before now."""
         for known in sorted(it for it in self._coming if it <= micros(now) // self._step_us):
-            for key, arrived, ahead in sorted(self._coming.pop(known), key=lambda it: it[1]):
-                at = EPOCH + timedelta(microseconds=arrived)
+            bodies = zip(*self._coming.pop(known), strict=True)
+            nodes, arrived, ahead = (np.concatenate(columns) for columns in bodies)
+            order = np.argsort(arrived, kind="stable")
+            those = zip(nodes[order].tolist(), arrived[order].tolist(), strict=True)
+            for (node, at_us), offset in zip(those, ahead[order].tolist(), strict=True):
+                key, at = self._nodes.key(node), EPOCH + timedelta(microseconds=at_us)
                 self._heard[key] = max(self._heard.get(key, at), at)
-                self._offsets.setdefault(key, deque(maxlen=_BODIES)).append(ahead)
+                self._offsets.setdefault(key, deque(maxlen=_BODIES)).append(offset)
 
     def offset(self, node: str) -> timedelta:
         """How far a node's clock is ahead of the hub's: what came late from a spool says less."""

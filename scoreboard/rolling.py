@@ -114,7 +114,7 @@ class _Lines:
         asked = [need.aggregates for need in needs]
         self._cells = Cells(catalogue, newest, asked, keep, ahead)
         self._ahead = ahead
-        self._subjects = _Subjects(catalogue.tags)
+        self._subjects = Subjects(catalogue.tags)
         self._step: int | None = None
         # By the pass that is the first to know them: late lines, and those of a clock that is fast.
         self._later: dict[int, list[Lines]] = defaultdict(list)
@@ -204,7 +204,7 @@ class _Choice:
     numbers: Numbers
 
 
-class _Subjects:
+class Subjects:
     """Numbers for tags, in order of arrival; answers are in the order of the tags."""
 
     def __init__(self, tags: Sequence[str]) -> None:
@@ -238,6 +238,10 @@ class _Subjects:
         if len(self._order) != len(self._numbers):
             self._sort()
         return found[inverse]
+
+    def key(self, number: int) -> str:
+        """The key of the subject with this number."""
+        return self._subjects[number].key
 
     def chosen(self, mask: Numbers) -> tuple[Index, Numbers]:
         """The subjects in the mask and their numbers, in the order of the tags."""
