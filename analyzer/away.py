@@ -105,6 +105,8 @@ class Away:
     why: Mapping[tuple[str, str], str] = field(default_factory=dict)
     doubted: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     unsure: frozenset[str] = frozenset()
+    # Nodes that their scheduler does not hear, and when it said so.
+    unheard: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     at: datetime | None = None
     held_for: timedelta = USUAL.held_for
 
@@ -141,6 +143,11 @@ class Away:
 
     def _is_long(self, raised: datetime | None) -> bool:
         return raised is not None and self.at is not None and self.at - raised > self.held_for
+
+    def is_unheard(self, node: Subject, since: datetime) -> bool:
+        """Whether its scheduler said after `since` that it does not hear it either."""
+        said = self.unheard.get(_name(node))
+        return said is not None and said > since
 
     def is_gone(self, node: Subject) -> bool:
         """Whether it was deleted, and did not come back."""
@@ -214,18 +221,27 @@ class Told:
         }
         unsure: set[str] = set()
         doubted: dict[tuple[str, str], datetime] = {}
+        unheard: dict[tuple[str, str], datetime] = {}
         for key, said in self.newest.items():
             known = self.answered.get(key)
             times = [at for at in (said.answered_at, known.at if known else None) if at is not None]
             if now - max(times, default=said.at) > _HELD_FOR:
                 continue
+            unheard |= {_name(node): said.at for node in _unheard(said)}
             if known is None:
                 unsure.add(said.told_by.cluster)
             else:
                 why |= known.why
                 doubted |= known.doubted
         held_for = self.checks.held_for
-        return Away(why=why, doubted=doubted, unsure=frozenset(unsure), at=now, held_for=held_for)
+        return Away(
+            why=why,
+            doubted=doubted,
+            unsure=frozenset(unsure),
+            unheard=unheard,
+            at=now,
+            held_for=held_for,
+        )
 
 
 def out_of_service(node: ScheduledNode, checks: Checks = USUAL) -> str:
@@ -264,6 +280,11 @@ def _is_a_machines(reason: str) -> bool:
 def _is_back(node: Subject, at: datetime, heard: Mapping[str, datetime]) -> bool:
     last = heard.get(node.key)
     return last is not None and last > at + _LAST_WORDS
+
+
+def _unheard(said: Scheduler) -> list[Subject]:
+    """Nodes whose daemon does not answer Slurm: `*` behind the state, after SlurmdTimeout."""
+    return [_subject(said, one) for one in said.nodes or () if "NOT_RESPONDING" in one.states]
 
 
 def _subject(said: Scheduler, node: ScheduledNode) -> Subject:

@@ -12,14 +12,23 @@ from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import EventKind, Evidence, Incident, Severity, Subject
 
-from .detectors.node_silent import COLLECTOR, DEAD, IN_ORDER, SCALED_DOWN, Hearing, hearing
+from .detectors.node_silent import COLLECTOR, DEAD, IN_ORDER, SCALED_DOWN, UNHEARD, Hearing, hearing
 from .sight import Hindsight
 from .silent_racks import EITHER, NETWORK, POWER
 from .window import Span, Window
 
 # What a silence is called while it lasts; one in order keeps its name.
 _OPEN = frozenset(
-    {FAULTS["node_silent"].title, DEAD[0], COLLECTOR[0], SCALED_DOWN[0], POWER, NETWORK, EITHER}
+    {
+        FAULTS["node_silent"].title,
+        DEAD[0],
+        COLLECTOR[0],
+        SCALED_DOWN[0],
+        UNHEARD[0],
+        POWER,
+        NETWORK,
+        EITHER,
+    }
 )
 # Clocks that nobody calls wrong may still differ by this much.
 _SKEW = timedelta(seconds=5)

@@ -256,6 +256,7 @@ def _found(
 
 def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Patience) -> Step:
     """The same incident again; too many returns of its own make it a flapping one."""
+    candidate = _by_its_name(before.incident, candidate)
     fresh = replace(before.incident, severity=Severity.INFO, covers=(), resolved_at=None)
     fresh = replace(fresh, covered_by="")
     fresh = replace(fresh, acknowledged_by="")  # whoever took it may think that it is over
@@ -271,6 +272,15 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
         reason = f"came back {len(lately)} times in {minutes:g} min"
         return signalled(entry, said, Signal.FLAPPED, now, reason)
     return signalled(entry, said, Signal.RETURNED, now, "came back")
+
+
+def _by_its_name(old: Incident, candidate: Candidate) -> Candidate:
+    """A slowness that comes back is the one whose reason was known, where it does not tell another."""
+    plain = FAULTS["gpu_slow"].title
+    if old.fault != "gpu_slow" or old.title == plain or candidate.title != plain:
+        return candidate
+    finding = replace(candidate.finding, action=old.action, source=old.source)
+    return replace(candidate, title=old.title, finding=finding)
 
 
 def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:

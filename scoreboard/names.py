@@ -66,6 +66,7 @@ _SLOW = {FAULTS["gpu_clocks"].title: _BY_FAULT["gpu_clocks"]}
 # A silent node is told by what the scheduler says of its jobs, and by whether it has booted since.
 _SILENT: Mapping[str, frozenset[str]] = {
     "Node is dead": frozenset({"dead node"}),
+    "Node is dead or cut off": frozenset({"dead node"}),
     "Node was down": frozenset({"dead node"}),
     "Collector does not report": frozenset({"dead collector"}),
     "Collector did not report": frozenset({"dead collector"}),

@@ -47,6 +47,10 @@ COLLECTOR = (
     "Collector does not report: the node's jobs go on",
     "Look at the collector's log and start it; check the node's way to the hub.",
 )
+UNHEARD = (
+    "Node is dead or cut off: its scheduler does not hear it either",
+    "Look at the node's console and its network; power-cycle it when nothing answers.",
+)
 SCALED_DOWN = (
     "Idle nodes left one by one: scaled down?",
     "Nothing, if somebody or an autoscaler took them; else look at the node's console.",
@@ -174,18 +178,20 @@ def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
 def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Finding | None:
     """What is said of a node that nobody took away; `alike`: idle nodes that left one by one."""
     since, lost = went.since, went.lost
-    verdict = others.verdict(lost, since)
+    wait = WITHIN if alike else _REBOOT
+    waits = went.free and window.now - since < wait
+    # Of a node that is booted its scheduler hears as little.
+    verdict = others.verdict(lost, since) or (None if waits else _by_scheduler(window, went))
     patience = timedelta(seconds=window.settings.silent_verdict_seconds)
     if verdict is None and lost and window.now - since < patience:
         return None
     (title, action), evidence = verdict or (("", _FAULT.action), ())
     severity = _FAULT.severity
-    wait = WITHIN if alike else _REBOOT
     if went.free and is_scaled_down(alike):
         (title, action), severity = SCALED_DOWN, Severity.INFO
         value = f"held by nobody; {alike} such nodes left one by one within an hour"
         evidence = (Evidence(name="its GPUs", value=value),)
-    elif went.free and window.now - since < wait:
+    elif waits:
         severity = Severity.INFO
         evidence = (
             Evidence(
@@ -208,6 +214,13 @@ def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Findi
 
 
 Verdict = tuple[tuple[str, str], tuple[Evidence, ...]]
+
+
+def _by_scheduler(window: Window, went: _Went) -> Verdict | None:
+    """Its collector is not alone in not being heard; that a scheduler hears it nobody tells."""
+    if not window.away.is_unheard(went.node, went.since):
+        return None
+    return UNHEARD, (Evidence(name="its scheduler", value="does not hear it either"),)
 
 
 class _Others:

@@ -448,3 +448,26 @@ def test_the_order_in_which_findings_come_makes_no_difference(
         other.look(sight_of(dict(reversed(forward.items())), fresh), seconds * SECOND)
     assert one.book == other.book
     assert one.transitions == other.transitions
+
+
+def test_a_slowness_that_comes_back_keeps_the_reason_that_was_known() -> None:
+    plain, stuck = FAULTS["gpu_slow"].title, FAULTS["gpu_clocks"].title
+    keeper = Keeper()
+
+    def look(title: str) -> tuple[str, str]:
+        base = candidate(severity=Severity.WARNING)
+        finding = replace(base.finding, fault="gpu_slow", action=f"do: {title}")
+        keeper.look(found(replace(base, title=title, finding=finding, severity=Severity.WARNING)))
+        (one,) = keeper.book.standing()
+        return one.title, one.action
+
+    assert look(plain) == (plain, f"do: {plain}")
+    for _ in range(2):
+        named = look(stuck)
+    assert named == (stuck, f"do: {stuck}")
+    keeper.look(Sight(), MINUTE)
+    keeper.look(Sight(), MINUTE)
+    assert keeper.book.standing() == ()
+    assert look(plain) == named
+    # Another reason is said once it is seen twice.
+    assert [look("GPU is too hot")[0] for _ in range(2)] == [stuck, "GPU is too hot"]

@@ -294,6 +294,30 @@ def test_what_its_scheduler_took_away_is_no_warning(
     assert found.severity is severity
 
 
+@pytest.mark.parametrize(
+    ("minutes", "said_at", "job", "title"),
+    [
+        (21, -1, False, "Node is dead or cut off"),
+        (2, -1, True, "Node is dead or cut off"),
+        (2, -1, False, ""),  # as little while it boots
+        (21, -22, True, ""),  # said before: another silence
+    ],
+)
+def test_a_node_that_its_scheduler_does_not_hear_either_is_dead_or_cut_off(
+    minutes: int, said_at: int, job: bool, title: str
+) -> None:
+    named = ScheduledNode(name="node-1", states=("DOWN", "NOT_RESPONDING"))
+    watcher, at = Subject(cluster="c", node="slurmctl"), NOON + said_at * MINUTE
+    said = Scheduler(told_by=watcher, at=at, answered_at=at, why="", nodes=(named,))
+    held = [allocation(gpu(2), "job 8"), *([allocation(gpu(), "job 7")] if job else [])]
+    scene = replace(healthy(), allocations=tuple(held))
+    heard = {**scene.heard, node().key: NOON - minutes * MINUTE}
+    window = replace(scene, heard=heard).window()
+    away = Told().with_record(said).away(NOON, {})
+    (found,) = silent_nodes(replace(window, away=away))
+    assert found.title.partition(":")[0] == title
+
+
 HELD = (allocation(gpu(12), "job 12"),)  # somebody tells who holds GPUs
 
 
