@@ -164,6 +164,7 @@ class _Kin:
         place = np.empty(len(slot), np.int64)
         place[np.argsort(slot, kind="stable")] = np.arange(len(slot))
         place -= begins[slot]
+        slot.flags.writeable = False  # so that its groups are counted once
         blocks = np.zeros((len(counts), int(counts.max()), terms.shape[1] + 1))
         blocks[slot, place, :-1], blocks[slot, place, -1] = terms, celsius
         return cls(celsius=celsius, terms=terms, slot=slot, place=place, blocks=blocks)

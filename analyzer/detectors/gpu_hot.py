@@ -12,7 +12,7 @@ from gpuvigil.store import Aggregate, Function
 
 from .. import heat
 from ..claims import Claim, findings
-from ..columns import Codes, Floats, Mask, clusters, nodes, per_group, racks, together
+from ..columns import Floats, Mask, clusters, counted, nodes, per_group, racks, together
 from ..heat import CELSIUS, LIMIT, WATTS, WORKING_SHARE, WORKING_WATTS, Heat, heat_of, works
 from ..rows import Row, Rows
 from ..together import by_node, by_rack, rack_mates
@@ -184,9 +184,9 @@ def _hotter(window: Window) -> list[Claim]:
     others = _of_other_nodes(window, rows, kelvin, by_fan)
     by_fan &= np.where(np.isnan(others), of_node >= _ALONE_KELVIN, of_node - others >= _BESIDE_RACK)
     own, uncooled = _own_heat(rows, found, np.where(in_node >= _NODE_GPUS, of_node, of_rack))
-    several = own & (_count(nodes(rows), own) >= np.fmax(_NODE_GPUS, _SEVERAL * in_node))
+    several = own & (counted(nodes(rows), own) >= np.fmax(_NODE_GPUS, _SEVERAL * in_node))
     by_fan, own = by_fan | several, own & ~several
-    by_air = of_warm_rack & (_count(nodes(rows), by_fan) == 0.0)
+    by_air = of_warm_rack & (counted(nodes(rows), by_fan) == 0.0)
     # A GPU of a warm node of which nothing can be said is no evidence.
     told = np.isfinite(kelvin) & ~own & (_is_left(of_node, node_lately) | several)
     beyond = np.where(several, kelvin, of_node)
@@ -216,14 +216,6 @@ def _is_left(mean: Floats, lately: Floats) -> Mask:
     """Whether what was too much in the mean is still there."""
     left: Mask = lately >= _LEFT * mean
     return left
-
-
-def _count(codes: Codes, mask: Mask) -> Floats:
-    """Of each row how many of its group are in the mask."""
-    _, place = np.unique(codes, return_inverse=True)
-    counts = np.bincount(place, weights=mask.astype(np.float64)).astype(np.float64)
-    found: Floats = counts[place]
-    return found
 
 
 def _too_far(rows: Rows, found: Heat, beside: Floats) -> Floats:
