@@ -21,6 +21,8 @@ def span_of(
     since = until - length(last or DEFAULT, "--last") if start is None else moment(start, "--from")
     if since >= now:
         raise ConfigError(f"--from {start} is not in the past: there is nothing to report yet")
+    if until <= since:
+        raise ConfigError(f"--to {end} is not after --from {start}")
     if until - since < SHORTEST:
         raise ConfigError("the span is shorter than 15 minutes: usage is counted in quarters")
     if until - since > LONGEST:

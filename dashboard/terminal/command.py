@@ -222,6 +222,10 @@ def _run(commands: argparse.ArgumentParser, arguments: Sequence[str], grid: _Gri
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has seen enough
         sys.stderr.close()
+    except OSError as error:
+        said = f"the answer cannot be written: {error.strerror}"
+        sys.stdout = None  # Python would write the rest of it at its end
+        return fail(commands.prog, GpuvigilError(said))
     return 0
 
 

@@ -37,7 +37,7 @@ class Grid:
     for_people: int | None = None  # so many columns
     head: Sequence[str] = ()  # lines above it
     notes: Sequence[str] = ()  # lines below it
-    empty: str = "nothing"  # said to people when there is no row
+    empty: str = "nothing"  # said to people when there is no row, unless it is empty
 
 
 def text(grid: Grid, width: int, *, quiet: bool) -> str:
@@ -47,7 +47,7 @@ def text(grid: Grid, width: int, *, quiet: bool) -> str:
     )
     if grid.rows:
         lines += _table(grid, width)
-    elif not quiet:
+    elif not quiet and grid.empty:
         lines.append(grid.empty)
     if grid.notes and not quiet:
         lines += ["", *_wrapped(grid.notes, width)]

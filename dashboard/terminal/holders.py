@@ -40,8 +40,16 @@ _WHO = (
     Column(key="user", title="USER", flexible=True),
     Column(key="holder", title="HOLDER", flexible=True),
 )
+
+
+def _first(nodes: str) -> str:
+    """The first of them, and how many more."""
+    first, *more = nodes.split(" ")
+    return f"{first} +{len(more)}" if more else first
+
+
 _WHERE = (
-    Column(key="nodes", title="NODES", flexible=True),
+    Column(key="nodes", title="NODES", show=_first, flexible=True),
     Column(key="partition", title="PARTITION", flexible=True),
     Column(key="account", title="ACCOUNT", flexible=True),
     Column(key="command", title="COMMAND", flexible=True),
@@ -240,6 +248,5 @@ def _since(at: datetime | None, now: datetime) -> timedelta | None:
 
 
 def _nodes(names: set[str]) -> str:
-    """The first of them, and how many more."""
-    ordered = sorted(names, key=natural)
-    return ordered[0] + (f" +{len(ordered) - 1}" if ordered[1:] else "")
+    """All of them, for programs; in a name there is no blank."""
+    return " ".join(sorted(names, key=natural))

@@ -77,8 +77,9 @@ def grid(
                 rows.append(row)
         head += _lost(own, span, spot)
     rows.sort(key=lambda row: (-_number(row[2]), -_number(row[5]), str(row[0])))
-    if not head:
-        head = ["No scheduler is asked: 'gpuvigil slurm' or 'gpuvigil kubernetes' does that, once."]
+    asked = bool(head)
+    if not asked:
+        head = ["No scheduler is asked; 'gpuvigil slurm' or 'gpuvigil kubernetes' does that."]
     return Grid(
         columns=COLUMNS,
         rows=rows,
@@ -87,7 +88,8 @@ def grid(
         notes=[f"Waits are of jobs that began in the last {duration(span[1] - span[0])}."]
         if rows
         else [],
-        empty="No job waits, and none began in this time.",
+        # Where nobody is asked, whether a job waits is not known.
+        empty="No job waits, and none began in this time." if asked else "",
     )
 
 

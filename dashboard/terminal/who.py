@@ -2,7 +2,7 @@
 
 from gpuvigil.errors import ConfigError
 from gpuvigil.jobs import disagreements
-from gpuvigil.model import Allocation
+from gpuvigil.model import Allocation, GpuState
 
 from ..gpus import Cell
 from ..words import counted
@@ -68,7 +68,7 @@ def _row(cell: Cell, held: Allocation | None, moment: Moment) -> tuple[Value, ..
         held.holder if held else None,
         None if held is None else moment.now - held.started_at,
         held.command if held else None,
-        cell.reason,
+        None if cell.state is GpuState.ACTIVE else cell.reason,  # that is how much it is used
         held.partition if held else None,
         held.account if held else None,
         cell.power_watts,

@@ -8,6 +8,7 @@ from gpuvigil.clock import to_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.jobs import by_holder, job_of
+from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Allocation, Event, Incident, Job, RecordKind, Subject, readable
 from gpuvigil.usage.model import cluster_key
 
@@ -79,11 +80,14 @@ def look(hub: Hub, wanted: str, cluster: str | None) -> Grid:
     """ConfigError when nobody told of such a job; HubUnavailable or HubRefused when the hub does not answer."""
     told = _told(hub, wanted, cluster)
     events, incidents = _around(hub, told)
-    return grid(told, verdict(told.ending, events, incidents))
+    return grid(told, verdict(told.ending, events, incidents), _standing(hub, told))
 
 
-def grid(told: Told, found: Verdict) -> Grid:
-    """A row for everything around the end, the first first; for programs each with the verdict."""
+def grid(told: Told, found: Verdict, standing: Sequence[Incident] = ()) -> Grid:
+    """A row for everything around the end, the first first; for programs each with the verdict.
+
+    `standing`: of a job that has not ended, what stands on its nodes.
+    """
     ending = told.ending
     user = next(
         (one.user for one in told.allocations if one.user), told.job.user if told.job else None
@@ -105,6 +109,7 @@ def grid(told: Told, found: Verdict) -> Grid:
         found.why.value,
     )
     rows = [(*_clue(one), *of_job) for one in found.clues]
+    rows += [(one.since, _where(one.subject.key), one.title, None, *of_job) for one in standing]
     earlier = sum(
         1 for one in found.clues if ending.ended_at is not None and one.at <= ending.ended_at
     )
@@ -114,10 +119,17 @@ def grid(told: Told, found: Verdict) -> Grid:
         rows=rows,
         for_people=_FOR_PEOPLE,
         head=[_sentence(told, found, user)],
-        notes=[]
-        if found.clues
-        else ["Its nodes told nothing from 10 minutes before its end to 5 after."],
+        notes=_notes(told, rows[1:]),
     )
+
+
+def _notes(told: Told, others: Sequence[Sequence[Value]]) -> Sequence[str]:
+    """What it means that nothing stands beside the job's own row."""
+    if others or not told.nodes:
+        return ()
+    if told.ending.ended_at is None:
+        return ("Nothing stands on its nodes.",)
+    return ("Its nodes told nothing from 10 minutes before its end to 5 after.",)
 
 
 def _sentence(told: Told, found: Verdict, user: str | None) -> str:
@@ -229,6 +241,18 @@ def _around(hub: Hub, told: Told) -> tuple[Iterable[Event], Iterable[Incident]]:
     )
     incidents += readable(of_cluster, Incident.from_record)
     return events, of_nodes(incidents, told.nodes)
+
+
+def _standing(hub: Hub, told: Told) -> Sequence[Incident]:
+    """What stands now on the nodes of a job that has not ended, the longest first."""
+    if told.ending.ended_at is not None:
+        return ()
+    states = [state.value for state in STANDING]
+    found = hub.records(
+        RecordKind.INCIDENT, subject=cluster_key(told.cluster), states=states, limit=_MOST
+    )
+    mine = of_nodes(readable(found, Incident.from_record), told.nodes)
+    return sorted(mine, key=lambda one: (one.since, one.id))
 
 
 def of_nodes(incidents: Iterable[Incident], nodes: Sequence[Subject]) -> list[Incident]:

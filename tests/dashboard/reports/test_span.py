@@ -51,7 +51,7 @@ def test_an_end_in_the_future_is_now() -> None:
         (None, "yesterday", None, "--from 'yesterday' is no time"),
         (None, None, "2026-13-01", "--to '2026-13-01' is no time"),
         (None, "2026-12-01", None, "not in the past"),
-        (None, "2026-11-20", "2026-11-19", "shorter than 15 minutes"),
+        (None, "2026-11-20", "2026-11-19", "--to 2026-11-19 is not after --from 2026-11-20"),
         ("5m", None, None, "shorter than 15 minutes"),
         ("900d", None, None, "longer than 400 days"),
     ],

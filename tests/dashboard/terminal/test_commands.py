@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -113,6 +114,12 @@ def test_top_counts_a_job_and_the_processes_of_a_user_as_one_holder_each(moment:
     assert (processes["holder"], processes["user"], processes["gpus"]) == ("processes", "ben", 2)
     assert job["held_for_seconds"] == (NOON - LONG_AGO).total_seconds()
     assert (job["nodes"], processes["nodes"]) == ("n-1", "n-2")
+
+
+def test_programs_are_told_all_nodes_and_people_the_first(moment: Moment) -> None:
+    wide = replace(holders.top(moment), rows=[[1, 0, *[None] * 5, "n-1 n-2 n-10", *[None] * 4]])
+    assert json.loads(json_text(wide))[0]["nodes"] == "n-1 n-2 n-10"
+    assert "n-1 +2" in text(wide, 80, quiet=True)
 
 
 def test_idle_says_how_long_only_where_an_incident_does(moment: Moment) -> None:
@@ -340,7 +347,9 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
         yield hub
 
 
-def run(hub: HubProcess, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(
+    hub: HubProcess, command: str, *arguments: str, into: IO[str] | None = None
+) -> subprocess.CompletedProcess[str]:
     config: Path = hub.directory / "terminal.toml"
     config.write_text(
         f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
@@ -352,7 +361,8 @@ def run(hub: HubProcess, command: str, *arguments: str) -> subprocess.CompletedP
     return subprocess.run(
         [sys.executable, "-c", program, "--config", str(config), *arguments],
         cwd=ROOT,
-        capture_output=True,
+        stdout=into or subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
         timeout=100,
@@ -394,6 +404,10 @@ def test_what_is_wrong_is_one_line(fed: HubProcess) -> None:
         assert said in done.stderr
         assert len(done.stderr.splitlines()) == 1
         assert done.stdout == ""
+    with Path("/dev/full").open("w") as full:  # a disk without room
+        done = run(fed, "top", into=full)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "cannot be written: No space left" in done.stderr
 
 
 def test_who_says_where_slurm_and_a_node_disagree() -> None:

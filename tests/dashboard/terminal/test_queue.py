@@ -82,6 +82,7 @@ def test_a_scheduler_that_does_not_answer_is_said_and_without_one_nothing_is_cla
     none = queue.grid(moment, [job(1)], [], SPAN, Prices())
     assert not none.rows
     assert "No scheduler is asked" in none.head[0]
+    assert "No job waits" not in text(none, 80, quiet=False)
 
 
 def test_each_of_the_five_keeps_its_own_free_gpus() -> None:

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from dashboard.ending import Ending, Why, verdict
-from dashboard.terminal.why import of_nodes
+from dashboard.terminal.grid import text
+from dashboard.terminal.why import Told, grid, of_nodes
 from gpuvigil.model import Incident, Severity, Subject
-from tests.dashboard.scene import LONG_AGO, NOON, gpu, incident, node
+from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node
 
 FIRST, SECOND, THIRD, FOURTH = (node(f"n-{n}", "prod") for n in range(1, 5))
 
@@ -49,3 +50,16 @@ def test_it_is_told_once_and_of_the_jobs_own_node() -> None:
     own = incident("gpu_lost", gpu(0, FOURTH), Severity.CRITICAL)
     assert of_nodes([own], (FOURTH,)) == [own]
     assert of_nodes([own], (THIRD,)) == []
+
+
+def test_of_a_job_that_runs_it_says_what_stands_on_its_nodes() -> None:
+    held = (allocation(gpu(0, FIRST), "job 7", "ann"),)
+    told = Told(holder="job 7", cluster="prod", job=None, allocations=held)
+    lost = incident("gpu_lost", gpu(0, FIRST), Severity.CRITICAL)
+    running = verdict(told.ending, ())
+    said = text(grid(told, running, [lost]), 80, quiet=False)
+    assert said.startswith("job 7 of ann has not ended: it is running.")
+    assert "gpu_lost" in said
+    calm = text(grid(told, running), 80, quiet=False)
+    assert calm.splitlines()[-1] == "Nothing stands on its nodes."
+    assert "before its end" not in said + calm
