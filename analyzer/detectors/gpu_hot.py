@@ -36,9 +36,10 @@ _GPU_KELVIN, _RISE = 5.0, 0.2
 # Where so many GPUs tell how far heatsinks of the model differ, so many deviations, and no less than.
 _TELL, _DEVIATIONS, _LEAST_RISE = 24, 5.0, 0.16
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
-# A heatsink that hardly touches shows itself at rest, too: so many kelvins, and so many times what
-# power explains.
+# A heatsink that hardly touches shows itself at any load: so many kelvins, and so many times what power
+# explains. A GPU that draws no more than a free one harms nobody's work: of the power limit, or watts.
 _COOLING_KELVIN, _COOLING_RISE = 12.0, 1.5
+_AWAKE_SHARE, _AWAKE_WATTS = 0.15, 100.0
 # Of what was too much in the mean, the last minute must still have.
 _LEFT = 0.5
 # So much of a node's GPUs is no matter of their heatsinks.
@@ -80,8 +81,9 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
         return None
     seen = np.isfinite(heat_of(window).kelvin[numbers])
     if incident.subject.kind == "gpu":
-        at_rest = incident.title == CONDITIONS["cooling"].title
-        return bool(seen.all() and (at_rest or works(rows)[numbers].all()))
+        is_cooling = incident.title == CONDITIONS["cooling"].title
+        shows = _is_awake(rows) if is_cooling else works(rows)
+        return bool(seen.all() and shows[numbers].all())
     return int(seen.sum()) >= max(min(_NODE_GPUS, len(numbers)), 0.5 * len(numbers))
 
 
@@ -208,8 +210,16 @@ def _own_heat(rows: Rows, found: Heat, air: Floats) -> tuple[Mask, Mask]:
     beside_lately = found.lately - np.where(np.isnan(air), 0.0, lately)
     least = np.where(np.isnan(air), _ALONE_KELVIN, 0.0)
     uncooled = beside >= np.fmax(_COOLING_KELVIN, _COOLING_RISE * found.rise)
+    uncooled &= _is_awake(rows)
     own = works(rows) & (beside >= np.fmax(least, _too_far(rows, found, beside)))
     return (uncooled | own) & _is_left(beside, beside_lately), uncooled
+
+
+def _is_awake(rows: Rows) -> Mask:
+    """Of each row whether it draws more than a GPU that nobody uses."""
+    share = _AWAKE_SHARE * rows.values(LIMIT.column)
+    awake: Mask = rows.values(WATTS.column) >= np.where(np.isnan(share), _AWAKE_WATTS, share)
+    return awake
 
 
 def _is_left(mean: Floats, lately: Floats) -> Mask:
