@@ -11,7 +11,10 @@ import pyarrow.compute as pc
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import Subject
 
-_ACTIVITY = ("sm_activity_percent", "utilization_percent")
+from .courses import Course, courses
+
+ACTIVITY = "activity_percent"
+_FIELDS = ("sm_activity_percent", "utilization_percent")
 _GPU = ("cluster", "node", "uuid")
 # The GPUs of so few nodes are asked for node by node, those of more by the cluster, and then so
 # many steps at a time: of 100,000 GPUs these are less than what the hub gives in one answer.
@@ -39,8 +42,8 @@ def activity(
     wanted: set[str],
     span: tuple[datetime, datetime],
     step: timedelta,
-) -> Mapping[str, Mapping[datetime, float]]:
-    """By GPU and step; the utilisation of a GPU whose multiprocessors' activity is not measured."""
+) -> Mapping[str, Course]:
+    """`ACTIVITY` by GPU's key; the utilisation of a GPU whose multiprocessors' activity is not measured."""
     listed = sorted(nodes)
     wheres: list[dict[str, str]] = [{"cluster": c, "node": n} for c, n in listed]
     spans = [span]
@@ -48,19 +51,18 @@ def activity(
         wheres = [{"cluster": cluster} for cluster in sorted({c for c, _ in listed})]
         spans = list(pieces(span, step, _STEPS_AT_ONCE))
     uuids = pa.array(sorted({Subject.parse(key).gpu or "" for key in wanted}), pa.string())
-    found: dict[str, tuple[dict[datetime, float], dict[datetime, float]]] = {}
-    for where, piece in product(wheres, spans):
-        told = store.series("gpu", _ACTIVITY, where, piece, step)
-        # Most of them serve nobody: only the others become objects.
-        mine = told.filter(pc.is_in(told["uuid"].cast(pa.string()), value_set=uuids))
-        for row in mine.select([*_GPU, "at", *_ACTIVITY]).to_pylist():
-            key = Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key
-            if key in wanted:
-                both = found.setdefault(key, ({}, {}))
-                for kept, name in zip(both, _ACTIVITY, strict=True):
-                    if row[name] is not None:
-                        kept[row["at"]] = row[name]
-    return {key: sm or used for key, (sm, used) in found.items()}
+    told = (
+        store.series("gpu", _FIELDS, where, piece, step) for where, piece in product(wheres, spans)
+    )
+    # Most of them serve nobody: only the others are kept.
+    mine = (one.filter(pc.is_in(one["uuid"].cast(pa.string()), value_set=uuids)) for one in told)
+    found: dict[str, Course] = {}
+    for (cluster, node, uuid), course in courses(mine, _GPU, _FIELDS).items():
+        key = Subject(cluster=cluster, node=node, gpu=uuid).key
+        if key in wanted:
+            name = next((one for one in _FIELDS if course.measured(one)), _FIELDS[0])
+            found[key] = Course(course.at, {ACTIVITY: course.values[name]})
+    return found
 
 
 def pieces(

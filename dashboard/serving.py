@@ -2,9 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import isnan
 from typing import Any
+
+import numpy as np
 
 from gpuvigil.config import IdleSettings
 from gpuvigil.hub import Hub
@@ -15,7 +18,8 @@ from gpuvigil.serving import Judged, Numbers, Replica, Steps, judge, numbers
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.beside import store_of
 
-from .activity import activity, pieces
+from .activity import ACTIVITY, activity, pieces
+from .courses import Course, Ints, Key, courses
 from .terminal.fleet import Moment
 from .terminal.reasons import labels_of
 
@@ -29,7 +33,10 @@ _MOST_STEPS = 360
 _LEAST_STEP = timedelta(minutes=1)
 _MOST_ROWS = 1_000_000  # of servers in one answer
 _Row = Mapping[str, Any]
-_Place = tuple[str, str, str, str, str, str]  # cluster, server, model, node, endpoint, engine
+PLACE = ("cluster", "server", "model", "node", "endpoint", "engine")
+_NO_STEPS: Mapping[str, Any] = dict.fromkeys(
+    ("running", "waiting", "cache_percent", "activity_percent"), ()
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +45,9 @@ class Told:
 
     span: tuple[datetime, datetime]
     step: timedelta
-    series: Sequence[_Row]  # of inference servers, `GAUGES` in steps
+    series: Mapping[Key, Course]  # of inference servers, `GAUGES` by what `PLACE` names
     counted: Sequence[_Row]  # of the same over the span
-    gpus: Mapping[str, Mapping[datetime, float]]  # activity of their GPUs, by key and step
+    gpus: Mapping[str, Course]  # activity of their GPUs, by key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +89,17 @@ def asked(hub: Hub, clusters: Iterable[str], span: tuple[datetime, datetime]) ->
     wanted = set(clusters)
     counted = store.window("inference", _COUNTED, *span).to_pylist()
     counted = [row for row in counted if row["cluster"] in wanted]
-    found: list[_Row] = []
-    for cluster, rows in sorted(Counter(row["cluster"] for row in counted).items()):
-        for piece in pieces(span, step, max(_MOST_ROWS // rows, 1)):
-            asked_for = store.series("inference", GAUGES, {"cluster": cluster}, piece, step)
-            found += asked_for.to_pylist()
+    found = (
+        store.series("inference", GAUGES, {"cluster": cluster}, piece, step)
+        for cluster, rows in sorted(Counter(row["cluster"] for row in counted).items())
+        for piece in pieces(span, step, max(_MOST_ROWS // rows, 1))
+    )
     nodes = {(row["cluster"], row["node"]) for row in counted if row["uuid"]}
     of = {_gpu(row) for row in counted if row["uuid"]}
     return Told(
         span=span,
         step=step,
-        series=found,
+        series=courses(found, PLACE, GAUGES),
         counted=counted,
         gpus=activity(store, nodes, of, span, step),
     )
@@ -105,26 +112,25 @@ def services(
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> list[Service]:
     """Those that harm their users first, then those with most to give back."""
-    by_place: defaultdict[_Place, list[_Row]] = defaultdict(list)
-    for row in told.series:
-        by_place[_place(row)].append(row)
-    counted: defaultdict[_Place, list[_Row]] = defaultdict(list)
+    counted: defaultdict[Key, list[_Row]] = defaultdict(list)
     for row in told.counted:
         counted[_place(row)].append(row)
     known = _Known(moment=moment, told=told, prices=prices, holders=_holders(moment))
-    models: defaultdict[tuple[str, str, str], list[_Place]] = defaultdict(list)
+    models: defaultdict[Key, list[Key]] = defaultdict(list)
     for place in counted:
         models[place[:3]].append(place)
     found = []
+    steps = _heard(told.series.values())
     for key, places in models.items():
-        them, heard = [], set[datetime]()
+        them = []
         for place in sorted(places):
             gpus = tuple(sorted({_gpu(row) for row in counted[place] if row["uuid"]}))
             standby = bool(gpus) and all(_stands_by(known.holders, gpu, declared) for gpu in gpus)
-            heard |= {row["at"] for row in by_place[place]}
-            them.append(_replica(place, by_place[place], counted[place], gpus, told, standby))
+            course = told.series.get(place)
+            them.append(_replica(place, (steps, course), counted[place], gpus, told, standby))
         rows = [row for place in places for row in counted[place][:1]]
-        found.append(_service(key, them, rows, len(heard) * told.step, known))
+        heard = len(_heard(told.series[place] for place in places if place in told.series))
+        found.append(_service(key, them, rows, heard * told.step, known))
     return sorted(found, key=_rank)
 
 
@@ -137,7 +143,7 @@ def _rank(one: Service) -> tuple[int, float, str, str]:
 
 
 def _service(
-    key: tuple[str, str, str],
+    key: Key,
     replicas: Sequence[Replica],
     counted: Sequence[_Row],
     heard: timedelta,
@@ -155,7 +161,7 @@ def _service(
         cluster=key[0],
         server=key[1],
         model=key[2],
-        replicas=tuple(replicas),
+        replicas=tuple(replace(one, **_NO_STEPS) for one in replicas),
         numbers=numbers(replicas),
         judged=judged,
         queue_seconds=sum(queued) / answered if queued and answered else None,
@@ -183,8 +189,8 @@ def _cost(known: _Known, gpus: Sequence[str], spare: int, heard: timedelta) -> f
 
 
 def _replica(
-    place: _Place,
-    rows: Sequence[_Row],
+    place: Key,
+    said: tuple[Ints, Course | None],
     counted: Sequence[_Row],
     gpus: tuple[str, ...],
     told: Told,
@@ -192,42 +198,45 @@ def _replica(
 ) -> Replica:
     _, server, _, node, endpoint, engine = place
     alone = engine in {"", "1" if server == "triton" else "0"}
-    steps = _steps(told)
-    said: dict[str, dict[datetime, float]] = {name: {} for name in GAUGES}
-    for row in rows:  # each of its GPUs says the same
-        for name in GAUGES:
-            if row[name] is not None:
-                said[name][row["at"]] = row[name]
-    activity = [_together(told.gpus, gpus, at) for at in steps]
+    steps, course = said  # each of its GPUs says the same
+    running, waiting, cache = (_in(steps, course, name) for name in GAUGES)
+    of_gpus = [_in(steps, told.gpus.get(gpu), ACTIVITY) for gpu in gpus]
     numbers_of = {one.field: _most(row[one.column] for row in counted) for one in _COUNTED}
     return Replica(
         name=f"{node} {endpoint}" + ("" if alone else f" #{engine}"),
         gpus=gpus,
-        running=_in(steps, said["requests_running"]),
-        waiting=_in(steps, said["requests_waiting"]),
-        cache_percent=_in(steps, said["kv_cache_percent"]),
-        activity_percent=activity if any(one is not None for one in activity) else (),
+        running=running,
+        waiting=waiting,
+        cache_percent=cache,
+        activity_percent=_together(of_gpus),
         answered=numbers_of["requests"],
         preempted=numbers_of["preemptions"],
         standby=standby,
     )
 
 
-def _steps(told: Told) -> Sequence[datetime]:
-    """The steps in which anything was heard of any server: before, nobody asked them."""
-    heard = {row["at"] for row in told.series}
-    return sorted(heard)
+def _heard(of: Iterable[Course]) -> Ints:
+    """The steps in which anything was heard of any of them: before, nobody asked them."""
+    found = [course.at for course in of]
+    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
-def _in(steps: Sequence[datetime], values: Mapping[datetime, float]) -> Steps:
-    return [values.get(at) for at in steps] if values else ()
+def _in(steps: Ints, course: Course | None, field: str) -> Steps:
+    """Empty where it was never measured."""
+    if course is None or not course.measured(field):
+        return ()
+    return [None if isnan(value) else value for value in course.on(steps, field).tolist()]
 
 
-def _together(
-    of: Mapping[str, Mapping[datetime, float]], gpus: Sequence[str], at: datetime
-) -> float | None:
-    values = [value for gpu in gpus if (value := of.get(gpu, {}).get(at)) is not None]
-    return sum(values) / len(values) if values and len(values) == len(gpus) else None
+def _together(of_gpus: Sequence[Steps]) -> Steps:
+    """The mean of all GPUs in the steps in which each was measured."""
+    if not of_gpus or not all(of_gpus):
+        return ()
+    found = [
+        None if None in values else sum(filter(None, values)) / len(values)
+        for values in zip(*of_gpus, strict=True)
+    ]
+    return found if any(one is not None for one in found) else ()
 
 
 def _most(values: Iterable[float | None]) -> float | None:
@@ -252,6 +261,5 @@ def _gpu(row: _Row) -> str:
     return Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key
 
 
-def _place(row: _Row) -> _Place:
-    cluster, server, model = row["cluster"], row["server"] or "", row["model"] or ""
-    return cluster, server, model, row["node"], row["endpoint"] or "", row["engine"] or ""
+def _place(row: _Row) -> Key:
+    return tuple(row[name] or "" for name in PLACE)

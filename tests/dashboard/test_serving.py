@@ -3,19 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from math import isnan
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.activity import activity, pieces
-from dashboard.serving import Service, Told, services
+from dashboard.activity import ACTIVITY, activity, pieces
+from dashboard.courses import Course, courses
+from dashboard.serving import GAUGES, PLACE, Service, Told, services
 from dashboard.terminal import inference
 from dashboard.terminal.fleet import Moment, moment_of
 from dashboard.terminal.grid import csv_text, json_text, text
-from gpuvigil.clock import EPOCH
+from gpuvigil.clock import EPOCH, micros
 from gpuvigil.config import AnalyzerSettings, CostSettings, IdleSettings, PriceSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.money import Prices
@@ -25,6 +28,10 @@ FIRST = node("n-1", "prod")
 SPAN = (NOON - timedelta(hours=1), NOON)
 STEP = timedelta(minutes=1)
 AT = [SPAN[0] + STEP * place for place in range(60)]
+_SERIES = pa.schema(
+    [*((name, pa.string()) for name in (*PLACE, "uuid")), ("at", pa.timestamp("us", "UTC"))]
+    + [(name, pa.float64()) for name in GAUGES]
+)
 PRICES = Prices(
     settings=CostSettings(prices=(PriceSettings(model="H100", per_gpu_hour=2.0),), currency="EUR")
 )
@@ -57,9 +64,14 @@ def told(**of_last: float | None) -> Told:
         series += [{**tags, "at": at, "offset_seconds": 0.0, **numbers} for at in AT]
         amounts = {"requests_increase": 100.0, "preemptions_increase": 0.0}
         counted.append({**tags, **amounts, "queue_seconds_increase": 50.0})
-    active: dict[datetime, float] = dict.fromkeys(AT, 15.0)
-    of_gpus = {gpu(place, FIRST).key: active for place in range(4)}
-    return Told(span=SPAN, step=STEP, series=series, counted=counted, gpus=of_gpus)
+    of_gpus = {gpu(place, FIRST).key: active(AT) for place in range(4)}
+    found = courses([pa.Table.from_pylist(series, _SERIES)], PLACE, GAUGES)
+    return Told(span=SPAN, step=STEP, series=found, counted=counted, gpus=of_gpus)
+
+
+def active(steps: Sequence[datetime]) -> Course:
+    at = np.array([micros(one) for one in steps], np.int64)
+    return Course(at=at, values={ACTIVITY: np.full(len(at), 15.0)})
 
 
 def only(found: list[Service]) -> Service:
@@ -112,8 +124,13 @@ def test_what_is_declared_to_stand_by_is_not_blamed() -> None:
 
 def test_a_gap_of_one_replica_says_nothing_of_how_many_would_do() -> None:
     whole = told()
-    kept = [row for row in whole.series if row["endpoint"] != "127.0.0.1:8002" or row["at"] < AT[9]]
-    gpus = {key: dict.fromkeys(AT[:9], 15.0) for key in whole.gpus}
+    kept = {
+        key: Course(one.at[:9], {name: it[:9] for name, it in one.values.items()})
+        if "127.0.0.1:8002" in key
+        else one
+        for key, one in whole.series.items()
+    }
+    gpus = dict.fromkeys(whole.gpus, active(AT[:9]))
     one = only(services(moment(), replace(whole, series=kept, gpus=gpus)))
     assert one.judged is None
     assert inference.verdict(one) == "-"
@@ -168,7 +185,10 @@ def test_the_activity_of_any_number_of_gpus_is_asked_for_in_answers_that_are_sma
     nodes = {("prod", one.node) for one in NODES[:count]}
     store = Small(520 * 12)
     found = activity(store, nodes, wanted, SPAN, STEP)
-    assert found == {key: dict.fromkeys(AT, 15.0) for key in wanted}
+    assert set(found) == wanted
+    for one in found.values():
+        assert one.at.tolist() == [micros(at) for at in AT]
+        assert one.values[ACTIVITY].tolist() == [15.0] * len(AT)
     assert sum(store.answers) == count * 2 * len(AT)
 
 
@@ -185,3 +205,43 @@ def test_pieces_are_the_span_and_cut_no_step_in_two(
     for begin, end in found:
         assert begin < end <= begin + steps * step
         assert end == span[1] or not (end - EPOCH) % step
+
+
+_LINE = st.tuples(
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["GPU-1", "GPU-2", ""]),
+    st.integers(0, 5),
+    st.sampled_from([None, 1.0, 2.0]),
+)
+
+
+@given(st.lists(_LINE, max_size=30, unique_by=lambda one: one[:3]), st.integers(0, 6))
+@settings(max_examples=60, deadline=None)
+def test_courses_are_the_same_as_row_by_row(
+    lines: list[tuple[str, str, int, float | None]], cut: int
+) -> None:
+    def rows(of: list[tuple[str, str, int, float | None]]) -> pa.Table:
+        columns = zip(*of, strict=True) if of else ((), (), (), ())
+        nodes, uuids, at, values = columns
+        return pa.table(
+            {
+                "node": pa.array(nodes, pa.string()),
+                "uuid": pa.array(uuids, pa.string()),
+                "at": pa.array([AT[one] for one in at], pa.timestamp("us", "UTC")),
+                "x": pa.array(values, pa.float64()),
+            }
+        )
+
+    ordered = sorted(lines, key=lambda one: one[:3])
+    pieces_of = [[one for one in ordered if (one[2] < cut) is early] for early in (True, False)]
+    found = courses(map(rows, pieces_of), ("node",), ("x",))
+    steps = np.array([micros(at) for at in AT[:6]], np.int64)
+    assert {key for (key,) in found} == {node for node, *_ in lines}
+    for (name,), one in found.items():
+        plain: dict[int, float] = {}
+        for node_, _, at, value in ordered:
+            if node_ == name and value is not None:
+                plain[at] = value
+        assert one.measured("x") is bool(plain)
+        told = one.on(steps, "x").tolist()
+        assert {n: value for n, value in enumerate(told) if not isnan(value)} == plain
