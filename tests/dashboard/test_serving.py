@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from math import isnan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,18 @@ from hypothesis import strategies as st
 
 from dashboard.activity import ACTIVITY, activity, pieces
 from dashboard.courses import Course, courses
-from dashboard.serving import GAUGES, PLACE, Service, Told, services
+from dashboard.serving import GAUGES, PLACE, Service, Told, asked, services
 from dashboard.terminal import inference
 from dashboard.terminal.fleet import Moment, moment_of
 from dashboard.terminal.grid import csv_text, json_text, text
-from gpuvigil.clock import EPOCH, micros
+from gpuvigil.clock import EPOCH, SystemClock, micros, to_ns
 from gpuvigil.config import AnalyzerSettings, CostSettings, IdleSettings, PriceSettings
 from gpuvigil.errors import StoreError
+from gpuvigil.lineprotocol import encode
 from gpuvigil.money import Prices
+from gpuvigil.store.hub import HubStore
 from tests.dashboard.scene import NOON, allocation, busy_fleet, gpu, node
+from tests.servers import HubProcess
 
 FIRST = node("n-1", "prod")
 SPAN = (NOON - timedelta(hours=1), NOON)
@@ -245,3 +249,34 @@ def test_courses_are_the_same_as_row_by_row(
         assert one.measured("x") is bool(plain)
         told = one.on(steps, "x").tolist()
         assert {n: value for n, value in enumerate(told) if not isnan(value)} == plain
+
+
+@pytest.mark.server
+def test_a_real_hub_tells_of_servers_and_of_the_activity_of_their_gpus(tmp_path: Path) -> None:
+    """Two GPUs behind one address, and a server without any; by the clock, since a hub takes nothing of long ago."""
+    now = SystemClock().now()
+    minutes = [now - timedelta(minutes=ago) for ago in (3, 2, 1)]
+    place = {"cluster": "prod", "node": "n-1", "server": "vllm", "model": "qwen", "engine": "0"}
+    rows = []
+    for at in minutes:
+        for uuid in ("GPU-a", "GPU-b"):
+            numbers = {"requests_running": 2.0, "requests": 10}
+            tags = {**place, "endpoint": "127.0.0.1:8000", "uuid": uuid}
+            rows.append(encode("inference", tags, numbers, to_ns(at)))
+            tags = {"cluster": "prod", "node": "n-1", "uuid": uuid, "model": "H100"}
+            rows.append(encode("gpu", tags, {"up": 1, "utilization_percent": 40}, to_ns(at)))
+        tags = {**place, "endpoint": "127.0.0.1:8001", "uuid": ""}
+        rows.append(encode("inference", tags, {"requests_waiting": 1.0}, to_ns(at)))
+    with HubProcess(tmp_path / "hub") as process:
+        hub = process.hub()
+        HubStore(hub).write("\n".join(row for row in rows if row).encode())
+        told = asked(hub, ["prod"], (now - timedelta(minutes=10), now))
+    by_address = {key[PLACE.index("endpoint")]: one for key, one in told.series.items()}
+    assert set(by_address) == {"127.0.0.1:8000", "127.0.0.1:8001"}
+    both, none = by_address["127.0.0.1:8000"], by_address["127.0.0.1:8001"]
+    assert set(both.values["requests_running"].tolist()) == {2.0}
+    assert (both.measured("requests_waiting"), none.measured("requests_waiting")) == (False, True)
+    assert len(told.gpus) == 2
+    assert all(set(one.values[ACTIVITY].tolist()) == {40.0} for one in told.gpus.values())
+    (found,) = services(moment(), told)
+    assert (len(found.replicas), found.gpus, found.numbers.running_p95) == (2, 2, 2.0)
