@@ -207,11 +207,18 @@ class Cells:
         for key, latest in self._latest.items():
             np.copyto(latest, self._tables[key].cells[:, row], where=mask)
 
-    def newest(self, name: str) -> tuple[Numbers, Numbers]:
-        """A field of every subject's newest line."""
-        if name not in self._newest:
-            return np.zeros(self._width), np.zeros(self._width, np.bool_)
-        return self._newest[name]
+    def newest(self, subjects: Numbers | slice) -> dict[str, tuple[Numbers, Numbers]]:
+        """Every field of these subjects' newest lines, and whether it was measured; copies."""
+        if not self._width:
+            return {name: (np.zeros(0), np.zeros(0, np.bool_)) for name in self._names}
+        copies = {key: latest[:, subjects].copy() for key, latest in self._latest.items()}
+        held = ("held", np.bool_)
+        found = {}
+        for name in self._names:
+            key = ("newest", self.fields[name].kind)
+            value, measured = (self._tables[it].places[name] for it in (key, held))
+            found[name] = (copies[key][value], copies[held][measured])
+        return found
 
     def forget(self, step: int) -> None:
         """Empty the rows of the ring that are needed next: what lies a whole ring back."""

@@ -188,10 +188,10 @@ class _Lines:
     def latest(self, fields: Sequence[str], since_us: int) -> Rows:
         at_us = self._cells.newest_us
         index, chosen = self._subjects.chosen(at_us >= max(since_us, NEVER + 1))
-        columns: dict[str, Column] = {"at": (at_us[chosen], None)}
-        for name in fields:
-            values, valid = self._cells.newest(name)
-            columns[name] = values[chosen], valid[chosen]
+        newest = self._cells.newest(chosen)
+        columns: dict[str, Column] = {name: newest[name] for name in fields}
+        # The next pass changes the times in place.
+        columns["at"] = (at_us[chosen].copy(), None)
         return Rows.of_columns(index, columns.__getitem__)
 
 
@@ -201,7 +201,7 @@ class _Choice:
 
     mask: Numbers
     index: Index
-    numbers: Numbers
+    numbers: Numbers | slice
 
 
 class Subjects:
@@ -228,33 +228,43 @@ class Subjects:
             names.append(column.dictionary.to_pylist())
             codes = codes * len(names[-1]) + column.indices.to_numpy()
         unique, inverse = np.unique(codes, return_inverse=True)
-        found = np.empty(len(unique), np.int64)
-        for place, code in enumerate(unique.tolist()):
+        those = []
+        for code in unique.tolist():
             tags, rest = [], code
             for known in reversed(names):
                 rest, index = divmod(rest, len(known))
                 tags.append(known[index])
-            found[place] = self._numbers.setdefault(tuple(reversed(tags)), len(self._numbers))
+            those.append(tuple(reversed(tags)))
+        # New ones in their order: the numbers of a fleet that stays the same are in order, too.
+        for new in sorted(tags for tags in those if tags not in self._numbers):
+            self._numbers[new] = len(self._numbers)
         if len(self._order) != len(self._numbers):
             self._sort()
+        found = np.array([self._numbers[tags] for tags in those], np.int64)
         return found[inverse]
 
     def key(self, number: int) -> str:
         """The key of the subject with this number."""
         return self._subjects[number].key
 
-    def chosen(self, mask: Numbers) -> tuple[Index, Numbers]:
-        """The subjects in the mask and their numbers, in the order of the tags."""
+    def chosen(self, mask: Numbers) -> tuple[Index, Numbers | slice]:
+        """The subjects in the mask and their numbers, in the order of the tags.
+
+        Numbers that follow each other are a slice, which copies nothing.
+        """
         key = int(mask.sum())
         before = self._choices.get(key)
         if before is not None and np.array_equal(before.mask, mask):
             return before.index, before.numbers
         numbers = self._order[mask[self._order]]
         index = Index(self._subjects[number] for number in numbers.tolist())
+        chosen = slice(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else numbers
+        if isinstance(chosen, slice) and (numbers[1:] - numbers[:-1] != 1).any():
+            chosen = numbers
         if len(self._choices) > _CHOICES:
             self._choices.clear()
-        self._choices[key] = _Choice(mask=mask, index=index, numbers=numbers)
-        return index, numbers
+        self._choices[key] = _Choice(mask=mask, index=index, numbers=chosen)
+        return index, chosen
 
     def _sort(self) -> None:
         names = list(self._numbers)
