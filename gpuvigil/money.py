@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from .matching import Labels, fit
 from .model import RESERVED_CLUSTERS, Incident, Inventory
 from .pricing import CostSettings, PriceSettings
 
@@ -50,6 +51,17 @@ class Prices:
         fitting = [one for one in self.settings.prices if _fits(one, cluster, model or "", at)]
         best = max(fitting, key=_rank, default=None)
         return None if best is None else _price(best, self.settings)
+
+    @property
+    def knows_spots(self) -> bool:
+        """Whether anything says which nodes are a spot's: else how many are is not known."""
+        owners = (one.owner for one in self.settings.prices)
+        return bool(self.settings.spot) or any("spot" in owner.lower() for owner in owners)
+
+    def is_spot(self, labels: Labels, price: Price | None) -> bool:
+        """Whether a node with these labels and that price may be taken back at any time."""
+        by_name = any(fit((one,), labels) for one in self.settings.spot)
+        return by_name or (price is not None and "spot" in price.owner.lower())
 
     def changes(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
         """The days within a span on which a price begins."""

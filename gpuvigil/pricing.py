@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 
+from .matching import matcher
 from .setting import setting
 
 
@@ -72,6 +73,11 @@ class CostSettings:
     carbon_source: str = setting(
         "", "where that factor comes from and of which year; it is shown beside the estimate"
     )
+    spot: tuple[str, ...] = setting(
+        (),
+        'nodes that their owner may take back at any time, as node=~"spot-.*" or partition="spot": any'
+        " of these; so is what has a price whose owner says spot",
+    )
     prices: tuple[PriceSettings, ...] = setting((), "prices, as below")
 
     def wrong(self) -> Iterator[tuple[str, str]]:
@@ -80,6 +86,11 @@ class CostSettings:
             yield "currency", "needs a name, as EUR"
         if not 1.0 <= self.pue <= 5.0:
             yield "pue", "must be from 1 to 5"
+        for text in self.spot:
+            try:
+                matcher(text)
+            except ValueError as error:
+                yield "spot", str(error)
         for key in ("electricity", "carbon_grams"):
             value = getattr(self, key)
             if value is not None and not 0 <= value < 1e5:

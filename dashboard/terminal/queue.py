@@ -126,34 +126,47 @@ class _Account:
             None if began is None else began.p95,
             preempted,
             lost,
-            lost_gpu_hours(map(self.spot.part, self.jobs), "NODE_FAIL", *span),
+            lost_gpu_hours(map(self.spot.part, self.jobs), "NODE_FAIL", *span)
+            if self.spot.prices.knows_spots
+            else None,
             self.cluster,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spot:
-    """Which of a cluster's nodes are rented until their owner takes them back: by their prices."""
+    """Which of a cluster's nodes are rented until their owner takes them back: by name, partition or price."""
 
     cluster: str
     models: Mapping[str, str]  # of nodes' GPUs
     prices: Prices
 
     def price(self, job: Job) -> Price | None:
-        """Of the first of its nodes that was a spot's when it ended; None where none was."""
-        found = (self._price(node, job) for node in job.nodes or ("",))
-        return next((price for price in found if price is not None), None)
+        """Of the first of its nodes that was a spot's when it ended; None without one, or a price."""
+        return next((self._price(node, job) for node in self._nodes(job)), None)
 
     def part(self, job: Job) -> Job:
         """The job with those GPUs alone that were a spot's."""
-        nodes = job.nodes or ("",)
-        rented = sum(self._price(node, job) is not None for node in nodes)
-        return replace(job, gpus=(job.gpus or 0) * rented // len(nodes))
+        share = len(self._nodes(job)), len(job.nodes or ("",))
+        return replace(job, gpus=(job.gpus or 0) * share[0] // share[1])
+
+    def _nodes(self, job: Job) -> Sequence[str]:
+        """Those of the job that are a spot's."""
+        labels = {
+            "cluster": (self.cluster,),
+            "partition": (job.partition or "",),
+            "account": (job.account or "",),
+            "owner": (job.user or "",),
+        }
+        return [
+            node
+            for node in job.nodes or ("",)
+            if self.prices.is_spot({**labels, "node": (node,)}, self._price(node, job))
+        ]
 
     def _price(self, node: str, job: Job) -> Price | None:
         at = job.ended_at or job.seen_at
-        price = self.prices.price(self.cluster, self.models.get(node), at)
-        return price if price is not None and "spot" in price.owner.lower() else None
+        return self.prices.price(self.cluster, self.models.get(node), at)
 
 
 def _models(cluster: str, moment: Moment) -> dict[str, str]:
@@ -170,17 +183,17 @@ def _lost(jobs: Sequence[Job], span: _Span, spot: _Spot) -> Sequence[str]:
         *([f"{preempted:,.1f} GPU-hours of jobs were preempted"] if preempted else ()),
         *([f"{lost:,.1f} went with a node"] if lost else ()),
     ]
-    rented = [spot.part(job) for job in jobs]
-    hours = lost_gpu_hours(rented, "NODE_FAIL", *span)
-    prices = {price.owner: price for job in jobs if (price := spot.price(job)) is not None}
-    if hours and prices:
-        cost = sum(
-            lost_gpu_hours([job], "NODE_FAIL", *span) * price.per_gpu_hour
-            for job in rented
-            if (price := spot.price(job)) is not None
-        )
-        owners = ", ".join(sorted(prices))
-        said[-1] += f", {hours:,.1f} of them of {owners} = {spot.prices.said(cost)}"
+    rented = [
+        (spot.price(job), hours)
+        for job in jobs
+        if (hours := lost_gpu_hours([spot.part(job)], "NODE_FAIL", *span))
+    ]
+    if rented:
+        priced = [(price, hours) for price, hours in rented if price is not None]
+        owners = ", ".join(sorted({price.owner for price, _ in priced})) or "spot nodes"
+        cost = sum(price.per_gpu_hour * hours for price, hours in priced)
+        money = f" = {spot.prices.said(cost)}" if priced else ""
+        said[-1] += f", {sum(hours for _, hours in rented):,.1f} of them of {owners}{money}"
     return (f"  In this time {', '.join(said)}.",) if said else ()
 
 

@@ -124,14 +124,19 @@ def test_hours_that_were_preempted_or_went_with_a_node_are_said_spots_with_money
     said = Scheduler(told_by=CONTROLLER, at=NOON, nodes=())
     keys = [column.key for column in queue.COLUMNS]
 
-    def told(*prices: PriceSettings) -> tuple[str, float, float, float]:
-        grid = shown(moment, jobs, said, Prices(settings=CostSettings(prices=prices)))
+    def told(*prices: PriceSettings, by: str = "") -> tuple[str, float, float, float | None]:
+        cost = CostSettings(prices=prices, spot=(by,) if by else ())
+        grid = shown(moment, jobs, said, Prices(settings=cost))
         (row,) = (dict(zip(keys, it, strict=True)) for it in grid.rows)
         hours = [row[f"{it}_gpu_hours"] for it in ("preempted", "node_lost", "spot_lost")]
         return grid.head[-1].strip(), *hours  # type: ignore[return-value]
 
     begin = "In this time 6.0 GPU-hours of jobs were preempted, 16.0 went with a node"
     assert told(spot) == (f"{begin}, 16.0 of them of cloud's spot = 32.00 EUR.", 6.0, 16.0, 16.0)
-    assert told() == (f"{begin}.", 6.0, 16.0, 0.0)
+    assert told() == (f"{begin}.", 6.0, 16.0, None)  # nothing says what is a spot's
     own = PriceSettings(cluster="prod", model="H100", per_gpu_hour=1.0)  # what these nodes are
     assert told(spot, own) == (f"{begin}.", 6.0, 16.0, 0.0)
+    named = f"{begin}, 16.0 of them of"
+    assert told(by='node=~"n-.*"') == (f"{named} spot nodes.", 6.0, 16.0, 16.0)
+    assert told(own, by='account="physics"') == (f"{named} own = 16.00 EUR.", 6.0, 16.0, 16.0)
+    assert told(by='partition="spot"') == (f"{begin}.", 6.0, 16.0, 0.0)
