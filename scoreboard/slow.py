@@ -36,6 +36,9 @@ _KIND = "slow GPU"
 _PEERS, _BEFORE = 4, timedelta(minutes=10)
 # What a GPU lost, in percent.
 BINS = (2.0, 4.0, 6.0, 10.0, 16.0, 25.0)
+# What loses so much is to be told within a minute, by how many GPUs the job has.
+_PLAIN, _SOON = 10.0, 60.0
+SIZES = (_PEERS, 8, 16, 100_000)
 
 
 def fleet_of(seed: int) -> FleetSettings:
@@ -82,7 +85,7 @@ def played(seed: int) -> dict[str, Any]:
             {
                 "percent": round(100.0 * (one.magnitude or 0.0), 2),
                 "seconds": _seconds(one, said),
-                "tellable": _tellable(one, held.values()),
+                "gpus": _gpus(one, held.values()),
             }
             for one in truths
         ],
@@ -99,8 +102,8 @@ def _seconds(truth: Truth, said: Iterable[Claim]) -> float | None:
     return min(times, default=None)
 
 
-def _tellable(truth: Truth, held: Iterable[Allocation]) -> bool:
-    """Whether a job of enough GPUs had it for long enough before, and for as long after."""
+def _gpus(truth: Truth, held: Iterable[Allocation]) -> int:
+    """How many GPUs the job had that had it for long enough before, and for as long after; 0: none."""
     jobs = [
         one.holder
         for one in held
@@ -108,7 +111,7 @@ def _tellable(truth: Truth, held: Iterable[Allocation]) -> bool:
         and (one.ended_at is None or one.ended_at >= truth.start + _BEFORE)
         and one.subject == truth.subject
     ]
-    return bool(jobs) and sum(one.holder == jobs[0] for one in held) >= _PEERS
+    return sum(one.holder == jobs[0] for one in held) if jobs else 0
 
 
 def section(result: Mapping[str, Any]) -> Iterator[str]:
@@ -127,16 +130,33 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
         seconds = [it["seconds"] for it in own if it["seconds"] is not None]
         cells = (
             _share(own),
-            _share([it for it in own if it["tellable"]]),
+            _share([it for it in own if it["gpus"] >= _PEERS]),
             *(f"{np.percentile(seconds, it):.0f}" if seconds else "-" for it in (50, 95)),
         )
         yield f"| {low:g} to {high:g} % | {' | '.join(cells)} |"
     yield ""
+    yield from _by_size([it for it in faults if it["percent"] >= _PLAIN])
+    yield ""
     yield f"Sound GPUs called slow in these {node_days:g} node-days: {false}."
 
 
-def _share(of: Sequence[Mapping[str, Any]]) -> str:
-    hits = sum(it["seconds"] is not None for it in of)
+def _by_size(faults: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Of those that lose much: how soon, by how many GPUs there were to compare with."""
+    yield f"The more GPUs a job has, the sooner it shows which one is slow; of those that lose {_PLAIN:g} % and more:"
+    yield ""
+    yield f"| GPUs of the job | found | within {_SOON:g} s | median s |"
+    yield "|---|---|---|---|"
+    for low, high in pairwise(SIZES):
+        own = [it for it in faults if low <= it["gpus"] < high]
+        seconds = [it["seconds"] for it in own if it["seconds"] is not None]
+        soon = _share(own, _SOON)
+        median = f"{np.median(seconds):.0f}" if seconds else "-"
+        name = f"{low} to {high - 1}" if high < SIZES[-1] else f"{low} and more"
+        yield f"| {name} | {_share(own)} | {soon} | {median} |"
+
+
+def _share(of: Sequence[Mapping[str, Any]], within: float = float("inf")) -> str:
+    hits = sum(it["seconds"] is not None and it["seconds"] <= within for it in of)
     if not of:
         return "-"
     low, high = wilson(hits, len(of))

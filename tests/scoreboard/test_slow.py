@@ -17,14 +17,15 @@ def test_its_fleets_are_nobody_elses_and_each_gpu_is_slow_as_the_kind_can_be() -
 
 
 def test_each_slow_gpu_is_counted_once_where_it_belongs() -> None:
-    def fault(percent: float, seconds: float | None, tellable: bool = True) -> dict[str, object]:
-        return {"percent": percent, "seconds": seconds, "tellable": tellable}
+    def fault(percent: float, seconds: float | None, gpus: int = 8) -> dict[str, object]:
+        return {"percent": percent, "seconds": seconds, "gpus": gpus}
 
     faults = [
         fault(2.0, None),
         fault(7.0, 30.0),
-        fault(7.0, None, tellable=False),
+        fault(7.0, None, gpus=0),
         fault(25.0, 60.0),
+        fault(24.0, 90.0, gpus=64),
     ]
     result = {
         "command": "python -m scoreboard.slow 1",
@@ -37,6 +38,8 @@ def test_each_slow_gpu_is_counted_once_where_it_belongs() -> None:
     assert "(0.00 to 0.79, 0 of 1)" in rows["| 2 to 4 %"]
     assert "1 of 2)" in rows["| 6 to 10 %"]
     assert "1 of 1)" in rows["| 6 to 10 %"]
-    assert rows["| 16 to 25 %"].endswith("| 60 | 60 |")
+    assert rows["| 16 to 25 %"].endswith("2 of 2) | 75 | 88 |")
     assert rows["| 4 to 6 %"] == "| 4 to 6 % | - | - | - | - |"
+    assert rows["| 8 to 15"].count("1 of 1)") == 2
+    assert rows["| 16 and more"].endswith("0 of 1) | 90 |")
     assert lines[-1] == "Sound GPUs called slow in these 6 node-days: 2."
