@@ -37,8 +37,8 @@ def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
     return (
         (
             "Allocated",
-            "held by a process or job as far as gpuvigil sees it; schedulers are not read yet. In "
-            "percent of the GPU-hours whose state was known.",
+            "held by a job, where Slurm or Kubernetes say so, else by a process as the node sees it. "
+            "In percent of the GPU-hours whose state was known.",
         ),
         (
             "Used",

@@ -246,7 +246,8 @@ def _ask(spell: IdleSpell, digits: int) -> str:
     gpus = words.counted(spell.gpus or 1, "GPU")
     which = f" ({spell.holder})" if spell.user else ""
     lost = words.hours(spell.gpu_hours, digits)
-    return f"Ask {who}{which} whether {gpus} ({spell.where}) can be let go: {lost} GPU-hours idle so far."
+    hours = "GPU-hour" if lost == "1" else "GPU-hours"
+    return f"Ask {who}{which} whether {gpus} ({spell.where}) can be let go: {lost} {hours} idle so far."
 
 
 def _share(part: float, whole: float) -> float:
