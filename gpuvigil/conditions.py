@@ -117,7 +117,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     ),
     (
         "cooling",
-        _CRITICAL,
+        _WARNING,
         "GPU is several times hotter than its power explains: its cooling is lost",
         "Drain the node; check fans, heatsink and the inlet temperature.",
         "ours: degrees per watt against the cluster's other GPUs of the model",
