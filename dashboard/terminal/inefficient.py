@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuvigil.clock import duration
-from gpuvigil.efficiency import Judged, Work, judge, scattered
+from gpuvigil.efficiency import COVERAGE, Judged, Work, judge, scattered
 from gpuvigil.hub import Hub
 from gpuvigil.model import Allocation, Subject
 from gpuvigil.money import Prices, models_of
@@ -15,6 +15,7 @@ from gpuvigil.store.beside import store_of
 from gpuvigil.work_span import ASKED, worked
 
 from ..queued import rooms
+from ..words import counted
 from .fleet import Moment
 from .grid import Column, Grid, Value, percents, tenths, whole
 from .reasons import faulty_of, is_faulty
@@ -63,9 +64,11 @@ def grid(
     """A row per holder that had all its GPUs alone over the whole span, the largest waste first."""
     works = _works(moment, rows, span)
     bill = _Bill(prices=prices, models=models_of(moment.inventories), span=span)
+    alone = _alone(moment)
+    known = sum(_is_known(held, works, span[0]) for held in alone.values())
     found = [
         _row(holder, held, [works[one.subject.key] for one in held], judged, bill)
-        for holder, held in _alone(moment).items()
+        for holder, held in alone.items()
         if (judged := _judged(held, works, span[0])) is not None
     ]
     found.sort(key=lambda row: (-_number(row[0]), str(row[4])))
@@ -83,9 +86,11 @@ def grid(
         notes=[
             f"Of the last {duration(span[1] - span[0])}, of holders that had their GPUs all the while"
             " and alone, none of them broken or hardly measured. GPU-HOURS: what was not filled, by"
-            " the multiprocessors' activity."
+            f" the multiprocessors' activity. Of {known} of {counted(len(alone), 'holder')} that is known."
         ],
-        empty="Nobody who is busy gets plainly little out of their GPUs.",
+        empty="Nobody who is busy gets plainly little out of their GPUs."
+        if known or not alone
+        else "Of no holder enough is known of this time.",
     )
 
 
@@ -126,6 +131,14 @@ class _Bill:
         if not known or len(known) < len(each):
             return None
         return sum(known) / len(known) * judged.gpus * judged.wasted_share
+
+
+def _is_known(held: Sequence[Allocation], of_gpus: Mapping[str, Work], start: datetime) -> bool:
+    """Whether enough was measured of all its GPUs, over the whole span, for a word about them."""
+    works = [of_gpus.get(one.subject.key) for one in held]
+    whole = all(one is not None and not one.faulty and one.coverage >= COVERAGE for one in works)
+    active = any(one is not None and one.sm_percent is not None for one in works)
+    return whole and active and all(one.started_at <= start for one in held)
 
 
 def _judged(

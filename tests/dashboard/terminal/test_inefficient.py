@@ -80,6 +80,19 @@ def test_nothing_is_said_of_who_is_new_shares_a_gpu_or_was_not_measured() -> Non
     assert not shown(moment(old(0)), {**LITTLE, "sm_activity_percent_mean": 90.0})
 
 
+def test_where_too_little_was_measured_that_is_said_and_not_that_nobody_gets_little() -> None:
+    def said(row: dict[str, Any]) -> str:
+        of = moment(old(0), old(1, "job 8", "ben"))
+        grid = inefficient.grid(of, {gpu(0, FIRST).key: row}, SPAN)
+        return text(grid, 200, quiet=False)
+
+    fine = {**LITTLE, "sm_activity_percent_mean": 90.0}
+    assert "Nobody who is busy gets plainly little" in said(fine)
+    assert "Of 1 of 2 holders that is known." in said(fine)
+    assert "Of no holder enough is known" in said({**fine, "utilization_percent_count": 10})
+    assert "Of no holder enough is known" in said({**fine, "sm_activity_percent_mean": None})
+
+
 def test_a_gpu_that_fell_out_or_is_broken_did_not_compute_nothing_by_its_holders_fault() -> None:
     four = [old(i) for i in range(4)]
     (one,) = shown(moment(*four), LITTLE, STILL)
