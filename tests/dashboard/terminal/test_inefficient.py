@@ -84,7 +84,7 @@ def test_where_too_little_was_measured_that_is_said_and_not_that_nobody_gets_lit
     def said(row: dict[str, Any]) -> str:
         of = moment(old(0), old(1, "job 8", "ben"))
         grid = inefficient.grid(of, {gpu(0, FIRST).key: row}, SPAN)
-        return text(grid, 200, quiet=False)
+        return text(grid, 400, quiet=False)
 
     fine = {**LITTLE, "sm_activity_percent_mean": 90.0}
     assert "Nobody who is busy gets plainly little" in said(fine)
