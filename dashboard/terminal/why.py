@@ -1,15 +1,26 @@
 """`gpuvigil why JOB`: how a job ended and why, and what happened on its nodes around then."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
+from types import MappingProxyType
 
 from gpuvigil.clock import to_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.jobs import by_holder, job_of
 from gpuvigil.lifecycle import STANDING
-from gpuvigil.model import Allocation, Event, Incident, Job, RecordKind, Subject, readable
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    Incident,
+    Inventory,
+    Job,
+    RecordKind,
+    Subject,
+    readable,
+)
 from gpuvigil.usage.model import cluster_key
 
 from ..ending import BEFORE, Clue, Ending, Verdict, around, verdict
@@ -80,13 +91,20 @@ def look(hub: Hub, wanted: str, cluster: str | None) -> Grid:
     """ConfigError when nobody told of such a job; HubUnavailable or HubRefused when the hub does not answer."""
     told = _told(hub, wanted, cluster)
     events, incidents = _around(hub, told)
-    return grid(told, verdict(told.ending, events, incidents), _standing(hub, told))
+    found, standing = verdict(told.ending, events, incidents), _standing(hub, told)
+    named = [*(one.where for one in found.clues), *(one.subject.key for one in standing)]
+    return grid(told, found, standing, _indices(hub, {Subject.parse(key) for key in named}))
 
 
-def grid(told: Told, found: Verdict, standing: Sequence[Incident] = ()) -> Grid:
+def grid(
+    told: Told,
+    found: Verdict,
+    standing: Sequence[Incident] = (),
+    indices: Mapping[str, int] = MappingProxyType({}),
+) -> Grid:
     """A row for everything around the end, the first first; for programs each with the verdict.
 
-    `standing`: of a job that has not ended, what stands on its nodes.
+    `standing`: of a job that has not ended, what stands on its nodes. `indices` of GPUs by UUID are for people.
     """
     ending = told.ending
     user = next(
@@ -115,7 +133,10 @@ def grid(told: Told, found: Verdict, standing: Sequence[Incident] = ()) -> Grid:
     )
     rows.insert(earlier, (*own, *of_job))
     return Grid(
-        columns=COLUMNS,
+        columns=[
+            replace(one, show=partial(_in_words, indices)) if one.key == "where" else one
+            for one in COLUMNS
+        ],
         rows=rows,
         for_people=_FOR_PEOPLE,
         head=[_sentence(told, found, user)],
@@ -159,6 +180,19 @@ def _where(key: str) -> str:
     """A node, and what lies in it, without its cluster."""
     subject = Subject.parse(key)
     return " ".join(filter(None, (subject.node, subject.gpu, subject.device, subject.port)))
+
+
+def _in_words(indices: Mapping[str, int], where: str) -> str:
+    """A GPU by its index, as the other commands name it."""
+    node, _, uuid = where.partition(" ")
+    return f"{node} GPU {indices[uuid]}" if uuid in indices else where
+
+
+def _indices(hub: Hub, of: Iterable[Subject]) -> Mapping[str, int]:
+    """Of the GPUs of these nodes, by UUID, as far as their inventories tell."""
+    records = [hub.inventory(node) for node in sorted({it.of_node() for it in of if it.gpu})]
+    known = readable([one for one in records if one is not None], Inventory.from_record)
+    return {gpu.uuid: gpu.index for one in known for gpu in one.gpus if gpu.index is not None}
 
 
 def _told(hub: Hub, wanted: str, cluster: str | None) -> Told:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dashboard.ending import Ending, Why, verdict
-from dashboard.terminal.grid import text
+from dashboard.terminal.grid import json_text, text
 from dashboard.terminal.why import Told, grid, of_nodes
 from gpuvigil.model import Incident, Severity, Subject
 from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node
@@ -60,6 +60,9 @@ def test_of_a_job_that_runs_it_says_what_stands_on_its_nodes() -> None:
     said = text(grid(told, running, [lost]), 80, quiet=False)
     assert said.startswith("job 7 of ann has not ended: it is running.")
     assert "gpu_lost" in said
+    known = grid(told, running, [lost], {gpu(0, FIRST).gpu or "": 3})
+    assert "  n-1 GPU 3 " in text(known, 80, quiet=False)
+    assert f"n-1 {gpu(0, FIRST).gpu}" in json_text(known)
     calm = text(grid(told, running), 80, quiet=False)
     assert calm.splitlines()[-1] == "Nothing stands on its nodes."
     assert "before its end" not in said + calm
