@@ -379,14 +379,16 @@ class _Groups:
 
     cells: Numbers
     begins: Numbers | None  # None when each cell has one line
-    lines: int
+    ends: Numbers | None  # the last line of each
+    counts: Any  # how many lines each cell has
 
     @classmethod
     def of(cls, places: Numbers) -> "_Groups":
         begins = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
         if len(begins) == len(places):
-            return cls(places, None, len(places))
-        return cls(places[begins], begins, len(places))
+            return cls(places, None, None, 1)
+        ends = np.append(begins[1:], len(places)) - 1
+        return cls(places[begins], begins, ends, (ends - begins + 1).astype(np.int32))
 
     def reduced(self, reduce: np.ufunc, values: Numbers) -> Numbers:
         """One value for each cell."""
@@ -398,16 +400,8 @@ class _Groups:
         return found
 
     def last(self, values: Numbers) -> Numbers:
-        if self.begins is None:
-            return values
-        found: Numbers = values[np.append(self.begins[1:], self.lines) - 1]
+        found: Numbers = values if self.ends is None else values[self.ends]
         return found
-
-    def counts(self) -> Any:
-        """How many lines each cell has."""
-        if self.begins is None:
-            return 1
-        return np.diff(np.append(self.begins, self.lines)).astype(np.int32)
 
 
 def _put(it: Field, groups: _Groups, values: Numbers, at_us: Numbers) -> None:
@@ -420,18 +414,17 @@ def _put(it: Field, groups: _Groups, values: Numbers, at_us: Numbers) -> None:
         flat["max"][cells] = np.maximum(flat["max"][cells], groups.reduced(np.maximum, values))
     if "sum" in flat:
         flat["sum"][cells] += groups.reduced(np.add, values.astype(np.float64))
-    first_us, last_us = groups.first(at_us), groups.last(at_us)
     if "first" in flat:
-        older = first_us < flat["first_us"][cells]
+        older = groups.first(at_us) < flat["first_us"][cells]
         flat["first"][cells[older]] = groups.first(values)[older]
     if "last" in flat:
-        newer = last_us >= flat["last_us"][cells]
+        newer = groups.last(at_us) >= flat["last_us"][cells]
         flat["last"][cells[newer]] = groups.last(values)[newer]
     if "first_us" in flat:
-        flat["first_us"][cells] = np.minimum(flat["first_us"][cells], first_us)
+        flat["first_us"][cells] = np.minimum(flat["first_us"][cells], groups.first(at_us))
     if "last_us" in flat:
-        flat["last_us"][cells] = np.maximum(flat["last_us"][cells], last_us)
-    flat["count"][cells] += groups.counts()
+        flat["last_us"][cells] = np.maximum(flat["last_us"][cells], groups.last(at_us))
+    flat["count"][cells] += groups.counts
 
 
 def _aggregate(function: Function, name: str, found: Mapping[tuple[str, str], Numbers]) -> Measured:
