@@ -12,10 +12,11 @@ from gpuvigil.idle_span import (
     Excuses,
     Measurements,
     Row,
+    excuses,
     with_requests,
 )
 from gpuvigil.idleness import Idleness
-from gpuvigil.model import Inventory, Subject, readable
+from gpuvigil.model import Incident, Inventory, Subject, readable
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.beside import store_of
 
@@ -38,9 +39,11 @@ _Question = tuple[Sequence[Aggregate], datetime, datetime]
 class Asked(ABC):
     """One look: what stands at a moment, and what was measured of the holders' GPUs until then."""
 
-    def __init__(self, excuses: Excuses, now: datetime) -> None:
-        self.excuses = excuses
+    def __init__(self, stood: Sequence[Incident], now: datetime) -> None:
+        """`stood`: incidents that stand, or that ended within the longest time that is asked about."""
         self.now = now
+        self._stood = stood
+        self._excuses: dict[timedelta, Excuses] = {}
 
     @abstractmethod
     def tick_seconds(self, node: Subject) -> float:
@@ -65,10 +68,16 @@ class Asked(ABC):
             end=self.now,
             rows=with_requests(self.rows(ASKED, start, self.now), self.servers(start)),
             expected={node.key: length.total_seconds() / self.tick_seconds(node) for node in nodes},
-            excuses=self.excuses,
+            excuses=self._excused(length),
             below_percent=below_percent,
         )
         return reasons(held, span)
+
+    def _excused(self, length: timedelta) -> Excuses:
+        """What excuses whoever was idle for so long."""
+        if length not in self._excuses:
+            self._excuses[length] = excuses(self._stood, self.now - length)
+        return self._excuses[length]
 
     def used_share(self, held: Held) -> float | None:
         """How much of its GPUs a holder used in its last day; None when nothing was measured."""
@@ -79,8 +88,10 @@ class Asked(ABC):
 class Look(Asked):
     """Asked of the store, everything once."""
 
-    def __init__(self, hub: Hub, excuses: Excuses, now: datetime, holders: Iterable[Held]) -> None:
-        super().__init__(excuses, now)
+    def __init__(
+        self, hub: Hub, stood: Sequence[Incident], now: datetime, holders: Iterable[Held]
+    ) -> None:
+        super().__init__(stood, now)
         self._hub = hub
         gpus = (gpu for held in holders for gpu in held.gpus)
         self._keys = {(gpu.cluster, gpu.node, gpu.gpu): gpu.key for gpu in gpus}

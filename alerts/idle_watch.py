@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import EPOCH
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import Hub
-from gpuvigil.idle_span import excuses
 from gpuvigil.idleness import END
 from gpuvigil.jobs import filled, jobs_since
 from gpuvigil.lifecycle import STANDING, State
@@ -126,9 +125,9 @@ class IdleWatch:
         """Theirs that are due; when the store fails, those until then: the others' turn is later."""
         if not asked:
             return []
-        since = now - max(of_holder.policy.notices[0] for _, of_holder in asked)
-        excused = excuses((*standing, *over_since(self._hub, since)), since)
-        look = Look(self._hub, excused, now, [held for held, _ in asked])
+        since = now - max(of_holder.policy.notices[-1] for _, of_holder in asked)
+        stood = (*standing, *over_since(self._hub, since))
+        look = Look(self._hub, stood, now, [held for held, _ in asked])
         made: list[Transition] = []
         for held, of_holder in asked:
             try:
@@ -188,17 +187,20 @@ class IdleWatch:
 
     def _notice(self, held: Held, asked: Terms, look: Look) -> Transition | None:
         """The notice, unless what was measured speaks against it; then it is asked again later."""
-        now, after = look.now, asked.policy.notices[0]
+        now = look.now
         self._asked_again[held.notice("")] = now + ASK_AGAIN
+        sent = self._stages(held, asked)
+        stage = None if sent is None else stage_of(held, asked, sent, now)
+        if sent is None or stage is None or stage == END:
+            return None
+        # An incident bears a moment's work: whether there was any in so long, the samples say.
+        after = dict(asked.policy.stages())[stage]
         held = held.only(key for key, since in held.idle.items() if now - since >= after)
         found = look.why(held, after, self._below)
         if not found:
             return None
         why, held = verdict(found.values()), held.only(found)
-        share = look.used_share(held)
-        sent = self._stages(held, asked)
-        stage = None if sent is None else stage_of(held, asked, sent, now, why, share)
-        if stage is None or stage == END:
+        if stage_of(held, asked, sent, now, why, look.used_share(held)) != stage:
             return None
         before = last_step(self._hub, held.notice(stage))
         return notice(held, stage, asked.policy, why, now, before)

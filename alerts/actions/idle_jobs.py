@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import Config
 from gpuvigil.hub import Hub
-from gpuvigil.idle_span import Excuses, excuses
 from gpuvigil.idleness import END
 from gpuvigil.jobs import Jobs, filled, jobs_since
 from gpuvigil.lifecycle import STANDING
@@ -161,8 +160,8 @@ class IdleJobs:
             asked = terms(self._policies, held) if held.cluster == self._cluster else None
             if asked is not None and ripe(held, asked, now):
                 due.append((held, asked))
-        excused = self._excuses(standing, [asked for _, asked in due], now)
-        look = Look(self._hub, excused, now, [held for held, _ in due])
+        stood = self._stood(standing, [asked for _, asked in due], now)
+        look = Look(self._hub, stood, now, [held for held, _ in due])
         for held, asked in due:
             why = self._why_not(held, asked, standing, jobs, look)
             if isinstance(why, NoEnd):
@@ -171,13 +170,13 @@ class IdleJobs:
                 found.endings.append(why)
         return found
 
-    def _excuses(
+    def _stood(
         self, standing: Sequence[Incident], due: Sequence[Terms], now: datetime
-    ) -> Excuses:
-        """What excuses anybody of those who are due: what stood at any time until their end."""
+    ) -> Sequence[Incident]:
+        """What may excuse anybody of those who are due: what stood at any time until their end."""
         lengths = [asked.policy.end_after for asked in due if asked.policy.end_after is not None]
-        since = now - max(lengths, default=timedelta())
-        return excuses((*standing, *(over_since(self._hub, since) if lengths else ())), since)
+        longest = max(lengths, default=None)
+        return (*standing, *(over_since(self._hub, now - longest) if longest else ()))
 
     def _why_not(
         self, held: Held, asked: Terms, standing: Sequence[Incident], jobs: Jobs, look: Look

@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from alerts.idle import Held, Terms, holdings, idle_since, stage_of, terms, verdict
 from alerts.idle_rows import Asked
 from gpuvigil.config import AnalyzerSettings, IdleSettings
-from gpuvigil.idle_span import ASKED, Excuses, Measurements, Row, excuses, why_idle
-from gpuvigil.idleness import FOR_JOBS
+from gpuvigil.idle_span import ASKED, Measurements, Row, excuses, why_idle
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Allocation, Incident, Subject
 from gpuvigil.routing import stands_by
@@ -128,28 +127,27 @@ class IdleJudge:
     ) -> None:
         """Who is written to now, as `alerts.idle_watch.IdleWatch.due` decides it."""
         idle = idle_since(one for one in incidents if State(one.state) in STANDING)
-        stood = excuses(incidents, now - FOR_JOBS.notices[0])
         for one in holdings(held, idle) if idle else []:
             asked = terms(POLICY, one)
             name = one.notice("")
             if asked is None or now - one.since < asked.policy.notices[0]:
                 continue
             sent = self._sent.setdefault(name, {})
-            if now < self._asked_again.get(name, now) or stage_of(one, asked, sent, now) is None:
+            stage = stage_of(one, asked, sent, now)
+            if now < self._asked_again.get(name, now) or stage is None:
                 continue
             self._asked_again[name] = now + _ASK_AGAIN
-            look = _Look(self, now, stood, one.gpus)
-            self._write(one, asked, look, sent)
+            self._write(one, asked, stage, _Look(self, now, incidents, one.gpus))
 
-    def _write(self, held: Held, asked: Terms, look: "_Look", sent: dict[str, datetime]) -> None:
-        now, after = look.now, asked.policy.notices[0]
+    def _write(self, held: Held, asked: Terms, stage: str, look: "_Look") -> None:
+        now, sent = look.now, self._sent[held.notice("")]
+        after = dict(asked.policy.stages())[stage]
         held = held.only(key for key, since in held.idle.items() if now - since >= after)
         found = look.why(held, after, self._settings.idle_below_percent)
         if not found:
             return
         why, held = verdict(found.values()), held.only(found)
-        stage = stage_of(held, asked, sent, now, why, look.used_share(held))
-        if stage is not None:
+        if stage_of(held, asked, sent, now, why, look.used_share(held)) == stage:
             sent[stage] = now
             gpus = tuple(self._gpus[key.rsplit("/", 1)[-1]] for key in held.idle)
             job = self._jobs[held.holder]
@@ -160,9 +158,9 @@ class _Look(Asked):
     """Of the rows that have arrived."""
 
     def __init__(
-        self, judge: IdleJudge, now: datetime, standing: Excuses, gpus: Sequence[Subject]
+        self, judge: IdleJudge, now: datetime, stood: Sequence[Incident], gpus: Sequence[Subject]
     ) -> None:
-        super().__init__(standing, now)
+        super().__init__(stood, now)
         self._judge, self._gpus = judge, gpus
 
     def tick_seconds(self, node: Subject) -> float:

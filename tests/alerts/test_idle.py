@@ -402,6 +402,37 @@ def test_a_notice_that_waits_ends_with_what_it_is_about_and_no_stage_follows_it(
     assert (again.incident, again.number, again.reason) == (first.incident, 3, "notice 1")
 
 
+@pytest.mark.server
+@pytest.mark.parametrize("worked_minutes_ago", [None, 70])
+def test_a_stage_is_told_of_gpus_that_computed_nothing_for_as_long_as_it_says(
+    server: HubProcess, worked_minutes_ago: int | None
+) -> None:
+    """A moment's work ends no incident: the second notice waits until 105 minutes lie behind it."""
+    hub, now = server.hub(), datetime.now(timezone.utc)
+    one, number = gpu(0, f"n9{worked_minutes_ago}"), 90 + (worked_minutes_ago or 0)
+    (job,) = held_by(f"job {number}", "eve", one, started_at=now - 400 * MINUTE)
+    node = Inventory(subject=one.of_node(), at=now, boot="b", tick_seconds=60.0, version="1")
+    idle = an_idle_incident(one, since=now - 180 * MINUTE)
+    rows = lines([one], [], now).decode().split("\n")
+    if worked_minutes_ago is not None:
+        rows[119 - worked_minutes_ago] = rows[119 - worked_minutes_ago].replace(
+            "utilization_percent=0.0", "utilization_percent=90.0", 1
+        )
+    store_of(hub).write("\n".join(rows).encode())
+    held = replace(
+        a_holder(), holder=job.holder, user="eve", gpus=(one,), idle={one.key: idle.since}
+    )
+    first = notice(held, "notice 1", FOR_JOBS, Idleness.MEMORY_PARKED, now - 100 * MINUTE)
+    (fresh,) = decide(first, [OWNERS], [], first.at, SETTINGS)
+    told = fresh.next(state=NoticeState.SENT, sent_at=first.at)
+    hub.write_records(
+        [it.to_record() for it in (job, node, idle)] + [first.to_record(), told.to_record()]
+    )
+    due = an_idle_watch(hub, ManualClock(now)).due(now)
+    stages = [step.reason for step in due if step.snapshot["body"]["label"] == job.holder]
+    assert stages == (["notice 2"] if worked_minutes_ago is None else [])
+
+
 def an_idle_watch(hub: Hub, clock: ManualClock) -> IdleWatch:
     desk = Desk(
         connect=lambda: hub,
