@@ -305,6 +305,10 @@ _HALTS = frozenset(
 )
 
 
+# Of these what needs other nodes.
+_NETWORK = frozenset({"port_down", "switch_down"})
+
+
 def halting(what: Told, severity: Severity) -> bool:
     """Whether a job that has this in one of its GPUs, or on its node, waits everywhere."""
     return what.fault in _HALTS or (
@@ -315,12 +319,16 @@ def halting(what: Told, severity: Severity) -> bool:
 def stalled_by(
     window: Window, hung: Finding, halted: Mapping[Subject, Finding | Incident]
 ) -> Finding | Incident | None:
-    """What halts the job of GPUs that spin; `halted` is by GPU or node. A dead rank hides its peers."""
+    """What halts the job of GPUs that spin; `halted` is by GPU or node. A dead rank hides its peers.
+
+    A job on one node needs no network: a port that is down there halts another one.
+    """
     gpus = {hung.subject, *hung.members}
     holders = {holder_key(a) for gpu in gpus if gpu.kind == "gpu" for a in window.held(gpu)}
     of_job = {gpu for key in holders if key in window.holdings for gpu in window.holdings[key].gpus}
+    is_alone = len({gpu.of_node() for gpu in of_job}) == 1
     for gpu in sorted(of_job | {gpu for gpu in gpus if gpu.kind == "gpu"}):
         cause = halted.get(gpu) or halted.get(gpu.of_node())
-        if cause is not None:
+        if cause is not None and not (is_alone and cause.fault in _NETWORK):
             return cause
     return None

@@ -255,6 +255,17 @@ def test_gpus_that_wait_for_a_dead_one_are_not_hung() -> None:
     assert [why for why in found.covered.values() if "fell off the bus" in why]
 
 
+def test_a_job_on_one_node_is_not_halted_by_a_port() -> None:
+    def told(*jobs: str) -> set[str]:
+        gpus = [gpu(n, i) for n in (1, 2) for i in (0, 1)]
+        held = tuple(allocation(one, job) for one, job in zip(gpus, jobs, strict=True))
+        scene = with_port_down(replace(healthy(), allocations=held), 1)
+        return set(faults(scene.changed(gpu(1, 0), SPINS).changed(gpu(1, 1), SPINS)))
+
+    assert told("job 7", "job 7", "job 8", "job 8") == {"gpu_hung", "port_down"}
+    assert told("job 7", "job 7", "job 7", "job 7") == {"port_down"}
+
+
 def test_a_node_that_is_rebooted_for_its_fault_is_not_another_one() -> None:
     away = replace(healthy(), heard={**healthy().heard, node().key: NOON - MINUTE})
     old = incident("driver_silent", node(), since=-timedelta(hours=1))
