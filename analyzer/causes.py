@@ -149,6 +149,7 @@ def merged(
         for event in [f for f in found if f.fault == "gpu_xid" and _code(f) in codes]:
             state = by_place.get((fault, event.subject))
             if state is None:
+                changed[event.fingerprint] = _in_known_words(event, standing)
                 continue
             first, second = (state, event)
             if event.fingerprint in standing or (
@@ -159,6 +160,19 @@ def merged(
             changed[first.fingerprint] = _both(first, second)
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
     return [_of_its_rack(one, standing) for one in _with_names(left, standing, believed)]
+
+
+def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding:
+    """An Xid whose state was read once and is not read now, in the words of that state.
+
+    What was critical then explains more than the code does, and asks for more than a reset. A lesser
+    state, a repair that waits, is over when it is not read any more.
+    """
+    known = standing.get(event.fingerprint)
+    grave = event.severity is Severity.CRITICAL
+    if known is None or not grave or known.severity is not Severity.CRITICAL or _code(known):
+        return event
+    return replace(event, title=known.title, action=known.action, source=known.source)
 
 
 def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:

@@ -4,11 +4,14 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from gpuvigil.config import AnalyzerSettings
+
 ROOT = Path(__file__).parent.parent
 # The fleet, its parameter ranges, and which fleets are for what.
 _FLEET = ("collector/simulator/fleet", "scoreboard/splits.py")
 _JUDGED = (
     "analyzer",
+    "gpuvigil/conditions.py",
     "gpuvigil/data",
     "gpuvigil/faults.py",
     "gpuvigil/lifecycle.py",
@@ -35,13 +38,13 @@ def fleet_hash() -> str:
 
 
 def judged_hash() -> str:
-    """16 hex digits that change with the detectors and the judge."""
-    return hash_of(_JUDGED)
+    """16 hex digits that change with the detectors, their default limits, and the judge."""
+    return hash_of(_JUDGED, repr(AnalyzerSettings()))
 
 
-def hash_of(places: Iterable[str]) -> str:
-    """16 hex digits over the sources at these places."""
-    digest = hashlib.sha256()
+def hash_of(places: Iterable[str], values: str = "") -> str:
+    """16 hex digits over the sources at these places, and over what else is said to count."""
+    digest = hashlib.sha256(values.encode())
     for place in places:
         path = ROOT / place
         files = sorted(path.rglob("*")) if path.is_dir() else [path]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from analyzer.correlate import sight
 from analyzer.incidents import Book
+from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 
@@ -264,6 +265,24 @@ def test_a_job_on_one_node_is_not_halted_by_a_port() -> None:
 
     assert told("job 7", "job 7", "job 8", "job 8") == {"gpu_hung", "port_down"}
     assert told("job 7", "job 7", "job 7", "job 7") == {"port_down"}
+
+
+def test_an_xid_keeps_the_words_of_the_state_that_explained_it() -> None:
+    told = healthy().with_events(event(EventKind.XID, gpu(), NOON - 20 * SECOND, 48))
+    flagged = told.changed(gpu(), {"sram_threshold_exceeded": 1}, 15)
+    (both,) = seen(flagged).candidates.values()
+    words = CONDITIONS["sram_threshold"].title
+    assert both.title == words
+    known = replace(
+        incident("gpu_xid", gpu()), severity=Severity.CRITICAL, title=words, action="Replace it."
+    )
+    (later,) = seen(told, [known]).candidates.values()
+    assert (later.title, later.finding.action) == (words, "Replace it.")
+    # A repair that no longer waits is done, and a code that stands goes on as it is.
+    for lesser in (replace(known, severity=Severity.INFO), replace(known, title="Xid 48: as said")):
+        (alone,) = seen(told, [lesser]).candidates.values()
+        assert alone.title.startswith("Xid 48: ")
+        assert alone.finding.action != "Replace it."
 
 
 def test_a_node_that_is_rebooted_for_its_fault_is_not_another_one() -> None:
