@@ -182,7 +182,7 @@ def services(figures: Figures) -> Iterator[str]:
     rest = {it["command"]: it["pss_mib"] for it in figures.get("spine", "processes") or ()}
     yield f"| collector | every node | {_cell(figures.number('collector', 'ours', 'median', 'cpu_percent'), '% of one CPU at a tick of 1 s (M)')} | {_collector_memory(figures)}; disk for `collector.spool_bytes` |"
     for name, command in (("hub", "hub"), ("analyzer", "analyze")):
-        yield f"| {name} | one machine | {_at_a_thousand(figures, command)} | {_cell(rest.get(command), 'MiB with 16 nodes (M)')} |"
+        yield f"| {name} | one machine | {_at_a_thousand(figures, command)} | {_memory(figures, command, rest.get(command))} |"
     yield f"| alerts | one machine, two may run | next to nothing | {_cell(rest.get('alert'), 'MiB (M)')} |"
     pages = {size["gpus"]: size for size in figures.get("pages", "sizes") or ()}
     costs = ", ".join(
@@ -190,6 +190,15 @@ def services(figures: Figures) -> Iterator[str]:
         for gpus, size in sorted(pages.items())
     )
     yield f"| dashboard | one machine | a renewal of the overview: {costs} (M), every 2 s for each open page | {_cell(rest.get('dashboard'), 'MiB with 16 nodes (M)')} |"
+
+
+def _memory(figures: Figures, command: str, small: float | None) -> str:
+    """What a service takes with 16 nodes, and with as many GPUs as passes were timed over."""
+    passes = (figures.get("passes", name) for name in ("ten_thousand", "hundred_thousand"))
+    sizes = [
+        f"{it['memory_rss_mib'][command]:,.0f} MiB with {it['gpus']:,} GPUs" for it in passes if it
+    ]
+    return ", ".join([_cell(small, "MiB with 16 nodes"), *sizes]) + " (M)"
 
 
 def _collector_memory(figures: Figures) -> str:
