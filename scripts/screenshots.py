@@ -169,7 +169,7 @@ def shots(hub: Hub) -> Iterator[Shot]:
     yield Shot(name="node", address=links.subject_page(node, *last_hour()), size=LONG)
     yield Shot(name="incidents", address=links.INCIDENTS, size=LAPTOP)
     yield Shot(name="incident", address=links.incident_page(lost.id), size=TALL)
-    yield Shot(name="efficiency", address=links.EFFICIENCY, size=TALL)
+    yield Shot(name="efficiency", address=links.EFFICIENCY, size=LAPTOP)
     yield Shot(name="pipeline", address=links.PIPELINE, size=TALL)
 
 

@@ -168,12 +168,17 @@ def _holdings(
             if cell.power_watts is not None:
                 one.watts.append(cell.power_watts)
             if cell.state is GpuState.IDLE:
-                since = idle_since.get(cell.subject.key)
+                since = _while_held(idle_since.get(cell.subject.key), held)
                 _idles(one, since, (reasons or {}).get(cell.subject.key))
                 cost = _wasted(cell, since, moment, bill)
                 if cost is not None:
                     one.idle_cost = (one.idle_cost or 0.0) + cost
     return found.values()
+
+
+def _while_held(since: datetime | None, held: Allocation | None) -> datetime | None:
+    """Since when a GPU is idle in this holder's hands: one may take over what was idle before."""
+    return since if since is None or held is None else max(since, held.started_at)
 
 
 def _idles(one: _Holding, since: datetime | None, why: Idleness | None) -> None:

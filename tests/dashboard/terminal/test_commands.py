@@ -149,6 +149,14 @@ def held_since(moment: Moment, at: datetime) -> Moment:
     return replace(moment, allocations=allocations)
 
 
+def test_who_takes_over_an_idle_gpu_is_not_charged_for_the_time_before(moment: Moment) -> None:
+    prices = Prices(settings=CostSettings(prices=(PriceSettings(per_gpu_hour=60.0),)))
+    taken_over = held_since(moment, NOON - timedelta(seconds=15))
+    first = rows(holders.idle(taken_over, {}, prices))[0]
+    assert (first["user"], first["idle_for_seconds"]) == ("ben", 15.0)
+    assert first["idle_cost"] == pytest.approx(0.25)
+
+
 def test_idle_says_why_from_what_was_measured_over_the_span(moment: Moment) -> None:
     still = {
         "utilization_percent_count": 1800,  # a tick of a second
