@@ -1,21 +1,22 @@
 """`docs/scoreboard.md` from `scoreboard/results.json`: every figure with its size and interval."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from collector.simulator.fleet.kinds import KINDS
-from gpuvigil.model import Severity
 
+from .alarms import false_alarms, natural
 from .baselines import SETS
 from .baselines.peers import PEERS
-from .judge.intervals import wilson
 from .judge.matching import Outcome
-from .judge.score import Tally, curve, score
+from .judge.score import curve, score
+from .played import before, belonging
 from .results import Tallies, tallies, together
+from .short import in_short
 from .splits import PARTS
+from .words import OURS, added, in_order, number, rate, share
 
-OURS = "gpuvigil"
 # What the others found on data of their own: Minder, NSDI 25.
 _PUBLISHED = "Minder F1 0.893 (precision 0.904), its Mahalanobis baseline 0.777 (precision 0.788)"
 THIRDS = (0.0, 1.0 / 3.0, 2.0 / 3.0, 1.0)
@@ -32,12 +33,14 @@ def page(results: Mapping[str, Any], speed: Mapping[str, Any]) -> Iterator[str]:
     yield "How well faults are found on a simulated fleet whose truth is known, written from `scoreboard/results.json` by `make docs`."
     yield "**Every number here is of simulated fleets**: no public set has labelled GPU faults in time series. What was found of real faults is not in here."
     yield ""
-    yield from belonging(results)
+    yield from in_short(found)
     yield ""
     yield from overall(results)
     for section in (false_alarms, natural, splits, library, curves, kinds):
         yield ""
         yield from section(found)
+    yield ""
+    yield from belonging(results)
     yield ""
     yield from before(results)
     yield ""
@@ -46,36 +49,16 @@ def page(results: Mapping[str, Any], speed: Mapping[str, Any]) -> Iterator[str]:
     yield from reading()
 
 
-def belonging(results: Mapping[str, Any]) -> Iterator[str]:
-    """Which fleets, which code."""
-    runs = list(results["runs"].values())
-    yield "## What was played"
-    yield ""
-    yield "| part | what | fleets | node-days | fleet | judged | commit | command of the first |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for part in PARTS.values():
-        own = sorted((it for it in runs if it["part"] == part.name), key=lambda it: int(it["seed"]))
-        if not own:
-            yield f"| {part.name} | {part.sentence} | 0 | | | | | not played yet |"
-            continue
-        days = sum(next(iter(it["tallies"].values()))["node_days"] for it in own)
-        marks = (_all(it[key] for it in own) for key in ("fleet", "judged"))
-        commits = _all(it["commit"][:9] for it in own)
-        yield f"| {part.name} | {part.sentence} | {len(own)} | {days:.1f} | {' | '.join(marks)} | {commits} | `{own[0]['command']}` |"
-    yield ""
-    yield "*fleet* and *judged* are hashes of the fleet's sources with its parameters, and of the detectors with the judge: all fleets of a part have the same. Seeds and what is kept out of tuning: `scoreboard/splits.py`. `make scoreboard` goes on where it was; `make scoreboard-quiet` goes on adding quiet node-days until it is stopped."
-
-
 def overall(results: Mapping[str, Any]) -> Iterator[str]:
     """Everybody on the report's fleets."""
-    same = together(results, ("report", "quiet"))
+    same = together(results, ("report",))
     yield "## Everybody on the same fleets"
     yield ""
-    yield "The part *report*, its fleets that everybody played. A share stands with its 95 % interval (Wilson) and what it is of; F1 is per machine and quarter of an hour, over the fleets of *quiet* as well if everybody played them; its interval by drawing whole fleets (none can be said of one fleet). *One incident* is the share of faults with exactly one incident, of the right cause."
+    yield "The part *report*, its fleets that everybody played. A share stands with its 95 % interval (Wilson) and what it is of; F1 is per machine and quarter of an hour, its interval by drawing whole fleets (none can be said of one fleet). *One incident* is the share of faults with exactly one incident, of the right cause."
     yield ""
     yield "| detectors | found | right cause | in its first words | right action | one incident | warnings and criticals about a fault | criticals about a fault | median s | p95 s | median s to the cause | incidents per fault |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
-    for name, own in _in_order(same.get("report", {})):
+    for name, own in in_order(same.get("report", {})):
         figures = score(own)
         faults, severe = figures["faults"], figures["claims"]["precision_by_severity"]
         cells = (
@@ -83,7 +66,7 @@ def overall(results: Mapping[str, Any]) -> Iterator[str]:
                 share(faults[it])
                 for it in ("recall", "cause", "named_at_first", "action", "exactly_one")
             ),
-            share(_added(severe["critical"], severe["warning"])),
+            share(added(severe["critical"], severe["warning"])),
             share(severe["critical"]),
             number(faults["seconds_median"]),
             number(faults["seconds_p95"]),
@@ -94,11 +77,8 @@ def overall(results: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "| detectors | F1 | precision | recall | windows right of | with a fault |"
     yield "|---|---|---|---|---|---|"
-    quiet = same.get("quiet", {})
-    # What some have not played would make their figures and others' two sorts of things.
-    healthy = quiet if quiet.keys() >= same.get("report", {}).keys() else {}
-    for name, own in _in_order(same.get("report", {})):
-        machines = score([*own, *healthy.get(name, ())])["machines"]
+    for name, own in in_order(same.get("report", {})):
+        machines = score(own)["machines"]
         f1, windows = machines["f1"], machines["windows"]
         low, high = f1["interval"]
         right = windows["found"] + windows["quiet"]
@@ -111,45 +91,7 @@ def overall(results: Mapping[str, Any]) -> Iterator[str]:
         )
         yield f"| {name} | {' | '.join(cells)} |"
     yield ""
-    if "gpuvigil" in quiet and not healthy:
-        both = score([*same["report"]["gpuvigil"], *quiet["gpuvigil"]])["machines"]
-        yield f"Over the fleets of *quiet* as well, which the others have not played, gpuvigil's F1 is {both['f1']['value']:.3f} (precision {both['precision']['value']:.3f}): nearly every machine is sound there, and a note to nobody in particular counts as an alarm like a page."
-        yield ""
     yield f"For orientation only, since their data differs: {_PUBLISHED}. There a job is known to be sick and its sick machine is looked for; here it is asked of every machine and quarter of an hour, most faults never touch what work looks like (a version, a row to be remapped, a port that nobody uses), and many of the jobs are smaller than the four GPUs that a comparison needs."
-
-
-def false_alarms(found: Tallies) -> Iterator[str]:
-    """What is said where nothing is wrong."""
-    yield "## Where nothing is wrong"
-    yield ""
-    yield "The part *quiet*, with every look-alike of life in it: per 1,000 node-days, with the exact Poisson interval."
-    yield ""
-    yield "| detectors | node-days | critical pages | critical | warning | info |"
-    yield "|---|---|---|---|---|---|"
-    for name, own in _in_order(found.get("quiet", {})):
-        claims = score(own)["claims"]
-        severities = [rate(claims["false_by_severity"][it.value]) for it in Severity]
-        pages = claims["false_pages_per_1000_node_days"]
-        yield f"| {name} | {pages['node_days']:.0f} | {rate(pages)} | {' | '.join(severities)} |"
-
-
-def natural(found: Tallies) -> Iterator[str]:
-    """What a page and a warning are worth at the rate of faults that real clusters have."""
-    yield "## At the natural rate of faults"
-    yield ""
-    yield "Large clusters saw 2 to 7 faults per 1,000 node-days. With them, so many of the warnings and criticals, and of the criticals alone, would be about a fault: the recall of *report* (one claim counted for each fault found by such a claim), the false claims of *report* and *quiet* together. Notes (info) are apart. In brackets from the worse to the better ends of both intervals."
-    yield ""
-    yield "| detectors | claims | 2 | 4 | 7 | found by such a claim | false per 1,000 node-days |"
-    yield "|---|---|---|---|---|---|---|"
-    for name, own in _in_order(found.get("report", {})):
-        figures = score([*own, *found.get("quiet", {}).get(name, ())])["natural"]
-        for what, key in (("warnings and criticals", "alarms"), ("criticals", "critical")):
-            shares = [
-                f"{it['precision']:.3f} ({it['interval'][0]:.3f} to {it['interval'][1]:.3f})"
-                for it in figures[key]
-            ]
-            last = figures[key][-1]
-            yield f"| {name} | {what} | {' | '.join(shares)} | {share(last['recall'])} | {rate(last['false'])} |"
 
 
 def splits(found: Tallies) -> Iterator[str]:
@@ -186,7 +128,7 @@ def library(found: Tallies) -> Iterator[str]:
         cells = (
             share(figures["faults"]["recall"]),
             number(figures["machines"]["f1"]["value"], 3),
-            share(_added(severe["critical"], severe["warning"])),
+            share(added(severe["critical"], severe["warning"])),
             rate(figures["natural"]["alarms"][-1]["false"]),
         )
         yield f"| {name} | {' | '.join(cells)} |"
@@ -272,35 +214,6 @@ def kinds(found: Tallies) -> Iterator[str]:
         yield f"| {kind} | {' | '.join(cells)} |"
 
 
-def before(results: Mapping[str, Any]) -> Iterator[str]:
-    """What other fleets and other detectors came to."""
-    yield "## Before"
-    yield ""
-    yield "What parts came to with an earlier fleet, earlier detectors or an earlier judge, oldest first; a new fleet is shown beside the one before it, so that nobody can make it easier unseen."
-    yield ""
-    yield "<details><summary>All of them</summary>"
-    yield ""
-    yield "| part | fleet | judged | commit | fleets | node-days | found | right cause | F1 of the part | critical pages per 1,000 node-days | false warnings per 1,000 node-days |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
-    for one in results["history"]:
-        its = one["figures"].get(OURS)
-        if its:
-            cells = (
-                *(f"`{one[key][:16]}`" for key in ("fleet", "judged")),
-                f"`{one['commit'][:9]}`",
-                str(one["fleets"]),
-                f"{its['node_days']:.1f}",
-                share(its["recall"]),
-                share(its["cause"]),
-                f"{its['f1']:.3f}",
-                rate(its["false_pages"]),
-                rate(its["false_warnings"]),
-            )
-            yield f"| {one['part']} | {' | '.join(cells)} |"
-    yield ""
-    yield "</details>"
-
-
 def cost(speed: Mapping[str, Any]) -> Iterator[str]:
     """What a node-day costs."""
     seconds = speed["cpu_seconds_per_node_day"]
@@ -322,41 +235,6 @@ def reading() -> Iterator[str]:
     yield "- Peers' rules run in the analyzer's own passes and its life of an incident; each has its source in `scoreboard/baselines/rules.py`. What they give as advice is not in their rules, so their action is never right."
     yield "- The library's detectors have the limits that were best on the tuning fleets (`python -m scoreboard.tune`): more than ours were given. They look every five minutes at a quarter of an hour, and name no cause and no action. Those limits are low: many of their claims stand before a fault begins, which F1 counts as right on a fleet full of faults, and *found* does not."
     yield "- Faults are held short (two hours) so that every kind fits into one fleet: what grows for days has little time to show here."
-
-
-def share(value: Mapping[str, Any]) -> str:
-    """`0.75 (0.41 to 0.93, 6 of 8)`."""
-    if value["value"] is None:
-        return "-"
-    low, high = value["interval"]
-    return f"{value['value']:.2f} ({low:.2f} to {high:.2f}, {value['hits']} of {value['of']})"
-
-
-def rate(value: Mapping[str, Any]) -> str:
-    """`62.5 (12.9 to 182.7, 3)`."""
-    if value["value"] is None:
-        return "-"
-    low, high = value["interval"]
-    return f"{value['value']:.1f} ({low:.1f} to {high:.1f}, {value['count']})"
-
-
-def number(value: float | None, digits: int = 0) -> str:
-    """A number, or that there is none."""
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _in_order(of: Mapping[str, Sequence[Tally]]) -> Iterator[tuple[str, Sequence[Tally]]]:
-    return ((name, of[name]) for name in SETS if of.get(name))
-
-
-def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    hits, of = one["hits"] + other["hits"], one["of"] + other["of"]
-    value = hits / of if of else None
-    return {"value": value, "hits": hits, "of": of, "interval": wilson(hits, of)}
-
-
-def _all(values: Any) -> str:
-    return ", ".join(f"`{it}`" for it in sorted(set(values)))
 
 
 def _placed(outcome: Outcome) -> Outcome | None:
