@@ -6,8 +6,7 @@ a one-time token in the address, which is used up and taken out of the address a
 
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -125,13 +124,10 @@ class Door:
         await _page(send, 401, reason, rest)
 
     def _is_known(self, scope: Message) -> bool:
-        cookies: SimpleCookie = SimpleCookie()
-        try:
-            cookies.load(_header(scope, "cookie"))
-        except CookieError:
-            return False
-        given = cookies.get(self._keys.cookie_name)
-        return given is not None and self._keys.is_cookie(given.value, self._clock.now())
+        now, ours = self._clock.now(), self._keys.cookie_name
+        return any(
+            name == ours and self._keys.is_cookie(value, now) for name, value in _cookies(scope)
+        )
 
     def _cookie(self, scope: Message) -> str:
         secure = "; Secure" if scope.get("scheme") in {"https", "wss"} else ""
@@ -208,6 +204,13 @@ def _local(address: str) -> str:
 def _header(scope: Message, name: str) -> str:
     values = [value for key, value in scope["headers"] if key == name.encode()]
     return b"; ".join(values).decode("latin-1")
+
+
+def _cookies(scope: Message) -> Iterator[tuple[str, str]]:
+    """Names and values; others of this host may look like anything, which SimpleCookie does not bear."""
+    for pair in _header(scope, "cookie").split(";"):
+        name, _, value = pair.strip().partition("=")
+        yield name, value
 
 
 def _address(scope: Message) -> str:

@@ -236,6 +236,34 @@ def test_an_answer_carries_the_safety_headers_whoever_gives_it(site: Site) -> No
     assert site.ask("/").headers["content-security-policy"] == POLICY
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        'prefs={"theme":"dark"}',
+        "path=/x",
+        "ui[]=x y",
+        "flag",
+        "a,b=1",
+        "=",
+        "",
+        "expires=never; é=ü",
+    ],
+)
+def test_cookies_of_others_on_this_host_shut_nobody_out(site: Site, other: str) -> None:
+    site.sign_in()
+    ours = site.cookie
+    for cookie in (f"{other}; {ours}", f"{ours}; {other}", f"{other};{ours};{other}"):
+        site.cookie = cookie
+        assert site.ask("/").body == "the page"
+        assert site.open_websocket() == "websocket.accept"
+
+
+def test_a_session_is_found_behind_an_older_one_of_the_same_name(site: Site) -> None:
+    site.sign_in()
+    site.cookie = f"{site.keys.cookie_name}=1.2.3; {site.cookie}"
+    assert site.ask("/").body == "the page"
+
+
 def test_a_cookie_that_is_nonsense_is_no_session(site: Site) -> None:
     for cookie in ("a=b; ;;=", "\x00", f"{site.keys.cookie_name}=1.2.3", "[]=x"):
         site.cookie = cookie
