@@ -87,21 +87,40 @@ class Book:
         """Take new versions; forget what ended, leave out the selftest's and what a newer version
         wrote.
         """
+        taken: set[str] = set()  # notices
+        ended = False
         for record in records:
             if record.marked:
                 continue
             if record.kind is RecordKind.EVENT and record.body.get("event") not in _PORT_EVENTS:
                 continue
-            kept, (name, version) = self._kept[record.kind], _name(record)
-            self._listed.pop(record.kind, None)
             if _is_over(record):
-                kept.pop(name, None)
-            elif name not in kept or kept[name][0] <= version:
-                # What cannot be read takes no other record down; the hub keeps it all the same.
-                with contextlib.suppress(*UNREADABLE):
-                    kept[name] = version, _READERS[record.kind](record)
+                ended |= self._forget(record) and record.kind is RecordKind.INCIDENT
+            else:
+                self._take(record)
+                if record.kind is RecordKind.NOTICE:
+                    taken.add(record.id)
+        # Of thousands of notices those of what stands stay as they are.
+        self._leave_out(self._kept[RecordKind.NOTICE].keys() if ended else taken)
+
+    def _take(self, record: Record) -> None:
+        kept, (name, version) = self._kept[record.kind], _name(record)
+        if name not in kept or kept[name][0] <= version:
+            self._listed.pop(record.kind, None)
+            # What cannot be read takes no other record down; the hub keeps it all the same.
+            with contextlib.suppress(*UNREADABLE):
+                kept[name] = version, _READERS[record.kind](record)
+
+    def _forget(self, record: Record) -> bool:
+        """Whether it was kept until now."""
+        self._listed.pop(record.kind, None)
+        return self._kept[record.kind].pop(_name(record)[0], None) is not None
+
+    def _leave_out(self, names: Iterable[str]) -> None:
+        """Those of these notices that are of nothing that stands, and wait for no receiver."""
         notices, incidents = self._kept[RecordKind.NOTICE], self._kept[RecordKind.INCIDENT]
-        for name, (_, notice) in tuple(notices.items()):
+        for name in tuple(names):
+            notice = notices[name][1]
             if notice.parent not in incidents and not is_failing(notice):
                 del notices[name]
                 self._listed.pop(RecordKind.NOTICE, None)

@@ -33,12 +33,16 @@ def load(hub: Hub, *, messages: bool = True) -> Book:
     held = [AllocationState.HELD]
     book.apply(hub.records(RecordKind.ALLOCATION, states=held, limit=_MOST_RECORDS))
     book.apply(hub.records(RecordKind.PULSE))
-    incidents = hub.records(RecordKind.INCIDENT, states=STANDING_STATES)
+    incidents = hub.records(RecordKind.INCIDENT, states=STANDING_STATES, limit=_MOST_RECORDS)
     book.apply(incidents)
-    for incident in incidents if messages else ():
-        book.apply(hub.records(RecordKind.NOTICE, parent=incident.id))
+    told = [
+        notice
+        for incident in (incidents if messages else ())
+        for notice in hub.records(RecordKind.NOTICE, parent=incident.id)
+    ]
     # Some wait for a receiver that fails although their incident is over.
-    book.apply(hub.records(RecordKind.NOTICE, states=["due"]))
+    due = hub.records(RecordKind.NOTICE, states=["due"], limit=_MOST_RECORDS)
+    book.apply([*told, *due])
     for subject in {one.subject for one in incidents if one.body.get("fault") in PORT_FAULTS}:
         book.apply(hub.records(RecordKind.EVENT, subject=subject, limit=10))
     return book

@@ -36,7 +36,7 @@ def tables(hub: Hub, config: Config) -> Tables:
     A table for which one of them answers that it cannot be asked like this says so in its place.
     """
     now, prices = from_text(hub.status()["now"]), Prices(settings=config.cost)
-    moment = look(hub, config.analyzer, messages=False)
+    moment = look(hub, config.analyzer)
 
     def idle() -> Grid:
         why = reasons(hub, config.analyzer, moment, config.alerts.idle)

@@ -37,14 +37,12 @@ class Moment:
         return self.allocations.get((gpu.cluster, gpu.node, gpu.gpu or ""), ())
 
 
-def look(
-    hub: Hub, settings: AnalyzerSettings, cluster: str | None = None, *, messages: bool = True
-) -> Moment:
+def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> Moment:
     """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer.
 
-    `messages`: with who was told of each incident, which is a question for each.
+    Who was told of each incident is a question for each, and nobody asks it here.
     """
-    book = load(hub, messages=messages)
+    book = load(hub, messages=False)
     first = Facts(now=datetime.now().astimezone())
     facts, _ = numbers(hub, book.onto(first), CELL_FIELDS)
     return with_jobs(moment_of(facts, settings, cluster), jobs_since(hub, None, facts.now - _DAY))
