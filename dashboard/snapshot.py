@@ -192,10 +192,11 @@ class Snapshot:
                 try:
                     sequence = self._advance(hub, sequence)
                     self._records_line.answered(self._clock.monotonic())
-                except HubError as error:
+                except Exception as error:  # noqa: BLE001 - nothing that goes wrong ends the loop
                     # The records may be other ones when the hub is back.
                     sequence = None
-                    self._lost(self._records_line, str(error))
+                    why = str(error) if isinstance(error, HubError) else repr(error)
+                    self._lost(self._records_line, why)
                     self._clock.wait(self._stop, RETRY_SECONDS)
 
     def _advance(self, hub: Hub, sequence: int | None) -> int:

@@ -191,8 +191,12 @@ class Hub:
 
         A body over 1 KiB is compressed. 429 counts as unavailable and carries `Retry-After`.
         """
+        try:
+            token = self._token()
+        except ConfigError as error:  # a file in the middle of a rotation
+            raise HubUnavailable(f"{self._place()} is not asked: {error}") from None
         sent = {
-            "Authorization": f"Token {self._token()}",
+            "Authorization": f"Token {token}",
             "User-Agent": f"gpuvigil/{__version__}",
             **(headers or {}),
         }

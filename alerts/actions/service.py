@@ -3,6 +3,7 @@
 import argparse
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
@@ -11,7 +12,7 @@ from gpuvigil.apiserver import api_server
 from gpuvigil.clock import SystemClock
 from gpuvigil.command import parser, run_service
 from gpuvigil.config import ActionsSettings, Config
-from gpuvigil.errors import ConfigError, HubError, StoreError
+from gpuvigil.errors import ConfigError, GpuvigilError, HubError
 from gpuvigil.faults import FAULTS
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import STANDING
@@ -63,27 +64,33 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
     for fault in settings.faults:
         if fault not in FAULTS:
             raise ConfigError(f"actions.faults: {fault!r} is none of docs/faults.md")
+    with closing(service_hubs(config.hub)()) as hub:
+        nodes, idle = _scheduler(config, hub)
+        actor = Actor(hub, nodes, settings, config.collector.cluster, idle)
+        actor.log.info(
+            "acting",
+            dry_run=settings.dry_run,
+            cluster=config.collector.cluster,
+            of=nodes.name,
+            ends_idle_jobs=idle is not None,
+        )
+        _go_on(actor, settings.interval_seconds, chosen.once, stop)
+
+
+def _go_on(actor: "Actor", interval_seconds: float, once: bool, stop: threading.Event) -> None:
+    """Look until asked to stop, or once; nothing that goes wrong in a look ends the others."""
     clock = SystemClock()
-    hub = service_hubs(config.hub)()
-    nodes, idle = _scheduler(config, hub)
-    actor = Actor(hub, nodes, settings, config.collector.cluster, idle)
-    actor.log.info(
-        "acting",
-        dry_run=settings.dry_run,
-        cluster=config.collector.cluster,
-        of=nodes.name,
-        ends_idle_jobs=idle is not None,
-    )
     while not stop.is_set():
         try:
             actor.look(clock.now())
-        except (HubError, StoreError, ActionError) as error:
-            if chosen.once:
+        except Exception as error:  # what cannot be read is not known either
+            if once:
                 raise
-            actor.log.warning("nothing is done: not everything is known", reason=str(error))
-        if chosen.once:
+            reason = str(error) if isinstance(error, GpuvigilError) else repr(error)
+            actor.log.warning("nothing is done: not everything is known", reason=reason)
+        if once:
             return
-        clock.wait(stop, settings.interval_seconds)
+        clock.wait(stop, interval_seconds)
 
 
 def _scheduler(config: Config, hub: Hub) -> tuple[Nodes, IdleJobs | None]:

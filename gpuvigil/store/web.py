@@ -9,7 +9,7 @@ import urllib3
 
 from .. import __version__
 from ..config import StoreSettings, secret_source
-from ..errors import StoreError, StoreUnavailable
+from ..errors import ConfigError, StoreError, StoreUnavailable
 from ..lineprotocol.refusal import in_short
 from ..trust import Trust
 
@@ -29,7 +29,7 @@ class Web:
         secure = any(url.startswith("https:") for url in (settings.url, settings.write_url))
         believed = Trust(ca_file=settings.ca_file).context("store") if secure else None
         self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ssl_context=believed)
-        self.authorization = authorization(settings)
+        self._authorization = authorization(settings)
 
     def post(self, url: str, query: Mapping[str, str]) -> Any:
         """JSON, asked by a form, which may be longer than an address."""
@@ -61,6 +61,13 @@ class Web:
         if answer.status < 300:
             return answer.data
         raise refusal(self._place(url), answer.status, answer.data, secret_in(value))
+
+    def authorization(self) -> str:
+        """The header of that name, as it is now; empty for none."""
+        try:
+            return self._authorization()
+        except ConfigError as error:  # a file in the middle of a rotation
+            raise StoreUnavailable(f"{self._name} is not asked: {error}") from None
 
     def close(self) -> None:
         """Let the connections go; the next request opens a new one."""

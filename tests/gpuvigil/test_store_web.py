@@ -105,6 +105,15 @@ def test_a_secret_that_cannot_be_read_is_a_wrong_configuration(tmp_path: Path) -
         Web(settings)
 
 
+def test_a_secret_that_is_being_replaced_is_a_store_that_is_away_for_now(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    web = Web(StoreSettings(kind="influxdb", url="http://h", token_file=token))
+    token.write_text("")
+    with pytest.raises(StoreUnavailable, match="influxdb is not asked: the store's token in"):
+        web.authorization()
+
+
 def test_a_secret_that_a_proxy_repeats_is_not_shown(tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text("some-word")
