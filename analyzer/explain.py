@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from gpuvigil.clock import SystemClock, moment
+from gpuvigil.clock import moment
 from gpuvigil.command import fail, parser
 from gpuvigil.conditions import CONDITIONS
 from gpuvigil.config import load
@@ -21,6 +21,7 @@ from .detector import DETECTORS, Detector
 
 # What happened to the same part before; Meta's lemon nodes are told by 28 days.
 _HISTORY = timedelta(days=28)
+_MOST = 100_000  # records of a kind
 # Many nodes at once are more often a room, a rollout or a wrong rule than as many faults.
 _TOGETHER = timedelta(minutes=5)
 # What is over so soon was mostly over before anybody came.
@@ -36,14 +37,14 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = load(chosen.config if chosen.config is not None else config_of_up(None))
         with closing(service_hubs(config.hub)()) as hub:
-            for line in _lines(hub, chosen.incident, SystemClock().now()):
+            for line in _lines(hub, chosen.incident):
                 print(line)
     except GpuvigilError as error:
         return fail(options.prog, error)
     return 0
 
 
-def _lines(hub: Hub, identifier: str, now: datetime) -> Iterator[str]:
+def _lines(hub: Hub, identifier: str) -> Iterator[str]:
     record = hub.record(RecordKind.INCIDENT, identifier)
     incident = next(readable([record] if record else [], Incident.from_record), None)
     if incident is None:
@@ -51,8 +52,10 @@ def _lines(hub: Hub, identifier: str, now: datetime) -> Iterator[str]:
             f"the hub knows no incident {identifier!r}; `gpuvigil status` lists those that stand"
         )
     steps = hub.records(RecordKind.TRANSITION, parent=incident.id)
-    near = hub.records(RecordKind.INCIDENT, since=now - _HISTORY)
-    said = hub.records(RecordKind.OPINION, since=now - _HISTORY)
+    # What was before the incident, however long ago that is, and what began together with it.
+    since, until = incident.since - _HISTORY, incident.since + 2 * _TOGETHER
+    near = hub.records(RecordKind.INCIDENT, since=since, until=until, limit=_MOST)
+    said = hub.records(RecordKind.OPINION, since=since, limit=_MOST)
     yield from explained(
         incident,
         readable(steps, Transition.from_record),

@@ -118,3 +118,29 @@ def test_the_command_explains_what_the_hub_has_and_says_what_it_has_not(
         assert "condition: pcie_narrow" in capsys.readouterr().out
         assert main(["nobody", "--config", str(config)]) == 2
         assert "the hub knows no incident 'nobody'" in capsys.readouterr().err
+
+
+@pytest.mark.server
+def test_what_was_before_an_old_incident_is_told_however_long_ago_that_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, steps = told()
+    old = replace(found, since=found.since - 40 * DAY)
+    earlier = [
+        replace(incident("gpu_lost", gpu()), since=old.since - days * DAY, id=f"{days}")
+        for days in (1, 3, 27, 29)
+    ]
+    later = replace(incident("gpu_lost", gpu()), since=old.since + DAY, id="later")
+    with HubProcess(tmp_path) as hub:
+        hub.hub().write_records(
+            [one.to_record() for one in (old, *earlier, later)] + [one.to_record() for one in steps]
+        )
+        config = tmp_path / "explain.toml"
+        config.write_text(
+            f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n',
+            encoding="utf-8",
+        )
+
+        assert main([old.id, "--config", str(config)]) == 0
+
+    assert "incidents in the 28 days before: 3 of it, 3 of its node" in capsys.readouterr().out

@@ -21,7 +21,7 @@ from gpuvigil.config import AnalyzerSettings, CostSettings, PriceSettings
 from gpuvigil.errors import ConfigError
 from gpuvigil.idleness import Idleness
 from gpuvigil.jobs import by_holder
-from gpuvigil.model import Event, EventKind, Job, Record, Severity, Subject
+from gpuvigil.model import SELFTEST_CLUSTER, Event, EventKind, Job, Record, Severity, Subject
 from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
 from gpuvigil.usage.ledger import Ledger, summed
@@ -351,7 +351,9 @@ def of_a_job_that_failed() -> list[Record]:
 def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     with HubProcess(tmp_path_factory.mktemp("hub")) as hub, Feed(hub) as feed:
         held = allocation(gpu(0, Subject(cluster="simulated", node="sim-001")), "job 7")
-        feed.hub.write_records([held.to_record(), *of_a_job_that_failed()])
+        played = gpu(0, Subject(cluster=SELFTEST_CLUSTER, node="selftest-1"))
+        marked = [allocation(played, f"job {number}").to_record() for number in (7, 18)]
+        feed.hub.write_records([held.to_record(), *of_a_job_that_failed(), *marked])
         yield hub
 
 
@@ -397,6 +399,8 @@ def test_the_commands_ask_a_real_hub(fed: HubProcess) -> None:
     said = run(fed, "why", "17").stdout.splitlines()
     assert [line.split()[0] for line in said[1:]] == ["2026-01-31", "2026-01-31"]
     assert max(map(len, said)) <= 80
+    # The selftest has a job 7 too, which is nobody's.
+    assert "it is running" in run(fed, "why", "7").stdout
 
 
 @pytest.mark.server
@@ -406,6 +410,7 @@ def test_what_is_wrong_is_one_line(fed: HubProcess) -> None:
         ("status", ["--cluster", "nope"], "--cluster nope: there is no such cluster"),
         ("usage", ["--last", "x"], "--last 'x' is no length"),
         ("why", ["4711"], "nobody told of a job '4711'"),
+        ("why", ["18"], "nobody told of a job '18'"),
     ):
         done = run(fed, command, *arguments)
         assert done.returncode == 2
