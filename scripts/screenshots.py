@@ -57,6 +57,8 @@ SETTLE_SECONDS = 6.0
 # So that there is something to see after what happened.
 STAND_SECONDS = 300.0
 MOST_SHEETS = 8
+# How many times three seconds a busy machine may take to turn a page.
+PATIENCE_SHEETS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +188,8 @@ def picture(site: Site, shot: Shot, out: Path) -> None:
     page.goto(site.address + shot.address)
     page.locator("[data-testid='stApp'][data-test-script-state='notRunning']").wait_for()
     page.wait_for_timeout(SETTLE_SECONDS * 1000)
+    # The first visitor since the start may see the chart of the day a little later than the rest.
+    page.get_by_text("The day is being read.").wait_for(state="detached", timeout=120_000)
     keep(page.screenshot(), out / f"{shot.name}.png")
     context.close()
 
@@ -196,16 +200,27 @@ def report(site: Site, out: Path) -> None:
     site.run("report", "--last", "7d", "--out", str(file))
     before = b""
     for number in range(1, MOST_SHEETS + 1):
-        context = site.visitor(A4, "light")
-        page = context.new_page()
-        page.goto(f"{file.as_uri()}#toolbar=0&navpanes=0&view=Fit&page={number}")
-        page.wait_for_timeout(3000)
-        shown = without_rim(page)
-        context.close()
-        if shown == before:  # after the last sheet comes the last sheet
+        shown = sheet(site, f"{file.as_uri()}#toolbar=0&navpanes=0&view=Fit&page={number}", before)
+        if shown is None:
             return
         keep(shown, out / f"report-{number}.png")
         before = shown
+
+
+def sheet(site: Site, address: str, before: bytes) -> bytes | None:
+    """A page of a document; None after the last one, where the viewer goes on showing that."""
+    context = site.visitor(A4, "light")
+    page = context.new_page()
+    page.goto(address)
+    try:
+        for _ in range(PATIENCE_SHEETS):
+            page.wait_for_timeout(3000)
+            shown = without_rim(page)
+            if shown != before:
+                return shown
+    finally:
+        context.close()
+    return None
 
 
 def message(site: Site, receiver: Receiver, out: Path) -> None:
