@@ -234,7 +234,7 @@ def _with_variables(tree: dict[str, Any], environment: Mapping[str, str]) -> dic
 
 
 class _Text(str):
-    """A value from a variable: text that may stand for a number."""
+    """A value from a variable: text that may stand for a number, or with commas for a list."""
 
     __slots__ = ()
 
@@ -259,9 +259,11 @@ def _value(kind: Any, value: Any, where: _Where, keys: tuple[str, ...]) -> Any:
     if typing.get_origin(kind) is types.UnionType:
         kind = typing.get_args(kind)[0]
     if typing.get_origin(kind) is tuple:
+        of_what = typing.get_args(kind)[0]
+        if isinstance(value, _Text) and not is_dataclass(of_what):
+            value = [_Text(part.strip()) for part in value.split(",") if part.strip()]
         if not isinstance(value, list):
             raise ConfigError(f"{where.of(keys)}: must be a list")
-        of_what = typing.get_args(kind)[0]
         return tuple(
             _value(of_what, item, where.entry(index), keys) for index, item in enumerate(value)
         )

@@ -8,8 +8,9 @@ from ..clock import from_text
 from ..hub import Hub
 from ..model import SIMULATED_CLUSTER, Inventory, RecordKind, readable
 from ..selftest import without_marked
+from .held import MOST_RECORDS
 from .model import BUCKET, Bucket, Usage, cluster_key, floor
-from .read import MOST_RECORDS, Reader
+from .read import Reader
 
 # Telemetry is kept for so long unless told otherwise: what is older was counted, or never will be.
 TELEMETRY = timedelta(hours=48)

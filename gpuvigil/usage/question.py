@@ -10,10 +10,10 @@ from ..clock import EPOCH
 from ..hub import Hub
 from ..model import Record, RecordKind, readable
 from .grid import MINUTE
+from .held import MOST_RECORDS
 from .ledger import DAY, HOUR, SIX_HOURS, STATES, Ledger, summed
 from .model import BUCKET, cluster_key, floor
 from .query import TELEMETRY, quarters_from_store
-from .read import MOST_RECORDS
 
 # Quarters that nobody recorded yet are counted on the spot up to so many minutes of GPUs; of a
 # larger fleet a long span ends with the newest quarter that was.

@@ -1,6 +1,6 @@
 """What the count of usage needs from the hub: rows, and the records around them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -11,18 +11,15 @@ from ..clock import EPOCH, from_text
 from ..hub import Hub
 from ..jobs import filled, jobs_since
 from ..metrics import MEASUREMENTS
-from ..model import Allocation, AllocationState, Inventory, Record, RecordKind, readable
+from ..model import Allocation, Inventory, RecordKind, readable
 from ..store import Store
 from ..store.beside import store_of
 from .count import SENT_WITHIN, Facts, Roster, count, left_after
 from .grid import FIELDS, MINUTE
+from .held import MOST_RECORDS, held_since
 from .holding import Book, Gpu
 from .model import BUCKET, Bucket, cluster_key
 from .slices import SLICE_FIELDS
-
-# The most that the hub gives in one answer.
-MOST_RECORDS = 100_000
-_FEW_ENDED = 1_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,31 +103,9 @@ class Reader:
             inventories = self.hub.records(RecordKind.INVENTORY, subject=key, limit=MOST_RECORDS)
             self._inventories = Roster.of(readable(inventories, Inventory.from_record))
             jobs = jobs_since(self.hub, key, self.oldest)
-            told = readable(self._held_since(key), Allocation.from_record)
+            told = readable(held_since(self.hub, key, self.oldest), Allocation.from_record)
             self._allocations = Book.of(filled(one, jobs) for one in told)
             self._heard = _heard(self.hub, self.cluster)
-
-    def _held_since(self, key: str) -> list[Record]:
-        """Allocations that are open, or that ended after `oldest`."""
-        states, kind = AllocationState, RecordKind.ALLOCATION
-        held = self.hub.records(kind, subject=key, states=[states.HELD], limit=MOST_RECORDS)
-        limit = _FEW_ENDED
-        while True:
-            ended = self.hub.records(kind, subject=key, states=[states.ENDED], limit=limit)
-            if len(ended) < limit or limit >= MOST_RECORDS or self._reaches_back(ended):
-                return [*held, *ended]
-            limit *= 10
-
-    def _reaches_back(self, ended: Sequence[Record]) -> bool:
-        """Whether nothing older is missing: the oldest commits all speak of earlier times.
-
-        One that came late from a spool was committed later, and is among the newer ones.
-        """
-        oldest = ended[: len(ended) // 4]
-        return all(
-            one.ended_at is None or one.ended_at < self.oldest
-            for one in readable(oldest, Allocation.from_record)
-        )
 
 
 def senders(

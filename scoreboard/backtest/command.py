@@ -23,14 +23,14 @@ from gpuvigil.span import length, moment
 from gpuvigil.statedir import config_of_up
 from gpuvigil.store.beside import store_of
 from gpuvigil.store.choice import hubs
+from gpuvigil.usage.held import MOST_RECORDS
 
 from ..judge.claims import Claim, claims
 from ..replay import Replay
-from .compare import Account, Pair, accounts, pairs
+from .compare import Account, Pair, accounts, pairs, raised
 from .past import BLOCK, Past, blocks, past
 
 _LAST = "24h"
-_MOST_RECORDS = 100_000
 _MOST_SHOWN = 40
 _SECTION = "analyzer."
 _PREFIX = "GPUVIGIL_ANALYZER_"
@@ -146,12 +146,11 @@ def _changes(what: str, found: Sequence[Pair]) -> Iterator[str]:
 
 def _was(hub: Hub, begin: datetime, end: datetime) -> list[Claim]:
     steps = []
-    for record in hub.records(RecordKind.TRANSITION, since=begin, until=end, limit=_MOST_RECORDS):
+    for record in hub.records(RecordKind.TRANSITION, since=begin, until=end, limit=MOST_RECORDS):
         with suppress(*UNREADABLE):
             steps.append(Transition.from_record(record))
     # What gpuvigil says of itself, and to owners, no detector has raised; the selftest's is no news.
-    said = (one for one in steps if one.subject.cluster != _ITSELF and not one.subject.marked)
-    return claims(said)
+    return raised(one for one in steps if one.subject.cluster != _ITSELF and not one.subject.marked)
 
 
 def _warn(known: Past) -> None:
@@ -159,7 +158,7 @@ def _warn(known: Past) -> None:
         said = f"{known.unreadable} records were written by another version: left out"
         print(f"gpuvigil backtest: {said}", file=sys.stderr)
     if known.cut:
-        said = f"the hub has more than {_MOST_RECORDS} records of a kind: ask for a shorter span"
+        said = f"the hub has more than {MOST_RECORDS} records of a kind: ask for a shorter span"
         print(f"gpuvigil backtest: {said}", file=sys.stderr)
 
 

@@ -1,13 +1,15 @@
 """Two accounts of the same span: what was raised, and what would be."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
-from gpuvigil.model import Severity
+from gpuvigil.clock import EPOCH
+from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.model import Incident, Record, Severity, Transition
 
-from ..judge.claims import Claim
+from ..judge.claims import Claim, claims
 
 # One account may be this much later than the other: a tick more or less, a node's clock.
 _SLACK = timedelta(minutes=5)
@@ -44,6 +46,29 @@ class Account:
     both: int = 0
     pages_were: int = 0
     pages_would: int = 0
+
+
+def raised(steps: Iterable[Transition]) -> list[Claim]:
+    """The incidents of these steps, with the pages that somebody got.
+
+    One that stood before the first of its steps here began long ago, whatever happened to it since;
+    and nobody is told of a critical on a node that is out of service.
+    """
+    ordered = sorted(steps, key=lambda step: (step.at, step.incident, step.number))
+    first = {step.incident: step for step in reversed(ordered)}
+    old = {id_ for id_, step in first.items() if State(step.from_state) in STANDING}
+    held = {(step.incident, step.at) for step in ordered if _held(step)}
+    found = []
+    for one in claims(ordered):
+        pages = tuple(at for at in one.pages if (one.id, at) not in held)
+        (_, until), *others = one.spans
+        spans = ((EPOCH, until), *others) if one.id in old else one.spans
+        found.append(replace(one, pages=pages, spans=spans))
+    return found
+
+
+def _held(step: Transition) -> bool:
+    return bool(Incident.from_record(Record.from_json(step.snapshot)).held)
 
 
 def pairs(was: Sequence[Claim], would: Sequence[Claim], since: datetime) -> list[Pair]:

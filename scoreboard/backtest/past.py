@@ -1,7 +1,7 @@
 """The past as a hub keeps it, in blocks as `scoreboard.replay` takes them.
 
-What is no longer known: when a line or an event arrived (it is taken to have come at once), and
-what an inventory said before it last changed.
+What is no longer known: when a line or an event arrived (it is taken to have come at once), what
+an inventory said before it last changed, and what schedulers told of nodes.
 """
 
 from collections import defaultdict
@@ -28,12 +28,12 @@ from gpuvigil.model import (
 )
 from gpuvigil.store import Store
 from gpuvigil.store.shape import latest_schema
+from gpuvigil.usage.held import MOST_RECORDS, held_since
 
 # Lines of a thousand GPUs at ten seconds fit into one answer.
 BLOCK = timedelta(minutes=30)
 # Shorter than any tick, so that a step holds one line and its mean is the line's value.
 _STEP = timedelta(seconds=1)
-_MOST_RECORDS = 100_000
 
 _Read = TypeVar("_Read")
 
@@ -67,9 +67,9 @@ class Past:
 
 def past(hub: Hub, start: datetime, end: datetime) -> Past:
     """The records of a span; the newest of them where there are too many."""
-    told = hub.records(RecordKind.EVENT, since=start, until=end, limit=_MOST_RECORDS)
-    nodes = hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS)
-    held = hub.records(RecordKind.ALLOCATION, until=end, limit=_MOST_RECORDS)
+    told = hub.records(RecordKind.EVENT, since=start, until=end, limit=MOST_RECORDS)
+    nodes = hub.records(RecordKind.INVENTORY, limit=MOST_RECORDS)
+    held = [one for one in held_since(hub, None, start) if one.at < end]
     unreadable: list[str] = []
     allocations = _all(Allocation.from_record, held, unreadable)
     return Past(
@@ -79,7 +79,7 @@ def past(hub: Hub, start: datetime, end: datetime) -> Past:
         inventories=tuple(_all(Inventory.from_record, nodes, unreadable)),
         allocations=tuple(it for it in allocations if it.ended_at is None or it.ended_at > start),
         unreadable=len(unreadable),
-        cut=max(map(len, (told, nodes, held))) >= _MOST_RECORDS,
+        cut=max(map(len, (told, nodes, held))) >= MOST_RECORDS,
     )
 
 

@@ -134,6 +134,20 @@ def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
     assert message == "GPUVIGIL_HUB_PORT: 'many' is not a whole number"
 
 
+def test_a_list_in_a_variable_has_commas(tmp_path: Path) -> None:
+    given = {
+        "GPUVIGIL_ANALYZER_XID_OVERRIDES": "63=warning, 45=ignore",
+        "GPUVIGIL_ANALYZER_HEALTH_CHECK_USERS": "",
+    }
+    found = load(None, given).analyzer
+    assert found.xid_overrides == ("63=warning", "45=ignore")
+    assert found.health_check_users == ()
+    message = refusal(tmp_path, "", {"GPUVIGIL_ANALYZER_XID_OVERRIDES": "63=warning,79"})
+    assert "'79' is not like 63=warning" in message
+    message = refusal(tmp_path, "", {"GPUVIGIL_ALERTS_SLACK": "ops,oncall"})
+    assert message == "GPUVIGIL_ALERTS_SLACK: must be a list"
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no\.toml: No such file"):
         load(tmp_path / "no.toml", {})

@@ -11,15 +11,17 @@ import pytest
 
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import AnalyzerSettings
+from gpuvigil.lifecycle import Signal, State
 from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import Allocation, EventKind, Record, Severity, Subject
 from gpuvigil.store.memory import MemoryStore
 from scoreboard.backtest.command import main
-from scoreboard.backtest.compare import Account, accounts, pairs
+from scoreboard.backtest.compare import Account, accounts, pairs, raised
 from scoreboard.backtest.past import Past, blocks
 from scoreboard.judge.claims import Claim, claims
 from scoreboard.replay import Replay
+from tests.alerts.examples import a_transition, opened, resolved
 from tests.servers import HubProcess
 
 from .made import NOON, TICK, Block, Made, event, gpu, port
@@ -182,9 +184,29 @@ def test_what_stood_before_the_span_is_no_news_of_it() -> None:
     assert len(pairs([], [new], NOON)) == 1
 
 
+def test_what_moves_in_a_span_but_began_before_it_is_no_news_of_it() -> None:
+    acknowledged = Signal.ACKNOWLEDGED, State.ACKNOWLEDGED, State.OPEN
+    stood = a_transition(3, *acknowledged, at=NOON + MINUTE, subject=gpu(0))
+    (old,) = raised([stood])
+    assert old.opened_at < NOON - timedelta(days=1_000)
+    new = claim(old.fault, gpu(0), 2, spans=((NOON + 2 * MINUTE, None),))
+    assert pairs([old], [new], NOON) == []
+    (opens,) = raised([opened(at=NOON + MINUTE), resolved(at=NOON + 2 * MINUTE)])
+    assert opens.spans == ((NOON + MINUTE, NOON + 2 * MINUTE),)
+
+
+def test_nobody_was_woken_by_what_was_held_back_while_its_node_was_out_of_service() -> None:
+    steps = [opened(at=NOON, held="drained by ops"), resolved(at=NOON + MINUTE)]
+    (held,) = raised(steps)
+    (told,) = raised([opened(at=NOON), resolved(at=NOON + MINUTE)])
+    assert (held.severity, held.pages) == (Severity.CRITICAL, ())
+    assert told.pages == (NOON,)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        (["--set", "analyzer.xid_overrides=63=warning,79"], "'79' is not like 63=warning"),
         (["--set", "analyzer.nothing=5"], "keys are"),
         (["--set", "clear_seconds"], "write analyzer.KEY=VALUE"),
         (["--set", "analyzer.clear_seconds=soon"], "--set analyzer.clear_seconds: 'soon' is"),
