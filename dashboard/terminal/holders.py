@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from gpuvigil.idleness import Idleness
 from gpuvigil.model import Allocation, GpuState
 from gpuvigil.money import Prices, models_of
+from gpuvigil.usage.holding import NOBODY_KNOWN, holder_of
 
 from ..gpus import Cell
 from ..words import natural
@@ -14,7 +15,6 @@ from .fleet import Moment
 from .grid import Column, Grid, Value, length, percents, whole
 
 Bill = tuple[Prices, Mapping[str, str]]  # and the model of each GPU
-_NOBODY = "unknown"  # a compute context that no allocation names
 
 
 @dataclass(slots=True)
@@ -207,9 +207,8 @@ def _held(moment: Moment) -> Iterator[Cell]:
 def _entry(
     found: dict[tuple[str, str, str], _Holding], cell: Cell, held: Allocation | None
 ) -> _Holding:
-    """A job by itself; processes of one user are one holder, as in usage."""
-    job = held is not None and held.holder.startswith("job ")
-    holder = _NOBODY if held is None else held.holder if job else "processes"
+    """A job or a pod by itself; processes of one user are one holder, as in usage."""
+    holder = NOBODY_KNOWN if held is None else holder_of(held)
     user = None if held is None else held.user
     one = found.setdefault(
         (cell.subject.cluster, holder, user or ""),

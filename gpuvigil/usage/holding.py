@@ -152,15 +152,20 @@ def _columns(rows: Sequence[Sequence[float]], width: int) -> Floats:
 
 
 def owner_of(allocation: Allocation) -> Owner:
-    """A job or a pod by itself, a process as one of its user's."""
+    """Whose it is in the sums of a span."""
     return _owner(
         allocation.user or "",
-        PROCESSES if allocation.holder.startswith("pid ") else allocation.holder,
+        holder_of(allocation),
         allocation.command or "",
         allocation.partition or "",
         allocation.account or "",
         project_of(allocation),
     )
+
+
+def holder_of(allocation: Allocation) -> str:
+    """A job or a pod by itself, a process as one of its user's."""
+    return PROCESSES if allocation.holder.startswith("pid ") else allocation.holder
 
 
 def project_of(allocation: Allocation) -> str:

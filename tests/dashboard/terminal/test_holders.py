@@ -1,0 +1,43 @@
+"""Who is one holder in `gpuvigil top` and `gpuvigil idle`, and since when their GPUs are idle."""
+
+from collections.abc import Sequence
+
+from dashboard.facts import Facts
+from dashboard.tables import gpu_table
+from dashboard.terminal import holders
+from dashboard.terminal.fleet import Moment, moment_of
+from dashboard.terminal.grid import Grid
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model import Allocation, Incident
+from tests.dashboard.scene import NOON, allocation, gpu, heard, inventory, node, pulses, row
+
+NODE = node("n-1", "prod")
+
+
+def idle_node(held: Sequence[Allocation], *incidents: Incident) -> Moment:
+    """A node of which every GPU is at 0 %."""
+    return moment_of(
+        Facts(
+            now=NOON,
+            gpus=gpu_table(row(gpu(i, NODE), i, utilization_percent=0) for i in range(4)),
+            heard=heard([NODE]),
+            inventories=(inventory(NODE, 4),),
+            allocations=tuple(held),
+            incidents=incidents,
+            pulses=pulses(),
+        ),
+        AnalyzerSettings(),
+    )
+
+
+def column(grid: Grid, key: str) -> list[object]:
+    place = [one.key for one in grid.columns].index(key)
+    return [row[place] for row in grid.rows]
+
+
+def test_each_pod_is_a_holder_of_its_own_and_only_processes_are_one() -> None:
+    pods = [allocation(gpu(i, NODE), f"pod team/train-{i}") for i in (0, 1)]
+    found = idle_node([*pods, *(allocation(gpu(i, NODE), f"pid {i}") for i in (2, 3))])
+    for grid in (holders.top(found), holders.idle(found, {})):
+        told = dict(zip(column(grid, "holder"), column(grid, "gpus"), strict=True))
+        assert told == {"processes": 2, "pod team/train-0": 1, "pod team/train-1": 1}
