@@ -23,6 +23,7 @@ from gpuvigil.idleness import (
     Idler,
     Policy,
     due,
+    told_idle,
 )
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.matching import Labels, fit
@@ -111,13 +112,8 @@ class Held:
 
 
 def idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
-    """Since when GPUs are idle, by key, as far as an incident says so; what came late says nothing."""
-    found: dict[str, datetime] = {}
-    for one in standing:
-        if one.fault == IDLE and not one.late and one.subject.real:
-            for key in one.members or (one.subject.key,):
-                found[key] = min(one.since, found.get(key, one.since))
-    return found
+    """Since when GPUs are idle, by key, as far as an incident says so; of made-up ones nobody is told."""
+    return told_idle(one for one in standing if one.subject.real)
 
 
 def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) -> list[Held]:

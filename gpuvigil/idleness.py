@@ -4,10 +4,12 @@ Thresholds of the defaults: notices at 60 and 105 minutes and an end at 120 are 
 job_defense_shield (docs/alert/cancel_gpu_jobs.md); 30 minutes for pods that of wseaton/gpu-pruner.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+
+from .model import Incident
 
 # Less of the samples of a span says too little about it; as the idle detector has it.
 _COVERAGE = 0.8
@@ -24,6 +26,7 @@ _PARKED = 0.1
 _THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
 
 
+IDLE = "gpu_idle_held"  # the fault
 END = "end"  # the stage after the notices
 
 
@@ -189,3 +192,13 @@ def due(policy: Policy, idler: Idler, sent: Mapping[str, datetime], now: datetim
             return name if reached and waited else None
         before, told_at = after, sent[name]
     return None
+
+
+def told_idle(standing: Iterable[Incident]) -> dict[str, datetime]:
+    """Since when GPUs are idle, by key, as far as an incident says so; what came late says nothing."""
+    found: dict[str, datetime] = {}
+    for one in standing:
+        if one.fault == IDLE and not one.late:
+            for key in one.members or (one.subject.key,):
+                found[key] = min(one.since, found.get(key, one.since))
+    return found

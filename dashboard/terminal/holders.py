@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from gpuvigil.idleness import Idleness
+from gpuvigil.idleness import Idleness, told_idle
 from gpuvigil.model import Allocation, GpuState
 from gpuvigil.money import Prices, models_of
 from gpuvigil.usage.holding import NOBODY_KNOWN, holder_of
@@ -157,7 +157,7 @@ def _holdings(
     moment: Moment, reasons: Mapping[str, Idleness] | None = None, bill: Bill | None = None
 ) -> Iterable[_Holding]:
     found: dict[tuple[str, str, str], _Holding] = {}
-    idle_since = _idle_since(moment)
+    idle_since = told_idle(one.incident for one in moment.view.attention)
     for cell in _held(moment):
         for held in moment.of(cell.subject) or (None,):
             one = _entry(found, cell, held)
@@ -225,16 +225,6 @@ def _entry(
     if held is not None and (one.since is None or held.started_at < one.since):
         one.since = held.started_at
     return one
-
-
-def _idle_since(moment: Moment) -> dict[str, datetime]:
-    """Since when GPUs are idle, by their keys, as far as an incident says so."""
-    return {
-        member: one.since
-        for one in moment.view.attention
-        if one.incident.fault == "gpu_idle_held"
-        for member in (one.incident.members or (one.subject.key,))
-    }
 
 
 def _why(reasons: Sequence[Idleness]) -> str | None:

@@ -14,7 +14,7 @@ from gpuvigil.idle_span import (
     why_idle,
     with_requests,
 )
-from gpuvigil.idleness import Idleness
+from gpuvigil.idleness import IDLE, Idleness
 from gpuvigil.lifecycle import State
 from gpuvigil.matching import Labels
 from gpuvigil.model import Allocation, GpuState, Incident, RecordKind, Subject, readable
@@ -24,7 +24,6 @@ from gpuvigil.wasted import KEEPS_FROM_WORK
 
 from .fleet import Moment
 
-IDLE = "gpu_idle_held"  # the fault of idle GPUs
 _DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
 _DAY, _MOST = timedelta(days=1), 100_000
 _Holder = tuple[str, str, str | None]  # cluster, holder, user

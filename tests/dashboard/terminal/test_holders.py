@@ -1,6 +1,8 @@
 """Who is one holder in `gpuvigil top` and `gpuvigil idle`, and since when their GPUs are idle."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 
 from dashboard.facts import Facts
 from dashboard.tables import gpu_table
@@ -8,10 +10,21 @@ from dashboard.terminal import holders
 from dashboard.terminal.fleet import Moment, moment_of
 from dashboard.terminal.grid import Grid
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.model import Allocation, Incident
-from tests.dashboard.scene import NOON, allocation, gpu, heard, inventory, node, pulses, row
+from gpuvigil.model import Allocation, Incident, Severity
+from tests.dashboard.scene import (
+    NOON,
+    allocation,
+    gpu,
+    heard,
+    incident,
+    inventory,
+    node,
+    pulses,
+    row,
+)
 
 NODE = node("n-1", "prod")
+HOUR = timedelta(hours=1)
 
 
 def idle_node(held: Sequence[Allocation], *incidents: Incident) -> Moment:
@@ -41,3 +54,14 @@ def test_each_pod_is_a_holder_of_its_own_and_only_processes_are_one() -> None:
     for grid in (holders.top(found), holders.idle(found, {})):
         told = dict(zip(column(grid, "holder"), column(grid, "gpus"), strict=True))
         assert told == {"processes": 2, "pod team/train-0": 1, "pod team/train-1": 1}
+
+
+def test_of_two_incidents_the_first_says_since_when_a_gpu_is_idle() -> None:
+    whole = incident("gpu_idle_held", gpu(0, NODE), Severity.WARNING, since=NOON - 2 * HOUR)
+    later = incident("gpu_idle_held", NODE, Severity.WARNING, since=NOON - HOUR)
+    later = replace(later, members=(gpu(0, NODE).key,))
+    late = replace(later, id="late", since=NOON - 9 * HOUR, late=True)
+    held = replace(allocation(gpu(0, NODE), "job 7"), started_at=NOON - 10 * HOUR)
+    for told in ((whole, later, late), (late, later, whole)):
+        grid = holders.idle(idle_node([held], *told), {})
+        assert column(grid, "idle_for_seconds")[0] == 2 * HOUR
