@@ -111,6 +111,15 @@ class Containers:
             codes[name] = process.wait(30)
         return codes
 
+    def _place(self, source: str, who: int) -> Path:
+        """Where a volume, or a folder of the machine, lies that is mounted."""
+        if source not in COMPOSE["volumes"]:
+            return ROOT / substituted(source)
+        place = self._directory / "volumes" / source
+        place.mkdir(parents=True, exist_ok=True)
+        os.chown(place, who, who)
+        return place
+
     def _await(self, name: str, condition: str) -> None:
         if condition == "service_healthy":
             assert self.healthy(name), f"{name} is not healthy: {self.log(name)}"
@@ -151,9 +160,11 @@ class Containers:
     def _mounts(self, name: str, who: int) -> Iterator[str]:
         """Shell that makes the container's file system out of the machine's."""
         service = SERVICES[name]
-        yield f"mount --bind {self._hosts} /etc/hosts"
         # Whatever of ours lies where something is mounted over it must be kept first.
         yield "mount -t tmpfs tmpfs /run"
+        # A folder that is made in /etc is the container's own.
+        yield "mkdir /run/etc && cp -a /etc/. /run/etc && mount --bind /run/etc /etc"
+        yield f"mount --bind {self._hosts} /etc/hosts"
         kept = {ROOT, Path(sys.prefix), Path(sys.base_prefix), self._directory}
         hidden = sorted(
             it for it in kept if it.is_relative_to("/tmp") or it.is_relative_to("/var/lib")
@@ -165,19 +176,23 @@ class Containers:
         for number, path in enumerate(hidden):
             yield f"mkdir -p {path} && mount --bind /run/{number} {path}"
         for volume in service.get("volumes", ()):
-            source, target = volume.split(":")
-            assert source in COMPOSE["volumes"]
-            place = self._directory / "volumes" / source
-            place.mkdir(parents=True, exist_ok=True)
-            os.chown(place, who, who)
+            source, target = volume.rsplit(":", 2 if volume.endswith(":ro") else 1)[:2]
+            place = self._place(source, who)
             yield f"mkdir -p {target} && mount --bind {place} {target}"
+            if volume.endswith(":ro"):
+                yield f"mount -o remount,bind,ro {target}"
         yield "mkdir -p /run/secrets /var/lib/gpuvigil"
         for secret in service.get("secrets", ()):
             file = self._directory / COMPOSE["secrets"][secret]["file"]
             yield f"touch /run/secrets/{secret} && mount --bind {file} /run/secrets/{secret}"
-        for place in ("/", "/var/lib", "/run", *hidden):
+        for place in ("/", "/etc", "/var/lib", "/run", *hidden):
             yield f"mount -o remount,bind,ro {place}"
         yield "cd /var/lib/gpuvigil"
+
+
+def substituted(text: str) -> str:
+    """With `${NAME:-default}` as the engine puts it in."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: os.environ.get(found[1]) or found[2], text)
 
 
 def command(name: str) -> list[str]:

@@ -18,11 +18,18 @@ import tomllib
 
 from gpuvigil.cli import COMMANDS
 from gpuvigil.config import load
-from tests.composed import COMPOSE, ROOT, SERVICES, of_profile
+from tests.composed import COMPOSE, ROOT, SERVICES, of_profile, substituted
 
 OURS = {name: it for name, it in SERVICES.items() if "build" in it}
 OTHERS = {name: it for name, it in SERVICES.items() if "build" not in it}
 FOLDERS = {"hub", "collector", "analyzer", "alerts", "dashboard"}
+CONFIGURATION = """
+[alerts]
+external_url = "https://gpus.example.com"
+[[alerts.webhooks]]
+name = "site"
+url_file = "webhook-url"
+"""
 PROFILES = ("embedded", "influxdb", "victoriametrics")
 
 
@@ -74,8 +81,20 @@ def test_every_variable_is_a_setting(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_every_secret_and_volume_that_a_service_gets_is_declared(name: str) -> None:
     assert set(SERVICES[name].get("secrets", ())) <= set(COMPOSE["secrets"])
-    volumes = {volume.partition(":")[0] for volume in SERVICES[name].get("volumes", ())}
-    assert volumes <= set(COMPOSE["volumes"])
+    sources = {volume.partition(":/")[0] for volume in SERVICES[name].get("volumes", ())}
+    folders = {substituted(it) for it in sources if it.startswith("$")}
+    assert {it for it in sources if not it.startswith("$")} <= set(COMPOSE["volumes"])
+    assert all((ROOT / folder).is_dir() for folder in folders)
+
+
+def test_the_file_that_services_read_is_empty_until_somebody_fills_it(tmp_path: Path) -> None:
+    file = ROOT / "packaging" / "compose" / "gpuvigil.toml"
+    assert load(file, {}) == load(None, {})
+    _, _, examples = file.read_text(encoding="utf-8").partition("\n\n")
+    filled = tmp_path / "gpuvigil.toml"
+    filled.write_text(re.sub("(?m)^# ?", "", examples), encoding="utf-8")
+    (slack,) = load(filled, {}).alerts.slack
+    assert slack.url_file == tmp_path / "slack-url"
 
 
 def test_the_image_copies_every_package_and_is_not_run_by_root() -> None:
@@ -98,6 +117,9 @@ def directory() -> Iterator[Path]:
     (made / "secrets").mkdir()
     for name in COMPOSE["secrets"]:
         (made / COMPOSE["secrets"][name]["file"]).write_text(secrets.token_hex(32) + "\n")
+    (made / "configuration").mkdir()
+    (made / "configuration" / "gpuvigil.toml").write_text(CONFIGURATION)
+    (made / "configuration" / "webhook-url").write_text("http://127.0.0.1:9/\n")
     yield made
     shutil.rmtree(made)
 
@@ -113,6 +135,8 @@ def test_every_command_and_health_check_works_as_it_is_written(
     assert set(result["codes"].values()) == {0}, said
     assert any(name.startswith("node") for name in result["kept"]), said
     assert re.search(r"^http://127.0.0.1:8501/\?token=\S+$", result["url"], re.MULTILINE)
+    (alerts,) = (said for name, said in result["said"].items() if name.startswith("alerts"))
+    assert "channels=site" in alerts, said
 
 
 def run(profile: str, directory: Path) -> dict[str, Any]:
@@ -129,6 +153,7 @@ def run(profile: str, directory: Path) -> dict[str, Any]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        env={**os.environ, "GPUVIGIL_CONFIGURATION": str(directory / "configuration")},
     )
     try:
         said, _ = process.communicate(timeout=110)
@@ -138,4 +163,5 @@ def run(profile: str, directory: Path) -> dict[str, Any]:
     file = directory / "result.json"
     assert file.exists(), said
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    assert "healthy" in found, said
     return found
