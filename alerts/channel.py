@@ -29,6 +29,7 @@ class Refused:
     """Never: the same message would be refused again."""
 
     reason: str
+    for_nobody: bool = False  # whom it is for has no place there: it says nothing of the receiver
 
 
 Outcome = Delivered | Retry | Refused

@@ -97,15 +97,18 @@ class Pause:
     """How a receiver has done lately, and until when it is left alone."""
 
     failures: int = 0
+    refusals: int = 0  # messages that it refused for good, since it last took one
     until: datetime | None = None
 
     def after(self, outcome: Outcome, now: datetime, chance: float) -> "Pause":
         """A receiver that answers is not left alone, whatever it says to one message."""
-        if not isinstance(outcome, Retry) or outcome.for_some:
+        if isinstance(outcome, Refused):
+            return self if outcome.for_nobody else Pause(refusals=self.refusals + 1)
+        if isinstance(outcome, Delivered) or outcome.for_some:
             return Pause()
         failures = self.failures + 1
         wait = pause_seconds(failures, outcome.after_seconds, chance)
-        return Pause(failures=failures, until=now + timedelta(seconds=wait))
+        return replace(self, failures=failures, until=now + timedelta(seconds=wait))
 
     def holds(self, now: datetime) -> bool:
         return self.until is not None and now < self.until

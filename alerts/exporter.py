@@ -16,6 +16,7 @@ _METRICS = (
     ("seconds_total", "delivery_seconds_total", "counter", "Seconds that attempts took."),
     ("waiting", "waiting", "gauge", "Messages in hand; the rest of a backlog waits in the hub."),
     ("failures", "failures_in_a_row", "gauge", "Attempts that failed since the last that did not."),
+    ("refusals", "refusals_in_a_row", "gauge", "Messages refused since the last that was taken."),
 )
 
 

@@ -32,6 +32,8 @@ ANALYZER_SILENT = timedelta(seconds=60)
 COLLECTORS_SILENT = timedelta(seconds=180)  # longer than what is known of them may be old
 # With the pauses between them about a minute.
 FAILURES = 6
+# What is refused is not tried again: each of them is a message that nobody has.
+REFUSALS = 3
 LISTED = 10
 NAMED = 3  # of what stands, in one line of a digest
 # Of one node its own incident tells; so many, and such a share of all, are gpuvigil's trouble.
@@ -126,18 +128,31 @@ def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
 
 
 def channel_trouble(pulse: Mapping[str, object]) -> Trouble | None:
-    """A channel's receiver fails again and again."""
-    name, failures = str(pulse["name"]), int(str(pulse["failures"]))
-    if failures < FAILURES:
+    """A channel's receiver fails again and again, or refuses one message after the other."""
+    name, failures, refusals = (
+        str(pulse["name"]),
+        _count(pulse, "failures"),
+        _count(pulse, "refusals"),
+    )
+    if failures < FAILURES and refusals < REFUSALS:
         return None
+    many = f"{failures} attempts in a row failed"
+    action = f"Mend what it says, then try: gpuvigil alerts test {name}"
+    if refusals:
+        many = f"{refusals} messages in a row were refused" + f", {many}" * (failures > 0)
+        action += f"; what was refused goes out by: gpuvigil alerts retry --channel {name}"
     return Trouble(
         name=f"channel-{name}",
         fault=CHANNEL_FAILED,
         title=f"The channel {name} delivers nothing",
-        value=f"{failures} attempts in a row failed: {pulse.get('last_error') or 'no reason'}",
-        action=f"Mend what it says, then try: gpuvigil alerts test {name}",
+        value=f"{many}: {pulse.get('last_error') or 'no reason'}",
+        action=action,
         place=name,
     )
+
+
+def _count(pulse: Mapping[str, object], key: str) -> int:
+    return int(str(pulse[key]))
 
 
 def opened(trouble: Trouble, before: Transition | None, now: datetime) -> Transition | None:

@@ -79,9 +79,8 @@ class Email:
         settings = self._settings
         written = letters(message, settings)
         if not written:
-            return Refused(
-                reason=f"nobody to write to: no owner with a name in {settings.owner_template}"
-            )
+            said = f"nobody to write to: no owner with a name in {settings.owner_template}"
+            return Refused(reason=said, for_nobody=True)
         found, whole = self._tried(message.notice, written)
         reached = self._reached.get(message.notice, set())
         again = next((one for one in found if isinstance(one, Retry)), None)
@@ -91,7 +90,10 @@ class Email:
             # Who has it is not written to again.
             return replace(again, perhaps_received=True, for_some=whole)
         self._forget(message.notice)
-        return Delivered() if reached else found[-1]
+        ended = Delivered() if reached else found[-1]
+        # That an owner has no mailbox says nothing of those of the others.
+        no_owner = isinstance(ended, Refused) and message.owners_only
+        return replace(ended, for_nobody=True) if no_owner else ended
 
     def _tried(self, notice: str, written: list[Letter]) -> tuple[list[Outcome], bool]:
         """What became of each letter, and whether the server heard us out; keeps who has it."""

@@ -1,24 +1,27 @@
 """A PagerDuty service, through its Events API v2.
 
 Format: developer.pagerduty.com, "Send an alert event" (summary 1,024 and dedup_key 255 characters,
-512 KB in all, 202 when it was taken). One incident is one alert, by its `dedup_key`: what is sent
+512 KB in all, 202 when it was taken; a 400 lists what is wrong with the event). One incident is one alert, by its `dedup_key`: what is sent
 twice is there once. About 120 events a minute are taken for a key.
 """
 
+import re
 from typing import Any
 
 from gpuvigil.clock import to_text
 from gpuvigil.config import PagerdutySettings
 
-from ..channel import Pace
+from ..channel import Outcome, Pace, Retry
 from ..message import Message
 from .address import secret_of
 from .parts import answers, cut, links
-from .post import Post, Posting
+from .post import Answer, Post, Posting, outcome_of
 
 PACE = Pace(burst=10, per_second=2.0)
 LONGEST_SUMMARY = 1024
 LONGEST_KEY = 255
+# "Invalid routing key", "Length of 'routing_key' is incorrect": somebody can mend that.
+_KEY = re.compile(rb"routing[ _]key", re.IGNORECASE)
 
 
 def pagerduty(settings: PagerdutySettings, external_url: str) -> Posting:
@@ -30,8 +33,19 @@ def pagerduty(settings: PagerdutySettings, external_url: str) -> Posting:
 
     key()
     return Posting(
-        settings, lambda message: [Post(payload=payload(message, key(), external_url))], pace=PACE
+        settings,
+        lambda message: [Post(payload=payload(message, key(), external_url))],
+        judge=judge,
+        pace=PACE,
     )
+
+
+def judge(answer: Answer) -> Outcome:
+    """What PagerDuty's answer means: a wrong key is no fault of the message's."""
+    if answer.status == 400 and _KEY.search(answer.content):
+        said = "the routing key is not taken: put that of an Events API v2 integration in its place"
+        return Retry(reason=f"{answer.host} answered 400: {said}")
+    return outcome_of(answer)
 
 
 def payload(message: Message, routing_key: str, external_url: str) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def unheard(message: Message, settings: SlackSettings) -> Outcome | None:
             return None
     except ConfigError as error:
         return Retry(reason=str(error))
-    return Refused(reason=f"no owner of it is in mentions_file {settings.mentions_file}")
+    said = f"no owner of it is in mentions_file {settings.mentions_file}"
+    return Refused(reason=said, for_nobody=True)
 
 
 def mentions(file: Path) -> dict[str, str]:

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from alerts.case import Route
-from alerts.channel import Delivered, Outcome, Pace
+from alerts.channel import Delivered, Outcome, Pace, Refused
 from alerts.courier import Courier, hand_out
 from alerts.decide import decide
 from alerts.desk import Desk
 from alerts.idle import notice
 from alerts.message import Message
 from alerts.notice import Notice, Verdict
+from alerts.own import REFUSALS, channel_trouble
 from gpuvigil.clock import ManualClock
 from gpuvigil.idleness import FOR_JOBS, Idleness
 from gpuvigil.log import Log
@@ -31,10 +32,11 @@ class Ear:
     timeout_seconds: float = 10.0
     pace: Pace = field(default_factory=Pace)
     heard: list[Message] = field(default_factory=list)
+    says: Outcome = field(default_factory=Delivered)
 
     def deliver(self, message: Message) -> Outcome:
         self.heard.append(message)
-        return Delivered()
+        return self.says
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -76,6 +78,9 @@ class Days:
         while self.clock.now() < NOON + timedelta(hours=hours):
             self.clock.advance(3600.0)
             self.work()
+
+    def pulse(self) -> dict[str, object]:
+        return self._courier.pulse()
 
     def waiting(self) -> list[Notice]:
         """What is to be told later."""
@@ -134,6 +139,21 @@ def test_nobody_is_reminded_of_what_somebody_has_taken() -> None:
     days.comes(taken(2, subject=REAL))
     days.until(60)
     assert days.hours() == [0, 4]
+
+
+def test_a_receiver_that_refuses_everything_is_trouble_until_it_takes_something() -> None:
+    days = Days(CHAT)
+    days.ear.says = Refused(reason="host answered 405")
+    for number in range(REFUSALS):
+        assert channel_trouble(days.pulse()) is None
+        days.comes(opened(id=f"i-{number}", subject=REAL))
+    found = channel_trouble(days.pulse())
+    assert found is not None
+    assert found.value == "3 messages in a row were refused: host answered 405"
+    assert found.action.endswith("gpuvigil alerts retry --channel chat")
+    days.ear.says = Delivered()
+    days.comes(opened(id="i-last", subject=REAL))
+    assert channel_trouble(days.pulse()) is None
 
 
 def test_owners_alone_get_no_link_that_answers_without_a_sign_in() -> None:

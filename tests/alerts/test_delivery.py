@@ -99,6 +99,15 @@ def test_a_failing_receiver_is_left_alone_and_an_answering_one_is_not() -> None:
     assert not failing.after(Delivered(), NOON, 0.5).holds(NOON)
 
 
+def test_refusals_are_counted_until_something_is_taken() -> None:
+    refused, nobody = Refused(reason="400"), Refused(reason="no such owner", for_nobody=True)
+    pause = Pause()
+    for outcome in (refused, nobody, Retry(reason="500"), refused):
+        pause = pause.after(outcome, NOON, 0.5)
+    assert (pause.refusals, pause.failures) == (2, 0)
+    assert pause.after(Delivered(), NOON, 0.5) == Pause()
+
+
 def test_a_notice_waits_until_its_receiver_is_tried_again() -> None:
     (notice,) = decide(opened(), [CHAT], [], NOON, SETTINGS)
     pause = Pause().after(Retry(reason="429", after_seconds=30.0), NOON, 0.0)

@@ -52,7 +52,12 @@ from .process import AlertsProcess
 from .test_service import Story
 
 ROUTES = [Route(name=name, minimum_severity=Severity.WARNING) for name in ("chat", "pager")]
-BROKEN = {"name": "chat", "failures": FAILURES, "last_error": "no answer within 10 s"}
+BROKEN = {
+    "name": "chat",
+    "failures": FAILURES,
+    "refusals": 0,
+    "last_error": "no answer within 10 s",
+}
 
 
 def a_pulse(at: datetime) -> Record:

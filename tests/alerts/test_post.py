@@ -1,6 +1,7 @@
 """What every channel that posts shares, towards real servers of every temper."""
 
 import ipaddress
+import json
 import logging
 import socket
 import threading
@@ -101,6 +102,20 @@ def test_every_answer_means_taken_later_or_never(
     receiver.answer(answer)
     assert deliver(kind, receiver.url) == outcome
     assert len(receiver.received()) == 1
+
+
+@pytest.mark.parametrize(
+    "error", ["Invalid routing key", "Length of 'routing_key' is incorrect (should be 32 ...)"]
+)
+def test_a_page_waits_for_a_right_routing_key(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    monkeypatch.setenv("ROUTING_KEY", "r" * 32)
+    wrong = {"status": "invalid event", "message": "Event object is invalid", "errors": [error]}
+    receiver.answer(Answer(400, body=json.dumps(wrong).encode()))
+    outcome = deliver("pagerduty", receiver.url)
+    assert isinstance(outcome, Retry)
+    assert "the routing key is not taken" in outcome.reason
 
 
 @pytest.mark.parametrize(
