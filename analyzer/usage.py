@@ -18,9 +18,10 @@ from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import UNREADABLE, Record, RecordKind
 from gpuvigil.usage import BUCKET, Bucket
+from gpuvigil.usage.held import MOST_RECORDS
 from gpuvigil.usage.model import floor
 from gpuvigil.usage.query import clusters, recorded
-from gpuvigil.usage.read import MOST_RECORDS, Reader
+from gpuvigil.usage.read import Reader
 from gpuvigil.usage.rollup import SETTLE, rolled
 
 # Rows of a quarter arrive a little after its end.
