@@ -264,10 +264,17 @@ class Hub:
         wait_seconds: float,
     ) -> Answer:
         connection = self._connect()
-        if connection.sock is None:
-            connection.connect()
-        connection.sock.settimeout(self._timeout_seconds + wait_seconds)
-        connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+        try:
+            if connection.sock is None:
+                connection.connect()
+            connection.sock.settimeout(self._timeout_seconds + wait_seconds)
+            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+        except OSError:
+            raise  # among them a certificate's, which are ValueErrors as well
+        except ValueError:  # its words may hold the token
+            self.close()
+            why = "its address or the token holds what cannot be sent"
+            raise HubUnavailable(f"{self._place()} cannot be asked: {why}") from None
         response = connection.getresponse()
         content = self._read(response)
         lower = {name.lower(): value for name, value in response.getheaders()}

@@ -1,12 +1,13 @@
 """The client of the hub, where no hub has to answer."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError, HubUnavailable
-from gpuvigil.hub import service_hubs
+from gpuvigil.hub import Hub, service_hubs
 
 
 def test_a_token_that_is_being_replaced_is_a_hub_that_is_away_for_now(tmp_path: Path) -> None:
@@ -22,3 +23,22 @@ def test_a_token_that_is_being_replaced_is_a_hub_that_is_away_for_now(tmp_path: 
     token.write_text("another\n")
     with pytest.raises(HubUnavailable, match="does not answer"):
         hub.status()
+
+
+@pytest.mark.parametrize(
+    ("url", "token"),
+    [
+        ("http://127.0.0.1:{port}", "\ufeffsecret"),
+        ("http://127.0.0.1:{port}", "sec\rret"),
+        ("http://a..b:{port}", "secret"),
+        (f"http://{'x' * 64}:{{port}}", "secret"),
+    ],
+    ids=["a byte order mark", "a carriage return", "an empty label", "a long label"],
+)
+def test_what_cannot_be_sent_is_a_hub_that_is_away_and_shows_no_token(url: str, token: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        hub = Hub(url.format(port=server.getsockname()[1]), lambda: token)
+        for _ in range(2):
+            with pytest.raises(HubUnavailable, match="cannot be asked") as raised:
+                hub.status()
+            assert "ret" not in str(raised.value)
