@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuvigil.clock import Clock, to_text
-from gpuvigil.errors import GpuvigilError, HubRefused, HubUnavailable
+from gpuvigil.errors import HubRefused, HubUnavailable
 from gpuvigil.hub import Answer, Hub
 from gpuvigil.lineprotocol.refusal import Meaning
 from gpuvigil.log import Log
+from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.trust import Trust
 
 from .beside import Beside, StoreRefused
@@ -115,17 +116,20 @@ class Shipper:
 
     def _send_until(self, stop: threading.Event, name: str, lanes: tuple[Lane, ...]) -> None:
         hub = self._connect(name)
-        gate = self._gates[name]
         self._clock.wait(stop, self._pause_seconds)
-        while not stop.is_set():
-            if not self._spool.wait(lanes, _LONGEST_IDLE_SECONDS) or not gate.enter():
-                continue
-            body = self._spool.next(lanes)
-            if body is None:
-                gate.leave()
-            else:
-                self._attempt(hub, gate, name, body)
+        loop = Persistence(name=f"ship {name}", clock=self._clock, stop=stop, log=log)
+        run_steps(loop, lambda: self._send_next(hub, name, lanes))
         hub.close()
+
+    def _send_next(self, hub: Hub, name: str, lanes: tuple[Lane, ...]) -> None:
+        gate = self._gates[name]
+        if not self._spool.wait(lanes, _LONGEST_IDLE_SECONDS) or not gate.enter():
+            return
+        body = self._spool.next(lanes)
+        if body is None:
+            gate.leave()
+        else:
+            self._attempt(hub, gate, name, body)
 
     def _connect(self, name: str) -> Hub:
         if self._beside is not None and name == "telemetry":
@@ -140,7 +144,7 @@ class Shipper:
             if not self._settled(body, refusal):
                 self._keep(gate, name, body, refusal)
                 return
-        except GpuvigilError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the body is kept
             self._keep(gate, name, body, error)
             return
         else:
@@ -171,7 +175,7 @@ class Shipper:
             return False
         return True
 
-    def _keep(self, gate: Gate, name: str, body: Body, error: GpuvigilError) -> None:
+    def _keep(self, gate: Gate, name: str, body: Body, error: Exception) -> None:
         retry_after = error.retry_after_seconds if isinstance(error, HubUnavailable) else None
         # A proxy may dislike just this one: it must not hold the others back.
         odd = isinstance(error, HubRefused) and error.status in _FINAL
@@ -181,9 +185,9 @@ class Shipper:
                 "hub takes nothing, bodies are kept", lane=name, **self._advice(name, error)
             )
 
-    def _advice(self, name: str, error: GpuvigilError) -> dict[str, str]:
+    def _advice(self, name: str, error: Exception) -> dict[str, str]:
         """Why, and what to do where that is ours to say."""
-        said = {"why": str(error)}
+        said = {"why": str(error) or type(error).__name__}
         of_hub = self._beside is None or name == "records"
         is_refused = isinstance(error, HubRefused) and error.status in _UNKNOWN_TOKEN
         if of_hub and is_refused and self._token_file is not None:

@@ -85,6 +85,7 @@ class Spool:
         self._bytes = 0
         self._dropped = 0
         self._disk_fails = False
+        self._litters = False
         self._full = False
         self._interrupted = False
         self._writing = threading.Lock()
@@ -399,7 +400,13 @@ class Spool:
             if stored == 0:
                 return
             self._bytes -= stored
-        self._folder.forget(_place(item), _resting(item.lane))
+        try:
+            self._folder.forget(_place(item), _resting(item.lane))
+        except OSError as error:  # the next start finds the file, and the hub knows the body again
+            if not self._litters:
+                why = str(error)
+                log.warning("spool cannot be tidied", directory=str(self._folder.path), why=why)
+            self._litters = True
 
     def _recover(self) -> None:
         """Shelve every body that lies in the directory, oldest first."""

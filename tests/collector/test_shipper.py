@@ -51,11 +51,11 @@ class Shipping:
         chance: float = 0.0,
     ) -> None:
         self.spool = Spool(directory, MIB)
-        self.token = "first"
+        self.token: str | Exception = "first"
         self.shipper = Shipper(
             self.spool,
             url,
-            lambda: self.token,
+            self._said_token,
             SystemClock(),
             connections=connections,
             spread_seconds=spread_seconds,
@@ -64,6 +64,11 @@ class Shipping:
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.shipper.run, args=(self._stop,))
+
+    def _said_token(self) -> str:
+        if isinstance(self.token, Exception):
+            raise self.token
+        return self.token
 
     def __enter__(self) -> "Shipping":
         self._thread.start()
@@ -202,6 +207,18 @@ def test_a_new_token_is_used_at_once(shipping: Shipping, receiver: Receiver) -> 
     wait_until("a refusal", lambda: receiver.attempts)
     shipping.token = "second"
     wait_until("the body", lambda: receiver.accepted)
+
+
+def test_a_token_that_raises_whatever_keeps_the_body_and_the_thread(
+    shipping: Shipping, receiver: Receiver
+) -> None:
+    shipping.token = RecursionError("nobody thought of this")
+    shipping.spool.put(telemetry(1))
+    shipping.spool.put(events(48))
+    wait_until("it to be seen", lambda: not shipping.shipper.reachable)
+    shipping.token = "second"
+    wait_until("both bodies", lambda: len(receiver.accepted) == 2)
+    wait_until("it to be seen", lambda: shipping.shipper.reachable)
 
 
 def test_a_hub_that_is_not_there_is_met_when_it_comes(tmp_path: Path, receiver: Receiver) -> None:

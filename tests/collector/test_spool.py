@@ -177,6 +177,37 @@ def test_a_torn_or_changed_file_is_counted_and_never_sent(
     assert not list(directory.glob("*.draft"))
 
 
+def in_its_place(file: Path) -> Path:
+    """A directory, which can be neither read nor taken away as a file, whoever asks."""
+    kept = file.rename(file.with_suffix(".kept"))
+    file.mkdir()
+    return kept
+
+
+def test_a_file_that_cannot_be_taken_away_is_left_to_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = Spool(tmp_path, 3 * 4096, memory_bytes=0)
+    sent = {}
+    for number in range(2):
+        spool.put(telemetry(f"x a={number}", number))
+    first = spool.next(ALL)
+    assert first is not None
+    for file in bodies(tmp_path):
+        sent[file] = in_its_place(file)
+    spool.done(first)
+    for number in range(2, 5):
+        spool.put(telemetry(f"x a={number}", number))  # the second gives way
+    assert (spool.dropped, spool.bytes) == (1, 3 * 4096)
+    assert caplog.text.count("spool cannot be tidied") == 1
+    spool.close()
+    for file, kept in sent.items():
+        file.rmdir()
+        kept.rename(file)
+    again = Spool(tmp_path, MIB)
+    assert [body.content for body in drain(again)] == [b"x a=%d" % number for number in range(5)]
+
+
 OPERATIONS = st.lists(
     st.sampled_from(["put", "record", "send", "fail", "set aside", "refuse", "restart"])
 )
