@@ -6,7 +6,10 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from gpuvigil.log import Log
 from gpuvigil.model import ENDED_STATES, UNREADABLE, Job, Record, Subject, readable
+
+log = Log("slurm")
 
 _FORGOTTEN = "Slurm forgot it before its end was seen"
 _Key = tuple[str, datetime]
@@ -18,9 +21,13 @@ class Jobs:
     def __init__(self, told_by: Subject, file: Path) -> None:
         self._file = file
         self._told = {_key(job): job for job in _load(file) if job.told_by == told_by}
+        self._is_remembered, self._why = True, ""
 
     def take(self, jobs: Iterable[Job], at: datetime) -> tuple[Job, ...]:
-        """Those that are new or other than they were told, and those that Slurm knows no more."""
+        """Those that are new or other than they were told, and those that Slurm knows no more.
+
+        When they are told, `remember` them: who ends in between tells them again.
+        """
         found = {_key(job): job for job in jobs}
         changed = [job for key, job in found.items() if not _same(self._told.get(key), job)]
         gone = [
@@ -29,11 +36,23 @@ class Jobs:
             if key not in found and job.state not in ENDED_STATES
         ]
         self._told = found
-        if changed or gone:
-            self._remember()
+        self._is_remembered = self._is_remembered and not changed and not gone
         return (*changed, *gone)
 
-    def _remember(self) -> None:
+    def remember(self) -> None:
+        """Keep over a restart what was taken; where the disk takes nothing, try again next time."""
+        if self._is_remembered:
+            return
+        try:
+            self._write()
+        except OSError as error:
+            if self._why != str(error):
+                self._why = str(error)
+                log.warning("told jobs are not remembered over a restart", why=self._why)
+        else:
+            self._is_remembered, self._why = True, ""
+
+    def _write(self) -> None:
         going_on = [
             job.to_record().to_json()
             for job in self._told.values()

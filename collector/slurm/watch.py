@@ -38,13 +38,18 @@ class Watch:
     def run(self, stop: threading.Event, tell: Callable[[Sequence[Record]], None]) -> None:
         """Look until `stop`; `tell` takes at most 500 records at once."""
         while not stop.is_set():
-            records = self.look()
-            for start in range(0, len(records), _RECORDS_AT_ONCE):
-                tell(records[start : start + _RECORDS_AT_ONCE])
+            self.round(tell)
             self._clock.wait(stop, self._pace.wait_seconds(self._clock.monotonic()))
 
-    def look(self) -> list[Record]:
-        """One round: what is new of jobs and nodes, or why nothing is known."""
+    def round(self, tell: Callable[[Sequence[Record]], None]) -> None:
+        """One look, told, and only then remembered as told."""
+        records = self._look()
+        for start in range(0, len(records), _RECORDS_AT_ONCE):
+            tell(records[start : start + _RECORDS_AT_ONCE])
+        self._jobs.remember()
+
+    def _look(self) -> list[Record]:
+        """What is new of jobs and nodes, or why nothing is known."""
         begun, at = self._clock.monotonic(), self._clock.now()
         self._pace.begin(begun)
         try:

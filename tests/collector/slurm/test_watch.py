@@ -106,8 +106,18 @@ class Site:
         return Watch(asked, pace, Jobs(TOLD_BY, self.directory / "jobs.json"), TOLD_BY, self.clock)
 
     def look(self) -> list[Record]:
+        told: list[Record] = []
         self.clock.advance(60.0)
-        return self.watch.look()
+        self.watch.round(told.extend)
+        return told
+
+    def end_before_all_is_told(self) -> None:
+        def end(_: Sequence[Record]) -> None:
+            raise SystemExit
+
+        with pytest.raises(SystemExit):
+            self.watch.round(end)
+        self.watch = self.fresh()
 
 
 def of(records: Sequence[Record], kind: RecordKind) -> list[Record]:
@@ -159,6 +169,30 @@ def test_a_job_that_slurm_forgot_meanwhile_has_an_unknown_end_also_over_a_restar
     assert {job.number for job in found} == {"1", "4", "6"}  # those that had not ended
     assert {(job.state, job.ended_at) for job in found} == {("UNKNOWN", seen)}
     assert of(site.look(), RecordKind.JOB) == []
+
+
+def test_what_was_seen_and_not_told_before_the_end_is_told_after_it(site: Site) -> None:
+    site.end_before_all_is_told()
+    assert len(of(site.look(), RecordKind.JOB)) == 10
+    program(site.directory, "squeue", "echo '{\"jobs\": []}'")
+    site.end_before_all_is_told()
+    found = [Job.from_record(one) for one in of(site.look(), RecordKind.JOB)]
+    assert {(job.number, job.state) for job in found} == {(n, "UNKNOWN") for n in ("1", "4", "6")}
+
+
+def test_a_disk_that_takes_nothing_ends_no_watch_and_what_was_told_is_remembered_later(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_the_way = site.directory / "jobs.new"
+    in_the_way.mkdir()
+    assert len(of(site.look(), RecordKind.JOB)) == 10
+    assert site.look() == []
+    assert caplog.text.count("not remembered over a restart") == 1
+    in_the_way.rmdir()
+    assert site.look() == []
+    site.watch = site.fresh()
+    ended = {"2", "3", "5", "7", "8", "9", "10"}
+    assert {job.number for job in map(Job.from_record, of(site.look(), RecordKind.JOB))} <= ended
 
 
 def test_it_asks_until_it_is_told_to_stop(site: Site) -> None:
