@@ -17,6 +17,7 @@ from gpuvigil.model import (
     Transition,
     readable,
 )
+from gpuvigil.past import over_since
 
 from .courier import notices_of
 from .desk import Desk
@@ -35,7 +36,6 @@ from .idle import (
 from .idle_rows import Look
 from .notice import NoticeState, is_idle_end
 from .own import analyzer_trouble
-from .past import over_since
 from .watch import last_step
 
 LOOK_SECONDS = 60.0

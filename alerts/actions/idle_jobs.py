@@ -20,12 +20,12 @@ from gpuvigil.model import (
     Transition,
     readable,
 )
+from gpuvigil.past import over_since
 
 from ..courier import notices_of
 from ..idle import PLACE, Held, Terms, holdings, idle_since, terms, verdict
 from ..idle_rows import Look
 from ..notice import is_idle_end
-from ..past import over_since
 from ..watch import last_step
 from .decide import Machine
 from .endings import (

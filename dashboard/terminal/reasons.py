@@ -15,9 +15,9 @@ from gpuvigil.idle_span import (
     with_requests,
 )
 from gpuvigil.idleness import IDLE, Idleness
-from gpuvigil.lifecycle import State
 from gpuvigil.matching import Labels
-from gpuvigil.model import Allocation, GpuState, Incident, RecordKind, Subject, readable
+from gpuvigil.model import Allocation, GpuState, Incident, Subject
+from gpuvigil.past import over_since
 from gpuvigil.routing import stands_by
 from gpuvigil.store.beside import store_of
 from gpuvigil.wasted import KEEPS_FROM_WORK
@@ -25,7 +25,6 @@ from gpuvigil.wasted import KEEPS_FROM_WORK
 from .fleet import Moment
 
 _DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
-_DAY, _MOST = timedelta(days=1), 100_000
 _Holder = tuple[str, str, str | None]  # cluster, holder, user
 
 
@@ -47,14 +46,8 @@ def reasons(
         for row in store_of(hub).window("gpu", ASKED, start, moment.now).to_pylist()
     }
     servers = store_of(hub).window("inference", ASKED_OF_SERVERS, start, moment.now).to_pylist()
-    over = hub.records(
-        RecordKind.INCIDENT,
-        states=(State.RESOLVED.value,),
-        since=moment.now - _DAY,
-        limit=_MOST,
-    )
-    lately = tuple(readable(over, Incident.from_record))
-    return reasons_of(moment, with_requests(rows, servers), settings, declared, lately)
+    over = over_since(hub, start)
+    return reasons_of(moment, with_requests(rows, servers), settings, declared, over)
 
 
 def reasons_of(
@@ -64,7 +57,7 @@ def reasons_of(
     declared: Sequence[IdleSettings] = (),
     over: Sequence[Incident] = (),
 ) -> dict[str, Idleness]:
-    """The same of the rows of the span, by the keys of their GPUs; `over` are incidents of the last day that ended."""
+    """The same of the rows of the span, by the keys of their GPUs; `over` are incidents that ended within it."""
     cells = [cell for one in moment.clusters for cell in one.cells]
     span = _span(moment, rows, settings, over)
     holders: dict[_Holder, list[Allocation]] = {}

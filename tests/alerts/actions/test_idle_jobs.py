@@ -10,9 +10,9 @@ import pytest
 
 from alerts.actions.endings import NoEnd
 from alerts.actions.slurm import SlurmError
-from alerts.past import over_since
 from gpuvigil.config import IdleSettings
 from gpuvigil.model import Incident, Job, RecordKind, Severity, Subject, fingerprint
+from gpuvigil.past import over_since
 from tests.end_to_end.idle import USER, Site
 from tests.servers import HubProcess
 

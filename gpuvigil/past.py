@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from gpuvigil.hub import Hub
-from gpuvigil.lifecycle import State
-from gpuvigil.model import Incident, RecordKind, readable
+from .hub import Hub
+from .lifecycle import State
+from .model import Incident, RecordKind, readable
 
 _FIRST, _MOST = 500, 100_000
 
