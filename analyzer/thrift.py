@@ -24,6 +24,7 @@ from gpuvigil.model import (
     Subject,
     readable,
 )
+from gpuvigil.past import stood_since
 from gpuvigil.store.beside import store_of
 from gpuvigil.wasted import HOUR, WasteHour, faulty_in, waste_hour
 from gpuvigil.work_span import ASKED
@@ -34,7 +35,6 @@ _AFTER = tuple(timedelta(hours=hours, minutes=10) for hours in (0, 2, 8))
 _LOOK_BACK = timedelta(hours=24)
 _LOOK_SECONDS = 60.0
 _MOST_RECORDS = 100_000
-_INCIDENTS_BEFORE = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +126,10 @@ class Thrift:
                 filled(one, jobs) for one in them if one.ended_at is None or one.ended_at > oldest
             ]
         inventories = self._hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS)
-        incidents = self._hub.records(
-            RecordKind.INCIDENT, since=oldest - _INCIDENTS_BEFORE, limit=_MOST_RECORDS
-        )
         return _Told(
             held=held,
             inventories=list(readable(inventories, Inventory.from_record)),
-            incidents=list(readable(incidents, Incident.from_record)),
+            incidents=stood_since(self._hub, oldest),
             whole_from=whole_from,
         )
 

@@ -3,10 +3,17 @@
 from datetime import datetime
 
 from .hub import Hub
-from .lifecycle import State
+from .lifecycle import STANDING, State
 from .model import Incident, RecordKind, readable
 
 _FIRST, _MOST = 500, 100_000
+
+
+def stood_since(hub: Hub, since: datetime) -> list[Incident]:
+    """Those that stood at any time since then, however long ago they began. HubError as `over_since`."""
+    states = tuple(state.value for state in STANDING)
+    standing = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
+    return [*readable(standing, Incident.from_record), *over_since(hub, since)]
 
 
 def over_since(hub: Hub, since: datetime) -> list[Incident]:

@@ -14,10 +14,10 @@ from analyzer.thrift import Thrift, hours_due, missing_until
 from gpuvigil.clock import ManualClock, to_ns
 from gpuvigil.hub import Hub
 from gpuvigil.lineprotocol import encode
-from gpuvigil.model import Record, RecordKind
+from gpuvigil.model import Record, RecordKind, Severity
 from gpuvigil.store.hub import HubStore
 from gpuvigil.wasted import HOUR, WasteHour
-from tests.dashboard.scene import NOON, allocation, gpu, inventory, node
+from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
 from tests.servers import HubProcess
 
 pytestmark = pytest.mark.server
@@ -82,6 +82,18 @@ def test_each_hour_is_judged_also_what_was_missed_and_a_restart_changes_nothing(
     assert judged(hub) == found
 
 
+def test_no_hour_is_held_against_who_had_a_gpu_that_was_broken_for_months(hub: HubProcess) -> None:
+    tell(hub)
+    stands = incident("gpu_xid", gpu(0, FIRST), Severity.CRITICAL, since=NOON - timedelta(days=60))
+    fixed = replace(stands, id="fixed", state="resolved", resolved_at=NOON - 2 * HOUR)
+    hub.hub().write_records([fixed.to_record()])
+    steps(Thrift(hub.hub(), ManualClock(NOON + timedelta(minutes=20)), threading.Event()))
+    assert [len(one.wastes) for one in judged(hub)] == [0, 1, 1]
+    hub.hub().write_records([stands.to_record()])
+    steps(Thrift(hub.hub(), ManualClock(NOON + timedelta(minutes=140)), threading.Event()))
+    assert [len(one.wastes) for one in judged(hub)] == [0, 0, 0]
+
+
 def test_what_an_outage_left_late_is_judged_when_it_has_come(hub: HubProcess) -> None:
     clock = ManualClock(NOON + timedelta(minutes=20))
     thrift = Thrift(hub.hub(), clock, threading.Event())
@@ -132,8 +144,8 @@ def test_the_records_are_read_once_for_all_hours_that_are_due(hub: HubProcess) -
     Thrift(counting, ManualClock(NOON + timedelta(minutes=20)), threading.Event()).step()
     counting.close()
     assert len(judged(hub)) == 3
-    assert counting.asked[RecordKind.INCIDENT] == counting.asked[RecordKind.INVENTORY] == 1
-    assert counting.asked[RecordKind.ALLOCATION] == 2
+    assert counting.asked[RecordKind.INVENTORY] == 1
+    assert counting.asked[RecordKind.ALLOCATION] == counting.asked[RecordKind.INCIDENT] == 2
 
 
 def test_where_an_answer_is_full_the_hours_before_its_oldest_ends_are_not_whole() -> None:
