@@ -30,7 +30,7 @@ from gpuvigil.model import (
 from gpuvigil.statedir import config_of_up
 from gpuvigil.tuning import tried_on_the_past
 
-from .channel import Channel, Delivered, Outcome
+from .channel import Channel, Delivered, Outcome, tried
 from .channels import configured
 from .courier import notices_of
 from .delivery import tried_anew
@@ -171,7 +171,7 @@ def _test(config: Config, chosen: argparse.Namespace) -> int:
         receipt = None
         for over in (False, True):
             said = a_test(channel.route.name, now, over, config.alerts, chosen.owner)
-            outcome, seconds = _tried(channel, replace(said, receipt=receipt))
+            outcome, seconds = _timed(channel, replace(said, receipt=receipt))
             what = "the end of the test" if over else "the test"
             if not isinstance(outcome, Delivered):
                 print(f"{what} was not delivered: {outcome.reason}")
@@ -182,9 +182,9 @@ def _test(config: Config, chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _tried(channel: Channel, said: Message) -> tuple[Outcome, float]:
+def _timed(channel: Channel, said: Message) -> tuple[Outcome, float]:
     began = time.monotonic()
-    return channel.deliver(said), time.monotonic() - began
+    return tried(lambda: channel.deliver(said)), time.monotonic() - began
 
 
 def _route(config: Config, chosen: argparse.Namespace) -> int:

@@ -1,7 +1,12 @@
 """The seam to the people's side: a channel takes a message and says how that went."""
 
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
+
+from gpuvigil.errors import ConfigError
 
 from .case import Route
 from .message import Message
@@ -33,6 +38,21 @@ class Refused:
 
 
 Outcome = Delivered | Retry | Refused
+
+
+def tried(attempt: Callable[[], Outcome]) -> Outcome:
+    """What an attempt comes to, whatever goes wrong in it: a channel must not fail in silence.
+
+    Of what nobody thought of only the kind and the place are said; its words may hold a secret.
+    """
+    try:
+        return attempt()
+    except ConfigError as error:  # a secret's file may be in the middle of a rotation
+        return Retry(reason=str(error))
+    except Exception as error:  # noqa: BLE001 - else it would be tried for ever, and count as well
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
+        return Retry(reason=said, perhaps_received=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import to_text
-from gpuvigil.errors import ConfigError
 from gpuvigil.hub import Hub
 from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity, readable
 
 from .backlog import IN_HAND_SECONDS, Backlog, most_in_hand
 from .case import Case
-from .channel import Bucket, Channel, Delivered, Outcome, Retry
+from .channel import Bucket, Channel, Delivered, Outcome, tried
 from .cost import cost_words
 from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, queued, settled
@@ -173,7 +172,7 @@ class Courier:
         desk, now, siblings = self._desk, self._desk.clock.now(), case.siblings
         going = begun(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
         desk.finish(self._hub, going, replaced(going, siblings, now))
-        outcome = self._deliver(going, now, case)
+        outcome = tried(lambda: self._deliver(going, now, case))
         ended = desk.clock.now()
         self._bucket = self._bucket.take(desk.clock.monotonic())
         self._pause = self._pause.after(outcome, ended, desk.chance())
@@ -204,21 +203,18 @@ class Courier:
 
     def _deliver(self, going: Notice, now: datetime, case: Case) -> Outcome:
         desk = self._desk
-        try:
-            said = message(
-                going,
-                now,
-                desk.settings.external_url,
-                receipt_of(going, case.siblings),
-                seal=desk.seal,
-                runbook_url=desk.settings.runbook_url,
-                told_owners=told_owners(case.told),
-                told_as=title(case.last_told) if case.last_told else "",
-                owners_only=case.route.owners_only,
-                cost=cost_words(desk.prices, going.to_incident(), desk.models.known, now),
-            )
-        except ConfigError as error:
-            return Retry(reason=str(error))
+        said = message(
+            going,
+            now,
+            desk.settings.external_url,
+            receipt_of(going, case.siblings),
+            seal=desk.seal,
+            runbook_url=desk.settings.runbook_url,
+            told_owners=told_owners(case.told),
+            told_as=title(case.last_told) if case.last_told else "",
+            owners_only=case.route.owners_only,
+            cost=cost_words(desk.prices, going.to_incident(), desk.models.known, now),
+        )
         return self.channel.deliver(said)
 
     def _say(self, notice: Notice, seconds: float) -> None:

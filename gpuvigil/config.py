@@ -125,13 +125,16 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
 def read_secret(path: Path, what: str) -> str:
     """The one line of a secret file; ConfigError names the file and never its content."""
     try:
-        secret = path.read_text(encoding="utf-8").strip()
+        # With the mark at its beginning that some editors write.
+        secret = path.read_text(encoding="utf-8-sig").strip()
     except OSError as error:
         raise ConfigError(f"cannot read the {what} in {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"the {what} in {path} is not text") from None
     if not secret or "\n" in secret:
         raise ConfigError(f"the {what} in {path} must be exactly one line")
+    if not secret.isprintable():
+        raise ConfigError(f"the {what} in {path} has a character that is not seen: type it anew")
     return secret
 
 

@@ -28,6 +28,13 @@ def secret_of(file: Path | None, variable: str, what: str) -> str:
     return secret
 
 
+def in_ascii(secret: str, what: str) -> str:
+    """A secret that goes where nothing else can be written; ConfigError when it cannot."""
+    if not secret.isascii():
+        raise ConfigError(f"the {what} has a letter that is not ASCII: it cannot be sent")
+    return secret
+
+
 def url_of(settings: PostSettings) -> str:
     """The receiver's address as it is now; ConfigError when it cannot be read."""
     if settings.url_file is None and not settings.url_variable:

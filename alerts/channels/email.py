@@ -25,7 +25,7 @@ from gpuvigil.model import Severity
 from ..case import Route
 from ..channel import Delivered, Outcome, Pace, Refused, Retry
 from ..message import Message
-from .address import is_forbidden
+from .address import in_ascii, is_forbidden
 from .parts import answers, links, title
 from .post import route_of
 
@@ -160,7 +160,8 @@ class Email:
         file = self._settings.password_file
         if file is None:
             return ""
-        return read_secret(file, f"password of the channel {self._settings.name}")
+        what = f"password of the channel {self._settings.name}"
+        return in_ascii(read_secret(file, what), what)
 
     @contextmanager
     def _server(self) -> Iterator[smtplib.SMTP]:

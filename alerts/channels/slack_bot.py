@@ -15,7 +15,7 @@ from gpuvigil.config import SlackSettings
 from ..case import Route
 from ..channel import Delivered, Outcome, Pace, Refused, Retry
 from ..message import Message
-from .address import secret_of
+from .address import in_ascii, secret_of
 from .parts import headline
 from .post import Answer, Post, Posting, outcome_of
 from .slack import LONGEST_TEXT, escaped, mentioned, payload, unheard
@@ -96,7 +96,7 @@ class SlackBot(Posting):
 
     def _token(self) -> str:
         what = f"bot's token of the channel {self._bot.name}"
-        return secret_of(self._bot.token_file, self._bot.token_variable, what)
+        return in_ascii(secret_of(self._bot.token_file, self._bot.token_variable, what), what)
 
 
 def judge(answer: Answer) -> Outcome:

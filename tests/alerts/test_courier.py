@@ -32,10 +32,12 @@ class Ear:
     timeout_seconds: float = 10.0
     pace: Pace = field(default_factory=Pace)
     heard: list[Message] = field(default_factory=list)
-    says: Outcome = field(default_factory=Delivered)
+    says: Outcome | Exception = field(default_factory=Delivered)
 
     def deliver(self, message: Message) -> Outcome:
         self.heard.append(message)
+        if isinstance(self.says, Exception):
+            raise self.says
         return self.says
 
     def close(self) -> None:
@@ -154,6 +156,22 @@ def test_a_receiver_that_refuses_everything_is_trouble_until_it_takes_something(
     days.ear.says = Delivered()
     days.comes(opened(id="i-last", subject=REAL))
     assert channel_trouble(days.pulse()) is None
+
+
+def test_an_attempt_that_ends_in_an_exception_counts_as_a_failure_and_is_given_up_in_time() -> None:
+    days = Days(CHAT)
+    days.ear.says = ValueError("the password is secret")
+    days.comes(opened(subject=REAL))
+    pulse = days.pulse()
+    assert pulse["failures"] == 1
+    assert str(pulse["last_error"]).startswith("ValueError in test_courier.py, line ")
+    (waiting,) = days.waiting()
+    assert waiting.perhaps_told
+    days.until(26)
+    assert not days.waiting()
+    days.ear.says = Delivered()
+    days.comes(opened(id="i-last", subject=REAL))
+    assert days.pulse()["failures"] == 0
 
 
 def test_owners_alone_get_no_link_that_answers_without_a_sign_in() -> None:

@@ -101,6 +101,21 @@ def test_whom_a_server_does_not_take_for_now_is_written_to_later_and_the_others_
     assert outcomes == [later] * (TRIES_FOR_SOME - 1) + [Delivered()]
 
 
+def test_a_password_that_cannot_be_sent_is_said_at_the_start_and_later_tried_again(
+    mailbox: tuple[Mailbox, EmailSettings], tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    settings = replace(mailbox[1], user="gpus", password_file=file)
+    file.write_text("plain\n")
+    channel = email(settings, URL)
+    file.write_text("geheimnisträger\n")
+    with pytest.raises(ConfigError, match="has a letter that is not ASCII"):
+        email(settings, URL)
+    later = channel.deliver(told())
+    assert isinstance(later, Retry)
+    assert later.reason.endswith("has a letter that is not ASCII: it cannot be sent")
+
+
 def test_a_mail_server_says_later_or_never(mailbox: tuple[Mailbox, EmailSettings]) -> None:
     box, settings = mailbox
     channel = email(settings, URL)

@@ -180,6 +180,16 @@ def test_every_service_refuses_a_wrong_file_with_one_line_and_exit_code_2(
     assert "line 2, hub.prot: unknown key" in ended.stderr
 
 
+def test_a_secret_is_what_one_sees(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(b"\xef\xbb\xbfsome word\r\n")  # as some editors begin, and end a line
+    assert read_secret(file, "token") == "some word"
+    for unseen in ("\u200b", "\u00a0", "\x00", "\r"):
+        file.write_text(f"some{unseen}word\n", newline="")
+        with pytest.raises(ConfigError, match=r"the token in .* type it anew|exactly one line"):
+            read_secret(file, "token")
+
+
 def test_a_secret_is_what_its_file_holds_now(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("one\n")
