@@ -50,11 +50,14 @@ class Folder:
         write(self._file(place, lane), content, durable=lane is Lane.RECORDS)
 
     def read(self, place: Place, lane: Lane) -> Body | None:
-        """A body without its number; None, with a log line, when it is not what was written."""
+        """A body without its number; None, with a log line, when it is not what was written.
+
+        Any other OSError may pass: too many open files, too little memory, a disk elsewhere.
+        """
         file = self._file(place, lane)
         try:
             return decode(file.read_bytes())
-        except (OSError, ValueError) as error:
+        except (FileNotFoundError, ValueError) as error:
             log.warning("body cannot be read from the spool", file=str(file), why=str(error))
             return None
 

@@ -7,8 +7,9 @@ A collector that is killed with -9 loses at most the telemetry of those seconds,
 
 import errno
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ log = Log("collector")
 
 _MICROSECOND = timedelta(microseconds=1)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REST_SECONDS = 1.0  # for a disk of which a body could not be read
 _MOST_THAT_GIVE_WAY = 8  # for one body: what others fill up is not for us to empty
 
 
@@ -62,12 +64,14 @@ class Spool:
         limit_seconds: float = 7 * 86_400.0,
         memory_bytes: int = 4 * 1024 * 1024,
         memory_seconds: float = 5.0,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take up what an earlier process left; ConfigError when the directory cannot be used."""
         self._limit_bytes = limit_bytes
         self._limit = timedelta(seconds=limit_seconds)
         self._memory_bytes = memory_bytes
         self._memory = timedelta(seconds=memory_seconds)
+        self._monotonic = monotonic
         self._mutex = threading.RLock()
         self._bells = Bells()
         # What is in memory, taken or set aside; all else is a number on a shelf and a file.
@@ -86,6 +90,8 @@ class Spool:
         self._dropped = 0
         self._disk_fails = False
         self._litters = False
+        self._reads_fail = False
+        self._rests_until = 0.0
         self._full = False
         self._interrupted = False
         self._writing = threading.Lock()
@@ -128,10 +134,17 @@ class Spool:
         self._make_room(body.at)
 
     def next(self, lanes: Collection[Lane]) -> Body | None:
-        """The first body of the first of `lanes` that has one, taken until `done` or `again`."""
-        for lane in lanes:
+        """The first body of the first of `lanes` that has one, taken until `done` or `again`.
+
+        One that cannot be read now is kept, and the disk left alone for a moment.
+        """
+        for lane in self._at_hand(lanes):
             while (item := self._take(lane)) is not None:
-                body = self._load(item)
+                try:
+                    body = self._load(item)
+                except OSError as error:
+                    self._defer(item, error)
+                    break
                 if body is not None:
                     return body
                 self._remove(item, counted=True)
@@ -145,7 +158,8 @@ class Spool:
             if self._interrupted or self._has(lanes):
                 return not self._interrupted
             bell = self._bells.hang(lanes)
-        bell.wait(seconds)
+            rest = self._rests_until - self._monotonic()
+        bell.wait(min(seconds, rest) if rest > 0 else seconds)
         with self._mutex:
             self._bells.take_down(bell)
             return not self._interrupted and self._has(lanes)
@@ -186,7 +200,14 @@ class Spool:
             self._store(item)
         self._folder.close()
 
+    def _at_hand(self, lanes: Collection[Lane]) -> Collection[Lane]:
+        """Those that may be looked into now."""
+        if self._monotonic() >= self._rests_until:
+            return lanes
+        return [lane for lane in lanes if lane is Lane.LIVE]
+
     def _has(self, lanes: Collection[Lane]) -> bool:
+        lanes = self._at_hand(lanes)
         for lane in self._shelves.keys() & set(lanes):
             if self._shelves[lane].first is not None or self._aside[lane]:
                 return True
@@ -201,8 +222,7 @@ class Spool:
             if place is not None and (item is None or place.number < item.number):
                 return self._unshelve(lane)
             if item is None and self._aside.get(lane):
-                _, item = self._aside[lane].popitem(last=False)
-                queue[item.number] = item
+                return self._pick_up(lane)
             if item is not None:
                 item.taken = True
             return item
@@ -220,11 +240,31 @@ class Spool:
         self._items[lane][item.number] = item
         return item
 
+    def _pick_up(self, lane: Lane) -> _Item:
+        """The first body that was set aside, now taken."""
+        _, item = self._aside[lane].popitem(last=False)
+        self._items[lane][item.number] = item
+        item.taken = True
+        return item
+
+    def _defer(self, item: _Item, error: OSError) -> None:
+        """A body cannot be read now: it lets all others go first, and the disk rests."""
+        if not self._reads_fail:
+            why = str(error)
+            log.warning("spool cannot be read", directory=str(self._folder.path), why=why)
+        self._reads_fail = True
+        self._rests_until = self._monotonic() + _REST_SECONDS
+        self._move(item, _resting(item.lane), last=True)
+
     def _load(self, item: _Item) -> Body | None:
-        """The item's body with its identity; None when its file is not what was written."""
+        """The item's body with its identity; None when its file is not what was written.
+
+        OSError when it cannot be read now.
+        """
         if item.body is not None:
             return self._identify(item, item.lane)
         body = self._folder.read(_place(item), _resting(item.lane))
+        self._reads_fail = False
         return None if body is None else replace(body, number=item.number)
 
     def _identify(self, item: _Item, lane: Lane) -> Body:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from collector.envelope import Sender
 from collector.lanes import Lane
 from collector.shelf import Place, Shelf
 from collector.spool import Spool
+from gpuvigil.clock import ManualClock
 from gpuvigil.errors import ConfigError
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
@@ -206,6 +208,42 @@ def test_a_file_that_cannot_be_taken_away_is_left_to_the_next_start(
         kept.rename(file)
     again = Spool(tmp_path, MIB)
     assert [body.content for body in drain(again)] == [b"x a=%d" % number for number in range(5)]
+
+
+def test_a_body_that_cannot_be_read_now_is_kept_and_lets_the_others_go_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock(NOW)
+    spool = Spool(tmp_path, MIB, memory_bytes=0, monotonic=clock.monotonic)
+    for number in range(3):
+        spool.put(telemetry(f"x a={number}", number))
+    first = bodies(tmp_path)[0]
+    kept = in_its_place(first)
+    assert spool.next(ALL) is None
+    assert not spool.wait(ALL, 0.0)  # so that nobody tries all the time
+    clock.advance(1.0)
+    assert [body.content for body in drain(spool)] == [b"x a=1", b"x a=2"]
+    first.rmdir()
+    kept.rename(first)
+    clock.advance(1.0)
+    assert [body.content for body in drain(spool)] == [b"x a=0"]
+    assert (spool.dropped, spool.bytes) == (0, 0)
+    assert caplog.text.count("spool cannot be read") == 2
+
+
+def test_without_a_free_descriptor_nothing_is_lost(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, MIB, memory_bytes=0)
+    for number in range(20):
+        spool.put(telemetry(f"x a={number}", number))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert spool.next(ALL) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (spool.dropped, len(bodies(tmp_path))) == (0, 20)
+    assert spool.wait(ALL, 5.0) or spool.wait(ALL, 5.0)
+    assert len(list(drain(spool))) == 20
 
 
 OPERATIONS = st.lists(
