@@ -233,7 +233,8 @@ def _holders(one: Answer, by: str, prices: Prices, money: bool) -> list[tuple[Va
         "idle_gpu_hours": pc.divide(found["idle_sum"], _HOUR),
         **{name: found[f"{name}_sum"] for name in told},
         "most_gpus": found["gpus_sum" if by == "job" else "gpus_max"],
-        "kilowatt_hours": pc.divide(found["energy_joules_sum"], _KILOWATT_HOUR),
+        # A board draws something at all times: no energy was not measured.
+        "kilowatt_hours": pc.divide(_some(found["energy_joules_sum"]), _KILOWATT_HOUR),
         "shared_gpu_hours": pc.divide(found["shared_sum"], _HOUR),
     }
     rows = pa.table(columns).sort_by([("gpu_hours", "descending"), ("name", "ascending")])
@@ -243,8 +244,12 @@ def _holders(one: Answer, by: str, prices: Prices, money: bool) -> list[tuple[Va
 
 def _percent(part: pa.ChunkedArray, whole: pa.ChunkedArray | float) -> pa.ChunkedArray:
     """`part` in percent of `whole`, null where there is no whole."""
-    some = pc.if_else(pc.greater(whole, 0.0), whole, pa.scalar(None, pa.float64()))
-    return pc.multiply(pc.divide(part, some), 100.0)
+    return pc.multiply(pc.divide(part, _some(whole)), 100.0)
+
+
+def _some(amount: pa.ChunkedArray | float) -> pa.ChunkedArray:
+    """Null where there is none of it."""
+    return pc.if_else(pc.greater(amount, 0.0), amount, pa.scalar(None, pa.float64()))
 
 
 def _most_gpus(rows: pa.Table, keys: Sequence[str], sums: Sequence[tuple[str, str]]) -> pa.Table:
