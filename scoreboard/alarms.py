@@ -39,19 +39,29 @@ def natural(found: Tallies) -> Iterator[str]:
     """What a page and a warning are worth at the rate of faults that real clusters have."""
     yield "## At the natural rate of faults"
     yield ""
-    yield "Large clusters saw 2 to 7 faults per 1,000 node-days. With them, so many of the warnings and criticals, and of the criticals alone, would be about a fault: the recall of *report* (one claim counted for each fault found by such a claim), the false claims of *report* and *quiet* together. Notes (info) are apart. In brackets from the worse to the better ends of both intervals."
+    yield "Large clusters saw 2 to 7 faults per 1,000 node-days. With them, so many of the warnings and criticals, and of the criticals alone, would be about a fault: the recall of *report* (one claim counted for each fault found by such a claim), the false claims of *report* and *quiet* together. Notes (info) are apart. In brackets from the worse to the better ends of both intervals. Where others played fewer fleets than we did, their intervals say so."
     yield ""
     yield "| detectors | claims | 2 | 4 | 7 | found by such a claim | false per 1,000 node-days |"
     yield "|---|---|---|---|---|---|---|"
     for name, own in in_order(found.get("report", {})):
         figures = score([*own, *found.get("quiet", {}).get(name, ())])["natural"]
         for what, key in (("warnings and criticals", "alarms"), ("criticals", "critical")):
+            last = figures[key][-1]
+            silent = not last["recall"]["hits"] and not last["false"]["count"]
             shares = [
-                f"{it['precision']:.3f} ({it['interval'][0]:.3f} to {it['interval'][1]:.3f})"
+                # Who said nothing at all was neither right nor wrong.
+                "-"
+                if silent
+                else f"{it['precision']:.3f} ({it['interval'][0]:.3f} to {it['interval'][1]:.3f})"
                 for it in figures[key]
             ]
-            last = figures[key][-1]
             yield f"| {name} | {what} | {' | '.join(shares)} | {share(last['recall'])} | {rate(last['false'])} |"
+    if not (ours := found.get("report", {}).get(OURS)):
+        return
+    figures = score([*ours, *found.get("quiet", {}).get(OURS, ())])["natural"]
+    page, both = (figures[it][1]["precision"] for it in ("critical", "alarms"))
+    yield ""
+    yield f"At 4 faults per 1,000 node-days and with so many look-alikes, {page:.0%} of {OURS}'s pages would be about a fault and {both:.0%} of its pages and warnings together: that is why a page wakes somebody and a warning waits for the morning."
 
 
 def _life() -> str:

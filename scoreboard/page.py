@@ -1,17 +1,15 @@
 """`docs/scoreboard.md` from `scoreboard/results.json`: every figure with its size and interval."""
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-from collector.simulator.fleet.kinds import KINDS
 
 from .alarms import false_alarms, natural
 from .baselines import SETS
 from .baselines.peers import PEERS
-from .judge.matching import Outcome
-from .judge.score import curve, score
-from .played import before, belonging
+from .curves import curves
+from .judge.score import score
+from .played import before, belonging, by_part
+from .reading import reading
 from .results import Tallies, tallies, together
 from .short import in_short
 from .splits import PARTS
@@ -19,10 +17,6 @@ from .words import OURS, added, in_order, number, rate, share
 
 # What the others found on data of their own: Minder, NSDI 25.
 _PUBLISHED = "Minder F1 0.893 (precision 0.904), its Mahalanobis baseline 0.777 (precision 0.788)"
-THIRDS = (0.0, 1.0 / 3.0, 2.0 / 3.0, 1.0)
-# Parts in which one thing changes step by step; the natural one is the report.
-NOISE = {0.5: "noise x0.5", 1.0: "report", 2.0: "noise x2", 4.0: "noise x4"}
-MISSING = {0.0: "report", 0.1: "missing 10%", 0.2: "missing 20%", 0.3: "missing 30%"}
 
 
 def page(results: Mapping[str, Any], speed: Mapping[str, Any]) -> Iterator[str]:
@@ -33,20 +27,16 @@ def page(results: Mapping[str, Any], speed: Mapping[str, Any]) -> Iterator[str]:
     yield "How well faults are found on a simulated fleet whose truth is known, written from `scoreboard/results.json` by `make docs`."
     yield "**Every number here is of simulated fleets**: no public set has labelled GPU faults in time series. What was found of real faults is not in here."
     yield ""
-    yield from in_short(found)
-    yield ""
-    yield from overall(results)
-    for section in (false_alarms, natural, splits, library, curves, kinds):
+    unseen = together(results, ("kept-out kinds",))
+    sections = (
+        *(in_short(found), by_part(found), reading(), overall(results), false_alarms(found)),
+        *(natural(found), splits(found), library(unseen), curves(found), kinds(found)),
+        *(belonging(results), before(results), cost(speed)),
+    )
+    yield from sections[0]
+    for section in sections[1:]:
         yield ""
-        yield from section(found)
-    yield ""
-    yield from belonging(results)
-    yield ""
-    yield from before(results)
-    yield ""
-    yield from cost(speed)
-    yield ""
-    yield from reading()
+        yield from section
 
 
 def overall(results: Mapping[str, Any]) -> Iterator[str]:
@@ -98,7 +88,7 @@ def splits(found: Tallies) -> Iterator[str]:
     """Kept out, noisier, with gaps: recall by part."""
     yield "## Unseen, noisier, with gaps"
     yield ""
-    yield "Faults found, by part; what each part is, is in the first table."
+    yield "Faults found, by part; what each part is, is said [below](#what-was-played)."
     yield ""
     yield f"| part | {' | '.join(SETS)} |"
     yield "|---|" + "---|" * len(SETS)
@@ -119,7 +109,7 @@ def library(found: Tallies) -> Iterator[str]:
     others = {name: score(own[name]) for name in PEERS if own.get(name)}
     yield "## What a library would add"
     yield ""
-    yield "scikit-learn's detectors, held against our rules where they should be at their best: on kinds of fault that neither was tuned for. A warning or critical is *about a fault* when one was there."
+    yield "scikit-learn's detectors, held against our rules where they should be at their best: on kinds of fault that neither was tuned for, on the fleets that all of them played. A warning or critical is *about a fault* when one was there."
     yield ""
     yield "| detectors | found | F1 per machine and quarter of an hour | warnings and criticals about a fault | false ones per 1,000 node-days |"
     yield "|---|---|---|---|---|"
@@ -145,57 +135,14 @@ def library(found: Tallies) -> Iterator[str]:
     yield f"The best of them finds {most} of the {recall['of']}, our rules {recall['hits']}. {verdict}."
 
 
-def curves(found: Tallies) -> Iterator[str]:
-    """Recall as curves."""
-    yield "## The smaller, the noisier, the fewer, the harder"
-    yield ""
-    yield "Faults with a magnitude, by the third of their kind's range (logarithmic) that it lies in; the lowest third is kept out of tuning."
-    yield ""
-    yield "| detectors | lowest third | middle | highest third |"
-    yield "|---|---|---|---|"
-    for name, bins in by_magnitude(found).items():
-        yield f"| {name} | {' | '.join(share(it['recall']) for it in bins)} |"
-    yield ""
-    yield "![Recall over magnitude](images/scoreboard-magnitude.svg)"
-    yield ""
-    yield "![Recall over noise](images/scoreboard-noise.svg)"
-    yield ""
-    yield "![Recall over missing samples](images/scoreboard-missing.svg)"
-
-
-def by_magnitude(found: Tallies) -> dict[str, list[dict[str, Any]]]:
-    """For each set the recall in each third of the range of magnitudes."""
-    bins = {}
-    for name in SETS:
-        parts = ("report", "kept-out magnitudes")
-        own = [
-            o for part in parts for one in found.get(part, {}).get(name, ()) for o in one.outcomes
-        ]
-        if own:
-            bins[name] = curve([placed for o in own if (placed := _placed(o)) is not None], THIRDS)
-    return bins
-
-
-def over(found: Tallies, parts: Mapping[float, str]) -> dict[str, dict[float, dict[str, Any]]]:
-    """For each set its recall in each of the parts, by what changes in them."""
-    return {
-        name: {
-            step: score(own)["faults"]["recall"]
-            for step, part in parts.items()
-            if (own := found.get(part, {}).get(name))
-        }
-        for name in SETS
-    }
-
-
 def kinds(found: Tallies) -> Iterator[str]:
     """Fault by fault, ours."""
     yield f"## Fault by fault: {OURS}"
     yield ""
     yield "The parts *report* and *kept-out kinds*. *Named rightly* is of the claims that name this kind; a kind that no detector names has none."
     yield ""
-    yield "| fault | found | right cause | right action | named rightly | F1 by name | median s | incidents |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| fault | found | right cause | right action | named rightly | F1 by name | median s | p95 s | incidents |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     own = [
         one for part in ("report", "kept-out kinds") for one in found.get(part, {}).get(OURS, ())
     ]
@@ -209,6 +156,7 @@ def kinds(found: Tallies) -> Iterator[str]:
             share(it["precision"]),
             f"{it['f1_by_name']:.2f}",
             number(it["seconds_median"]),
+            number(it["seconds_p95"]),
             number(it["incidents_per_found_fault"], 1),
         )
         yield f"| {kind} | {' | '.join(cells)} |"
@@ -220,32 +168,5 @@ def cost(speed: Mapping[str, Any]) -> Iterator[str]:
     minutes = seconds["detectors"] * 1000.0 / 60.0 / speed["cpus"]
     yield "## How fast it goes"
     yield ""
-    yield f"`{speed['command']}`: {speed['nodes']} nodes of 8 GPUs without a fault, {speed['passes']} passes, Python {speed['python']}, on a machine that did other things as well."
-    yield f"A node-day costs {seconds['fleet']:.2f} s of CPU time for the fleet and {seconds['detectors']:.2f} s for the detectors: 1,000 of them pass through the detectors in {minutes:.0f} min on {speed['cpus']} CPUs (bar: 15 min)."
-
-
-def reading() -> Iterator[str]:
-    """How the judge thinks, in short."""
-    yield "## How it is judged"
-    yield ""
-    yield "- A fault is *found* when an incident on its machine, of any cause but more than a note (info) unless it names it, begins after its first sign and before its end (one that names it also between its start and that sign, which is an estimate: it took 0 s then); what begins within half an hour after it is its echo, neither found nor false."
-    yield "- The *cause* is right when the incident names the fault itself (`scoreboard/names.py`): that a node is silent is true of a dead node and of a dead collector, and names neither. It is read from the incident's last words, the action from its first; *in its first words* is whether whoever was told at once was told the cause, and *median s to the cause* is of when it was named for good."
-    yield "- The *action* is right when its first step is the right one, and the node is drained exactly where it should be."
-    yield "- Idle GPUs and programs' own errors (Xid 13, 31, 43, 45) are no claims about faults and are not judged here, whoever speaks of them."
-    yield "- Peers' rules run in the analyzer's own passes and its life of an incident; each has its source in `scoreboard/baselines/rules.py`. What they give as advice is not in their rules, so their action is never right."
-    yield "- The library's detectors have the limits that were best on the tuning fleets (`python -m scoreboard.tune`): more than ours were given. They look every five minutes at a quarter of an hour, and name no cause and no action. Those limits are low: many of their claims stand before a fault begins, which F1 counts as right on a fleet full of faults, and *found* does not."
-    yield "- Faults are held short (two hours) so that every kind fits into one fleet: what grows for days has little time to show here."
-
-
-def _placed(outcome: Outcome) -> Outcome | None:
-    """With the magnitude's place in its kind's range, 0 to 1, for one that has a range."""
-    kind = KINDS.get(outcome.fault)
-    if kind is None or kind.discrete or not kind.sizes or outcome.magnitude is None:
-        return None
-    low, high = kind.sizes[0], kind.sizes[-1]
-    place = math.log(outcome.magnitude / low) / math.log(high / low)
-    return Outcome(
-        fault=outcome.fault,
-        magnitude=min(max(place, 0.0), 1.0),
-        seconds=outcome.seconds,
-    )
+    yield f"`{speed['command']}`: {speed['nodes']} nodes of 8 GPUs without a fault, {speed['passes']} passes, Python {speed['python']}; detectors `{speed['judged']}`, fleet `{speed['fleet']}`."
+    yield f"A node-day costs {seconds['fleet']:.2f} s of CPU time for the fleet and {seconds['detectors']:.2f} s for the detectors: fleets are played beside each other, so 1,000 of them pass through the detectors in {minutes:.0f} min on {speed['cpus']} CPUs (bar: 15 min)."

@@ -2,17 +2,18 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import altair
 import vl_convert
 
+from .curves import MISSING, NOISE, by_magnitude, over
 from .fingerprint import ROOT
-from .page import MISSING, NOISE, by_magnitude, over
 from .results import Tallies, read, tallies
 
 IMAGES = ROOT / "docs/images"
-_THIRDS = ("lowest third", "middle", "highest third")
+_THIRDS = ("mildest third", "middle", "gravest third")
 Points = Iterable[tuple[str, str, Mapping[str, Any]]]
 
 
@@ -72,13 +73,22 @@ def _chart(points: Points, order: Sequence[str], title: str) -> Any:
     return altair.layer(bars, dots).properties(width=560, height=260)
 
 
+def pictures(results: Mapping[str, Any]) -> dict[Path, str]:
+    """Each curve's file and what it should hold."""
+    found = tallies(results)
+    return {
+        IMAGES / f"scoreboard-{draw.__name__}.svg": vl_convert.vegalite_to_svg(
+            draw(found).to_json()
+        )
+        for draw in (magnitude, noise, missing)
+    }
+
+
 def main() -> int:
     """Draw them."""
-    found = tallies(read())
     IMAGES.mkdir(exist_ok=True)
-    for draw in (magnitude, noise, missing):
-        path = IMAGES / f"scoreboard-{draw.__name__}.svg"
-        path.write_text(vl_convert.vegalite_to_svg(draw(found).to_json()), encoding="utf-8")
+    for path, text in pictures(read()).items():
+        path.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
     return 0
 

@@ -23,7 +23,8 @@ from collector.simulator.fleet.kinds import KINDS
 from gpuvigil.model import Allocation
 
 from .judge.claims import Claim, claims
-from .judge.intervals import wilson
+from .judge.intervals import exact_rate, wilson
+from .judge.score import PER_NODE_DAYS
 from .replay import Replay
 from .run import stamp
 from .splits import MODEL, PARTS
@@ -137,12 +138,16 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _by_size([it for it in faults if it["percent"] >= _PLAIN])
     yield ""
-    yield f"Sound GPUs called slow in these {node_days:g} node-days: {false}."
+    low, high = (PER_NODE_DAYS * it for it in exact_rate(false, node_days))
+    yield f"Sound GPUs called slow in these {node_days:g} node-days: {false} (per 1,000 {low:.1f} to {high:.1f}); in more of them, [where nothing is wrong](#where-nothing-is-wrong)."
 
 
 def _by_size(faults: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Of those that lose much: how soon, by how many GPUs there were to compare with."""
-    yield f"The more GPUs a job has, the sooner it shows which one is slow; of those that lose {_PLAIN:g} % and more:"
+    told = [it for it in faults if it["gpus"] >= _PEERS]
+    soon = sum(it["seconds"] is not None and it["seconds"] <= _SOON for it in told)
+    met = "holds" if soon == len(told) else "**missed**"
+    yield f"The more GPUs a job has, the sooner it shows which one is slow; of those that lose {_PLAIN:g} % and more (aim: each tellable one within {_SOON:g} s; {soon} of {len(told)}: {met}, since means of one minute of few GPUs scatter as much as that):"
     yield ""
     yield f"| GPUs of the job | found | within {_SOON:g} s | median s |"
     yield "|---|---|---|---|"

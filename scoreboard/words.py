@@ -31,6 +31,11 @@ def number(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def commit(described: str) -> str:
+    """A commit in short, still saying that something was not committed."""
+    return described[:9] + ("-dirty" if described.endswith("-dirty") else "")
+
+
 def in_order(of: Mapping[str, Sequence[Tally]]) -> Iterator[tuple[str, Sequence[Tally]]]:
     """Who played, in the order of the tables."""
     return ((name, of[name]) for name in SETS if of.get(name))

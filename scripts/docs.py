@@ -18,10 +18,11 @@ from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import EXPORTED, Metric, Seen
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import sxids
-from scoreboard import slow
+from scoreboard import drivers, slow
 from scoreboard.holders import page as holders_page
 from scoreboard.holders import play as holders
 from scoreboard.page import page
+from scoreboard.plots import pictures
 from scoreboard.results import read
 from scripts import (
     collector_figures,
@@ -339,6 +340,9 @@ def scoreboard_page() -> Iterator[str]:
     """How well faults are found, from the committed results."""
     yield from page(read(), json.loads((ROOT / "scoreboard/speed.json").read_text()))
     yield ""
+    if drivers.RESULT.exists():
+        yield from drivers.section(json.loads(drivers.RESULT.read_text()))
+        yield ""
     yield from slow.section(json.loads(slow.RESULT.read_text()))
     yield ""
     yield from holders_page.section(holders.read())
@@ -361,7 +365,8 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
 
 def written() -> dict[Path, str]:
     """Every generated page and what it should hold."""
-    return {ROOT / "docs" / name: "\n".join(write()) + "\n" for name, write in PAGES.items()}
+    pages = {ROOT / "docs" / name: "\n".join(write()) + "\n" for name, write in PAGES.items()}
+    return pages | pictures(read())
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from dashboard.ending import Why
 from gpuvigil.idleness import Idleness
 
 from ..judge.intervals import wilson
+from ..words import commit
 from .scenes import PEER, SCENES
 from .spans import Row
 
@@ -40,7 +41,7 @@ def _of_idle(by_part: _Parts, shown: str) -> Iterator[str]:
     yield ""
     yield from _idle_table(by_part)
     yield ""
-    yield f"Why GPUs were idle, {shown}, spans of a GPU and a job:"
+    yield f"Why GPUs were idle, {shown}, spans of a GPU and a job; also of those that a fault or storage excuses, whom nobody blames and the table above does not count:"
     yield ""
     yield from _classes(_rows(by_part[shown]))
     yield ""
@@ -73,7 +74,7 @@ def _played(by_part: _Parts) -> Iterator[str]:
             len(runs),
             f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else seeds[0],
             *(f"`{first[key]}`" for key in ("fleet", "judged", "code")),
-            f"`{first['commit'][:9]}`",
+            f"`{commit(first['commit'])}`",
             f"`{first['command']}`",
         )
         yield f"| {' | '.join(map(str, cells))} |"
