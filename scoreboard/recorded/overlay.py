@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.simulator.fleet import Truth
 from collector.simulator.fleet.kinds import KINDS
@@ -174,13 +175,10 @@ def lay(table: pa.Table, injection: Injection) -> tuple[pa.Table, tuple[Event, .
     at = table["at"].to_numpy()
     begin = np.datetime64(injection.start.replace(tzinfo=None), "us")
     end = np.datetime64(injection.end.replace(tzinfo=None), "us")
-    subject = injection.truth().subject
-    tag, name = ("uuid", subject.gpu) if subject.gpu else ("node", subject.node)
-    here = np.array([value == name for value in table[tag].to_pylist()], bool)
     fields = [name for name in table.column_names if name not in _TAGS]
     sheet = Sheet(
         columns={name: _floats(table[name]) for name in fields},
-        chosen=here & (at >= begin) & (at < end),
+        chosen=of_subject(table, injection.truth().subject) & (at >= begin) & (at < end),
         seconds=(at - begin) / np.timedelta64(1, "s"),
         kept=np.ones(len(table), bool),
     )
@@ -197,6 +195,15 @@ def lay(table: pa.Table, injection: Injection) -> tuple[pa.Table, tuple[Event, .
         for number, (kind, code) in enumerate(sheet.codes)
     )
     return _table(table, sheet).filter(pa.array(sheet.kept)), events
+
+
+def of_subject(table: pa.Table, subject: Subject) -> Numbers:
+    """Which rows are of a node, or of one GPU of it: recordings without UUIDs number GPUs by node."""
+    here = pc.equal(table["node"], subject.node)
+    if subject.gpu is not None:
+        here = pc.and_(here, pc.equal(table["uuid"], subject.gpu))
+    mask: Numbers = here.to_numpy()
+    return mask
 
 
 def _table(table: pa.Table, sheet: Sheet) -> pa.Table:

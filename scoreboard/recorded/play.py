@@ -19,7 +19,7 @@ from ..baselines import SETS, SETTINGS
 from ..judge.claims import Claim, claims
 from ..judge.matching import Outcome, judge
 from ..replay import Replay
-from .overlay import OVERLAYS, Injection, lay
+from .overlay import OVERLAYS, Injection, lay, of_subject
 
 _HOUR = timedelta(hours=1)
 _DELAY = timedelta(milliseconds=200)
@@ -67,7 +67,7 @@ class Recording:
             Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"])
             for row in named.aggregate([]).to_pylist()
         ]
-        one = table.filter(pc.equal(table["uuid"], gpus[0].gpu))["at"].cast(pa.int64()).to_numpy()
+        one = table["at"].cast(pa.int64()).to_numpy()[of_subject(table, gpus[0])]
         gaps = np.diff(np.unique(one)) / 1e6
         return cls(
             table=table,

@@ -184,6 +184,26 @@ def test_a_fault_changes_its_own_place_and_time_alone(kind: str, tmp_path: Path)
     assert changed.to_pylist() != table.to_pylist() or lay(table, injection)[1]
 
 
+def test_the_same_number_of_a_gpu_on_another_node_is_another_gpu(tmp_path: Path) -> None:
+    lines = ["timestamp,hostname,index,power.draw\n"]
+    for second in range(0, 1800, 10):
+        at = NOON.timestamp() + second
+        lines += [f"{at + 3 * n},n{n},{gpu},500\n" for n in range(3) for gpu in range(2)]
+    (path := tmp_path / "nodes.csv").write_text("".join(lines))
+    table = recording([path], PRESETS["nvidia-smi"])
+    found = Recording.of(table)
+    assert (len(found.gpus), found.tick_seconds) == (6, 10.0)
+    for injection in found.injections(1):
+        changed, _ = lay(table, injection)
+        others = [
+            [row["at"] for row in rows.to_pylist() if row["node"] != injection.gpu.node]
+            for rows in (table, changed)
+        ]
+        assert others[0] == others[1]
+        told = [row for row in changed.to_pylist() if row["power_watts"] != 500]
+        assert {row["node"] for row in told} <= {injection.gpu.node}
+
+
 def test_the_command_says_what_was_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
