@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from gpuvigil.apiserver import ApiError, ApiServer, Gone, Object
 from gpuvigil.log import Log
+from gpuvigil.model import UNREADABLE
 
 log = Log("kubernetes")
 
@@ -30,7 +31,10 @@ class Copy(Generic[T]):
 
 
 class Mirror(Generic[T]):
-    """Follows one path. `keep` takes what is of interest from an object, None to leave it out."""
+    """Follows one path. `keep` takes what is of interest from an object, None to leave it out.
+
+    Of an object that it cannot read, what was known before is kept.
+    """
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class Mirror(Generic[T]):
         self._objects: dict[str, T] = {}
         self._version: str | None = None
         self._why = NOT_ASKED
+        self._odd: set[str] = set()
         self._lock = threading.Lock()
 
     def copy(self) -> Copy[T]:
@@ -77,6 +82,9 @@ class Mirror(Generic[T]):
                 in_vain = before == self._version
                 if in_vain:
                     self._fail(str(error))
+            except UNREADABLE as error:
+                in_vain = True
+                self._fail(f"an answer of an unexpected form: {error!r}")
             rest = min(2 * rest, _LONGEST_REST_SECONDS) if in_vain else self._shortest_rest
             if in_vain:
                 stop.wait(rest * random.uniform(0.5, 1.0))  # not all at once
@@ -103,7 +111,7 @@ class Mirror(Generic[T]):
         for page in self._api.pages(self._path):
             version = page.version
             for one in page.objects:
-                kept, uid = self._keep(one), _uid(one)
+                kept, uid = self._read(one), _uid(one)
                 if kept is not None and uid:
                     found[uid] = kept
         return found, version
@@ -112,10 +120,12 @@ class Mirror(Generic[T]):
         told = event.get("object") or {}
         uid, version = _uid(told), (told.get("metadata") or {}).get("resourceVersion")
         # A bookmark is a version and nothing else.
-        kept = None if event.get("type") in {"DELETED", "BOOKMARK"} else self._keep(told)
+        kept = None if event.get("type") in {"DELETED", "BOOKMARK"} else self._read(told)
         with self._lock:
             before = self._objects.get(uid)
             if event.get("type") != "BOOKMARK":
+                if event.get("type") == "DELETED":
+                    self._odd.discard(uid)
                 if kept is None:
                     self._objects.pop(uid, None)
                 else:
@@ -123,6 +133,18 @@ class Mirror(Generic[T]):
             self._version = version or self._version
         if event.get("type") != "BOOKMARK" and kept != before:
             self._changed()
+
+    def _read(self, told: Object) -> T | None:
+        """What is kept of an object, None to leave it out."""
+        uid = _uid(told)
+        try:
+            return self._keep(told)
+        except UNREADABLE as error:
+            if uid not in self._odd:
+                self._odd.add(uid)
+                name = (told.get("metadata") or {}).get("name")
+                log.warning("an object cannot be read", path=self._path, name=name, why=repr(error))
+            return self._objects.get(uid)
 
     def _fail(self, why: str) -> None:
         if why != self._why:

@@ -4,6 +4,7 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from http import HTTPStatus
 from itertools import islice
 
 from gpuvigil import command
@@ -43,7 +44,6 @@ _REST_SECONDS = 2.0
 _OPEN = ("PENDING", "RUNNING")
 _MOST = 100_000
 _AT_ONCE = 500  # records of one request
-_STRANGER = {401, 403}  # the token is at fault, and no record
 
 
 class Watcher:
@@ -205,26 +205,44 @@ def _tell(hub: Hub, watcher: Watcher, stop: threading.Event) -> None:
 
 
 def write(hub: Hub, waiting: dict[str, Record]) -> None:
-    """Write what waits and take it out, part by part; a part that the hub refuses is dropped and said.
+    """Write what waits and take it out, part by part; a record that the hub refuses is dropped and said.
 
-    HubUnavailable, and HubRefused when it is who asks that is refused: what is left still waits.
+    HubUnavailable, and HubRefused that is no record's fault: what is left still waits.
     """
-    while waiting:
-        part = dict(islice(waiting.items(), _AT_ONCE))
-        try:
-            hub.write_records(part.values())
-        except HubRefused as error:
-            if error.status in _STRANGER:
-                raise
+    refused: dict[str, HubRefused] = {}
+    try:
+        while waiting:
+            _write(hub, tuple(islice(waiting.values(), _AT_ONCE)), waiting, refused)
+    finally:
+        for first, error in islice(refused.items(), 1):
             log.warning(
-                "the hub refuses records: dropped",
-                count=len(part),
-                first=next(iter(part)),
-                why=str(error),
-                lines=error.details.get("lines"),
+                "the hub refuses records: dropped", count=len(refused), first=first, why=str(error)
             )
-        for id_ in part:
-            del waiting[id_]
+
+
+def _write(
+    hub: Hub, part: Sequence[Record], waiting: dict[str, Record], refused: dict[str, HubRefused]
+) -> None:
+    """All of a part or, since the hub keeps all or none, its halves until who is at fault is alone."""
+    try:
+        hub.write_records(part)
+    except HubRefused as error:
+        if not _is_of_a_record(error):
+            raise
+        if len(part) > 1:
+            half = len(part) // 2
+            _write(hub, part[:half], waiting, refused)
+            _write(hub, part[half:], waiting, refused)
+            return
+        refused[part[0].id] = error
+    for record in part:
+        del waiting[record.id]
+
+
+def _is_of_a_record(error: HubRefused) -> bool:
+    """Any other refusal may pass: a token that rotates, a proxy that is set up wrongly."""
+    too_large = error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE  # whoever on the way says so
+    return too_large or (error.status == HTTPStatus.BAD_REQUEST and bool(error.details))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from datetime import datetime
 from gpuvigil.apiserver import ApiError, ApiServer, Forbidden, NotThere, Unauthorized, path_of
 from gpuvigil.clock import from_text
 from gpuvigil.log import Log
+from gpuvigil.model import UNREADABLE
 
 from .objects import Owner, Pod, controller
 
@@ -152,6 +153,10 @@ class Workloads:
                 self._refused.add(owner.kind)
                 log.warning("may not see what owns a pod", kind=owner.kind, why=str(error))
             return refused
-        created = (told.get("metadata") or {}).get("creationTimestamp")
-        at = from_text(created) if created else None
-        return _Looked(above=controller(told), created_at=at)
+        try:
+            created = (told.get("metadata") or {}).get("creationTimestamp")
+            at = from_text(created) if created else None
+            return _Looked(above=controller(told), created_at=at)
+        except UNREADABLE as error:
+            log.warning("what owns a pod cannot be read", name=owner.name, why=repr(error))
+            return refused

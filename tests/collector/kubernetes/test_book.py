@@ -57,6 +57,22 @@ def by_number(jobs: tuple[Job, ...]) -> dict[str, Job]:
     return {job.number: job for job in jobs}
 
 
+def test_an_owner_of_an_unexpected_form_is_the_job_itself(
+    server: FakeApiServer, workloads: Workloads
+) -> None:
+    owned = owned_after(11, workloads)
+    server.objects = {
+        path: {"metadata": {"creationTimestamp": "noon", "ownerReferences": [{}]}}
+        for path in OWNERS
+    }
+    try:
+        odd = owned_after(11, Workloads(ApiServer(server.url, None, None)))
+    finally:
+        server.objects = OWNERS
+    assert len(odd) == len(owned)
+    assert {one.workload.created_at for one in odd if one.pod.owner} == {None}
+
+
 def test_a_job_is_what_people_know_and_not_what_stands_between(workloads: Workloads) -> None:
     numbers = {one.pod.full_name: one.workload.number for one in owned_after(13, workloads)}
     assert numbers == {

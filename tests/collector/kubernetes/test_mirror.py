@@ -2,8 +2,9 @@
 
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -129,6 +130,46 @@ def test_a_copy_that_cannot_be_made_anew_is_not_known(fresh: FakeApiServer) -> N
     assert found.copy().objects == expected(fresh.paths[PODS])
     fresh.forgetful = False
     wait_until("the end of it", lambda: not found.copy().why)
+    stop.set()
+    thread.join(60)
+
+
+def changed(event: Mapping[str, Any], version: int, part: str, **fields: Any) -> dict[str, Any]:
+    """That event, told anew at a version, with other fields in one part of its object."""
+    told = {**event["object"], part: {**event["object"].get(part, {}), **fields}}
+    told["metadata"] = {**told["metadata"], "resourceVersion": str(version)}
+    return {"type": "MODIFIED", "object": told}
+
+
+@pytest.mark.parametrize("listed", [1, 4])
+def test_an_object_of_an_unexpected_form_costs_no_other_and_not_what_was_known_of_it(
+    fresh: FakeApiServer, caplog: pytest.LogCaptureFixture, listed: int
+) -> None:
+    first, second = EVENTS[0], EVENTS[1]
+    odd = [
+        changed(first, 9001, "status", startTime="noon"),
+        changed(
+            first, 9002, "metadata", uid="x", name="nobodys", namespace=[], ownerReferences=[{}]
+        ),
+        changed(first, 9003, "metadata", uid="x", name="nobodys", ownerReferences=["y"]),
+    ]
+    found = follow(fresh, History([first, *odd, second], listed)).copy()
+    known = [objects.pod(event["object"]) for event in (first, second)]
+    assert list(found.objects.values()) == known[listed > 1 :]
+    assert found.why == ""
+    assert caplog.text.count("an object cannot be read") == 2  # each is said once
+
+
+def test_an_answer_of_an_unexpected_form_ends_nothing(fresh: FakeApiServer) -> None:
+    fresh.objects[PODS] = {"kind": "List", "items": ["x"]}
+    found, stop = mirror(fresh), threading.Event()
+    thread = threading.Thread(target=found.run, args=(stop,), daemon=True)
+    thread.start()
+    wait_until("that it is odd", lambda: "an unexpected form" in found.copy().why)
+    fresh.paths[PODS] = History(EVENTS, len(EVENTS))
+    del fresh.objects[PODS]
+    wait_until("the end of it", lambda: not found.copy().why)
+    assert found.copy().objects == expected(fresh.paths[PODS])
     stop.set()
     thread.join(60)
 

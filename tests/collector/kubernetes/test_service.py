@@ -121,16 +121,19 @@ def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """Takes requests without the word `bad`; of others it says what the hub says of bad lines."""
+    """Takes requests without the word `bad` and not too large; of a bad one it says what the hub says."""
 
     status: ClassVar[int] = 200
     counts: ClassVar[list[int]] = []
+    most_bytes: ClassVar[int] = 1_000_000
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers["Content-Encoding"] == "gzip":
             body = gzip.decompress(body)
-        status = self.status if self.status != 200 or b"bad" not in body else 400
+        status = self.status
+        if status == 200:
+            status = 413 if len(body) > self.most_bytes else 400 if b"bad" in body else 200
         if status == 200:
             self.counts.append(len(body.splitlines()))
         said = b'{"sequence": 1}' if status == 200 else b'{"message": "no", "lines": [3]}'
@@ -143,17 +146,19 @@ class Refusing(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_refused_record_costs_its_part_alone_and_a_refused_token_nothing(
+def test_a_refused_record_costs_itself_alone_and_a_refused_token_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def waiting() -> dict[str, Record]:
-        names = [f"{'bad' if number == 700 else 'fine'} {number}" for number in range(1_200)]
+        names = [
+            f"{'bad' if number in {700, 1_100} else 'fine'} {number}" for number in range(1_200)
+        ]
         return {
             name: Record(kind=RecordKind.JOB, id=name, at=AT, subject="c/kubernetes", body={})
             for name in names
         }
 
-    Refusing.status, Refusing.counts = 200, []
+    Refusing.status, Refusing.counts, Refusing.most_bytes = 200, [], 1_000_000
     server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
@@ -161,9 +166,17 @@ def test_a_refused_record_costs_its_part_alone_and_a_refused_token_nothing(
         hub = Hub(f"http://127.0.0.1:{server.server_port}", lambda: "token")
         left = waiting()
         write(hub, left)
-        assert (left, Refusing.counts) == ({}, [500, 200])
+        assert (left, sum(Refusing.counts), Refusing.counts[0]) == ({}, 1_198, 500)
         assert caplog.text.count("the hub refuses records: dropped") == 1
-        for Refusing.status, error in ((401, HubRefused), (403, HubRefused), (503, HubUnavailable)):
+        assert 'count=2 first="bad 700"' in caplog.text
+        # Somebody on the way takes only smaller parts.
+        left, Refusing.most_bytes, Refusing.counts = waiting(), 10_000, []
+        write(hub, left)
+        assert (left, sum(Refusing.counts)) == ({}, 1_198)
+        for Refusing.status, error in (
+            *((status, HubRefused) for status in (401, 403, 404)),
+            (503, HubUnavailable),
+        ):
             left = waiting()
             with pytest.raises(error):
                 write(hub, left)
