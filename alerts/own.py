@@ -208,7 +208,7 @@ def digest(
     ]
     many = f"{len(found)} incident{'s' if len(found) > 1 else ''} of information"
     trouble = Trouble(
-        name=f"digest-{channel}-{begin:%Y-%m-%d}",
+        name=_digest_name(channel, begin),
         fault=DIGEST,
         title=f"Digest since {begin:%d %b %H:%M} UTC: {many}",
         value="",
@@ -219,6 +219,15 @@ def digest(
     )
     incident = _incident(trouble, end, severity=Severity.INFO, evidence=tuple(lines))
     return _step(incident, None, end, over=False)
+
+
+def digest_of(channel: str, begin: datetime) -> str:
+    """The id of the incident that a channel's digest since then goes as."""
+    return f"self-{_digest_name(channel, begin)}"
+
+
+def _digest_name(channel: str, begin: datetime) -> str:
+    return f"digest-{channel}-{begin:%Y-%m-%d}"
 
 
 def _is_left(one: Incident) -> bool:

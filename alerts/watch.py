@@ -22,11 +22,13 @@ from .own import (
     collector_trouble,
     detectors_trouble,
     digest,
+    digest_of,
     ended,
     of_gone_channels,
     opened,
     spool_trouble,
 )
+from .paging import all_of
 from .route import path
 from .situation import Lookout
 
@@ -40,8 +42,8 @@ AWAY_SECONDS = 30.0
 STARTING_SECONDS = 30.0
 # What was decided before a digest's hour may be written a little after it.
 WRITTEN_SECONDS = 60.0
-# Held notices of one digest that are looked at.
-MOST_HELD = 10_000
+# Incidents that are looked at, of all that stand.
+MOST_STANDING = 100_000
 
 
 class Watch:
@@ -152,13 +154,11 @@ class Watch:
 
     def _digest(self, channel: str, begin: datetime, end: datetime) -> Transition | None:
         """What was held for a channel's digest of a day, unless it was told."""
-        held = self._hub.records(
-            RecordKind.NOTICE, states=("held",), since=begin, until=end, limit=MOST_HELD
-        )
-        made = digest(channel, held, begin, end)
-        if made is None or last_step(self._hub, made.incident) is not None:
+        if last_step(self._hub, digest_of(channel, begin)) is not None:
             return None
-        return digest(channel, held, begin, end, self._standing_for(channel))
+        day = all_of(self._hub, RecordKind.NOTICE, ("held",), begin, end)
+        held = [one for one in day if one.body.get("channel") == channel]
+        return digest(channel, held, begin, end, self._standing_for(channel)) if held else None
 
     def _standing_for(self, channel: str) -> list[Incident]:
         """What stands of which some route tells the channel: others' incidents are not its readers'."""
@@ -172,7 +172,7 @@ class Watch:
 
     def _standing(self) -> list[Incident]:
         states = tuple(state.value for state in STANDING)
-        found = self._hub.records(RecordKind.INCIDENT, states=states, limit=MOST_HELD)
+        found = self._hub.records(RecordKind.INCIDENT, states=states, limit=MOST_STANDING)
         return list(readable(found, Incident.from_record))
 
 

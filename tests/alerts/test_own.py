@@ -29,11 +29,13 @@ from alerts.own import (
     collector_trouble,
     detectors_trouble,
     digest,
+    digest_of,
     ended,
     of_gone_channels,
     opened,
     spool_trouble,
 )
+from alerts.paging import MOST
 from alerts.watch import Watch, last_day
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import AlertsSettings, RouteSettings
@@ -395,6 +397,20 @@ def test_a_digest_is_told_whichever_request_to_the_hub_fails_and_what_is_gone_en
         assert len(told) == 1, failing
     steps = hub.records(RecordKind.TRANSITION, parent=gone.incident)
     assert [one.body["to_state"] for one in steps] == ["open", "resolved"]
+
+
+def test_a_digest_knows_also_what_was_held_before_a_storm_of_other_channels() -> None:
+    shelves, before = Shelves(), NOON - timedelta(hours=1)
+    hub = ShelfHub(shelves, ManualClock(NOON))
+    other = held("pager", "GPU hot", 2, before)
+    storm = (
+        replace(other, id=f"{other.id}-{number}", at=before + seconds(number / 10))
+        for number in range(MOST + 1)
+    )
+    hub.write_records([held("chat", "GPU idle", 1, before), *storm])
+    Watch(a_desk(hub, "chat"), []).step()
+    begin = NOON - timedelta(days=1)
+    assert hub.records(RecordKind.TRANSITION, parent=digest_of("chat", begin))
 
 
 def a_desk(hub: Hub, channel: str) -> Desk:
