@@ -1,7 +1,7 @@
 """What two sources say of one job: the node's prolog of its GPUs, Slurm's controller of all else."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from .hub import Hub
@@ -13,10 +13,19 @@ _RUNS = "RUNNING"
 _GOING_ON = ("RUNNING", "COMPLETING", "SUSPENDED", "PENDING")
 # Whoever asks a scheduler says so every ten minutes at least, also when nothing is new.
 _SUCCEEDED = timedelta(minutes=30)
-_MOST = 20_000
+# The most that the hub gives in one answer.
+MOST = 100_000
 _FIRST = 500
 
 Jobs = Mapping[tuple[str, str], tuple[Job, ...]]  # by cluster and holder, the newest look first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Jobs of a span, as far as answers of the hub hold them."""
+
+    jobs: Jobs
+    whole_from: datetime | None = None  # of ends before it some are missing; None where none are
 
 
 def by_holder(jobs: Iterable[Job]) -> Jobs:
@@ -35,8 +44,17 @@ def jobs_since(hub: Hub, cluster_key: str | None, oldest: datetime) -> Jobs:
 
     HubUnavailable or HubRefused when the hub does not answer.
     """
-    jobs = (*going_on(hub, _GOING_ON, cluster_key), *_ended(hub, cluster_key, oldest))
-    return by_holder(job for job in jobs if job.ended_at is None or job.ended_at >= oldest)
+    return told_since(hub, cluster_key, oldest).jobs
+
+
+def told_since(hub: Hub, cluster_key: str | None, oldest: datetime, most: int = MOST) -> Told:
+    """The same, and since when they are all: of those that have ended the newest `most` are read."""
+    ended, whole_from = _ended(hub, cluster_key, oldest, most)
+    jobs = (*going_on(hub, _GOING_ON, cluster_key), *ended)
+    return Told(
+        jobs=by_holder(job for job in jobs if job.ended_at is None or job.ended_at >= oldest),
+        whole_from=whole_from,
+    )
 
 
 def going_on(hub: Hub, states: Collection[str], cluster_key: str | None = None) -> tuple[Job, ...]:
@@ -45,7 +63,7 @@ def going_on(hub: Hub, states: Collection[str], cluster_key: str | None = None) 
     Where another machine of a cluster asks now, what the first one told last is no longer so: all that goes on
     is told anew by the second.
     """
-    records = hub.records(RecordKind.JOB, subject=cluster_key, states=states, limit=_MOST)
+    records = hub.records(RecordKind.JOB, subject=cluster_key, states=states, limit=MOST)
     jobs = tuple(readable(records, Job.from_record))
     if len({job.told_by for job in jobs}) < 2:
         return jobs
@@ -58,20 +76,25 @@ def going_on(hub: Hub, states: Collection[str], cluster_key: str | None = None) 
     return tuple(job for job in jobs if job.told_by not in gone)
 
 
-def _ended(hub: Hub, cluster_key: str | None, oldest: datetime) -> tuple[Job, ...]:
+def _ended(
+    hub: Hub, cluster_key: str | None, oldest: datetime, most: int
+) -> tuple[tuple[Job, ...], datetime | None]:
     """The newest that have ended, and as many more as it takes to reach `oldest`; not all that there ever were.
 
     They come in the order in which they were told, which a cluster that was away for a while upsets: therefore
-    a whole half of them has to be older.
+    a whole half of them has to be older. Where `most` do not reach back, also since when they are all.
     """
-    states, limit = sorted(ENDED_STATES), _FIRST
+    states, limit = sorted(ENDED_STATES), min(_FIRST, most)
     while True:
         records = hub.records(RecordKind.JOB, subject=cluster_key, states=states, limit=limit)
         jobs = tuple(readable(records, Job.from_record))
         old = (job.ended_at is not None and job.ended_at < oldest for job in jobs[: limit // 2])
-        if len(records) < limit or limit >= _MOST or all(old):
-            return jobs
-        limit = min(8 * limit, _MOST)
+        if len(records) < limit or all(old):
+            return jobs, None
+        if limit >= most:
+            first = jobs[: limit // 10 + 1]
+            return jobs, max((it.ended_at for it in first if it.ended_at is not None), default=None)
+        limit = min(8 * limit, most)
 
 
 def job_of(allocation: Allocation, jobs: Jobs) -> Job | None:

@@ -1,16 +1,17 @@
 """`gpuvigil queue`: what waits and for what, what is free meanwhile, and how long jobs waited."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration
 from gpuvigil.hub import Hub
-from gpuvigil.jobs import jobs_since
+from gpuvigil.jobs import MOST, Told, told_since
 from gpuvigil.model import Job, RecordKind, Scheduler, readable
 from gpuvigil.money import Price, Prices
 from gpuvigil.queueing import Room, Wait, lost_gpu_hours, tasks, wait_of, waited
+from gpuvigil.usage.model import cluster_key
 
 from ..queued import queue_of, rooms, sentence, unknown
 from .fleet import Moment
@@ -36,9 +37,21 @@ _Span = tuple[datetime, datetime]
 
 def look(hub: Hub, moment: Moment, span: _Span, prices: Prices) -> Grid:
     """HubUnavailable or HubRefused when the hub does not answer."""
-    found = jobs_since(hub, None, span[0])
+    told = {one.name: told_since(hub, cluster_key(one.name), span[0]) for one in moment.clusters}
+    jobs = [job for one in told.values() for many in one.jobs.values() for job in many]
     schedulers = tuple(readable(hub.records(RecordKind.SCHEDULER), Scheduler.from_record))
-    return grid(moment, [job for many in found.values() for job in many], schedulers, span, prices)
+    found = grid(moment, jobs, schedulers, span, prices)
+    return replace(found, notes=[*found.notes, *missing(told)])
+
+
+def missing(told: Mapping[str, Told]) -> Iterable[str]:
+    """What is not in the numbers, by cluster."""
+    for cluster, one in told.items():
+        if one.whole_from is not None:
+            yield (
+                f"{cluster}: the newest {MOST:,} jobs that ended are read, and some of before"
+                f" {one.whole_from:%Y-%m-%d %H:%M} UTC are missing: ask for less with --last."
+            )
 
 
 def grid(
@@ -62,16 +75,13 @@ def grid(
                 f"  its scheduler does not answer, this is of before: {silent[cluster.name]}"
             )
         own = [job for job in jobs if job.told_by.cluster == cluster.name]
+        accounts: defaultdict[str, list[Job]] = defaultdict(list)
+        for job in own:
+            accounts[job.account or "unknown"].append(job)
         nodes = rooms(cluster, schedulers)
         spot = _Spot(cluster=cluster.name, models=_models(cluster.name, moment), prices=prices)
-        for account in sorted({job.account or "unknown" for job in own}):
-            one = _Account(
-                name=account,
-                cluster=cluster.name,
-                jobs=[job for job in own if (job.account or "unknown") == account],
-                nodes=nodes,
-                spot=spot,
-            )
+        for name, of_account in sorted(accounts.items()):
+            one = _Account(name=name, cluster=cluster.name, jobs=of_account, nodes=nodes, spot=spot)
             row = one.row(span, moment.now)
             if row is not None:
                 rows.append(row)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuvigil.hub import Hub
-from gpuvigil.jobs import by_holder, disagreements, filled, jobs_since
+from gpuvigil.jobs import by_holder, disagreements, filled, jobs_since, told_since
 from gpuvigil.model import Allocation, Job, Record, RecordKind, Scheduler, Subject
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -137,6 +137,31 @@ def test_what_ended_lately_is_found_however_much_has_ended_before(
     assert found == {one.number for one in told if one.ended_at and one.ended_at >= oldest}
     if hours < 15:
         assert hub.read == 500
+
+
+def ended(count: int) -> list[Record]:
+    """As many jobs of which one ended each second until noon."""
+    ends = [NOON - n * timedelta(seconds=1) for n in range(count, 0, -1)]
+    return [
+        job(str(n), state="COMPLETED", ended_at=at, submitted_at=at - HOUR).to_record()
+        for n, at in enumerate(ends)
+    ]
+
+
+def test_all_jobs_of_a_busy_week_are_read() -> None:
+    hub = ShelfHub(*ended(21_000))
+    told = told_since(hub, None, NOON - 6 * HOUR)
+    assert (len(told.jobs), told.whole_from) == (21_000, None)
+
+
+def test_where_more_have_ended_than_are_read_it_is_said_since_when_they_are_all() -> None:
+    hub = ShelfHub(*ended(700))
+    told = told_since(hub, None, NOON - HOUR, most=600)
+    assert len(told.jobs) == 600
+    assert told.whole_from is not None
+    assert NOON - timedelta(seconds=600) <= told.whole_from <= NOON - timedelta(seconds=539)
+    lately = NOON - timedelta(minutes=2)
+    assert told_since(hub, None, lately, most=600).whole_from is None
 
 
 def test_whoever_asks_no_more_is_not_believed_when_another_does() -> None:

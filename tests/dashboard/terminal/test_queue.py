@@ -11,6 +11,7 @@ from dashboard.terminal import queue
 from dashboard.terminal.fleet import Moment, moment_of
 from dashboard.terminal.grid import Grid, text
 from gpuvigil.config import AnalyzerSettings, CostSettings, PriceSettings
+from gpuvigil.jobs import Told
 from gpuvigil.model import Job, ScheduledNode, Scheduler, Subject
 from gpuvigil.money import Prices
 from gpuvigil.queueing import Wait
@@ -140,3 +141,10 @@ def test_hours_that_were_preempted_or_went_with_a_node_are_said_spots_with_money
     assert told(by='node=~"n-.*"') == (f"{named} spot nodes.", 6.0, 16.0, 16.0)
     assert told(own, by='account="physics"') == (f"{named} own = 16.00 EUR.", 6.0, 16.0, 16.0)
     assert told(by='partition="spot"') == (f"{begin}.", 6.0, 16.0, 0.0)
+
+
+def test_of_more_jobs_than_are_read_it_is_said_which_are_missing() -> None:
+    told = {"prod": Told(jobs={}, whole_from=NOON), "lab": Told(jobs={})}
+    (said,) = queue.missing(told)
+    assert said.startswith("prod: the newest 100,000 jobs that ended are read")
+    assert "before 2026-01-31 12:00 UTC are missing" in said
