@@ -89,9 +89,15 @@ def _unseen(config: Config, gpus: int | None) -> Facts:
         at=datetime.now(timezone.utc),
         uptime_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
         wants_gpus=config.collector.gpus,
+        xid_overrides=dict(map(_override, config.analyzer.xid_overrides)),
         gpus_wanted=gpus,
         container=own and (inside or "KUBERNETES_SERVICE_HOST" in os.environ),
     )
+
+
+def _override(entry: str) -> tuple[int, str]:
+    code, _, word = entry.partition("=")
+    return int(code), word
 
 
 class _WrongArguments(Exception):

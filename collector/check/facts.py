@@ -1,5 +1,6 @@
 """What a look at this node saw: the one input of all rules."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -61,6 +62,7 @@ class Facts:
     uptime_seconds: float = 0.0  # of the machine
     waited_seconds: float = 0.0
     wants_gpus: bool = True  # the setting collector.gpus
+    xid_overrides: Mapping[int, str] = field(default_factory=dict)  # analyzer.xid_overrides
     gpus_wanted: int | None = None  # as whoever asks says; None: what is on the bus or remembered
     container: bool = False  # sysfs then shows GPUs that the container was not given
     pci: tuple[PciGpu, ...] | None = None

@@ -1,8 +1,8 @@
 """Xids and SXids of the last two hours that a reset has not ended."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gpuvigil.faults import XID_FAULTS, Scope, Xid, xid
 from gpuvigil.model import Severity
@@ -27,10 +27,13 @@ class Reported:
     certain: bool
 
 
-def standing(seen: Sequence[KernelSeen], *, driver_answers: bool) -> Iterator[Reported]:
+def standing(
+    seen: Sequence[KernelSeen], *, driver_answers: bool, overrides: Mapping[int, str] | None = None
+) -> Iterator[Reported]:
     """The worst code of each GPU, and of the switches, with all that stands as evidence.
 
     An Xid that names a fault of its own is told by what NVML says, when NVML says anything.
+    `overrides` are the site's own words for Xids: a severity, or `ignore`.
     """
     by_place: dict[str | None, list[tuple[KernelSeen, Xid | Sxid]]] = {}
     for one in seen:
@@ -38,7 +41,7 @@ def standing(seen: Sequence[KernelSeen], *, driver_answers: bool) -> Iterator[Re
         if one.event.kind is KernelEventKind.PCI_RESET:
             by_place.pop(address, None)
             continue
-        row = _row(one)
+        row = _row(one, overrides or {})
         if row is None or (one.event.code in XID_FAULTS and driver_answers):
             continue
         switch = one.event.kind is KernelEventKind.SXID
@@ -47,14 +50,28 @@ def standing(seen: Sequence[KernelSeen], *, driver_answers: bool) -> Iterator[Re
         yield _worst(address, reports)
 
 
-def _row(seen: KernelSeen) -> Xid | Sxid | None:
-    """Its row in the table; None when it does not stand, or is nobody's business."""
+def _row(seen: KernelSeen, overrides: Mapping[int, str]) -> Xid | Sxid | None:
+    """Its row, as the site wants it; None when it does not stand, or is nobody's business."""
     code = seen.event.code
     if code is None:
         return None
-    row = sxid(code) if seen.event.kind is KernelEventKind.SXID else xid(code)
+    row: Xid | Sxid | None
+    if seen.event.kind is KernelEventKind.SXID:
+        row = sxid(code)
+    else:
+        row = _as_wanted(xid(code), overrides.get(code))
+    if row is None:
+        return None
     kept = FRESH_SECONDS if row.scope is Scope.PASSING else LOOK_BACK_SECONDS
     return None if row.severity is Severity.INFO or seen.seconds_ago > kept else row
+
+
+def _as_wanted(row: Xid, word: str | None) -> Xid | None:
+    if word is None:
+        return row
+    if word == "ignore":
+        return None
+    return replace(row, severity=Severity(word), source=f"{row.source}; the site's own severity")
 
 
 def _worst(address: str | None, reports: list[tuple[KernelSeen, Xid | Sxid]]) -> Reported:

@@ -248,7 +248,8 @@ def kernel_log(facts: Facts) -> Iterator[Finding]:
         if gpu.pci_address
     }
     answers = facts.driver is not None and not facts.driver.failure
-    for told in standing(facts.kernel or (), driver_answers=answers):
+    seen, wanted = facts.kernel or (), facts.xid_overrides
+    for told in standing(seen, driver_answers=answers, overrides=wanted):
         key = "nvswitch_error" if isinstance(told.row, Sxid) else "gpu_xid"
         gpu = None if told.address is None else uuids.get(told.address, told.address)
         found = _finding(facts, key, told.evidence, gpu, certain=told.certain)

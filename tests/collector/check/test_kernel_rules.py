@@ -96,3 +96,24 @@ def test_the_log_is_read_from_its_beginning_to_its_end(tmp_path: Path) -> None:
     assert seen.seconds_ago >= 0.0
     with pytest.raises(OSError, match="No such file"):
         read(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({}, [(95, Severity.CRITICAL)]),
+        ({46: "info"}, [(95, Severity.CRITICAL)]),  # hides no graver one beside it
+        ({95: "ignore"}, [(46, Severity.CRITICAL)]),
+        ({95: "warning"}, [(46, Severity.CRITICAL)]),
+        ({46: "ignore", 95: "ignore"}, []),
+        ({43: "critical", 46: "ignore", 95: "ignore"}, [(43, Severity.CRITICAL)]),
+    ],
+)
+def test_the_sites_own_severities_count_here_as_well(
+    overrides: dict[int, str], told: list[tuple[int, Severity]]
+) -> None:
+    seen = (an_xid(95, 20.0), an_xid(46, 30.0), an_xid(43, 40.0))
+    found = findings(a_node(kernel=seen, xid_overrides=overrides))
+    assert [(it.title.partition(":")[0], it.severity) for it in found] == [
+        (f"Xid {code}", severity) for code, severity in told
+    ]
