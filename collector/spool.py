@@ -17,6 +17,7 @@ from pathlib import Path
 from gpuvigil.clock import EPOCH, to_text
 from gpuvigil.log import Log
 
+from .ages import Ages
 from .body import RECORDS_PATH, Body, bytes_on_disk, encode
 from .folder import Folder
 from .lanes import Bells, Lane
@@ -53,6 +54,7 @@ class Spool:
     When `limit_bytes` on disk are reached, or a body waits for longer than `limit_seconds`, the
     oldest telemetry is dropped and counted, and records only when nothing else is left. So it is when
     the disk has no room; one that takes nothing costs bodies, counted, and never the process.
+    What an earlier process left waits from the start of this one: no wall clock says how old it is.
     No call takes longer because more waits.
     """
 
@@ -68,7 +70,7 @@ class Spool:
     ) -> None:
         """Take up what an earlier process left; ConfigError when the directory cannot be used."""
         self._limit_bytes = limit_bytes
-        self._limit = timedelta(seconds=limit_seconds)
+        self._ages = Ages(limit_seconds)
         self._memory_bytes = memory_bytes
         self._memory = timedelta(seconds=memory_seconds)
         self._monotonic = monotonic
@@ -122,6 +124,7 @@ class Spool:
         lane = Lane.RECORDS if body.path == RECORDS_PATH else Lane.LIVE
         with self._mutex:
             self._number += 1
+            self._ages.note(self._number, self._monotonic())
             item = _Item(number=self._number, lane=lane, at=body.at, body=body)
             self._items[lane][item.number] = item
             self._loose[lane is Lane.RECORDS][item.number] = item
@@ -131,7 +134,7 @@ class Spool:
         self._move(item, lane)
         while (overdue := self._overdue(body.at)) is not None and self._spill(overdue):
             pass
-        self._make_room(body.at)
+        self._make_room()
 
     def next(self, lanes: Collection[Lane]) -> Body | None:
         """The first body of the first of `lanes` that has one, taken until `done` or `again`.
@@ -189,7 +192,7 @@ class Spool:
             return
         self._store(item)
         self._move(item, _resting(item.lane), last=last)
-        self._make_room(body.at)
+        self._make_room()
 
     def close(self) -> None:
         """Write to disk whatever is still in memory, and let another process use the directory."""
@@ -380,9 +383,9 @@ class Spool:
         if self._loose[item.lane is Lane.RECORDS].pop(item.number, None) is not None:
             self._loose_bytes -= item.length
 
-    def _make_room(self, now: datetime) -> None:
+    def _make_room(self) -> None:
         """Drop the oldest until disk and memory are within their limits; told once an outage."""
-        while (oldest := self._surplus(now)) is not None:
+        while (oldest := self._surplus()) is not None:
             self._drop_oldest(oldest)
 
     def _drop_oldest(self, oldest: _Item) -> None:
@@ -392,19 +395,27 @@ class Spool:
         self._full = True
         self._remove(oldest, counted=True)
 
-    def _surplus(self, now: datetime) -> _Item | None:
+    def _surplus(self) -> _Item | None:
         """The body to drop next, now taken: telemetry first, records when nothing else is left."""
         with self._mutex:
-            old = (now - self._limit - EPOCH) // _MICROSECOND
-            for lane, shelf in self._shelves.items():
-                if shelf.first is not None and shelf.first.microseconds < old:
-                    return self._unshelve(lane)
-            surplus = self._surplus_on_disk() if self._bytes > self._limit_bytes else None
+            surplus = self._outdated()
+            if surplus is None and self._bytes > self._limit_bytes:
+                surplus = self._surplus_on_disk()
             if surplus is None and self._loose_bytes > self._memory_bytes:
                 surplus = next((i for i in self._loose_in_order() if not i.taken), None)
             if surplus is not None:
                 surplus.taken = True
             return surplus
+
+    def _outdated(self) -> _Item | None:
+        last = self._ages.outdated(self._monotonic())
+        for lane, shelf in self._shelves.items():
+            if shelf.first is not None and shelf.first.number <= last:
+                return self._unshelve(lane)
+            aside = next(iter(self._aside[lane]), None)
+            if aside is not None and aside <= last:
+                return self._pick_up(lane)
+        return None
 
     def _surplus_on_disk(self) -> _Item | None:
         for lane in (Lane.BACKLOG, Lane.RECORDS):
@@ -454,7 +465,8 @@ class Spool:
             self._shelves[lane].add(place)
             self._bytes += place.bytes
             self._number = max(self._number, place.number)
-        self._make_room(EPOCH)  # of bytes: how old is too old is known with the first body
+        self._ages.note(self._number, self._monotonic())
+        self._make_room()
 
 
 def _resting(lane: Lane) -> Lane:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.ages import Ages
 from collector.body import Body
 from collector.envelope import Sender
 from collector.lanes import Lane
@@ -357,12 +358,61 @@ def test_what_was_put_on_disk_survives_kill_9(tmp_path: Path) -> None:
 
 
 def test_what_waits_for_too_long_is_dropped_and_counted(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, MIB, limit_seconds=60, memory_bytes=0)
+    clock = ManualClock(NOW)
+    spool = Spool(tmp_path, MIB, limit_seconds=60, memory_bytes=0, monotonic=clock.monotonic)
     spool.put(SENDER.records([], NOW))
     for number in range(4):
-        spool.put(telemetry(f"x a={number}", 30.0 * number))
+        spool.put(telemetry(f"x a={number}"))
+        clock.advance(0 if number == 3 else 25)
     assert spool.dropped == 2  # the record and the first
-    assert [body.content for body in drain(spool)] == [b"x a=1", b"x a=2", b"x a=3"]
+    at_fault = spool.next(ALL)
+    assert at_fault is not None
+    spool.again(at_fault, last=True)
+    clock.advance(20)
+    spool.put(telemetry("x a=4"))
+    assert [body.content for body in drain(spool)] == [b"x a=2", b"x a=3", b"x a=4"]
+    assert spool.dropped == 3
+    # What an earlier process left is as old as this one.
+    spool.put(telemetry("x a=5"))
+    spool.close()
+    clock.advance(1000.0)
+    spool = Spool(tmp_path, MIB, limit_seconds=60, memory_bytes=0, monotonic=clock.monotonic)
+    clock.advance(59.0)
+    spool.put(telemetry("x a=6"))
+    assert spool.dropped == 0
+    clock.advance(1.5)
+    spool.put(telemetry("x a=7"))
+    assert [body.content for body in drain(spool)] == [b"x a=6", b"x a=7"]
+
+
+@pytest.mark.parametrize("step", [timedelta(days=800), timedelta(days=-800)])
+def test_a_wall_clock_that_is_set_drops_nothing(tmp_path: Path, step: timedelta) -> None:
+    spool = Spool(tmp_path, MIB)
+    for second in range(2):
+        spool.put(SENDER.records([], NOW + timedelta(seconds=second)))
+        spool.put(telemetry("old", second))
+    for second in range(2):
+        spool.put(telemetry("new", step.total_seconds() + second))
+    assert len(list(drain(spool))) == 6
+    assert spool.dropped == 0
+
+
+@given(
+    steps=st.lists(st.tuples(st.booleans(), st.integers(1, 50)), max_size=60),
+    limit=st.integers(1, 100_000),
+)
+def test_nothing_is_outdated_early_nor_much_too_late(
+    steps: list[tuple[bool, int]], limit: int
+) -> None:
+    ages, now, given_at = Ages(limit), 0.0, []
+    for is_new, seconds in steps:
+        now += seconds
+        if is_new:
+            given_at.append(now)
+            ages.note(len(given_at) - 1, now)
+        outdated = ages.outdated(now)
+        assert all(now - at > limit for at in given_at[: outdated + 1])
+        assert all(now - at <= 1.002 * limit for at in given_at[outdated + 1 :])
 
 
 def test_a_body_waits_in_its_place_for_its_next_attempt(tmp_path: Path) -> None:
