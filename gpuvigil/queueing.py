@@ -103,6 +103,32 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What the nodes of a cluster that take jobs have free: summed up once for all jobs that wait."""
+
+    free: int = 0  # GPUs
+    most: int = 0  # of one node
+    largest: int = 0  # GPUs of the largest node, free or not
+    whole: int = 0  # of nodes as large as that of which nobody holds any
+
+    @classmethod
+    def of(cls, rooms: Iterable[Room]) -> "Space":
+        """The same of all nodes of a cluster."""
+        usable = [room for room in rooms if not blocked(room)]
+        largest = max((room.gpus for room in usable), default=0)
+        return cls(
+            free=sum(room.free for room in usable),
+            most=max((room.free for room in usable), default=0),
+            largest=largest,
+            whole=sum(room.free for room in usable if room.free == room.gpus == largest),
+        )
+
+    def fits(self, gpus: int) -> bool:
+        """Whether there is room for so many at once."""
+        return self.most >= gpus or (gpus > self.largest and self.whole >= gpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
     """What waits in one cluster, and which free GPUs are kept from it by what."""
 
@@ -119,7 +145,8 @@ class Queue:
 
 def queue(jobs: Iterable[Job], nodes: Mapping[str, Room]) -> Queue:
     """Of all jobs that wait in a cluster, and all its nodes with GPUs."""
-    waiting = [(job, tasks(job), wait_of(job, nodes)) for job in jobs if job.state == "PENDING"]
+    space = Space.of(nodes.values())
+    waiting = [(job, tasks(job), wait_of(job, space)) for job in jobs if job.state == "PENDING"]
     waits: Counter[Wait] = Counter()
     for job, count, wait in waiting:
         waits[wait] += (job.gpus or 0) * count
@@ -133,28 +160,14 @@ def queue(jobs: Iterable[Job], nodes: Mapping[str, Room]) -> Queue:
     )
 
 
-def wait_of(job: Job, nodes: Mapping[str, Room]) -> Wait:
+def wait_of(job: Job, space: Space) -> Wait:
     """What a job waits for: the scheduler's word, and of one that waits for room, why it has none."""
     wait = reason_of(job)
     if wait not in {Wait.ROOM, Wait.UNKNOWN} or not job.gpus:
         return wait
-    usable = [room for room in nodes.values() if not blocked(room)]
-    if not usable:
-        return wait
-    if fits(job.gpus, usable):
+    if space.fits(job.gpus):
         return Wait.BACKFILL
-    if sum(room.free for room in usable) >= job.gpus:
-        return Wait.FRAGMENTATION
-    return wait
-
-
-def fits(gpus: int, rooms: Sequence[Room]) -> bool:
-    """Whether there is room for so many at once."""
-    if any(room.free >= gpus for room in rooms):
-        return True
-    largest = max((room.gpus for room in rooms), default=0)
-    whole = sum(room.free for room in rooms if room.free == room.gpus == largest)
-    return gpus > largest and whole >= gpus
+    return Wait.FRAGMENTATION if space.free >= job.gpus else wait
 
 
 def blocked(room: Room) -> Wait | None:

@@ -10,7 +10,7 @@ from gpuvigil.hub import Hub
 from gpuvigil.jobs import MOST, Told, told_since
 from gpuvigil.model import Job, RecordKind, Scheduler, readable
 from gpuvigil.money import Price, Prices
-from gpuvigil.queueing import Room, Wait, lost_gpu_hours, tasks, wait_of, waited
+from gpuvigil.queueing import Space, Wait, lost_gpu_hours, tasks, wait_of, waited
 from gpuvigil.usage.model import cluster_key
 
 from ..queued import queue_of, rooms, sentence, unknown
@@ -75,16 +75,10 @@ def grid(
                 f"  its scheduler does not answer, this is of before: {silent[cluster.name]}"
             )
         own = [job for job in jobs if job.told_by.cluster == cluster.name]
-        accounts: defaultdict[str, list[Job]] = defaultdict(list)
-        for job in own:
-            accounts[job.account or "unknown"].append(job)
-        nodes = rooms(cluster, schedulers)
         spot = _Spot(cluster=cluster.name, models=_models(cluster.name, moment), prices=prices)
-        for name, of_account in sorted(accounts.items()):
-            one = _Account(name=name, cluster=cluster.name, jobs=of_account, nodes=nodes, spot=spot)
-            row = one.row(span, moment.now)
-            if row is not None:
-                rows.append(row)
+        space = Space.of(rooms(cluster, schedulers).values())
+        asking = (one.row(span, moment.now) for one in _accounts(own, space, spot))
+        rows += [row for row in asking if row is not None]
         head += _lost(own, span, spot)
     rows.sort(key=lambda row: (-_number(row[2]), -_number(row[5]), str(row[0])))
     asked = bool(head)
@@ -105,12 +99,11 @@ def grid(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Account:
-    """All jobs of one account, and the nodes of its cluster."""
+    """All jobs of one account, and what is free in its cluster."""
 
     name: str
-    cluster: str
     jobs: Sequence[Job]
-    nodes: Mapping[str, Room]
+    space: Space
     spot: "_Spot"
 
     def row(self, span: _Span, now: datetime) -> tuple[Value, ...] | None:
@@ -118,7 +111,7 @@ class _Account:
         waiting = [job for job in self.jobs if job.state == "PENDING"]
         why = Counter[Wait]()
         for job in waiting:
-            why[wait_of(job, self.nodes)] += (job.gpus or 0) * tasks(job)
+            why[wait_of(job, self.space)] += (job.gpus or 0) * tasks(job)
         began = waited(self.jobs, *span)
         preempted = lost_gpu_hours(self.jobs, "PREEMPTED", *span)
         lost = lost_gpu_hours(self.jobs, "NODE_FAIL", *span)
@@ -139,8 +132,17 @@ class _Account:
             lost_gpu_hours(map(self.spot.part, self.jobs), "NODE_FAIL", *span)
             if self.spot.prices.knows_spots
             else None,
-            self.cluster,
+            self.spot.cluster,
         )
+
+
+def _accounts(jobs: Iterable[Job], space: Space, spot: "_Spot") -> Iterable[_Account]:
+    """Of one cluster, by name."""
+    found: defaultdict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        found[job.account or "unknown"].append(job)
+    for name, them in sorted(found.items()):
+        yield _Account(name=name, jobs=them, space=space, spot=spot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
