@@ -31,6 +31,8 @@ _SPAN = timedelta(minutes=5)
 _USUAL_SCRAPE_SECONDS = 15.0
 _MOST_RECORDS = 100_000
 _BOOT = "prometheus"
+# By its age the hub knows who is gone.
+_TOLD_AGAIN_AFTER = timedelta(days=1)
 
 _Row = Mapping[str, Any]
 
@@ -60,7 +62,7 @@ def inventories(
 
 
 def renewed(before: Inventory | None, found: Inventory) -> Inventory | None:
-    """What to write; None when nothing has changed, or a collector has said it.
+    """What to write; None when nothing has changed for less than a day, or a collector has said it.
 
     A GPU that is told of no more stays, as one that is silent, until another one has its index.
     """
@@ -81,7 +83,8 @@ def renewed(before: Inventory | None, found: Inventory) -> Inventory | None:
         ports=tuple(ports.values()),
         driver_state="loaded" if found.gpus or silent else "no driver",
     )
-    return None if replace(whole, at=before.at) == before else whole
+    is_young = found.at - before.at < _TOLD_AGAIN_AFTER
+    return None if is_young and replace(whole, at=before.at) == before else whole
 
 
 class Scout:

@@ -85,7 +85,8 @@ class HubSettings:
     )
     records_days: float = _setting(
         400.0,
-        "events, usage, ended allocations and resolved incidents older than this are forgotten",
+        "events, usage, ended allocations, resolved incidents and what nodes last told of themselves"
+        " are forgotten when older than this",
     )
     memory_limit_bytes: int = _setting(1024 * 1024 * 1024, "memory that the embedded store may use")
     threads: int = _setting(2, "threads of the embedded store")

@@ -1,17 +1,18 @@
 """Which records are over for so long that they are forgotten.
 
-Events, usage, pulses of processes that are gone, inventories of the selftest's nodes, allocations and silences that have ended, incidents that were resolved with their transitions,
-notices, acknowledgements, opinions, returns and actions; and what alerts says without an incident: to the holders of idle GPUs, of gpuvigil itself but for the newest step of each trouble, and in digests. What stands is never forgotten, nor an event that a standing incident may rest on.
+Events, usage, pulses of processes that are gone, nodes that nobody tells of any more with what was never said to have ended there, allocations and silences that have ended, incidents that were
+resolved with their transitions, notices, acknowledgements, opinions, returns and actions; and what alerts says without an incident: to the holders of idle GPUs, of gpuvigil itself but for the newest
+step of each trouble, and in digests. What stands is never forgotten, nor an event or a node that a standing incident may rest on.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, or_, select
 
 from gpuvigil.lifecycle import STANDING, State
-from gpuvigil.model import ENDED_STATES, SELFTEST_CLUSTER, AllocationState, RecordKind
+from gpuvigil.model import ENDED_STATES, AllocationState, RecordKind
 
 from .tables import record
 
@@ -19,7 +20,7 @@ from .tables import record
 LOOK = 5_000
 
 _COLUMNS: Sequence[ColumnElement[Any]] = [
-    record.c[k] for k in ("kind", "id", "sequence", "at", "body")
+    record.c[k] for k in ("kind", "id", "sequence", "at", "subject", "body")
 ]
 _OVER = (State.RESOLVED.value, State.DISMISSED.value)
 _BELONGING = tuple(
@@ -45,7 +46,11 @@ _IDLE_NOTICE, _OF_ITSELF, _DIGEST = "idle-", "self-", "self-digest-"
 def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
     """The next records from before that time that are over, in the order of their sequence."""
     over = or_(
-        and_(record.c.kind == RecordKind.EVENT.value, ~_carries_an_incident()),
+        # Of a node that is there an inventory is told again and again.
+        and_(
+            record.c.kind.in_([RecordKind.EVENT.value, RecordKind.INVENTORY.value]),
+            ~_carries_an_incident(),
+        ),
         record.c.kind.in_(
             [RecordKind.USAGE.value, RecordKind.USAGE_SPAN.value, RecordKind.WASTE.value]
         ),
@@ -55,11 +60,6 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         ),
         and_(record.c.kind == RecordKind.INCIDENT.value, record.c.state.in_(_OVER)),
         record.c.kind == RecordKind.SILENCE.value,
-        # A node of the selftest's never comes back.
-        and_(
-            record.c.kind == RecordKind.INVENTORY.value,
-            record.c.subject.startswith(f"{SELFTEST_CLUSTER}/", autoescape=True),
-        ),
         and_(record.c.kind == RecordKind.JOB.value, record.c.state.in_(ENDED_STATES)),
         _said_by_alerts(),
         # Of one process among several: the next has another.
@@ -81,7 +81,7 @@ def old(row: Row[Any], before: str) -> bool:
 
 
 def drop(connection: Connection, rows: Sequence[Row[Any]]) -> int:
-    """Delete the records, and what belongs to the incidents among them; how many there were."""
+    """Delete the records, and what belongs to the incidents and nodes among them; how many there were."""
     gone = 0
     for kind in {row.kind for row in rows}:
         ids = [row.id for row in rows if row.kind == kind]
@@ -90,7 +90,23 @@ def drop(connection: Connection, rows: Sequence[Row[Any]]) -> int:
         if kind == RecordKind.INCIDENT.value:
             below = and_(record.c.kind.in_(_BELONGING), record.c.parent.in_(ids))
             gone += connection.execute(delete(record).where(below)).rowcount
+        if kind == RecordKind.INVENTORY.value:
+            gone += _drop_held(connection, {row.subject for row in rows if row.kind == kind})
     return gone
+
+
+def _drop_held(connection: Connection, nodes: Collection[str]) -> int:
+    """Delete the allocations on nodes that are gone: nobody is left to tell their end."""
+    held = and_(
+        record.c.kind == RecordKind.ALLOCATION.value,
+        record.c.state == AllocationState.HELD.value,
+    )
+    found = connection.execute(select(record.c.sequence, record.c.subject).where(held)).all()
+    there = [it.sequence for it in found if "/".join(it.subject.split("/")[:2]) in nodes]
+    return sum(
+        connection.execute(delete(record).where(record.c.sequence.in_(part))).rowcount
+        for part in (there[begin : begin + LOOK] for begin in range(0, len(there), LOOK))
+    )
 
 
 def _said_by_alerts() -> ColumnElement[bool]:
@@ -119,14 +135,19 @@ def _said_by_alerts() -> ColumnElement[bool]:
 
 
 def _carries_an_incident() -> ColumnElement[bool]:
-    """Whether a standing incident speaks of the record's subject, or of what it lies below."""
+    """Whether a standing incident speaks of the record's subject, of what is in it or of what it is in."""
     incident = record.alias("incident")
-    above = incident.c.subject + "/"
     return exists().where(
         incident.c.kind == RecordKind.INCIDENT.value,
         incident.c.state.in_([state.value for state in STANDING]),
         or_(
             record.c.subject == incident.c.subject,
-            func.substr(record.c.subject, 1, func.length(above)) == above,
+            _is_in(record.c.subject, incident.c.subject),
+            _is_in(incident.c.subject, record.c.subject),
         ),
     )
+
+
+def _is_in(subject: ColumnElement[str], other: ColumnElement[str]) -> ColumnElement[bool]:
+    above = other + "/"
+    return func.substr(subject, 1, func.length(above)) == above

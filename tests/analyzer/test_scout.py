@@ -48,6 +48,12 @@ def test_what_has_not_changed_is_not_written_again() -> None:
     assert renewed(kept, replace(one, at=NOON + MINUTE)) is None
 
 
+def test_once_a_day_it_is_said_that_a_node_is_still_there() -> None:
+    one = found(gpu("GPU-a", 0))
+    tomorrow = replace(one, at=NOON + 24 * 60 * MINUTE)
+    assert renewed(one, tomorrow) == tomorrow
+
+
 def test_a_gpu_that_falls_silent_stays_until_another_one_is_in_its_place() -> None:
     both = found(gpu("GPU-a", 0), gpu("GPU-b", 1))
     assert renewed(both, found(gpu("GPU-a", 0))) is None

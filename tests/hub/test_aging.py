@@ -46,7 +46,7 @@ def incident(name: str, state: str, resolved_at: datetime | None = None, **more:
     return a_record(RecordKind.INCIDENT, name, body=body, **more)
 
 
-def test_events_and_ended_allocations_are_forgotten_and_held_ones_never(book: Book) -> None:
+def test_events_and_ended_allocations_are_forgotten_and_held_ones_are_not(book: Book) -> None:
     allocation, event = RecordKind.ALLOCATION, RecordKind.EVENT
     book.write(
         [
@@ -55,7 +55,7 @@ def test_events_and_ended_allocations_are_forgotten_and_held_ones_never(book: Bo
             a_record(allocation, "held", body={"ended_at": None}),
             a_record(allocation, "ended long ago", body={"ended_at": to_text(BEFORE)}),
             a_record(allocation, "ended lately", body={"ended_at": to_text(AFTER)}),
-            a_record(RecordKind.INVENTORY, "inventory"),
+            a_record(RecordKind.INVENTORY, "inventory", AFTER),
             a_record(RecordKind.PULSE, "analyzer"),
             a_record(RecordKind.PULSE, "alerts:gone"),
             a_record(RecordKind.PULSE, "alerts:here", AFTER),
@@ -66,11 +66,25 @@ def test_events_and_ended_allocations_are_forgotten_and_held_ones_never(book: Bo
     assert left(book) == {"young event", "held", "ended lately", "inventory", *pulses}
 
 
-def test_of_inventories_only_those_of_the_selftest_are_forgotten(book: Book) -> None:
-    named = {"c/n1": BEFORE, "selftest/t1.a": BEFORE, "selftest/t2.a": AFTER, "selftests/n": BEFORE}
-    book.write(a_record(RecordKind.INVENTORY, key, at, subject=key) for key, at in named.items())
-    assert book.forget(LIMIT) == 1
-    assert left(book) == named.keys() - {"selftest/t1.a"}
+def test_a_node_that_is_gone_is_forgotten_with_what_never_ended_on_it(book: Book) -> None:
+    nodes = {"c/n1": BEFORE, "c/n10": AFTER, "c/n2": BEFORE, "c/n3": BEFORE, "selftest/n": BEFORE}
+    book.write(a_record(RecordKind.INVENTORY, key, at, subject=key) for key, at in nodes.items())
+    lately = {"ended_at": to_text(AFTER)}
+    for node in nodes:
+        on_it = {"kind": RecordKind.ALLOCATION, "subject": f"{node}/gpu/GPU-1"}
+        book.write(
+            [
+                a_record(name=f"held on {node}", body={"ended_at": None}, **on_it),
+                a_record(name=f"ended on {node}", body=lately, **on_it),
+            ]
+        )
+    # Of whom an incident still speaks is not gone.
+    book.write([incident("stands", "open", subject="c/n2")])
+    book.write([incident("stands on a GPU", "open", subject="c/n3/gpu/GPU-1")])
+    assert book.forget(LIMIT) == 4
+    there = {"c/n10", "c/n2", "c/n3"}
+    kept = {*there, *(f"held on {node}" for node in there), *(f"ended on {node}" for node in nodes)}
+    assert left(book) == {*kept, "stands", "stands on a GPU"}
 
 
 def test_usage_is_forgotten_by_its_quarter(book: Book) -> None:
