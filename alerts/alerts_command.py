@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from gpuvigil.clock import SystemClock, moment
+from gpuvigil.clock import EPOCH, SystemClock, moment
 from gpuvigil.command import configured_anywhere, fail, parser
 from gpuvigil.config import AlertsSettings, Config, load
-from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.errors import ConfigError, GpuvigilError, HubRefused
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.matching import labels_of
@@ -36,6 +36,7 @@ from .courier import notices_of
 from .delivery import tried_anew
 from .message import Message, message
 from .notice import Kind, Notice, NoticeState, draft
+from .paging import all_of, in_parts
 from .route import fitting, misfit, path
 from .situation import Lookout
 
@@ -220,11 +221,18 @@ def opinions(found: Iterable[Opinion]) -> list[tuple[str, int, int]]:
 def _retry(config: Config, chosen: argparse.Namespace) -> int:
     """Due again, in their next version; what is over by now is then not told, as ever."""
     hub, now = service_hubs(config.hub)(), SystemClock().now()
-    dead = readable(hub.records(RecordKind.NOTICE, states=("dead",)), Notice.from_record)
-    wanted = [one for one in dead if chosen.channel in {None, one.channel}]
-    if wanted:
-        hub.write_records([tried_anew(one, now).to_record() for one in wanted])
-    print(f"messages tried again: {len(wanted)}")
+    dead = all_of(hub, RecordKind.NOTICE, ("dead",), EPOCH, now + timedelta(days=1))
+    found = readable(dead, Notice.from_record)
+    wanted = [one for one in found if chosen.channel in {None, one.channel}]
+    refused: list[HubRefused] = []
+    in_parts(
+        [tried_anew(one, now).to_record() for one in wanted],
+        hub.write_records,
+        lambda _, error: refused.append(error),
+    )
+    print(f"messages tried again: {len(wanted) - len(refused)}")
+    if refused:
+        raise refused[0]
     return 0
 
 

@@ -20,6 +20,7 @@ from gpuvigil.pricing import CostSettings
 
 from .cost import Models
 from .notice import Notice
+from .paging import in_parts
 
 # A process that is killed holds its claims for this long.
 LEASE_SECONDS = 15.0
@@ -29,8 +30,6 @@ POLL_SECONDS = 2.0
 GATHER_SECONDS = 0.3
 # Of one claim.
 CLAIM_LIMIT = 100
-# What the hub answers to a body that is larger than it takes.
-_TOO_LARGE = 413
 
 T = TypeVar("T")
 
@@ -123,19 +122,11 @@ class Desk:
 
         One that is too large by itself is left out, and keeps none of the others; its lease ends.
         """
-        most = len(items)
-        while items:
-            part = items[:most]
-            try:
-                finish(part)
-            except HubRefused as error:
-                if error.status != _TOO_LARGE:
-                    raise
-                if len(part) > 1:
-                    most = len(part) // 2
-                    continue
-                self.log.warning("too large for the hub", id=name(part[0]), error=str(error))
-            items = items[len(part) :]
+
+        def left_out(one: T, error: HubRefused) -> None:
+            self.log.warning("too large for the hub", id=name(one), error=str(error))
+
+        in_parts(items, finish, left_out)
 
     def _finish(self, hub: Hub, notices: Sequence[Notice], others: Sequence[Notice] = ()) -> None:
         records = [one.to_record() for one in (*notices, *others)]

@@ -1,12 +1,20 @@
-"""All records of a time, in as many of the hub's answers as that takes."""
+"""More than the hub says, or takes, at once: in as many requests as that takes."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
+from typing import TypeVar
 
+from gpuvigil.errors import HubRefused
 from gpuvigil.hub import Hub
 from gpuvigil.model import Record, RecordKind
 
 MOST = 10_000  # of one answer
+# What one body begins with; of what is larger it takes fewer.
+_MOST_WRITTEN = 500
+# What the hub answers to a body that is larger than it takes.
+_TOO_LARGE = 413
+
+T = TypeVar("T")
 
 
 def all_of(
@@ -30,3 +38,27 @@ def all_of(
     middle = later[len(later) // 2]
     yield from all_of(hub, kind, states, begin, middle, most)
     yield from all_of(hub, kind, states, middle, end, most)
+
+
+def in_parts(
+    items: Sequence[T],
+    write: Callable[[Sequence[T]], object],
+    left_out: Callable[[T, HubRefused], None],
+) -> None:
+    """Call `write` with all items in turn, of as many at once as the hub takes in one body.
+
+    One that is too large by itself is left out, and keeps none of the others.
+    """
+    most = _MOST_WRITTEN
+    while items:
+        part = items[:most]
+        try:
+            write(part)
+        except HubRefused as error:
+            if error.status != _TOO_LARGE:
+                raise
+            if len(part) > 1:
+                most = len(part) // 2
+                continue
+            left_out(part[0], error)
+        items = items[len(part) :]

@@ -3,20 +3,22 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from alerts.notice import NoticeState, draft
 from alerts.silence_command import line
 from gpuvigil.lifecycle import Signal
-from gpuvigil.model import Opinion, Severity
+from gpuvigil.model import Impact, Opinion, Severity
 from gpuvigil.silencing import made
 from tests.polling import wait_until
 from tests.receiver import OK, Answer, Receiver
 from tests.servers import ROOT, HubProcess
 
-from .examples import NOON, REAL, an_incident
+from .examples import NOON, REAL, a_transition, an_incident
 from .process import AlertsProcess
 from .test_service import Story
 
@@ -153,6 +155,20 @@ def test_what_was_given_up_is_tried_again_when_a_person_asks_for_it(
             said = gpuvigil("alerts", "retry", "--channel", "mended", config=alerts.config)
             story.wait_for("sent")
     assert said.stdout == "messages tried again: 1\n"
+
+
+def test_all_that_a_long_outage_left_is_tried_again(tmp_path: Path) -> None:
+    step = a_transition(impact=Impact(text="x" * 20_000))  # as of a rack
+    dead = replace(draft(step, "long", NOON), state=NoticeState.DEAD)
+    count = 1100  # too many for one body
+    with HubProcess(tmp_path / "hub") as server:
+        hub = server.hub()
+        for begin in range(0, count, 100):
+            more = (replace(dead, incident=f"i-{begin + number}") for number in range(100))
+            hub.write_records([one.to_record() for one in more])
+        config = AlertsProcess(server, tmp_path).config
+        shown = gpuvigil("alerts", "retry", "--channel", "long", config=config)
+    assert shown.stdout == f"messages tried again: {count}\n", shown.stderr
 
 
 def test_the_noisiest_rules_come_first(server: HubProcess, tmp_path: Path) -> None:
