@@ -137,14 +137,14 @@ def idle_table(
 
 def idle_gpus(incident: Incident) -> tuple[Subject, ...]:
     """The GPUs that an idle incident is about."""
-    found = []
+    found: dict[Subject, None] = {}  # in their order; a job may have thousands
     for key in (incident.subject.key, *incident.members):
         try:
             subject = Subject.parse(key)
         except ValueError:
             continue
-        if subject.kind == "gpu" and subject not in found:
-            found.append(subject)
+        if subject.kind == "gpu":
+            found[subject] = None
     return tuple(found)
 
 
