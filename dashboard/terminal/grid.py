@@ -35,6 +35,7 @@ class Grid:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Value]]
     for_people: int | None = None  # so many columns
+    rows_for_people: int | None = None  # so many rows; programs get all of them
     head: Sequence[str] = ()  # lines above it
     notes: Sequence[str] = ()  # lines below it
     empty: str = "nothing"  # said to people when there is no row, unless it is empty
@@ -49,9 +50,16 @@ def text(grid: Grid, width: int, *, quiet: bool) -> str:
         lines += _table(grid, width)
     elif not quiet and grid.empty:
         lines.append(grid.empty)
-    if grid.notes and not quiet:
-        lines += ["", *_wrapped(grid.notes, width)]
+    notes = [*grid.notes, *_left_out(grid)]
+    if notes and not quiet:
+        lines += ["", *_wrapped(notes, width)]
     return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def _left_out(grid: Grid) -> Iterable[str]:
+    more = len(grid.rows) - len(grid.rows[: grid.rows_for_people])
+    if more:
+        yield f"{more:,} more are not shown here: -o json and -o csv have them."
 
 
 def _wrapped(lines: Sequence[str], width: int) -> list[str]:
@@ -119,7 +127,7 @@ def _table(grid: Grid, width: int) -> Iterable[str]:
             "-" if value is None else _line(column.show(value))
             for column, value in zip(grid.columns, row, strict=True)
         ]
-        for row in grid.rows
+        for row in grid.rows[: grid.rows_for_people]
     ]
     titles = [column.title for column in grid.columns]
     natural = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]

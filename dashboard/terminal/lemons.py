@@ -19,7 +19,7 @@ COLUMNS = (
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
 _FOR_PEOPLE = 9
-_MOST = 50
+_ROWS_FOR_PEOPLE = 50
 
 
 def grid(
@@ -40,18 +40,17 @@ def grid(
             one.is_lemon,
             one.cluster,
         )
-        for one in shown[:_MOST]
+        for one in shown
     ]
     notes = [
         f"A page weighs 1, a warning 0.25, and half after two weeks; from {LEMON_SCORE:g} on it is a"
         f" lemon. Hardware only, of the last {SPAN.days} days."
     ]
-    if len(shown) > _MOST:
-        notes.append(f"{len(shown) - _MOST:,} more are not shown.")
     return Grid(
         columns=COLUMNS,
         rows=rows,
         for_people=_FOR_PEOPLE,
+        rows_for_people=_ROWS_FOR_PEOPLE,
         notes=notes,
         empty=f"Nothing failed twice in {SPAN.days} days.",
     )
