@@ -23,10 +23,9 @@ def main(arguments: Sequence[str]) -> int:
     """`gpuvigil replay`: 0 once everything was played, 2 when something cannot be read."""
     chosen = _parser().parse_args(arguments)
     try:
-        table = recording(chosen.files, _columns(chosen))
-        found = Recording.of(table)
-    except (OSError, ValueError) as error:
-        print(f"gpuvigil replay: {error}", file=sys.stderr)
+        found = Recording.of(recording(chosen.files, _columns(chosen), _tell))
+    except ValueError as error:
+        _tell(str(error))
         return 2
     result = played(found, chosen.sets, chosen.seed, chosen.faults or tuple(OVERLAYS))
     print(json.dumps(result, indent=2) if chosen.json else "\n".join(_lines(result)))
@@ -86,8 +85,14 @@ def _columns(chosen: argparse.Namespace) -> Columns:
     path: Path = chosen.columns
     try:
         return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _tell(words: str) -> None:
+    print(f"gpuvigil replay: {words}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

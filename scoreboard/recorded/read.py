@@ -1,80 +1,65 @@
-"""A recording as a table of the catalogue: CSV, Parquet or JSON, in the columns of a map.
+"""A recording as a table of the catalogue, from files in the columns of a map."""
 
-JSON is what Prometheus and VictoriaMetrics answer to `/api/v1/query_range`, kept as it came.
-"""
-
-import json
-import re
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
 from gpuvigil.metrics import GPU
 from gpuvigil.store.shape import TIME, latest_schema
 
 from .columns import Columns
+from .raw import raw
 
 CLUSTER = "recorded"
-# nvidia-smi writes its unit into the header and, without `nounits`, behind every value.
-_HEADER_UNIT = re.compile(r"\s*\[[^\]]*\]$")
-_VALUE_UNIT = r"^\s*(-?[0-9][0-9.eE+-]*)\s*(?:%|W|MiB|MHz|C)?\s*$"
+_NUMBER = r"(?P<number>-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+_VALUE = rf"^\s*{_NUMBER}\s*(?:%|W|MiB|MHz|C)?\s*$"
+# What does not fit into a counter is no number: drivers write 2**64 - 1 for what they cannot know.
+_BEYOND = 2.0**63
 _TIME_FORMATS = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S")
+# The year 5138 in seconds; 1973 in milliseconds, as in microseconds and nanoseconds.
+_SECONDS_END = 1e11
 
 
-def recording(paths: Sequence[Path], columns: Columns) -> pa.Table:
+def recording(
+    paths: Sequence[Path], columns: Columns, tell: Callable[[str], object] = lambda _: None
+) -> pa.Table:
     """All files together, in order of time and GPU: tags, `at`, and the fields that there are.
 
-    ValueError says which file cannot be read and why.
+    ValueError says which file cannot be read and why; what was left out of one is told.
     """
     parts = []
     for path in paths:
         try:
-            parts.append(_shaped(_raw(path), columns))
-        except (OSError, ValueError, pa.ArrowException) as error:
+            part, lost = _rows(path, columns)
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else error
+            raise ValueError(f"cannot read {path}: {why}") from error
+        except (ValueError, pa.ArrowException) as error:
             raise ValueError(f"{path}: {str(error).splitlines()[0]}") from error
+        if lost:
+            tell(f"{path}: rows left out, torn or without a time or a GPU: {lost}")
+        parts.append(part)
     table = pa.concat_tables(parts, promote_options="default")
     if not len(table):
         raise ValueError(f"{', '.join(map(str, paths))}: no row with a time, a GPU and a number")
     return table.sort_by([("at", "ascending"), ("node", "ascending"), ("uuid", "ascending")])
 
 
-def _raw(path: Path) -> pa.Table:
-    if path.suffix == ".parquet":
-        return pyarrow.parquet.read_table(path)
-    if path.suffix == ".json":
-        return _answer(json.loads(path.read_text(encoding="utf-8")))
-    if path.suffix != ".csv":
-        raise ValueError("is none of .csv, .parquet and .json")
-    # Everything is read as text: what a value means is the map's business.
-    with pyarrow.csv.open_csv(path) as reader:
-        names = reader.schema.names
-    options = pyarrow.csv.ConvertOptions(column_types={name: pa.string() for name in names})
-    table = pyarrow.csv.read_csv(path, convert_options=options)
-    return table.rename_columns([_HEADER_UNIT.sub("", name.strip()) for name in names])
-
-
-def _answer(found: Any) -> pa.Table:
-    """A range query's series, a row for each value: labels, `timestamp` and `value`."""
-    try:
-        rows = [
-            {**series["metric"], "timestamp": str(at), "value": value}
-            for series in found["data"]["result"]
-            for at, value in series["values"]
-        ]
-    except (KeyError, TypeError, ValueError):
-        raise ValueError("is no answer of /api/v1/query_range") from None
-    names = sorted({name for row in rows for name in row})
-    return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in names]))
+def _rows(path: Path, columns: Columns) -> tuple[pa.Table, int]:
+    """The rows of a file, and how many others it has."""
+    found, torn = raw(path)
+    table = _shaped(found, columns)
+    rows = table.filter(pc.and_(pc.is_valid(table["at"]), pc.is_valid(table["uuid"])))
+    return rows, torn + len(table) - len(rows)
 
 
 def _shaped(raw: pa.Table, columns: Columns) -> pa.Table:
-    if columns.long is not None and columns.long[0] in raw.column_names:
+    if columns.long is not None and set(columns.long) <= set(raw.column_names):
         raw = _wide(raw, columns)
     word = {
         word: next((c for c in them if c in raw.column_names), None)
@@ -95,9 +80,9 @@ def _shaped(raw: pa.Table, columns: Columns) -> pa.Table:
         raise ValueError(f"has none of the map's columns; it has {', '.join(raw.column_names)}")
     values: dict[str, Any] = {
         "cluster": pa.array([CLUSTER] * len(raw)),
-        "node": _text(raw, word.get("node"), "node"),
-        "uuid": _text(raw, word["gpu"], ""),
-        "model": _text(raw, word.get("model"), "unknown"),
+        "node": pc.fill_null(_text(raw, word.get("node")), "node"),
+        "uuid": _text(raw, word["gpu"]),
+        "model": pc.fill_null(_text(raw, word.get("model")), "unknown"),
         "at": _times(raw.column(str(word["time"]))),
     }
     fields = [metric.name for metric in GPU.metrics if metric.name in chosen or metric.name == "up"]
@@ -107,10 +92,8 @@ def _shaped(raw: pa.Table, columns: Columns) -> pa.Table:
             values[name] = _numbers(raw.column(column), factor, GPU.metric(name).integer)
     # A row is what a GPU said: it was there.
     values.setdefault("up", pa.array([1] * len(raw), pa.int64()))
-    table = pa.table(
-        [values[name] for name in latest_schema(GPU, fields).names], latest_schema(GPU, fields)
-    )
-    return table.filter(pc.and_(pc.is_valid(table["at"]), pc.not_equal(table["uuid"], "")))
+    schema = latest_schema(GPU, fields)
+    return pa.table([values[name] for name in schema.names], schema)
 
 
 def _wide(raw: pa.Table, columns: Columns) -> pa.Table:
@@ -128,49 +111,60 @@ def _wide(raw: pa.Table, columns: Columns) -> pa.Table:
     return pa.Table.from_pylist(listed, schema=schema)
 
 
-def _text(raw: pa.Table, column: str | None, otherwise: str) -> pa.ChunkedArray:
+def _text(raw: pa.Table, column: str | None) -> pa.ChunkedArray:
+    """Words; null where none stand."""
+    nothing = pa.scalar(None, pa.string())
     if column is None:
-        return pa.array([otherwise] * len(raw), pa.string())
-    return pc.fill_null(pc.utf8_trim_whitespace(raw.column(column).cast(pa.string())), otherwise)
+        return pa.chunked_array([pa.nulls(len(raw), pa.string())])
+    words = pc.utf8_trim_whitespace(raw.column(column).cast(pa.string()))
+    return pc.if_else(pc.equal(words, ""), nothing, words)
 
 
 def _numbers(column: pa.ChunkedArray, factor: float, whole: bool) -> pa.ChunkedArray:
     """Numbers, with or without a unit; whatever else stands there was not measured."""
-    if pa.types.is_string(column.type):
-        parts = pc.extract_regex(column, _VALUE_UNIT.replace("(-?", "(?P<n>-?", 1))
-        column = pc.struct_field(parts, "n")
-    scaled = pc.multiply(column.cast(pa.float64()), factor)
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        column = pc.struct_field(pc.extract_regex(column.cast(pa.string()), _VALUE), "number")
+    scaled = pc.multiply(column.cast(pa.float64(), safe=False), factor)
+    known = pc.less(pc.abs(scaled), _BEYOND)
+    scaled = pc.if_else(known, scaled, pa.scalar(None, pa.float64()))
     return pc.round(scaled).cast(pa.int64()) if whole else scaled
 
 
 def _times(column: pa.ChunkedArray) -> pa.Array:
+    """Null where no time stands; ValueError when none stands anywhere."""
     if pa.types.is_timestamp(column.type):
-        zoned = column if column.type.tz else column.cast(pa.timestamp("us")).cast(TIME)
-        return zoned.cast(TIME)
-    return pa.array([_time(text) for text in column.cast(pa.string()).to_pylist()], TIME)
+        return column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(TIME)
+    texts = [(text or "").strip() for text in column.cast(pa.string()).to_pylist()]
+    times = [_time(text) for text in texts]
+    if any(texts) and not any(times):
+        raise ValueError(f"{next(filter(None, texts))!r} is no time")
+    return pa.array(times, TIME)
 
 
-def _time(text: str | None) -> datetime | None:
-    """A time as exporters write it: seconds or milliseconds since 1970, ISO 8601, nvidia-smi's.
+def _time(text: str) -> datetime | None:
+    """A time as exporters write it: a number since 1970, ISO 8601, or nvidia-smi's.
 
-    One without a zone is taken as UTC.
+    The number may count seconds, milliseconds, microseconds or nanoseconds. A time without a zone
+    is taken as UTC.
     """
-    plain = (text or "").strip()
-    if not plain:
-        return None
     try:
-        seconds = float(plain)
+        return _since_1970(float(text))
     except ValueError:
         pass
-    else:
-        return datetime.fromtimestamp(seconds / 1e3 if seconds > 1e11 else seconds, timezone.utc)
     for form in _TIME_FORMATS:
         try:
-            return datetime.strptime(plain, form).replace(tzinfo=timezone.utc)
+            return datetime.strptime(text, form).replace(tzinfo=timezone.utc)
         except ValueError:
             continue
     try:
-        found = datetime.fromisoformat(plain)
+        found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{plain!r} is no time") from None
+        return None
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def _since_1970(number: float) -> datetime | None:
+    for factor in (1.0, 1e3, 1e6, 1e9):
+        if 0.0 <= number / factor < _SECONDS_END:
+            return datetime.fromtimestamp(number / factor, timezone.utc)
+    return None

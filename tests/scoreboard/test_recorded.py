@@ -52,6 +52,79 @@ def test_what_is_no_number_was_not_measured(tmp_path: Path) -> None:
     assert row["power_watts"] == 70.25
 
 
+def test_a_log_is_read_with_the_lines_that_are_no_rows_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = nvidia_smi(tmp_path / "WHOLE.CSV")
+    expected = recording([whole], PRESETS["nvidia-smi"])
+    lines = whole.read_text().splitlines(keepends=True)
+    lost = "Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost.  Reboot the system to recover this GPU\n"
+    run_together = (
+        "2026/01/31 12:02026/01/31 12:20:00.250, GPU-0, 0, 90 %, 600.50 W, 1905 MHz, 1 MiB\n"
+    )
+    torn = tmp_path / "torn.csv"
+    torn.write_text(
+        "".join([*lines[:100], lost, NVIDIA_SMI, *lines[100:], run_together, lines[-1][:40]])
+    )
+    assert recording([torn], PRESETS["nvidia-smi"]) == expected
+    assert main([str(torn), "--faults", "off the bus"]) == 0
+    said = capsys.readouterr().err
+    assert said == (f"gpuvigil replay: {torn}: rows left out, torn or without a time or a GPU: 3\n")
+
+
+def test_of_two_columns_of_one_name_the_first_is_read(tmp_path: Path) -> None:
+    (path := tmp_path / "twice.csv").write_text(
+        "timestamp,uuid,uuid,power.draw [W],power.draw [W]\n1769860800,G,H,1,2\n"
+    )
+    (row,) = recording([path], PRESETS["nvidia-smi"]).to_pylist()
+    assert (row["uuid"], row["power_watts"]) == ("G", 1.0)
+
+
+@pytest.mark.parametrize(
+    "cell", ["inf", "1e999", "1-2", "18446744073709551615", "nan", "[GPU is lost]", "W", ""]
+)
+def test_what_is_beyond_any_number_was_not_measured(cell: str, tmp_path: Path) -> None:
+    (path := tmp_path / "a.csv").write_text(
+        f"timestamp,uuid,power.draw,utilization.gpu\n1769860800,G,{cell},{cell}\n"
+    )
+    (row,) = recording([path], PRESETS["nvidia-smi"]).to_pylist()
+    assert (row["power_watts"], row["utilization_percent"]) == (None, None)
+
+
+def test_numbers_of_a_parquet_file_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    numbers = [float("inf"), float("nan"), 1e300, 70.25]
+    values = {
+        "timestamp": pa.array([1769860800_123456789] * 4, pa.timestamp("ns")),
+        "uuid": pa.array(list("ABCD")).dictionary_encode(),
+        "power.draw": numbers,
+        "utilization.gpu": numbers,
+        "fan.speed": pa.array(["30 %", "N/A", None, "7"], pa.large_string()),
+    }
+    pyarrow.parquet.write_table(pa.table(values), path)
+    rows = recording([path], PRESETS["nvidia-smi"]).to_pylist()
+    assert [row["power_watts"] for row in rows] == [None, None, None, 70.25]
+    assert [row["utilization_percent"] for row in rows] == [None, None, None, 70]
+    assert [row["fan_speed_percent"] for row in rows] == [30, None, None, 7]
+    assert rows[0]["at"] == NOON + timedelta(microseconds=123456)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1769860800",
+        "1769860800000",
+        "1.7698608e15",
+        "1769860800000000000",
+        "2026-01-31T13:00+01:00",
+    ],
+)
+def test_times_since_1970_are_seconds_or_smaller_by_their_size(text: str, tmp_path: Path) -> None:
+    (path := tmp_path / "a.csv").write_text(f"timestamp,uuid,power.draw\n{text},G,1\n")
+    (row,) = recording([path], PRESETS["nvidia-smi"]).to_pylist()
+    assert row["at"] == NOON
+
+
 def test_dcgm_as_parquet_in_its_own_units(tmp_path: Path) -> None:
     path = tmp_path / "dcgm.parquet"
     values = {
@@ -137,7 +210,10 @@ def test_a_map_that_cannot_be_read_names_its_line(text: str, words: str) -> None
         ("a.csv", "b,c\n1,2\n", "has no column for the time"),
         ("a.csv", "timestamp,uuid,b\n1,G,2\n", "has none of the map's columns"),
         ("a.csv", "timestamp,uuid,power.draw\nyesterday,G,2\n", "'yesterday' is no time"),
+        ("a.csv", "timestamp,uuid,power.draw\nnan,G,2\n", "'nan' is no time"),
+        ("a.csv", f"timestamp,uuid,power.draw\n{'9' * 20},G,2\n", f"'{'9' * 20}' is no time"),
         ("a.csv", NVIDIA_SMI, "no row with a time"),
+        ("a.csv", "", "Empty CSV file"),
         ("a.parquet", "not parquet", "a.parquet: "),
     ],
 )
@@ -156,8 +232,14 @@ def test_what_cannot_be_read_is_one_line_and_2(
 def test_a_file_that_is_not_there_and_one_too_short(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(tmp_path / "none.csv")]) == 2
-    assert "none.csv" in capsys.readouterr().err
+    for name in ("none.csv", "none.json", "none.parquet"):
+        none = tmp_path / name
+        assert main([str(none)]) == 2
+        why = f"cannot read {none}: No such file or directory"
+        assert capsys.readouterr().err == f"gpuvigil replay: {why}\n"
+    whole = str(nvidia_smi(tmp_path / "smi.csv"))
+    assert main([whole, "--columns", str(none)]) == 2
+    assert capsys.readouterr().err == f"gpuvigil replay: {why}\n"
     assert main([str(nvidia_smi(tmp_path / "short.csv", minutes=5))]) == 2
     assert "20 are needed" in capsys.readouterr().err
 
