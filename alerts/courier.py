@@ -21,7 +21,7 @@ from .cost import cost_words
 from .decide import judge, replaced, ruled
 from .delivery import Pause, begun, orphaned, put_back, queued, settled
 from .desk import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
-from .message import message
+from .message import Message, message
 from .news import title, told_owners
 from .notice import Notice, NoticeState, is_idle_end, is_idle_notice, receipt_of
 from .situation import Lookout
@@ -172,7 +172,7 @@ class Courier:
         desk, now, siblings = self._desk, self._desk.clock.now(), case.siblings
         going = begun(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
         desk.finish(self._hub, going, replaced(going, siblings, now))
-        outcome = tried(lambda: self._deliver(going, now, case))
+        outcome = tried(lambda: self.channel.deliver(said(going, case, desk, now)))
         ended = desk.clock.now()
         self._bucket = self._bucket.take(desk.clock.monotonic())
         self._pause = self._pause.after(outcome, ended, desk.chance())
@@ -201,22 +201,6 @@ class Courier:
             self._failures += 1
             self._last_error = outcome.reason
 
-    def _deliver(self, going: Notice, now: datetime, case: Case) -> Outcome:
-        desk = self._desk
-        said = message(
-            going,
-            now,
-            desk.settings.external_url,
-            receipt_of(going, case.siblings),
-            seal=desk.seal,
-            runbook_url=desk.settings.runbook_url,
-            told_owners=told_owners(case.told),
-            told_as=title(case.last_told) if case.last_told else "",
-            owners_only=case.route.owners_only,
-            cost=cost_words(desk.prices, going.to_incident(), desk.models.known, now),
-        )
-        return self.channel.deliver(said)
-
     def _say(self, notice: Notice, seconds: float) -> None:
         say = self._desk.log.info if notice.sent_at else self._desk.log.warning
         say(
@@ -227,6 +211,22 @@ class Courier:
             seconds=seconds,
             error=notice.last_error or "",
         )
+
+
+def said(notice: Notice, case: Case, desk: Desk, now: datetime) -> Message:
+    """What the channel of a case is told by its notice; ConfigError when the links' key is away."""
+    return message(
+        notice,
+        now,
+        desk.settings.external_url,
+        receipt_of(notice, case.siblings),
+        seal=desk.seal,
+        runbook_url=desk.settings.runbook_url,
+        told_owners=told_owners(case.told),
+        told_as=title(case.last_told) if case.last_told else "",
+        owners_only=case.route.owners_only,
+        cost=cost_words(desk.prices, notice.to_incident(), desk.models.known, now),
+    )
 
 
 def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Courier]) -> None:

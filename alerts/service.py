@@ -95,7 +95,7 @@ def _steps(desk: Desk, couriers: Mapping[str, Courier]) -> dict[str, Callable[[]
     for name, courier in couriers.items():
         steps[f"channel {name}"] = courier.step
         if isinstance(courier.channel, Upheld):
-            steps[f"uphold {name}"] = Upholder(name, courier.channel, desk).step
+            steps[f"uphold {name}"] = Upholder(courier.channel, desk).step
     if desk.prices:
         pricing = desk.connect()
         steps["models"] = lambda: look_at_models(pricing, desk)

@@ -91,9 +91,10 @@ class Email:
             return replace(again, perhaps_received=True, for_some=whole)
         self._forget(message.notice)
         ended = Delivered() if reached else found[-1]
-        # That an owner has no mailbox says nothing of those of the others.
-        no_owner = isinstance(ended, Refused) and message.owners_only
-        return replace(ended, for_nobody=True) if no_owner else ended
+        if isinstance(ended, Refused) and message.owners_only:
+            # That an owner has no mailbox says nothing of those of the others.
+            return replace(ended, for_nobody=True)
+        return ended
 
     def _tried(self, notice: str, written: list[Letter]) -> tuple[list[Outcome], bool]:
         """What became of each letter, and whether the server heard us out; keeps who has it."""

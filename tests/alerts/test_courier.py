@@ -1,8 +1,9 @@
 """A courier over days: how often what stands is told again, and what a channel for owners is given."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from alerts.case import Route
 from alerts.channel import Delivered, Outcome, Pace, Refused
@@ -13,13 +14,16 @@ from alerts.idle import notice
 from alerts.message import Message
 from alerts.notice import Notice, Verdict
 from alerts.own import REFUSALS, channel_trouble
+from alerts.uphold import Upholder
 from gpuvigil.clock import ManualClock
 from gpuvigil.idleness import FOR_JOBS, Idleness
 from gpuvigil.log import Log
-from gpuvigil.model import Impact, RecordKind, Severity, Transition
+from gpuvigil.model import Impact, Incident, RecordKind, Severity, Transition
+from gpuvigil.money import Prices
 from gpuvigil.offers import Seal
+from gpuvigil.pricing import CostSettings, PriceSettings
 
-from .examples import CHAT, NOON, REAL, SETTINGS, changed, opened, taken
+from .examples import CHAT, NOON, REAL, SETTINGS, an_incident, changed, opened, taken
 from .month.shelf import ShelfHub, Shelves
 from .test_idle import OWNERS, a_holder
 
@@ -40,6 +44,13 @@ class Ear:
             raise self.says
         return self.says
 
+    resend_seconds: float = 60.0
+    ended_for: timedelta = timedelta(minutes=5)
+
+    def uphold(self, messages: Sequence[Message], now: datetime) -> Outcome:
+        self.heard += messages
+        return Delivered()
+
     def close(self) -> None:
         """There is nothing to close."""
 
@@ -58,7 +69,10 @@ class Days:
             stop=threading.Event(),
             log=Log("alerts"),
             seal=Seal(lambda: "k" * 40),
+            prices=Prices(settings=CostSettings(prices=(PriceSettings(per_gpu_hour=4.0),))),
         )
+        self._desk.models.known = {REAL.key: "NVIDIA H100 80GB HBM3"}
+        self._upholder = Upholder(self.ear, self._desk)
         self._courier = Courier(self.ear, self._desk)
 
     def comes(self, step: Transition) -> None:
@@ -68,6 +82,11 @@ class Days:
         for one in decide(step, [self.ear.route], known, self.clock.now(), SETTINGS):
             self._hub.write_records([one.to_record()])
         self.work()
+
+    def uphold(self, incident: Incident) -> None:
+        """Say again what stands."""
+        self._hub.write_records([incident.to_record()])
+        self._upholder.step()
 
     def work(self) -> None:
         """Deal with all that is due now."""
@@ -172,6 +191,22 @@ def test_an_attempt_that_ends_in_an_exception_counts_as_a_failure_and_is_given_u
     days.ear.says = Delivered()
     days.comes(opened(id="i-last", subject=REAL))
     assert days.pulse()["failures"] == 0
+
+
+def test_what_is_said_again_says_all_that_was_said_at_first() -> None:
+    days = Days(CHAT)
+    days.comes(opened(subject=REAL, title="GPU is slow"))
+    days.clock.advance(3600.0)
+    days.comes(changed(2, subject=REAL))
+    days.uphold(an_incident(subject=REAL))
+    _, told, again = days.ear.heard
+    assert "costs 4.00 EUR/h" in told.impact
+    assert told.answer_link is not None
+    assert "told before as: GPU is slow" in told.evidence
+    assert "costs 4.00 EUR/h" in again.impact
+    assert again.answer_link is not None
+    assert again.evidence == told.evidence
+    assert again.notice == told.notice
 
 
 def test_owners_alone_get_no_link_that_answers_without_a_sign_in() -> None:
