@@ -22,6 +22,7 @@ NAME = "agent.sock"
 _LONGEST_LINE = 4096
 _LINE_SECONDS = 5.0  # for whoever connects to say something
 _ANSWER_SECONDS = 10.0
+_REST_SECONDS = 0.2  # where nobody can be let in
 
 Request = Mapping[str, Any]
 Reply = Callable[[Mapping[str, Any]], None]
@@ -46,6 +47,7 @@ class Door:
         """OSError when the socket cannot be made. What an earlier agent left there is replaced."""
         self._file = directory / NAME
         self._obey = obey
+        self._closed = threading.Event()
         with suppress(FileNotFoundError):
             self._file.unlink()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -61,6 +63,7 @@ class Door:
 
     def close(self) -> None:
         """Take no more requests."""
+        self._closed.set()
         with suppress(OSError):
             self._file.unlink()
         with suppress(OSError):
@@ -68,13 +71,18 @@ class Door:
         self._socket.close()
 
     def _run(self) -> None:
-        while True:
+        while not self._closed.is_set():
             try:
                 guest, _ = self._socket.accept()
-            except OSError:
-                return
+            except OSError:  # closed, or no descriptor is free
+                self._closed.wait(_REST_SECONDS)
+                continue
             # Each in a thread of its own, so that one who says nothing keeps nobody waiting.
-            threading.Thread(target=self._serve, args=(guest,), name="guest", daemon=True).start()
+            serving = threading.Thread(target=self._serve, args=(guest,), name="guest", daemon=True)
+            try:
+                serving.start()
+            except RuntimeError:  # no room for one more
+                guest.close()
 
     def _serve(self, guest: socket.socket) -> None:
         with guest, suppress(OSError):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from collector.shelf import Place, Shelf
 from collector.spool import Spool
 from gpuvigil.clock import ManualClock
 from gpuvigil.errors import ConfigError
+from tests.shortage import shortage
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 SENDER = Sender(cluster="c", node="n1", boot="b1")
@@ -236,12 +236,8 @@ def test_without_a_free_descriptor_nothing_is_lost(tmp_path: Path) -> None:
     spool = Spool(tmp_path, MIB, memory_bytes=0)
     for number in range(20):
         spool.put(telemetry(f"x a={number}", number))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
+    with shortage("descriptors"):
         assert spool.next(ALL) is None
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (spool.dropped, len(bodies(tmp_path))) == (0, 20)
     assert spool.wait(ALL, 5.0) or spool.wait(ALL, 5.0)
     assert len(list(drain(spool))) == 20

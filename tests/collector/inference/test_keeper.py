@@ -1,8 +1,6 @@
 """What the keeper believes of a page that names GPUs, and that it lives without its child."""
 
 import os
-import resource
-import threading
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from collector.inference.keeper import Inference, Served
 from gpuvigil.clock import ManualClock, SystemClock
 from tests.collector.inference.pages import InferenceServer, good
 from tests.polling import wait_until
+from tests.shortage import shortage
 
 PROC = Path("/proc")
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
@@ -49,18 +48,10 @@ def test_a_page_names_none_but_gpus_that_its_own_processes_hold(
 def test_without_room_for_a_child_the_collector_goes_on_and_tries_again(lacks: str) -> None:
     clock = ManualClock(NOW)
     inference = Inference(["http://127.0.0.1:1/metrics"], 5.0, PROC, clock)
-    files, stack = resource.getrlimit(resource.RLIMIT_NOFILE), threading.stack_size()
     before = children()
-    try:
-        if lacks == "descriptors":
-            resource.setrlimit(resource.RLIMIT_NOFILE, (3, files[1]))
-        else:
-            threading.stack_size(1 << 46)  # more than there are addresses
+    with shortage(lacks):
         inference.keep()
         inference.keep()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, files)
-        threading.stack_size(stack)
     assert children() == before
     inference.keep()
     assert children() == before  # after a rest

@@ -1,7 +1,6 @@
 """The child that asks a kubelet, against a real gRPC server at a real socket."""
 
 import os
-import resource
 import stat
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from collector.owners.kubelet.seen import Answer, Unknown, parse
 from gpuvigil.clock import SystemClock
 from tests.collector.owners.kubelet import FakeKubelet
 from tests.polling import wait_until
+from tests.shortage import shortage
 
 pytestmark = pytest.mark.server
 
@@ -172,11 +172,7 @@ def test_without_room_for_the_child_nothing_is_known_until_there_is(
     fake: FakeKubelet, asks: Kubelet
 ) -> None:
     fake.start()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-    try:
+    with shortage("descriptors"):
         asks.keep()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert asks.answer() is None
     until(asks, lambda answer: answer is not None)
