@@ -2,21 +2,30 @@
 
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gpuvigil import lifeline
 
 Child = subprocess.Popen[bytes]
 
 
-def started(words: Sequence[str], name: str, listen: Callable[[Child], None]) -> Child:
-    """The child, and a thread `name` in which `listen` reads its output.
+def started(
+    words: Sequence[str],
+    name: str,
+    listen: Callable[[Child], None],
+    held: Collection[int] = (),
+) -> Child:
+    """The child, and a thread `name` in which `listen` reads its output; `held` it inherits.
 
     OSError where there is room for no process or no thread; then nothing is left of either. For the
     main thread, whose end the child does not outlive.
     """
     child = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=lifeline.environment()
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=lifeline.environment(),
+        pass_fds=held,
     )
     try:
         threading.Thread(target=listen, args=(child,), name=name, daemon=True).start()

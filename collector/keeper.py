@@ -8,15 +8,16 @@ file, so that this also counts for a reader that an earlier agent had to leave b
 import fcntl
 import os
 import subprocess
-import threading
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
-from gpuvigil import lifeline, program
+from gpuvigil import program
 from gpuvigil.clock import Clock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
+from .children import Child, started
 from .inbox import Inbox, Message
 from .report import CHANGED, LOADED, RELEASED, STARTING, Tick, contents, load
 from .verdict import Verdict, judge
@@ -44,7 +45,7 @@ class ReaderKeeper:
         self._settings = settings
         self._clock = clock
         self._inbox = inbox
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._heard = clock.monotonic()
         self._has_spoken = False
         self._last: Tick | None = None
@@ -211,25 +212,25 @@ class ReaderKeeper:
             *("--start-timeout-seconds", str(start_seconds)),
             *("--slow-seconds", str(settings.slow_tick_seconds)),
         ]
-        self._child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=lifeline.environment(),
-            pass_fds=() if lock is None else (lock,),
-        )
+        reader, before = self._starts + 1, (self._heard, self._has_spoken)
+        self._heard, self._has_spoken = now, False
+        listen = partial(self._listen, reader=reader)
+        held = () if lock is None else (lock,)
+        try:
+            self._child = started(command, "reader", listen, held)
+        except OSError as error:
+            log.warning("reader cannot be started, it is tried again", why=str(error))
+            self._heard, self._has_spoken = before
+            self._put_off(now)
+            return
         # After a driver that was not there, has changed or was released nobody is replaced.
         if self._starts > 0 and not self._is_fresh and not self._has_none_to_read():
             self._restarts += 1
-        self._starts += 1
+        self._starts = reader
         self._is_fresh = False
-        self._heard, self._has_spoken = now, False
         self._asked, self._killed, self._stubborn = None, None, False
-        threading.Thread(
-            target=self._listen, args=(self._child, self._starts), name="reader", daemon=True
-        ).start()
 
-    def _listen(self, child: subprocess.Popen[bytes], reader: int) -> None:
+    def _listen(self, child: Child, reader: int) -> None:
         assert child.stdout is not None
         for content in contents(child.stdout):
             try:
@@ -284,6 +285,9 @@ class ReaderKeeper:
             return
         if self._killed is None:
             log.warning("reader has ended by itself, another is started")
+        self._put_off(now)
+
+    def _put_off(self, now: float) -> None:
         self._not_before = now + self._rest_seconds
         self._rest_seconds = min(2 * self._rest_seconds, _LONGEST_REST_SECONDS)
 

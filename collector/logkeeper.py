@@ -115,7 +115,11 @@ class LogKeeper:
         else:
             self._busy = True
             self._waiting = [subject]
-            threading.Thread(target=self._work, args=(now,), name="logs", daemon=True).start()
+            try:
+                threading.Thread(target=self._work, args=(now,), name="logs", daemon=True).start()
+            except RuntimeError as error:  # no room for one; the next fault may find some
+                self._busy, self._waiting = False, []
+                self._say([subject], Ended(file=self._settings.log_directory, failed=str(error)))
 
     def _work(self, now: datetime) -> None:
         ended = self._run(now)

@@ -17,14 +17,16 @@ class Patient:
         self._thread: threading.Thread | None = None
 
     def call(self, work: Callable[[], T], otherwise: T) -> T:
-        """What `work` returns, or `otherwise` when it does not come back in time."""
+        """What `work` returns, or `otherwise` when it does not come back in time, or has no room."""
         if self._thread is not None and self._thread.is_alive():
             return otherwise
         found: queue.SimpleQueue[T] = queue.SimpleQueue()
-        self._thread = threading.Thread(
-            target=lambda: found.put(work()), name="patient", daemon=True
-        )
-        self._thread.start()
+        thread = threading.Thread(target=lambda: found.put(work()), name="patient", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return otherwise
+        self._thread = thread
         try:
             return found.get(timeout=self._seconds)
         except queue.Empty:

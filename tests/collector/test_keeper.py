@@ -16,6 +16,7 @@ from gpuvigil.clock import ManualClock
 from gpuvigil.config import CollectorSettings
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
+from tests.shortage import shortage
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 
@@ -141,3 +142,21 @@ def test_a_reader_that_is_stuck_is_killed_and_never_has_a_second_beside_it(
     kept.keeper.keep()
     (second,) = kept.children()
     assert second != first
+
+
+@pytest.mark.parametrize("lacks", ["descriptors", "threads"])
+def test_without_room_for_a_reader_the_collector_goes_on_and_tries_again(
+    kept: Kept, lacks: str
+) -> None:
+    with shortage(lacks):
+        kept.keeper.keep()
+        kept.clock.advance(11)
+        kept.keeper.keep()
+        assert kept.keeper.gone
+        assert kept.keeper.outage_seconds() == 11  # which is told
+    kept.keeper.keep()
+    assert kept.keeper.gone  # after a rest
+    kept.clock.advance(1.0)
+    kept.keeper.keep()
+    assert len(kept.children()) == 1
+    assert kept.keeper.restarts == 0

@@ -20,6 +20,7 @@ from gpuvigil.clock import ManualClock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.model import Event, EventKind, Subject
 from tests.polling import wait_until
+from tests.shortage import shortage
 
 INSTALL = (Path(__file__).parents[2] / "docs/install.md").read_text(encoding="utf-8")
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -249,3 +250,15 @@ def _runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_without_room_for_a_thread_the_logs_are_not_collected_and_the_next_are(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, "/bin/sh", "-c", "echo all of it")
+    with shortage("threads"):
+        node.take(LOST)
+    assert node.told[-1].message == "logs not collected: can't start new thread"
+    node.take(event(EventKind.XID, SECOND, xid=79))
+    assert node.ends().startswith("logs collected in ")
+    assert [one.subject for one in node.told] == [FIRST, SECOND]
