@@ -26,6 +26,7 @@ from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
 from gpuvigil.usage.model import floor
 from gpuvigil.wasted import HOUR, Waste, WasteHour
+from tests.servers import ROOT
 
 from .pagetext import Page, page
 from .pdftext import pages
@@ -120,6 +121,16 @@ class Sheet:
         for name, key in names.items():
             text = self.left.pop((section, item, name))
             assert (None if text == "" else float(text)) == one[key], (section, item, name)
+
+
+def test_the_page_names_every_section_and_name_of_the_csv() -> None:
+    source = (ROOT / "dashboard/reports/as_csv.py").read_text()
+    told = {line for line in (ROOT / "docs/report.md").read_text().splitlines() if line[:1] == "|"}
+    written = set(re.findall(r'Row\("(\w+)", [^,]+, "(\w+)"', source))
+    assert len(written) > 50
+    for section, name in written:
+        (line,) = (one for one in told if f"`{section}`" in one.split("|")[1])
+        assert f"`{name}`" in line, (section, name)
 
 
 def test_the_csv_has_every_number_of_the_json(report: Report, data: dict[str, Any]) -> None:
