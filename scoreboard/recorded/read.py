@@ -13,6 +13,7 @@ from gpuvigil.metrics import GPU
 from gpuvigil.store.shape import TIME, latest_schema
 
 from .columns import Columns
+from .nodes import with_nodes
 from .raw import raw
 
 CLUSTER = "recorded"
@@ -44,7 +45,7 @@ def recording(
         if lost:
             tell(f"{path}: rows left out, torn or without a time or a GPU: {lost}")
         parts.append(part)
-    table = pa.concat_tables(parts, promote_options="default")
+    table = pa.concat_tables(with_nodes(paths, parts), promote_options="default")
     if not len(table):
         raise ValueError(f"{', '.join(map(str, paths))}: no row with a time, a GPU and a number")
     return table.sort_by([("at", "ascending"), ("node", "ascending"), ("uuid", "ascending")])
@@ -80,7 +81,7 @@ def _shaped(raw: pa.Table, columns: Columns) -> pa.Table:
         raise ValueError(f"has none of the map's columns; it has {', '.join(raw.column_names)}")
     values: dict[str, Any] = {
         "cluster": pa.array([CLUSTER] * len(raw)),
-        "node": pc.fill_null(_text(raw, word.get("node")), "node"),
+        "node": _text(raw, word.get("node")),
         "uuid": _text(raw, word["gpu"]),
         "model": pc.fill_null(_text(raw, word.get("model")), "unknown"),
         "at": _times(raw.column(str(word["time"]))),

@@ -266,6 +266,40 @@ def test_a_fault_changes_its_own_place_and_time_alone(kind: str, tmp_path: Path)
     assert changed.to_pylist() != table.to_pylist() or lay(table, injection)[1]
 
 
+def log(path: Path, gpus: str, first_second: int = 0) -> Path:
+    """Ten minutes of nvidia-smi without a word about the node."""
+    seconds = range(first_second, first_second + 600, 10)
+    at = NOON.timestamp()
+    lines = [f"{at + second},{gpu},500\n" for second in seconds for gpu in gpus.split()]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(["timestamp,gpu_uuid,power.draw\n", *lines]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("gpus", "second_begins", "nodes"),
+    [
+        ("0 1", 3, ["n1", "n2"]),  # at the same time: these are two machines
+        ("0 1", 600, ["node"]),  # one after the other: a log that was rotated
+        ("GPU-8f 1", 600, ["node"]),
+        ("GPU-8f GPU-90", 3, ["node"]),  # the same in the whole world
+    ],
+)
+def test_files_that_name_no_node_are_of_one_or_of_their_own(
+    gpus: str, second_begins: int, nodes: list[str], tmp_path: Path
+) -> None:
+    paths = [log(tmp_path / "n1.csv", gpus), log(tmp_path / "n2.csv", gpus, second_begins)]
+    table = recording(paths, PRESETS["nvidia-smi"])
+    assert sorted(set(table["node"].to_pylist())) == nodes
+    assert len(table) == 240
+
+
+def test_files_of_one_name_and_the_same_gpus_cannot_be_told_apart(tmp_path: Path) -> None:
+    paths = [log(tmp_path / "n1/smi.csv", "0"), log(tmp_path / "n2/smi.csv", "0")]
+    with pytest.raises(ValueError, match="call each file by its node"):
+        recording(paths, PRESETS["nvidia-smi"])
+
+
 def test_the_same_number_of_a_gpu_on_another_node_is_another_gpu(tmp_path: Path) -> None:
     lines = ["timestamp,hostname,index,power.draw\n"]
     for second in range(0, 1800, 10):
