@@ -116,7 +116,9 @@ def _added_up(notices: Sequence[Notice]) -> str:
         for became, found in reasons.items()
     ]
     many = f"{len(notices)} decision{'' if len(notices) == 1 else 's'}"
-    return f"{many}: {', '.join(parts)}" if parts else many
+    if not parts:
+        return "no decision yet: what stands is decided when alerts starts with this channel"
+    return f"{many}: {', '.join(parts)}"
 
 
 def _told(notice: Notice) -> str:

@@ -56,6 +56,11 @@ class Trouble:
         return f"self-{self.name}"
 
 
+def is_digest(incident: str) -> bool:
+    """Whether it is a digest of one day, by its id."""
+    return incident.startswith(f"self-{DIGEST}-")
+
+
 def analyzer_trouble(
     pulse: Record | None, now: datetime, listening: datetime | None = None
 ) -> Trouble | None:

@@ -32,6 +32,7 @@ from .courier import Courier, hand_out, notices_of
 from .decide import decide
 from .desk import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
 from .exporter import Exporter, exposition
+from .newcomers import tell_what_stands
 from .notice import Notice, NoticeState, Verdict
 from .situation import Lookout, Situation
 from .uphold import Upheld, Upholder
@@ -92,6 +93,8 @@ def _steps(desk: Desk, couriers: Mapping[str, Courier]) -> dict[str, Callable[[]
         "claim": lambda: hand_out(claiming, desk, couriers),
         "watch": watching.step,
     }
+    if routes:
+        steps["newcomers"] = _once_at_start(desk, routes)
     for name, courier in couriers.items():
         steps[f"channel {name}"] = courier.step
         if isinstance(courier.channel, Upheld):
@@ -103,6 +106,18 @@ def _steps(desk: Desk, couriers: Mapping[str, Courier]) -> dict[str, Callable[[]
         ping = dead_man(settings)
         steps["dead man"] = lambda: call_dead_man(ping, desk, watching)
     return steps
+
+
+def _once_at_start(desk: Desk, routes: Sequence[Route]) -> Callable[[], None]:
+    """Tell new channels what stands; then there is nothing more to do, as a process keeps its channels."""
+    hub = desk.connect()
+    lookout = Lookout(hub, desk.settings)
+
+    def step() -> None:
+        tell_what_stands(hub, desk, routes, lookout)
+        desk.stop.wait()
+
+    return step
 
 
 def look_at_models(hub: Hub, desk: Desk) -> None:

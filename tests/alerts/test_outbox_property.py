@@ -1,5 +1,6 @@
 """Whatever happens in whatever order, a receiver ends up with the newest state, in order."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from alerts.case import Case, Route
 from alerts.channel import Delivered, Outcome, Retry
 from alerts.decide import decide, judge, replaced, ruled
-from alerts.delivery import begun, settled
+from alerts.delivery import begun, orphaned, settled
+from alerts.newcomers import decided_last, due_again, newcomers
 from alerts.notice import Kind, Notice, NoticeState, Verdict
 from alerts.situation import NOTHING, Situation
 from gpuvigil.config import AlertsSettings, InhibitSettings, RouteSettings, TimesSettings
@@ -49,7 +51,9 @@ class World:
     settings: AlertsSettings = SETTINGS
     situation: Situation = NOTHING
     now: datetime = NOON
+    there: bool = True  # the channel is configured
     claimed: list[Transition] = field(default_factory=list)
+    decided: dict[int, Transition] = field(default_factory=dict)
     notices: dict[str, Notice] = field(default_factory=dict)
     under_way: list[Notice] = field(default_factory=list)
     received: list[Notice] = field(default_factory=list)
@@ -67,9 +71,21 @@ class World:
         if not self.claimed:
             return
         transition = self.claimed.pop(place % len(self.claimed))
+        self.decided[transition.number] = transition
+        routes = [self.route] if self.there else []
+        self._decide(transition, routes)
+
+    def _decide(self, transition: Transition, routes: list[Route]) -> None:
         earlier = list(self.notices.values())
-        decided = decide(transition, [self.route], earlier, self.now, self.settings, self.situation)
+        decided = decide(transition, routes, earlier, self.now, self.settings, self.situation)
         self.keep(decided)
+
+    def restart(self) -> None:
+        """With the channel in the configuration, while the incident stands."""
+        self.there, notices = True, list(self.notices.values())
+        self.keep(due_again(notices, [self.route], self.now))
+        if new := newcomers(notices, [self.route]):
+            self._decide(self.decided[decided_last(notices) or 0], new)
 
     def claim(self, place: int) -> bool:
         """Judge one of the due notices, and begin to send it if nothing speaks against it."""
@@ -81,7 +97,14 @@ class World:
         if not due:
             return False
         notice = due[place % len(due)]
-        siblings = tuple(one for one in self.notices.values() if one.id != notice.id)
+        if not self.there:
+            self.keep([orphaned(notice)])
+            return True
+        siblings = tuple(
+            one
+            for one in self.notices.values()
+            if one.id != notice.id and one.channel == notice.channel
+        )
         ruling = judge(
             Case(
                 notice=notice,
@@ -166,10 +189,10 @@ STORIES = st.lists(
 )
 
 
-def play(world: World, story: list[Round]) -> list[Transition]:
-    """Let everything in `story` happen; the transitions in it."""
-    state = State.SUSPECT
-    heard: list[Transition] = []
+def play(world: World, story: list[Round], before: Sequence[Transition] = ()) -> list[Transition]:
+    """Let everything in `story` happen; the transitions in it, and those before."""
+    heard = list(before)
+    state = State(heard[-1].to_state) if heard else State.SUSPECT
     for step in story:
         signals = [signal for before, signal in TRANSITIONS if before is state]
         if step.signal is not None and signals:
@@ -342,3 +365,33 @@ def test_what_was_kept_back_for_a_while_is_told_in_the_end_if_it_still_stands(
         assert world.received
         assert world.received[-1].kind is not Kind.RESOLVED
         assert world.received[-1].number == telling[-1].number
+
+
+@settings(max_examples=300, deadline=None)
+@given(before=STORIES, away=STORIES, late=st.integers(0, 3))
+def test_a_channel_that_comes_or_comes_back_ends_up_with_what_stands_and_nothing_else(
+    before: list[Round], away: list[Round], late: int
+) -> None:
+    world = World(route=Route(name="chat", minimum_severity=Severity.INFO))
+    heard = play(world, before)
+    while world.under_way:  # who stops waits for what is on its way
+        world.end("taken")
+    world.there = False
+    heard = play(world, away, heard)
+    for _ in range(late):  # some of it is decided after the restart
+        world.decide(0)
+    stands = heard and State(heard[-1].to_state) in STANDING
+    if stands:
+        world.restart()
+    world.there = True
+    told = len(world.received)
+    world.settle()
+    orders = [one.order for one in world.received]
+    assert orders == sorted(orders)
+    telling = [one for one in heard if one.signal != Signal.ACKNOWLEDGED.value]
+    fresh = world.received[told:]
+    if stands and heard[-1].signal != Signal.ACKNOWLEDGED.value:
+        assert world.received[-1].number == telling[-1].number
+        assert world.received[-1].kind is not Kind.RESOLVED
+    elif not stands:
+        assert all(one.kind is Kind.RESOLVED for one in fresh)
