@@ -51,7 +51,12 @@ class Recording:
     start: datetime
     end: datetime
     tick_seconds: float
-    gpus: tuple[Subject, ...]
+    models: Mapping[Subject, str]
+
+    @property
+    def gpus(self) -> tuple[Subject, ...]:
+        """In order of their names."""
+        return tuple(sorted(self.models))
 
     @classmethod
     def of(cls, table: pa.Table) -> "Recording":
@@ -62,19 +67,19 @@ class Recording:
             raise ValueError(
                 f"the recording is {minutes:.0f} min long; {SHORTEST.seconds // 60} are needed"
             )
-        named = table.select(["cluster", "node", "uuid"]).group_by(["cluster", "node", "uuid"])
-        gpus = [
-            Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"])
-            for row in named.aggregate([]).to_pylist()
-        ]
-        one = table["at"].cast(pa.int64()).to_numpy()[of_subject(table, gpus[0])]
+        named = table.group_by(["cluster", "node", "uuid"], use_threads=False)
+        models = {
+            Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]): row["model_last"]
+            for row in named.aggregate([("model", "last")]).to_pylist()
+        }
+        one = table["at"].cast(pa.int64()).to_numpy()[of_subject(table, min(models))]
         gaps = np.diff(np.unique(one)) / 1e6
         return cls(
             table=table,
             start=_floor(first),
             end=_floor(last) + _GRID,
             tick_seconds=float(np.median(gaps)) if len(gaps) else 10.0,
-            gpus=tuple(sorted(gpus)),
+            models=models,
         )
 
     def injections(self, seed: int, kinds: Sequence[str] = tuple(OVERLAYS)) -> list[Injection]:
@@ -125,8 +130,9 @@ class Recording:
             start = end
 
     def _inventories(self) -> Iterator[Inventory]:
-        for node in sorted({gpu.of_node() for gpu in self.gpus}):
-            own = [gpu for gpu in self.gpus if gpu.of_node() == node]
+        gpus = self.gpus
+        for node in sorted({gpu.of_node() for gpu in gpus}):
+            own = [gpu for gpu in gpus if gpu.of_node() == node]
             yield Inventory(
                 subject=node,
                 at=self.start,
@@ -134,7 +140,9 @@ class Recording:
                 tick_seconds=self.tick_seconds,
                 version="recorded",
                 gpus=tuple(
-                    GpuIdentity(uuid=gpu.gpu or "", index=i, pci_address=None, model="recorded")
+                    GpuIdentity(
+                        uuid=gpu.gpu or "", index=i, pci_address=None, model=self.models[gpu]
+                    )
                     for i, gpu in enumerate(own)
                 ),
             )

@@ -266,6 +266,17 @@ def test_a_fault_changes_its_own_place_and_time_alone(kind: str, tmp_path: Path)
     assert changed.to_pylist() != table.to_pylist() or lay(table, injection)[1]
 
 
+def test_a_gpu_is_of_the_model_that_was_recorded(tmp_path: Path) -> None:
+    lines = ["timestamp,index,name,power.draw\n"]
+    for second in range(0, 1800, 10):
+        at = NOON.timestamp() + second
+        lines += [f"{at},0,NVIDIA L4,70\n", f"{at},1,NVIDIA H100 PCIe,300\n", f"{at},2,,300\n"]
+    (path := tmp_path / "mixed.csv").write_text("".join(lines))
+    found = Recording.of(recording([path], PRESETS["nvidia-smi"]))
+    (inventory,) = next(found.blocks(found.table)).inventories
+    assert [gpu.model for gpu in inventory.gpus] == ["NVIDIA L4", "NVIDIA H100 PCIe", "unknown"]
+
+
 def log(path: Path, gpus: str, first_second: int = 0) -> Path:
     """Ten minutes of nvidia-smi without a word about the node."""
     seconds = range(first_second, first_second + 600, 10)
