@@ -71,7 +71,7 @@ def test_a_node_that_is_gone_is_forgotten_with_what_never_ended_on_it(book: Book
     book.write(a_record(RecordKind.INVENTORY, key, at, subject=key) for key, at in nodes.items())
     lately = {"ended_at": to_text(AFTER)}
     for node in nodes:
-        on_it = {"kind": RecordKind.ALLOCATION, "subject": f"{node}/gpu/GPU-1"}
+        on_it: dict[str, Any] = {"kind": RecordKind.ALLOCATION, "subject": f"{node}/gpu/GPU-1"}
         book.write(
             [
                 a_record(name=f"held on {node}", body={"ended_at": None}, **on_it),
