@@ -184,7 +184,8 @@ class CollectorSettings:
     )
     watched_mounts: tuple[str, ...] = _setting(
         (),
-        "mount points that are watched; empty takes network file systems and local disks",
+        "mount points that are watched, which also says that they are to be mounted; empty takes"
+        " network file systems and local disks",
     )
     kubelet_socket: Path | None = _setting(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),

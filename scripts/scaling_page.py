@@ -170,7 +170,7 @@ def records(figures: Figures) -> Iterator[str]:
     if per_job is not None:
         million = per_job * 1e6 / 2**30
         yield ""
-        yield f"A year of a million allocations (one GPU of one job each) is {million:.1f} GiB (**X**); they are forgotten after `hub.records_days`."
+        yield f"A year of a million allocations (one GPU of one job each) is {million:.1f} GiB (**X**); they are forgotten after `hub.records_days`, as is a node that told nothing for as long."
 
 
 def services(figures: Figures) -> Iterator[str]:

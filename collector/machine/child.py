@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from gpuvigil import lifeline
 
 from . import parts
-from .mounts import Mount, is_gone, used_share, watched
+from .mounts import NOT_MOUNTED, Mount, is_gone, is_mounted, used_share, watched
 from .seen import Seen, line
 
 
@@ -39,7 +40,7 @@ def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) ->
         "supplies": lambda: parts.supplies(sysfs),
         "memory": lambda: parts.memory_errors(sysfs),
     }
-    works |= {f"mount {one.path}": _asked(one) for one in mounts}
+    works |= {f"mount {one.path}": _asked(one, proc) for one in mounts}
     threads = [
         threading.Thread(target=_do, args=(name, work, told), daemon=True)
         for name, work in works.items()
@@ -74,9 +75,14 @@ def _do(name: str, work: Callable[[], object], told: dict[str, object]) -> None:
         told[name] = error.strerror if is_gone(error) else None
 
 
-def _asked(mount: Mount) -> Callable[[], object]:
+def _asked(mount: Mount, proc: Path) -> Callable[[], object]:
     def ask() -> object:
-        share = used_share(mount.path)
+        share = None
+        # What is mounted on demand is so once it was asked.
+        with suppress(FileNotFoundError):
+            share = used_share(mount.path)
+        if mount.chosen and not is_mounted(proc, mount.path):
+            return NOT_MOUNTED
         return share if mount.counted else None
 
     return ask

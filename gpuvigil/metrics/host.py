@@ -45,7 +45,7 @@ memory_errors_corrected   | counter | edac mc*/ce_count                    | hos
 memory_errors_uncorrected | counter | edac mc*/ue_count                    | host memory detector      | sysfs                  | - | Errors that the host's memory could not correct.
 power_supplies_failed  | state   | hwmon in*_input, in*_alarm of PMBus supplies; power_supply online, health | host detector | sysfs | - | Power supplies that say that they failed or have no input; absent where the kernel has none.
 fans_failed            | state   | hwmon fan*_fault, fan*_input, fan*_min | host detector  | sysfs                  | - | Fans that say that they failed or turn slower than their least; absent where the kernel has none.
-mounts_hung            | state   | statvfs in a child with a time limit    | host detector             | hardware               | - | Mounted file systems that do not answer in time, or whose handle is stale.
+mounts_hung            | state   | statvfs in a child with a time limit    | host detector             | hardware               | - | Mounted file systems that do not answer in time or whose handle is stale, and chosen ones that are not mounted.
 space_used_share       | gauge   | statvfs, the fullest of what is watched | host detector             | hardware               | - | Of the watched file system that is fullest, the share of its blocks or inodes in use, 0 to 1.
 """,
     ),

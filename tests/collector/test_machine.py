@@ -100,6 +100,21 @@ def test_a_file_system_is_as_full_as_what_lies_in_it(tmp_path: Path) -> None:
         disk.end()
 
 
+def test_a_chosen_mount_that_is_not_mounted_is_named(sysfs: Path, tmp_path: Path) -> None:
+    place, empty, link = tmp_path / "my disk", tmp_path / "empty", tmp_path / "link"
+    place.mkdir()
+    empty.mkdir()
+    link.symlink_to(place)
+    escaped = str(place).replace(" ", "\\040")
+    put(tmp_path / "proc/self", mountinfo=f"26 1 8:1 / {escaped} rw - ext4 /dev/sda1 rw")
+    chosen = [f"{place}/", str(link), str(empty), "/no/such/mount"]
+    seen = look(sysfs, tmp_path / "proc", 5.0, chosen)
+    assert (seen.watched, seen.hung) == (4, ())
+    assert seen.gone == tuple((path, "is not mounted") for path in (str(empty), "/no/such/mount"))
+    # Who cannot read what is mounted does not know.
+    assert look(sysfs, tmp_path / "nowhere", 5.0, chosen).gone == ()
+
+
 def test_what_a_look_has_seen_goes_over_a_line(sysfs: Path, tmp_path: Path) -> None:
     put(tmp_path / "proc/self", mountinfo="")
     seen = look(sysfs, tmp_path / "proc", 5.0, [str(tmp_path), "/nowhere"])
@@ -123,13 +138,13 @@ def test_a_mount_that_does_not_answer_is_named_and_the_others_are_seen(
         hung.release()
 
 
-def machine(sysfs: Path, spool: Path, *mounts: str) -> Machine:
+def machine(sysfs: Path, spool: Path) -> Machine:
     spool.mkdir(exist_ok=True)
     settings = CollectorSettings(
         sysfs_root=sysfs,
         spool_directory=spool,
         machine_seconds=0.05,
-        watched_mounts=mounts or (str(spool),),
+        watched_mounts=("/",),
     )
     return Machine(settings, SystemClock())
 
@@ -171,9 +186,7 @@ def test_what_was_seen_long_ago_is_not_told_as_measured(
     sysfs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock(datetime(2026, 1, 31, tzinfo=timezone.utc))
-    settings = CollectorSettings(
-        sysfs_root=sysfs, spool_directory=tmp_path, watched_mounts=(str(tmp_path), "/nowhere")
-    )
+    settings = CollectorSettings(sysfs_root=sysfs, spool_directory=tmp_path, watched_mounts=("/",))
     of_node = Machine(settings, clock)
 
     def looked() -> bool:
