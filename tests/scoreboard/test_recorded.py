@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from collector.simulator.fleet.kinds import KINDS
 from scoreboard.recorded.columns import PRESETS, parse
 from scoreboard.recorded.command import main
 from scoreboard.recorded.overlay import OVERLAYS, Injection, lay
@@ -17,6 +18,7 @@ from scoreboard.recorded.read import recording
 
 pytestmark = pytest.mark.slow
 
+COMMANDS = Path(__file__).parents[2] / "docs/commands.md"
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 NVIDIA_SMI = "timestamp, uuid, index, utilization.gpu [%], power.draw [W], clocks.current.sm [MHz], memory.used [MiB]\n"
 
@@ -355,3 +357,4 @@ def test_every_overlay_is_a_kind_of_the_fleet(tmp_path: Path) -> None:
     for injection in Recording.of(table).injections(1):
         assert isinstance(injection, Injection)
         assert injection.truth().action
+    assert f"{len(OVERLAYS)} of {len(KINDS)} kinds" in COMMANDS.read_text(encoding="utf-8")
