@@ -1,24 +1,27 @@
 """What is to be known beside an incident to decide about it: silences, racks, what else stands."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 
 from gpuvigil.config import AlertsSettings, InhibitSettings
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING
-from gpuvigil.matching import Labels, covered, fit, labels_of
+from gpuvigil.matching import Labels, covered
 from gpuvigil.model import Incident, Inventory, RecordKind, Silence, readable
+
+from .inhibition import Inhibition
 
 # Looked up again this often; a silence counts from then on.
 LOOK_SECONDS = 2.0
 RACK_SECONDS = 60.0
-_MOST_NODES = 100_000
+_MOST_NODES = _MOST_STANDING = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Situation:
-    """All of it, at one moment."""
+    """All of it, at one moment; what follows from it is worked out once."""
 
     silences: tuple[Silence, ...] = ()
     racks: Mapping[str, str] = field(default_factory=dict)  # by the node's key
@@ -32,67 +35,12 @@ class Situation:
     def inhibitor(
         self, rules: Sequence[InhibitSettings], incident: Incident, labels: Labels
     ) -> Incident | None:
-        """What stands and explains the incident by one of the rules; None when nothing does.
+        """What stands and explains the incident by one of the rules; None when nothing does."""
+        return self._inhibition.inhibitor(rules, incident, labels)
 
-        Where incidents explain each other in a ring, the oldest of them is told. The rest is as in
-        Alertmanager: what is on both sides of a rule does not explain another that is, too.
-        """
-        if not any(fit(rule.of, labels) for rule in rules):
-            return None
-        others = [one for one in self.standing if one.id != incident.id]
-        known = {one.id: labels_of(one, self.racks) for one in others} | {incident.id: labels}
-        ring: set[str] | None = None
-        for other in others:
-            if not _explains(rules, other, incident, known):
-                continue
-            if _age(other) < _age(incident):
-                return other
-            if ring is None:
-                ring = _explained_by(rules, incident, others, known)
-            if other.id not in ring:
-                return other
-        return None
-
-
-def _explains(
-    rules: Iterable[InhibitSettings],
-    other: Incident,
-    incident: Incident,
-    known: Mapping[str, Labels],
-) -> bool:
-    """Whether `other` alone, by one of the rules, is why `incident` need not be told."""
-    if (other.simulated and not incident.simulated) or other.marked is not incident.marked:
-        return False
-    theirs, labels = known[other.id], known[incident.id]
-    for rule in rules:
-        if not (fit(rule.of, labels) and fit(rule.by, theirs)):
-            continue
-        both = fit(rule.of, theirs) and fit(rule.by, labels)
-        if not both and all(set(labels[key]) & set(theirs[key]) for key in rule.same):
-            return True
-    return False
-
-
-def _explained_by(
-    rules: Iterable[InhibitSettings],
-    incident: Incident,
-    others: Iterable[Incident],
-    known: Mapping[str, Labels],
-) -> set[str]:
-    """The ids of all that the incident explains, also by what it explains."""
-    found: set[str] = set()
-    left, ahead = list(others), [incident]
-    while ahead:
-        source = ahead.pop()
-        reached = [one for one in left if _explains(rules, source, one, known)]
-        found |= {one.id for one in reached}
-        left = [one for one in left if one.id not in found]
-        ahead += reached
-    return found
-
-
-def _age(incident: Incident) -> tuple[datetime, str]:
-    return incident.since, incident.id
+    @cached_property
+    def _inhibition(self) -> Inhibition:
+        return Inhibition(self.standing, self.racks)
 
 
 NOTHING = Situation()
@@ -107,32 +55,31 @@ class Lookout:
         texts = [text for one in settings.routes for text in one.match]
         texts += [text for one in settings.inhibit for text in (*one.by, *one.of, *one.same)]
         self._racked = any("rack" in text for text in texts)
-        self._silences: tuple[Silence, ...] = ()
-        self._standing: tuple[Incident, ...] = ()
-        self._racks: dict[str, str] = {}
+        self._situation = NOTHING
         self._looked = self._nodes_looked = float("-inf")
 
     def look(self, now: float) -> Situation:
         """The situation at monotonic `now`, at most a little old."""
         if now - self._looked >= LOOK_SECONDS:
             found = self._hub.records(RecordKind.SILENCE)
-            self._silences = tuple(readable(found, Silence.from_record))
-            if self._inhibits:
-                states = tuple(state.value for state in STANDING)
-                records = self._hub.records(RecordKind.INCIDENT, states=states)
-                self._standing = tuple(readable(records, Incident.from_record))
+            silences = tuple(readable(found, Silence.from_record))
+            standing = self._standing() if self._inhibits else ()
+            self._situation = replace(self._situation, silences=silences, standing=standing)
             self._looked = now
-        by_rack = self._racked or any("rack" in text for s in self._silences for text in s.matchers)
+        silences = self._situation.silences
+        by_rack = self._racked or any("rack" in text for s in silences for text in s.matchers)
         if by_rack and now - self._nodes_looked >= RACK_SECONDS:
             found = self._hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
-            nodes = tuple(readable(found, Inventory.from_record))
-            self._racks = {node.subject.key: node.rack for node in nodes if node.rack}
+            nodes = readable(found, Inventory.from_record)
+            racks = {node.subject.key: node.rack for node in nodes if node.rack}
+            self._situation = replace(self._situation, racks=racks)
             self._nodes_looked = now
-        return Situation(
-            silences=self._silences,
-            racks=self._racks,
-            standing=self._standing,
-        )
+        return self._situation
+
+    def _standing(self) -> tuple[Incident, ...]:
+        states = tuple(state.value for state in STANDING)
+        records = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST_STANDING)
+        return tuple(readable(records, Incident.from_record))
 
 
 def _silences(silence: Silence, labels: Labels) -> bool:
