@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from analyzer.detector import Detector
@@ -41,6 +42,8 @@ _ASKED = Detector(
     sentence="",
     source="",
 )
+# Results, and the pages made of them: they are no other code.
+_WRITTEN = (":(exclude)scoreboard/*.json", ":(exclude)docs")
 # Who plays in the slice that the tests play again.
 SLICE_SETS = ("gpuvigil", "DCGM health", "Mahalanobis")
 
@@ -66,7 +69,7 @@ def play(fleet: Fleet, sets: Iterable[str]) -> dict[str, Tally]:
 
 def stamp() -> dict[str, str]:
     """What is going to play; said before, since the sources may change while it does."""
-    return {"fleet": fleet_hash(), "judged": judged_hash(), "commit": _commit()}
+    return {"fleet": fleet_hash(), "judged": judged_hash(), "commit": checked_out()}
 
 
 def run(part: str, seed: int, sets: Sequence[str], stamped: Mapping[str, str]) -> dict[str, Any]:
@@ -135,15 +138,16 @@ def _keep(entry: Mapping[str, Any]) -> None:
     print(f"{entry['part']}/{entry['seed']} played by {', '.join(entry['tallies'])}", flush=True)
 
 
-def _commit() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--abbrev=40", "--dirty"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
+def checked_out(root: Path = ROOT) -> str:
+    """The commit, with `-dirty` behind it where files were changed that are not written by runs."""
+    found = _git(root, "describe", "--always", "--abbrev=40")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", *_WRITTEN)
+    return f"{found}-dirty" if changed else found or "unknown"
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":

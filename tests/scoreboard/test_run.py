@@ -1,6 +1,7 @@
 """Which fleets are for what, results that add up, and the committed slice."""
 
 import json
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from scoreboard.fingerprint import fleet_hash, judged_hash
 from scoreboard.judge.matching import Outcome
 from scoreboard.judge.score import Tally
 from scoreboard.results import add, read, tallies, together, write
-from scoreboard.run import SLICE_SETS, main, missing, play
+from scoreboard.run import SLICE_SETS, checked_out, main, missing, play
 from scoreboard.splits import (
     KEPT_OUT_KINDS,
     KEPT_OUT_MODEL,
@@ -114,6 +115,23 @@ def test_a_part_has_a_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None
         main(["report", "999", "2"])
     assert stopped.value.code == 2
     assert "0 to 999" in capsys.readouterr().err
+
+
+def test_results_and_pages_are_no_change_of_what_plays(tmp_path: Path) -> None:
+    assert checked_out(tmp_path) == "unknown"
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    for name in ("scoreboard/results.json", "docs/scoreboard.md", "analyzer/code.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("1")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    clean = checked_out(tmp_path)
+    assert len(clean) == 40
+    (tmp_path / "scoreboard/results.json").write_text("2")
+    (tmp_path / "docs/scoreboard.md").write_text("2")
+    assert checked_out(tmp_path) == clean
+    (tmp_path / "analyzer/code.py").write_text("2")
+    assert checked_out(tmp_path) == f"{clean}-dirty"
 
 
 @pytest.mark.server
