@@ -29,7 +29,7 @@ def belonging(results: Mapping[str, Any]) -> Iterator[str]:
         commits = _all(commit(it["commit"]) for it in own)
         yield f"| {part.name} | {part.sentence} | {len(own)} | {days:.1f} | {' | '.join(marks)} | {commits} | `{own[0]['command']}` |"
     yield ""
-    yield "*fleet* and *judged* are hashes of the fleet's sources with its parameters, and of the detectors with the judge: all fleets of a part have the same, and it is they that bind a figure to code; a commit with *-dirty* had results or other files that were not committed yet, and some old ones were rebased since. Seeds and what is kept out of tuning: `scoreboard/splits.py`. `make scoreboard` goes on where it was; `make scoreboard-quiet` goes on adding quiet node-days until it is stopped."
+    yield "*fleet* and *judged* are hashes of the fleet's sources with its parameters, and of the detectors with the judge: all fleets of a part have the same, and it is they that bind a figure to code; a commit with *-dirty* had results or other files that were not committed yet, and some old ones were rebased since. Seeds and what is kept out of tuning: `scoreboard/splits.py`. A row's command with `--again` behind it plays its first fleet once more, writes nothing, and says whether the same numbers come out (exit code 1 when not). `make scoreboard` goes on where it was; `make scoreboard-quiet` goes on adding quiet node-days until it is stopped."
 
 
 def by_part(found: Tallies) -> Iterator[str]:

@@ -4,13 +4,17 @@ A fleet that was played already, by the same fleet, detectors and judge, is not 
 that was cut off goes on where it was, several runs add up, and several may write at a time. The
 first run of a part with another fleet or another judge puts what was there into the history, as
 the figures that it came to, and begins the part anew.
+
+With `--again` it plays what is in the results once more, writes nothing, and says what comes out
+otherwise: anybody can check a row.
 """
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import timedelta
 from pathlib import Path
@@ -96,17 +100,9 @@ def missing(results: Mapping[str, Any], part: str, seed: int, sets: Iterable[str
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play the seeds that are not there yet."""
+    """Play the seeds that are not there yet, or those that are there once more."""
     stamped = stamp()
-    parser = argparse.ArgumentParser(prog="python -m scoreboard.run", description=__doc__)
-    parser.add_argument("part", choices=["all", *PARTS])
-    parser.add_argument("first", type=int, help="first seed, counted from the part's own")
-    parser.add_argument("count", type=int)
-    parser.add_argument("--sets", nargs="*", choices=sorted(SETS), default=list(SETS))
-    parser.add_argument("--workers", type=int, default=1, help="fleets played at a time")
-    chosen = parser.parse_args(arguments)
-    if not 0 <= chosen.first <= chosen.first + chosen.count <= 1000:
-        parser.error("a part has the seeds 0 to 999")
+    chosen = _chosen(arguments)
     parts = list(PARTS) if chosen.part == "all" else [chosen.part]
     wanted = [
         (part, PARTS[part].first_seed + number)
@@ -114,28 +110,70 @@ def main(arguments: Sequence[str]) -> int:
         for part in parts
     ]
     results = read()
+    if chosen.again:
+        return 1 if again(results, wanted, chosen.sets, chosen.workers) else 0
     todo = [(*it, them) for it in wanted if (them := missing(results, *it, chosen.sets))]
     print(f"{len(wanted) - len(todo)} of {len(wanted)} fleets are there")
-    _play_all(todo, chosen.workers, stamped)
+    for entry in _played(todo, chosen.workers, stamped):
+        add(entry)
+        print(
+            f"{entry['part']}/{entry['seed']} played by {', '.join(entry['tallies'])}", flush=True
+        )
     return 0
 
 
-def _play_all(
+def _chosen(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m scoreboard.run", description=__doc__)
+    parser.add_argument("part", choices=["all", *PARTS])
+    parser.add_argument("first", type=int, help="first seed, counted from the part's own")
+    parser.add_argument("count", type=int)
+    parser.add_argument("--sets", nargs="*", choices=sorted(SETS), default=list(SETS))
+    parser.add_argument("--workers", type=int, default=1, help="fleets played at a time")
+    parser.add_argument(
+        "--again", action="store_true", help="check what is there; exit code 1 when it differs"
+    )
+    chosen = parser.parse_args(arguments)
+    if not 0 <= chosen.first <= chosen.first + chosen.count <= 1000:
+        parser.error("a part has the seeds 0 to 999")
+    return chosen
+
+
+def _played(
     todo: Sequence[tuple[str, int, list[str]]], workers: int, stamped: Mapping[str, str]
-) -> None:
-    """Play these; what each came to is kept as soon as it is there."""
+) -> Iterator[dict[str, Any]]:
+    """What each of these came to, as soon as it is there."""
     if workers == 1:
         for one in todo:
-            _keep(run(*one, stamped))
+            yield run(*one, stamped)
         return
     with ProcessPoolExecutor(workers) as pool:
         for done in as_completed([pool.submit(run, *one, stamped) for one in todo]):
-            _keep(done.result())
+            yield done.result()
 
 
-def _keep(entry: Mapping[str, Any]) -> None:
-    add(entry)
-    print(f"{entry['part']}/{entry['seed']} played by {', '.join(entry['tallies'])}", flush=True)
+def again(
+    results: Mapping[str, Any], wanted: Sequence[tuple[str, int]], sets: Sequence[str], workers: int
+) -> int:
+    """Plays what is in the results once more, says how it compares, and counts what differs."""
+    todo, different = [], 0
+    for part, seed in wanted:
+        kept = results["runs"].get(f"{part}/{seed}", {"tallies": {}})
+        if them := [name for name in sets if name in kept["tallies"]]:
+            todo.append((part, seed, them))
+        else:
+            print(f"{part}/{seed} is not in the results")
+            different += 1
+    for entry in _played(todo, workers, stamp()):
+        key = f"{entry['part']}/{entry['seed']}"
+        kept = results["runs"][key]
+        as_now = all(kept[it] == entry[it] for it in ("fleet", "judged"))
+        whose = "" if as_now else "; the results are of other code"
+        for name, found in json.loads(json.dumps(entry["tallies"])).items():
+            others = [word for word, it in found.items() if it != kept["tallies"][name].get(word)]
+            different += bool(others)
+            said = f"other {', '.join(others)}{whose}" if others else "the same numbers"
+            print(f"{key} {name}: {said}", flush=True)
+    return different
 
 
 def checked_out(root: Path = ROOT) -> str:

@@ -1,6 +1,5 @@
 """Which fleets are for what, results that add up, and the committed slice."""
 
-import json
 import subprocess
 from itertools import pairwise
 from pathlib import Path
@@ -8,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from collector.simulator.fleet import build
 from collector.simulator.fleet.kinds import KINDS
 from scoreboard.fingerprint import fleet_hash, judged_hash
 from scoreboard.judge.matching import Outcome
 from scoreboard.judge.score import Tally
-from scoreboard.results import add, read, tallies, together, write
-from scoreboard.run import SLICE_SETS, checked_out, main, missing, play
+from scoreboard.results import RESULTS, add, read, tallies, together, write
+from scoreboard.run import SLICE_SETS, again, checked_out, main, missing
 from scoreboard.splits import (
     KEPT_OUT_KINDS,
     KEPT_OUT_MODEL,
@@ -136,12 +134,29 @@ def test_results_and_pages_are_no_change_of_what_plays(tmp_path: Path) -> None:
 
 @pytest.mark.server
 @pytest.mark.timeout(900)
-def test_the_slice_gives_the_committed_numbers() -> None:
-    committed = read()["runs"]["slice/14000"]
-    found = play(build(PARTS["slice"].fleet(14000)), SLICE_SETS)
-    for name, values in committed["tallies"].items():
-        assert json.loads(json.dumps(found[name].to_json())) == values, (
-            f"{name}: play it again, make scoreboard-slice"
-        )
+def test_the_slice_gives_the_committed_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = RESULTS.read_bytes()
+    code = main(["slice", "0", "1", "--again"])
+    said = capsys.readouterr().out
+    assert said.splitlines() == [f"slice/14000 {name}: the same numbers" for name in SLICE_SETS], (
+        "play it again, make scoreboard-slice"
+    )
+    assert code == 0
+    assert RESULTS.read_bytes() == kept
+    for values in read()["runs"]["slice/14000"]["tallies"].values():
         assert Tally.from_json(values).outcomes
-    assert set(committed["tallies"]) == set(SLICE_SETS)
+
+
+@pytest.mark.server
+@pytest.mark.timeout(900)
+def test_other_numbers_and_fleets_that_nobody_played_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = read()
+    results["runs"]["slice/14000"]["tallies"]["DCGM health"]["node_days"] += 1.0
+    wanted = [("slice", 14000), ("slice", 14001)]
+    assert again(results, wanted, ["DCGM health"], 1) == 2
+    assert capsys.readouterr().out.splitlines() == [
+        "slice/14001 is not in the results",
+        "slice/14000 DCGM health: other node_days",
+    ]
