@@ -9,17 +9,27 @@ import errno
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
+from typing import Any
 
 from gpuvigil import metrics
 from gpuvigil.errors import ConfigError
+from gpuvigil.log import Log
 
 from .rows import Row
 
+log = Log("collector")
+
+_Request = socket.socket | tuple[bytes, socket.socket]  # as `socketserver` has it
+
 _CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-# A scraper keeps its connection between scrapes, which are at most a few minutes apart.
-_IDLE_SECONDS = 300.0
+# A scraper keeps its connection between scrapes, which are usually a minute apart at most.
+_IDLE_SECONDS = 75.0
+# Each has a thread and a descriptor: so many scrapers no node has.
+_MOST_CONNECTIONS = 16
+_REST_SECONDS = 0.2  # where no descriptor is free for one more
 # A request that is longer is not a scraper's.
 _LONGEST_LINE = 8192
 _MOST_LINES = 100
@@ -103,6 +113,8 @@ class _Server(socketserver.ThreadingTCPServer):
 
     def __init__(self, address: tuple[str, int], text: Callable[[], bytes]) -> None:
         self.text = text
+        self._places = threading.Semaphore(_MOST_CONNECTIONS)
+        self._crowded = False
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
@@ -110,6 +122,36 @@ class _Server(socketserver.ThreadingTCPServer):
         """Unlike `serve_forever`, without a look every half second whether it shall end."""
         while True:
             self.handle_request()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next connection; OSError, after a rest, when it cannot be taken."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_REST_SECONDS)
+            raise
+
+    def process_request(self, request: _Request, client_address: Any) -> None:
+        """Serve one more, or let the newest go: whoever scrapes already goes on."""
+        if not self._places.acquire(blocking=False):
+            if not self._crowded:
+                why = f"there are {_MOST_CONNECTIONS}"
+                log.warning("no more connections to /metrics are taken", why=why)
+            self._crowded = True
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no room for a thread
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: _Request, client_address: Any) -> None:
+        """One connection, to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A scraper that hangs up half-way is its own affair."""

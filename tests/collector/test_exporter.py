@@ -2,7 +2,10 @@
 
 import http.client
 import socket
+import threading
+import time
 import urllib.request
+from contextlib import ExitStack
 from datetime import datetime, timezone
 
 import pytest
@@ -16,6 +19,8 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.lineprotocol import parse
 from gpuvigil.metrics import EXPORTED, GPU, NODE
 from gpuvigil.model import Unmeasured
+from tests.polling import wait_until
+from tests.shortage import shortage
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 TAGS = {"cluster": "c", "node": "n1", "uuid": "GPU-1", "model": 'H100 "80GB"'}
@@ -79,6 +84,42 @@ def test_the_connection_ends_where_the_client_says_or_errs(
         client.sendall(request_text)
         with client.makefile("rb") as file:
             assert file.read().partition(b"\r\n")[0] == answer
+
+
+def test_those_who_only_connect_shut_nobody_out_who_scrapes(
+    exporter: Exporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    scraper = http.client.HTTPConnection("127.0.0.1", exporter.port, timeout=5)
+    scraper.request("GET", "/metrics")
+    scraper.getresponse().read()
+    before = threading.active_count()
+    with ExitStack() as silent:
+        for _ in range(20):
+            silent.enter_context(socket.create_connection(("127.0.0.1", exporter.port or 0)))
+        wait_until("the limit", lambda: "no more connections" in caplog.text)
+        assert threading.active_count() <= before + 15
+        scraper.request("GET", "/metrics")
+        assert scraper.getresponse().read() == b""
+    scraper.close()
+    wait_until("room", lambda: threading.active_count() < before)
+    assert scrape(exporter) == {}
+    assert caplog.text.count("no more connections") == 1
+
+
+@pytest.mark.parametrize("lacks", ["descriptors", "threads"])
+def test_without_room_for_a_scraper_the_next_one_is_answered(
+    exporter: Exporter, lacks: str
+) -> None:
+    early = [socket.socket() for _ in range(3)]  # as many as wait without being taken
+    with ExitStack() as sockets, shortage(lacks):
+        for one in early:
+            sockets.enter_context(one)
+        began = time.process_time()
+        for one in early:
+            one.connect(("127.0.0.1", exporter.port or 0))
+        time.sleep(0.5)
+        assert time.process_time() - began < 0.25  # it does not try all the time
+    assert scrape(exporter) == {}
 
 
 def test_labels_and_numbers_survive_as_they_are(exporter: Exporter) -> None:
