@@ -58,6 +58,7 @@ class Steps:
         beside = self._path + ".new"
         with contextlib.suppress(OSError):
             with open(beside, "w") as file:
+                os.fchmod(file.fileno(), 0o644)  # whatever the umask: the collector is nobody's kin
                 file.write(words + "\n")
             os.replace(beside, self._path)
 

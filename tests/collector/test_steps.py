@@ -101,7 +101,8 @@ def test_a_directory_into_which_everybody_writes_is_not_listed(tmp_path: Path) -
 
 def test_the_helper_writes_what_the_sensor_reads_and_takes_it_away(tmp_path: Path) -> None:
     program = (
-        f"import runpy, sys, time\n"
+        "import os, runpy, sys, time\n"
+        "os.umask(0o077)\n"
         f"steps = runpy.run_path({str(HELPER)!r})['Steps']({str(tmp_path)!r})\n"
         "steps.done(); steps.done(); steps._written = 0.0; steps.done()\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
@@ -111,6 +112,8 @@ def test_the_helper_writes_what_the_sensor_reads_and_takes_it_away(tmp_path: Pat
     ) as rank:
         assert rank.stdout is not None
         assert rank.stdout.readline() == "ready\n"
+        # The collector is another user.
+        assert (tmp_path / str(rank.pid)).stat().st_mode & 0o777 == 0o644
         reader = Steps(tmp_path, PROC, ProcessTable(PROC).start_ticks)
         assert reader.read({"GPU-1": [rank.pid]}, now())["GPU-1"].step >= 1
         rank.communicate("\n")
