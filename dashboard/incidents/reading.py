@@ -27,6 +27,7 @@ OVER = (State.RESOLVED.value, State.DISMISSED.value)
 NEWEST = 300
 MOST = 2_000
 MOST_OTHERS = 50
+_MOST_NODES = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +112,9 @@ def _silences(hub: Hub, incident: Incident) -> tuple[Silence, ...]:
         return ()
     racks: dict[str, str] = {}
     if any("rack" in text for one in every for text in one.matchers):
-        nodes = readable(hub.records(RecordKind.INVENTORY), Inventory.from_record)
-        racks = {node.subject.key: node.rack for node in nodes if node.rack}
+        nodes = hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
+        told = readable(nodes, Inventory.from_record)
+        racks = {node.subject.key: node.rack for node in told if node.rack}
     labels = labels_of(incident, racks)
     about = [one for one in every if _fits(one, labels)]
     return tuple(sorted(about, key=lambda one: one.ends_at, reverse=True))

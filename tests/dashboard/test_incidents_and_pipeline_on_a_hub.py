@@ -10,12 +10,22 @@ from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import TextInput
 
 from dashboard import live
+from dashboard.incidents.reading import story
 from dashboard.questions import Questions
 from dashboard.snapshot import Snapshot
 from gpuvigil.clock import SystemClock, to_text
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.hub import Hub
-from gpuvigil.model import Acknowledgement, Incident, Opinion, Record, RecordKind, Severity
+from gpuvigil.model import (
+    Acknowledgement,
+    Incident,
+    Inventory,
+    Opinion,
+    Record,
+    RecordKind,
+    Severity,
+    Silence,
+)
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
@@ -90,6 +100,29 @@ def test_what_stands_and_what_is_over_is_listed_and_a_link_opens_one(hub: HubPro
     assert "It is over: there is nothing to take." in opened
     unknown = said(open_page("incidents", incident="none"))
     assert "is not known to the hub" in unknown
+
+
+def test_a_silence_by_rack_is_found_whatever_number_of_nodes_there_is(hub: HubProcess) -> None:
+    client, now = hub.hub(), SystemClock().now()
+    one = Inventory(subject=node("sim-001"), at=now, boot="b", tick_seconds=1.0, version="0.1.0")
+    others = [replace(one, subject=node(f"other-{number}")) for number in range(10_000)]
+    silence = Silence(
+        id="s",
+        matchers=("rack=r1",),
+        by="ann",
+        reason="new cooling",
+        at=now,
+        starts_at=now,
+        ends_at=now + timedelta(hours=1),
+    )
+    client.write_records(
+        [LOST.to_record(), silence.to_record(), replace(one, rack="r1").to_record()]
+    )
+    for begin in range(0, len(others), 5_000):
+        client.write_records(other.to_record() for other in others[begin : begin + 5_000])
+    found = story(client, LOST.id)
+    assert found is not None
+    assert found.silences == (silence,)
 
 
 def test_acknowledging_writes_once_and_says_at_once_who_took_it(hub: HubProcess) -> None:
