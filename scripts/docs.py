@@ -116,8 +116,14 @@ def setting_rows(kind: type) -> Iterator[str]:
     yield "|---|---|---|"
     for setting in fields(kind):
         default = getattr(kind(), setting.name)
-        shown = f"`{default}`" if default not in {None, "", ()} else ""
-        yield f"| `{setting.name}` | {shown} | {setting.metadata['text']} |"
+        yield f"| `{setting.name}` | {_as_toml(default)} | {setting.metadata['text']} |"
+
+
+def _as_toml(default: object) -> str:
+    """As it could stand in the file; nothing of what is empty."""
+    if default in {None, "", ()}:
+        return ""
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
 def faults() -> Iterator[str]:
