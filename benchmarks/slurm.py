@@ -23,7 +23,7 @@ from collector.slurm.changes import Jobs
 from collector.slurm.pace import Pace
 from collector.slurm.watch import Watch
 from gpuvigil.clock import SystemClock, to_text
-from gpuvigil.model import Subject
+from gpuvigil.model import Record, Subject
 from tests.end_to_end.slurm import Slurm
 from tests.polling import wait_until
 
@@ -115,7 +115,10 @@ def _rounds(folder: Path) -> dict[str, Any]:
             ask()
             times[name].append((time.monotonic() - begun) * 1000)
     before, own = _spent(), Watch(asking, pace, Jobs(teller, folder / "jobs.json"), teller, clock)
-    sizes = [len(own.look()) for _ in range(2)]
+    for _ in range(2):
+        told: list[Record] = []
+        own.round(told.extend)
+        sizes.append(len(told))
     raw = subprocess.run(
         ["squeue", "--all", "--states=all", "--json"], capture_output=True, check=True
     ).stdout

@@ -185,8 +185,8 @@ class Containers:
         for secret in service.get("secrets", ()):
             file = self._directory / COMPOSE["secrets"][secret]["file"]
             yield f"touch /run/secrets/{secret} && mount --bind {file} /run/secrets/{secret}"
-        for place in ("/", "/etc", "/var/lib", "/run", *hidden):
-            yield f"mount -o remount,bind,ro {place}"
+        for sealed in ("/", "/etc", "/var/lib", "/run", *hidden):
+            yield f"mount -o remount,bind,ro {sealed}"
         yield "cd /var/lib/gpuvigil"
 
 
