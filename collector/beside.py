@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from gpuvigil.config import StoreSettings, secret_source
 from gpuvigil.errors import HubRefused, HubUnavailable
-from gpuvigil.hub import Answer, Hub
+from gpuvigil.hub import Answer, Hub, retry_after_seconds
 from gpuvigil.lineprotocol.mark import marked
 from gpuvigil.lineprotocol.refusal import Meaning, in_short, meaning, refused_lines
 from gpuvigil.trust import Trust
@@ -32,12 +32,13 @@ class StoreServer(Hub):
 
     def _refusal(self, answer: Answer) -> HubRefused | HubUnavailable:
         said, status = answer.body.decode(errors="replace"), answer.status
-        may_pass = status == 429 or not 400 <= status < 500
-        if may_pass and meaning(status, said) is Meaning.LATER:
-            return super()._refusal(answer)
         # Of a user and password the word that is sent has both.
         words = in_short(said, self._token())
-        return StoreRefused(f"{self._place()}: status {status}: {words}", status, said)
+        why = f"{self._place()}: status {status}" + (f": {words}" if words else "")
+        may_pass = status == 429 or not 400 <= status < 500
+        if may_pass and meaning(status, said) is Meaning.LATER:
+            return HubUnavailable(why, retry_after_seconds(answer.headers))
+        return StoreRefused(why, status, said)
 
 
 class Beside:

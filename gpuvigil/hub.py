@@ -331,7 +331,7 @@ class Hub:
             details, message = None, f"status {answer.status}"
         text = f"{self._place()}: {message}"
         if answer.status == 429 or not 400 <= answer.status < 500:
-            return HubUnavailable(text, _retry_after_seconds(answer.headers))
+            return HubUnavailable(text, retry_after_seconds(answer.headers))
         return HubRefused(text, answer.status, details)
 
     def _unavailable(self, error: Exception, fresh: bool = True) -> HubUnavailable:
@@ -379,7 +379,7 @@ def _dump(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value).encode()
 
 
-def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     """Retry-After in seconds (RFC 9110, section 10.2.3); a date is taken by the answerer's clock."""
     text = headers.get("retry-after")
     if text is None:

@@ -29,6 +29,7 @@ from tests.gpuvigil.test_lineprotocol_refusal import (
 from tests.polling import wait_until
 
 TAKEN = Reply(status=204)
+ECHO = '{"error":"cannot authorize Token secret-word"}'
 # As Go's own server says it.
 NOT_FOUND = Reply(status=404, body=b"404 page not found\n")
 
@@ -126,6 +127,10 @@ def test_where_one_line_cost_its_whole_body_its_neighbours_are_sent_without_it(
         (400, '{"error":"database is required"}'),
         (400, VMAUTH_TOKEN),
         (503, ""),
+        (401, ECHO),
+        (429, ECHO),
+        (500, ECHO),
+        (503, ECHO),
         (200, "<html>sign in</html>"),
     ],
 )
