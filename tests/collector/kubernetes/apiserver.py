@@ -36,6 +36,7 @@ class History:
         self.now = now
         self.oldest = 0  # events before are forgotten: nobody can go on from there
         self.cuts: list[Cut] = []
+        self.settled = False  # a watch has begun that nobody cuts
         self.lists = 0
 
     def version(self, count: int) -> str:
@@ -145,6 +146,7 @@ def _watch(request: BaseHTTPRequestHandler, history: History, version: str) -> N
     """Tell what happened after the version, and end as the next cut says."""
     versions = [history.version(count) for count in range(len(history.events) + 1)]
     at = versions.index(version)
+    history.settled = not history.cuts
     cut = history.cuts.pop(0) if history.cuts else Cut(len(history.events), "end")
     told = history.events[at : at + cut.after]
     if at < history.oldest or (cut.how == "gone" and not told):

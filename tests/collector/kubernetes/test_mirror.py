@@ -49,14 +49,14 @@ def expected(history: History) -> dict[str, Pod]:
 
 
 def follow(server: FakeApiServer, history: History) -> Mirror[Pod]:
-    """Until the last event is known and all cuts were made."""
+    """Until the last event is known and all cuts are made and overcome."""
     server.paths[PODS] = history
     found, stop = mirror(server), threading.Event()
     thread = threading.Thread(target=found.run, args=(stop,), daemon=True)
     thread.start()
     last = history.version(len(history.events))
     try:
-        wait_until("the last event", lambda: found.version == last and not history.cuts, 60)
+        wait_until("the last event", lambda: found.version == last and history.settled, 60)
     finally:
         stop.set()
         thread.join(60)
