@@ -19,7 +19,7 @@ from .courier import notices_of
 from .decide import decide
 from .delivery import tried_anew
 from .desk import Desk
-from .notice import Notice, Verdict
+from .notice import Notice, NoticeState, Verdict
 from .own import OWN, is_digest
 from .situation import Lookout
 
@@ -42,6 +42,15 @@ def newcomers(notices: Collection[Notice], routes: Sequence[Route]) -> list[Rout
     return [] if newest is None else [one for one in routes if one.name not in there]
 
 
+def left_behind(notices: Collection[Notice], routes: Sequence[Route]) -> list[Route]:
+    """Those of them that would still hear of what is over.
+
+    An attempt was cut off, and the end was decided while the channel was not configured.
+    """
+    waiting = {one.channel for one in notices if one.state is NoticeState.DUE}
+    return [one for one in newcomers(notices, routes) if one.name in waiting]
+
+
 def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetime) -> list[Notice]:
     """What came due while its channel was not configured, of channels that are configured again."""
     last = [
@@ -58,14 +67,16 @@ def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetim
 
 
 def tell_what_stands(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> None:
-    """Decide what stands for the channels that are new, the most severe first."""
-    for incident in _standing(hub):
+    """Decide what stands for the channels that are new, the most severe first; and what is over and still due."""
+    standing = _standing(hub)
+    for incident in [*standing, *_still_due(hub, standing)]:
         if desk.stop.is_set():
             return
         notices = list(notices_of(hub, incident).values())
         now = desk.clock.now()
-        decided = due_again(notices, routes, now)
-        new = newcomers(notices, routes)
+        stands = incident in standing
+        decided = due_again(notices, routes, now) if stands else []
+        new = newcomers(notices, routes) if stands else left_behind(notices, routes)
         step = _step(hub, incident, decided_last(notices)) if new else None
         if step is not None:
             situation = lookout.look(desk.clock.monotonic())
@@ -80,12 +91,19 @@ def _step(hub: Hub, incident: str, number: int | None) -> Transition | None:
     return next(readable([record] if record else [], Transition.from_record), None)
 
 
-def _standing(hub: Hub) -> list[str]:
+def _standing(hub: Hub) -> dict[str, None]:
     """The ids of what stands: gpuvigil's own troubles, and incidents, the most severe first."""
     states = tuple(state.value for state in STANDING)
     found = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
     incidents = sorted(readable(found, Incident.from_record), key=lambda one: one.severity.rank)
-    return [*_own_troubles(hub), *(one.id for one in incidents)]
+    return dict.fromkeys([*_own_troubles(hub), *(one.id for one in incidents)])
+
+
+def _still_due(hub: Hub, standing: Collection[str]) -> list[str]:
+    """What is over, and of which something is still to be told."""
+    due = hub.records(RecordKind.NOTICE, states=(NoticeState.DUE.value,), limit=_MOST)
+    ids = dict.fromkeys(one.incident for one in readable(due, Notice.from_record))
+    return [id_ for id_ in ids if id_ not in standing and not is_digest(id_)]
 
 
 def _own_troubles(hub: Hub) -> list[str]:

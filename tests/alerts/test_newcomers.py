@@ -13,7 +13,7 @@ from alerts.decide import decide
 from alerts.delivery import begun, orphaned, settled
 from alerts.desk import Desk
 from alerts.newcomers import tell_what_stands
-from alerts.notice import Notice, NoticeState
+from alerts.notice import Kind, Notice, NoticeState
 from alerts.own import analyzer_trouble, digest
 from alerts.own import opened as trouble_opened
 from alerts.situation import Lookout
@@ -100,6 +100,18 @@ def test_a_second_channel_is_told_and_the_one_that_was_told_is_not() -> None:
     past.decided(opened(), CHAT, told=True)
     assert past.start(CHAT) == []
     assert past.start(CHAT, MAIL) == ["mail: first"]
+
+
+def test_what_was_cut_off_and_ended_while_its_channel_was_away_is_told_as_over() -> None:
+    past = Past()
+    past.decided(opened(), CHAT)
+    (due,) = past.notices()
+    past.hub.write_records([begun(due, past.clock.now(), 15.0).to_record()])  # and killed
+    past.decided(resolved())
+    past.clock.advance(60.0)
+    assert past.start(CHAT) == ["chat: waits"]
+    assert [one.kind for one in past.notices()][-1] is Kind.RESOLVED
+    assert past.start(CHAT) == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from alerts.case import Case, Route
 from alerts.channel import Delivered, Outcome, Retry
 from alerts.decide import decide, judge, replaced, ruled
 from alerts.delivery import begun, orphaned, settled
-from alerts.newcomers import decided_last, due_again, newcomers
+from alerts.newcomers import decided_last, due_again, left_behind, newcomers
 from alerts.notice import Kind, Notice, NoticeState, Verdict
 from alerts.situation import NOTHING, Situation
 from gpuvigil.config import AlertsSettings, InhibitSettings, RouteSettings, TimesSettings
@@ -80,11 +80,13 @@ class World:
         decided = decide(transition, routes, earlier, self.now, self.settings, self.situation)
         self.keep(decided)
 
-    def restart(self) -> None:
-        """With the channel in the configuration, while the incident stands."""
+    def restart(self, stands: bool) -> None:
+        """With the channel in the configuration; the incident stands, or is over."""
         self.there, notices = True, list(self.notices.values())
-        self.keep(due_again(notices, [self.route], self.now))
-        if new := newcomers(notices, [self.route]):
+        if stands:
+            self.keep(due_again(notices, [self.route], self.now))
+        find = newcomers if stands else left_behind
+        if new := find(notices, [self.route]):
             self._decide(self.decided[decided_last(notices) or 0], new)
 
     def claim(self, place: int) -> bool:
@@ -380,10 +382,8 @@ def test_a_channel_that_comes_or_comes_back_ends_up_with_what_stands_and_nothing
     heard = play(world, away, heard)
     for _ in range(late):  # some of it is decided after the restart
         world.decide(0)
-    stands = heard and State(heard[-1].to_state) in STANDING
-    if stands:
-        world.restart()
-    world.there = True
+    stands = bool(heard) and State(heard[-1].to_state) in STANDING
+    world.restart(stands)
     told = len(world.received)
     world.settle()
     orders = [one.order for one in world.received]
