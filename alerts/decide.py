@@ -41,6 +41,16 @@ def _superseded(case: Case) -> Ruling | None:
     return _superseded_by(case.notice, max(case.newer, key=lambda one: one.order))
 
 
+def _over_before_it_came(case: Case) -> Ruling | None:
+    """The end was decided out of turn, and before this channel was configured: it will hear of none."""
+    later = [one for one in case.others if one.number > case.notice.number]
+    newest = max(later, key=lambda one: one.number, default=None)
+    if case.newer or newest is None or State(newest.to_state) is not State.RESOLVED:
+        return None
+    reason = "it was over before this could be told"
+    return Ruling(verdict=Verdict.SUPERSEDED, state=NoticeState.SUPERSEDED, reason=reason)
+
+
 def _superseded_by(notice: Notice, newest: Notice) -> Ruling:
     """An end that nobody is told of replaces what nobody was told of."""
     unsaid = newest.kind is Kind.RESOLVED and notice.kind is not Kind.RESOLVED
@@ -276,6 +286,7 @@ def _changed(case: Case) -> Ruling:
 # The first that speaks decides; the last one always does.
 RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     _superseded,
+    _over_before_it_came,
     _unconfirmed,
     _marked,
     _simulated,
