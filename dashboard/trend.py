@@ -35,7 +35,8 @@ def points(usage: Usage, now: datetime) -> tuple[Point, ...]:
     buckets = [one for one in usage.buckets if one.start < now]
     shares = [_shares(one) for one in buckets]
     for i, (bucket, (allocated, used)) in enumerate(zip(buckets, shares, strict=True)):
-        found.append(Point(at=bucket.start, allocated=allocated, used=used))
+        at = bucket.start if i else since(usage) or bucket.start
+        found.append(Point(at=at, allocated=allocated, used=used))
         end = min(bucket.start + BUCKET, now)
         follows = i + 1 < len(buckets) and buckets[i + 1].start == bucket.start + BUCKET
         # A quarter is as wide before one of which nothing is known as before any other.
@@ -58,13 +59,15 @@ def _shares(bucket: Bucket) -> tuple[float | None, float | None]:
 
 def since(usage: Usage) -> datetime | None:
     """From when on there is anything; None: nothing was counted yet."""
-    return usage.buckets[0].start if usage.buckets else None
+    if not usage.buckets:
+        return None
+    first = usage.buckets[0]
+    return first.began if is_young(usage) else first.start
 
 
 def is_young(usage: Usage) -> bool:
     """Whether the day is not whole because nobody counted before."""
-    first = since(usage)
-    return first is not None and first - usage.start > BUCKET
+    return bool(usage.buckets) and usage.buckets[0].start - usage.start > BUCKET
 
 
 def sentence(usage: Usage, incidents: Iterable[Incident]) -> str:
@@ -204,7 +207,7 @@ def before(usage: Usage, now: datetime, ago: timedelta, name: str) -> Before | N
 
 def _before(bucket: Bucket, name: str) -> Before | None:
     seconds = bucket.seconds
-    counted = seconds.installed / bucket.gpus if bucket.gpus else 0.0
+    counted = bucket.counted.total_seconds()
     if counted <= 0 or seconds.known <= 0:
         return None
     # Power is a sum over the GPUs that were measured: of some of them it says nothing about all.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuvigil.usage import Bucket, Seconds, Share, Usage, share_percent
 
@@ -19,6 +19,11 @@ class Counted:
     shares: tuple[Share, ...]
     gpus: int
     nodes: int
+
+    @property
+    def time(self) -> timedelta:
+        """How much of the span was counted at all."""
+        return sum((bucket.counted for bucket in self.buckets), timedelta())
 
     @property
     def allocated_percent(self) -> float | None:

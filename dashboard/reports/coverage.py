@@ -50,7 +50,8 @@ class Coverage:
 def coverage(usage: Counted, before: Counted) -> Coverage:
     """The coverage of `usage`; `before` tells whether counting had begun by then."""
     seconds = usage.seconds
-    began = None if before.buckets or not usage.buckets else usage.buckets[0].start
+    first = None if before.buckets or not usage.buckets else usage.buckets[0]
+    began = None if first is None else first.began
     if began is not None and began < usage.start + BUCKET:
         began = None
     start = began or usage.start

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from gpuvigil.clock import duration
-from gpuvigil.usage import BUCKET
 
 from . import words
 from .content import Cost, Figure, Holder, IdleSpell, Trouble
@@ -21,6 +20,8 @@ IDLE_FIRST_PERCENT = 10.0
 LOW_USE_PERCENT = 50.0
 EMPTY_PERCENT = 50.0
 MOST_ACTIONS = 3
+# So much of the end of a span may not be counted yet.
+LAST_COUNTED = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ def _nothing(case: Case) -> tuple[str, str]:
 
 
 def _too_little(case: Case) -> tuple[str, str]:
-    counted = duration(BUCKET * len(case.usage.buckets))
+    counted = duration(case.usage.time)
     asked = duration(case.usage.end - case.usage.start)
     if case.cover.percent is not None and case.cover.percent < 100 * ENOUGH:
         known = words.percent(case.cover.percent)
@@ -265,10 +266,9 @@ def _small(text: str) -> str:
 
 
 def _is_short(case: Case) -> bool:
-    counted = BUCKET * len(case.usage.buckets)
     asked = case.usage.end - case.usage.start
     known = (case.cover.percent or 0.0) / 100
-    return known < ENOUGH or counted < ENOUGH * asked - timedelta(minutes=15)
+    return known < ENOUGH or case.usage.time < ENOUGH * asked - LAST_COUNTED
 
 
 def _idle_is_much(case: Case) -> bool:

@@ -37,6 +37,17 @@ class Bucket:
     # From then on minutes in which nothing at all was heard are unknown; before, nobody counted.
     watched_since: datetime | None = None
 
+    @property
+    def counted(self) -> timedelta:
+        """For how long of the quarter a GPU was counted: in the first and the last a part of it."""
+        seconds = self.seconds.installed / self.gpus if self.gpus else 0.0
+        return min(timedelta(seconds=seconds), BUCKET)
+
+    @property
+    def began(self) -> datetime:
+        """Since when it was counted, of a quarter in which counting began."""
+        return max(min(self.start + BUCKET, self.counted_at) - self.counted, self.start)
+
     def to_record(self) -> Record:
         """Kind `usage`; a later count replaces an earlier one. Places and holders are packed."""
         seconds = {f.name: round(getattr(self.seconds, f.name), 3) for f in fields(Seconds)}

@@ -107,3 +107,15 @@ def test_the_strip_knows_what_was_an_hour_ago_and_nothing_that_nobody_counted() 
     was = trend.before(replace(day(()), buckets=(dark,)), NOON, HOUR, "1 h ago")
     assert was is not None
     assert was.power_watts is None
+
+
+def test_a_first_quarter_is_drawn_from_when_it_was_counted() -> None:
+    """Started nine minutes ago, three of them in the running quarter."""
+    usage, now = day((1, 0)), NOON + timedelta(minutes=3)
+    first, last = (
+        replace(one, seconds=Seconds(installed=GPUS * minutes * 60), counted_at=now)
+        for one, minutes in zip(usage.buckets, (6, 3), strict=True)
+    )
+    young = replace(usage, buckets=(first, last), end=now)
+    assert trend.since(young) == NOON - timedelta(minutes=6)
+    assert trend.points(young, now)[0].at == NOON - timedelta(minutes=6)

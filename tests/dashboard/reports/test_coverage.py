@@ -1,13 +1,14 @@
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from dashboard.reports.build import build
 from dashboard.reports.counted import counted
 from dashboard.reports.coverage import coverage
-from gpuvigil.usage import BUCKET
+from gpuvigil.usage import BUCKET, Seconds
 
-from .weeks import END, START, WEEK, facts, nothing, share, usage
+from .weeks import END, START, WEEK, bucket, facts, nothing, share, usage
 
 BEFORE = usage([share()], start=START - WEEK, end=START)
 EARLIER = counted(BEFORE)
@@ -31,6 +32,26 @@ def test_a_span_in_which_counting_began_is_taken_from_then_on() -> None:
     assert any("Counting began at Fri 20 Nov 12:00" in note for note in report.method.notes)
     assert (report.counted_from, report.grain) == (began, "quarter of an hour")
     assert (len(report.points), report.hours) == (48, ())
+
+
+def test_quarters_that_are_not_whole_count_for_what_was_counted_of_them() -> None:
+    """Started at 22:09 and asked at 22:18: nine minutes, and not two quarters."""
+    quarter = datetime(2026, 11, 20, 22, tzinfo=timezone.utc)
+    now = quarter + timedelta(minutes=18)
+    buckets = tuple(
+        replace(
+            bucket(quarter + number * BUCKET),
+            seconds=Seconds(installed=8 * minutes * 60.0, free=8 * minutes * 60.0),
+            counted_at=now,
+        )
+        for number, minutes in enumerate((6, 3))
+    )
+    young = replace(nothing(start=now - WEEK, end=now), buckets=buckets)
+    found = build(facts(young))
+    assert found.method.counted_since == quarter + timedelta(minutes=9)
+    assert found.verdict[0] == "Too little was counted to judge this span: 9 min of 7 d."
+    hour = build(facts(replace(young, start=quarter - 3 * BUCKET)))
+    assert hour.verdict[0].startswith("Too little was counted to judge this span: 9 min of ")
 
 
 def test_what_is_missing_at_the_start_counts_as_missing_once_counting_had_begun_before() -> None:
