@@ -9,6 +9,7 @@ from .reading import Tables
 
 MOST_ROWS = 30
 _DASH = "–"
+_SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
 # Columns by their keys, and what they are called where there is room.
 _IDLE = {
     "user": "User",
@@ -77,7 +78,12 @@ def _section(
     left = len(rows) - MOST_ROWS
     return el(
         "section",
-        el("h2", title, el("small", f" {when}, {counted(len(rows), 'row')}" if rows else "")),
+        el(
+            "h2",
+            title,
+            el("small", f" {when}, {counted(len(rows), 'row')}" if rows else ""),
+            *([" ", _SIMULATED] if grid.simulated else []),
+        ),
         *(el("p", line, class_="sub") for line in grid.head),
         body,
         el("p", f"{left:,} more: {command}", class_="sub") if left > 0 else None,

@@ -10,10 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuvigil.clock import duration, to_text
+from gpuvigil.model import SIMULATED_CLUSTER
 
 Value = str | int | float | bool | datetime | timedelta | None
 FORMS = ("table", "json", "csv")
 _GAP = "  "
+_SIMULATED = "(simulated)"
 _SHORTEST = 8  # a text is not cut shorter than this
 
 
@@ -40,6 +42,12 @@ class Grid:
     notes: Sequence[str] = ()  # lines below it
     empty: str = "nothing"  # said to people when there is no row, unless it is empty
 
+    @property
+    def simulated(self) -> bool:
+        """Whether a row of it is of the simulated cluster."""
+        places = [i for i, column in enumerate(self.columns) if column.key == "cluster"]
+        return any(row[i] == SIMULATED_CLUSTER for row in self.rows for i in places)
+
 
 def text(grid: Grid, width: int, *, quiet: bool) -> str:
     """For people. `quiet`: into a pipe, the table alone."""
@@ -50,7 +58,7 @@ def text(grid: Grid, width: int, *, quiet: bool) -> str:
         lines += _table(grid, width)
     elif not quiet and grid.empty:
         lines.append(grid.empty)
-    notes = [*grid.notes, *_left_out(grid)]
+    notes = [*grid.notes, *_left_out(grid), *_marked(grid)]
     if notes and not quiet:
         lines += ["", *_wrapped(notes, width)]
     return "".join(line.rstrip() + "\n" for line in lines)
@@ -60,6 +68,12 @@ def _left_out(grid: Grid) -> Iterable[str]:
     more = len(grid.rows) - len(grid.rows[: grid.rows_for_people])
     if more:
         yield f"{more:,} more are not shown here: -o json and -o csv have them."
+
+
+def _marked(grid: Grid) -> Iterable[str]:
+    """What is simulated is marked as such, unless the lines about the table do so."""
+    if grid.simulated and not any(_SIMULATED in line for line in (*grid.head, *grid.notes)):
+        yield f"{_SIMULATED}: what is of cluster {SIMULATED_CLUSTER} is of no real hardware."
 
 
 def _wrapped(lines: Sequence[str], width: int) -> list[str]:

@@ -10,6 +10,7 @@ from dashboard.efficiency.reading import Tables, or_why
 from dashboard.terminal import holders, inefficient, inference
 from dashboard.terminal.grid import Grid, Value
 from gpuvigil.errors import StoreError, StoreUnavailable
+from gpuvigil.model import SIMULATED_CLUSTER
 from tests.dashboard.scene import NOON
 
 
@@ -83,3 +84,10 @@ def test_a_table_that_cannot_be_asked_for_says_so_and_the_others_stay() -> None:
 
     with pytest.raises(StoreUnavailable):
         or_why(nobody, holders.IDLE)
+
+
+def test_a_table_with_a_simulated_cluster_is_marked_as_such() -> None:
+    real = idle("ann", None)
+    assert "SIMULATED" not in drawn(Grid(columns=holders.IDLE, rows=[real]))
+    played = Grid(columns=holders.IDLE, rows=[real, (*real[:-1], SIMULATED_CLUSTER)])
+    assert drawn(played).count("SIMULATED: no real hardware") == 1

@@ -80,3 +80,15 @@ def test_more_columns_are_shown_where_there_is_room() -> None:
     grid = a_grid(("a" * 30, 1, None, "b" * 40), for_people=2)
     assert "COMMAND" not in text(grid, 60, quiet=True)
     assert "COMMAND" in text(grid, 120, quiet=True)
+
+
+def test_what_is_simulated_is_marked_below_a_table_for_people() -> None:
+    def said(cluster: str, head: str = "") -> str:
+        grid = Grid(
+            columns=[Column(key="cluster", title="CLUSTER")], rows=[(cluster,)], head=[head]
+        )
+        return text(grid, 100, quiet=False)
+
+    assert "(simulated): what is of cluster simulated is of no real hardware." in said("simulated")
+    assert "(simulated)" not in said("alpha")
+    assert said("simulated", "simulated (simulated): 8 GPUs").count("(simulated)") == 1
