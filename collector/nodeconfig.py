@@ -1,6 +1,10 @@
 """Which configuration a command on a node uses when none is named: the one that the service uses."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
+
+from gpuvigil.statedir import CONFIG_NAME, state_directory
 
 SERVICE_CONFIG = Path("/etc/gpuvigil/collector.toml")
 SERVICE_TOKEN = Path("/etc/gpuvigil/collector-token")
@@ -14,3 +18,14 @@ def config_file(named: Path | None) -> Path | None:
 def token_file(configured: Path | None) -> Path | None:
     """The collector's token: the service gets it from systemd, so its configuration names none."""
     return configured if configured is not None or not SERVICE_TOKEN.exists() else SERVICE_TOKEN
+
+
+def file_of_up(used: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """What `gpuvigil up` of this user wrote, where nothing says what to use; else None."""
+    if used is not None or "GPUVIGIL_HUB_URL" in environment:
+        return None
+    try:
+        written = state_directory(environment) / CONFIG_NAME
+        return written if written.is_file() else None
+    except (OSError, RuntimeError):  # a user without a home
+        return None

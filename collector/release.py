@@ -14,9 +14,10 @@ from gpuvigil.clock import from_text, moment
 from gpuvigil.config import load
 from gpuvigil.errors import GpuvigilError
 
-from .localsocket import ask
+from .localsocket import NoAgentError, ask
 from .maintenance import LONGEST_SECONDS
-from .nodeconfig import config_file
+from .nodeconfig import config_file, file_of_up
+from .report import NO_DRIVER
 
 _FORM = re.compile(r"(\d{1,6})(s|min|m|h)", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -59,8 +60,13 @@ def is_asked(chosen: argparse.Namespace) -> bool:
 def run(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
     """Ask, and print one line; returns the exit code."""
     try:
-        directory = load(config_file(chosen.config)).collector.spool_directory
+        file = config_file(chosen.config)
+        directory = load(file).collector.spool_directory
         line = _line(chosen, ask(directory, _request(chosen)))
+    except NoAgentError as error:
+        of_up = file_of_up(file)
+        named = f"; that of 'gpuvigil up' has --config {of_up}" if of_up else ""
+        return command.fail(parser.prog, NoAgentError(f"{error}{named}"))
     except GpuvigilError as error:
         return command.fail(parser.prog, error)
     sys.stdout.write(line + "\n")
@@ -89,8 +95,10 @@ def _line(chosen: argparse.Namespace, answer: Mapping[str, Any]) -> str:
     if chosen.reattach:
         return "the driver is read again" if answer["was_released"] else "nothing was released"
     missing = answer.get("missing") or []
+    driver = answer["driver"]
     parts = [
-        f"{answer['cluster']}/{answer['node']}: driver {answer['driver']}",
+        f"{answer['cluster']}/{answer['node']}: "
+        + (driver if driver == NO_DRIVER else f"driver {driver}"),
         f"{answer['gpus']} GPUs known",
         f"missing: {', '.join(missing)}" if missing else "none missing",
     ]

@@ -122,6 +122,15 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     return config
 
 
+def says(path: Path, section: str, key: str) -> bool:
+    """Whether the file sets this itself; one that cannot be read says nothing."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get(section)
+    except (OSError, ValueError):  # ValueError: no TOML, no UTF-8
+        return False
+    return isinstance(found, Mapping) and key in found
+
+
 def read_secret(path: Path, what: str) -> str:
     """The one line of a secret file; ConfigError names the file and never its content."""
     try:

@@ -1,9 +1,10 @@
 """`gpuvigil doctor`: look at everything at once, say a line each, and whether the collector can work."""
 
 import argparse
+import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,9 @@ from gpuvigil.config import Config, load
 from gpuvigil.errors import GpuvigilError
 
 from ..aside import Say, aside
-from ..nodeconfig import config_file
+from ..nodeconfig import config_file, file_of_up
 from . import gpus, hub, node, store
-from .diagnosis import Diagnosis, as_json, can_work, lines, missing, ok
+from .diagnosis import Diagnosis, as_json, can_work, limited, lines, missing, ok
 
 _SECONDS = 15.0
 
@@ -69,12 +70,20 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
         return {**gpus.works(settings, say), **told}
 
     seen.end = aside(works, partial(gpus.take, seen), seconds)
-    found = [ok("configuration", str(file) if file else "defaults and variables: no file")]
+    found = [_configuration(file)]
     found += gpus.tell(settings, seen, seconds)
     for part in asked:
         told = seen.told.get(part)
         found += [_untold(part, seen, seconds)] if told is None else told
     return found
+
+
+def _configuration(file: Path | None, environment: Mapping[str, str] = os.environ) -> Diagnosis:
+    """Which file is used; of a collector that `up` runs nothing is known without its file."""
+    if of_up := file_of_up(file, environment):
+        text = "none is named: what follows is not about the collector of 'gpuvigil up'"
+        return limited("configuration", text, f"for that, gpuvigil doctor --config {of_up}")
+    return ok("configuration", str(file) if file else "defaults and variables: no file")
 
 
 def _tell(part: str, look: Callable[[], list[Diagnosis]], say: Say) -> None:

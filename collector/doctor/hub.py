@@ -7,7 +7,7 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from gpuvigil.config import Config, HubSettings, read_secret
+from gpuvigil.config import Config, HubSettings, read_secret, says
 from gpuvigil.errors import ConfigError, HubError, HubRefused
 from gpuvigil.hub import Hub, addresses
 from gpuvigil.model import Subject
@@ -60,7 +60,7 @@ def address_source(hub: HubSettings, file: Path | None, environment: Mapping[str
     """Where the hub's address was found."""
     if "GPUVIGIL_HUB_URL" in environment:
         return "GPUVIGIL_HUB_URL"
-    if file is None or hub.url == HubSettings().url:
+    if file is None or (hub.url == HubSettings().url and not says(file, "hub", "url")):
         return "the default"
     return str(file)
 

@@ -1,6 +1,7 @@
 """The node around the GPUs: ports, privileges, another exporter, the clock, the spool, the agent."""
 
 import ctypes
+import http.client
 import os
 import socket
 import struct
@@ -19,6 +20,7 @@ from .diagnosis import Diagnosis, limited, missing, ok
 _GIB = 1024**3
 _DCGM_PORT = 9400
 _DCGM_PROGRAMS = ("dcgm-exporter", "nv-hostengine")
+_PAGE_SECONDS, _PAGE_BYTES = 2.0, 65_536
 _LISTENS = "0A"  # TCP_LISTEN, proc(5)
 
 # adjtimex(2): modes, offset, freq, maxerror, esterror, status.
@@ -156,5 +158,23 @@ def _metrics_port(settings: CollectorSettings) -> list[Diagnosis]:
         with socket.create_server(address, family=family):
             return []
     except OSError as error:
-        text = f"{address[0]}:{address[1]} is not to be had for /metrics: {error.strerror}"
-        return [missing("metrics port", text, "set collector.metrics_port, -1 serves none")]
+        why = os.strerror(error.errno) if error.errno else str(error)
+        text = f"{address[0]}:{address[1]} is not to be had for /metrics: {why}"
+        todo = "set collector.metrics_port, -1 serves none"
+        if _is_ours(*address):
+            text += "; another collector of gpuvigil serves its own there"
+            todo = f"name the configuration of that with --config; for one more {todo}"
+        return [missing("metrics port", text, todo)]
+
+
+def _is_ours(host: str, port: int) -> bool:
+    """Whether what listens there answers as a collector does."""
+    listens = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    connection = http.client.HTTPConnection(listens, port, timeout=_PAGE_SECONDS)
+    try:
+        connection.request("GET", "/metrics")
+        return b"gpuvigil_" in connection.getresponse().read(_PAGE_BYTES)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

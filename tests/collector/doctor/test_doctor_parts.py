@@ -3,6 +3,7 @@
 import os
 import socket
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ from collector.aside import End, Stuck
 from collector.doctor import gpus, hub, node
 from collector.doctor.diagnosis import Diagnosis, State, can_work, limited, lines, missing, ok
 from collector.doctor.groups import Readable, diagnose, group_of, groups
+from collector.exporter import Exporter
+from collector.nodeconfig import file_of_up
+from collector.rows import Row
 from collector.sensors.pci import PciGpu
 from gpuvigil.config import CollectorSettings, HubSettings
-from gpuvigil.metrics import GPU
+from gpuvigil.metrics import GPU, NODE
 from gpuvigil.model import Unmeasured
 
 EVERY = frozenset(metric.name for metric in GPU.metrics)
@@ -192,10 +196,47 @@ def test_the_hubs_date_is_held_against_our_clock(
     assert hub.clock_offset({} if date is None else {"date": date}, at) == offset
 
 
-def test_where_the_hubs_address_is_from_is_said() -> None:
+def test_where_the_hubs_address_is_from_is_said(tmp_path: Path) -> None:
     named, default = HubSettings(url="http://h:1"), HubSettings()
     file = Path("/etc/x.toml")
     assert hub.address_source(named, file, {}) == "/etc/x.toml"
     assert hub.address_source(named, file, {"GPUVIGIL_HUB_URL": "x"}) == "GPUVIGIL_HUB_URL"
     assert hub.address_source(default, file, {}) == "the default"
     assert hub.address_source(default, None, {}) == "the default"
+    told = tmp_path / "c.toml"
+    told.write_text(f"[hub]\nurl = '{default.url}'\n")
+    assert hub.address_source(default, told, {}) == str(told)
+
+
+def test_the_file_that_up_wrote_is_named_where_none_is(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    assert file_of_up(None, environment) is None
+    written = tmp_path / "gpuvigil" / "gpuvigil.toml"
+    written.parent.mkdir()
+    written.touch()
+    assert file_of_up(None, environment) == written
+    assert file_of_up(Path("mine.toml"), environment) is None
+    assert file_of_up(None, {**environment, "GPUVIGIL_HUB_URL": "x"}) is None
+
+
+def test_a_collector_of_ours_is_named_that_has_the_metrics_port(tmp_path: Path) -> None:
+    exporter = Exporter()
+    exporter.show(
+        [
+            Row(
+                measurement=NODE,
+                tags={"cluster": "c", "node": "n"},
+                fields={"gpus_expected": 8.0},
+                at=datetime.now(timezone.utc),
+            )
+        ]
+    )
+    exporter.serve("127.0.0.1", 0)
+    assert exporter.port is not None
+    here = replace(SETTINGS, spool_directory=tmp_path, metrics_port=exporter.port)
+    _, line = node.agent(here)
+    assert line.text == (
+        f"127.0.0.1:{exporter.port} is not to be had for /metrics: Address already in use;"
+        " another collector of gpuvigil serves its own there"
+    )
+    assert "--config" in line.todo
