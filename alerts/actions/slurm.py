@@ -120,8 +120,16 @@ class Slurm:
         said = done.stderr.decode(errors="replace").strip()
         reads = command == "squeue" or "show" in words
         if done.returncode != 0 or (said and not reads):
-            raise SlurmError(f"{command} {words[0]} ended with {done.returncode}: {said[-300:]}")
+            raise SlurmError(
+                f"{command} {words[0]} ended with {done.returncode}: {_last_line(said)}"
+            )
         return done.stdout.decode(errors="replace")
+
+
+def _last_line(said: str) -> str:
+    """What a command says at last is the reason; before it stand attempts."""
+    lines = said.splitlines() or ["nothing was said"]
+    return f"{lines[-1][-300:]}; does `scontrol ping` answer here?"
 
 
 def _machine(line: str) -> Machine | None:

@@ -1,5 +1,8 @@
 """What every channel says in its own form: the questions with their answers, and the links."""
 
+from urllib.parse import urlsplit
+
+from gpuvigil.links import PIPELINE
 from gpuvigil.model import Severity
 
 from ..message import Message
@@ -24,6 +27,8 @@ def answers(message: Message) -> list[tuple[str, str]]:
 def links(message: Message) -> list[tuple[str, str]]:
     """What is behind each link, and its address; what is needed first comes first."""
     kind = {"gpu": "GPU", "node": "node", "port": "port"}[message.subject.kind]
+    # What gpuvigil says of itself is about no node.
+    kind = "pipeline" if urlsplit(message.link).path.endswith(PIPELINE) else kind
     page = [(f"Open the {kind}", message.link)]
     if message.runbook and message.firing:
         page.append(("Runbook", message.runbook))

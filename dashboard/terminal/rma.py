@@ -61,7 +61,8 @@ def shown(hub: Hub, identifier: str) -> Grid:
     steps = _steps(hub, incident)
     rows = [(item.name, item.value) for item in incident.evidence]
     rows += [
-        (one.state.value, f"{moment(one.at)} by {one.by} {one.note}".rstrip()) for one in steps
+        (one.state.value, ", ".join(filter(None, (f"{moment(one.at)} by {one.by}", one.note))))
+        for one in steps
     ]
     return Grid(
         columns=(

@@ -22,7 +22,7 @@ SEEN = "gpuvigil"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rma:
-    """One step, said of one incident; the newest counts, and the older ones stay."""
+    """One step, said of one incident: the newest counts, the others stay, and a step said again is the last word."""
 
     incident: str
     subject: Subject

@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alerts.channels.parts import links
 from alerts.channels.webhook import payload
 from alerts.decide import decide
 from alerts.message import Message, clean, listed, message
 from alerts.notice import Kind, Notice, Verdict
+from alerts.own import analyzer_trouble
+from alerts.own import opened as trouble_opened
 from gpuvigil.model import Evidence, Impact, Subject, Transition
 
 from .examples import CHAT, GPU, NOON, REAL, SETTINGS, changed, opened, resolved, seconds
+from .test_own import a_pulse
 
 URL = "https://gpus.example.org/"
 FOUR_MINUTES = NOON + seconds(240)
@@ -198,3 +202,12 @@ def test_many_places_are_counted_by_node_and_not_read_out() -> None:
     assert nodes.where.startswith("leaf-3, cluster lab; also 12 nodes: n00, n01,")
     whole = told(subject=GPU, label=f"cluster {GPU.cluster}", members=members)
     assert whole.where.startswith(f"cluster {GPU.cluster}: 512 GPUs on 64 nodes: n00 (8),")
+
+
+def test_what_gpuvigil_says_of_itself_leads_to_the_pipeline_and_says_so() -> None:
+    silent = analyzer_trouble(a_pulse(NOON - seconds(300)), NOON)
+    assert silent is not None
+    step = trouble_opened(silent, None, NOON)
+    assert step is not None
+    (label, address), *_ = links(message(noticed(step, Kind.FIRED), FOUR_MINUTES, URL))
+    assert (label, address.partition("?")[0]) == ("Open the pipeline", f"{URL}pipeline")

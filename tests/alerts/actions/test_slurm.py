@@ -47,3 +47,17 @@ def test_a_comment_is_no_state_either_and_signs_are_words(tmp_path: Path) -> Non
     assert one == Machine(name="n7", states=frozenset({"DOWN", "DRAIN", "NOT_RESPONDING"}))
     with pytest.raises(SlurmError, match="named no node"):
         shown(tmp_path, "Reason=x NodeName=n9 State=IDLE")
+
+
+def test_what_scontrol_says_at_last_is_the_reason(tmp_path: Path) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text(
+        "#!/bin/sh\nfor n in 1 2 3; do echo try $n: no answer >&2; done\n"
+        "echo 'slurm_load_node error: Unable to contact slurm controller' >&2\nexit 1\n"
+    )
+    program.chmod(0o755)
+    with pytest.raises(SlurmError) as caught:
+        dict(Slurm(str(tmp_path), 20.0).machines())
+    said = str(caught.value)
+    assert "Unable to contact slurm controller; does `scontrol ping` answer here?" in said
+    assert "try" not in said

@@ -60,7 +60,7 @@ def test_a_return_is_opened_goes_on_and_is_over(
         *("s1", "0000:1b:00.0"),
     )
     steps = {one["what"]: one["value"] for one in json.loads(said(LOST.id, "-o", "json"))}
-    assert steps["open"].endswith("by ann case 4711")
+    assert steps["open"].endswith("by ann, case 4711")
     # The incident's page has the same steps.
     told = story(site.hub(), LOST.id)
     assert told is not None
