@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import lifeline, log
 from .config import Config, load
-from .errors import GpuvigilError
+from .errors import GpuvigilError, HubUnavailable
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -52,6 +52,7 @@ def run_service(
 
 
 def fail(program: str, error: GpuvigilError) -> int:
-    """Say one line and give the exit code."""
-    print(f"{program}: {error}", file=sys.stderr)
+    """Say one line, with what to do, and give the exit code."""
+    todo = f"; {error.todo}" if isinstance(error, HubUnavailable) and error.todo else ""
+    print(f"{program}: {error}{todo}", file=sys.stderr)
     return error.exit_code

@@ -34,9 +34,12 @@ class HubError(GpuvigilError):
 class HubUnavailable(HubError):
     """The hub gave no answer, or asked to come back later."""
 
-    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self, message: str, retry_after_seconds: float | None = None, todo: str = ""
+    ) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+        self.todo = todo  # for whoever typed a command; empty where the message says it
 
 
 class HubRefused(HubError):

@@ -6,6 +6,7 @@ Standard library only, since it runs on every node. One `Hub` per thread: it kee
 import gzip
 import http.client
 import json
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -342,7 +343,17 @@ class Hub:
         if said is not None:
             return HubUnavailable(f"{self._place()}: {said}")
         said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return HubUnavailable(f"{self._place()} does not answer: {said}")
+        text = f"{self._place()} does not answer: {said}"
+        return HubUnavailable(text, todo=self._todo(error) if self.name == "hub" else "")
+
+    def _todo(self, error: Exception) -> str:
+        """What to do about a hub that does not answer."""
+        if isinstance(error, socket.gaierror):
+            return "check hub.url"
+        host = self._parts.hostname or ""
+        if host in {"localhost", "::1"} or host.startswith("127."):
+            return "is it running? 'gpuvigil up' starts everything"
+        return "is it running there, and is hub.url right?"
 
     def _place(self) -> str:
         return f"{self.name} at {self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}"

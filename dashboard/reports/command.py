@@ -10,7 +10,7 @@ from pathlib import Path
 from gpuvigil.clock import SystemClock
 from gpuvigil.command import fail, parser
 from gpuvigil.config import load
-from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
+from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.statedir import config_of_up
 from gpuvigil.store.choice import hubs
 
@@ -38,9 +38,6 @@ def main(arguments: Sequence[str]) -> int:
     chosen = commands.parse_args(arguments)
     try:
         _run(chosen)
-    except HubUnavailable as error:
-        hint = "is it running? 'gpuvigil up' starts everything"
-        return fail(commands.prog, HubUnavailable(f"{error}; {hint}"))
     except GpuvigilError as error:
         return fail(commands.prog, error)
     return 0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from gpuvigil.clock import SystemClock
 from gpuvigil.command import fail, parser
 from gpuvigil.config import Config, load
-from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
+from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub import Hub
 from gpuvigil.model import RmaState
 from gpuvigil.money import Prices
@@ -212,9 +212,6 @@ def _run(commands: argparse.ArgumentParser, arguments: Sequence[str], grid: _Gri
             found = grid(hub, config, chosen)
         finally:
             hub.close()
-    except HubUnavailable as error:
-        hint = "is it running? 'gpuvigil up' starts everything"
-        return fail(commands.prog, HubUnavailable(f"{error}; {hint}"))
     except GpuvigilError as error:
         return fail(commands.prog, error)
     try:

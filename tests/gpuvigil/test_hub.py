@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuvigil.command import fail
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError, HubUnavailable
 from gpuvigil.hub import Hub, service_hubs
@@ -42,3 +43,21 @@ def test_what_cannot_be_sent_is_a_hub_that_is_away_and_shows_no_token(url: str, 
             with pytest.raises(HubUnavailable, match="cannot be asked") as raised:
                 hub.status()
             assert "ret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "todo"),
+    [
+        ("http://127.0.0.1:1", "is it running? 'gpuvigil up' starts everything"),
+        ("http://no.such.host.invalid:1", "check hub.url"),
+    ],
+)
+def test_a_command_says_what_to_do_about_a_hub_that_does_not_answer(
+    url: str, todo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(HubUnavailable) as raised:
+        Hub(url, lambda: "secret").status()
+    assert fail("gpuvigil silence", raised.value) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("gpuvigil silence: hub at http://")
+    assert said.endswith(f"; {todo}\n")
