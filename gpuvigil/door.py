@@ -5,17 +5,19 @@ a one-time token in the address, which is used up and taken out of the address a
 """
 
 import re
+import socket
+import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from .clock import Clock, SystemClock
 from .command import fail, parser
-from .config import load
-from .errors import GpuvigilError
-from .keys import Keys
+from .config import Config, load
+from .errors import ConfigError, GpuvigilError
+from .keys import Keys, are_made
 from .offers import PATH
 from .signin import POLICY, page
 from .statedir import config_of_up
@@ -32,6 +34,7 @@ SIGNED_PATH = re.compile(re.escape(PATH) + "[^/]+")
 # What belongs to pages but is not one: refused in one line instead of with a page.
 PARTS = ("/_stcore/", "/static/", "/media/", "/component/", "/api/")
 LARGEST_FORM_BYTES = 4096
+_ANSWERS_SECONDS = 2.0
 
 FIXED_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -181,10 +184,34 @@ def main(arguments: Sequence[str]) -> int:
     chosen = options.parse_args(arguments)
     try:
         config = load(config_of_up(chosen.config))
-        print(new_link(config.dashboard.secrets_directory, config.alerts.external_url))
+        directory = config.dashboard.secrets_directory
+        if not are_made(directory):
+            raise ConfigError(
+                f"there are no secrets in {directory}: start the dashboard first, or name its"
+                " configuration with --config"
+            )
+        print(new_link(directory, config.alerts.external_url))
+        if said := _beside(config, directory):
+            print(f"{options.prog}: {said}", file=sys.stderr)
     except GpuvigilError as error:
         return fail(options.prog, error)
     return 0
+
+
+def _beside(config: Config, directory: Path) -> str:
+    """That nobody answers yet, or the address on this machine where the other is elsewhere."""
+    listen, port = config.dashboard.listen, config.dashboard.port
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)  # where it can be asked
+    if port == 0:
+        return ""
+    try:
+        socket.create_connection((host, port), _ANSWERS_SECONDS).close()
+    except OSError:
+        return f"nothing answers at {host} port {port}: start the dashboard first"
+    if urlsplit(config.alerts.external_url).hostname in {host, "localhost", "127.0.0.1", "::1"}:
+        return ""
+    named = f"[{host}]" if ":" in host else host
+    return f"on this machine: {new_link(directory, f'http://{named}:{port}')}"
 
 
 def _without_token(scope: Message) -> tuple[str, str | None]:

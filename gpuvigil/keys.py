@@ -19,6 +19,14 @@ from .errors import ConfigError
 LINK_LIFE = timedelta(hours=24)
 
 
+def are_made(directory: Path) -> bool:
+    """Whether a dashboard has made its secrets there; True also where that cannot be seen."""
+    try:
+        return (directory / "session-key").exists()
+    except OSError:  # `Keys` says why it cannot be used
+        return True
+
+
 class Keys:
     """The secrets of one directory; they are made when it is opened for the first time.
 

@@ -1,5 +1,6 @@
 import asyncio
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -308,3 +309,37 @@ def test_only_a_message_s_link_itself_is_open_and_only_where_links_are_signed(
     site.door = Door(site.page, keys=site.keys, clock=site.clock, policy=POLICY, signed=signed)
     assert site.ask(path).status == status
     assert site.reached == (status == 200)
+
+
+def test_an_address_is_made_where_a_dashboard_has_been_and_said_where_none_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, secrets = tmp_path / "c.toml", tmp_path / "secrets"
+
+    def said(port: int, url: str) -> tuple[int, str, str]:
+        config.write_text(
+            f"[alerts]\nexternal_url = '{url}'\n"
+            f"[dashboard]\nport = {port}\nsecrets_directory = '{secrets}'\n"
+        )
+        code = main(["--config", str(config)])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        here = f"http://127.0.0.1:{port}"
+        code, out, err = said(port, here)
+        assert (code, out, secrets.exists()) == (2, "", False)
+        assert "start the dashboard first" in err
+        Keys(secrets)
+        code, out, err = said(port, here)
+        assert (code, out.startswith(f"{here}/?token="), err) == (0, True, "")
+        code, out, err = said(port, "https://gpus.example.org")
+        assert out.startswith("https://gpus.example.org/?token=")
+        assert err.startswith(f"gpuvigil url: on this machine: {here}/?token=")
+    code, out, err = said(port, here)
+    assert (code, out.startswith(here)) == (0, True)
+    assert (
+        err
+        == f"gpuvigil url: nothing answers at 127.0.0.1 port {port}: start the dashboard first\n"
+    )
