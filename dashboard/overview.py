@@ -20,7 +20,7 @@ from gpuvigil.money import Prices
 from gpuvigil.usage import Usage
 from gpuvigil.usage.query import usage
 
-from . import colours, live, map_frame, panels, trend
+from . import astray, colours, live, map_frame, panels, trend
 from .changes import Change, Happened, changes
 from .cluster import ClusterView
 from .components import component
@@ -101,7 +101,8 @@ def _live() -> None:
     view, found = _shown()
     cluster = found.cluster
     head = panels.header(view, cluster, SystemClock().now())
-    st.html(joined(head, panels.banners(view.warnings), panels.notes(found.unknown)))
+    lost = astray.said(st.query_params.get(astray.ASKED))
+    st.html(joined(head, panels.banners(view.warnings), panels.notes((*lost, *found.unknown))))
     if cluster is None:
         return
     if not is_wall():

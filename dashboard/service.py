@@ -32,6 +32,8 @@ from gpuvigil.store.choice import hubs
 
 from . import live
 from . import overview as _overview  # noqa: F401 - loaded now: the first visitor does not wait for it
+from .astray import Astray
+from .frame import PLACES
 from .incidents.answering import Answering
 from .questions import Questions
 from .snapshot import Snapshot
@@ -135,7 +137,9 @@ def _server(config: Config, keys: Keys, more: Sequence[Route]) -> uvicorn.Server
     # Else the first page that is asked for after a start would run without the frame of all pages,
     # as files in a folder of that name once did.
     PagesManager.uses_pages_directory = False
-    app = st.App(SCRIPT, routes=[Route("/healthz", _alive), *more])
+    routes = [Route("/healthz", _alive), *more]
+    paths = {*(place.path for place in PLACES), "/healthz", "/sign-in"}
+    app = Astray(st.App(SCRIPT, routes=routes), paths)
     door = Door(app, keys=keys, clock=SystemClock(), policy=_policy(), signed=bool(more))
     return uvicorn.Server(
         uvicorn.Config(

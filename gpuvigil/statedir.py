@@ -1,12 +1,14 @@
 """Where `gpuvigil up` keeps its state, and how other commands find a running one."""
 
+import fcntl
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from .errors import ConfigError
 
-CONFIG_NAME = "gpuvigil.toml"
+# In the directory: what `up` wrote for its parts, and what it holds a lock on for as long as it runs.
+CONFIG_NAME, LOCK_NAME = "gpuvigil.toml", "lock"
 
 
 def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -34,3 +36,15 @@ def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.enviro
             f"there is no {written}: start 'gpuvigil up' first, or name a file with --config"
         )
     return written
+
+
+def is_at_rest(config: Path | None) -> bool:
+    """Whether `up` wrote this configuration and runs no more; False where that cannot be seen."""
+    if config is None or config.name != CONFIG_NAME:
+        return False
+    try:
+        with (config.parent / LOCK_NAME).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # held, or nobody's
+        return False
+    return True

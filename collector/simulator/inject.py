@@ -15,7 +15,7 @@ from gpuvigil.command import fail, parser
 from gpuvigil.config import SimulatorSettings, load
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.model import PortIdentity
-from gpuvigil.statedir import config_of_up
+from gpuvigil.statedir import config_of_up, is_at_rest
 
 from .cluster import Node, build, node_name
 from .faults import KINDS, Effect, InjectedFault, Target, change, read
@@ -28,7 +28,8 @@ def main(arguments: Sequence[str]) -> int:
     commands = _parser()
     chosen = commands.parse_args(arguments)
     try:
-        config = load(config_of_up(chosen.config))
+        file = config_of_up(chosen.config)
+        config = load(file)
         settings = config.simulator
         if chosen.list:
             print(listing(settings))
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
         if chosen.fault in KINDS and KINDS[chosen.fault].effect is Effect.IDLE and not chosen.clear:
             span = duration(timedelta(seconds=config.analyzer.idle_after_seconds))
             print(f"it is an incident once it has lasted {span} (idle_after_seconds)")
+        if chosen.clear is None and is_at_rest(file):
+            print("nothing runs here now: it begins with the next 'gpuvigil up'")
     except GpuvigilError as error:
         return fail(commands.prog, error)
     return 0

@@ -7,6 +7,7 @@ import secrets
 from pathlib import Path
 
 from ..errors import ConfigError, GpuvigilError
+from ..statedir import LOCK_NAME
 from .settings import write_private
 
 _TOKENS = ("collector-token", "service-token", "link-key")
@@ -26,7 +27,9 @@ class StateDirectory:
                 (self.path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
             # It may have been made by hand, wider than it should be.
             self.path.chmod(0o700)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(
+                self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
         except OSError as error:
             raise ConfigError(
                 f"cannot use {self.path}: {error.strerror}; choose another with --state"

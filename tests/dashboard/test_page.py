@@ -121,6 +121,16 @@ def test_what_a_link_names_and_is_not_known_is_said(hub: HubProcess, snapshot: S
 
 
 @pytest.mark.server
+def test_who_asked_for_no_page_is_told_that_this_is_the_overview(
+    hub: HubProcess, snapshot: Snapshot
+) -> None:
+    with Feed(hub):
+        wait_until("the picture is whole", lambda: all_known(snapshot))
+        assert "There is no page /nosuchpage; this is the overview." in html(
+            page(astray="/nosuchpage")
+        )
+
+
 def test_an_incident_comes_and_goes(hub: HubProcess, snapshot: Snapshot) -> None:
     one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
     with Feed(hub) as feed:

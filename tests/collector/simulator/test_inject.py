@@ -9,6 +9,7 @@ import pytest
 
 from collector.simulator import inject
 from collector.simulator.faults import KINDS, FaultsFile, InjectedFault, read
+from gpuvigil.up.directory import StateDirectory
 
 CONFIG = '[simulator]\nnodes = 16\nfaults_file = "faults.json"\n'
 
@@ -110,6 +111,21 @@ def test_without_a_config_it_finds_the_running_up(
     (tmp_path / "gpuvigil" / "gpuvigil.toml").write_text(CONFIG)
     assert inject.main(["node-silent", "--node", "sim-000"]) == 0
     assert len(read(tmp_path / "gpuvigil" / "faults.json")) == 1
+    assert "nothing runs" not in capsys.readouterr().out
+
+
+def test_that_nothing_runs_that_would_show_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    up = StateDirectory(tmp_path)
+    config = tmp_path / "gpuvigil.toml"
+    config.write_text(CONFIG)
+    run(config, "node-silent", "--node", "sim-000")
+    assert "nothing runs" not in capsys.readouterr().out
+    up.release()
+    run(config, "node-silent", "--node", "sim-001")
+    said = "nothing runs here now: it begins with the next 'gpuvigil up'"
+    assert capsys.readouterr().out.splitlines()[-1] == said
 
 
 def test_a_fault_on_a_free_gpu_that_cannot_show_is_said(
