@@ -1,6 +1,7 @@
 """`gpuvigil alerts`: which way an incident's messages go and why, and whether a channel works."""
 
 import argparse
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,6 +41,7 @@ from .paging import all_of, in_parts
 from .route import fitting, misfit, path
 from .situation import Lookout
 
+_NOBODY = "no channel is configured: nobody is told; see docs/alerts.md"
 TESTED = Subject(cluster="gpuvigil", node="test")
 
 
@@ -198,7 +200,11 @@ def _route(config: Config, chosen: argparse.Namespace) -> int:
             fits = " ".join(route.match) or "everything"
             print(f"route {number}: {fits} to {', '.join(route.receivers)}{late}")
         if not settings.routes:
-            print(f"no routes: everything to {', '.join(settings.names()) or 'nobody'}")
+            print(
+                f"no routes: everything to {', '.join(settings.names())}"
+                if settings.names()
+                else _NOBODY
+            )
         return 0
     hub = service_hubs(config.hub)()
     record = hub.record(RecordKind.INCIDENT, chosen.explain)
@@ -240,6 +246,8 @@ def _retry(config: Config, chosen: argparse.Namespace) -> int:
 
 def _opinions(config: Config, _: argparse.Namespace) -> int:
     records = service_hubs(config.hub)().records(RecordKind.OPINION)
+    if not records and sys.stdout.isatty():  # into a pipe goes nothing
+        print("nobody has said of a message that it was useful, or noise")
     for rule, useful, noise in opinions(readable(records, Opinion.from_record)):
         command = tried_on_the_past(rule) if noise else ""
         print(f"{rule}: {noise} noise, {useful} useful{f'; try {command}' if command else ''}")

@@ -3,6 +3,7 @@
 import argparse
 import getpass
 import re
+import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -69,9 +70,11 @@ def _add(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
 
 
 def _list(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
-    for silence in _silences(hub):
-        if chosen.all or not silence.is_over(now):
-            print(line(silence, now))
+    shown = [one for one in _silences(hub) if chosen.all or not one.is_over(now)]
+    for silence in shown:
+        print(line(silence, now))
+    if not shown and sys.stdout.isatty():  # into a pipe goes nothing
+        print("nothing is silenced" if not chosen.all else "nothing was ever silenced")
 
 
 def _end(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:

@@ -163,11 +163,12 @@ def _opened(settings: HubSettings) -> Embedded:
 
 
 def _bytes(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
+    """In the units of the page on the pipeline."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1000:
             return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.3g} TB"
+        number /= 1024
+    return f"{number:.3g} TiB"
 
 
 _VERBS = {"backup": _backup, "restore": _restore, "verify": _verify, "stats": _stats}

@@ -131,7 +131,7 @@ def _parse(arguments: Sequence[str], caller: Caller) -> _Given:
         "--drain", action="store_true", help="with --as slurm-health: drain on what is critical"
     )
     parser.add_argument("--node", metavar="NAME", help="its name in Slurm, if not the host's")
-    parser.add_argument("--gpus", type=int, metavar="N", help="this node must have so many GPUs")
+    parser.add_argument("--gpus", type=_whole, metavar="N", help="this node must have so many GPUs")
     chosen = parser.parse_args(arguments)
     if chosen.drain and chosen.who != "slurm-health":
         parser.error("--drain goes with --as slurm-health only")
@@ -189,3 +189,10 @@ def _end(code: int, lines: Sequence[str], output: int) -> int:
             text = text[os.write(output, text) :]
     signal.setitimer(signal.ITIMER_REAL, 0)
     return code
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None

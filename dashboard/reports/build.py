@@ -1,6 +1,7 @@
 """From what was read to what the report says."""
 
 from gpuvigil.clock import duration
+from gpuvigil.model import GpuState
 
 from . import words
 from .content import Figure, Report
@@ -28,11 +29,12 @@ def build(facts: Facts) -> Report:
     digits, since = case.digits, cover.counted_since or start
     hardware = [one for one in facts.incidents if is_hardware(one)]
     idle, more_idle, idle_rest, idle_hours = idle_table(case.idle, digits)
-    held, more, rest, total = holders(usage, digits)
+    amounts = parts(usage.seconds, digits)
+    at_zero = next(one.gpu_hours for one in amounts if one.state == GpuState.IDLE.value)
+    held, more, rest, total = holders(usage, digits, at_zero)
     little, little_total, scattered = underuse(facts, digits)
     worst, more_troubles = troubles(hardware, start, end)
     word, step = grain(end - since)
-    amounts = parts(usage.seconds, digits)
     return Report(
         title=_title(facts),
         span=words.span(start, end),

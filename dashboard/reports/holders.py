@@ -19,8 +19,13 @@ NOT_KNOWN = "holder not known"
 _Interval = tuple[datetime, datetime]
 
 
-def holders(usage: Counted, digits: int) -> tuple[tuple[Holder, ...], int, Holder | None, Holder]:
-    """The first 15, how many more, those together, and the total; the rows add up to the total."""
+def holders(
+    usage: Counted, digits: int, idle_gpu_hours: float | None = None
+) -> tuple[tuple[Holder, ...], int, Holder | None, Holder]:
+    """The first 15, how many more, those together, and the total; the rows add up to the total.
+
+    `idle_gpu_hours`: those at 0 % as the states say them, rounded with the others to their sum.
+    """
     listed = list(usage.shares)
     unnamed = usage.seconds.allocated - sum(one.allocated for one in listed)
     if unnamed > 0.5:
@@ -30,7 +35,11 @@ def holders(usage: Counted, digits: int) -> tuple[tuple[Holder, ...], int, Holde
         first, rest = listed, []
     groups = [[one] for one in first] + ([rest] if rest else [])
     hours = _on_grid([_sum(group, "allocated") for group in groups], digits)
-    zero = _on_grid([_sum(group, "idle") for group in groups], digits)
+    idle = [_sum(group, "idle") / HOUR for group in groups]
+    zero_hours = near(sum(idle), digits)
+    if idle_gpu_hours is not None and abs(zero_hours - idle_gpu_hours) < 1.5 * 10.0**-digits:
+        zero_hours = idle_gpu_hours
+    zero = shared(idle, zero_hours, digits)
     rows = [_row(group, hours[n], zero[n]) for n, group in enumerate(groups)]
     total = _row(listed, near(sum(hours), digits), near(sum(zero), digits))
     total = replace(total, used_percent=rounded(usage.used_percent))

@@ -13,6 +13,7 @@ from gpuvigil.usage import Seconds, share_percent
 from gpuvigil.usage.ledger import Ledger
 from gpuvigil.usage.question import Answer, Shape
 
+from ..reports.rounding import near, shared
 from .grid import Column, Grid, Value, percents, tenths, whole
 
 _HOUR = 3600.0
@@ -129,8 +130,12 @@ def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
     """The states of all installed GPU-hours, which add up; and how far they are counted."""
     seconds, cluster = one.ledger.seconds, one.ledger.cluster
     marked = " (simulated)" if cluster == SIMULATED_CLUSTER else ""
-    states = ", ".join(f"{seconds.of(state) / _HOUR:,.1f} {state.value}" for state in GpuState)
-    said = [f"{cluster}{marked}: {seconds.installed / _HOUR:,.1f} GPU-hours: {states}"]
+    installed = near(seconds.installed / _HOUR, 1)
+    hours = shared([seconds.of(state) / _HOUR for state in GpuState], installed, 1)
+    states = ", ".join(
+        f"{hour:,.1f} {state.value}" for hour, state in zip(hours, GpuState, strict=True)
+    )
+    said = [f"{cluster}{marked}: {installed:,.1f} GPU-hours: {states}"]
     if seconds.powered > 0:
         kilowatt_hours = seconds.energy_joules / _KILOWATT_HOUR
         real = cluster != SIMULATED_CLUSTER

@@ -131,6 +131,7 @@ def test_who_asked_for_no_page_is_told_that_this_is_the_overview(
         )
 
 
+@pytest.mark.server
 def test_an_incident_comes_and_goes(hub: HubProcess, snapshot: Snapshot) -> None:
     one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
     with Feed(hub) as feed:

@@ -1,5 +1,6 @@
-"""What `gpuvigil usage` says of energy."""
+"""What `gpuvigil usage` says of energy, and of the states."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,3 +19,17 @@ def test_energy_that_was_not_measured_is_not_called_none(by: str) -> None:
     found = rows(used.grid([answered(hour)], by))
     found.sort(key=lambda one: str(one[by]))
     assert [one["energy_kilowatt_hours"] for one in found] == [None, 8.0]
+
+
+def test_the_states_of_the_gpu_hours_add_up_as_they_are_written() -> None:
+    """Of 8 GPU-hours, with hundredths in each state."""
+    hour = usage(
+        [share("job 1", "ann", gpus=3, seconds=798.0, used=0.5)],
+        end=START + timedelta(hours=1),
+        unavailable=0.66,
+        unknown=0.66,
+    )
+    said = used.sentences(answered(hour))[0]
+    whole, *parts = (float(one) for one in re.findall(r"\d+\.\d", said))
+    assert len(parts) == 5
+    assert round(sum(parts), 1) == whole
