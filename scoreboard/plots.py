@@ -8,6 +8,7 @@ from typing import Any
 import altair
 import vl_convert
 
+from .baselines import SETS
 from .curves import MISSING, NOISE, by_magnitude, over
 from .fingerprint import ROOT
 from .results import Tallies, read, tallies
@@ -62,8 +63,8 @@ def _chart(points: Points, order: Sequence[str], title: str) -> Any:
     ]
     base = altair.Chart(altair.InlineData(values=rows)).encode(
         x=altair.X("step:O", sort=list(order), title=title, axis=altair.Axis(labelAngle=0)),
-        color=altair.Color("detectors:N", title=None),
-        xOffset="detectors:N",
+        color=altair.Color("detectors:N", title=None, sort=list(SETS)),
+        xOffset=altair.XOffset("detectors:N", sort=list(SETS)),
     )
     scale = altair.Scale(domain=[0, 1])
     bars = base.mark_rule().encode(
