@@ -3,7 +3,7 @@
 #   make test    runs the tests
 .POSIX:
 .SUFFIXES:
-.PHONY: help up test test-unit check format scoreboard scoreboard-slice scoreboard-quiet test-servers test-hardware bench screenshots soak month docs wheel collector.pyz clean
+.PHONY: help up test test-unit smoke check format scoreboard scoreboard-slice scoreboard-quiet test-servers test-hardware bench screenshots soak month docs wheel collector.pyz clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -11,9 +11,11 @@ BIN = $(VENV)/bin
 ARGUMENTS ?=
 # Test files run beside each other in this many processes; each starts servers of its own.
 WORKERS ?= 2
-# What failed there runs once more by itself: a test that was only starved by its neighbour passes, with both
-# outcomes in the output; a test that fails alone fails the run.
-ALONE = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+# Tests run where nothing of this machine's gpuvigil is seen and only temporary folders can be written. Programs are
+# compiled before, because they cannot be there.
+COMPILED = $(BIN)/python -m compileall -q -x '/\.' .
+ISOLATED = $(BIN)/python -m scripts.isolated $(BIN)/python
+SPREAD = -n $(WORKERS) --dist loadfile
 
 help: ## say what there is
 	@sed -n 's/^\([a-z.-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -21,11 +23,18 @@ help: ## say what there is
 up: $(VENV)/up ## run gpuvigil on this machine; ARGUMENTS="--simulate 16" and others
 	@$(BIN)/gpuvigil up $(ARGUMENTS)
 
-test: $(VENV)/dev ## run every test (needs gcc and Chromium: make test-servers)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGUMENTS) || $(ALONE) $(ARGUMENTS)
+# What fails is run on the commit before, too, and gets a second try if it did not fail there: scripts/suite.py.
+test: $(VENV)/dev ## run every test (needs gcc, Chromium and others: make test-servers)
+	@$(COMPILED)
+	$(ISOLATED) -m scripts.suite $(SPREAD) $(ARGUMENTS)
 
 test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long, in under 90 seconds
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not server and not slow' $(ARGUMENTS)
+	@$(COMPILED)
+	$(ISOLATED) -m pytest $(SPREAD) -m 'not server and not slow' $(ARGUMENTS)
+
+smoke: $(VENV)/up ## start the product, look whether it answers, end it; VENV=.venv-up makes an environment of its own
+	@$(COMPILED)
+	$(ISOLATED) -m scripts.smoke
 
 check: $(VENV)/dev ## lint, format and types, changing nothing
 	$(BIN)/ruff check .
@@ -52,6 +61,7 @@ month: $(VENV)/dev ## tell of a simulated fleet's month, write docs/month.md (ha
 bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (over an hour, on a quiet machine)
 	$(BIN)/python -m benchmarks.spine
 	$(BIN)/python -m benchmarks.messages
+	$(BIN)/python -m benchmarks.ports
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.collector
 	$(BIN)/python -m benchmarks.records
@@ -91,7 +101,7 @@ collector.pyz: $(VENV)/dev ## build dist/collector.pyz: the collector for a node
 	$(BIN)/python -m scripts.collector_pyz dist/collector.pyz
 
 clean: ## remove the environment and what was built
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) .venv-up build dist *.egg-info
 
 # The product's own environment, and the one with the tools. Each is made once, and again when the
 # requirements change.

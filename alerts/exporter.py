@@ -2,12 +2,11 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from gpuvigil.errors import ConfigError
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from gpuvigil.log import Log
+from gpuvigil.metricserver import MetricsServer
 
 # The key of a channel's pulse, the metric, its type and its sentence.
 _METRICS = (
@@ -42,13 +41,12 @@ class Exporter:
 
     def __init__(self, listen: str, port: int, text: Callable[[], str]) -> None:
         try:
-            self._server = _Server((listen, port), _Handler)
+            self._server = MetricsServer((listen, port), lambda: text().encode(), Log("alerts"))
         except OSError as error:
             raise ConfigError(
                 f"alerts.metrics_port: cannot listen on {listen} port {port}: {error.strerror};"
                 " choose another port, or 0 for a free one"
             ) from None
-        self._server.text = text
         self.port = int(self._server.server_address[1])
 
     def __enter__(self) -> "Exporter":
@@ -58,25 +56,3 @@ class Exporter:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    text: Callable[[], str]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = 10  # of a reader that says nothing
-
-    def do_GET(self) -> None:
-        found = self.path.partition("?")[0] == "/metrics"
-        body = self.server.text().encode() if found else b"/metrics is all there is\n"
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Type", CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Who reads numbers is not worth a line."""

@@ -15,7 +15,7 @@ from .notice import IDLE, Kind, NoticeState, Verdict, is_idle_end, is_idle_notic
 from .own import CHANNEL_FAILED, DIGEST, OWN
 
 # What is often explained by something that is seen a little later.
-WAITING = frozenset({"node_silent", "port_down"})
+WAITING = frozenset({"node_silent"})
 # A silence may be ended before its time, what inhibits may end: it is looked at again this often.
 LOOK_AGAIN = timedelta(seconds=60)
 

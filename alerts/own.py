@@ -50,6 +50,7 @@ class Trouble:
     value: str
     action: str
     place: str
+    severity: Severity = Severity.CRITICAL
 
     @property
     def incident(self) -> str:
@@ -116,7 +117,7 @@ def collector_trouble(
 
 
 def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
-    """Collectors of many nodes drop what they measured: their spools are full. `full` names them."""
+    """Collectors of many nodes cannot keep what they measure. `full` names them."""
     if len(full) < max(FULL_SPOOLS, FULL_SHARE * nodes):
         return None
     named = ", ".join(full[:LISTED])
@@ -124,10 +125,10 @@ def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
     return Trouble(
         name="spools",
         fault="gpuvigil_spools",
-        title="gpuvigil loses measurements: the spools of many collectors are full",
+        title="gpuvigil may lose measurements: many collectors have a full spool or disk",
         value=f"{len(full)} of {nodes} nodes: {named}{more}",
         action="See that the hub answers and keeps up ('gpuvigil doctor' on a node); then give"
-        " collector.spool_bytes more room.",
+        " collector.spool_bytes more room, or free space on the nodes.",
         place="collectors",
     )
 
@@ -164,7 +165,8 @@ def opened(trouble: Trouble, before: Transition | None, now: datetime) -> Transi
     """The step that tells of it; None when that was told already."""
     if before is not None and before.to_state == State.OPEN.value:
         return None
-    return _step(_incident(trouble, now), before, now, over=False)
+    incident = _incident(trouble, now, severity=trouble.severity)
+    return _step(incident, before, now, over=False)
 
 
 def ended(before: Transition | None, now: datetime) -> Transition | None:

@@ -28,6 +28,7 @@ from .own import (
     opened,
     spool_trouble,
 )
+from .own_records import PULSE, repairs
 from .paging import all_of
 from .route import path
 from .situation import Lookout
@@ -57,6 +58,7 @@ class Watch:
         self._digested: dict[str, datetime] = {}  # by channel, until when
         self._nodes: Sequence[Mapping[str, object]] = ()
         self._full: Sequence[str] = ()
+        self._repairs_version: int | None = None  # of the pulse that was looked at
         self._looked = self._cleared = self._counted = float("-inf")
         self._looked_at: datetime | None = None
         self._listens_since = EPOCH
@@ -78,6 +80,7 @@ class Watch:
         # The dead man goes on: what the other detectors find is told.
         steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
         steps.append(self._change("spools", spool_trouble(self._full_spools(), len(nodes)), now))
+        steps += self._of_records(pulses.get(PULSE), now)
         steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
         steps += self._of_gone_channels(pulses.values(), now)
         day = last_day(desk.settings.digest_at, now)
@@ -86,6 +89,7 @@ class Watch:
         records = [one.to_record() for one in steps if one is not None]
         if records:
             self._hub.write_records(records)
+        self._repairs_version = pulses[PULSE].version if PULSE in pulses else None
         self._digested.update(dict.fromkeys(digests, day[1]))
         if not any(shared.values()):
             self.well_at = now
@@ -126,6 +130,12 @@ class Watch:
     def _change(self, name: str, trouble: Trouble | None, now: datetime) -> Transition | None:
         before = last_step(self._hub, f"self-{name}")
         return ended(before, now) if trouble is None else opened(trouble, before, now)
+
+    def _of_records(self, pulse: Record | None, now: datetime) -> Sequence[Transition | None]:
+        """Repairs of the hub's records, whenever it tells of another or of the end of one."""
+        if pulse is None or pulse.version == self._repairs_version:
+            return []
+        return [self._change(name, trouble, now) for name, trouble in repairs(pulse)]
 
     def _of_channel(self, pulse: dict[str, object], now: datetime) -> Transition | None:
         """A channel's trouble ends when it has delivered again, here, since that was told."""

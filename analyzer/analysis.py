@@ -24,11 +24,12 @@ from gpuvigil.model import (
 from .acknowledge import acknowledge, entry_of
 from .away import Checks
 from .breaker import is_whole
-from .correlate import is_of_rack_with, sight
+from .correlate import sight
 from .detector import DETECTORS, Detector
 from .fleet import Fleet
 from .incidents import Book, advance, hold
 from .rows import Rows
+from .several import is_of_several_with
 from .sight import Sight
 from .window import Key, Window
 
@@ -70,6 +71,7 @@ class Analysis:
         self._reading: Reading | None = None
         self._slow: Mapping[Subject, Sequence[Finding]] = {}
         self._woken: set[Subject] = set()
+        self._due: dict[Subject, datetime] = {}
         self._log = Log("analyzer")
         self._failing: Mapping[str, str] = {}
         # What the detectors that failed in the last pass and do not read events would tell of.
@@ -99,12 +101,25 @@ class Analysis:
         fleet.take_held(book.standing())
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
+            self._due = {}
         return unreadable
 
-    def take(self, record: Record, late: bool = False) -> Subject | None:
+    def take(
+        self, record: Record, late: bool = False, came_at: datetime | None = None
+    ) -> Subject | None:
         """Remember a record; the node to look at when it is an event that was not known yet."""
         with self._lock:
-            return self._fleet.take(record, late)
+            return self._fleet.take(record, late, came_at)
+
+    def due(self, now: datetime) -> list[Subject]:
+        """Nodes to look at again, since what was waited with there is due."""
+        with self._lock:
+            return sorted(node for node, at in self._due.items() if at <= now)
+
+    def next_due(self) -> datetime | None:
+        """When there will be one; None while nothing is waited with."""
+        with self._lock:
+            return min(self._due.values(), default=None)
 
     def gpu(self, subject: Subject) -> GpuIdentity | None:
         """Who a GPU is and where it sits, as its node said last."""
@@ -145,12 +160,13 @@ class Analysis:
             reads = [d for d in self._detectors if d.reads_events]
             found, failed = _find(reads, window)
             self._tell(failed, whole=False)
+            self._wait(node, window, [d for d in reads if d.name not in failed])
             findings = [finding for them in found.values() for finding in them]
             findings += self._slow.get(node, ())
             standing = [
                 i
                 for i in self._book.standing()
-                if i.subject.of_node() == node or is_whole(i) or is_of_rack_with(i, node)
+                if i.subject.of_node() == node or is_whole(i) or is_of_several_with(i, node)
             ]
             believed, unseen = self._book.believed(fresh=False), _faults(reads, failed)
             seen = sight(window, findings, standing, believed, unseen | self._unseen, only=node)
@@ -189,6 +205,7 @@ class Analysis:
             rows=reading.rows,
             events=self._fleet.events(),
             late=self._fleet.late(),
+            came=self._fleet.came(),
             inventories=self._fleet.inventories(),
             allocations=self._fleet.allocations(),
             holdings=self._fleet.holdings(),
@@ -197,6 +214,14 @@ class Analysis:
             clocks=reading.clocks,
             away=self._fleet.away(reading.now, reading.heard),
         )
+
+    def _wait(self, node: Subject, window: Window, detectors: Iterable[Detector]) -> None:
+        """Remember when this node is to be looked at again."""
+        asked = (d.next_due(window) for d in detectors if d.next_due is not None)
+        at = min((one for one in asked if one is not None), default=None)
+        self._due.pop(node, None)
+        if at is not None:
+            self._due[node] = at
 
     def _tell(self, failed: Mapping[str, str], whole: bool) -> None:
         """One line when a detector begins to fail, and one when a whole pass went well again."""

@@ -46,6 +46,7 @@ _ECHOES = frozenset({45, 74, *range(144, 151)})
 # Of several nodes one cause outside them: that one of them is silent explains nothing of the others.
 SHARED = frozenset({"switch_down", "gpu_power", "gpu_hot", "node_silent"})
 _LIMIT = CONDITIONS["power_limit"].title
+_COUNTED = CONDITIONS["uncorrected_growth"].title
 _OF_RACKS = frozenset({"gpu_hot", "gpu_power"})
 # What one GPU has beyond its node is none of its air's doing.
 _OWN_HEAT = frozenset({CONDITIONS[key].title for key in ("heatsink", "cooling")})
@@ -95,11 +96,9 @@ def hides(cause: Finding, what: Told) -> bool:
     subjects at once says what there is to say of each.
     """
     fault, subject = what.fault, what.subject
-    if cause.fault == "node_silent" and cause.members:
-        follows = not (fault in SHARED and spreads(what)) and not stood_before(cause, what)
-        return subject.of_node() in cause.members and follows
-    if subject in cause.members and cause.fault in {fault, "switch_down"}:
-        return not is_apart(cause, what)
+    by_members = _hides_by_members(cause, what)
+    if by_members is not None:
+        return by_members
     if cause.fault == "gpu_xid" and cause.severity is Severity.CRITICAL:
         return cause.subject == subject and fault in _HELD_UP | {"gpu_silent"}
     if cause.fault == "nvswitch_error" and fault == "gpu_xid":
@@ -114,6 +113,30 @@ def hides(cause: Finding, what: Told) -> bool:
     return fault in faults and (subject.of_node() if below else subject) == place
 
 
+def _hides_by_members(cause: Finding, what: Told) -> bool | None:
+    """Whether it follows from what is about several; None where its members do not say."""
+    if cause.fault == "node_silent" and cause.members:
+        follows = not (what.fault in SHARED and spreads(what)) and not stood_before(cause, what)
+        return what.subject.of_node() in cause.members and follows
+    if cause.fault == "switch_down" and what.subject.kind == "node":
+        return _went_with_switch(cause, what)
+    if what.subject in cause.members and cause.fault in {what.fault, "switch_down"}:
+        return not is_apart(cause, what)
+    return None
+
+
+def _went_with_switch(cause: Finding, what: Told) -> bool:
+    """A node that is silent since its switch is gone, or whose ports that switch took."""
+    if what.fault == "node_silent":
+        return what.subject in cause.members and not spreads(what)
+    ports = _members(what)
+    return what.fault == "port_down" and bool(ports) and ports <= {cause.subject, *cause.members}
+
+
+def _members(what: Told) -> set[Subject]:
+    return {m if isinstance(m, Subject) else Subject.parse(m) for m in what.members}
+
+
 def is_apart(cause: Told, what: Told) -> bool:
     """Whether both are told under one fault and still have nothing to do with each other.
 
@@ -126,8 +149,8 @@ def is_apart(cause: Told, what: Told) -> bool:
 
 def spreads(what: Told) -> bool:
     """Whether it is about other nodes, too."""
-    members = (m if isinstance(m, Subject) else Subject.parse(m) for m in what.members)
-    return any(member.of_node() != what.subject.of_node() for member in members)
+    node = what.subject.of_node()
+    return any(member.of_node() != node for member in _members(what))
 
 
 def _code(what: Told) -> int | None:
@@ -159,7 +182,33 @@ def merged(
             gone.add(second.fingerprint)
             changed[first.fingerprint] = _both(first, second)
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
+    left = _with_switches_names(left, standing)
     return [_of_its_rack(one, standing) for one in _with_names(left, standing, believed)]
+
+
+def _with_switches_names(
+    found: Sequence[Finding], standing: Mapping[str, Incident]
+) -> list[Finding]:
+    """Switches go on under the name by which they stand, whichever of their ports are down now.
+
+    Where the ports of one that stands are found in several groups, the largest goes on as it.
+    """
+    named: dict[str, Finding] = {}
+    own = {one.fingerprint for one in found}
+    stands = [i for i in standing.values() if i.fault == "switch_down" and spreads(i)]
+    for one in sorted(found, key=lambda one: -len(one.members)) if stands else ():
+        if one.fault != "switch_down" or one.fingerprint in standing:
+            continue
+        keys = {one.subject.key, *(member.key for member in one.members)}
+        known = max(stands, key=lambda i: len(keys.intersection(i.members)))
+        if keys.isdisjoint(known.members) or known.fingerprint in own | named.keys():
+            continue
+        members = ({one.subject, *one.members}) - {known.subject}
+        named[known.fingerprint] = replace(
+            one, subject=known.subject, members=tuple(sorted(members))
+        )
+        named[one.fingerprint] = named[known.fingerprint]
+    return [named.get(one.fingerprint, one) for one in found]
 
 
 def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding:
@@ -247,8 +296,15 @@ def _title(finding: Told) -> str:
 
 
 def _both(first: Finding, second: Finding) -> Finding:
-    """The first one's incident in the words of the graver; of the state where they are equal."""
-    graver = min(first, second, key=lambda f: (f.severity.rank, f.fault == "gpu_xid"))
+    """The first one's incident in the words of the graver; of the state where they are equal.
+
+    An Xid says more than a counter that has grown.
+    """
+    graver = min(
+        first,
+        second,
+        key=lambda f: (f.severity.rank, f.title == _COUNTED, f.fault == "gpu_xid"),
+    )
     lesser = second if graver is first else first
     return replace(
         first,

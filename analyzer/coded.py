@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from gpuvigil.faults import Scope
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
@@ -28,14 +28,17 @@ class Row(Protocol):
     def source(self) -> str: ...
 
 
+Row_co = TypeVar("Row_co", bound=Row, covariant=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coded:
+class Coded(Generic[Row_co]):
     """One fault that is told by events of a kind; `code` is None for an event that is not of it."""
 
     fault: str
     kind: EventKind
     code: Callable[[Event], int | None]
-    row: Callable[[Event], Row]
+    row: Callable[[Event], Row_co]
     # Of these, what comes with them says what they mean: alone they wait for the next pass.
     waits: frozenset[int] = frozenset()
 
@@ -52,7 +55,7 @@ class Coded:
 
     def worst(self, events: Sequence[Event]) -> Event:
         """The gravest; of equals the newest."""
-        return min(events, key=lambda e: (self._row(e).severity.rank, -e.at.timestamp()))
+        return min(events, key=lambda e: (self.row(e).severity.rank, -e.at.timestamp()))
 
     def finding(
         self,
@@ -60,11 +63,9 @@ class Coded:
         subject: Subject,
         events: Sequence[Event],
         evidence: Sequence[Evidence],
-        *,
-        confined: bool = False,
     ) -> Finding:
         """The worst event's row gives severity, action and source."""
-        row = self._row(self.worst(events))
+        row = self.row(self.worst(events))
         return Finding(
             fault=self.fault,
             subject=subject,
@@ -79,7 +80,6 @@ class Coded:
             and not {self.code(event) for event in events} <= self.waits,
             late=window.came_late(events),
             title=row.title,
-            confined=confined,
         )
 
     def _kept(self, window: Window, subject: Subject, events: Sequence[Event]) -> list[Event]:
@@ -91,9 +91,6 @@ class Coded:
             for event in events
             if (cured is None or event.at >= cured)
             and (
-                self._row(event).scope is Scope.STICKY or window.now - last[self.code(event)] < kept
+                self.row(event).scope is Scope.STICKY or window.now - last[self.code(event)] < kept
             )
         ]
-
-    def _row(self, event: Event) -> Row:
-        return self.row(event)

@@ -33,12 +33,18 @@ from .detectors.node_silent import Hearing, hearing, is_missed
 from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import impact, touched
 from .names import gpus, label
+from .several import is_of_rack, is_of_several, is_of_switch, rack_of, several
 from .sight import Candidate, Sight
 from .vendor import case
 from .window import Window
 
 # A node that is later than this may be silent: what it no longer says is not over.
 _TICKS = 3
+
+
+# Their members are ports, and belong to the incident from the beginning.
+_PORTS = frozenset({"port_down", "switch_down"})
+_SAME_LOSS = frozenset({"port_down", "node_silent"})
 
 
 class _Cover(NamedTuple):
@@ -74,7 +80,7 @@ def sight(
         if not is_whole(incident):
             incidents[incident.subject.of_node()].append(incident)
     silent = {one.subject.cluster for one in wholes if one.fault == "node_silent"}
-    found = [f for f in _distinct(findings) if not (_rack_of(f) and f.subject.cluster in silent)]
+    found = [f for f in _distinct(findings) if not (rack_of(f) and f.subject.cluster in silent)]
     found = merged(found, stands, believed)
     candidates, covered = _explained(window, found, incidents, believed)
     if only is None:
@@ -86,7 +92,7 @@ def sight(
     candidates = {**left, **folded.candidates}
     covered |= {print_: _Cover(*cover) for print_, cover in folded.covered.items()}
     covered |= _in_silence(candidates, folded.candidates, stands, wholes)
-    racks = [i for i in all_standing if _is_of_rack(i)]
+    racks = [i for i in all_standing if is_of_rack(i)]
     dark = _dark(window, found, [i for i in racks if i.fingerprint not in {*candidates, *covered}])
     in_dark = _in_the_dark(candidates, dark.values())
     covered |= in_dark
@@ -99,9 +105,9 @@ def sight(
     ]
     blind = [i for i in missing if i.fingerprint not in dark]
     unknown = {i.fingerprint for i in blind if i.fault in unseen or not is_visible(window, i)}
-    # A rack's silence is about more than the node that it is named by.
-    of_racks = {i.fingerprint for i in racks}
-    of_racks |= {print_ for print_, one in candidates.items() if _rack_of(one.finding)}
+    # A rack's silence, or a switch, is about more than the node that it is named by.
+    of_several = {i.fingerprint for i in (*racks, *filter(is_of_switch, all_standing))}
+    of_several |= {print_ for print_, one in candidates.items() if is_of_several(one.finding)}
     return Sight(
         candidates=candidates,
         covered={print_: cover.words for print_, cover in covered.items()},
@@ -110,7 +116,7 @@ def sight(
         afterwards=hindsights(window, [i for i in blind if not is_whole(i)]),
         unknown=frozenset({*unknown, *dark, *folded.unknown}),
         only=only,
-        whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes), *of_racks}),
+        whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes), *of_several}),
         away=window.away,
     )
 
@@ -169,7 +175,7 @@ def _in_silence(
     wholes: Collection[Incident],
 ) -> dict[str, _Cover]:
     """Silent racks that are not told any more since half of their cluster is silent."""
-    racks = [i for i in standing.values() if _is_of_rack(i) and i.fingerprint not in candidates]
+    racks = [i for i in standing.values() if is_of_rack(i) and i.fingerprint not in candidates]
     covers = {i.fingerprint: silence_of(i.subject.cluster, made.values(), wholes) for i in racks}
     return {print_: _Cover(*cover) for print_, cover in covers.items() if cover is not None}
 
@@ -202,16 +208,6 @@ def _in_the_dark(
         and not (one.finding.fault in SHARED and spreads(one.finding))
         and not stood_before(racks[node], one.finding)
     }
-
-
-def is_of_rack_with(incident: Incident, node: Subject) -> bool:
-    """Whether it is about the silence of several nodes of a rack, this one among them."""
-    return node.key in incident.members and _is_of_rack(incident)
-
-
-def _is_of_rack(incident: Incident) -> bool:
-    """Whether it is about silent nodes of a rack."""
-    return incident.fault == "node_silent" and spreads(incident) and not is_whole(incident)
 
 
 def _last_causes(covered: Mapping[str, _Cover]) -> dict[str, str]:
@@ -285,7 +281,7 @@ def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
     return {
         (incident.fault, member): incident
         for incident in standing
-        if incident.fault in SHARED and spreads(incident) and not _is_of_rack(incident)
+        if incident.fault in SHARED and spreads(incident) and not is_of_rack(incident)
         for member in incident.members
         if member != incident.subject.key
     }
@@ -417,18 +413,18 @@ def _candidate(
     followers: Sequence[Incident],
     who: Impact,
 ) -> Candidate:
-    # What a finding about several GPUs says of each of them is no news.
-    covers = {
-        f"{label(window, f.subject)}: {title(f)}" for f in hidden if f.subject not in cause.members
-    }
-    covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in cause.members}
-    members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
-    about = touched(window, cause) if cause.subject.kind == "node" else ()
-    if cause.fault == "switch_down":
-        about = cause.members
-    members |= {*about, *(cause.members if cause.fault == "node_silent" else ())}
-    # What is hidden stays as urgent as it was.
     severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]
+    of_ports = cause.fault in _PORTS
+    if of_ports and cause.members:  # it has named those, and what their nodes lost
+        hidden = [f for f in hidden if f.fault not in _SAME_LOSS]
+        followers = [i for i in followers if i.fault not in _SAME_LOSS]
+    own = cause.members  # what it says of each of them is no news
+    covers = {f"{label(window, f.subject)}: {title(f)}" for f in hidden if f.subject not in own}
+    covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in own}
+    members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
+    about = touched(window, cause) if cause.subject.kind == "node" and not of_ports else ()
+    members |= {*about, *(cause.members if of_ports or cause.fault == "node_silent" else ())}
+    # What is hidden stays as urgent as it was.
     severity = min(severities, key=lambda severity: severity.rank)
     cause = tried(window, cause)
     more = case(window, cause if severity is cause.severity else replace(cause, severity=severity))
@@ -436,17 +432,12 @@ def _candidate(
         finding=replace(cause, evidence=(*cause.evidence, *more)) if more else cause,
         severity=severity,
         title=title(cause),
-        label=_rack_of(cause) or label(window, cause.subject),
+        label=several(cause) or label(window, cause.subject),
         gpus=gpus(window, about),
         impact=who,
         members=tuple(sorted(subject.key for subject in members)),
         covers=tuple(sorted(covers)),
     )
-
-
-def _rack_of(finding: Finding) -> str:
-    """What silent nodes of a rack are called by: their finding is about one of its nodes."""
-    return finding.holder if finding.fault == "node_silent" else ""
 
 
 def title(finding: Finding) -> str:
@@ -455,7 +446,8 @@ def title(finding: Finding) -> str:
 
 
 def _covered_by(window: Window, root: Finding) -> _Cover:
-    return _Cover(f"{COVERED}{label(window, root.subject)}: {title(root)}", root.fingerprint)
+    place = several(root) if is_of_switch(root) else label(window, root.subject)
+    return _Cover(f"{COVERED}{place}: {title(root)}", root.fingerprint)
 
 
 def _by_incident(one: Incident) -> _Cover:
@@ -481,10 +473,10 @@ def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
 
 def _heard_again(window: Window, silent: Incident) -> dict[str, str]:
     """That silence is over, or no longer a rack's."""
-    nodes = nodes_of(silent) if _is_of_rack(silent) else {silent.subject}
+    nodes = nodes_of(silent) if is_of_rack(silent) else {silent.subject}
     if all(hearing(window, node) is Hearing.HEARD for node in nodes):
         at = moment(max(window.heard[node.key] for node in nodes))
         return {silent.fingerprint: f"reports again since {at}"}
-    if _is_of_rack(silent) and is_visible(window, silent):
+    if is_of_rack(silent) and is_visible(window, silent):
         return {silent.fingerprint: "no matter of its rack any more: each is told for itself"}
     return {}

@@ -16,12 +16,14 @@ of every subject in every pass are what makes a pass over a large fleet slow.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from gpuvigil.model import Finding
 
 from .detectors import (
     clock_wrong,
     driver_drift,
+    driver_not_loaded,
     driver_silent,
     fabric_down,
     gpu_clocks,
@@ -56,7 +58,7 @@ class Detector:
     """A pure function from a window to findings, with what it reads and where its rule comes from.
 
     One that reads events runs again as soon as an event comes; the findings of the others stand
-    until the next pass.
+    until the next pass. `next_due` says when one will find something that it waits with until then.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Detector:
     reads_events: bool
     sentence: str
     source: str
+    next_due: Callable[[Window], datetime | None] | None = None
 
 
 DETECTORS: tuple[Detector, ...] = (
@@ -113,6 +116,7 @@ DETECTORS: tuple[Detector, ...] = (
         reads_events=True,
         sentence="A network port that was seen up and is down, or that goes down again and again.",
         source="gpud: a drop, and three of them a flap",
+        next_due=port_down.next_due,
     ),
     Detector(
         name="driver_silent",
@@ -122,6 +126,15 @@ DETECTORS: tuple[Detector, ...] = (
         reads_events=True,
         sentence="A node on which no call to the NVIDIA driver comes back.",
         source="the supervisor's clock beside the reader",
+    ),
+    Detector(
+        name="driver_not_loaded",
+        find=driver_not_loaded.nodes_without_driver,
+        faults=("driver_not_loaded",),
+        needs=(),
+        reads_events=False,
+        sentence="A node with NVIDIA GPUs on its PCI bus for which no driver is loaded.",
+        source="the PCI bus in sysfs, and NVML_ERROR_DRIVER_NOT_LOADED",
     ),
     Detector(
         name="gpu_silent",
@@ -273,8 +286,8 @@ DETECTORS: tuple[Detector, ...] = (
         faults=("host_disk",),
         needs=host_disk.NEEDS,
         reads_events=False,
-        sentence="A node whose collector has to give up what it measured.",
-        source="bodies given up by the spool",
+        sentence="A node whose collector cannot write its spool, or has to give up what it measured.",
+        source="writes that the spool's disk refused, and bodies given up",
     ),
     Detector(
         name="host_sensors",
@@ -300,7 +313,7 @@ DETECTORS: tuple[Detector, ...] = (
         faults=("switch_down",),
         needs=switch_down.NEEDS,
         reads_events=False,
-        sentence="The same port of several nodes that went down within a minute.",
+        sentence="Fabric ports of several nodes that went down together.",
         source="three nodes at once are no cables",
     ),
     Detector(

@@ -1,7 +1,9 @@
 """What records say about the fleet: who is in it, who holds what, what happened lately."""
 
 import heapq
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil.faults import XID_FAULTS, Scope
@@ -17,7 +19,7 @@ from gpuvigil.model import (
     Subject,
 )
 from gpuvigil.sxids import sxid
-from gpuvigil.xid_messages import read
+from gpuvigil.xid_messages import Signature, read, signature
 
 from .away import USUAL, Away, Checks, Told
 from .copied import Copied
@@ -42,6 +44,8 @@ _STANDING: Mapping[EventKind, frozenset[EventKind]] = {
     EventKind.STOPPED: frozenset({EventKind.BOOT, EventKind.STOPPED}),
 }
 _WORDS = frozenset({EventKind.SHUTDOWN, EventKind.STOPPED})
+# Of what waits for others it is remembered when it came, since clocks differ; not for long.
+_AWAITED, _YOUNG = frozenset({EventKind.PORT_DOWN}), timedelta(minutes=10)
 
 
 class Fleet:
@@ -56,16 +60,19 @@ class Fleet:
         self._ended: list[tuple[datetime, str, str]] = []  # those that ended, the oldest first
         self._inventories: Copied[Inventory] = Copied()
         self._late: set[str] = set()
+        self._came: Copied[datetime] = Copied()
         self._told = Told(checks=checks)
 
-    def take(self, record: Record, late: bool = False) -> Subject | None:
+    def take(
+        self, record: Record, late: bool = False, came_at: datetime | None = None
+    ) -> Subject | None:
         """Remember a record; the node of an event that was not known yet, else None.
 
         ValueError when the record is not what its kind promises. `late`: it came long after it
-        happened.
+        happened. `came_at`: when it came, where that was just now.
         """
         if record.kind is RecordKind.EVENT:
-            return self._take_event(Event.from_record(record), late)
+            return self._take_event(Event.from_record(record), late, came_at)
         if record.kind is RecordKind.ALLOCATION:
             self._take_allocation(record, Allocation.from_record(record))
         elif record.kind is RecordKind.INVENTORY:
@@ -86,14 +93,17 @@ class Fleet:
         if allocation.ended_at is not None:
             heapq.heappush(self._ended, (allocation.ended_at, record.subject, record.id))
 
-    def _take_event(self, event: Event, late: bool) -> Subject | None:
+    def _take_event(self, event: Event, late: bool, came_at: datetime | None) -> Subject | None:
         node = event.subject.of_node()
         known = self._events.setdefault(node.key, {})
-        if event.id in known:
+        before = known.get(event.id)
+        if before is not None and before.version >= event.version:
             return None
         known[event.id] = event
         if late:
             self._late.add(event.id)
+        if came_at is not None and event.kind in _AWAITED:
+            self._came.put(event.id, came_at)
         self._sort(node.key)
         return node
 
@@ -128,6 +138,10 @@ class Fleet:
         """Which nodes are out of service on purpose; `heard`: when each was, by its key."""
         return self._told.away(now, heard)
 
+    def came(self) -> Mapping[str, datetime]:
+        """When young events came that wait for others, by id; a copy."""
+        return self._came.copy()
+
     def late(self) -> frozenset[str]:
         """Ids of events that came late."""
         return frozenset(self._late)
@@ -156,6 +170,9 @@ class Fleet:
             if told is not None and told.ended_at is not None and told.ended_at < before:
                 del self._allocations[key][identifier]
                 self._held.put(key, tuple(self._allocations[key].values()))
+        for identifier, came_at in self._came.copy().items():
+            if came_at < now - _YOUNG:
+                self._came.drop(identifier)
         if self._late:
             self._late &= {i for known in self._events.values() for i in known}
 
@@ -167,18 +184,33 @@ class Fleet:
 def _worth_keeping(
     events: Iterable[Event], before: datetime, heard: datetime | None
 ) -> list[Event]:
-    """The young ones, and those whose fault nothing has ended; of each sort only so many."""
-    kept: list[Event] = []
-    alike: dict[tuple[Subject, EventKind, int | None, int | None], int] = {}
+    """The young ones, and those whose fault nothing has ended; of each sort only so many.
+
+    The oldest that is kept of a sort counts those that there were too many of.
+    """
+    kept: dict[str, Event] = {}
+    alike: dict[_Alike, list[str]] = defaultdict(list)
     ended: dict[tuple[Subject, EventKind], datetime] = {}
     for event in reversed(list(events)):
-        sort = (event.subject, event.kind, event.xid, event.sxid)
-        alike[sort] = alike.get(sort, 0) + 1
-        young = event.at >= before
-        if alike[sort] <= _MOST_ALIKE and (young or _stands(event, ended, heard)):
-            kept.append(event)
+        if event.at >= before or _stands(event, ended, heard):
+            same = alike[_alike(event)]
+            if len(same) < _MOST_ALIKE:
+                kept[event.id] = event
+                same.append(event.id)
+            else:
+                oldest = kept[same[-1]]
+                kept[oldest.id] = replace(oldest, count=oldest.count + event.count)
         ended.setdefault((event.subject, event.kind), event.at)
-    return kept
+    return list(kept.values())
+
+
+_Alike = tuple[Subject, EventKind, int | None, int | None, Signature | None]
+
+
+def _alike(event: Event) -> _Alike:
+    """What events have in common of which only so many are kept: an Xid's gravity, unit and link, too."""
+    said = None if event.xid is None else signature(event.xid, event.message)
+    return event.subject, event.kind, event.xid, event.sxid, said
 
 
 def _stands(

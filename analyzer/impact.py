@@ -45,6 +45,9 @@ def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
     subject = finding.subject
     if finding.fault == _UNHEARD and finding.members:  # nodes of a rack
         return tuple(gpu for node in finding.members for gpu in _of_node(window, node))
+    if any(member.kind == "port" for member in finding.members):
+        nodes = sorted({s.of_node() for s in (subject, *finding.members)})
+        return tuple(gpu for node in nodes for gpu in _of_node(window, node))
     if finding.members:
         return finding.members
     if subject.kind == "gpu":
@@ -65,10 +68,11 @@ def _waiting(
     gpus: Sequence[Subject],
     standing: Mapping[str, Holding],
 ) -> tuple[Collection[Subject], Mapping[str, Holding]]:
-    """A broken GPU blocks itself and all GPUs of its holder; a port only GPUs that are held."""
+    """A broken GPU blocks itself and all GPUs of its holder; ports only GPUs that are held."""
     if finding.fault == _HELD_FOR_NOTHING or finding.confined:
         return frozenset(gpus), {}
-    own = frozenset() if finding.subject.kind == "port" else frozenset(gpus)
+    of_ports = finding.subject.kind == "port" or finding.fault == "port_down"
+    own = frozenset() if of_ports else frozenset(gpus)
     return own, standing
 
 
@@ -125,7 +129,8 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     """`64 GPUs on 8 nodes wait for this one`."""
     gpus = _together(holding.gpus for holding in standing)
     nodes = _together(holding.nodes for holding in standing)
-    place = "this one" if finding.subject.kind == "gpu" else f"this {finding.subject.kind}"
+    kind = "switch" if finding.fault == "switch_down" else finding.subject.kind
+    place = "this one" if kind == "gpu" else f"this {kind}"
     if gpus == 1 and finding.subject in standing[0].gpus:
         return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"
     verb = "may suffer from"

@@ -5,13 +5,13 @@ routes and silences can go by it.
 """
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuvigil.model import UNREADABLE, Allocation, Record, RecordKind, Subject
 
-# Jobs that ended, of which an incident may still speak.
+# Jobs that ended on a node, of which an incident may still speak.
 MOST_ENDED = 50_000
 
 
@@ -24,7 +24,11 @@ class Job:
 
 
 class Jobs:
-    """All jobs that hold a GPU, and those that did last, by cluster and holder; for any thread."""
+    """All jobs that hold a GPU, and those that did last, by node and holder; for any thread.
+
+    Of an incident only the nodes that it is about are believed: what another one says of a job of
+    that name neither routes nor silences it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +46,7 @@ class Jobs:
         job = Job(account=allocation.account, partition=allocation.partition)
         if job == Job(account=None, partition=None):
             return
-        key = allocation.subject.cluster, allocation.holder
+        key = allocation.subject.of_node().key, allocation.holder
         with self._lock:
             if allocation.ended_at is None:
                 self._held[key] = job
@@ -65,13 +69,14 @@ class Jobs:
 
     def _named(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
         impact = body["impact"]
-        jobs = self._of(Subject.parse(subject).cluster, impact["holders"])
+        about = {Subject.parse(key).of_node().key for key in (subject, *body.get("members", ()))}
+        jobs = self._of(about, impact["holders"])
         accounts = sorted({job.account for job in jobs if job.account})
         partitions = sorted({job.partition for job in jobs if job.partition})
         return {**body, "impact": {**impact, "accounts": accounts, "partitions": partitions}}
 
-    def _of(self, cluster: str, holders: Iterable[str]) -> Sequence[Job]:
+    def _of(self, nodes: Collection[str], holders: Sequence[str]) -> Sequence[Job]:
         with self._lock:
-            keys = [(cluster, holder) for holder in holders]
+            keys = [(node, holder) for node in nodes for holder in holders]
             found = [self._held.get(key) or self._ended.get(key) for key in keys]
         return [job for job in found if job is not None]

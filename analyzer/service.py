@@ -155,8 +155,9 @@ class Service:
         if self._sequence is None:
             self._begin()
             return
+        wait_seconds = self._poll_seconds(self.clock.now())
         try:
-            answer = self._changes_hub.changes(self._sequence, KINDS, wait_seconds=_POLL_SECONDS)
+            answer = self._changes_hub.changes(self._sequence, KINDS, wait_seconds=wait_seconds)
             arrival = self._arrived(self.clock.now())
         except HubError:
             self._lost_at = self._lost_at or self.clock.now()
@@ -171,6 +172,7 @@ class Service:
         for record in taken:
             self._acknowledge(record, now)
         nodes = {node for record in others if (node := self._take(record, arrival)) is not None}
+        nodes.update(self.analysis.due(now))
         for node in sorted(nodes):
             self.analysis.look_at(node, now)
         scheduled = any(record.kind is RecordKind.SCHEDULER for record in others)
@@ -180,6 +182,12 @@ class Service:
         if nodes or taken or scheduled:
             self._write(self._changes_hub)
         self._write_replacements()
+
+    def _poll_seconds(self, now: datetime) -> float:
+        """How long to wait for changes: no longer than until something is due by itself."""
+        due = self.analysis.next_due()
+        left = _POLL_SECONDS if due is None else (due - now).total_seconds()
+        return min(max(left, 0.0), _POLL_SECONDS)
 
     def _write_replacements(self) -> None:
         """Write which parts were seen to be replaced; what cannot be written is tried again."""
@@ -232,7 +240,8 @@ class Service:
         self._jobs.take(record)
         self._replacements.take(record)
         try:
-            return self.analysis.take(record, late=self._is_late(record, arrival))
+            late = self._is_late(record, arrival)
+            return self.analysis.take(record, late=late, came_at=arrival.at)
         except UNREADABLE as error:
             self.log.warning("record cannot be read", id=record.id, error=repr(error))
             return None

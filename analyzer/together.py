@@ -87,14 +87,6 @@ def by_rack(
     return alone
 
 
-def first_of_rack(window: Window, node: Subject) -> Subject:
-    """The first node of this node's rack; the node itself where no inventory names a rack."""
-    inventory = window.inventories.get(node.key)
-    if inventory is None or not inventory.rack:
-        return node
-    return _racks(window)[node.cluster, inventory.rack][0]
-
-
 def rack_mates(window: Window) -> Mapping[Subject, Sequence[Subject]]:
     """By node all nodes of its rack in their order; without those of which no rack is named."""
     return {node: nodes for nodes in _racks(window).values() for node in nodes}

@@ -61,6 +61,9 @@ class Window:
     # By node, oldest first; nothing that was cured and is older than a day.
     events: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
     late: Collection[str] = frozenset()  # ids of events that arrived late
+    came: Mapping[str, datetime] = field(
+        default_factory=dict
+    )  # when young events came, by their id
     inventories: Mapping[str, Inventory] = field(default_factory=dict)
     # By GPU; those that ended lately are among them.
     allocations: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)

@@ -69,11 +69,7 @@ def about() -> dict[str, Any]:
 def measure(clone: Path, folder: Path, receiver: Receiver) -> dict[str, Any]:
     """First start, restart, latencies and memory of one installation."""
     config = folder / "bench.toml"
-    # A port's message waits for its cause as shipped; here the way itself is measured.
-    config.write_text(
-        "[alerts]\ncause_wait_seconds = 0\n"
-        f'[[alerts.webhooks]]\nname = "ops"\nurl = "{receiver.url}"\n'
-    )
+    config.write_text(f'[[alerts.webhooks]]\nname = "ops"\nurl = "{receiver.url}"\n')
     command = ["make", "up", f"ARGUMENTS=--config {config} --simulate 16"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -102,9 +98,6 @@ def measure(clone: Path, folder: Path, receiver: Receiver) -> dict[str, Any]:
                     "steps": starts[len(starts) // 2]["steps"],
                 },
                 "xid_to_webhook": bench.told("xid79", "gpu_lost", ("--gpu", "5")),
-                "port_down_to_webhook": bench.told(
-                    "port-down", "port_down", ("--device", "mlx5_{round}")
-                ),
                 "webhook_to_page": bench.shown(page),
                 "processes": memory,
             }
@@ -160,15 +153,11 @@ class Injections:
         )
 
     def told(self, fault: str, alert: str, place: tuple[str, ...]) -> dict[str, Any]:
-        """`RUNS` times: seconds from the start of `gpuvigil inject` to the webhook received.
-
-        `{round}` in `place` counts how often all nodes had their turn: a port that comes back soon
-        is not told again at once.
-        """
+        """`RUNS` times: seconds from the start of `gpuvigil inject` to the webhook received."""
         seconds = []
         for number in range(RUNS):
             node = f"sim-{number % 16:03d}"
-            arguments = [part.format(round=number // 16) for part in place]
+            arguments = list(place)
             began = time.monotonic()
             self.inject(fault, node, arguments)
             got = self.wait(alert, node, "firing", since=began)

@@ -5,7 +5,7 @@ through the spool to the hub, and the rows to `/metrics`.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from gpuvigil.model import Event, EventKind, Inventory, Record, Subject
 from . import remembered
 from .bus import Bus
 from .control import Control, released_until
+from .driverless import Driverless, expects_gpus, unsupported
 from .ear import KernelEar
 from .envelope import Sender
 from .events import EventMaker
@@ -35,6 +36,7 @@ from .localsocket import Reply, Request
 from .logkeeper import LogKeeper
 from .machine.keeper import Machine
 from .maintenance import Maintenance
+from .newest import Newest
 from .owners.jobs import Gpus
 from .owners.kubelet.keeper import Kubelet
 from .owners.owners import Owners
@@ -63,6 +65,14 @@ _EARLY, _LATE_SECONDS = 0.9, 0.05
 class Agent:
     """One node: its books, and the loop that keeps them."""
 
+    # Before anything was heard and done; times by the monotonic clock.
+    _state = ""
+    _driver: str | None = None
+    _ticked: float | None = None
+    _looked: float | None = None
+    _told: float | None = None
+    _outage, _changed = False, True
+
     def __init__(
         self, settings: CollectorSettings, sender: Sender, spool: Spool, clock: Clock
     ) -> None:
@@ -82,6 +92,7 @@ class Agent:
             known.counters,
             Silence.of(settings),
             known.missing,
+            clock.monotonic,
         )
         self._ports = PortBook(self._events, known.ports, known.counters)
         self._kernel = KernelBook(
@@ -103,23 +114,24 @@ class Agent:
         )
         self._sensor, self._steps = (
             PortSensor(settings.sysfs_root, settings.proc_root),
-            _steps(settings),
+            _steps(settings, clock),
         )
-        self._bus, self._inbox = Bus(settings.sysfs_root), Inbox()
-        self._keeper = ReaderKeeper(settings, clock, self._inbox)
+        self._bus, self._inbox, self._driverless = (
+            Bus(settings.sysfs_root),
+            Inbox(),
+            Driverless(settings, known),
+        )
+        self._keeper, self._newest = (
+            ReaderKeeper(settings, clock, self._inbox),
+            Newest(clock, settings.tick_seconds),
+        )
         self._maintenance = Maintenance(self._keeper, known, clock)
         self._control = Control(self, self._gpus, self._maintenance, known)
         self.exporter, self._page = (
             Exporter(),
             Page(self._node, known.gpus, details=settings.metrics_details),
         )
-        self._state = ""
-        self._ticked: float | None = None
-        self._looked: float | None = None
-        self._told: float | None = None
         self._remembered = clock.monotonic()
-        self._driver: str | None = None
-        self._outage, self._changed = False, True
 
     @property
     def forgetful(self) -> bool:
@@ -136,7 +148,7 @@ class Agent:
 
     def status(self) -> dict[str, Any]:
         """What this agent does now, as plain values."""
-        silent = self._gpus.silent_since
+        silent, refusal = self._gpus.silent_since, self._spool.disk.refusal
         return {
             "cluster": self._node.cluster,
             "node": self._node.node,
@@ -146,7 +158,17 @@ class Agent:
             "missing": sorted(self._known.missing),
             "released_until": released_until(self._known),
             "driver_silent_since": None if silent is None else to_text(silent),
+            "spool_bytes": self._spool.bytes,
+            "dropped_bodies": self._spool.dropped,
+            "spool_refused_since": None if refusal is None else to_text(refusal.since),
+            "spool_refused_why": None if refusal is None else refusal.why,
+            "driverless": None if self._known.driverless_since is None else _unbound(self._bus),
+            "unsupported": unsupported(self._bus.gpus),
         }
+
+    def newest(self) -> Mapping[str, Any]:
+        """What the reader last said of every GPU."""
+        return self._newest.plain()
 
     def post(self, work: Callable[[], None]) -> None:
         """Let the main loop do this next, which alone may touch the books; from any thread.
@@ -206,10 +228,10 @@ class Agent:
             self._remember()
 
     def _obey(self, request: Request, reply: Reply) -> None:
+        self._control.obey(request, reply)
         if request.get("do") != "status":  # every check asks for that
             log.info("told on this machine", do=str(request.get("do")))
-        self._control.obey(request, reply)
-        self._changed = True
+            self._changed = True
 
     def _recall(self, had: Inventory | None) -> None:
         if had is not None:
@@ -283,16 +305,23 @@ class Agent:
         self._changed |= changed
         self._tell(events)
 
+    def _look_at_bus(self, tick: Tick | None, now: datetime) -> None:
+        self._gpus.see_bus(self._bus.read())
+        self._changed |= self._driverless.take(tick, self._bus.gpus, now)
+        if self._bus.has_appeared(tick):
+            log.info("a GPU has appeared, the driver is asked anew")
+            self._keeper.renew()
+
     def _tick(self, tick: Tick | None) -> None:
         """Everything that is told once a tick."""
         now = self._clock.now()
         self._ticked = self._clock.monotonic()
+        if tick is not None:
+            self._newest.take(tick)
         self._note_state(tick)
+        self._spool.disk.look()
         self._look_at_ports()
-        self._gpus.see_bus(self._bus.read())
-        if self._bus.has_appeared(tick):
-            log.info("a GPU has appeared, the driver is asked anew")
-            self._keeper.renew()
+        self._look_at_bus(tick, now)
         self._gpus.see_steps(self._steps.read(_processes(tick), now))
         news = self._gpus.take(tick, now, self._keeper.outage_seconds())
         self._changed |= news.changed
@@ -341,6 +370,7 @@ class Agent:
             "sweep_seconds": None if tick is None else tick.sweep_seconds,
             "spool_bytes": spool.bytes,
             "spool_oldest_seconds": spool.oldest_seconds(now),
+            "spool_writable": int(spool.disk.refusal is None),
             "dropped_bodies": self._count("dropped_bodies", spool.dropped),
             **read_host(self._settings.proc_root),
             **self._machine.fields(),
@@ -395,6 +425,9 @@ class Agent:
             driver_state="not answering" if silent else self._state or NO_DRIVER,
             rack=self._settings.rack or None,
             missing=dict(self._known.missing),
+            on_bus=self._bus.gpus,
+            driverless_since=self._known.driverless_since,
+            expects_gpus=expects_gpus(self._known, self._node.node),
         )
         self._record([inventory.to_record()])
 
@@ -404,7 +437,11 @@ class Agent:
     def _remember(self) -> None:
         self._remembered = self._clock.monotonic()
         self._known.held = self._owners.held
-        remembered.save(self._file, self._known)
+        error = remembered.save(self._file, self._known)
+        self._spool.disk.look()
+        if error is not None and self._spool.disk.refusal is None:
+            file = str(self._file)
+            log.warning("what this node knows cannot be saved", file=file, why=str(error))
         remembered.publish(self._settings.runtime_directory, self._known)
 
     def _tell(self, events: Sequence[Event]) -> None:
@@ -422,9 +459,9 @@ class Agent:
             self._spool.put(self._sender.records(found, self._clock.now()))
 
 
-def _steps(settings: CollectorSettings) -> Steps:
+def _steps(settings: CollectorSettings, clock: Clock) -> Steps:
     start_ticks = ProcessTable(settings.proc_root).start_ticks
-    return Steps(settings.steps_directory, settings.proc_root, start_ticks)
+    return Steps(settings.steps_directory, settings.proc_root, start_ticks, clock.monotonic)
 
 
 def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:
@@ -434,6 +471,11 @@ def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:
         for gpu in (() if tick is None else tick.gpus)
         if gpu.identity is not None and gpu.processes is not None
     }
+
+
+def _unbound(bus: Bus) -> list[str]:
+    """NVIDIA's GPUs on the bus and what holds them, for people."""
+    return [gpu.words for gpu in bus.gpus if gpu.for_nvidia]
 
 
 def _names_all(tick: Tick) -> bool:

@@ -2,35 +2,39 @@
 
 The child sends each part as soon as it has it; the parent waits until the deadline, keeps what has
 come, kills the child and never waits for its end. A child in an uninterruptible call outlives that.
-It holds an abstract socket while it is in the driver, so that the next one of the same user finds
-it, does not get stuck beside it, and knows since when the driver hangs.
+Of calls that have not come back by then the parent says how long they had themselves: a machine
+without a free core is no driver that hangs.
 """
 
 import os
 import pickle
 import select
 import signal
-import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any, NoReturn
 
 from gpuvigil import lifeline
+
+from . import cputime
+from .cputime import Spent
 
 Message = tuple[str, Any]
 Say = Callable[[str, Any], None]
 Works = Mapping[str, Callable[[], None]]
 
 _LENGTH = struct.Struct("!I")
-_CREDENTIALS = struct.Struct("3i")  # struct ucred, unix(7): pid, uid, gid
-_TRY_AGAIN_SECONDS = 0.1
 _REAP_SECONDS = 0.05
+# A thread that has just woken up is runnable for a moment: so often it is looked at again.
+_LOOKS, _LOOK_AGAIN_SECONDS = 5, 0.02
+# A call that had less itself says nothing: a driver that is kept loaded answers in a fraction of it.
+CALL_SECONDS = 1.0
+_LEFT_BEHIND_NICE = 19
 
 
 class End(str, Enum):
@@ -42,18 +46,28 @@ class End(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stuck:
-    """A process that has been in the driver for so long already."""
+class _Call:
+    """A call that was begun: by which thread, when, and what that had run before."""
 
-    pid: int
-    seconds: float
+    name: str
+    thread: int
+    at: float  # time.monotonic
+    ran_seconds: float
 
 
-def aside(works: Callable[[Say], Works], take: Callable[[str, Any], None], seconds: float) -> End:
+def aside(
+    works: Callable[[Say], Works],
+    take: Callable[[str, Any], None],
+    seconds: float,
+    others: Mapping[int, Callable[[], None]] | None = None,
+) -> End:
     """Do all works at once in a child, each in a thread; `take` gets what they say as it comes.
 
-    `works` is called in the child. A work that raises says ("unread", {its name: why}). Returns
-    after `seconds` at the latest. To be called from a process with one thread, since it forks.
+    `works` is called in the child. A work that raises says ("unread", {its name: why}). When time is
+    up, ("called", {name: seconds}) says how long each call that was marked by `calling` and has not
+    come back has had itself. Returns after `seconds` at the latest, and a moment. `others` are called
+    once, when their descriptor can be read. To be called from a process with one thread, since it
+    forks.
     """
     deadline = time.monotonic() + seconds
     reading, writing = os.pipe()
@@ -62,17 +76,23 @@ def aside(works: Callable[[Say], Works], take: Callable[[str, Any], None], secon
     if child == 0:
         _be_the_child(parent, writing, works)
     os.close(writing)
-    over = False
+    over, open_calls = False, dict[str, _Call]()
 
     def heard(part: str, value: Any) -> None:
         nonlocal over
         if part == _OVER:
             over = True
+        elif part == _CALLING:
+            open_calls[value.name] = value
+        elif part == _CALLED:
+            open_calls.pop(value, None)
         else:
             take(part, value)
 
     try:
-        ended = _hear(heard, reading, deadline)
+        ended = _hear(heard, reading, deadline, dict(others or {}))
+        if not ended and open_calls:
+            take("called", _had(child, open_calls.values()))
     finally:
         os.close(reading)
         _end(child)
@@ -81,32 +101,86 @@ def aside(works: Callable[[Say], Works], take: Callable[[str, Any], None], secon
     return End.DIED if ended else End.LATE
 
 
-_OVER = "over"
+_OVER, _CALLING, _CALLED = "over", "a call begins", "a call is over"
 
 
-def _hear(take: Callable[[str, Any], None], reading: int, deadline: float) -> bool:
-    """Take the child's messages until it ends (true) or the deadline has come (false)."""
-    waiting = b""
+@contextmanager
+def calling(say: Say, name: str) -> Iterator[None]:
+    """Around a call that may get stuck, in the child."""
+    call = _Call(
+        name=name,
+        thread=threading.get_native_id(),
+        at=time.monotonic(),
+        ran_seconds=time.thread_time(),
+    )
+    say(_CALLING, call)
+    try:
+        yield
+    finally:
+        say(_CALLED, name)
+
+
+def _had(child: int, calls: Collection[_Call]) -> dict[str, float]:
+    """How long each call that is under way has had itself, at least; 0 where that cannot be told."""
+    found = {call.name: 0.0 for call in calls}
+    for _ in range(_LOOKS):
+        now, threads = time.monotonic(), cputime.threads(child) or {}
+        for call in calls:
+            # All that its threads ever spent is taken off: that of before the call is little.
+            before = {call.thread: Spent(ran_seconds=call.ran_seconds)}
+            had = cputime.had(now - call.at, call.thread, before, threads) if threads else 0.0
+            found[call.name] = max(found[call.name], had)
+        if not any(spent.runnable for spent in threads.values()):
+            break
+        time.sleep(_LOOK_AGAIN_SECONDS)
+    return found
+
+
+def _hear(
+    take: Callable[[str, Any], None],
+    reading: int,
+    deadline: float,
+    others: dict[int, Callable[[], None]],
+) -> bool:
+    """Take the child's messages until it ends (true) or the deadline has come (false).
+
+    What has come by then is taken also by who was kept from a core until later.
+    """
+    messages = _Messages(take)
     poll = select.poll()
-    poll.register(reading, select.POLLIN)
-    while (left := deadline - time.monotonic()) > 0:
-        if not poll.poll(1000 * left):
-            return False
-        received = os.read(reading, 1 << 16)
-        if not received:
-            return True
-        waiting += received
-        while len(waiting) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(waiting)[0]
-            if len(waiting) < end:
-                break
-            take(*pickle.loads(waiting[_LENGTH.size : end]))
-            waiting = waiting[end:]
+    for descriptor in (reading, *others):
+        poll.register(descriptor, select.POLLIN)
+    while ready := poll.poll(1000 * max(deadline - time.monotonic(), 0.0)):
+        for descriptor, _ in ready:
+            if descriptor in others:
+                poll.unregister(descriptor)
+                others.pop(descriptor)()
+            elif not messages.feed(os.read(reading, 1 << 16)):
+                return True
     return False
 
 
+class _Messages:
+    """Puts together what comes in pieces."""
+
+    def __init__(self, take: Callable[[str, Any], None]) -> None:
+        self._take = take
+        self._waiting = b""
+
+    def feed(self, received: bytes) -> bool:
+        """Take what is whole; false at the end of the stream."""
+        self._waiting += received
+        while len(self._waiting) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._waiting)[0]
+            if len(self._waiting) < end:
+                break
+            self._take(*pickle.loads(self._waiting[_LENGTH.size : end]))
+            self._waiting = self._waiting[end:]
+        return bool(received)
+
+
 def _end(child: int) -> None:
-    """Kill the child; one that cannot be killed is left to the kernel."""
+    """Kill the child; one that cannot be killed is left to the kernel, and may have no core of a job's."""
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     deadline = time.monotonic() + _REAP_SECONDS
@@ -114,6 +188,9 @@ def _end(child: int) -> None:
         if os.waitpid(child, os.WNOHANG)[0]:
             return
         time.sleep(0.002)
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{child}/task"):
+            os.setpriority(os.PRIO_PROCESS, int(thread), _LEFT_BEHIND_NICE)
 
 
 def _be_the_child(parent: int, writing: int, works: Callable[[Say], Works]) -> NoReturn:
@@ -140,21 +217,26 @@ def _be_the_child(parent: int, writing: int, works: Callable[[Say], Works]) -> N
 
 def all_at_once(works: Works, say: Say) -> None:
     """Each in a thread of its own, to the end, with one word of why for each that cannot be done."""
+    # Nobody ends before all have: what an ended thread spent is in no count any more.
+    done = threading.Barrier(len(works) + 1)
     threads = [
-        threading.Thread(target=_do, args=(name, work, say), name=name)
+        threading.Thread(target=_do, args=(name, work, say, done), name=name)
         for name, work in works.items()
     ]
     for thread in threads:
         thread.start()
+    done.wait()
     for thread in threads:
         thread.join()
 
 
-def _do(name: str, work: Callable[[], None], say: Say) -> None:
+def _do(name: str, work: Callable[[], None], say: Say, done: threading.Barrier) -> None:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - whatever fails, the other works go on
         say("unread", {name: getattr(error, "strerror", None) or repr(error)})
+    finally:
+        done.wait()
 
 
 def _let_go_of_everything_but(writing: int) -> None:
@@ -165,50 +247,3 @@ def _let_go_of_everything_but(writing: int) -> None:
         if number > 2 and number != writing:
             with suppress(OSError):  # the listing itself had one
                 os.close(number)
-
-
-def hold_the_driver(say: Say) -> socket.socket:
-    """Wait until no other child of this user is in the driver; says who is, as ("stuck", Stuck).
-
-    It is held until the socket is closed, or the process is gone.
-    """
-    holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    name = f"\0gpuvigil-check-{os.getuid()}"
-    asked = False
-    while True:
-        with suppress(OSError):
-            holder.bind(name)
-            # Nobody accepts: who asks reads the credentials that the kernel keeps here.
-            holder.listen(socket.SOMAXCONN)
-            say("stuck", None)
-            return holder
-        if not asked:
-            asked, by = True, _holder(name)
-            if by is not None and by[1] != os.getuid():
-                return holder  # another user must not be able to keep us from looking
-            if by is not None:
-                say("stuck", Stuck(pid=by[0], seconds=process_seconds(by[0])))
-        time.sleep(_TRY_AGAIN_SECONDS)
-
-
-def _holder(name: str) -> tuple[int, int] | None:
-    """Process and user id of who holds the socket; None when it has gone or cannot be asked."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.setblocking(False)
-        try:
-            asking.connect(name)
-        except OSError:
-            return None
-        given = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(given)
-    return pid, uid
-
-
-def process_seconds(pid: int | str = "self") -> float:
-    """How long ago the process was started; 0 when that cannot be read (proc(5), `starttime`)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - started, 0.0)
-    except (OSError, ValueError, IndexError):
-        return 0.0

@@ -16,8 +16,8 @@ class Bus:
 
     def __init__(self, sysfs_root: Path) -> None:
         self._folder = f"{sysfs_root}/bus/pci/devices"
-        self._others: frozenset[str] = frozenset()  # devices that are no GPUs of NVIDIA's
-        self._gpus: frozenset[str] = frozenset()
+        self._others: frozenset[str] = frozenset()  # devices that are no GPUs
+        self._found: dict[str, PciGpu] = {}
         self._unlisted: frozenset[str] | None = None
         self._reads = 0
 
@@ -25,11 +25,21 @@ class Bus:
         """Addresses of NVIDIA GPUs; None when the kernel lists no bus."""
         names = frozenset(files.names(self._folder))
         self._reads += 1
-        stay = self._gpus & names if self._reads % _READS_OF_A_DEVICE else frozenset()
-        new = names - self._others - stay
-        self._gpus = stay | {name for name in new if self._look(name) is not None}
-        self._others = names - self._gpus
+        look_again = not self._reads % _READS_OF_A_DEVICE
+        stay = {} if look_again else {k: gpu for k, gpu in self._found.items() if k in names}
+        looked = ((name, self._look(name)) for name in names - self._others - stay.keys())
+        self._found = stay | {name: gpu for name, gpu in looked if gpu is not None}
+        self._others = names - self._found.keys()
         return tuple(sorted(self._gpus)) if names else None
+
+    @property
+    def gpus(self) -> tuple[PciGpu, ...]:
+        """All GPUs of the last `read`, those of other makers too, as they were last looked at."""
+        return tuple(gpu for _, gpu in sorted(self._found.items()))
+
+    @property
+    def _gpus(self) -> frozenset[str]:
+        return frozenset(name for name, gpu in self._found.items() if gpu.vendor == "NVIDIA")
 
     def has_appeared(self, tick: Tick | None) -> bool:
         """Whether a GPU was on the bus at the last `read` that the driver holds and does not list.

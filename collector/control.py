@@ -17,6 +17,9 @@ class State(Protocol):
     def status(self) -> Mapping[str, Any]:
         """Plain values for whoever asks."""
 
+    def newest(self) -> Mapping[str, Any]:
+        """What the reader last said of every GPU (`collector/newest.py`)."""
+
 
 class Control:
     """Obeys requests `{"do": verb, ...}` in the main loop; an answer has `ok`, or `ok` and `error`.
@@ -24,7 +27,7 @@ class Control:
     release   `seconds`: leave the driver alone for so long
     reattach  end that early
     forget    `gpu`: a UUID that was taken out for good
-    status    what the agent does now
+    status    what the agent does now; with `gpus` also what was last read of every GPU
     """
 
     def __init__(
@@ -76,8 +79,9 @@ class Control:
             known = ", ".join(sorted(self._known.gpus)) or "none"
             reply(_refused(f"this node knows no GPU {uuid}; it knows {known}"))
 
-    def _status(self, _: Request, reply: Reply) -> None:
-        reply({**self._agent.status(), "ok": True})
+    def _status(self, request: Request, reply: Reply) -> None:
+        newest = {"newest": self._agent.newest()} if request.get("gpus") else {}
+        reply({**self._agent.status(), **newest, "ok": True})
 
 
 def _refused(why: str) -> Mapping[str, Any]:

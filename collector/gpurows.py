@@ -1,6 +1,7 @@
 """From what a GPU said in a tick to its rows: counters made monotone, slow numbers kept."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -31,8 +32,14 @@ class GpuRows:
 class GpuRowMaker:
     """Makes the rows of every GPU of a node."""
 
-    def __init__(self, node: Subject, counters: Monotone) -> None:
+    def __init__(
+        self,
+        node: Subject,
+        counters: Monotone,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`counters` is kept up to date, for others to save."""
+        self._monotonic = monotonic
         self._node = node
         self._counters = counters
         self._slow: dict[str, Steady] = {}
@@ -77,7 +84,10 @@ class GpuRowMaker:
         if gpu.values is not None:
             kept: Mapping[str, Number] = {} if slow is None else slow.values
             fields |= self._spins.take(
-                uuid, lambda name: fields.get(name, kept.get(name)), gpu.processes, at
+                uuid,
+                lambda name: fields.get(name, kept.get(name)),
+                gpu.processes,
+                self._monotonic(),
             )
         if slow is not None:
             slow = self._without(uuid, slow, fields)

@@ -1,6 +1,7 @@
 """What is known of a node's GPUs, tick by tick: rows, and events where something changed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -31,11 +32,12 @@ class GpuBook:
         counters: Monotone,
         silence: Silence,
         lost: dict[str, datetime] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`known`, `counters` and `lost` (UUID, since when) are kept up to date, for others to save."""
         self._events = events
         self._known = known
-        self._maker = GpuRowMaker(events.node, counters)
+        self._maker = GpuRowMaker(events.node, counters, monotonic)
         self._silence = silence
         self._lost: dict[str, datetime] = {} if lost is None else lost
         self._silent: set[str] = set()

@@ -7,6 +7,7 @@ file, so that this also counts for a reader that an earlier agent had to leave b
 
 import fcntl
 import os
+import select
 import subprocess
 from contextlib import suppress
 from datetime import datetime
@@ -17,6 +18,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 
+from . import cputime
 from .children import Child, started
 from .inbox import Inbox, Message
 from .report import CHANGED, LOADED, RELEASED, STARTING, Tick, contents, load
@@ -31,7 +33,7 @@ _KILL_PATIENCE_SECONDS = 5.0
 _END_PATIENCE_SECONDS = 1.2  # for a reader that was asked to end; it gives the driver one second
 # A reader speaks once a tick; this much later it is not just late on a busy machine.
 _LATE_SECONDS = 1.0
-_FIRST_WORD_SECONDS = 10.0  # for Python to start on a node whose processors are all taken
+_FIRST_WORD_SECONDS = 10.0  # for Python to start from a slow disk
 _LOCK_FILE = "reader.lock"
 # Linux kernel, Documentation/ABI/stable/sysfs-module.
 _MODULE_FILE = "module/nvidia/version"
@@ -143,11 +145,27 @@ class ReaderKeeper:
             patience = 0.0
         elif not self._has_spoken:
             patience = max(patience, _FIRST_WORD_SECONDS)
-        return None if self.resting or silent < patience else silent
+        if self.resting or silent < patience or self._quiet_seconds(silent) < patience:
+            return None
+        return silent
+
+    def _quiet_seconds(self, silent: float) -> float:
+        """How long the reader had to say something and did not: not for the lack of a core."""
+        if self._child is None:
+            return silent
+        assert self._child.stdout is not None
+        with suppress(OSError, ValueError):
+            if select.select([self._child.stdout], [], [], 0.0)[0]:
+                return 0.0  # it has spoken, and nobody here has had a core to listen
+        last = self._last if self._has_spoken else None
+        spent = 0.0 if last is None else last.spent_seconds
+        return cputime.quiet_seconds(self._child.pid, silent, spent)
 
     @property
     def resting(self) -> bool:
-        """Whether no reader should speak: there is no driver to read, or it is left alone."""
+        """Whether no reader should speak: no driver to read or none asked for, or it is left alone."""
+        if not self._settings.gpus:
+            return True
         return self._child is None and (self._released or self._has_none_to_read())
 
     def absence(self, now: datetime) -> Tick | None:
@@ -261,7 +279,10 @@ class ReaderKeeper:
         silent = None if self._last is None else self._last.silent_seconds
         patience = self._settings.reader_patience_seconds
         # A reader speaks once a tick, so its last word may be a tick old.
-        verdict = judge(now - self._heard - self._settings.tick_seconds, silent, patience)
+        unheard = now - self._heard - self._settings.tick_seconds
+        if unheard >= patience:
+            unheard = min(self._quiet_seconds(now - self._heard), unheard)
+        verdict = judge(unheard, silent, patience)
         if verdict is not Verdict.KEEP and self._child is not None:
             log.warning("reader is replaced", why=verdict.value)
             self._kill(now)

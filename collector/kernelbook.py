@@ -2,13 +2,14 @@
 
 Two rules keep it short. An Xid that the kernel log and NVML both report is one: each report of one
 side answers at most one of the other, so that what comes again is told again. And what comes too
-fast is told at once the first time, then by a count every few seconds.
+fast is told at once the first time, then by a count every few seconds; a line that says another
+gravity, unit or link than those before it is not the same, and told at once, too.
 """
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,65 +17,37 @@ from typing import Any
 from gpuvigil.clock import Clock, from_text, to_text
 from gpuvigil.log import Log
 from gpuvigil.model import Event, EventKind, GpuIdentity, Record, Subject
+from gpuvigil.xid_messages import signature
 
-from .sensors.kernel_event import Grade, KernelEvent, KernelEventKind
+from .bursts import MOST_SORTS, Bursts, Sort
+from .sensors.kernel_event import KernelEvent, KernelEventKind
 from .sensors.kernel_log import Batch, LogEvent, Position
 from .sensors.kernel_log_parser import pci_address
+from .twins import SAME_SECONDS, Twins
 
 log = Log("collector")
 
-SAME_SECONDS = 10.0
-BURST_SECONDS = 10.0
-
 _LOST_XID = 79
 _KERNEL, _DRIVER = "kernel", "driver"
-_Key = tuple[EventKind, str, int | None, str]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Burst:
-    """One sort of event that has been told: since when not again, and how often it came since."""
-
-    until: float
-    count: int = 0
-    last: Event | None = None
-
-
-class Twins:
-    """Finds what two sources say about the same thing; a report answers one other at most."""
-
-    def __init__(self, same_seconds: float = SAME_SECONDS) -> None:
-        self._same = timedelta(seconds=same_seconds)
-        self._open: dict[tuple[str, int], list[tuple[str, datetime]]] = {}
-
-    def answers(self, source: str, subject: str, xid: int, at: datetime) -> bool:
-        """Whether another source has said the same; if not, it may still say so."""
-        key = (subject, xid)
-        waiting = [it for it in self._open.get(key, []) if abs(at - it[1]) <= self._same]
-        twin = next((it for it in waiting if it[0] != source), None)
-        if twin is None:
-            waiting.append((source, at))
-        else:
-            waiting.remove(twin)
-        self._open[key] = waiting
-        if not waiting:
-            del self._open[key]
-        return twin is not None
 
 
 class KernelBook:
     """Makes events of the kernel's reports and of NVML's Xids; of the main loop alone."""
 
     def __init__(
-        self, file: Path, node: Subject, gpus: Mapping[str, GpuIdentity], clock: Clock
+        self,
+        file: Path,
+        node: Subject,
+        gpus: Mapping[str, GpuIdentity],
+        clock: Clock,
+        most_sorts: int = MOST_SORTS,
     ) -> None:
         """`gpus` is looked at whenever a report names an address; `file` outlives the process."""
         self._file = file
         self._node = node
         self._gpus = gpus
-        self._clock = clock
         self._twins = Twins()
-        self._bursts: dict[_Key, _Burst] = {}
+        self._bursts = Bursts(clock, most_sorts)
         self._gone: dict[str, datetime] = {}  # subjects of an Xid 79, and when
         self.position, self._untold = _load(file)
 
@@ -88,49 +61,40 @@ class KernelBook:
         found = []
         for seen in batch.events:
             event = self._event(seen)
-            if event is not None:
+            if event.xid is not None:
+                found += self._tell_xid(_KERNEL, event)
+            elif not self._is_told(event):
                 found += self._tell(event, seen.event)
         self.position = batch.position
         return found
 
     def xid(self, event: Event) -> list[Event]:
         """An Xid that NVML reported, when the kernel has not."""
-        if self._is_twin(_DRIVER, event):
-            return []
-        return self._tell(event, None)
+        return self._tell_xid(_DRIVER, event)
 
     def due(self) -> list[Event]:
         """What came again since it was told, each sort with its count; once a while."""
-        now, found = self._clock.monotonic(), list(self._untold)
+        found = [*self._untold, *self._bursts.due()]
         self._untold = ()
-        for key, burst in list(self._bursts.items()):
-            if now >= burst.until:
-                found += self._counted(burst)
-                if burst.count == 0:
-                    del self._bursts[key]
-                burst.until, burst.count = now + BURST_SECONDS, 0
         return found
 
     def flush(self) -> list[Event]:
         """All that has not been told, at the end."""
-        found = [event for burst in self._bursts.values() for event in self._counted(burst)]
-        self._bursts.clear()
-        return found
+        return self._bursts.end()
 
     def calm(self, subject: Subject) -> list[Event]:
         """What is reported after a cure is news again; tells what came before it."""
-        ended = [key for key in self._bursts if key[1] == subject.key]
         self._gone.pop(subject.key, None)
-        return [event for key in ended for event in self._counted(self._bursts.pop(key))]
+        return self._bursts.end(subject)
 
     def save(self) -> None:
         """Remember up to where the log was told, and what was not; a full disk costs a log line."""
         if self.position is None:
             return
-        untold = [event for burst in self._bursts.values() for event in self._counted(burst)]
+        untold = (*self._untold, *self._bursts.untold())
         value = {
             **_plain(self.position),
-            "untold": [event.to_record().to_json() for event in (*self._untold, *untold)],
+            "untold": [event.to_record().to_json() for event in untold],
         }
         draft = self._file.with_suffix(".draft")
         try:
@@ -139,35 +103,51 @@ class KernelBook:
         except OSError as error:
             log.warning("kernel log's position cannot be saved", why=str(error))
 
-    def _event(self, seen: LogEvent) -> Event | None:
-        """The event of a report; None when it is told already, or about nothing of ours."""
+    def _event(self, seen: LogEvent) -> Event:
+        """The event of a report."""
         report = seen.event
         of_switch = report.kind is KernelEventKind.SXID
-        subject = self._node if of_switch else self._subject(report.pci_address)
-        event = Event(
+        return Event(
             kind=_KINDS[report.kind],
-            subject=subject,
+            subject=self._node if of_switch else self._subject(report.pci_address),
             at=seen.at,
             id=f"{self._node.key}|kernel|{seen.id}",
             xid=report.code if report.kind is KernelEventKind.XID else None,
-            sxid=report.code if report.kind is KernelEventKind.SXID else None,
+            sxid=report.code if of_switch else None,
             message=_message(report),
         )
-        if report.kind is KernelEventKind.XID:
-            return None if self._is_twin(_KERNEL, event) else event
-        if report.kind is KernelEventKind.PCI_RESET:
-            return None if subject == self._node else event
-        if report.kind is KernelEventKind.OFF_BUS:
-            gone = self._gone.get(subject.key)
-            near = timedelta(seconds=SAME_SECONDS)
-            return None if gone is not None and abs(seen.at - gone) <= near else event
-        return event
 
-    def _is_twin(self, source: str, event: Event) -> bool:
+    def _is_told(self, event: Event) -> bool:
+        """Whether an Xid has said it already, or it is about nothing of ours."""
+        if event.kind is EventKind.GPU_RESET:
+            return event.subject == self._node
+        gone = self._gone.get(event.subject.key)
+        near = timedelta(seconds=SAME_SECONDS)
+        of_lost = event.kind is EventKind.GPU_LOST
+        return of_lost and gone is not None and abs(event.at - gone) <= near
+
+    def _tell_xid(self, source: str, event: Event) -> list[Event]:
+        """An Xid, unless the other source has said all of it.
+
+        NVML says the code alone. Where it came first, and the kernel's line says what that code
+        means here, the line replaces what was told, or is told for itself where that was counted.
+        """
         assert event.xid is not None
         if event.xid == _LOST_XID:
             self._gone[event.subject.key] = event.at
-        return self._twins.answers(source, event.subject.key, event.xid, event.at)
+        twin, sort = self._twins.answered(source, event), _sort_of_xid(event.xid, event.message)
+        plain = _sort_of_xid(event.xid, "")
+        if twin is None:
+            found = self._bursts.tell(event, sort)
+            self._twins.wait(source, event, told=event in found)
+            return found
+        if source == _DRIVER or sort == plain:
+            return []
+        if twin.told:
+            self._bursts.begin(event, sort)
+            return [replace(event, id=twin.id, version=2)]
+        self._bursts.take_back(event, plain)
+        return self._bursts.tell(event, sort)
 
     def _subject(self, address: str | None) -> Subject:
         """The GPU at an address; the node when none is known to be there."""
@@ -177,25 +157,11 @@ class KernelBook:
                     return replace(self._node, gpu=uuid)
         return self._node
 
-    def _tell(self, event: Event, report: KernelEvent | None) -> list[Event]:
+    def _tell(self, event: Event, report: KernelEvent) -> list[Event]:
         """The event, unless it comes too soon after one of its sort: then it is counted."""
         if event.kind is EventKind.GPU_RESET:
             return [*self.calm(event.subject), event]
-        key = (event.kind, event.subject.key, event.xid or event.sxid, _sort(report))
-        burst, now = self._bursts.get(key), self._clock.monotonic()
-        if burst is not None and now < burst.until:
-            burst.count, burst.last = burst.count + 1, event
-            return []
-        before = [] if burst is None else self._counted(burst)
-        self._bursts[key] = _Burst(until=now + BURST_SECONDS)
-        return [*before, event]
-
-    def _counted(self, burst: _Burst) -> list[Event]:
-        return (
-            []
-            if burst.last is None or burst.count == 0
-            else [replace(burst.last, count=burst.count)]
-        )
+        return self._bursts.tell(event, _sort(report))
 
 
 _KINDS: Mapping[KernelEventKind, EventKind] = {
@@ -214,7 +180,6 @@ _TITLES: Mapping[KernelEventKind, str] = {
     KernelEventKind.OOM_KILL: "process killed",
     KernelEventKind.MACHINE_CHECK: "machine check",
 }
-_GRAVE = frozenset({Grade.NON_FATAL, Grade.FATAL})
 
 
 def _message(report: KernelEvent) -> str:
@@ -233,12 +198,16 @@ def _message(report: KernelEvent) -> str:
     return f"{what} [{said}]" if said else what
 
 
-def _sort(report: KernelEvent | None) -> str:
+def _sort_of_xid(code: int, message: str) -> Sort:
+    """By what the message says: the GPU's address is in its subject, processes come and go."""
+    said = signature(code, message)
+    return Sort(gravity=said.severity.value, rest=said)
+
+
+def _sort(report: KernelEvent) -> Sort:
     """What else tells reports of one code apart that should not be counted as one."""
-    if report is None or report.kind is KernelEventKind.XID:
-        return ""
-    grave = "grave" if report.grade in _GRAVE else ""
-    return f"{report.pci_address} {report.process} {grave}"
+    grade = "" if report.grade is None else report.grade.value
+    return Sort(gravity=grade, rest=(report.pci_address, report.process, report.link))
 
 
 def _plain(position: Position) -> dict[str, Any]:

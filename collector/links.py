@@ -54,7 +54,7 @@ class LinkBook:
         for link, row in rows.items():
             said = tuple(row.fields.get(name) for name in _NEWS)
             before = known.sent.get(link)
-            if before is None or before[1] != said or at - before[0] >= _EVERY:
+            if before is None or before[1] != said or abs(at - before[0]) >= _EVERY:
                 known.sent[link] = at, said
                 due.append(row)
         return tuple(due)

@@ -20,6 +20,8 @@ log = Log("collector")
 
 NAME = "agent.sock"
 _LONGEST_LINE = 4096
+_LONGEST_ANSWER = 1024 * 1024  # with the numbers of every GPU
+_CHUNK = 1 << 16
 _LINE_SECONDS = 5.0  # for whoever connects to say something
 _ANSWER_SECONDS = 10.0
 _REST_SECONDS = 0.2  # where nobody can be let in
@@ -91,7 +93,7 @@ class Door:
 
     def _answer(self, guest: socket.socket) -> Mapping[str, Any]:
         try:
-            request = json.loads(_line(guest))
+            request = json.loads(_line(guest, _LONGEST_LINE))
         except ValueError:
             request = None
         if not isinstance(request, dict):
@@ -107,18 +109,55 @@ class Door:
             return {"ok": False, "error": "the agent is busy; its log may say with what"}
 
 
-def ask(directory: Path, request: Request) -> dict[str, Any]:
-    """What the agent whose spool is in `directory` answers.
+class Question:
+    """A request that was sent to the agent; its answer can be waited for by its descriptor."""
 
-    NoAgentError when none runs there, NoPermissionError when the caller may not enter, and
-    GpuvigilError when it refuses, or does not answer as agents do.
-    """
+    def __init__(self, directory: Path, request: Request, seconds: float) -> None:
+        """To the agent whose spool is in `directory`, each step within `seconds`.
+
+        NoAgentError when none runs there, NoPermissionError when the caller may not enter, and
+        GpuvigilError when it takes no request.
+        """
+        self._directory = directory
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(seconds)
+        try:
+            with _translated(directory), _short(directory) as path:
+                self._socket.connect(path)
+                self._socket.sendall(json.dumps(dict(request)).encode() + b"\n")
+        except GpuvigilError:
+            self._socket.close()
+            raise
+
+    def fileno(self) -> int:
+        """It can be read when the answer begins."""
+        return self._socket.fileno()
+
+    def answer(self) -> dict[str, Any]:
+        """Once. GpuvigilError when the agent refuses, or does not answer as agents do."""
+        with _translated(self._directory), self._socket:
+            answer = json.loads(_line(self._socket, _LONGEST_ANSWER))
+        if isinstance(answer, dict) and answer.get("ok"):
+            return answer
+        said = answer.get("error") if isinstance(answer, dict) else None
+        where = f"the agent in {self._directory}"
+        raise GpuvigilError(str(said or f"{where} answers otherwise than expected"))
+
+    def close(self) -> None:
+        """Wait for no answer."""
+        self._socket.close()
+
+
+def ask(directory: Path, request: Request) -> dict[str, Any]:
+    """What the agent whose spool is in `directory` answers; errors as of a `Question`."""
+    return Question(directory, request, _ANSWER_SECONDS + _LINE_SECONDS).answer()
+
+
+@contextmanager
+def _translated(directory: Path) -> Iterator[None]:
+    """What the kernel says of the socket, in words that say what to do."""
     try:
-        with _short(directory) as path, socket.socket(socket.AF_UNIX) as agent:
-            agent.settimeout(_ANSWER_SECONDS + _LINE_SECONDS)
-            agent.connect(path)
-            agent.sendall(json.dumps(dict(request)).encode() + b"\n")
-            answer = json.loads(_line(agent))
+        yield
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
         raise NoAgentError(
             f"no agent runs with the spool directory {directory}; start one, or name its"
@@ -131,17 +170,13 @@ def ask(directory: Path, request: Request) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         raise GpuvigilError(f"the agent in {directory} gives no answer: {error}") from None
-    if isinstance(answer, dict) and answer.get("ok"):
-        return answer
-    said = answer.get("error") if isinstance(answer, dict) else None
-    raise GpuvigilError(str(said or f"the agent in {directory} answers otherwise than expected"))
 
 
-def _line(stream: socket.socket) -> bytes:
-    """One line of at most 4 KiB, without its end."""
+def _line(stream: socket.socket, longest: int) -> bytes:
+    """One line of at most so many bytes, without its end."""
     found = b""
-    while b"\n" not in found and len(found) < _LONGEST_LINE:
-        more = stream.recv(_LONGEST_LINE)
+    while b"\n" not in found and len(found) < longest:
+        more = stream.recv(_CHUNK)
         if not more:
             break
         found += more

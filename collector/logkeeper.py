@@ -18,10 +18,10 @@ from pathlib import Path
 
 from gpuvigil.clock import Clock
 from gpuvigil.config import CollectorSettings
-from gpuvigil.faults import xid
 from gpuvigil.log import Log
 from gpuvigil.model import Event, EventKind, Severity, Subject
 from gpuvigil.sxids import sxid
+from gpuvigil.xid_messages import read
 
 from .events import EventMaker
 
@@ -29,7 +29,7 @@ log = Log("collector")
 
 FILE = "{file}"
 # One log is of the whole node: what fails soon after is in it, or in the same state.
-_REST = timedelta(minutes=10)
+_REST_SECONDS = 600.0
 # What is told so late says nothing of the state that the node is in now.
 _YOUNG = timedelta(minutes=10)
 _KEPT = 10
@@ -45,7 +45,7 @@ _CURES = frozenset({EventKind.GPU_BACK, EventKind.GPU_RESET, EventKind.DRIVER_BA
 def is_grave(event: Event) -> bool:
     """Whether an event by itself is a hardware critical."""
     if event.kind is EventKind.XID:
-        return xid(event.xid or 0).severity is Severity.CRITICAL
+        return read(event.xid or 0, event.message).severity is Severity.CRITICAL
     if event.kind is EventKind.SXID:
         return sxid(event.sxid or 0).severity is Severity.CRITICAL
     return event.kind in {EventKind.GPU_LOST, EventKind.DRIVER_SILENT}
@@ -82,7 +82,7 @@ class LogKeeper:
         self._post = post
         self._tell = tell
         self._asked: dict[Subject, datetime] = {}  # what it was collected for, until it is cured
-        self._last: tuple[datetime, Ended] | None = None
+        self._last: tuple[float, Ended] | None = None  # monotonic, when it began
         self._running: subprocess.Popen[bytes] | None = None
         self._waiting: list[Subject] = []
         self._busy = False
@@ -108,24 +108,27 @@ class LogKeeper:
             _kill(running)
 
     def _ask(self, subject: Subject, now: datetime) -> None:
+        began = self._clock.monotonic()
         if self._busy:
             self._waiting.append(subject)
-        elif self._last is not None and now - self._last[0] < _REST:
+        elif self._last is not None and began - self._last[0] < _REST_SECONDS:
             self._say([subject], self._last[1])
         else:
             self._busy = True
             self._waiting = [subject]
             try:
-                threading.Thread(target=self._work, args=(now,), name="logs", daemon=True).start()
+                threading.Thread(
+                    target=self._work, args=(now, began), name="logs", daemon=True
+                ).start()
             except RuntimeError as error:  # no room for one; the next fault may find some
                 self._busy, self._waiting = False, []
                 self._say([subject], Ended(file=self._settings.log_directory, failed=str(error)))
 
-    def _work(self, now: datetime) -> None:
+    def _work(self, now: datetime, began: float) -> None:
         ended = self._run(now)
-        self._post(lambda: self._over(now, ended))
+        self._post(lambda: self._over(began, ended))
 
-    def _over(self, began: datetime, ended: Ended) -> None:
+    def _over(self, began: float, ended: Ended) -> None:
         self._busy, self._running = False, None
         self._last = began, ended
         subjects, self._waiting = self._waiting, []

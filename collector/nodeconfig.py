@@ -10,6 +10,18 @@ SERVICE_CONFIG = Path("/etc/gpuvigil/collector.toml")
 SERVICE_TOKEN = Path("/etc/gpuvigil/collector-token")
 
 
+_CONTAINER_SIGNS = ("/.dockerenv", "/run/.containerenv")
+
+
+def is_contained(sysfs_root: Path) -> bool:
+    """Whether sysfs shows GPUs that this container was not given.
+
+    Who mounts the host's sysfs elsewhere means the whole machine.
+    """
+    inside = any(os.path.exists(sign) for sign in _CONTAINER_SIGNS)
+    return sysfs_root == Path("/sys") and (inside or "KUBERNETES_SERVICE_HOST" in os.environ)
+
+
 def config_file(named: Path | None) -> Path | None:
     """The file that was named, else the service's, else none."""
     return named if named is not None or not SERVICE_CONFIG.exists() else SERVICE_CONFIG

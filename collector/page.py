@@ -28,7 +28,7 @@ class Page:
     def count(self, events: Iterable[Event]) -> None:
         """Events as they are told: what came again comes with its count."""
         for event in events:
-            if event.xid is not None:
+            if event.xid is not None and event.version == 1:
                 self._xids[event.subject.gpu or "", event.xid] += event.count
 
     def rows(self, told: Sequence[Row], driver: str | None, at: datetime) -> list[Row]:

@@ -55,16 +55,20 @@ class PortBook:
         """A port that never was up is unprovisioned, and no event.
 
         Nor is one that is down at the first look: that it goes down would be told anew by every
-        start of this process, and be taken for flapping. Its row says that it is down.
+        start of this process, and be taken for flapping. Its row says that it is down. Nor one that
+        somebody has switched off on this node.
         """
         identity, up = self._known[key], self._up(key)
         subject = self._subject(key)
         if up is False and identity.was_up and key not in self._down:
             self._down.add(key)
-            if not self._looked:
+            reading = self._readings.get(key)
+            if not self._looked or (reading is not None and reading.values.get("enabled") == 0):
                 return None
-            text = "link is down" if key in self._readings else "port has gone from the system"
-            return self._events.make(EventKind.PORT_DOWN, subject, now, text)
+            if reading is not None:
+                return self._events.make(EventKind.PORT_DOWN, subject, now, "link is down")
+            text = "port has gone from the system"
+            return replace(self._events.make(EventKind.PORT_DOWN, subject, now, text), gone=True)
         if up is True and key in self._down:
             self._down.discard(key)
             return self._events.make(EventKind.PORT_UP, subject, now, "link is up")

@@ -10,14 +10,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpuvigil import lifeline
 from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.model import Unmeasured
 
-from . import frugal
-from .nvml import Driver, DriverError, Events
+from . import cputime, frugal
+from .cputime import CallTime
+from .nvml import Driver, DriverError, Events, load_library
 from .report import CHANGED, LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen, dump
 from .sweeping import GpuSweep, Patience, Runners
 
@@ -41,7 +43,7 @@ class Reader:
         self._clock = clock
         self._tick_seconds = tick_seconds
         self._patience = patience
-        self._began = clock.monotonic()
+        self._first: CallTime | None = None  # until the driver has answered for the first time
         self._ready = threading.Event()
         self._never = threading.Event()
         self._state = STARTING
@@ -69,6 +71,8 @@ class Reader:
 
     def _start(self) -> None:
         """Everything that speaks to the driver as a whole, in a thread that may get stuck."""
+        load_library()
+        self._first = CallTime(self._clock, cputime.threads())
         try:
             driver = Driver()
         except DriverError as error:
@@ -123,15 +127,19 @@ class Reader:
         return True
 
     def _sweep(self) -> Tick:
-        at, start = self._clock.now(), self._clock.monotonic()
+        at, start, before = self._clock.now(), self._clock.monotonic(), cputime.threads()
         gpus = self._gpus if self._ready.is_set() else ()
         patience = min(self._patience.seconds, _SHARE_OF_TICK * self._tick_seconds)
-        self._runners.sweep([gpu for gpu in gpus if gpu.silent_seconds() is None], patience)
+        self._runners.sweep([gpu for gpu in gpus if not gpu.is_under_way], patience, before)
         sweep_seconds = self._clock.monotonic() - start if gpus else None
-        return self._tick(at, gpus, sweep_seconds)
+        tick = self._tick(at, gpus, sweep_seconds)
+        return replace(tick, spent_seconds=cputime.spent_seconds(before))
 
     def _tick(self, at: datetime, sweeps: Sequence[GpuSweep], sweep_seconds: float | None) -> Tick:
-        gpus = tuple(sweep.tick() for sweep in sweeps)
+        waits = any(sweep.is_under_way for sweep in sweeps)
+        spent = cputime.threads() if waits else None
+        stuck = [thread for sweep in sweeps if (thread := sweep.look(spent)) is not None]
+        gpus = tuple(sweep.tick(spent, stuck) for sweep in sweeps)
         gone = any(gpu.reason is Unmeasured.DRIVER_NOT_LOADED for gpu in gpus)
         return Tick(
             at=at,
@@ -144,7 +152,9 @@ class Reader:
         )
 
     def _starting_seconds(self) -> float | None:
-        return None if self._ready.is_set() else self._clock.monotonic() - self._began
+        if self._ready.is_set():
+            return None
+        return 0.0 if self._first is None else self._first.seconds(cputime.threads())
 
     def _silent_seconds(self, gpus: Sequence[GpuTick]) -> float | None:
         """How long no call has come back, once that is longer than a driver may take."""

@@ -94,6 +94,11 @@ def _line(chosen: argparse.Namespace, answer: Mapping[str, Any]) -> str:
         return f"{chosen.forget} is forgotten; this node has {answer['gpus']} GPUs"
     if chosen.reattach:
         return "the driver is read again" if answer["was_released"] else "nothing was released"
+    return "; ".join([*_status(answer), *([f"released until {end}"] if end else [])])
+
+
+def _status(answer: Mapping[str, Any]) -> list[str]:
+    """What the agent does, and what it says of driver, disk and bus."""
     missing = answer.get("missing") or []
     driver = answer["driver"]
     parts = [
@@ -105,6 +110,14 @@ def _line(chosen: argparse.Namespace, answer: Mapping[str, Any]) -> str:
     silent = answer.get("driver_silent_since")
     if silent:
         parts.insert(1, f"driver not answering since {moment(from_text(silent))}")
-    if end:
-        parts.append(f"released until {end}")
-    return "; ".join(parts)
+    refused = answer.get("spool_refused_since")
+    if refused:
+        parts.append(
+            f"the spool's disk takes nothing since {moment(from_text(refused))}"
+            f" ({answer.get('spool_refused_why')}), {answer.get('dropped_bodies')} bodies dropped"
+        )
+    if lack := answer.get("driverless"):
+        parts.insert(1, f"on the PCI bus, without a driver: {', '.join(lack)}")
+    if others := answer.get("unsupported"):
+        parts.append(f"not supported, and not read: {', '.join(others)}")
+    return parts

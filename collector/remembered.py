@@ -39,6 +39,7 @@ class Remembered:
     """GPUs by UUID, ports by device and port, allocations that are held, counters of which boot.
 
     `missing`: since when GPUs are lost, by UUID. `released_until`: the driver is left alone.
+    `driverless_since`: GPUs are on the bus and no driver is loaded, in this boot.
     `complete`: whether nothing the hub knows of this node could be missing here.
     """
 
@@ -49,6 +50,7 @@ class Remembered:
     boot_id: str | None = None
     missing: dict[str, datetime] = field(default_factory=dict)
     released_until: datetime | None = None
+    driverless_since: datetime | None = None
     complete: bool = False
 
     def enter(self, boot_id: str | None) -> None:
@@ -58,6 +60,7 @@ class Remembered:
         """
         if None not in {boot_id, self.boot_id} and boot_id != self.boot_id:
             self.counters.restart(lambda name: name.rpartition(" ")[2] in _VOLATILE)
+            self.driverless_since = None
         self.boot_id = boot_id or self.boot_id
 
 
@@ -75,6 +78,7 @@ def load(path: Path) -> Remembered:
             boot_id=value.get("boot_id"),
             missing={uuid: from_text(at) for uuid, at in value.get("missing", {}).items()},
             released_until=_time(value.get("released_until")),
+            driverless_since=_time(value.get("driverless_since")),
             complete=bool(value.get("complete", True)),
         )
     except FileNotFoundError:
@@ -94,19 +98,21 @@ def _hardware(remembered: Remembered) -> dict[str, Any]:
     }
 
 
-def save(path: Path, remembered: Remembered) -> None:
-    """Replace the file in one step; a disk that is full costs a log line."""
+def save(path: Path, remembered: Remembered) -> OSError | None:
+    """Replace the file in one step; returns why that could not be done."""
     value = {
         **_hardware(remembered),
         "held": [allocation.to_record().to_json() for allocation in remembered.held],
         "counters": remembered.counters.to_json(),
         "boot_id": remembered.boot_id,
+        "driverless_since": remembered.driverless_since and to_text(remembered.driverless_since),
         "complete": remembered.complete,
     }
     try:
         _write(path, value, 0o600)
     except OSError as error:
-        log.warning("what this node knows cannot be saved", file=str(path), why=str(error))
+        return error
+    return None
 
 
 def publish(directory: Path, remembered: Remembered) -> None:

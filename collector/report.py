@@ -55,7 +55,8 @@ class Tick:
     """All GPUs at one moment; comes also when every driver call hangs.
 
     `silent_seconds` is how long no call has come back, None while calls do. `starting_seconds` is how
-    long the first calls have been under way: a driver that is not kept loaded needs some.
+    long the first calls have been under way: a driver that is not kept loaded needs some. Both count
+    what the calls had themselves, not what the machine kept them waiting for a core.
     """
 
     at: datetime
@@ -65,6 +66,7 @@ class Tick:
     silent_seconds: float | None = None
     starting_seconds: float | None = None
     sweep_seconds: float | None = None
+    spent_seconds: float = 0.0  # of the reader's threads at its beginning (`cputime.spent_seconds`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.errors import HubRefused, HubUnavailable
@@ -54,7 +53,7 @@ class Shipper:
         spread_seconds: float = 0.0,
         timeout_seconds: float = TIMEOUT_SECONDS,
         trust: Trust = Trust(),  # noqa: B008 - it is frozen
-        token_file: Path | None = None,
+        token_todo: str = "",
         chance: Callable[[], float] = random.random,
     ) -> None:
         """`connections` carry telemetry: about one body a second each, by the hub's commits.
@@ -64,6 +63,8 @@ class Shipper:
         Nothing is sent until a random part of `spread_seconds` has passed, so that a cluster whose
         power comes back does not speak all at once.
 
+        `token_todo`: what people are told to do about a token that the hub refuses.
+
         ConfigError when `hub_url` is not an address.
         """
         Hub(hub_url, token, trust=trust)
@@ -72,7 +73,7 @@ class Shipper:
         self._beside = beside
         self._token = token
         self._trust = trust
-        self._token_file = token_file
+        self._token_todo = token_todo
         self._clock = clock
         self._connections = connections
         self._timeout_seconds = timeout_seconds
@@ -190,8 +191,8 @@ class Shipper:
         said = {"why": str(error) or type(error).__name__}
         of_hub = self._beside is None or name == "records"
         is_refused = isinstance(error, HubRefused) and error.status in _UNKNOWN_TOKEN
-        if of_hub and is_refused and self._token_file is not None:
-            said["todo"] = f"write a collector token that this hub knows into {self._token_file}"
+        if of_hub and is_refused and self._token_todo:
+            said["todo"] = self._token_todo
         if isinstance(error, StoreRefused):
             said["todo"] = "look at the section [store]: address, bucket, token or user"
         return said

@@ -1,12 +1,11 @@
 """For how long each GPU's kernels have spun, and the longest that they did before.
 
 The limits are those by which the analyzer calls a GPU hung (docs/detectors.md, `gpu_hung`); only a
-collector sees every tick of a job.
+collector sees every tick of a job. Times are monotonic: a clock that is set makes nobody spin longer.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from .rows import Number
 
@@ -21,9 +20,9 @@ class _Course:
     """One GPU under the processes that it has now."""
 
     processes: frozenset[int]
-    since: datetime | None = None
+    since: float | None = None
     longest: float = 0.0
-    moved: tuple[datetime, Number] | None = None  # over NVLink
+    moved: tuple[float, Number] | None = None  # over NVLink
 
 
 class Spins:
@@ -33,22 +32,23 @@ class Spins:
         self._courses: dict[str, _Course] = {}
 
     def take(
-        self, uuid: str, ask: Ask, processes: Iterable[int] | None, at: datetime
+        self, uuid: str, ask: Ask, processes: Iterable[int] | None, monotonic: float
     ) -> Mapping[str, Number]:
         """The fields of a tick, none for a GPU that never spun under its present processes.
 
-        `ask` is what was measured, by metric; `processes` None is not known: those before.
+        `ask` is what was measured, by metric; `processes` None is not known: those before;
+        `monotonic` is the tick's time in seconds by a clock that nobody sets.
         """
         course = self._course(uuid, processes)
-        spins = _spins(ask) and self._is_still(course, ask("nvlink_receive_bytes"), at)
+        spins = _spins(ask) and self._is_still(course, ask("nvlink_receive_bytes"), monotonic)
         if spins:
-            course.since = course.since or at
+            course.since = monotonic if course.since is None else course.since
         elif course.since is not None:
-            course.longest = max(course.longest, (at - course.since).total_seconds())
+            course.longest = max(course.longest, monotonic - course.since)
             course.since = None
         if course.since is None and not course.longest:
             return {}
-        now = 0.0 if course.since is None else max((at - course.since).total_seconds(), 0.0)
+        now = 0.0 if course.since is None else monotonic - course.since
         return {"spin_seconds": round(now, 3), "longest_spin_seconds": round(course.longest, 3)}
 
     def _course(self, uuid: str, processes: Iterable[int] | None) -> _Course:
@@ -62,12 +62,12 @@ class Spins:
         return course
 
     @staticmethod
-    def _is_still(course: _Course, moved: Number | None, at: datetime) -> bool:
+    def _is_still(course: _Course, moved: Number | None, monotonic: float) -> bool:
         """Whether NVLink moved next to nothing since the tick before; one that is not read is still."""
-        before, course.moved = course.moved, None if moved is None else (at, moved)
+        before, course.moved = course.moved, None if moved is None else (monotonic, moved)
         if moved is None or before is None:
             return True
-        seconds = (at - before[0]).total_seconds()
+        seconds = monotonic - before[0]
         return seconds <= 0 or moved - before[1] < _NVLINK_BYTES * seconds
 
 

@@ -22,9 +22,11 @@ from .body import RECORDS_PATH, Body, bytes_on_disk, encode
 from .folder import Folder
 from .lanes import Bells, Lane
 from .shelf import Place, Shelf
+from .spooldisk import SpoolDisk
 
 log = Log("collector")
 
+_Encoded = bytes  # `Spool.bytes` is something else
 _MICROSECOND = timedelta(microseconds=1)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REST_SECONDS = 1.0  # for a disk of which a body could not be read
@@ -90,7 +92,6 @@ class Spool:
         self._number = 0
         self._bytes = 0
         self._dropped = 0
-        self._disk_fails = False
         self._litters = False
         self._reads_fail = False
         self._rests_until = 0.0
@@ -98,6 +99,7 @@ class Spool:
         self._interrupted = False
         self._writing = threading.Lock()
         self._folder = Folder(directory)
+        self.disk = SpoolDisk(directory)
         self._recover()
 
     @property
@@ -337,20 +339,17 @@ class Spool:
             body = item.body
             if body is None or item.stored_bytes > 0:
                 return True
-            for _ in range(_MOST_THAT_GIVE_WAY):
-                error = self._write_down(item, body)
-                if error is None:
-                    if self._disk_fails:
-                        log.info("spool can be written again", directory=str(self._folder.path))
-                    self._disk_fails = False
-                    return True
-                if error.errno not in _NO_ROOM or not self._give_way(item):
+            content = encode(body)
+            error = self._write_down(item, content)
+            for _ in range(_MOST_THAT_GIVE_WAY - 1):
+                if error is None or error.errno not in _NO_ROOM or not self._give_way(item):
                     break
-            if not self._disk_fails:
-                why = str(error)
-                log.warning("spool cannot be written", directory=str(self._folder.path), why=why)
-            self._disk_fails = True
-            return False
+                error = self._write_down(item, content)
+            if error is None:
+                self.disk.took(bytes_on_disk(len(content)))
+            else:
+                self.disk.refused(error, bytes_on_disk(len(content)))
+            return error is None
 
     def _give_way(self, item: _Item) -> bool:
         """On a disk without room drop the oldest telemetry; false when none is older than the item."""
@@ -362,9 +361,8 @@ class Spool:
         self._drop_oldest(dropped)
         return True
 
-    def _write_down(self, item: _Item, body: Body) -> OSError | None:
+    def _write_down(self, item: _Item, content: _Encoded) -> OSError | None:
         """Why it could not be written, None when it was."""
-        content = encode(body)
         try:
             self._folder.write(_place(item), _resting(item.lane), content)
         except OSError as error:

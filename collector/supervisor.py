@@ -34,9 +34,8 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     frugal.settle()
     privileges.tell(config.collector)
     settings, clock = config.collector, SystemClock()
-    token = secret_source(
-        config.hub.collector_token_file, "hub.collector_token_file", "collector token"
-    )
+    token_file = config.hub.collector_token_file
+    token = secret_source(token_file, "hub.collector_token_file", "collector token")
     spool = Spool(
         settings.spool_directory,
         settings.spool_bytes,
@@ -50,7 +49,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         beside=beside(config.store),
         spread_seconds=settings.tick_seconds * _SPREAD,
         trust=trust(config.hub),
-        token_file=config.hub.collector_token_file,
+        token_todo=f"write a collector token that this hub knows into {token_file}",
     )
     node = settings.node or socket.gethostname()
     sender = Sender(cluster=settings.cluster, node=node, boot=os.urandom(8).hex())

@@ -7,12 +7,14 @@ begins where one makes no headway, and so on.
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from gpuvigil.clock import Clock
 from gpuvigil.model import GpuIdentity, Unmeasured
 
+from . import cputime
+from .cputime import CallTime, Threads
 from .nvml import Driver, DriverError, Events, Gpu
 from .report import GpuTick
 
@@ -47,23 +49,31 @@ class GpuSweep:
         self._asked = 0
         self._answered = 0
         self._told = 0
-        self._started: float | None = None
+        self._before: Threads | None = None
+        self._call: CallTime | None = None
+        self._made = 0  # calls that had come back at the last look
         self._gpu: Gpu | None = None
         self._identity: GpuIdentity | None = None
         self._last = GpuTick(index=index)
         self._slow_due: float | None = None
 
-    def ask(self) -> None:
-        """A sweep is to be made: `sweep` must follow. Not while one is under way."""
+    def ask(self, before: Threads | None = None) -> None:
+        """A sweep is to be made: `sweep` must follow. Not while one is under way.
+
+        `before` is what the threads of this process have spent by now.
+        """
         with self._lock:
             self._asked += 1
-            self._started = self._clock.monotonic()
+            self._before, self._call, self._made = before, None, self._calls_made
 
     def sweep(self) -> None:
         """Make the sweep that was asked for; may block for as long as the driver likes."""
-        start = self._clock.monotonic()
+        call = CallTime(self._clock, self._before)
+        with self._lock:
+            self._call = call
         result = self._sweep()
-        if self._clock.monotonic() - start > self._patience.seconds:
+        patience = self._patience.seconds
+        if call.passed > patience and call.seconds(cputime.threads()) > patience:
             # Half of these numbers are from before the call that hung; what it cost is true.
             result = replace(_numberless(result), costs=result.costs)
             self._slow_due = None
@@ -74,16 +84,46 @@ class GpuSweep:
             self._identity = result.identity
             self._answered = self._asked
 
-    def silent_seconds(self) -> float | None:
-        """How long the sweep has been under way; None when it came back."""
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a sweep was asked for that has not come back."""
         with self._lock:
-            if self._asked == self._answered or self._started is None:
-                return None
-            return self._clock.monotonic() - self._started
+            return self._asked != self._answered
 
-    def tick(self) -> GpuTick:
-        """What this sweep gave, or the last one while it is untold, or that none has come back."""
-        silent = self.silent_seconds()
+    @property
+    def _calls_made(self) -> int:
+        return 0 if self._gpu is None else self._gpu.calls_made
+
+    def look(self, now: Threads | None) -> int | None:
+        """The thread of a sweep of which no call came back since the last look; None of any other.
+
+        To be called once a tick: a sweep that makes headway begins to be silent anew.
+        """
+        with self._lock:
+            if self._asked == self._answered or self._call is None:
+                return None
+            before, self._made = self._made, self._calls_made
+            if before == self._made:
+                return self._call.thread
+            self._call.again(now)
+            return None
+
+    def _silent_seconds(self, now: Threads | None, stuck: Collection[int]) -> float | None:
+        """How long the driver has had for the call that is under way; None when all came back.
+
+        Of a sweep that no thread has begun yet none is.
+        """
+        with self._lock:
+            if self._asked == self._answered:
+                return None
+            return 0.0 if self._call is None else self._call.seconds(now, stuck)
+
+    def tick(self, now: Threads | None = None, stuck: Collection[int] = ()) -> GpuTick:
+        """What this sweep gave, or the last one while it is untold, or that none has come back.
+
+        `now` is what the threads of this process have spent, `stuck` are those that `look` gave.
+        """
+        silent = self._silent_seconds(now, stuck)
         with self._lock:
             untold = self._told < self._answered
             if silent is None or (untold and silent < self._patience.seconds):
@@ -160,15 +200,16 @@ class Runners:
         self._clock = clock
         self._idle: deque[_Runner] = deque()
 
-    def sweep(self, gpus: Sequence[GpuSweep], seconds: float) -> None:
+    def sweep(self, gpus: Sequence[GpuSweep], seconds: float, spent: Threads | None = None) -> None:
         """Sweep all of them; returns when that is done, at the latest after `seconds`.
 
-        Sweeps that are not done then go on, each in a thread of its own.
+        Sweeps that are not done then go on, each in a thread of its own. `spent` is what the
+        threads of this process have spent by now.
         """
         if not gpus:
             return
         for gpu in gpus:
-            gpu.ask()
+            gpu.ask(spent)
         batch = _Batch(gpus)
         until = self._clock.monotonic() + seconds
         self._begin(batch)

@@ -1,19 +1,23 @@
 """Serves the pages: Streamlit on uvicorn, behind the door."""
 
 import argparse
+import asyncio
 import contextlib
 import re
 import socket
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import streamlit as st
 import uvicorn
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 from streamlit import config as streamlit_config
 from streamlit import file_util
@@ -21,9 +25,11 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from gpuvigil.clock import SystemClock
 from gpuvigil.command import parser, run_service
-from gpuvigil.config import Config
+from gpuvigil.config import AlertsSettings, Config, DashboardSettings
+from gpuvigil.connections import Limits, Places, most_connections, raise_open_files
 from gpuvigil.door import Door
 from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.httpserver import limited
 from gpuvigil.keys import Keys
 from gpuvigil.log import Log
 from gpuvigil.offers import seal
@@ -35,11 +41,16 @@ from . import overview as _overview  # noqa: F401 - loaded now: the first visito
 from .astray import Astray
 from .frame import PLACES
 from .incidents.answering import Answering
+from .live_socket import LiveSocket
 from .questions import Questions
 from .snapshot import Snapshot
 
 SCRIPT = Path(__file__).parent / "app.py"
 DRAIN_SECONDS = 3
+KEEP_ALIVE_SECONDS = 5
+# What a page sends is a form's few fields; none of ours takes files.
+LIMITS = Limits(body_bytes=64 * 1024, body_seconds=30.0, drain_seconds=60.0)
+MESSAGE_BYTES = 1024 * 1024
 
 OPTIONS: dict[str, object] = {
     "browser.gatherUsageStats": False,
@@ -81,6 +92,7 @@ def main(arguments: Sequence[str]) -> int:
 def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Start everything, say the port, and wait for `stop`."""
     log = Log("dashboard")
+    raise_open_files()
     connect = hubs(config)
     clock = SystemClock()
     snapshot = Snapshot(connect, clock, config.analyzer, config.dashboard.refresh_seconds)
@@ -134,22 +146,61 @@ def _server(config: Config, keys: Keys, more: Sequence[Route]) -> uvicorn.Server
     for option, value in OPTIONS.items():
         streamlit_config.set_option(option, value)
     streamlit_config.set_option("server.allowedHosts", _allowed_hosts(config))
+    if public := urlsplit(_public_url(config)).hostname:
+        # Else it asks the outside for this machine's address where a proxy asks in its own name.
+        streamlit_config.set_option("browser.serverAddress", public)
     # Else the first page that is asked for after a start would run without the frame of all pages,
     # as files in a folder of that name once did.
     PagesManager.uses_pages_directory = False
     routes = [Route("/healthz", _alive), *more]
     paths = {*(place.path for place in PLACES), "/healthz", "/sign-in"}
     app = Astray(st.App(SCRIPT, routes=routes), paths)
-    door = Door(app, keys=keys, clock=SystemClock(), policy=_policy(), signed=bool(more))
-    return uvicorn.Server(
-        uvicorn.Config(
-            door,
-            access_log=False,
-            log_config=None,
-            log_level="warning",
-            server_header=False,
-            timeout_graceful_shutdown=DRAIN_SECONDS,
-        )
+    door = Door(
+        app,
+        keys=keys,
+        clock=SystemClock(),
+        policy=_policy(),
+        signed=bool(more),
+        public_url=_public_url(config),
+    )
+    return uvicorn.Server(_web(config.dashboard, door))
+
+
+def _web(settings: DashboardSettings, door: Door) -> uvicorn.Config:
+    proxies = [ip_network(entry) for entry in settings.trusted_proxies]
+    most = most_connections(settings.connections_count)
+    places = Places(most, exempt=partial(_is_within, proxies), log=Log("dashboard"))
+    return uvicorn.Config(
+        door,
+        http=limited(places, LIMITS, _crowded(most)),
+        ws=cast(type[asyncio.Protocol], LiveSocket),
+        ws_max_size=MESSAGE_BYTES,
+        # By default it would believe everybody on this machine, or whom a variable names.
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(map(str, proxies)),
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+
+
+def _is_within(networks: Sequence[IPv4Network | IPv6Network], address: str) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    return any(found in network for network in networks)
+
+
+def _crowded(most: int) -> PlainTextResponse:
+    return PlainTextResponse(
+        f"The dashboard has {most} connections, or your address has its share of them, and takes no"
+        " more (dashboard.connections_count, or what the system grants as open files). Come again.\n",
+        503,
+        {"Retry-After": "5", "Connection": "close"},
     )
 
 
@@ -164,6 +215,12 @@ def _allowed_hosts(config: Config) -> list[str]:
     if config.dashboard.listen not in {"", "0.0.0.0", "::"}:
         own.add(config.dashboard.listen)
     return sorted(own | ({public} if public else set()))
+
+
+def _public_url(config: Config) -> str:
+    """The address that browsers see; empty where nobody has set it."""
+    url = config.alerts.external_url
+    return "" if url == AlertsSettings().external_url else url
 
 
 def _policy() -> str:

@@ -54,6 +54,10 @@ class ManualClock:
         self._now += timedelta(seconds=seconds)
         self._elapsed += seconds
 
+    def step(self, seconds: float) -> None:
+        """Somebody sets the wall clock; no time passes."""
+        self._now += timedelta(seconds=seconds)
+
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)

@@ -1,6 +1,7 @@
 """How every command starts: its arguments, its configuration, its log, its end."""
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 from . import lifeline, log
 from .config import Config, load
 from .errors import GpuvigilError, HubUnavailable
+from .private import UMASK
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -34,12 +36,15 @@ def run_service(
 ) -> int:
     """Run a service until SIGTERM or SIGINT sets its stop event.
 
+    What it writes, and its children, is its user's alone but where it says otherwise.
+
     Returns the exit code: 0 after a clean stop, 2 for a wrong configuration, 1 otherwise; an error
     is one line on standard error.
     """
     lifeline.hold()
     chosen = arguments.parse_args(given)
     stop = threading.Event()
+    os.umask(UMASK)
     try:
         config = load(chosen.config)
         log.configure(config.log.level)

@@ -50,6 +50,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "NVIDIA Xid catalogue, Xid 92; one a second for a minute is ours",
     ),
     (
+        "uncorrected_growth",
+        _WARNING,
+        "GPU counted uncorrectable memory errors",
+        "Drain the node, then reset the GPU; if the count grows again, run the field diagnostic.",
+        f"{_MEMORY}; nvmlDeviceGetTotalEccErrors, volatile; azurehpc-health-checks fails at any",
+    ),
+    (
         "repair_pending",
         _INFO,
         "GPU's memory repair waits for a reset",

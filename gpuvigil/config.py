@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .log import Log
 from .model import RESERVED_CLUSTERS
 from .pricing import CostSettings, PriceSettings
 from .receivers import (
@@ -95,6 +97,9 @@ __all__ = [
     "secret_source",
     "without_secret",
 ]
+
+
+_LOG = Log("config")
 
 
 def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
@@ -251,13 +256,27 @@ class _Text(str):
     __slots__ = ()
 
 
+# Settings of an older version: a file that still has one works, and a line says what has become of it.
+_RETIRED = {
+    (
+        "actions",
+        "resume_after_seconds",
+    ): "a node is given back once it is accepted: gpuvigil node accept",
+}
+
+
 def _build(cls: Any, tree: Any, where: _Where, keys: tuple[str, ...]) -> Any:
     """A settings object from a TOML table."""
     if not isinstance(tree, dict):
         raise ConfigError(f"{where.of(keys)}: must be a table")
     known = {setting.name for setting in fields(cls)}
-    for key in tree:
-        if key not in known:
+    for key in list(tree):
+        if (*keys, key) in _RETIRED:
+            _LOG.warning(
+                "setting ignored", setting=where.of((*keys, key)), reason=_RETIRED[(*keys, key)]
+            )
+            del tree[key]
+        elif key not in known:
             raise ConfigError(
                 f"{where.of((*keys, key))}: unknown key; known are {', '.join(sorted(known))}"
             )
@@ -317,7 +336,8 @@ def _check(config: Config, where: _Where) -> None:
         )
     for key in ("cluster", "node"):
         name = getattr(config.collector, key)
-        if not _NAME.fullmatch(name) and (name or key == "cluster"):
+        is_name = _NAME.fullmatch(name) and name not in {".", ".."}
+        if not is_name and (name or key == "cluster"):
             raise ConfigError(
                 f"{where.of(('collector', key))}: {name!r} is not a name; use ASCII letters,"
                 " digits and signs"
@@ -325,6 +345,7 @@ def _check(config: Config, where: _Where) -> None:
     _check_one_of(where, ("log", "level"), config.log.level, _LEVELS)
     _check_overrides(where, config.analyzer.xid_overrides)
     _check_store(where, config.store)
+    _check_networks(where, ("dashboard", "trusted_proxies"), config.dashboard.trusted_proxies)
     for section in fields(Config):
         _check_numbers(where, (section.name,), getattr(config, section.name))
     for key in (*RECEIVERS, *ROUTING):
@@ -343,6 +364,17 @@ def _check_overrides(where: _Where, entries: Sequence[str]) -> None:
                 f"{where.entry(number).of(('analyzer', 'xid_overrides'))}: {entry!r} is not like"
                 " 63=warning; severities are critical, warning, info and ignore"
             )
+
+
+def _check_networks(where: _Where, keys: tuple[str, ...], entries: Sequence[str]) -> None:
+    for number, entry in enumerate(entries):
+        try:
+            ip_network(entry)
+        except ValueError as error:
+            raise ConfigError(
+                f"{where.entry(number).of(keys)}: {entry!r} is no address like 10.0.0.5 and no network"
+                f" like 10.0.0.0/24: {error}"
+            ) from None
 
 
 _OVERRIDE = re.compile(r"\d{1,4}=(critical|warning|info|ignore)")

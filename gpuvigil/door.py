@@ -7,10 +7,8 @@ a one-time token in the address, which is used up and taken out of the address a
 import re
 import socket
 import sys
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from .clock import Clock, SystemClock
@@ -18,14 +16,12 @@ from .command import fail, parser
 from .config import Config, load
 from .errors import ConfigError, GpuvigilError
 from .keys import Keys, are_made
+from .log import Log
 from .offers import PATH
-from .signin import POLICY, page
+from .origins import Origin, is_own, origin_of, site
+from .replies import App, Message, Receive, Send, answer, redirect, sign_in_page, with_headers
 from .statedir import config_of_up
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+from .tries import Tries
 
 # Answered to everybody: whether the process lives.
 OPEN_PATHS = frozenset({"/healthz"})
@@ -35,6 +31,13 @@ SIGNED_PATH = re.compile(re.escape(PATH) + "[^/]+")
 PARTS = ("/_stcore/", "/static/", "/media/", "/component/", "/api/")
 LARGEST_FORM_BYTES = 4096
 _ANSWERS_SECONDS = 2.0
+_ONLY_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
+_ELSEWHERE = (
+    "it comes from another site, or does not say from where: open the dashboard at its own"
+    " address; behind a proxy, set alerts.external_url to the address that browsers see"
+)
+_TELL_AGAIN_SECONDS = 60.0
+_LOG = Log("dashboard")
 
 FIXED_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -48,23 +51,35 @@ class Door:
     """ASGI middleware that lets signed-in people through and puts safety headers on every answer."""
 
     def __init__(
-        self, app: App, *, keys: Keys, clock: Clock, policy: str, signed: bool = False
+        self,
+        app: App,
+        *,
+        keys: Keys,
+        clock: Clock,
+        policy: str,
+        signed: bool = False,
+        public_url: str = "",
     ) -> None:
-        """With `signed` there is a key for the links of messages, which need no session."""
+        """With `signed` there is a key for the links of messages, which need no session.
+
+        `public_url` is the address that browsers see, where that is a proxy's.
+        """
         self._app = app
         self._signed = signed
         self._keys = keys
         self._clock = clock
         self._tries = Tries()
+        self._public = origin_of(public_url)
+        self._told_at = -_TELL_AGAIN_SECONDS
         self._headers = {**FIXED_HEADERS, "content-security-policy": policy}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket" and not self._is_known(scope):
+        if scope["type"] == "websocket" and not self._may_stay_open(scope):
             await receive()
             # Closed before it was accepted: the server answers the upgrade with 403.
             await send({"type": "websocket.close", "code": 1008, "reason": "sign in first"})
         elif scope["type"] == "http":
-            await self._http(scope, receive, _with_headers(send, self._headers))
+            await self._http(scope, receive, with_headers(send, self._headers))
         else:
             await self._app(scope, receive, send)
 
@@ -78,20 +93,23 @@ class Door:
         elif token is not None and method == "GET":
             await self._open(scope, send, rest, token)
         elif self._is_known(scope):
-            await self._app(scope, receive, send)
+            if method in _ONLY_LOOKS or self._is_ours(scope):
+                await self._app(scope, receive, send)
+            else:
+                await answer(send, 403, f"refused: {_ELSEWHERE}\n".encode())
         elif method in {"GET", "HEAD"} and not path.startswith(PARTS):
-            await _page(send, 401, "", rest)
+            await sign_in_page(send, 401, "", rest)
         else:
-            await _answer(send, 401, b"sign in first\n")
+            await answer(send, 401, b"sign in first\n")
 
     async def _open(self, scope: Message, send: Send, rest: str, token: str) -> None:
         """An address with a one-time token: in with a cookie, or the sign-in page with the reason."""
         if self._is_known(scope):
-            await _redirect(send, rest)
+            await redirect(send, rest)
             return
         wait = self._tries.wait_seconds(_address(scope), self._clock.monotonic())
         if wait == 0 and self._keys.use_link_token(token, self._clock.now()):
-            await _redirect(send, rest, self._cookie(scope))
+            await redirect(send, rest, self._cookie(scope))
             return
         await self._refuse(
             scope,
@@ -102,16 +120,19 @@ class Door:
 
     async def _sign_in(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
-            await _redirect(send, "/")
+            await redirect(send, "/")
             return
-        form = dict(parse_qsl(await _form(receive), keep_blank_values=True))
+        if not self._is_ours(scope):
+            await answer(send, 403, f"refused: {_ELSEWHERE}\n".encode())
+            return
+        sent = await _form(receive)
+        if sent is None:
+            return
+        form = dict(parse_qsl(sent, keep_blank_values=True))
         rest = _local(form.get("next", "/"))
-        if not _same_origin(scope):
-            await _page(send, 403, "This form was sent from another site.", rest)
-            return
         wait = self._tries.wait_seconds(_address(scope), self._clock.monotonic())
         if wait == 0 and self._keys.is_access_token(form.get("token", "")):
-            await _redirect(send, rest, self._cookie(scope))
+            await redirect(send, rest, self._cookie(scope))
             return
         await self._refuse(scope, send, rest, "This is not the access token.")
 
@@ -121,10 +142,10 @@ class Door:
         wait = self._tries.wait_seconds(address, now)
         if wait > 0:
             text = f"Too many wrong tries: wait {wait} s, then try again."
-            await _page(send, 429, text, rest, {"retry-after": str(wait)})
+            await sign_in_page(send, 429, text, rest, {"retry-after": str(wait)})
             return
         self._tries.add(address, now)
-        await _page(send, 401, reason, rest)
+        await sign_in_page(send, 401, reason, rest)
 
     def _is_known(self, scope: Message) -> bool:
         now, ours = self._clock.now(), self._keys.cookie_name
@@ -132,41 +153,31 @@ class Door:
             name == ours and self._keys.is_cookie(value, now) for name, value in _cookies(scope)
         )
 
+    def _may_stay_open(self, scope: Message) -> bool:
+        if not self._is_known(scope):
+            return False
+        ours, now = self._is_ours(scope), self._clock.monotonic()
+        if not ours and now - self._told_at >= _TELL_AGAIN_SECONDS:
+            # The page says no more than that it cannot connect.
+            self._told_at = now
+            asked = {name: _header(scope, name)[:100] for name in ("origin", "host")}
+            _LOG.warning("a page's connection was refused", **asked, why=_ELSEWHERE)
+        return ours
+
+    def _site(self, scope: Message) -> Origin | None:
+        return site(scope["scheme"], _header(scope, "host"), self._public)
+
+    def _is_ours(self, scope: Message) -> bool:
+        """Whether the browser says that one of our own pages asks."""
+        return is_own(_header(scope, "origin"), self._site(scope), self._public)
+
     def _cookie(self, scope: Message) -> str:
-        secure = "; Secure" if scope.get("scheme") in {"https", "wss"} else ""
+        here = self._site(scope)
+        secure = "; Secure" if here is not None and here.scheme == "https" else ""
         return (
             f"{self._keys.cookie_name}={self._keys.new_cookie(self._clock.now())}; Path=/; HttpOnly;"
             f" SameSite=Lax; Max-Age={self._keys.session_seconds}{secure}"
         )
-
-
-class Tries:
-    """Wrong tries per address: the fourth in a row waits 1 s, each later one twice as long."""
-
-    FREE = 3
-    LONGEST_SECONDS = 60
-    FORGOTTEN_AFTER_SECONDS = 600.0
-    MOST_ADDRESSES = 1000
-
-    def __init__(self) -> None:
-        self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
-
-    def add(self, address: str, now: float) -> None:
-        """One more wrong try, at monotonic `now`."""
-        count, at = self._wrong.pop(address, (0, now))
-        fresh = now - at > self.FORGOTTEN_AFTER_SECONDS
-        self._wrong[address] = (1 if fresh else count + 1, now)
-        if len(self._wrong) > self.MOST_ADDRESSES:
-            self._wrong.popitem(last=False)
-
-    def wait_seconds(self, address: str, now: float) -> int:
-        """Whole seconds until this address may try again; 0 when it may now."""
-        count, at = self._wrong.get(address, (0, now))
-        if count < self.FREE:
-            return 0
-        pause: int = min(2 ** min(count - self.FREE, 10), self.LONGEST_SECONDS)
-        left = at + pause - now
-        return 0 if left <= 0 else int(left) + 1
 
 
 def new_link(secrets_directory: Path, base_url: str, clock: Clock | None = None) -> str:
@@ -245,61 +256,14 @@ def _address(scope: Message) -> str:
     return str(client[0]) if client else ""
 
 
-def _same_origin(scope: Message) -> bool:
-    """False for a form that a browser says it sends from another site."""
-    origin = _header(scope, "origin")
-    return origin in {"", "null"} or origin.partition("://")[2] == _header(scope, "host")
-
-
-async def _form(receive: Receive) -> str:
+async def _form(receive: Receive) -> str | None:
+    """What was sent, as far as a form goes; None when the sender went before its end."""
     body = b""
     while len(body) <= LARGEST_FORM_BYTES:
         message = await receive()
+        if message["type"] != "http.request":
+            return None
         body += message.get("body", b"")
-        if message["type"] != "http.request" or not message.get("more_body", False):
+        if not message.get("more_body", False):
             break
     return body[:LARGEST_FORM_BYTES].decode("latin-1")
-
-
-def _with_headers(send: Send, headers: dict[str, str]) -> Send:
-    """`send` that sets headers on the answer which its sender did not set."""
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            given = list(message.get("headers", ()))
-            present = {bytes(name).lower() for name, _ in given}
-            fixed = [(name.encode(), value.encode()) for name, value in headers.items()]
-            message["headers"] = given + [pair for pair in fixed if pair[0] not in present]
-        await send(message)
-
-    return sending
-
-
-async def _answer(
-    send: Send, status: int, body: bytes, headers: dict[str, str] | None = None
-) -> None:
-    given = {
-        "content-type": "text/plain; charset=utf-8",
-        "cache-control": "no-store",
-        "content-length": str(len(body)),
-        **(headers or {}),
-    }
-    pairs = [(name.encode(), value.encode()) for name, value in given.items()]
-    await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _redirect(send: Send, place: str, cookie: str | None = None) -> None:
-    headers = {"location": place} | ({} if cookie is None else {"set-cookie": cookie})
-    await _answer(send, 303, b"", headers)
-
-
-async def _page(
-    send: Send, status: int, reason: str, rest: str, headers: dict[str, str] | None = None
-) -> None:
-    given = {
-        "content-type": "text/html; charset=utf-8",
-        "content-security-policy": POLICY,
-        **(headers or {}),
-    }
-    await _answer(send, status, page(reason, rest), given)

@@ -20,8 +20,16 @@ class Fault:
     severity: Severity
     action: str
     source: str
+    # Concluded from what others do or from what is absent, not reported by the device or the kernel:
+    # a person looks before a node is taken out of service for it.
+    inferred: bool = False
 
 
+# What to do first where the kernel's own driver for graphics has the GPUs.
+NOUVEAU_ACTION = (
+    "Keep nouveau from loading (blacklist nouveau in /etc/modprobe.d, rebuild the initramfs), install"
+    " NVIDIA's driver and reboot the node."
+)
 RELEASE = "gpuvigil collect --release 10m"
 _RESET = re.compile(r"\breset (the GPU('s PCIe bus)?|all its GPUs( and switches)?)", re.IGNORECASE)
 
@@ -37,11 +45,17 @@ def with_release(action: str) -> str:
     return _RESET.sub(rf"\g<0> (right after `{RELEASE}` on the node)", action, count=1)
 
 
-def _fault(key: str, severity: Severity, title: str, action: str, source: str) -> tuple[str, Fault]:
-    fault = Fault(
-        key=key, severity=severity, title=title, action=with_release(action), source=source
+def _fault(
+    key: str, severity: Severity, title: str, action: str, source: str, *, inferred: bool = False
+) -> tuple[str, Fault]:
+    return key, Fault(
+        key=key,
+        severity=severity,
+        title=title,
+        action=with_release(action),
+        source=source,
+        inferred=inferred,
     )
-    return key, fault
 
 
 _CATALOGUE = "NVIDIA Xid catalogue"
@@ -82,6 +96,7 @@ FAULTS: dict[str, Fault] = dict(
             "GPU is held but idle",
             "Ask its holder whether the process still needs the GPU.",
             "job_defense_shield warns after 60 minutes at 0 %",
+            inferred=True,
         ),
         _fault(
             "port_down",
@@ -105,6 +120,13 @@ FAULTS: dict[str, Fault] = dict(
             "a driver call that does not return can hold a lock that every other call needs",
         ),
         _fault(
+            "driver_not_loaded",
+            Severity.CRITICAL,
+            "NVIDIA driver is not loaded",
+            "Load it (modprobe nvidia); if that fails, install the driver for the running kernel.",
+            "NVML_ERROR_DRIVER_NOT_LOADED while the PCI bus has NVIDIA GPUs",
+        ),
+        _fault(
             "gpu_silent",
             Severity.CRITICAL,
             "GPU does not answer",
@@ -117,6 +139,7 @@ FAULTS: dict[str, Fault] = dict(
             "Node stopped reporting",
             "Check that the node is up and that `gpuvigil collect` runs on it.",
             "three ticks without data from a node that reported before",
+            inferred=True,
         ),
         _fault(
             "gpu_memory",
@@ -152,6 +175,7 @@ FAULTS: dict[str, Fault] = dict(
             "GPU is too hot",
             "Check fans, heatsink and the inlet temperature.",
             "nvml.h, clock event reasons 0x20 and 0x40",
+            inferred=True,
         ),
         _fault(
             "gpu_power",
@@ -166,6 +190,7 @@ FAULTS: dict[str, Fault] = dict(
             "GPU's clocks do not rise under load",
             "Drain the node and reset the GPU.",
             "no clock event explains it, and its neighbours run faster",
+            inferred=True,
         ),
         _fault(
             "gpu_slow",
@@ -173,6 +198,7 @@ FAULTS: dict[str, Fault] = dict(
             "GPU slows its job down",
             "Keep the GPU out of large jobs and run a benchmark on it, beside one of its peers.",
             "ours: the job's other GPUs wait for it, which they did not before",
+            inferred=True,
         ),
         _fault(
             "gpu_settings",
@@ -180,6 +206,7 @@ FAULTS: dict[str, Fault] = dict(
             "GPU is set up unlike its neighbours",
             "Bring it to the settings of its neighbours.",
             "nvmlDeviceGetEccMode and nvmlDeviceGetMigMode against the node's other GPUs",
+            inferred=True,
         ),
         _fault(
             "gpu_hung",
@@ -187,6 +214,7 @@ FAULTS: dict[str, Fault] = dict(
             "GPU is fully used at the power of an idle one",
             "Ask the job's owner; end the job if it makes no progress.",
             "kernels that spin: full utilisation, low power, silent links",
+            inferred=True,
         ),
         _fault(
             "gpu_memory_held",
@@ -194,6 +222,7 @@ FAULTS: dict[str, Fault] = dict(
             "GPU's memory is held although its job is over",
             "End the process that still holds the memory.",
             "memory in use and no allocation, for longer than a job takes to clean up",
+            inferred=True,
         ),
         _fault(
             "gpus_missing",
@@ -201,6 +230,7 @@ FAULTS: dict[str, Fault] = dict(
             "Node has fewer GPUs than its kin",
             "Compare with the order; check seating and power.",
             "the majority of the cluster's nodes with the same GPU model",
+            inferred=True,
         ),
         _fault(
             "driver_drift",
@@ -208,6 +238,7 @@ FAULTS: dict[str, Fault] = dict(
             "Node has another driver version than its rack",
             "Bring the node to the driver version of its rack.",
             "the majority of the rack's inventories",
+            inferred=True,
         ),
         _fault(
             "host_memory",
@@ -219,9 +250,9 @@ FAULTS: dict[str, Fault] = dict(
         _fault(
             "host_disk",
             Severity.WARNING,
-            "Collector drops what it measured: its disk is full",
-            "Free space on the node; the collector's log says which directory.",
-            "bodies given up by the spool",
+            "Collector cannot write its spool: the disk is full or fails",
+            "Free space on the node; `gpuvigil doctor` there names the directory and why.",
+            "writes that the spool's disk refused, and bodies given up",
         ),
         _fault(
             "host_power",
@@ -271,6 +302,7 @@ FAULTS: dict[str, Fault] = dict(
             "Network port drops packets: congestion",
             "Look at what else runs on this leaf, and at its uplinks.",
             "NVSentinel: more than 100 discards per second",
+            inferred=True,
         ),
         _fault(
             "switch_down",
@@ -278,6 +310,7 @@ FAULTS: dict[str, Fault] = dict(
             "Ports of one switch are down on several nodes",
             "Check the leaf switch and its power.",
             "the same port of several nodes went down within a minute",
+            inferred=True,
         ),
     ]
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .config import read_secret
 from .errors import ConfigError
+from .private import sync_folder
 
 # An address that was printed and never opened stops working after a day.
 LINK_LIFE = timedelta(hours=24)
@@ -121,7 +122,10 @@ def _kept(path: Path, what: str) -> str:
         try:
             with os.fdopen(file, "w", encoding="utf-8") as stream:
                 stream.write(secrets.token_urlsafe(32) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
             os.link(draft, path)
+            sync_folder(path.parent)
         except FileExistsError:
             pass
         finally:

@@ -18,18 +18,18 @@ def _fault(key: str, severity: Severity, title: str, action: str, source: str) -
 NODE_FAULTS: dict[str, Fault] = dict(
     [
         _fault(
-            "driver_not_loaded",
-            Severity.CRITICAL,
-            "NVIDIA driver is not loaded",
-            "Load it (modprobe nvidia); if that fails, install the driver for the running kernel.",
-            "NVML_ERROR_DRIVER_NOT_LOADED while the PCI bus has NVIDIA GPUs",
-        ),
-        _fault(
             "driver_released",
             Severity.INFO,
             "GPUs are released for maintenance and not looked at",
             "Nothing; `gpuvigil collect --reattach` ends it early.",
             "`gpuvigil collect --release`",
+        ),
+        _fault(
+            "gpu_unsupported",
+            Severity.INFO,
+            "GPU of a maker that is not supported: it is not read",
+            "Nothing; gpuvigil reads NVIDIA's GPUs. Watch this one with its maker's own tools.",
+            "the PCI bus: vendors AMD and Intel, without graphics in the processor",
         ),
         _fault(
             "driver_mismatch",

@@ -257,7 +257,7 @@ class AlertsSettings:
         86400.0, "a message that could not be delivered for this long is set aside, visibly"
     )
     cause_wait_seconds: float = setting(
-        20.0, "a message about a silent node or a port that is down waits this long for its cause"
+        20.0, "a message about a silent node waits this long for its cause"
     )
     routes: tuple[RouteSettings, ...] = setting(
         (), "which incidents go where, as [[alerts.routes]]; without any, all go everywhere"

@@ -51,9 +51,15 @@ class HubSettings:
     )
     bucket: str = _setting("gpuvigil", "the one bucket of the InfluxDB-compatible write path")
     collector_token_file: Path | None = _setting(
-        None, "token that may write telemetry, events, allocations, inventory"
+        None, "token that may write telemetry, events, allocations, inventory of any node"
     )
     service_token_file: Path | None = _setting(None, "token that may do everything")
+    scheduler_token_file: Path | None = _setting(
+        None,
+        "token that may write what a scheduler says of any cluster's jobs and nodes; empty: the hub"
+        " takes issued ones alone, and `gpuvigil slurm` and `kubernetes` look for `scheduler-token`"
+        " beside their other token",
+    )
     tokens_file: Path | None = _setting(
         None,
         "tokens that an older gpuvigil issued, taken into the records at a start; empty: tokens.json"
@@ -297,7 +303,9 @@ class AnalyzerSettings:
         "a silent node on which a scheduler has jobs is told after this long: did they go with it?",
     )
     port_down_seconds: float = _setting(
-        30.0, "a port that was up is down for this long before it is an incident"
+        30.0,
+        "a port that went down together with others, that comes and goes, or of which only the numbers"
+        " say that it is down, is down for this long before it is an incident; any other for a second",
     )
     port_flap_count: int = _setting(
         3, "times down within the flap window that make a flapping port"
@@ -340,6 +348,16 @@ class DashboardSettings:
 
     listen: str = _setting("127.0.0.1", "address the pages are served on")
     port: int = _setting(8501, "port the pages are served on; 0 takes a free one")
+    connections_count: int = _setting(
+        1000,
+        "most connections to the dashboard, as far as the system grants files; an open page has one,"
+        " and while it loads a few more; more get 503",
+    )
+    trusted_proxies: tuple[str, ...] = _setting(
+        (),
+        "addresses and networks of reverse proxies, as `10.0.0.5` or `10.0.0.0/24`: only theirs"
+        " counts what X-Forwarded-For and X-Forwarded-Proto say",
+    )
     refresh_seconds: float = _setting(2.0, "an open page renews itself this often")
     secrets_directory: Path = _setting(
         STATE / "secrets", "where the sign-in secret and the one-time tokens live"
@@ -355,16 +373,20 @@ class ActionsSettings:
     of: str = _setting("slurm", "whose nodes: slurm, or kubernetes (see `[kubernetes]`)")
     dry_run: bool = _setting(True, "only say in the log what would be done")
     faults: tuple[str, ...] = _setting(
-        ("gpu_lost",), "faults (of docs/faults.md) for which a node is drained"
+        ("gpu_lost",),
+        "faults (of docs/faults.md) for which a node is drained; none that is only inferred",
     )
     after_seconds: float = _setting(120.0, "an incident stands this long before a node is drained")
     most_percent: float = _setting(
-        5.0, "of the cluster's nodes, at most so many out of service at once, whoever took them out"
+        5.0,
+        "of the cluster's nodes, at most so many out of service at once, whoever took them out;"
+        " `gpuvigil check --drain` and Slurm's prolog keep to it as well",
     )
     resume: bool = _setting(
-        False, "give a node back that was drained here, once its incident is resolved"
+        False,
+        "give a node back that was drained here, once its incident is resolved and somebody has"
+        " accepted it since (`gpuvigil node accept`)",
     )
-    resume_after_seconds: float = _setting(900.0, "and has been for this long")
     end_idle: bool = _setting(
         False,
         "end Slurm's idle jobs whose policy (`alerts.idle`) has `end_minutes`, after its notices",

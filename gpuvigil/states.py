@@ -12,6 +12,8 @@ STOPPING = frozenset({"gpu_lost", "gpu_silent", "driver_silent"})
 HUNG = ("driver_silent", "gpu_silent")
 # Nobody can say what such a GPU does; the first that stands gives the reason.
 _BLINDING = ("node_silent", *HUNG)
+# Why nobody can say of a GPU that answers whether it is idle.
+NO_UTILIZATION, NO_PROCESSES = "utilisation not measured", "processes not measured"
 # Read errors and hung calls leave the GPU where it is; only "lost" says that it is gone.
 _GONE = frozenset({Unmeasured.LOST})
 
@@ -58,7 +60,7 @@ def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:
         return GpuState.UNKNOWN, reason.text if reason else "not measured"
     utilization = row.get("utilization_percent")
     if utilization is None:
-        return GpuState.UNKNOWN, "utilisation not measured"
+        return GpuState.UNKNOWN, NO_UTILIZATION
     if utilization > 0:
         return GpuState.ACTIVE, f"{utilization:.0f} %"
     return _still(row.get("compute_processes"), held)
@@ -69,7 +71,7 @@ def _still(processes: int | None, held: bool) -> tuple[GpuState, str]:
     if held or (processes or 0) > 0:
         return GpuState.IDLE, "held, 0 % now"
     if processes is None:
-        return GpuState.UNKNOWN, "processes not measured"
+        return GpuState.UNKNOWN, NO_PROCESSES
     return GpuState.FREE, "held by nobody"
 
 

@@ -8,8 +8,8 @@ drivers before R575 and one from then on.
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from .faults import Scope, Xid, with_release, xid
@@ -30,8 +30,10 @@ _BITS: tuple[tuple[str, Mapping[int, tuple[int, ...]]], ...] = (
 )
 _REGISTERS = re.compile(r"link (-?\d+) ?\(((?:0x[0-9a-f]+(?:, ?)?)+)\)", re.IGNORECASE)
 _UNIT = re.compile(
-    r"\b([A-Z][A-Z0-9_/]+) (Fatal|Non-?fatal)\b.*?\((0x[0-9a-f]+) (0x[0-9a-f]+)", re.IGNORECASE
+    r"\b([A-Z][A-Z0-9_/]+) (Fatal|Non-?fatal)\b(?:.*?\((0x[0-9a-f]+) (0x[0-9a-f]+))?",
+    re.IGNORECASE,
 )
+_LINK_NUMBER = re.compile(r"\blink (-?\d+)", re.IGNORECASE)
 _TARGET = re.compile(r"changed from .*? to 0x([0-9a-f]+)", re.IGNORECASE)
 
 _RESET = with_release("Drain the node, then reset the GPU.")
@@ -45,6 +47,42 @@ _ACTIONS: Mapping[int, tuple[Severity, str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """What tells reports of one code apart: gravity, meaning, NVLink 5 unit and link."""
+
+    severity: Severity
+    summary: str
+    unit: str = ""
+    fatal: bool | None = None  # the line's own word, None when it has none
+    link: int | None = None  # an NVLink, None when no message names one
+
+    @property
+    def place(self) -> str:
+        """The unit and the link in a few words, empty when no message names them."""
+        word = "" if self.fatal is None else "fatal" if self.fatal else "nonfatal"
+        link = "" if self.link is None else f"link {self.link}"
+        return " ".join(filter(None, (self.unit, word, link)))
+
+
+@lru_cache(maxsize=1024)
+def signature(code: int, message: str) -> Signature:
+    """The signature of one report; of a code whose message is not decoded, that of its row."""
+    row = read(code, message)
+    plain = Signature(severity=row.severity, summary=row.summary)
+    if code != _NVLINK and code not in NVLINK_5:
+        return plain
+    unit = _UNIT.search(message) if code in NVLINK_5 else None
+    link = _LINK_NUMBER.search(message)
+    return replace(
+        plain,
+        unit="" if unit is None else unit[1],
+        fatal=None if unit is None else unit[2].lower() == "fatal",
+        link=int(link[1]) if link is not None and int(link[1]) >= 0 else None,
+    )
+
+
+@lru_cache(maxsize=1024)
 def read(code: int, message: str) -> Xid:
     """The row of a code as this message makes it more exact; the table's own where it does not."""
     row = xid(code)
@@ -96,7 +134,9 @@ def _nvlink_5(row: Xid, message: str) -> Xid:
     if found is None:
         return row
     unit, fatal = found[1], found[2].lower() == "fatal"
-    rule = _rule(row.code, unit, int(found[3], 16), int(found[4], 16))
+    rule = None
+    if found[3] is not None:
+        rule = _rule(row.code, unit, int(found[3], 16), int(found[4], 16))
     if fatal or (rule is not None and rule["action"] == "reset_gpu"):
         action = _RESET.rstrip(".") + "; if it comes back, ask support."
         return _reworded(

@@ -12,8 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from gpuvigil.shares import Shares
+
 from .overdue import Overdue
-from .shares import Shares, Turns
+from .shares import Turns
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -154,7 +156,7 @@ class Arriving:
 
     @property
     def bytes(self) -> int:
-        return self._shares.bytes
+        return self._shares.held
 
     @contextmanager
     def of(self, who: Hashable) -> Iterator["Held"]:

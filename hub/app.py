@@ -3,7 +3,6 @@
 import argparse
 import gc
 import ipaddress
-import resource
 import socket
 import sys
 import threading
@@ -13,18 +12,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config, HubSettings
+from gpuvigil.connections import Limits, Places, most_connections, raise_open_files
 from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.httpserver import limited
 from gpuvigil.log import Log
 
-from .answers import EXCEPTION_HANDLERS, Arriving
+from .answers import EXCEPTION_HANDLERS, Arriving, failure
 from .changes import News
 from .committer import Committer
 from .counters import Counters
@@ -34,8 +37,19 @@ from .ingest import Ingest
 from .keeper import Keeper
 from .keyring import tokens_file
 from .opening import Opening
-from .patience import PatientProtocol
-from .records import Book, Desk, Keyring, Watch, move_records, open_records
+from .records import (
+    BackupKeeper,
+    Book,
+    Desk,
+    Ends,
+    Keyring,
+    Watch,
+    ends_file,
+    in_postgresql,
+    move_records,
+    open_kept,
+    open_records,
+)
 from .seen import Node
 from .status import Status
 from .store_desk import StoreDesk
@@ -65,16 +79,24 @@ _KEEP_ALIVE_SECONDS = 75
 _MOST_LEAVING_BYTES = 512 * 1024 * 1024
 
 
+class Worker(Protocol):
+    """A thread of the hub."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End, and wait for it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What one hub is made of."""
 
     store: Embedded
     book: Book
-    committer: Committer
-    keeper: Keeper
+    workers: Sequence[Worker]  # the committer first
     news: News
-    watch: Watch
     app: App
 
 
@@ -99,7 +121,7 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
     clock = SystemClock()
     tokens = Tokens(settings)
     tls = server_tls(settings)
-    _allow_connections()
+    raise_open_files()
     with _listen(settings) as listener:
         opening = Opening()
         http = _Http(_server(opening, settings, tls), listener)
@@ -169,8 +191,8 @@ def build(
     waits_for("its store of telemetry")
     store = _opened(settings)
     waits_for("its records")
-    book = Book(open_records(settings))
-    keyring = Keyring(book.transactions, clock.now)
+    book, backups = _records(settings, clock)
+    keyring = Keyring(book.transactions, clock.now, Ends(ends_file(settings.data_directory)))
     keyring.take_over(tokens_file(settings))
     tokens.keyring = keyring
     counters, news = Counters(), News()
@@ -192,19 +214,26 @@ def build(
         *TokenDesk(keyring).routes(),
         *StoreDesk(store, settings).routes(),
         *Desk(book, news, settings, clock, counters, leaving=leaving, sent=sent).routes(),
-        *Status(store, book, committer, counters, settings, clock).routes(),
+        *Status(store, book, committer, counters, settings, clock, backups=backups).routes(),
     ]
     inner = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
     gate = Gate(inner, ingest, tokens)
     return Parts(
         store=store,
         book=book,
-        committer=committer,
-        keeper=keeper,
+        workers=[committer, keeper, Watch(keyring), *([] if backups is None else [backups])],
         news=news,
-        watch=Watch(keyring),
         app=gate,
     )
+
+
+def _records(settings: HubSettings, clock: Clock) -> tuple[Book, BackupKeeper | None]:
+    """The records, and who backs them up: PostgreSQL is backed up by whoever runs it."""
+    if in_postgresql(settings):
+        return Book(open_records(settings)), None
+    opened = open_kept(settings, clock)
+    book = Book(opened.engine, opened.journal)
+    return book, BackupKeeper(opened, book, clock)
 
 
 def _serve(
@@ -218,40 +247,47 @@ def _serve(
     gc.freeze()
     gc.set_threshold(_COLLECTED_AFTER, 20, 20)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    parts.committer.start()
-    parts.keeper.start()
-    parts.watch.start()
+    for worker in parts.workers:
+        worker.start()
+    records = parts.book.transactions
     try:
         while not http.server.started and http.running:
             stop.wait(0.01)
         if http.server.started:
             _announce(settings, http.listener, tls is not None)
-        while not stop.wait(0.5) and http.running:
+        while not stop.wait(0.5) and http.running and records.damaged is None:
             if tls is not None and tls.renew():
                 http.end_kept_connections()
     finally:
         # Everybody who waits is answered first: for news, or for a commit.
         parts.news.close()
-        parts.committer.stop()
-        parts.keeper.stop()
-        parts.watch.stop()
+        for worker in parts.workers:
+            worker.stop()
         http.stop()
-    if not stop.is_set():
-        raise GpuvigilError("hub: the HTTP server ended; its log says why")
+    if why := _ended_because(stop, records.damaged):
+        raise GpuvigilError(why)
+
+
+def _ended_because(stop: threading.Event, damaged: str | None) -> str | None:
+    """Why the hub ended by itself; None when it was asked to."""
+    if damaged is not None:
+        return f"the records are damaged: {damaged}; the next start of the hub repairs them"
+    return None if stop.is_set() else "hub: the HTTP server ended; its log says why"
 
 
 def _server(app: App, settings: HubSettings, tls: ServerTls | None) -> uvicorn.Server:
+    most = most_connections(settings.connections_count)
+    # Whole clusters come from one address where it is that of a proxy or of a network's edge.
+    places = Places(most, exempt=lambda _: True, log=_LOG)
     config = uvicorn.Config(
         app,
-        http=PatientProtocol,
+        http=limited(places, Limits(), _crowded(most)),
         lifespan="off",
         ws="none",
         access_log=False,
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        # uvicorn refuses from this number on, and counts the one that asks.
-        limit_concurrency=min(settings.connections_count, _most_connections()) + 1,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
     )
@@ -261,10 +297,15 @@ def _server(app: App, settings: HubSettings, tls: ServerTls | None) -> uvicorn.S
     return uvicorn.Server(config)
 
 
-def _most_connections() -> int:
-    """As many as there may be open files, less those of the store and the records."""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if allowed == resource.RLIM_INFINITY else max(allowed - 256, 64)
+def _crowded(most: int) -> Response:
+    answer = failure(
+        503,
+        f"the hub has {most} connections, and takes no more (hub.connections_count, or what"
+        " the system grants as open files); come again",
+        1,
+    )
+    answer.headers["Connection"] = "close"
+    return answer
 
 
 def _announce(settings: HubSettings, listener: socket.socket, secure: bool) -> None:
@@ -300,13 +341,6 @@ def _make_directory(path: Path) -> None:
             (path / "hub.url").unlink()
     except OSError as error:
         raise ConfigError(f"hub.data_directory: cannot use {path}: {error.strerror}") from None
-
-
-def _allow_connections() -> None:
-    """Take as many open files as the system grants: every collector keeps a connection."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _listen(settings: HubSettings) -> socket.socket:

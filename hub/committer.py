@@ -11,6 +11,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.log import Log
+from gpuvigil.shares import Shares
 
 from .body import Body, Outcome
 from .clocks import Clocks
@@ -19,7 +20,6 @@ from .embedded import Embedded
 from .reading import read_bodies
 from .seen import Arrival, Identity, Seen
 from .series import Series
-from .shares import Shares
 
 _LOG = Log("hub")
 
@@ -100,7 +100,7 @@ class Committer:
     def waiting(self) -> tuple[int, int]:
         """Bodies in the queue, and bytes in it or under way to the store."""
         with self._changed:
-            return len(self._queue), self._shares.bytes
+            return len(self._queue), self._shares.held
 
     def _run(self) -> None:
         committed = kept_house = -math.inf
@@ -120,7 +120,7 @@ class Committer:
         """Until a body waits and the next commit is due, or it is time to look after the rest."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self.stopping, timeout=60.0)
-        if self._shares.bytes < _COMMIT_BYTES:
+        if self._shares.held < _COMMIT_BYTES:
             self._clock.wait(self._stopping, due - self._clock.monotonic())
 
     def _take(self) -> list[Body]:

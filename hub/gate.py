@@ -17,17 +17,20 @@ WRITE: Call = ("POST", "/api/v2/write")
 # Answered to everybody: whether the hub lives, and how it fares in numbers.
 OPEN_PATHS = frozenset({"/ping", "/health", "/healthz", "/readyz", "/metrics"})
 
+_RECORDS: Call = ("POST", "/api/v1/records")
 # All that a collector's and a node's token open; `records` looks at the kinds itself. A node that
 # has lost its own memory asks what it had.
-_COLLECTOR_CALLS: Collection[Call] = frozenset(
-    {WRITE, ("POST", "/api/v1/records"), ("GET", "/api/v1/inventory")}
-)
+_COLLECTOR_CALLS: Collection[Call] = frozenset({WRITE, _RECORDS, ("GET", "/api/v1/inventory")})
 # Questions that are long enough to be posted change nothing.
 _READER_CALLS: Collection[Call] = frozenset(
     {
         *(("GET", f"/api/v1/{name}") for name in ("records", "inventory", "changes", "status")),
         *(("POST", f"/api/v1/telemetry/{verb}") for verb in ("window", "series", "latest")),
     }
+)
+# `records` looks at the kinds here, too.
+_SCHEDULER_CALLS: Collection[Call] = frozenset(
+    {_RECORDS, ("GET", "/api/v1/records"), ("GET", "/api/v1/changes")}
 )
 _ALLOWED: dict[Scope, tuple[Collection[Call], str]] = {
     Scope.COLLECTOR: (
@@ -36,6 +39,10 @@ _ALLOWED: dict[Scope, tuple[Collection[Call], str]] = {
     ),
     Scope.NODE: (_COLLECTOR_CALLS, "a node's token may only write, and ask for its inventory"),
     Scope.READER: (_READER_CALLS, "a reader's token may only read"),
+    Scope.SCHEDULER: (
+        _SCHEDULER_CALLS,
+        "a scheduler's token may only write and read what a scheduler says",
+    ),
 }
 
 

@@ -11,7 +11,7 @@ from gpuvigil.errors import StoreError
 from gpuvigil.log import Log
 
 from .counters import Counters
-from .embedded import Embedded
+from .embedded import Embedded, is_crowded
 
 T = TypeVar("T")
 
@@ -30,6 +30,7 @@ class Keeper:
         self._settings = settings
         self._clock = clock
         self._counters = counters
+        self._crowded = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper")
 
@@ -49,7 +50,7 @@ class Keeper:
         lines_before_ns = to_ns(now - timedelta(days=settings.telemetry_days))
         rolled_before_ns = to_ns(now - timedelta(days=settings.rollup_days))
         self._tried("forgetting", lambda: self._store.expire(lines_before_ns, rolled_before_ns))
-        self._tried("making room", self._shrink)
+        self._tried("making room", self.make_room)
         sealed = self._tried("sealing", lambda: self._store.seal(to_ns(now), hot_ns))
         joined = self._tried("joining", lambda: self._store.join(to_ns(now), hot_ns))
         if sealed or joined:
@@ -67,17 +68,32 @@ class Keeper:
                 _LOG.error("tidying failed", at=what, error=str(error))
             return None
 
-    def _shrink(self) -> None:
-        gone = self._store.shrink(self._settings.store_bytes)
+    def make_room(self) -> None:
+        """Drop the oldest sealed telemetry when the store is full, and say why that helps little."""
+        most = self._settings.store_bytes
+        gone = self._store.shrink(most)
+        self._say_crowded(most)
         if gone.until_ns is None:
             return
         self._counters.dropped_lines.inc(gone.lines)
         _LOG.error(
             "the store is full: its oldest telemetry was dropped; raise hub.store_bytes",
-            most_bytes=self._settings.store_bytes,
+            most_bytes=most,
             lines=gone.lines,
             until=to_text(from_ns(gone.until_ns)),
         )
+
+    def _say_crowded(self, most_bytes: int) -> None:
+        held = self._store.held_bytes()
+        crowded = is_crowded(most_bytes, held)
+        if crowded and not self._crowded:
+            _LOG.error(
+                "recent telemetry alone takes more than half of hub.store_bytes: raise it, or lower"
+                " hub.hot_hours",
+                most_bytes=most_bytes,
+                recent_bytes=held,
+            )
+        self._crowded = crowded
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -17,11 +17,16 @@ class Scope(Enum):
     COLLECTOR = "collector"  # write, of any node
     NODE = "node"  # write, of one node
     READER = "reader"  # read
+    SCHEDULER = (
+        "scheduler"  # write of jobs and of nodes as a scheduler has them, of one cluster or of any
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """Who comes with a token. A node's may write for `cluster` and `node` alone."""
+    """Who comes with a token. A node's may write for `cluster` and `node` alone, a scheduler's for
+    its `cluster`, if it has one.
+    """
 
     scope: Scope
     name: str = ""
@@ -34,8 +39,9 @@ class Bearer:
 
 
 def foreign(bearer: Bearer, whose: str) -> str:
-    """What a node is told that writes for another."""
-    return f"this token is of node {bearer.node} in {bearer.cluster}, and not for {whose}"
+    """What a node is told that writes for another, or a scheduler for another cluster."""
+    of = f"node {bearer.node} in {bearer.cluster}" if bearer.node else f"cluster {bearer.cluster}"
+    return f"this token is of {of}, and not for {whose}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,8 @@ def _lane(cluster: str, node: str, boot: str, lane: str) -> Lane:
             raise ValueError(
                 f"Gpuvigil-{key.capitalize()} is longer than {LONGEST_NAME} characters"
             )
+        if value in {".", ".."}:
+            raise ValueError(f"Gpuvigil-{key.capitalize()} is {value!r}, which is no name")
     if lane not in {"live", "backlog"}:
         raise ValueError("Gpuvigil-Lane is neither live nor backlog")
     return Lane(**names)

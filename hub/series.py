@@ -21,6 +21,8 @@ _LOG_AGAIN = timedelta(minutes=10)
 _MOST_FLOODS_KEPT = 1000
 _COMMA = re.compile(r"(?<!\\),")
 _EQUALS = re.compile(r"(?<!\\)=")
+# Of records nobody could speak of it (`hub.records.intake`).
+_NO_NAME = re.compile(r",(?:cluster|node|uuid|device|port)=\.\.?(?:,|$)")
 
 Node = tuple[str, str]
 
@@ -68,8 +70,9 @@ class Series:
         node = node_of(head)
         if node is None:
             return None
-        if _longest_value(head) > LONGEST_NAME:
-            return f"a tag's value has more than {LONGEST_NAME} signs"
+        misnamed = _misnamed(head)
+        if misnamed is not None:
+            return misnamed
         count = self._counts.get(node, 0)
         if key not in self._before:
             if count >= self._most_per_node:
@@ -114,6 +117,13 @@ def node_of(head: str) -> Node | None:
     if not name or name[0] in " \t#":
         return None
     return found.get("cluster", ""), found.get("node", "")
+
+
+def _misnamed(head: str) -> str | None:
+    """What is wrong with the names in a head that is not odd; None when nothing is."""
+    if _longest_value(head) > LONGEST_NAME:
+        return f"a tag's value has more than {LONGEST_NAME} signs"
+    return "'.' and '..' are no names" if _NO_NAME.search(head) else None
 
 
 def _longest_value(head: str) -> int:

@@ -1,7 +1,6 @@
-"""What all who come share and none can use up alone: memory, turns at work, and an answer."""
+"""What all who come share and none can use up alone: turns at work, and an answer."""
 
 import asyncio
-import threading
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
@@ -10,51 +9,6 @@ from typing import Generic, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 _T = TypeVar("_T")
-
-
-class Shares:
-    """Bytes that many hold, bounded together; any thread may call.
-
-    Whoever holds some gets more only while at least as much as it then holds would be left for
-    others: alone it comes to a half, of two each to a third. Who holds nothing gets what is free.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._held: dict[Hashable, int] = {}
-        self._lock = threading.Lock()
-        self.bytes = 0
-
-    def fits(self, who: Hashable, size: int) -> bool:
-        """Whether `who` may hold `size` bytes more; one thing of any size while nobody holds any.
-
-        Another may take them before `who` does.
-        """
-        with self._lock:
-            return self._fits(who, size)
-
-    def take(self, who: Hashable, size: int) -> bool:
-        """Hold `size` bytes more if that fits; whether it did."""
-        with self._lock:
-            if not self._fits(who, size):
-                return False
-            self.bytes += size
-            self._held[who] = self._held.get(who, 0) + size
-            return True
-
-    def give_back(self, who: Hashable, size: int) -> None:
-        with self._lock:
-            self.bytes -= size
-            left = self._held.pop(who, 0) - size
-            if left:
-                self._held[who] = left
-
-    def _fits(self, who: Hashable, size: int) -> bool:
-        if not self.bytes:
-            return True
-        left = self._most_bytes - self.bytes - size
-        held = self._held.get(who, 0)
-        return left >= 0 and (not held or held + size <= left)
 
 
 class Allowance:

@@ -23,7 +23,7 @@ from .clocks import Clocks
 from .committer import Committer
 from .counters import Counters
 from .embedded import Dropped, Embedded
-from .records import Book
+from .records import BackupKeeper, Book
 from .seen import Arrival
 from .shares import Once, Turns
 
@@ -37,7 +37,7 @@ _READY_SECONDS = 4
 class Status:
     """Answers from the parts of one hub."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a hub
         self,
         store: Embedded,
         book: Book,
@@ -45,7 +45,10 @@ class Status:
         counters: Counters,
         settings: HubSettings,
         clock: Clock,
+        *,
+        backups: BackupKeeper | None,
     ) -> None:
+        self._backups = backups
         self._store = store
         self._book = book
         self._committer = committer
@@ -131,12 +134,14 @@ class Status:
             "store": {
                 "rows": sum(tables.values()),
                 "bytes": size,
+                "recent_bytes": self._store.held_bytes(),
                 "tables": tables,
                 "oldest_at": None if oldest is None else to_text(oldest),
                 "most_bytes": self._settings.store_bytes,
                 "dropped": _dropped(self._store.dropped),
                 "damaged": [_damaged(row) for row in self._store.damaged()],
             },
+            "records": self._kept_records(),
             "wrong_clocks": [
                 {"cluster": cluster, "node": node, "offset_seconds": ahead.total_seconds()}
                 for (cluster, node), ahead in sorted(self._committer.clocks.wrong().items())
@@ -165,6 +170,16 @@ class Status:
                     for it in self._committer.series.floods()
                 ],
             },
+        }
+
+    def _kept_records(self) -> dict[str, Any]:
+        """None where another than the hub backs them up."""
+        if self._backups is None:
+            return {"backup_at": None, "repairs": []}
+        newest = self._backups.newest()
+        return {
+            "backup_at": None if newest is None else to_text(newest.at),
+            "repairs": [it.to_json() for it in self._backups.standing()],
         }
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -12,12 +13,14 @@ from gpuvigil.command import configured_anywhere, fail, parser
 from gpuvigil.config import HubSettings, load, secret_source
 from gpuvigil.errors import GpuvigilError, HubUnavailable, StoreError
 from gpuvigil.hub import Hub
+from gpuvigil.private import UMASK
 from gpuvigil.statedir import config_of_up
 from gpuvigil.trust import trust
 
 from . import store_desk
 from .embedded import Embedded
 from .keyring import tokens_file
+from .records import ends_file, in_postgresql, merge_ends, set_records_aside, wrong_inside
 
 # A copy of a year of telemetry takes its time.
 _PATIENCE_SECONDS = 3600.0
@@ -30,7 +33,11 @@ def main(arguments: Sequence[str]) -> int:
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, text in (
         ("backup", "copy everything into a directory on the hub's machine, also while it runs"),
-        ("restore", "put a backup into the data directory of a hub that has none yet"),
+        (
+            "restore",
+            "put a backup into the data directory of a hub that has none yet; of a file"
+            " records-NUMBER.sqlite the records alone, in the place of those that are there",
+        ),
     ):
         added = verbs.add_parser(verb, help=text)
         added.add_argument("directory", type=Path, metavar="DIR")
@@ -38,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     verbs.add_parser("stats", help="show lines, files and bytes")
     configured_anywhere(verbs.choices.values())
     chosen = options.parse_args(arguments)
+    os.umask(UMASK)
     try:
         config = load(chosen.config if chosen.config is not None else config_of_up(None))
         return _VERBS[chosen.verb](config.hub, chosen)
@@ -63,6 +71,8 @@ def _restore(settings: HubSettings, chosen: argparse.Namespace) -> int:
     source, target = chosen.directory, settings.data_directory
     if _remote(settings) is not None:
         raise StoreError(f"the hub at {settings.url} runs; stop it first")
+    if source.is_file():
+        return _restore_records(settings, source)
     if not (source / STORE).is_file():
         raise StoreError(f"{source} holds no backup: there is no {STORE} in it")
     places = {
@@ -77,18 +87,48 @@ def _restore(settings: HubSettings, chosen: argparse.Namespace) -> int:
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         _copy(places)
+        # Never in the place of what is there: a token that has ended stays ended.
+        if ends_file(source).exists():
+            merge_ends(ends_file(source), ends_file(target))
     except OSError as error:
         raise StoreError(f"cannot write to {target}: {error.strerror or error}") from error
     with closing(_opened(settings)) as store:
         return _told(store_desk.verify(store))
 
 
+def _restore_records(settings: HubSettings, source: Path) -> int:
+    """Put one backup of the records in their place; what was there is set aside."""
+    if in_postgresql(settings):
+        raise StoreError("the records are in PostgreSQL: restore them with pg_restore")
+    if (wrong := wrong_inside(source, thorough=True)) is not None:
+        raise StoreError(f"{source} holds no records: {wrong}")
+    place = settings.data_directory / store_desk.RECORDS
+    # Locked while a hub, whatever its address, has them open.
+    store = _opened(settings) if (settings.data_directory / STORE).exists() else None
+    try:
+        for file, aside in set_records_aside(place).items():
+            print(f"set {file} aside as {aside}")
+        shutil.copyfile(source, place)
+        place.chmod(0o600)
+    except OSError as error:
+        raise StoreError(f"cannot write {place}: {error.strerror or error}") from error
+    finally:
+        if store is not None:
+            store.close()
+    print(f"restored the records from {source}; what came after it is in the journal, which the")
+    print("hub reads at its next start")
+    return 0
+
+
 def _copy(places: Mapping[Path, Path]) -> None:
-    for file, place in places.items():
-        if file.is_dir():
-            shutil.copytree(file, place)
-        elif file.exists():
-            shutil.copy2(file, place)
+    """Without the modes of the backup, which may have come from anywhere."""
+    for source, place in places.items():
+        found = [source] if source.is_file() else source.rglob("*")
+        for file in found:
+            if file.is_file():
+                to = place / file.relative_to(source)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, to)
 
 
 def _verify(settings: HubSettings, _chosen: argparse.Namespace) -> int:

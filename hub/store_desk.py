@@ -18,6 +18,7 @@ from gpuvigil.errors import StoreError
 
 from .answers import Arriving, Refused, question_of
 from .embedded import Embedded
+from .records import ends_file, in_postgresql, merge_ends
 
 RECORDS = "records.sqlite"
 TOKENS = "tokens.json"  # of a backup that an older gpuvigil made
@@ -89,9 +90,12 @@ def backup(store: Embedded, settings: HubSettings, to: Path) -> dict[str, Any]:
             raise StoreError(f"{to} is not empty; name another directory")
         size = store.backup(to)
         records = settings.data_directory / RECORDS
-        in_sqlite = not settings.records_url and settings.records_url_file is None
+        in_sqlite = not in_postgresql(settings)
         if in_sqlite and records.exists():
             size += _copy_records(records, to / RECORDS)
+        ended = ends_file(settings.data_directory)
+        if ended.exists():
+            merge_ends(ended, ends_file(to))
     except OSError as error:
         raise StoreError(f"cannot write to {to}: {error.strerror or error}") from error
     return {"directory": str(to), "bytes": size, "records": in_sqlite}

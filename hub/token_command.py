@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import os
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -14,10 +16,11 @@ from gpuvigil.command import configured_anywhere, fail, parser
 from gpuvigil.config import Config, HubSettings, load
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable, StoreError
 from gpuvigil.hub import Hub, addresses, service_hubs
+from gpuvigil.private import UMASK, write_private
 from gpuvigil.statedir import config_of_up
 
 from .keyring import Issued, Scope, tokens_file
-from .records import Keyring, Transactions, open_records
+from .records import Ends, Keyring, Transactions, ends_file, open_records
 from .records.database import SQLITE_NAME
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -30,14 +33,23 @@ def main(arguments: Sequence[str]) -> int:
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     create = verbs.add_parser("create", help="issue a token and print it, this once")
     create.add_argument("--node", default="", help="a node's token: it writes for this node only")
-    create.add_argument("--cluster", default="", help="the node's; as configured, if left out")
+    create.add_argument(
+        "--cluster",
+        default="",
+        help="the node's, as configured if left out; or the one that a scheduler's token is bound to",
+    )
     create.add_argument(
         "--scope",
         choices=[it.value for it in Scope],
         help="what it may do: node (as with --node), reader (read), collector (write, for any"
-        " node) or service (everything)",
+        " node), scheduler (write jobs and nodes as a scheduler has them) or service (everything)",
     )
     create.add_argument("--name", default="", help="whose it is, in lists and in the log")
+    create.add_argument(
+        "--file",
+        type=Path,
+        help="write it there, for the owner of the file alone, instead of printing it",
+    )
     verbs.add_parser("list", help="show every token's bearer and end, never the token")
     for verb, text in (
         ("revoke", "end a token now"),
@@ -54,6 +66,7 @@ def main(arguments: Sequence[str]) -> int:
             )
     configured_anywhere(verbs.choices.values())
     chosen = options.parse_args(arguments)
+    os.umask(UMASK)
     try:
         config = load(chosen.config if chosen.config is not None else config_of_up(None))
         _VERBS[chosen.verb](_desk(config.hub), config, chosen)
@@ -177,7 +190,8 @@ def _is_of_this_machine(host: str) -> bool:
 
 def _opened(settings: HubSettings) -> Keyring:
     try:
-        keyring = Keyring(Transactions(open_records(settings)), SystemClock().now)
+        ends = Ends(ends_file(settings.data_directory))
+        keyring = Keyring(Transactions(open_records(settings)), SystemClock().now, ends)
         keyring.take_over(tokens_file(settings))
     except StoreError as error:
         raise GpuvigilError(str(error)) from None
@@ -188,8 +202,14 @@ def _create(desk: _Remote | _Local, config: Config, chosen: argparse.Namespace) 
     scope = Scope(chosen.scope or ("node" if chosen.node else "reader"))
     if (scope is Scope.NODE) != bool(chosen.node):
         raise ConfigError("--node NAME goes with the scope node, and with no other")
-    cluster = (chosen.cluster or config.collector.cluster) if chosen.node else ""
-    _show(desk.create(scope, chosen.name, cluster, chosen.node))
+    if chosen.cluster and scope not in {Scope.NODE, Scope.SCHEDULER}:
+        raise ConfigError("--cluster NAME goes with the scopes node and scheduler")
+    cluster = chosen.cluster or (config.collector.cluster if chosen.node else "")
+    id_, token = desk.create(scope, chosen.name, cluster, chosen.node)
+    if chosen.file is None:
+        _show((id_, token))
+    else:
+        _keep(desk, chosen.file, id_, token)
 
 
 def _list(desk: _Remote | _Local, _config: Config, _chosen: argparse.Namespace) -> None:
@@ -214,6 +234,16 @@ def _rotate(desk: _Remote | _Local, _config: Config, chosen: argparse.Namespace)
 def _show(issued: tuple[str, str]) -> None:
     """The token, alone on its line; it cannot be shown again."""
     print(issued[1])
+
+
+def _keep(desk: _Remote | _Local, file: Path, id_: str, token: str) -> None:
+    """Put it into the file; one that nobody will ever read is revoked."""
+    try:
+        write_private(file, f"{token}\n")
+    except ConfigError:
+        desk.revoke(id_)
+        raise
+    print(f"created {id_}: its token is in {file}")
 
 
 def _seconds(text: str) -> int:

@@ -1,6 +1,7 @@
-"""Who comes with which token: the two of the configuration, and those that the hub has issued."""
+"""Who comes with which token: those of the configuration, and those that the hub has issued."""
 
 import hmac
+from itertools import combinations
 from pathlib import Path
 
 from gpuvigil.config import HubSettings, read_secret
@@ -47,27 +48,29 @@ class Secret:
 
 
 class Tokens:
-    """Every token that is good; ConfigError when one of the two is missing, or both are the same."""
+    """Every token that is good; ConfigError when one of the service's and the collector's is missing,
+    or two are the same. Not every site has a scheduler, and its token may be an issued one.
+    """
 
     def __init__(self, settings: HubSettings) -> None:
         self.keyring: Keyring | None = None  # until the records are open
+        files = {
+            Scope.SERVICE: _given(settings.service_token_file, Scope.SERVICE),
+            Scope.COLLECTOR: _given(settings.collector_token_file, Scope.COLLECTOR),
+        }
+        if settings.scheduler_token_file is not None:
+            files[Scope.SCHEDULER] = settings.scheduler_token_file
         self._secrets = [
-            (
-                Bearer(scope=scope, name="configuration"),
-                Secret(_given(path, scope), f"{scope.value} token"),
-            )
-            for scope, path in (
-                (Scope.SERVICE, settings.service_token_file),
-                (Scope.COLLECTOR, settings.collector_token_file),
-            )
+            (Bearer(scope=scope, name="configuration"), Secret(path, f"{scope.value} token"))
+            for scope, path in files.items()
         ]
-
-        (_, service), (_, collector) = self._secrets
-        if service.is_same(collector):
-            raise ConfigError(
-                "hub.service_token_file and hub.collector_token_file hold the same token, with"
-                " which every collector may do everything; put another one into either"
-            )
+        for (one, secret), (other, of_other) in combinations(self._secrets, 2):
+            if secret.is_same(of_other):
+                raise ConfigError(
+                    f"hub.{one.scope.value}_token_file and hub.{other.scope.value}_token_file hold"
+                    " the same token, with which each could do what the other may; put another one"
+                    " into either"
+                )
 
     def bearer(self, authorization: bytes) -> Bearer | None:
         """Who comes with an `Authorization` header; None for a stranger."""

@@ -131,7 +131,8 @@ def faults() -> Iterator[str]:
     yield "# Faults"
     yield ""
     yield "What gpuvigil can find, written from `gpuvigil/faults.py` by `make docs`. Severity is about people: critical wakes"
-    yield "somebody, warning is for working hours, info goes to the digest."
+    yield "somebody, warning is for working hours, info goes to the digest. *Inferred* faults are concluded from what others do or from what is"
+    yield "absent: no node is drained for one without a person."
     yield ""
     yield "| fault | severity | what | first action | where the rule comes from |"
     yield "|---|---|---|---|---|"
@@ -195,7 +196,7 @@ def fault_rows(faults: Iterable[Fault]) -> Iterator[str]:
     for fault in faults:
         yield (
             f"| `{fault.key}` | {fault.severity.value} | {fault.title} | {fault.action} "
-            f"| {fault.source} |"
+            f"| {fault.source}{' (inferred)' if fault.inferred else ''} |"
         )
 
 
@@ -231,6 +232,10 @@ def benchmarks() -> Iterator[str]:
     if messages.exists():
         yield ""
         yield from to_slack(json.loads(messages.read_text()))
+    ports = ROOT / "benchmarks/ports.json"
+    if ports.exists():
+        yield ""
+        yield from of_ports(json.loads(ports.read_text()))
     yield ""
     yield from startup(result)
     yield ""
@@ -266,7 +271,7 @@ def latencies(result: dict[str, Any]) -> Iterator[str]:
         cells = " | ".join(f"{seconds[name]:.2f}" for name in ("median", "best", "worst"))
         yield f"| {words} | {result[key]['runs']} | {cells} | {bar} |"
     yield ""
-    yield "The first two begin when `gpuvigil inject` is started, so they hold the start of that command too."
+    yield "The first begins when `gpuvigil inject` is started, so it holds the start of that command too."
 
 
 def to_slack(result: dict[str, Any]) -> Iterator[str]:
@@ -277,6 +282,18 @@ def to_slack(result: dict[str, Any]) -> Iterator[str]:
     yield f"From an Xid 79 to the payload that Slack gets, {found['runs']} GPUs one after the other (`{about['command']}`,"
     yield f"commit `{about['commit'][:12]}`, {about['measured_at']}, load {load['before']} to {load['after']} on {about['machine']['cpus']} CPUs):"
     yield f"median {median:.2f} s (bar 2 s, {'holds' if median <= 2 else 'missed'}), worst {worst:.2f} s (bar 5 s, {'holds' if worst <= 5 else 'missed'})."
+
+
+def of_ports(result: dict[str, Any]) -> Iterator[str]:
+    """How long from a lost link to the webhook, and what a lost leaf becomes."""
+    about, found, leaf = result["about"], result["port_down_to_webhook"], result["leaf"]
+    seconds, load = found["seconds"], about["load"]
+    median, worst = seconds["median"], seconds["worst"]
+    one = leaf["messages"] == leaf["critical"] == 1
+    yield f"From a port that loses its link to the webhook, {found['runs']} ports one after the other on {leaf['nodes']} nodes with collectors of their own,"
+    yield f"all settings as shipped (`{about['command']}`, commit `{about['commit'][:12]}`, {about['measured_at']}, load {load['before']} to {load['after']} on {about['machine']['cpus']} CPUs):"
+    yield f"median {median:.2f} s (bar 2 s, {'holds' if median <= 2 else 'missed'}), worst {worst:.2f} s (bar 5 s, {'holds' if worst <= 5 else 'missed'}). When all ports of the {leaf['nodes']} nodes went down at once, as with"
+    yield f"their leaf, {leaf['messages']} message came in the minute after, {leaf['critical']} of them critical, after {leaf['seconds']:.0f} s (bar: one, critical, within 60 s, {'holds' if one and leaf['seconds'] <= 60 else 'missed'})."
 
 
 def memory(result: dict[str, Any]) -> Iterator[str]:
@@ -316,10 +333,6 @@ def simulated_faults() -> Iterator[str]:
 
 LATENCIES = {
     "xid_to_webhook": ("Injected Xid 79 to webhook received", 5),
-    "port_down_to_webhook": (
-        "Injected port down to webhook received, without the 20 s for its cause",
-        5,
-    ),
     "webhook_to_page": ("Incident (its webhook received) to the text on the page", 3),
 }
 

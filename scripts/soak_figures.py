@@ -108,6 +108,23 @@ def _slurm(found: dict[str, Any]) -> tuple[str, str]:
     return done, came
 
 
+def _check(found: dict[str, Any]) -> tuple[str, str]:
+    if "alone" not in found:
+        return _unfinished(found)
+    both = {"beside a collector": found["with_collector"], "alone": found["alone"]}
+    runs = sum(one["runs"] for one in both.values())
+    done = (
+        f"{runs} node checks by all callers beside {found['busy_processes']} busy processes, on a healthy driver and on sick ones;"
+        f" seed {found['seed']}; load {found['load']:g}"
+    )
+    came = "; ".join(
+        f"{where} {one['runs']}: {one['invented']} faults invented, {one['lost']} denied, {one['found']} found, {one['well']} well,"
+        f" {one['unknown']} unknown, {one['late']} later than 5 s where that matters, the slowest {one['slowest_seconds']:.1f} s"
+        for where, one in both.items()
+    )
+    return done, came
+
+
 def _unfinished(found: dict[str, Any]) -> tuple[str, str]:
     said = [f"{key} {value}" for key, value in found.items() if key in {"seed", "nodes", "bodies"}]
     return ", ".join(said), "it ended before there was anything to count"
@@ -120,4 +137,5 @@ _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "alerts": _alerts,
     "month": _month,
     "slurm": _slurm,
+    "check": _check,
 }

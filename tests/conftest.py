@@ -2,13 +2,16 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
+from scripts.isolated import pip_of_user
 from tests.nvml_fake import build
 from tests.postgresql import Postgresql, programs
 
@@ -20,6 +23,24 @@ hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
 IN_CI = os.environ.get("CI") == "true"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A home and a temporary folder of the tests' own, and none of gpuvigil's settings from outside."""
+    # Servers that run under an account of their own must get to what they are given in it.
+    temporary = Path(tempfile.mkdtemp(prefix="gv-"))
+    temporary.chmod(0o711)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in pip_of_user(os.environ, Path.home()).items():
+            patch.setenv(name, value)
+        for name in [name for name in os.environ if name.startswith(("GPUVIGIL_", "XDG_"))]:
+            patch.delenv(name)
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("TMPDIR", str(temporary))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -65,20 +86,25 @@ def browser(needs: Callable[[str, str], str]) -> Iterator["Browser"]:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI a skipped, expected-to-fail or deselected test is a failure of the run."""
-    if not IN_CI:
-        return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     assert reporter is not None
-    kinds = ["skipped", "xfailed", "xpassed"]
-    if not session.config.getoption("lf"):  # else what passed before is deselected
-        kinds.append("deselected")
+    kinds = ("skipped", "xfailed", "xpassed", "deselected")
     left_out = {name: len(reporter.stats.get(name, ())) for name in kinds}
-    if any(left_out.values()):
-        # A second run of what failed would end well without what was left out.
-        assert session.config.cache is not None
-        session.config.cache.set("cache/lastfailed", {})
+    if hasattr(session.config, "workeroutput"):
+        # Of a worker's tests the first process hears only those that it runs.
+        session.config.workeroutput["deselected"] = left_out["deselected"]
+    elif IN_CI and any(left_out.values()):
         reporter.write_line(f"CI runs every test, and these were left out: {left_out}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Count what a worker deselected; each of them collects all tests and deselects the same."""
+    reporter = node.config.pluginmanager.get_plugin("terminalreporter")
+    deselected = getattr(node, "workeroutput", {}).get("deselected", 0)
+    if deselected and not reporter.stats.get("deselected"):
+        reporter.stats["deselected"] = [SimpleNamespace() for _ in range(deselected)]
 
 
 @pytest.fixture(scope="session")

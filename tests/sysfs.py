@@ -51,11 +51,18 @@ class PciTree:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def add(self, name: str, *, driver: str | None = "nvidia", kind: str = "0x030200") -> None:
+    def add(
+        self,
+        name: str,
+        *,
+        driver: str | None = "nvidia",
+        kind: str = "0x030200",
+        vendor: str = "0x10de",
+    ) -> None:
         folder = self.root / "bus/pci/devices" / name
         folder.mkdir(parents=True)
         (folder / "class").write_text(f"{kind}\n")
-        (folder / "vendor").write_text("0x10de\n")
+        (folder / "vendor").write_text(f"{vendor}\n")
         if driver is not None:
             self.take(name, driver)
 

@@ -3,9 +3,9 @@
 A node is drained for an incident of one of the chosen faults, of itself or one of its GPUs, once it
 has stood for a while; never when that puts more of the cluster out of service than is allowed, whoever took the
 others out. The reason carries our mark, the fault, the incident and its evidence. Only a node whose reason still carries that
-mark is given back, after its incident was resolved for a while, while nothing of any fault stands there and
-the scheduler calls it fit for work but for the drain: what a person drained, or wrote a reason of their own for,
-stays theirs.
+mark is given back, once a person has accepted it after its incident was resolved, while nothing of any fault stands
+there and the scheduler calls it fit for work but for the drain: what a person drained, or wrote a reason of their own
+for, stays theirs.
 """
 
 import re
@@ -18,18 +18,10 @@ from gpuvigil.config import ActionsSettings
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Act, Incident, Subject
+from gpuvigil.slurm_nodes import DRAINED, most_out_of_service, takes_jobs
 
 _MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
 _STANDING = frozenset(state.value for state in STANDING)
-# States in which a node takes jobs, or would (sinfo(1), "NODE STATE CODES").
-_IN_SERVICE = frozenset(
-    {
-        *("IDLE", "ALLOCATED", "MIXED", "COMPLETING", "PLANNED", "RESERVED"),
-        *("CLOUD", "POWERED_DOWN", "POWERING_UP", "POWERING_DOWN", "POWER_DOWN", "POWER_UP"),
-        "DYNAMIC_NORM",
-    }
-)
-_DRAINED = "DRAIN"
 _LONGEST_REASON = 200
 
 
@@ -59,22 +51,22 @@ class Machine:
 
     @property
     def in_service(self) -> bool:
-        return self.states <= _IN_SERVICE
+        return takes_jobs(self.states)
 
     @property
     def fit(self) -> bool:
         """Whether it would take jobs, were it not drained: not so what is down or does not answer."""
-        return self.states - {_DRAINED} <= _IN_SERVICE
+        return takes_jobs(self.states - {DRAINED})
 
     @property
     def ours(self) -> tuple[str, str] | None:
         """Fault and incident of our mark; None for a node that we did not drain, or no longer hold."""
-        return self._mark if _DRAINED in self.states else None
+        return self._mark if DRAINED in self.states else None
 
     @property
     def released(self) -> tuple[str, str] | None:
         """The same of a node that still carries our mark, though somebody gave it back."""
-        return None if _DRAINED in self.states else self._mark
+        return None if DRAINED in self.states else self._mark
 
     @property
     def _mark(self) -> tuple[str, str] | None:
@@ -110,27 +102,36 @@ class Plan:
     refused: tuple[Refused, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What was done to nodes before, by us and by people."""
+
+    # Nodes drained here, and for which incidents: one that takes jobs again was given back by a person.
+    drained: Collection[tuple[str, str]] = ()
+    accepted: Mapping[str, datetime] = field(default_factory=dict)  # the last time, by node
+
+
+NO_PAST = Past()
+
+
 def plan(
     settings: ActionsSettings,
     cluster: str,
     incidents: Iterable[Incident],
     machines: Mapping[str, Machine],
     now: datetime,
-    drained: Collection[tuple[str, str]] = (),
+    past: Past = NO_PAST,
 ) -> Plan:
-    """`incidents`: all that stand, and those that our marks name, standing or not.
-
-    `drained`: nodes that were drained here, and for which incidents; who takes jobs again was given back by a person.
-    """
+    """`incidents`: all that stand, and those that our marks name, standing or not."""
     known = {one.id: one for one in incidents}
     suspicious = _suspicious(cluster, known.values())
     acting = [one for one in known.values() if _acts(settings, cluster, one)]
     steps: list[Step] = []
     refused: list[Refused] = []
     out = sum(not machine.in_service for machine in machines.values())
-    most = int(len(machines) * settings.most_percent / 100.0)
+    most = most_out_of_service(len(machines), settings.most_percent)
     for one in sorted(acting, key=lambda it: (it.since, it.id)):
-        why = _why_not(settings, one, machines, now, drained)
+        why = _why_not(settings, one, machines, now, past.drained)
         planned = any(step.node == one.subject.node for step in steps)
         if why is None and (planned or out >= most):
             why = No.OUT if planned else No.SHARE
@@ -147,7 +148,7 @@ def plan(
             if (ours := machine.ours) is not None
             and machine.fit
             and machine.name not in suspicious
-            and _is_over(settings, known.get(ours[1]), now)
+            and _is_over(known.get(ours[1]), past.accepted.get(machine.name))
         ]
     return Plan(steps=tuple(steps), refused=tuple(refused))
 
@@ -213,8 +214,11 @@ def _why_not(
     return None
 
 
-def _is_over(settings: ActionsSettings, one: Incident | None, now: datetime) -> bool:
-    """What nobody remembers is nobody's to give back; what something else covers may be there still."""
+def _is_over(one: Incident | None, accepted_at: datetime | None) -> bool:
+    """What nobody remembers is nobody's to give back; what something else covers may be there still.
+
+    Quiet is no proof: a node without jobs shows no fault. It was tested after its incident ended, or stays drained.
+    """
     if one is None or one.resolved_at is None or one.state in _STANDING or one.covered_by:
         return False
-    return now - one.resolved_at >= timedelta(seconds=settings.resume_after_seconds)
+    return accepted_at is not None and accepted_at >= one.resolved_at

@@ -17,10 +17,18 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.hub import Hub, service_hubs
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.log import Log
-from gpuvigil.model import Act, Incident, NodeAction, RecordKind, Subject, readable
+from gpuvigil.model import (
+    Acceptance,
+    Act,
+    Incident,
+    NodeAction,
+    RecordKind,
+    Subject,
+    readable,
+)
 
 from ..own import analyzer_trouble
-from .decide import ActionError, Machine, Plan, Step, marked, plan
+from .decide import ActionError, Machine, Past, Plan, Step, marked, plan
 from .idle_jobs import IdleJobs
 from .kubernetes import Kubernetes
 from .said import Said
@@ -61,9 +69,7 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
         raise ConfigError(
             "actions are off: set actions.enabled; nothing is done until actions.dry_run is false"
         )
-    for fault in settings.faults:
-        if fault not in FAULTS:
-            raise ConfigError(f"actions.faults: {fault!r} is none of docs/faults.md")
+    check_faults(settings.faults)
     with closing(service_hubs(config.hub)()) as hub:
         nodes, idle = _scheduler(config, hub)
         actor = Actor(hub, nodes, settings, config.collector.cluster, idle)
@@ -75,6 +81,19 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
             ends_idle_jobs=idle is not None,
         )
         _go_on(actor, settings.interval_seconds, chosen.once, stop)
+
+
+def check_faults(faults: Sequence[str]) -> None:
+    """ConfigError for a fault that does not exist, or for which no node may be drained without a person."""
+    for fault in faults:
+        if fault not in FAULTS:
+            raise ConfigError(f"actions.faults: {fault!r} is none of docs/faults.md")
+        if FAULTS[fault].inferred:
+            reported = ", ".join(key for key, row in FAULTS.items() if not row.inferred)
+            raise ConfigError(
+                f"actions.faults: {fault!r} is inferred, not reported by a device or the kernel: a"
+                f" person decides about that node; take it out (possible are {reported})"
+            )
 
 
 def _go_on(actor: "Actor", interval_seconds: float, once: bool, stop: threading.Event) -> None:
@@ -160,12 +179,22 @@ class Actor:
         self, incidents: Sequence[Incident], machines: Mapping[str, Machine], now: datetime
     ) -> Plan:
         """What is to be done, with what was done before by whichever process."""
+        accepted = self._accepted(machines) if self._settings.resume else {}
         while True:
-            found = plan(self._settings, self._cluster, incidents, machines, now, self._drained)
+            past = Past(drained=self._drained, accepted=accepted)
+            found = plan(self._settings, self._cluster, incidents, machines, now, past)
             before = self._drained_before(found.steps) - self._drained
             if not before:
                 return found
             self._drained |= before
+
+    def _accepted(self, machines: Mapping[str, Machine]) -> dict[str, datetime]:
+        """When those that we drained were accepted last."""
+        ours = (it.name for it in machines.values() if it.ours is not None)
+        names = {Subject(cluster=self._cluster, node=it).key for it in ours}
+        records = (self._hub.record(RecordKind.ACCEPTANCE, name) for name in sorted(names))
+        found = readable((it for it in records if it is not None), Acceptance.from_record)
+        return {one.node.node: one.at for one in found}
 
     def _drained_before(self, steps: Sequence[Step]) -> set[tuple[str, str]]:
         """Of the nodes that would be drained now those that were, for the same incident: a person gave them back."""

@@ -6,19 +6,13 @@ import subprocess
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 
+from gpuvigil import slurm_nodes
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import Act
 
 from .decide import ActionError, Machine, Step
 from .endings import Ending, How, Running
 
-_NAME = re.compile(r"NodeName=(\S+)")
-_STATE = re.compile(r"\sState=(\S+)")
-# What people write stands behind everything else, and may look like any key.
-_WRITTEN = re.compile(r"\s(?:Reason|Comment|Extra)=")
-_REASON = re.compile(r"\sReason=(.*?)(?: \[[^\[\]]*@[^\[\]]*\])?(?:\sComment=.*)?$")
-_GPUS = re.compile(r"\bgpu(?::[^:,()\s=]+)?:(\d+)")
-_GRES = re.compile(r"\sGres=(\S+)")
 # Columns of `squeue -O`, each so wide; none of them is text that users choose (a job's name could look like any).
 _COLUMNS = {
     "JobID": 16,
@@ -54,10 +48,13 @@ class Slurm:
     def machines(self, node: str = "") -> Mapping[str, Machine]:
         """All nodes by name, or one; SlurmError when it does not answer, which is never no node."""
         text = self._run("scontrol", "-o", "show", "node", *([node] if node else []))
-        found = [machine for line in text.split("\n") if (machine := _machine(line)) is not None]
+        found = slurm_nodes.nodes(text)
         if not found:
             raise SlurmError("scontrol named no node")
-        return {one.name: one for one in found}
+        return {
+            name: Machine(name=name, states=one.states, reason=one.reason, gpus=one.gpus)
+            for name, one in found.items()
+        }
 
     def do(self, step: Step) -> None:
         """SlurmError when it was refused."""
@@ -103,7 +100,7 @@ class Slurm:
         try:
             done = subprocess.run(
                 [program, *words],
-                env={**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"},
+                env={**os.environ, **slurm_nodes.ENVIRONMENT},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self._timeout_seconds,
@@ -130,24 +127,6 @@ def _last_line(said: str) -> str:
     """What a command says at last is the reason; before it stand attempts."""
     lines = said.splitlines() or ["nothing was said"]
     return f"{lines[-1][-300:]}; does `scontrol ping` answer here?"
-
-
-def _machine(line: str) -> Machine | None:
-    """`State=IDLE+DRAIN*`: the signs behind a state are about power, reboots and answers."""
-    slurms = _WRITTEN.split(line, maxsplit=1)[0]
-    name, state = _NAME.match(slurms), _STATE.search(slurms)
-    if name is None or state is None:
-        return None
-    words = {word.strip("*$%!#~@^-") for word in state[1].split("+")}
-    if "*" in state[1]:
-        words.add("NOT_RESPONDING")
-    reason, gres = _REASON.search(line), _GRES.search(slurms)
-    return Machine(
-        name=name[1],
-        states=frozenset(words - {""}),
-        reason=reason[1].strip() if reason else "",
-        gpus=sum(map(int, _GPUS.findall(gres[1]))) if gres else 0,
-    )
 
 
 def _columns(line: str) -> dict[str, str]:

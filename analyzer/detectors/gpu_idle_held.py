@@ -17,15 +17,20 @@ from ..index import Numbers
 from ..rows import Row, Rows
 from ..window import Need, Span, Window
 
+# Whether kernels ran is said by either; some exporters and MIG leave one of them out. That memory was
+# moved speaks against idleness, and that nobody measured it speaks for nothing.
+_OF_KERNELS = ("utilization_percent", "sm_activity_percent")
+_OF_MEMORY = "memory_utilization_percent"
+
 NEEDS = (
     Need(measurement="gpu", span=Span.NOW, fields=("up", "memory_used_bytes")),
     Need(
         measurement="gpu",
         span=Span.IDLE,
         aggregates=(
-            Aggregate(function=Function.COUNT, field="utilization_percent"),
-            Aggregate(function=Function.MAX, field="utilization_percent"),
-            Aggregate(function=Function.MAX, field="memory_utilization_percent"),
+            *(Aggregate(function=Function.COUNT, field=field) for field in _OF_KERNELS),
+            *(Aggregate(function=Function.MAX, field=field) for field in _OF_KERNELS),
+            Aggregate(function=Function.MAX, field=_OF_MEMORY),
             Aggregate(function=Function.MIN, field="compute_processes"),
             Aggregate(function=Function.LAST, field="clock_event_reasons"),
         ),
@@ -43,13 +48,14 @@ _REMEMBERED = 4096
 def idle_held_gpus(window: Window) -> list[Finding]:
     """GPUs that were held and at 0 % at every sample of the idle span, and still answer.
 
+    What is not measured of utilisation, SM activity and memory utilisation says nothing, as long as
+    one of the first two is measured.
+
     Several of one holder on a node are also one finding about all of them, which hides theirs. A GPU of which too little of the span was measured is not idle but unknown, and is left out.
     """
     rows = window.get("gpu", Span.IDLE)
-    limit = window.settings.idle_below_percent
     idle = (
-        (rows.values("utilization_percent_max") < limit)
-        & (rows.values("memory_utilization_percent_max") < limit)
+        ~_used(window, rows)
         & (window.get("gpu", Span.NOW).beside(rows, "up") == 1)
         & _covered(window, rows)
         & _held(window, rows)
@@ -67,9 +73,7 @@ def says_whether_idle(window: Window, gpu: Subject) -> bool:
     row = rows.get(gpu)
     if row is None:
         return False
-    limit = window.settings.idle_below_percent
-    most = (row["utilization_percent_max"], row["memory_utilization_percent_max"])
-    used = any(percent is not None and percent >= limit for percent in most)
+    used = bool(_used(window, rows).any())
     left = not window.held(gpu) and row["compute_processes_min"] == 0
     return used or left or bool(_covered(window, rows).all())
 
@@ -122,7 +126,7 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding:
         severity=_FAULT.severity,
         since=since,
         evidence=_evidence(
-            row["utilization_percent_max"],
+            max(row[f"{field}_max"] or 0.0 for field in _OF_KERNELS),
             window.settings.idle_below_percent,
             duration(window.now - since),
             None if newest is None else newest.get("memory_used_bytes"),
@@ -153,9 +157,16 @@ def _covered(window: Window, rows: Rows) -> Numbers:
     span = window.settings.idle_after_seconds
     expected = np.maximum(span / window.ticks(rows), 1.0)
     missing_seconds = (rows.values("first_at") - micros(_start(window))) / 1e6
-    return (rows.values("utilization_percent_count") >= _COVERAGE * expected) & (
-        missing_seconds <= (1.0 - _COVERAGE) * span
-    )
+    counted = np.fmax(*(rows.values(f"{field}_count") for field in _OF_KERNELS))
+    return (counted >= _COVERAGE * expected) & (missing_seconds <= (1.0 - _COVERAGE) * span)
+
+
+def _used(window: Window, rows: Rows) -> Numbers:
+    """Of each row whether any of its samples says that the GPU did something."""
+    limit, used = window.settings.idle_below_percent, np.zeros(len(rows), dtype=bool)
+    for field in (*_OF_KERNELS, _OF_MEMORY):
+        used |= rows.values(f"{field}_max") >= limit
+    return used
 
 
 def _start(window: Window) -> datetime:

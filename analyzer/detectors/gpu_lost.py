@@ -7,6 +7,7 @@ from datetime import datetime
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, XID_FAULTS, xid
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
+from gpuvigil.xid_messages import read
 
 from ..cures import cured_at
 from ..rows import Row
@@ -90,9 +91,9 @@ def _evidence(events: list[Event], row: Row | None) -> tuple[Evidence, ...]:
 
 
 def xid_evidence(events: Sequence[Event]) -> list[Evidence]:
-    """What one code says, oldest event first: when, how often, and all that is known of it."""
+    """What alike reports say, oldest event first: when, how often, and all that is known of it."""
     newest = events[-1]
-    row, at = xid(newest.xid or 0), moment(newest.at)
+    row, at = read(newest.xid or 0, newest.message), moment(newest.at)
     count = sum(event.count for event in events)
     times = f"{count} times, last at" if count > 1 else "reported at"
     evidence = [

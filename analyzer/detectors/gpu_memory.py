@@ -1,6 +1,7 @@
 """A GPU whose memory is failing: by the driver's own state, and by how often it corrects."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import numpy as np
 
@@ -21,11 +22,18 @@ _PENDING = (
 _STATES = ("sram_threshold_exceeded", "remap_failure", "remap_banks_none", *_PENDING)
 _RETIRED = ("retired_pages_corrected", "retired_pages_uncorrected")
 _CORRECTED = Aggregate(function=Function.INCREASE, field="ecc_corrected_errors")
+# Not an increase: without a collector's bridge, or its memory, the counter begins anew at a reset,
+# and that it fell is no error.
+_LEAST, _LAST = (
+    Aggregate(function=function, field="ecc_uncorrected_errors")
+    for function in (Function.MIN, Function.LAST)
+)
+_ASKED = (_CORRECTED, _LEAST, _LAST)
 
 NEEDS = (
     Need(measurement="gpu", span=Span.NOW, fields=(*_STATES, *_RETIRED)),
-    Need(measurement="gpu", span=Span.RECENT, aggregates=(_CORRECTED,)),
-    Need(measurement="gpu", span=Span.TREND, aggregates=(_CORRECTED,)),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED),
+    Need(measurement="gpu", span=Span.TREND, aggregates=_ASKED),
 )
 
 # DCGM health fails at these: of 64 entries, and of those for double-bit errors.
@@ -36,7 +44,8 @@ _STORM_PER_SECOND, _GROWTH = 1.0, 3
 
 def failing_memory(window: Window) -> list[Finding]:
     """One finding per GPU; the gravest of what holds speaks."""
-    return findings("gpu_memory", [*_by_state(window), *_by_rate(window)])
+    claims = [*_by_state(window), *_by_rate(window), *_uncorrected(window)]
+    return findings("gpu_memory", claims)
 
 
 def _by_state(window: Window) -> Iterator[Claim]:
@@ -106,3 +115,43 @@ def _by_rate(window: Window) -> Iterator[Claim]:
                     ),
                 ),
             )
+
+
+def _uncorrected(window: Window) -> Iterator[Claim]:
+    """GPUs that counted an uncorrectable error, whether or not an Xid told of it.
+
+    What they had counted when they were first seen is no growth, nor what a reset has ended.
+    """
+    rows = window.get("gpu", Span.TREND)
+    grown = rows.values(_LAST.column) > rows.values(_LEAST.column)
+    for subject, row in rows.where(grown):
+        reset_at = _reset_at(window, subject)
+        if reset_at is not None and reset_at >= row["first_at"]:
+            recent = window.get("gpu", Span.RECENT).get(subject)
+            if recent is None or recent["first_at"] < reset_at or _gained(recent) <= 0:
+                continue
+        yield Claim(
+            condition="uncorrected_growth",
+            subject=subject,
+            since=row["last_at"],
+            evidence=(
+                Evidence(
+                    name="uncorrectable memory errors",
+                    value=f"{_gained(row)} in {window.settings.trend_seconds / 60.0:g} min",
+                    limit="none",
+                ),
+            ),
+        )
+
+
+def _gained(row: Row) -> int:
+    """By how many the count grew; 0 where it was not measured."""
+    last, least = row[_LAST.column], row[_LEAST.column]
+    return 0 if last is None or least is None else int(last - least)
+
+
+def _reset_at(window: Window, subject: Subject) -> datetime | None:
+    """When the GPU was last reset, or its node booted."""
+    node = subject.of_node()
+    events = window.node_events(node, EventKind.GPU_RESET, EventKind.GPU_BACK, EventKind.BOOT)
+    return max((e.at for e in events if e.subject in {subject, node}), default=None)

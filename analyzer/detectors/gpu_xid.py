@@ -1,15 +1,18 @@
 """A GPU with an Xid that stands: sticky until it is cured, passing while it repeats."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from gpuvigil.faults import XID_FAULTS, Scope, Xid
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
+from gpuvigil.xid_messages import Signature, signature
 
 from ..coded import Coded
 from ..window import Need, Span, Window
 from ..xid_policy import audible, overridden, row_of, suspect
-from ..xid_repeats import repeats
+from ..xid_repeats import Repeats, repeats
 from .gpu_lost import xid_evidence
 
 # A boot has cured a GPU once its newest line says that it answers.
@@ -25,6 +28,7 @@ _XIDS = Coded(
     waits=frozenset({48}),
 )
 _ADVICE = 154
+_MOST_OTHERS = 8
 
 
 def xid_faults(window: Window) -> list[Finding]:
@@ -43,29 +47,42 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding |
     if not heard:
         return None
     told = [event for event in heard if event.xid != _ADVICE] or heard
-    worst = _XIDS.worst(told)
-    came_back = repeats(window, subject, worst.xid or 0)
-    row = row_of(worst) if came_back is None else suspect(worst.xid or 0)
-    finding = _XIDS.finding(
-        window,
-        subject,
-        told,
-        [*_evidence(told), *(() if came_back is None else came_back.evidence)],
-        confined=all(row_of(event).confined for event in told),
-    )
-    row = overridden(row, wanted) or row
+    came_back = _came_back(window, subject, told)
+    judged = _as_judged(tuple(wanted), frozenset(came_back))
+    worst = judged.worst(told)
+    row = judged.row(worst)
+    more = came_back.get(worst.xid)
+    evidence = [*_evidence(told, judged), *(() if more is None else more.evidence)]
+    finding = judged.finding(window, subject, told, evidence)
     finding = replace(
         finding,
         fault="gpu_program" if _is_the_programs(row) else finding.fault,
-        severity=row.severity,
-        action=row.action,
-        source=row.source,
-        title=row.title,
-        confined=finding.confined and row.confined,
-        certain=finding.certain and row.severity is not Severity.INFO,
+        confined=all(row_of(event).confined for event in told) and row.confined,
     )
     advice = [event for event in heard if event.xid == _ADVICE]
-    return _raised(finding, row_of(advice[-1])) if advice and told != heard else finding
+    if not advice or told == heard:
+        return finding
+    return _raised(finding, judged.row(judged.worst(advice)))
+
+
+def _came_back(
+    window: Window, subject: Subject, told: Sequence[Event]
+) -> dict[int | None, Repeats]:
+    """The programs' codes that have come back on this GPU more often than programs explain."""
+    codes = {event.xid for event in told}
+    found = {code: repeats(window, subject, code or 0) for code in codes}
+    return {code: one for code, one in found.items() if one is not None}
+
+
+@lru_cache(maxsize=64)
+def _as_judged(wanted: tuple[str, ...], came_back: frozenset[int | None]) -> Coded[Xid]:
+    """Xids with the severities that count: a suspect's for what came back, and the site's own."""
+
+    def row(event: Event) -> Xid:
+        known = suspect(event.xid or 0) if event.xid in came_back else row_of(event)
+        return overridden(known, wanted) or known
+
+    return replace(_XIDS, row=row)
 
 
 def _is_the_programs(row: Xid) -> bool:
@@ -99,13 +116,28 @@ def _weight(action: str) -> int:
     return 1 if "reset the gpu" in text else 0
 
 
-def _evidence(events: list[Event]) -> list[Evidence]:
-    worst = _XIDS.worst(events)
-    counts = Counter[int | None]()
+def _evidence(events: list[Event], judged: Coded[Xid]) -> list[Evidence]:
+    """The worst report first, and all of its code and message; then the others, the gravest first."""
+    worst = judged.worst(events)
+    leading = _signature(worst)
+    evidence = xid_evidence([event for event in events if _signature(event) == leading])
+    others: dict[tuple[int, int, str], int] = Counter()
     for event in events:
-        counts[event.xid] += event.count
-    evidence = xid_evidence([event for event in events if event.xid == worst.xid])
-    others = ", ".join(f"{code} x{n}" for code, n in sorted(counts.items()) if code != worst.xid)
-    if others:
-        evidence.append(Evidence(name="other Xids", value=others))
+        said = _signature(event)
+        if said != leading:
+            rank = judged.row(event).severity.rank
+            others[rank, event.xid or 0, said[1].place] += event.count
+    named = [
+        f"{' '.join(filter(None, (str(code), place)))} x{n}"
+        for (_, code, place), n in sorted(others.items())
+    ]
+    if named:
+        left = len(named) - _MOST_OTHERS
+        more = f" and {left} more" if left > 0 else ""
+        value = ", ".join(named[:_MOST_OTHERS]) + more
+        evidence.append(Evidence(name="other Xids", value=value))
     return evidence
+
+
+def _signature(event: Event) -> tuple[int | None, Signature]:
+    return event.xid, signature(event.xid or 0, event.message)

@@ -1,38 +1,59 @@
-"""A node whose collector gives up what it measured, since there is no room for it."""
+"""A node whose collector cannot keep what it measured, since its disk is full or fails."""
+
+from datetime import datetime
 
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Evidence, Finding
+from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..columns import seconds
 from ..window import Need, Span, Window
 
 DROPPED = Aggregate(function=Function.INCREASE, field="dropped_bodies")
-NEEDS = (Need(measurement="node", span=Span.STEADY, aggregates=(DROPPED,)),)
+_WRITABLE = Aggregate(function=Function.MAX, field="spool_writable")
+NEEDS = (
+    Need(measurement="node", span=Span.STEADY, aggregates=(DROPPED,)),
+    Need(measurement="node", span=Span.RECENT, aggregates=(_WRITABLE,)),
+)
 
 _FAULT = FAULTS["host_disk"]
 # A torn file after a power cut, or one body that the hub refused, is no full disk.
 _BODIES = 3
+# Half of the recent span: a disk that is full for a moment takes the next body.
+_COVERAGE = 0.5
 
 
 def full_disks(window: Window) -> list[Finding]:
-    """One finding per node whose collector dropped several bodies over the steady span."""
+    """One finding per node whose spool's disk refused every write of the recent span, or whose
+    collector dropped several bodies over the steady one.
+    """
+    found = {}
     rows = window.get("node", Span.STEADY)
-    return [
-        Finding(
-            fault="host_disk",
-            subject=node,
-            severity=_FAULT.severity,
-            since=row["last_at"],
-            evidence=(
-                Evidence(
-                    name="dropped bodies",
-                    value=f"{row[DROPPED.column]} in {window.settings.steady_seconds / 60.0:g} min",
-                    limit=f"fewer than {_BODIES}",
-                ),
-            ),
-            detector="host_disk",
-            action=_FAULT.action,
-            source=_FAULT.source,
+    minutes = window.settings.steady_seconds / 60.0
+    for node, row in rows.where(rows.values(DROPPED.column) >= _BODIES):
+        evidence = Evidence(
+            name="dropped bodies",
+            value=f"{row[DROPPED.column]} in {minutes:g} min",
+            limit=f"fewer than {_BODIES}",
         )
-        for node, row in rows.where(rows.values(DROPPED.column) >= _BODIES)
-    ]
+        found[node] = _finding(node, row["last_at"], [evidence])
+    rows = window.get("node", Span.RECENT)
+    lasting = seconds(rows) >= _COVERAGE * window.settings.window_seconds - window.ticks(rows)
+    for node, row in rows.where(lasting & (rows.values(_WRITABLE.column) == 0)):
+        before = found[node].evidence if node in found else ()
+        evidence = Evidence(name="writes to the spool", value="refused", limit="taken")
+        found[node] = _finding(node, row["first_at"], [evidence, *before])
+    return list(found.values())
+
+
+def _finding(node: Subject, since: datetime, evidence: list[Evidence]) -> Finding:
+    return Finding(
+        fault="host_disk",
+        subject=node,
+        severity=_FAULT.severity,
+        since=since,
+        evidence=tuple(evidence),
+        detector="host_disk",
+        action=_FAULT.action,
+        source=_FAULT.source,
+    )

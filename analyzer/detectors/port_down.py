@@ -1,20 +1,37 @@
-"""A network port that was seen up and is down, or that goes down again and again."""
+"""A network port that was seen up and is down, or that goes down again and again.
+
+One that an event says went down by itself is told within seconds. What may be less, or part of more,
+is waited for: others that went down in the same moment, a port that was down before within the span in
+which flapping is counted, and a device that left the system while its driver is reloaded.
+"""
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Subject
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..cures import cured_at
+from ..holdings import holder_key
 from ..index import Numbers
+from ..port_drops import (
+    ALONE,
+    SAME_NAME,
+    drop_of,
+    due_at,
+    fabric_ports,
+    is_leaving,
+    near,
+)
 from ..rows import Row, Rows
 from ..window import Need, Span, Window
 
 NEEDS = (
-    Need(measurement="port", span=Span.NOW, fields=("up", "physical_state")),
+    Need(measurement="port", span=Span.NOW, fields=("up", "enabled", "physical_state")),
     Need(
         measurement="port",
         span=Span.FLAP,
@@ -22,13 +39,22 @@ NEEDS = (
             Aggregate(function=Function.INCREASE, field="link_downed"),
             Aggregate(function=Function.MAX, field="speed_bits_per_second"),
             Aggregate(function=Function.MAX, field="up"),
+            Aggregate(function=Function.MIN, field="enabled"),
         ),
     ),
+)
+NO_FABRIC = "Node lost all its fabric ports"
+_CHECK_HOST = (
+    "Check the node's network card and cables, then the switch at their other end;"
+    " the node itself still reports."
 )
 
 
 def broken_ports(window: Window) -> list[Finding]:
-    """One finding per port: it flaps, or it is down; a port never seen up is unprovisioned."""
+    """One finding per port: it flaps, or it is down; a port never seen up is unprovisioned.
+
+    A node that lost all of its fabric ports is one finding about the node.
+    """
     downs: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.PORT_DOWN):
         downs[event.subject].append(event)
@@ -44,7 +70,18 @@ def broken_ports(window: Window) -> list[Finding]:
         )
         if finding is not None:
             found.append(finding)
-    return found
+    return _by_host(window, found)
+
+
+def next_due(window: Window) -> datetime | None:
+    """When a port that went down just now is found, unless others went down with it."""
+    events = [
+        event
+        for event in window.all_events(EventKind.PORT_DOWN)
+        if window.now - drop_of(window, event).at < ALONE
+    ]
+    times = (_due_at(window, event, ())[0] for event in events)
+    return min((at for at in times if at > window.now), default=None)
 
 
 def _flapping(window: Window, port: Subject, downs: list[Event], row: Row | None) -> Finding | None:
@@ -79,6 +116,8 @@ def _flapping(window: Window, port: Subject, downs: list[Event], row: Row | None
 
 
 def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) -> Finding | None:
+    if row is not None and row.get("enabled") == 0:
+        return None  # somebody wanted it
     up_at = cured_at(window, "port_down", port)
     event = downs[-1] if downs and _stands(window, downs[-1], up_at) else None
     if row is not None and up_at is not None and row["at"] <= up_at:
@@ -87,8 +126,14 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         return None
     since = window.now if row is None else _down_since(window, port, row)
     since = since if event is None else event.at
-    if window.now - since < timedelta(seconds=window.settings.port_down_seconds):
+    patience = timedelta(seconds=window.settings.port_down_seconds)
+    certain = False
+    if event is None and window.now - since < patience:
         return None
+    if event is not None:
+        due, certain = _due_at(window, event, downs)
+        if window.now < due:
+            return None
     fault = FAULTS["port_down"]
     return Finding(
         fault="port_down",
@@ -99,15 +144,90 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         detector="port_down",
         action=fault.action,
         source=fault.source,
-        certain=event is not None,
+        certain=certain,
         late=row is None and window.came_late([event] if event else []),
     )
+
+
+def _due_at(window: Window, event: Event, downs: Sequence[Event]) -> tuple[datetime, bool]:
+    """From when on the port of an event is told, and whether it is certainly a fault of its own then.
+
+    `downs`: all events of that port.
+    """
+    drop = drop_of(window, event)
+    patience = timedelta(seconds=window.settings.port_down_seconds)
+    before = event.at - timedelta(seconds=window.settings.port_flap_events_seconds)
+    comes_and_goes = any(before < one.at < event.at for one in downs)
+    if event.gone or comes_and_goes or is_leaving(window, drop):
+        return drop.at + patience, True
+    alone = due_at(drop, (), patience)
+    # What stands for long is not asked again.
+    young = window.now - drop.at <= patience + SAME_NAME
+    due = due_at(drop, near(window, drop), patience) if young else alone
+    return due, due == alone
+
+
+def _by_host(window: Window, found: Sequence[Finding]) -> list[Finding]:
+    """The same; of a node that has no fabric left one is told, which is graver where a job needs it."""
+    downs: dict[Subject, list[Finding]] = defaultdict(list)
+    for finding in found:
+        if finding.fault == "port_down":
+            downs[finding.subject.of_node()].append(finding)
+    told = [finding for finding in found if finding.fault != "port_down"]
+    for node, them in downs.items():
+        fabric = set(fabric_ports(window, node))
+        lost = [finding for finding in them if finding.subject in fabric]
+        if not fabric or len(lost) < len(fabric):
+            told += them
+            continue
+        told += [finding for finding in them if finding.subject not in fabric]
+        told.append(_without_fabric(window, node, lost))
+    return sorted(told, key=lambda finding: finding.subject.key)
+
+
+def _without_fabric(window: Window, node: Subject, lost: Sequence[Finding]) -> Finding:
+    """About the node; about the port where it has but one."""
+    first = min(lost, key=lambda finding: (finding.since, finding.subject))
+    ports = sorted(finding.subject for finding in lost)
+    severity = first.severity
+    # A pager is not called for a link that is back in a moment.
+    patience = timedelta(seconds=window.settings.port_down_seconds)
+    if window.now - first.since >= patience and works_with_others(window, [node]):
+        severity = Severity.CRITICAL
+    left = Evidence(name="fabric ports up", value=f"0 of {len(ports)}")
+    if len(lost) == 1:
+        return replace(first, severity=severity, evidence=(*first.evidence, left))
+    names = ", ".join(f"{port.device}/{port.port}" for port in ports)
+    return replace(
+        first,
+        subject=node,
+        severity=severity,
+        title=NO_FABRIC,
+        action=_CHECK_HOST,
+        evidence=(first.evidence[0], left, Evidence(name="ports", value=names)),
+        members=tuple(ports),
+        certain=all(finding.certain for finding in lost),
+        late=all(finding.late for finding in lost),
+    )
+
+
+def works_with_others(window: Window, nodes: Iterable[Subject]) -> bool:
+    """Whether a job on one of these nodes has GPUs on another node, too."""
+    for node in nodes:
+        inventory = window.inventories.get(node.key)
+        for known in () if inventory is None else inventory.gpus:
+            gpu = Subject(cluster=node.cluster, node=node.node, gpu=known.uuid)
+            holdings = (window.holdings.get(holder_key(held)) for held in window.held(gpu))
+            if any(holding is not None and len(holding.nodes) > 1 for holding in holdings):
+                return True
+    return False
 
 
 def _down_since(window: Window, port: Subject, row: Row) -> datetime:
     """Since when the lines alone say that it is down: surely, not from when on."""
     span = window.get("port", Span.FLAP).get(port)
-    since: datetime = row["at"] if span is None or span["up_max"] != 0 else span["first_at"]
+    long = span is not None and span["up_max"] == 0 and span["enabled_min"] != 0
+    since: datetime = span["first_at"] if span is not None and long else row["at"]
     return since
 
 
@@ -144,7 +264,7 @@ def _inventory_says_up(port: Subject, inventory: Inventory | None) -> bool:
 def _evidence(
     window: Window, port: Subject, event: Event | None, row: Row | None
 ) -> tuple[Evidence, ...]:
-    evidence = []
+    evidence: list[Evidence] = []
     if event is not None:
         evidence.append(Evidence(name="down since", value=moment(event.at)))
         if event.message:

@@ -1,130 +1,191 @@
-"""The same port of several nodes is down since the same minute: their switch, not their cables."""
+"""Fabric ports of several nodes went down at once: what they share is gone, not their cables.
 
-from collections import defaultdict
-from dataclasses import replace
-from datetime import datetime, timedelta
+Which port leads to which switch nobody tells gpuvigil, so a switch is told by the ports that it takes
+along: those of one name, where the fabric is rail-optimised, or all ports of a rack. What is neither is
+told as what it is: nodes that lost their fabric ports at once.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import EventKind, Evidence, Finding, Subject
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 
-from ..columns import fabric
+from ..port_drops import (
+    Drop,
+    drop_of,
+    fabric_ports,
+    is_complete,
+    is_leaving,
+    is_switch,
+    racks_of,
+    role_of,
+    together,
+)
 from ..rows import Rows
-from ..together import first_of_rack, rack_mates
+from ..together import rack_mates
 from ..window import Need, Span, Window
+from .node_silent import Hearing, hearing
 
-NEEDS = (Need(measurement="port", span=Span.NOW, fields=("up",)),)
+NEEDS = (Need(measurement="port", span=Span.NOW, fields=("up", "enabled")),)
 
 _FAULT = FAULTS["switch_down"]
-# Two may be chance; a node whose every port is down has lost more than a switch.
-_NODES = 3
-_TOGETHER = timedelta(seconds=60)
+# Of a rack's nodes that have the port.
 _MOST = 0.5
+# A node whose way to the hub leads over the same switch was last heard up to a tick before.
+_SILENT_AFTER = timedelta(seconds=5)
+_SHOWN = 8
+Name = tuple[str | None, str | None]  # of a port: its device and number
+AT_ONCE = "Nodes lost their fabric ports at once"
+_CHECK_SHARED = (
+    "Check what these ports share: a leaf switch, its power, or a change of drivers or settings"
+    " on these nodes."
+)
 
 
 def switches_down(window: Window) -> list[Finding]:
-    """One finding per group of ports, about one of them; the others are its members.
+    """One finding per group of ports, about the first that went down; the others are its members.
 
-    It is the port of the first node of their first rack, hit or not, so that the finding stays the
-    same while single ports come back.
-    On a rail-optimised fabric the ports of one name in a pod share a leaf.
+    Nodes that fell silent in the same moment are among them: their management network may lead over
+    the same switch. What is not complete yet is not told yet.
     """
-    rows, since = window.get("port", Span.NOW), _down_since(window)
-    down = [port for port in since if _is_fabric(window, port) and _may_be_down(rows, port)]
-    if len(down) < _NODES:
-        return []
-    up = (rows.values("up") == 1) & fabric(window, rows)
-    with_link = {port.of_node() for port, _ in rows.where(up)}
-    groups: dict[tuple[str, str | None, str | None], list[tuple[datetime, Subject]]]
-    groups = defaultdict(list)
-    for port in down:
-        # Nobody says of a node that is away whether it has another link.
-        if port.of_node() in with_link or rows.get(port) is None:
-            groups[port.cluster, port.device, port.port].append((since[port], port))
+    rows = window.get("port", Span.NOW)
+    drops = list(_drops(window, rows))
     found = []
-    for _, downs in sorted(groups.items(), key=lambda item: str(item[0])):
-        found += _together(window, sorted(downs))
-    return found
-
-
-def _is_fabric(window: Window, port: Subject) -> bool:
-    inventory = window.inventories.get(port.of_node().key)
-    return inventory is not None and any(
-        (known.device, known.port) == (port.device, port.port) and known.role == "fabric"
-        for known in inventory.ports
-    )
-
-
-def _may_be_down(rows: Rows, port: Subject) -> bool:
-    """Whether its newest line says so, or its node is away."""
-    row = rows.get(port)
-    return row is None or row["up"] == 0
-
-
-def _down_since(window: Window) -> dict[Subject, datetime]:
-    since: dict[Subject, datetime] = {}
-    for event in window.all_events(EventKind.PORT_DOWN, EventKind.PORT_UP):
-        if event.kind is EventKind.PORT_DOWN:
-            since[event.subject] = event.at
-        else:
-            since.pop(event.subject, None)
-    return since
-
-
-def _together(window: Window, downs: list[tuple[datetime, Subject]]) -> list[Finding]:
-    """Those that went down within a minute of the first one that is left."""
-    found = []
-    while len(downs) >= _NODES:
-        alike = [(at, port) for at, port in downs if at - downs[0][0] <= _TOGETHER]
-        of_switch = _of_switch(window, alike)
-        if len({port.of_node() for _, port in of_switch}) >= _NODES:
+    for group in together(drops, racks_of(window)):
+        of_switch = _of_switch(window, rows, group)
+        if is_switch(of_switch, _peers(window, rows, of_switch)) and is_complete(
+            of_switch, window.now
+        ):
             found.append(_finding(window, of_switch))
-        downs = downs[len(alike) :]
     return found
 
 
-def _of_switch(
-    window: Window, downs: list[tuple[datetime, Subject]]
-) -> list[tuple[datetime, Subject]]:
-    """Without those whose rack has this port up: their cable went down in the same minute.
+def _drops(window: Window, rows: Rows) -> Iterator[Drop]:
+    """Fabric ports that went down by an event and are not known to be up again, nor switched off."""
+    last: dict[Subject, Event] = {}
+    for event in window.all_events(EventKind.PORT_DOWN, EventKind.PORT_UP):
+        last[event.subject] = event
+    for port, event in last.items():
+        is_fabric = role_of(window.inventories.get(port.of_node().key), port) == "fabric"
+        if event.kind is EventKind.PORT_DOWN and is_fabric and not event.gone:
+            drop = drop_of(window, event)
+            if _may_be_down(rows, event) and not is_leaving(window, drop):
+                yield drop
 
-    A leaf takes its port from most nodes of a rack, or of none. Where racks are not told, or the
+
+def _may_be_down(rows: Rows, event: Event) -> bool:
+    """Whether its newest line says so, is older than the event, or its node is away."""
+    row = rows.get(event.subject)
+    if row is None or row["at"] <= event.at:
+        return True
+    return bool(row["up"] == 0 and row.get("enabled") != 0)
+
+
+def _of_switch(window: Window, rows: Rows, group: Sequence[Drop]) -> Sequence[Drop]:
+    """Without those whose rack has such a port up: their cable went down in the same moment.
+
+    A leaf takes its port from most nodes of a rack, or of none: first by the port's name, since a
+    leaf of a rail takes one name; where names differ from node to node, by any of the group's. Where racks are not told, or the
     leaf has too few nodes of each, nothing is left out. Nodes of which nobody reads the port, as of
     those without one, do not count.
     """
-    hit, mates = {port.of_node() for _, port in downs}, rack_mates(window)
-    rows, one = window.get("port", Span.NOW), downs[0][1]
+    mates, names = rack_mates(window), {drop.name for drop in group}
 
-    def is_most(node: Subject) -> bool:
-        rack = mates.get(node, (node,))
-        told = [m for m in rack if m in hit or rows.get(replace(one, node=m.node)) is not None]
-        return len(hit.intersection(rack)) >= _MOST * len(told)
+    def took_most(drop: Drop, names: Collection[Name]) -> bool:
+        node = drop.port.of_node()
+        hit = {one.port.of_node() for one in group if one.name in names}
+        told = _told(rows, mates.get(node, (node,)), hit, names)
+        return len(hit.intersection(told)) >= _MOST * len(told)
 
-    whole = [(at, port) for at, port in downs if is_most(port.of_node())]
-    return whole if len({port.of_node() for _, port in whole}) >= _NODES else downs
-
-
-def _subject(window: Window, ports: list[Subject]) -> Subject:
-    first = replace(ports[0], node=first_of_rack(window, ports[0].of_node()).node)
-    return first if _is_fabric(window, first) else ports[0]
+    by_name = [drop for drop in group if took_most(drop, {drop.name})]
+    whole = [drop for drop in group if took_most(drop, names)]
+    return next((some for some in (by_name, whole) if is_switch(some, None)), group)
 
 
-def _finding(window: Window, downs: list[tuple[datetime, Subject]]) -> Finding:
-    ports = sorted(port for _, port in downs)
-    subject = _subject(window, ports)
-    nodes = [port.node for port in ports]
-    shown = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
+def _told(
+    rows: Rows,
+    nodes: Collection[Subject],
+    hit: Collection[Subject],
+    names: Collection[Name],
+) -> list[Subject]:
+    """Of these nodes the hit ones, and those of which such a port is read."""
+    return [node for node in nodes if node in hit or any(_reads(rows, node, n) for n in names)]
+
+
+def _reads(rows: Rows, node: Subject, name: Name) -> bool:
+    device, port = name
+    port_of = Subject(cluster=node.cluster, node=node.node, device=device, port=port)
+    return rows.get(port_of) is not None
+
+
+def _peers(window: Window, rows: Rows, group: Sequence[Drop]) -> int | None:
+    """How many nodes of the group's one rack have such a port; None where it is not one rack's."""
+    hit, racks = {drop.port.of_node() for drop in group}, racks_of(window)
+    names = {racks.get(node.key) for node in hit}
+    if len(names) != 1 or None in names:
+        return None
+    mates = rack_mates(window)[min(hit)]
+    return len(_told(rows, mates, hit, {drop.name for drop in group}))
+
+
+def _finding(window: Window, group: Sequence[Drop]) -> Finding:
+    ports, first = {drop.port for drop in group}, group[0]
+    nodes = sorted({port.of_node() for port in ports})
+    cut_off = [node for node in nodes if ports.issuperset(fabric_ports(window, node))]
+    racks = {racks_of(window).get(node.key) for node in nodes}
+    of_rail = len({drop.name for drop in group}) == 1 and 2 * len(cut_off) < len(nodes)
+    known = of_rail or (len(racks) == 1 and None not in racks)
+    silent = _silent_with(window, first, nodes)
     return Finding(
         fault="switch_down",
-        subject=subject,
+        subject=first.port,
         severity=_FAULT.severity,
-        since=downs[0][0],
-        evidence=(
-            Evidence(name="down since", value=moment(downs[0][0])),
-            Evidence(name=f"port {ports[0].device} of", value=f"{len(ports)} nodes: {shown}"),
-        ),
+        since=first.at,
+        evidence=tuple(_evidence(group, nodes, cut_off, silent)),
         detector="switch_down",
-        action=_FAULT.action,
+        action=_FAULT.action if known else _CHECK_SHARED,
         source=_FAULT.source,
-        members=tuple(port for port in ports if port != subject),
+        title="" if known else AT_ONCE,
+        members=(*sorted(ports - {first.port}), *silent),
     )
+
+
+def _silent_with(window: Window, first: Drop, nodes: Collection[Subject]) -> list[Subject]:
+    """Nodes that were heard last when the first port went down, as far as one switch could do that."""
+    racks = racks_of(window)
+    own = {racks.get(node.key) for node in nodes}
+    found = []
+    for key, heard in window.heard.items():
+        node = Subject.parse(key)
+        before = timedelta(seconds=window.tick_seconds(node)) + _SILENT_AFTER
+        then = first.at - before <= heard <= first.at + _SILENT_AFTER
+        near = racks.get(key) in own or None in {racks.get(key), *own}
+        alike = then and near and node.cluster == first.port.cluster
+        if alike and hearing(window, node) is Hearing.SILENT:
+            found.append(node)
+    return sorted(found)
+
+
+def _evidence(
+    group: Sequence[Drop],
+    nodes: Sequence[Subject],
+    cut_off: Collection[Subject],
+    silent: Sequence[Subject],
+) -> Iterator[Evidence]:
+    last = max(drop.at for drop in group)
+    yield Evidence(name="down since", value=moment(group[0].at))
+    if last - group[0].at >= timedelta(seconds=1):
+        yield Evidence(name="last port down", value=moment(last))
+    names = sorted({drop.port.device or "" for drop in group})
+    yield Evidence(name=f"port {', '.join(names)} of", value=f"{len(nodes)} nodes: {_named(nodes)}")
+    yield Evidence(name="nodes without any fabric port", value=f"{len(cut_off)} of {len(nodes)}")
+    if silent:
+        yield Evidence(name="fell silent with it", value=_named(silent))
+    yield Evidence(name="which switch", value="not known here: look it up by these ports")
+
+
+def _named(nodes: Sequence[Subject]) -> str:
+    shown = ", ".join(node.node for node in nodes[:_SHOWN])
+    return shown + (f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else "")

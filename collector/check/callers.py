@@ -4,9 +4,12 @@ nagios        0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN; first line with performanc
               (Monitoring Plugins, "Development Guidelines")
 slurm-health  Slurm's HealthCheckProgram: its exit code means nothing, so it is always 0
 slurm-prolog  Slurm's Prolog and Epilog: any exit code but 0 drains the node, and a prolog's
-slurm-epilog  requeues the job (Slurm, "Prolog and Epilog Guide"); so 1 only for what is certain
+slurm-epilog  requeues the job (Slurm, "Prolog and Epilog Guide"); so 1 only for what is certain,
+              and only on a node that is out of service already or may be by the fleet's budget
 npd           a custom plugin of Kubernetes' node-problem-detector: 0 OK, 1 problem, 2 unknown, and
               a message of at most 80 characters (its default `max_output_length`)
+
+To all of them only what is certain is critical (`words.result`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +19,11 @@ from gpuvigil.model import Finding, Severity
 
 from . import words
 from .facts import Facts
-from .rules import worst
 
 NPD_LENGTH = 80
+_NPD_UNKNOWN = 2
 # Slurm is kept waiting for at most 5 s, and waits for more than this process.
-SLURM_SECONDS = 3.5
+SLURM_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,18 +41,22 @@ class Caller:
     tell: Callable[[Facts, Sequence[Finding]], Outcome]
     broken: int  # a check that failed itself, was used wrongly, or ran out of time
     longest_seconds: float | None = None
+    # Its exit code 1 takes the node out of service, so that it stands for a node that is.
+    gate: bool = False
 
     def say_broken(self, why: str) -> Outcome:
         """What is said when the check itself failed."""
         return Outcome(lines=(f"gpuvigil check: {why}",), code=self.broken)
 
 
+_PEOPLES_CODES = {"critical": 4, "warning": 3, words.UNKNOWN: 1}
+_NAGIOS_CODES = {"critical": 2, "warning": 1, words.UNKNOWN: 3}
+
+
 def _people(facts: Facts, found: Sequence[Finding]) -> Outcome:
-    codes = {Severity.CRITICAL: 4, Severity.WARNING: 3}
-    severity = worst(list(found))
     lines = [words.line(facts, finding) for finding in found]
     lines += [*words.unread(facts), words.summary(facts, found)]
-    return Outcome(lines=tuple(lines), code=codes.get(severity, 0) if severity else 0)
+    return Outcome(lines=tuple(lines), code=_PEOPLES_CODES.get(words.result(facts, found), 0))
 
 
 def _json(facts: Facts, found: Sequence[Finding]) -> Outcome:
@@ -57,9 +64,9 @@ def _json(facts: Facts, found: Sequence[Finding]) -> Outcome:
 
 
 def _nagios(facts: Facts, found: Sequence[Finding]) -> Outcome:
-    codes = {Severity.CRITICAL: (2, "CRITICAL"), Severity.WARNING: (1, "WARNING")}
-    severity = worst(list(found))
-    code, word = codes.get(severity, (0, "OK")) if severity else (0, "OK")
+    result = words.result(facts, found)
+    code = _NAGIOS_CODES.get(result, 0)
+    word = result.upper() if code else "OK"
     first = f"{_bare(words.claim(facts, found[0]))} ({words.counts(found)})" if found else ""
     head = f"GPUVIGIL {word} - {first or _bare(words.summary(facts, found))}"
     lines = [f"{head} | {_performance(facts, found)}"]
@@ -108,11 +115,15 @@ def drains(finding: Finding) -> bool:
 
 def _npd(facts: Facts, found: Sequence[Finding]) -> Outcome:
     problems = [finding for finding in found if finding.severity is Severity.CRITICAL]
+    certain = [finding for finding in problems if finding.certain]
+    problems = certain or problems
     if not problems:
-        return Outcome(lines=(shortened(words.summary(facts, found), NPD_LENGTH),), code=0)
+        code = _NPD_UNKNOWN if words.result(facts, found) == words.UNKNOWN else 0
+        return Outcome(lines=(shortened(words.summary(facts, found), NPD_LENGTH),), code=code)
     more = f" (+{len(problems) - 1})" if len(problems) > 1 else ""
     text = f"{words.short_place(facts, problems[0])}: {problems[0].title}"
-    return Outcome(lines=(shortened(text, NPD_LENGTH - len(more)) + more,), code=1)
+    line = shortened(text, NPD_LENGTH - len(more)) + more
+    return Outcome(lines=(line,), code=1 if certain else _NPD_UNKNOWN)
 
 
 def shortened(text: str, length: int) -> str:
@@ -127,8 +138,8 @@ PROGRAM = Caller(tell=_json, broken=1)
 CALLERS: Mapping[str, Caller] = {
     "nagios": Caller(tell=_nagios, broken=3),
     "slurm-health": Caller(tell=_slurm_health, broken=0, longest_seconds=SLURM_SECONDS),
-    "slurm-prolog": Caller(tell=_slurm_gate, broken=0, longest_seconds=SLURM_SECONDS),
-    "slurm-epilog": Caller(tell=_slurm_gate, broken=0, longest_seconds=SLURM_SECONDS),
+    "slurm-prolog": Caller(tell=_slurm_gate, broken=0, longest_seconds=SLURM_SECONDS, gate=True),
+    "slurm-epilog": Caller(tell=_slurm_gate, broken=0, longest_seconds=SLURM_SECONDS, gate=True),
     # node-problem-detector waits 5 s for its plugins.
-    "npd": Caller(tell=_npd, broken=2, longest_seconds=SLURM_SECONDS),
+    "npd": Caller(tell=_npd, broken=_NPD_UNKNOWN, longest_seconds=SLURM_SECONDS),
 }

@@ -7,26 +7,24 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from gpuvigil.config import Config, load
 from gpuvigil.errors import ConfigError, GpuvigilError
 
-from ..aside import process_seconds
-from ..nodeconfig import config_file
-from .callers import CALLERS, PERSON, PROGRAM, Caller, Outcome
+from ..driverlock import process_seconds
+from ..nodeconfig import config_file, is_contained
+from .callers import CALLERS, PERSON, PROGRAM, Caller, Outcome, drains, stops_jobs
 from .facts import Facts
 from .look import look
 from .rules import findings
 
 _OUTPUT, _ERRORS = 1, 2  # written without buffers: nothing is left to fail at the end
 _SECONDS = 5.0
-# Of the time that is given: for the last words, and for scontrol when the node may be drained.
+# Of the time that is given: for the last words.
 _LAST_WORDS_SECONDS = 0.4
-_DRAIN_SECONDS = 1.2
-_CONTAINER_SIGNS = ("/.dockerenv", "/run/.containerenv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +44,9 @@ def main(arguments: Sequence[str]) -> int:
     # Who asks is known before anything can fail: for Slurm, no failure of ours is a failure.
     caller = _caller_of(arguments)
     _fill_standard_streams()
-    begun = time.monotonic() - process_seconds()
+    # Who gives up on us counts from the start of the process; nobody else's time begins before ours.
+    limited = caller.longest_seconds is not None
+    begun = time.monotonic() - (process_seconds() if limited else 0.0)
     try:
         given = _parse(arguments, caller)
         _end_by(begun + given.seconds, caller)
@@ -63,26 +63,23 @@ def main(arguments: Sequence[str]) -> int:
 
 def _check(given: _Given, begun: float) -> Outcome:
     config = load(config_file(given.config))
-    reserve = _LAST_WORDS_SECONDS + (_DRAIN_SECONDS if given.drain else 0.0)
-    left = begun + given.seconds - reserve - time.monotonic()
+    left = begun + given.seconds - _LAST_WORDS_SECONDS - time.monotonic()
     facts = look(_unseen(config, given.gpus), config.collector, max(left, 0.1))
     found = findings(facts)
     outcome = given.caller.tell(facts, found)
-    if "driver" in facts.unread and not found:
-        outcome = replace(outcome, code=given.caller.broken)
-    if not given.drain:
+    worst = [one for one in found if (stops_jobs if given.caller.gate else drains)(one)]
+    if not (given.drain or (given.caller.gate and worst)):
         return outcome
-    from .slurm import drain  # noqa: PLC0415 - starts programs, which nobody else needs
+    from .slurm import LONGEST_SECONDS, drain  # noqa: PLC0415 - starts programs, which nobody else needs
 
-    done = drain(facts, found, given.node, begun + given.seconds - _LAST_WORDS_SECONDS / 2)
-    return Outcome(lines=(*outcome.lines, done), code=outcome.code)
+    _end_by(time.monotonic() + LONGEST_SECONDS + _LAST_WORDS_SECONDS, given.caller)
+    done = drain(facts, worst, given.node, config.actions.most_percent)
+    code = int(done.out) if given.caller.gate else outcome.code
+    return Outcome(lines=(*outcome.lines, done.line), code=code)
 
 
 def _unseen(config: Config, gpus: int | None) -> Facts:
     """This node before it is looked at."""
-    inside = any(os.path.exists(sign) for sign in _CONTAINER_SIGNS)
-    # Who mounts the host's sysfs elsewhere means the whole machine.
-    own = config.collector.sysfs_root == Path("/sys")
     return Facts(
         node=config.collector.node or socket.gethostname(),
         cluster=config.collector.cluster,
@@ -91,7 +88,7 @@ def _unseen(config: Config, gpus: int | None) -> Facts:
         wants_gpus=config.collector.gpus,
         xid_overrides=dict(map(_override, config.analyzer.xid_overrides)),
         gpus_wanted=gpus,
-        container=own and (inside or "KUBERNETES_SERVICE_HOST" in os.environ),
+        container=is_contained(config.collector.sysfs_root),
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from gpuvigil.model import GpuIdentity, PortIdentity, Unmeasured
 
-from ..aside import Stuck
+from ..driverlock import Stuck
 from ..fieldvalues import Values
 from ..sensors.pci import PciGpu
 from ..sensors.ports import PortReading
@@ -36,6 +36,7 @@ class GpuFacts:
     values: Values | None = None
     failure: str = ""
     reason: Unmeasured | None = None
+    age_seconds: float = 0.0  # of the values; over 0 where the collector had read them
 
     @property
     def answered(self) -> bool:
@@ -65,12 +66,32 @@ class Facts:
     xid_overrides: Mapping[int, str] = field(default_factory=dict)  # analyzer.xid_overrides
     gpus_wanted: int | None = None  # as whoever asks says; None: what is on the bus or remembered
     container: bool = False  # sysfs then shows GPUs that the container was not given
-    pci: tuple[PciGpu, ...] | None = None
+    pci: tuple[PciGpu, ...] | None = None  # NVIDIA's
+    unsupported: tuple[PciGpu, ...] = ()  # of other makers, on the same bus
+    expects_gpus: bool = (
+        False  # Slurm's gres.conf names some, or the job that begins was given some
+    )
     driver: DriverFacts | None = None
     gpus: dict[int, GpuFacts] = field(default_factory=dict)
     ports: tuple[PortReading, ...] | None = None
     kernel: tuple[KernelSeen, ...] | None = None
     known: Known = Known()
     stuck: Stuck | None = None
+    # How long the check's own calls that have not come back have had themselves, whatever else this
+    # machine was busy with: "driver", "GPU 3". One that is not here was not begun, or came back.
+    called: Mapping[str, float] = field(default_factory=dict)
     agent_silent_seconds: float | None = None  # as the collector on this node says
+    silent_gpus: Mapping[int, float] = field(default_factory=dict)  # the same of single GPUs
     unread: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def listed(self) -> list[GpuFacts]:
+        """The GPUs that the driver lists, also those that have said nothing yet."""
+        count = 0 if self.driver is None else self.driver.gpus
+        return [self.gpus.get(index, GpuFacts(index=index)) for index in range(count)]
+
+    @property
+    def is_released(self) -> bool:
+        """Whether somebody has asked that the driver is left alone, for a reset or a reload."""
+        until = self.known.released_until
+        return until is not None and self.at < until

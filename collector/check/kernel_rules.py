@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from gpuvigil.faults import XID_FAULTS, Scope, Xid, xid
 from gpuvigil.model import Severity
 from gpuvigil.sxids import Sxid, sxid
+from gpuvigil.xid_messages import read
 
 from ..sensors.kernel_event import KernelEventKind
 from .kernel import KernelSeen
@@ -15,6 +16,7 @@ from .kernel import KernelSeen
 LOOK_BACK_SECONDS = 7200.0
 # For so long nobody can have cured it: then it stops jobs.
 FRESH_SECONDS = 600.0
+_ADVICE = 154
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,9 @@ def _row(seen: KernelSeen, overrides: Mapping[int, str]) -> Xid | Sxid | None:
     if seen.event.kind is KernelEventKind.SXID:
         row = sxid(code)
     else:
-        row = _as_wanted(xid(code), overrides.get(code))
+        # What the driver advises is read from the driver itself, as it is now.
+        known = xid(code) if code == _ADVICE else read(code, seen.event.text)
+        row = _as_wanted(known, overrides.get(code))
     if row is None:
         return None
     kept = FRESH_SECONDS if row.scope is Scope.PASSING else LOOK_BACK_SECONDS

@@ -1,5 +1,6 @@
-"""Looking at the node, in a child process that may get stuck."""
+"""Looking at the node, in a child process that may get stuck; meanwhile the collector is asked."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,15 +14,20 @@ from typing import Any
 from gpuvigil.config import CollectorSettings
 from gpuvigil.errors import GpuvigilError
 
-from ..aside import End, Say, all_at_once, aside, hold_the_driver
+from ..aside import End, Say, all_at_once, aside, calling
+from ..driverlock import hold_the_driver
+from ..localsocket import Question
 from .facts import DriverFacts, Facts, GpuFacts, Known
+from .said import Said, completed, parse
 
-_PAST_SECONDS = 1.0
+_PAST_SECONDS = 2.0
+_AGENT_SECONDS = 0.5  # for each step of asking it; what it answers is waited for beside the look
 
 
 def look(facts: Facts, settings: CollectorSettings, seconds: float) -> Facts:
     """`facts` with everything that could be seen of this node within `seconds`."""
     began = time.monotonic()
+    agent = _Agent(settings, facts.at)
 
     def take(part: str, value: Any) -> None:
         nonlocal facts
@@ -33,16 +39,21 @@ def look(facts: Facts, settings: CollectorSettings, seconds: float) -> Facts:
             "the collector's memory": past.look,
             "PCI bus": partial(_look_at_the_bus, settings, say),
             "network ports": partial(_look_at_ports, settings, say),
+            "Slurm's GPUs": partial(_ask_slurm, facts.node, say),
             "kernel log": partial(_look_at_the_log, settings, facts.at, say),
-            "collector": partial(_ask_the_agent, settings, facts.at, say),
         }
         if settings.gpus:
             parts["driver"] = partial(_look_at_gpus, past, facts.at, say)
         return parts
 
-    end = aside(works, take, seconds)
+    try:
+        end = aside(works, take, seconds, agent.waiting)
+    finally:
+        agent.close()
     if end is End.DIED:
         facts = fold(facts, "unread", {"driver": end.value})
+    if settings.gpus:
+        facts = completed(facts, agent.said)
     return replace(facts, waited_seconds=time.monotonic() - began)
 
 
@@ -53,6 +64,33 @@ def fold(facts: Facts, part: str, value: Any) -> Facts:
     if part == "unread":
         return replace(facts, unread={**facts.unread, **value})
     return replace(facts, **{part: value})
+
+
+class _Agent:
+    """The collector on this node, if one runs and this user may ask it."""
+
+    def __init__(self, settings: CollectorSettings, at: datetime) -> None:
+        self._at = at
+        self._question: Question | None = None
+        self.said: Said | None = None
+        with suppress(GpuvigilError):
+            request = {"do": "status", "gpus": True}
+            self._question = Question(settings.spool_directory, request, _AGENT_SECONDS)
+
+    @property
+    def waiting(self) -> dict[int, Callable[[], None]]:
+        """What to call when a descriptor can be read."""
+        return {} if self._question is None else {self._question.fileno(): self._take}
+
+    def _take(self) -> None:
+        assert self._question is not None
+        with suppress(GpuvigilError, ValueError):
+            self.said = parse(self._question.answer(), self._at)
+
+    def close(self) -> None:
+        """Nothing more is waited for."""
+        if self._question is not None:
+            self._question.close()
 
 
 class _Past:
@@ -102,10 +140,20 @@ class _Past:
 
 
 def _look_at_the_bus(settings: CollectorSettings, say: Say) -> None:
-    from ..sensors.pci import nvidia_gpus  # noqa: PLC0415 - only the child needs it
+    from ..sensors.pci import all_gpus  # noqa: PLC0415 - only the child needs it
 
     with suppress(FileNotFoundError):  # a machine without PCI
-        say("pci", nvidia_gpus(settings.sysfs_root))
+        gpus = all_gpus(settings.sysfs_root)
+        say("pci", tuple(gpu for gpu in gpus if gpu.vendor == "NVIDIA"))
+        say("unsupported", tuple(gpu for gpu in gpus if gpu.vendor != "NVIDIA"))
+
+
+def _ask_slurm(node: str, say: Say) -> None:
+    from ..owners.gres import read  # noqa: PLC0415 - only the child needs it
+
+    conf = os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")
+    given = "SLURM_JOB_GPUS" in os.environ  # slurmd sets it for a prolog (slurm.conf(5), "Prolog")
+    say("expects_gpus", given or read(conf, node).minors is not None)
 
 
 def _look_at_ports(settings: CollectorSettings, say: Say) -> None:
@@ -120,27 +168,21 @@ def _look_at_the_log(settings: CollectorSettings, at: datetime, say: Say) -> Non
     say("kernel", read_log(settings, at))
 
 
-def _ask_the_agent(settings: CollectorSettings, at: datetime, say: Say) -> None:
-    """Since when the collector on this node has no answer from the driver, if one runs."""
-    from gpuvigil.clock import from_text  # noqa: PLC0415 - only the child needs these
-
-    from ..localsocket import ask  # noqa: PLC0415
-
-    with suppress(GpuvigilError):
-        since = ask(settings.spool_directory, {"do": "status"}).get("driver_silent_since")
-        if since is not None:
-            say("agent_silent_seconds", (at - from_text(since)).total_seconds())
-
-
 def _look_at_gpus(past: _Past, at: datetime, say: Say) -> None:
     """The driver, then every GPU in a thread of its own."""
     if past.released(at):
         return
-    from ..nvml import Driver, DriverError  # noqa: PLC0415 - only the child may load the library
+    from ..nvml import (  # noqa: PLC0415 - only the child may load the library
+        Driver,
+        DriverError,
+        load_library,
+    )
 
     held = hold_the_driver(say)
+    load_library()
     try:
-        driver = Driver()
+        with calling(say, "driver"):
+            driver = Driver()
     except DriverError as error:
         say("driver", DriverFacts(code=error.code, failure=str(error), reason=error.reason))
         return
@@ -149,10 +191,12 @@ def _look_at_gpus(past: _Past, at: datetime, say: Say) -> None:
     def gpu(index: int) -> None:
         identity = None
         try:
-            found = driver.gpu(index)
-            identity = found.identity
-            say("gpu", GpuFacts(index=index, identity=identity))
-            say("gpu", GpuFacts(index=index, identity=identity, values=found.read(slow=True).every))
+            with calling(say, f"GPU {index}"):
+                found = driver.gpu(index)
+                identity = found.identity
+                say("gpu", GpuFacts(index=index, identity=identity))
+                values = found.read(slow=True).every
+            say("gpu", GpuFacts(index=index, identity=identity, values=values))
         except DriverError as error:
             failed = GpuFacts(
                 index=index, identity=identity, failure=str(error), reason=error.reason

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gpuvigil.faults import FAULTS, Fault
+from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, Fault
 from gpuvigil.model import Evidence, Finding, GpuIdentity, Severity, Subject, Unmeasured
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import Sxid
 
 from ..sensors.pci import PciGpu, same_form
+from . import silence
 from .facts import Facts, GpuFacts
 from .gpu_rules import judge
 from .kernel_rules import standing
@@ -16,9 +17,6 @@ from .kernel_rules import standing
 DETECTOR = "check"
 # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 _MISMATCH = 18
-# A driver that is not kept loaded may take this long for its first answer; after it, it hangs.
-HANGS_AFTER_SECONDS = 30.0
-
 
 # What is still being started on a node that was booted just now is no reason to drain it.
 _STARTED_AT_BOOT = frozenset({"driver_not_loaded", "driver_unusable", "fabric_not_ready"})
@@ -66,45 +64,46 @@ def driver(facts: Facts) -> Iterator[Finding]:
     expected = max(len(expected_gpus(facts)), facts.gpus_wanted or 0)
     if not facts.wants_gpus:
         return
-    if is_released(facts):
+    if facts.is_released:
         yield _finding(
             facts, "driver_released", {"until": f"{facts.known.released_until:%H:%M} UTC"}
         )
         return
     if facts.driver is None:
-        if "driver" not in facts.unread:
-            yield _silent_driver(facts)
+        yield from _silent_driver(facts)
         return
     if facts.driver.failure and facts.driver.code == _MISMATCH:
         yield _finding(facts, "driver_mismatch", {"NVML": facts.driver.failure})
     elif facts.driver.failure and expected:
-        absent = facts.driver.reason is Unmeasured.DRIVER_NOT_LOADED
-        key = "driver_not_loaded" if absent else "driver_unusable"
         evidence = {"GPUs that should be here": str(expected), "NVML": facts.driver.failure}
-        others = sorted({gpu.driver for gpu in facts.pci or () if gpu.driver == "nouveau"})
-        if others:
-            evidence["the GPUs are held by"] = ", ".join(others)
-        yield _finding(facts, key, evidence)
+        if facts.driver.reason is Unmeasured.DRIVER_NOT_LOADED:
+            yield _driver_not_loaded(facts, evidence)
+        else:
+            yield _finding(facts, "driver_unusable", evidence)
 
 
-def is_released(facts: Facts) -> bool:
-    """Whether somebody has asked that the driver is left alone, for a reset or a reload."""
-    until = facts.known.released_until
-    return until is not None and facts.at < until
+def _driver_not_loaded(facts: Facts, evidence: Mapping[str, str]) -> Finding:
+    """Critical where GPUs are expected; a card that nobody ever used may be left without a driver."""
+    found = _finding(facts, "driver_not_loaded", evidence)
+    if any(gpu.driver == "nouveau" for gpu in facts.pci or ()):
+        held = Evidence(name="the GPUs are held by", value="nouveau")
+        found = replace(found, evidence=(*found.evidence, held), action=NOUVEAU_ACTION)
+    expected = facts.known.gpus or facts.gpus_wanted or facts.expects_gpus
+    return found if expected else replace(found, severity=Severity.WARNING)
 
 
-def _silent_driver(facts: Facts) -> Finding:
-    """Certain only when it has been so for longer than a driver takes to wake up."""
-    evidence = {"no answer within": f"{facts.waited_seconds:.1f} s"}
-    stuck = facts.stuck
-    if stuck is not None:
-        evidence["a call has not returned for"] = f"{stuck.seconds:.0f} s (process {stuck.pid})"
-    agent = facts.agent_silent_seconds
-    if agent is not None:
-        evidence["the collector has had no answer for"] = f"{agent:.0f} s"
-    longest = max(agent or 0.0, 0.0 if stuck is None else stuck.seconds)
-    certain = longest >= HANGS_AFTER_SECONDS
-    return _finding(facts, "driver_silent", evidence, certain=certain)
+def unsupported(facts: Facts) -> Iterator[Finding]:
+    """GPUs of other makers, so that nobody takes them for watched."""
+    for gpu in facts.unsupported:
+        evidence = {"maker": gpu.vendor, "driver": gpu.driver or "none"}
+        yield _finding(facts, "gpu_unsupported", evidence, gpu.address)
+
+
+def _silent_driver(facts: Facts) -> Iterator[Finding]:
+    silent = silence.of_driver(facts)
+    if silent is not None:
+        evidence = silence.evidence(facts)
+        yield _finding(facts, "driver_silent", evidence, certain=silence.is_certain(silent))
 
 
 def expected_gpus(facts: Facts) -> dict[str, GpuIdentity | PciGpu]:
@@ -128,7 +127,7 @@ def missing_gpus(facts: Facts) -> Iterator[Finding]:
     """GPUs that are on the bus, or were here, and that the driver does not list."""
     if facts.driver is None or facts.driver.failure or not facts.wants_gpus:
         return
-    if any(gpu.identity is None for gpu in _listed(facts)):
+    if any(gpu.identity is None for gpu in facts.listed):
         # One that the driver lists has not said who it is: it must not be taken for missing.
         return
     on_bus = {gpu.address for gpu in facts.pci or ()}
@@ -146,7 +145,7 @@ def too_few_gpus(facts: Facts) -> Iterator[Finding]:
     wanted = facts.gpus_wanted
     if wanted is None or facts.driver is None or facts.driver.failure or not facts.wants_gpus:
         return
-    named = 0 if any(gpu.identity is None for gpu in _listed(facts)) else len(unclaimed(facts))
+    named = 0 if any(gpu.identity is None for gpu in facts.listed) else len(unclaimed(facts))
     if facts.driver.gpus + named < wanted:
         yield _finding(facts, "too_few_gpus", {"GPUs": f"{facts.driver.gpus} of {wanted}"})
 
@@ -163,20 +162,13 @@ def unclaimed(facts: Facts) -> dict[str, str | None]:
     return {a: uuid for a, uuid in named.items() if a not in addresses and uuid not in uuids}
 
 
-def _listed(facts: Facts) -> list[GpuFacts]:
-    """The GPUs that the driver lists, also those that have said nothing yet."""
-    count = 0 if facts.driver is None else facts.driver.gpus
-    return [facts.gpus.get(index, GpuFacts(index=index)) for index in range(count)]
-
-
 def gpus(facts: Facts) -> Iterator[Finding]:
     """What is wrong with each GPU that the driver lists."""
-    for gpu in _listed(facts):
+    for gpu in facts.listed:
         if f"GPU {gpu.index}" in facts.unread:
             continue
         if not gpu.answered:
-            evidence = {"no answer within": f"{facts.waited_seconds:.1f} s"}
-            yield _finding(facts, "gpu_silent", evidence, subject_of(facts, gpu), certain=False)
+            yield from _silent_gpu(facts, gpu)
         elif gpu.values is None:
             lost = gpu.reason is Unmeasured.LOST
             key = "gpu_lost" if lost else "gpu_unreadable"
@@ -191,12 +183,20 @@ def gpus(facts: Facts) -> Iterator[Finding]:
                 )
 
 
+def _silent_gpu(facts: Facts, gpu: GpuFacts) -> Iterator[Finding]:
+    silent = silence.of_gpu(facts, gpu.index)
+    if silent is not None:
+        evidence = silence.evidence(facts, gpu.index)
+        certain = silence.is_certain(silent)
+        yield _finding(facts, "gpu_silent", evidence, subject_of(facts, gpu), certain=certain)
+
+
 def subject_of(facts: Facts, gpu: GpuFacts) -> str:
     """Its UUID; of one that has not said it, what only it can be, else who had this index."""
     if gpu.identity is not None:
         return gpu.identity.uuid
     left = unclaimed(facts)
-    if len(left) == 1 and sum(other.identity is None for other in _listed(facts)) == 1:
+    if len(left) == 1 and sum(other.identity is None for other in facts.listed) == 1:
         ((address, uuid),) = left.items()
         return uuid or address
     before = [known.uuid for known in facts.known.gpus if known.index == gpu.index]
@@ -264,6 +264,7 @@ def kernel_log(facts: Facts) -> Iterator[Finding]:
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     driver,
+    unsupported,
     missing_gpus,
     too_few_gpus,
     gpus,
@@ -271,8 +272,3 @@ RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     ports,
     kernel_log,
 )
-
-
-def worst(found: list[Finding]) -> Severity | None:
-    """The most severe of the findings; None when there is none."""
-    return min((finding.severity for finding in found), key=lambda s: s.rank, default=None)

@@ -1,7 +1,9 @@
-"""Taking a node out of Slurm's hands: only when nobody else has anything to say about it.
+"""Taking a node out of Slurm's hands: only within a budget, and when nobody else has spoken for it.
 
-`scontrol` of Slurm 22.05: `-o show node` prints `State=IDLE+DRAIN` and `Reason=... [root@time]` in
-one line; the words after `Reason=` go on until ` [`.
+All nodes of a cluster may find the same thing in the same second, and none of them knows of the
+others. So a node drains itself, waits until the controller's second is over, and asks again: of all
+that are out of service the earliest may stay out, and the others give themselves back. The
+controller handles one change after another and stamps each reason, so every node reads the same order.
 """
 
 import os
@@ -9,12 +11,13 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from gpuvigil.model import Finding
+from gpuvigil.slurm_nodes import ENVIRONMENT, SlurmNode, most_out_of_service, nodes
 
 from . import words
-from .callers import drains
 from .facts import Facts
 
 _OURS = "gpuvigil"
@@ -23,41 +26,96 @@ _TAKEN = {
     *("DRAIN", "DRAINED", "DRAINING", "DOWN", "FAIL", "FAILING", "MAINT", "FUTURE"),
     *("REBOOT_REQUESTED", "REBOOT_ISSUED", "POWERING_DOWN", "POWERED_DOWN", "POWER_DOWN"),
 }
-_STATE = re.compile(r"\bState=(\S+)")
-_REASON = re.compile(r"\bReason=(.*?)(?: \[[^\]]*\]|$)")
+_COMMAND_SECONDS = 1.5
+# Slurm's times have a resolution of one second.
+_SETTLE_SECONDS = 1.1
+# At most four commands and the wait between them.
+LONGEST_SECONDS = 4 * _COMMAND_SECONDS + _SETTLE_SECONDS
 
 
-def drain(facts: Facts, found: Sequence[Finding], node: str | None, deadline: float) -> str:
-    """Drain the node when a finding asks for it; what was done, in one line.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """What was done, in one line, and whether the node is out of service now."""
 
-    `node` is its name in Slurm, else what slurmd says, else the host's. `deadline` is a value of
-    `time.monotonic`.
+    line: str
+    out: bool
+
+
+class _Unanswered(Exception):
+    """scontrol did not answer, or would not: says why."""
+
+
+def drain(facts: Facts, worst: Sequence[Finding], node: str | None, most_percent: float) -> Drained:
+    """Drain the node for the findings in `worst`, within `most_percent` of the cluster's nodes.
+
+    `node` is its name in Slurm, else what slurmd says, else the host's.
     """
-    worst = [finding for finding in found if drains(finding)]
     if not worst:
-        return "not drained: nothing critical is certain"
+        return Drained(line="not drained: nothing critical is certain", out=False)
     name = node or os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
-    code, said = _scontrol(["-o", "show", "node", name], deadline)
-    if code != 0:
-        return f"not drained: scontrol show node {name}: {said}"
-    why_not = why_left_alone(said)
-    if why_not:
-        return f"not drained: {name} {why_not}"
-    update = ["update", f"nodename={name}", "state=drain", f"reason={reason(facts, worst)}"]
-    code, said = _scontrol(update, deadline)
-    return f"drained {name}" if code == 0 else f"not drained: scontrol update {name}: {said}"
+    try:
+        known = _nodes()
+        if name not in known:
+            return Drained(line=f"not drained: Slurm knows no node {name}", out=False)
+        why_not = why_left_alone(known[name]) or over_budget(known, name, most_percent)
+        if why_not:
+            return Drained(line=f"not drained: {why_not}", out=known[name].out_of_service)
+        _scontrol("update", f"nodename={name}", "state=drain", f"reason={reason(facts, worst)}")
+    except _Unanswered as error:
+        return Drained(line=f"not drained: {error}", out=False)
+    return _kept_or_given_back(name, most_percent)
 
 
-def why_left_alone(shown: str) -> str:
-    """Why a node that `scontrol -o show node` describes so must not be drained; empty: it may."""
-    state, said = _STATE.search(shown), _REASON.search(shown)
-    why = said[1].strip() if said else ""
-    if why:
-        whose = "already says" if why.startswith(_OURS) else "has somebody's reason"
-        return f"{whose}: {why}"
-    words_of_state = set(re.split(r"[+*~#$@!%^-]+", state[1].upper())) if state else set()
-    taken = sorted(words_of_state & _TAKEN)
-    return f"is {' and '.join(taken)} already" if taken else ""
+def _kept_or_given_back(name: str, most_percent: float) -> Drained:
+    """After the drain: whether the budget still held when every node's drain had arrived."""
+    time.sleep(_SETTLE_SECONDS)
+    try:
+        why_not = over_budget(_nodes(), name, most_percent)
+    except _Unanswered as error:
+        why_not = str(error)
+    if not why_not:
+        return Drained(line=f"drained {name}", out=True)
+    try:
+        # Unlike `resume` it leaves the rest of the node's state as it is.
+        _scontrol("update", f"nodename={name}", "state=undrain")
+    except _Unanswered as error:
+        line = f"drained {name}, and could not undo it: {error}; it should not be: {why_not}"
+        return Drained(line=line, out=True)
+    return Drained(line=f"not drained: {why_not}", out=False)
+
+
+def why_left_alone(node: SlurmNode) -> str:
+    """Why this node must not be drained, whatever the budget; empty: it may."""
+    if node.reason:
+        whose = "already says" if node.reason.startswith(_OURS) else "has somebody's reason"
+        return f"{node.name} {whose}: {node.reason}"
+    taken = sorted(node.states & _TAKEN)
+    return f"{node.name} is {' and '.join(taken)} already" if taken else ""
+
+
+def over_budget(known: Mapping[str, SlurmNode], name: str, most_percent: float) -> str:
+    """Why this node may not be out of service, or stay so; empty: it may.
+
+    Of the nodes that are out of service the earliest count first, those of the same second by name.
+    """
+    mine = known.get(name)
+    earlier = sum(
+        one.out_of_service
+        and (mine is None or not mine.out_of_service or _order(one) < _order(mine))
+        for one in known.values()
+    )
+    most = most_out_of_service(len(known), most_percent)
+    if earlier < most:
+        return ""
+    are = "node is" if earlier == 1 else "nodes are"
+    return (
+        f"{earlier} of {len(known)} {are} out of service, and actions.most_percent"
+        f" ({most_percent:g} %) allows {most}"
+    )
+
+
+def _order(node: SlurmNode) -> tuple[int, str]:
+    return node.reason_at or 0, node.name
 
 
 def reason(facts: Facts, found: Sequence[Finding]) -> str:
@@ -69,19 +127,31 @@ def reason(facts: Facts, found: Sequence[Finding]) -> str:
     return plain[: _LONGEST_REASON - len(more)] + more
 
 
-def _scontrol(arguments: Sequence[str], deadline: float) -> tuple[int, str]:
-    """Its exit code and what it said; it is killed when the time is over."""
+def _nodes() -> Mapping[str, SlurmNode]:
+    known = nodes(_scontrol("-o", "show", "node"))
+    if not known:
+        raise _Unanswered("scontrol show node named no node")
+    return known
+
+
+def _scontrol(*arguments: str) -> str:
+    """What it printed; it is killed when its time is over."""
+    what = " ".join(["scontrol", *(word for word in arguments[:3] if not word.startswith("-"))])
     try:
         done = subprocess.run(
             ["scontrol", *arguments],
+            env={**os.environ, **ENVIRONMENT},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=max(deadline - time.monotonic(), 0.05),
+            timeout=_COMMAND_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return 1, "no answer in time"
+        raise _Unanswered(f"{what}: no answer in {_COMMAND_SECONDS:g} s") from None
     except OSError as error:
-        return 1, f"cannot be started: {error.strerror}"
-    return done.returncode, done.stdout.decode(errors="replace").strip()
+        raise _Unanswered(f"{what}: cannot be started: {error.strerror}") from None
+    said = done.stdout.decode(errors="replace").strip()
+    if done.returncode != 0:
+        raise _Unanswered(f"{what}: {said}")
+    return said

@@ -9,7 +9,9 @@ from gpuvigil.model import Finding, GpuIdentity, Severity
 from gpuvigil.model.record import plain
 
 from .facts import Facts
-from .rules import worst
+from .silence import unjudged
+
+OK, UNKNOWN = "ok", "unknown"
 
 
 def place(facts: Facts, finding: Finding) -> str:
@@ -52,7 +54,8 @@ def claim(facts: Facts, finding: Finding) -> str:
 
 def line(facts: Facts, finding: Finding) -> str:
     """One finding, and the first thing to do."""
-    return f"{finding.severity.value:<8} {claim(facts, finding)} -> {action(finding)}"
+    unsure = "" if finding.certain else " (not certain)"
+    return f"{finding.severity.value:<8} {claim(facts, finding)}{unsure} -> {action(finding)}"
 
 
 def action(finding: Finding) -> str:
@@ -72,28 +75,55 @@ def summary(facts: Facts, found: Sequence[Finding]) -> str:
     ports = len(facts.ports or ())
     seen = f"{answered} GPU{'' if answered == 1 else 's'}"
     seen += f" and {ports} port{'' if ports == 1 else 's'} read"
-    return f"{counts(found) or 'nothing found'}; {seen} in {facts.waited_seconds:.2f} s"
+    oldest = max((gpu.age_seconds for gpu in facts.gpus.values()), default=0.0)
+    by = f", GPUs by the collector, {oldest:.0f} s ago" if oldest else ""
+    known = result(facts, found) != UNKNOWN
+    nothing = "nothing found" if known else "nothing found, and not everything could be looked at"
+    return f"{counts(found) or nothing}; {seen} in {facts.waited_seconds:.2f} s{by}"
 
 
 def unread(facts: Facts) -> list[str]:
-    """A line for each part that could not be looked at."""
-    return [f"not looked at: {part}: {why}" for part, why in sorted(facts.unread.items())]
+    """A line for each part that could not be looked at, or of which nobody can speak."""
+    return [f"not looked at: {part}: {why}" for part, why in sorted(_unread(facts).items())]
+
+
+def _unread(facts: Facts) -> dict[str, str]:
+    return {**facts.unread, **unjudged(facts)}
+
+
+def result(facts: Facts, found: Sequence[Finding]) -> str:
+    """`critical`, `warning`, `unknown`, `info` or `ok`: the worst that is known.
+
+    Critical is only what is certain; what is not may be over, or still be starting, and is a warning.
+    Unknown: the driver or a GPU could not be looked at.
+    """
+    severities = {
+        Severity.WARNING
+        if finding.severity is Severity.CRITICAL and not finding.certain
+        else finding.severity
+        for finding in found
+    }
+    for severity in (Severity.CRITICAL, Severity.WARNING):
+        if severity in severities:
+            return str(severity.value)
+    if any(part == "driver" or part.startswith("GPU ") for part in _unread(facts)):
+        return UNKNOWN
+    return str(Severity.INFO.value) if severities else OK
 
 
 def as_json(facts: Facts, found: Sequence[Finding]) -> str:
     """The whole as one JSON object."""
-    severity = worst(list(found))
     value = {
         "node": facts.node,
         "cluster": facts.cluster,
         "at": to_text(facts.at),
-        "result": "ok" if severity is None else severity.value,
+        "result": result(facts, found),
         "seconds": round(facts.waited_seconds, 3),
         "driver": None if facts.driver is None else facts.driver.version,
         "gpus": sum(gpu.values is not None for gpu in facts.gpus.values()),
         "ports": None if facts.ports is None else len(facts.ports),
         "findings": [_finding(facts, finding) for finding in found],
-        "unread": facts.unread,
+        "unread": _unread(facts),
     }
     return json.dumps(value, indent=2)
 

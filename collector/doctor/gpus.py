@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from gpuvigil.config import CollectorSettings
 from gpuvigil.model import Unmeasured
 
-from ..aside import End, Say, Stuck, all_at_once, hold_the_driver
+from ..aside import CALL_SECONDS, End, Say, all_at_once, calling
+from ..driverlock import Stuck, hold_the_driver
 from ..sensors.pci import PciGpu
 from .diagnosis import Diagnosis, limited, missing, ok
 from .groups import Readable, diagnose
@@ -28,6 +29,8 @@ class Seen:
 
     end: End = End.LATE
     pci: tuple[PciGpu, ...] = ()
+    others: tuple[PciGpu, ...] = ()  # of other makers
+    called: dict[str, float] = field(default_factory=dict)  # calls that hang: how long they had
     released: bool = False
     library: str | None = None
     version: str | None = None
@@ -61,21 +64,29 @@ def works(settings: CollectorSettings, say: Say) -> dict[str, Callable[[], None]
 
 
 def _look_at_bus(settings: CollectorSettings, say: Say) -> None:
-    from ..sensors.pci import nvidia_gpus  # noqa: PLC0415 - only the child needs it
+    from ..sensors.pci import all_gpus  # noqa: PLC0415 - only the child needs it
 
     if (settings.sysfs_root / "bus/pci/devices").exists():
-        say("pci", nvidia_gpus(settings.sysfs_root))
+        gpus = all_gpus(settings.sysfs_root)
+        say("pci", tuple(gpu for gpu in gpus if gpu.vendor == "NVIDIA"))
+        say("others", tuple(gpu for gpu in gpus if gpu.vendor != "NVIDIA"))
 
 
 def _look_at_driver(settings: CollectorSettings, say: Say) -> None:
-    from ..nvml import Driver, DriverError  # noqa: PLC0415 - only the child may load the library
+    from ..nvml import (  # noqa: PLC0415 - only the child may load the library
+        Driver,
+        DriverError,
+        load_library,
+    )
 
     if _is_released(settings):
         say("released", True)
         return
     held = hold_the_driver(say)
+    load_library()
     try:
-        driver = Driver()
+        with calling(say, "driver"):
+            driver = Driver()
     except DriverError as error:
         say("reason", error.reason)
         say("failure", str(error))
@@ -117,10 +128,11 @@ def _look_at_gpu(driver: "Driver", index: int, events: "Events | None", say: Say
     from ..nvml import DriverError  # noqa: PLC0415 - only the child may load the library
 
     try:
-        gpu = driver.gpu(index)
-        gpu.read(slow=True)
-        time.sleep(_SECOND_SWEEP_SECONDS)
-        values = gpu.read(slow=True).every
+        with calling(say, f"GPU {index}"):
+            gpu = driver.gpu(index)
+            gpu.read(slow=True)
+            time.sleep(_SECOND_SWEEP_SECONDS)
+            values = gpu.read(slow=True).every
     except DriverError as error:
         say("failed", {index: str(error)})
         return
@@ -144,7 +156,16 @@ def _loaded_library() -> str | None:
 
 
 def tell(settings: CollectorSettings, seen: Seen, seconds: float) -> list[Diagnosis]:
-    """The lines about the driver and its GPUs."""
+    """The lines about the driver and its GPUs, and about GPUs that it has no part in."""
+    found = _tell(settings, seen, seconds)
+    if seen.others:
+        named = ", ".join(gpu.words for gpu in seen.others)
+        todo = "gpuvigil reads NVIDIA's GPUs only; watch these with their maker's own tools"
+        found.append(limited("other GPUs", f"not supported, and not read: {named}", todo))
+    return found
+
+
+def _tell(settings: CollectorSettings, seen: Seen, seconds: float) -> list[Diagnosis]:
     if not settings.gpus:
         return [ok("driver", "not read: collector.gpus is false")]
     if seen.released:
@@ -157,8 +178,7 @@ def tell(settings: CollectorSettings, seen: Seen, seconds: float) -> list[Diagno
         found.append(missing(f"GPU {index}", why, "see gpuvigil check"))
     silent = [i for i in range(seen.count) if i not in seen.read and i not in seen.failed]
     for index in silent:
-        why = f"no answer within {seconds:.0f} s"
-        found.append(missing(f"GPU {index}", why, "see gpuvigil check"))
+        found.append(_silent(seen, f"GPU {index}", seconds))
     if seen.events is not None:
         found.append(_events(seen.events))
     return found + diagnose([seen.read[index] for index in sorted(seen.read)])
@@ -178,8 +198,19 @@ def _no_driver(seen: Seen, seconds: float) -> Diagnosis:
     text = f"no answer within {seconds:.0f} s; {bus}"
     if seen.stuck is not None:
         text += f"; process {seen.stuck.pid} is in it since {seen.stuck.seconds:.0f} s"
+    elif seen.called.get("driver", 0.0) < CALL_SECONDS:
+        return _silent(seen, "driver", seconds)
     todo = "a driver that is not kept loaded may need longer: --timeout 30; else gpuvigil check"
     return missing("driver", text, todo)
+
+
+def _silent(seen: Seen, call: str, seconds: float) -> Diagnosis:
+    """What had its time and did not answer; of what had none nothing can be said."""
+    had = seen.called.get(call, 0.0)
+    if had >= CALL_SECONDS:
+        return missing(call, f"no answer within {had:.0f} s", "see gpuvigil check")
+    text = f"not looked at: of {seconds:.0f} s its call had {had:.1f} s, this machine is too busy"
+    return limited(call, text, "try again later, or give it --timeout 60")
 
 
 def _driver(seen: Seen) -> Diagnosis:

@@ -9,6 +9,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from gpuvigil.clock import from_text, moment
 from gpuvigil.config import CollectorSettings
 from gpuvigil.errors import GpuvigilError
 
@@ -144,6 +145,10 @@ def agent(settings: CollectorSettings) -> list[Diagnosis]:
     except GpuvigilError as error:
         return [limited("collector", str(error), "look at its log")]
     lost = len(said.get("missing") or ())
+    if said.get("spool_refused_since"):
+        since = moment(from_text(str(said["spool_refused_since"])))
+        text = f"runs; its spool's disk takes nothing since {since}: {said['spool_refused_why']}"
+        return [missing("collector", text, f"free space in {settings.spool_directory}")]
     text = f"runs, version {said.get('version')}; driver: {said.get('driver')}, {said.get('gpus')} GPUs known"
     return [ok("collector", text + (f", {lost} missing" if lost else ""))]
 

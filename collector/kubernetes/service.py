@@ -3,14 +3,13 @@
 import threading
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from http import HTTPStatus
 from itertools import islice
 
 from gpuvigil import command
 from gpuvigil.apiserver import ApiError, ApiServer, Unauthorized, api_server, api_url
 from gpuvigil.clock import Clock, SystemClock
-from gpuvigil.config import Config, KubernetesSettings, secret_source
+from gpuvigil.config import Config, KubernetesSettings
 from gpuvigil.errors import HubRefused, HubUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
@@ -27,6 +26,7 @@ from gpuvigil.model import (
 from gpuvigil.model.record import readable
 from gpuvigil.trust import trust
 
+from ..schedulertoken import scheduler_token
 from . import objects
 from .book import AllocationBook, JobBook, Labels, NodeBook, Owned, alive
 from .mirror import NOT_ASKED, Copy, Mirror
@@ -39,11 +39,12 @@ PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 _NAME = "kubernetes"  # whoever of several pods watches, its records are of one place
 _ROUND_SECONDS = 5.0
 _SETTLE_SECONDS = 0.5  # changes come in crowds
-_TELL_AGAIN = timedelta(minutes=1)
+_TELL_AGAIN_SECONDS = 60.0
 _REST_SECONDS = 2.0
 _OPEN = ("PENDING", "RUNNING")
 _MOST = 100_000
 _AT_ONCE = 500  # records of one request
+_UNKNOWN_TOKEN = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class Watcher:
@@ -65,6 +66,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._heard: list[Allocation] = []
         self._last: Scheduler | None = None
+        self._last_told = 0.0  # monotonic
         self._unknown: set[str] = set()  # uids of pods whose workload is not known yet
 
     def resume(self, jobs: Iterable[Job]) -> None:
@@ -133,10 +135,10 @@ class Watcher:
         if (
             last is not None
             and (last.why, last.nodes) == (why, told)
-            and now - last.at < _TELL_AGAIN
+            and self._clock.monotonic() - self._last_told < _TELL_AGAIN_SECONDS
         ):
             return ()
-        self._last = said
+        self._last, self._last_told = said, self._clock.monotonic()
         return (said.to_record(),)
 
 
@@ -164,21 +166,22 @@ def _read(records: Iterable[Record]) -> list[Allocation]:
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     settings, clock = config.kubernetes, SystemClock()
-    token = secret_source(config.hub.service_token_file, "hub.service_token_file", "service token")
-    hubs = [Hub(config.hub.url, token, trust=trust(config.hub)) for _ in range(2)]
+    cluster, before = config.collector.cluster, config.hub.service_token_file
+    token = scheduler_token(config.hub, cluster, "kubernetes", before)
+    hubs = [Hub(config.hub.url, token.read, trust=trust(config.hub)) for _ in range(2)]
     api = api_server(settings)
-    watcher = Watcher(config.collector.cluster, settings, api, clock)
-    log.info("watching", cluster=config.collector.cluster, api=api_url(settings))
+    watcher = Watcher(cluster, settings, api, clock)
+    log.info("watching", cluster=cluster, api=api_url(settings))
     for name, run, arguments in (
         ("pods", watcher.pods.run, (stop,)),
         ("nodes", watcher.nodes.run, (stop,)),
         ("allocations", _follow, (hubs[1], watcher, stop)),
     ):
         threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
-    _tell(hubs[0], watcher, stop)
+    _tell(hubs[0], watcher, stop, token.todo)
 
 
-def _tell(hub: Hub, watcher: Watcher, stop: threading.Event) -> None:
+def _tell(hub: Hub, watcher: Watcher, stop: threading.Event, token_todo: str) -> None:
     """Keep telling the hub; while it is away what is newest of each record waits."""
     waiting: dict[str, Record] = {}
     resumed, away = False, ""
@@ -196,7 +199,9 @@ def _tell(hub: Hub, watcher: Watcher, stop: threading.Event) -> None:
             away = ""
         except (HubUnavailable, HubRefused) as error:
             if not away:
-                log.warning("the hub cannot be told", why=str(error))
+                refused = isinstance(error, HubRefused) and error.status in _UNKNOWN_TOKEN
+                todo = {"todo": token_todo} if refused else {}
+                log.warning("the hub cannot be told", why=str(error), **todo)
             away = str(error)
             stop.wait(_REST_SECONDS)
         watcher.changed.wait(_ROUND_SECONDS)

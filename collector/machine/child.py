@@ -9,12 +9,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from gpuvigil import lifeline
 
+from .. import cputime
+from ..cputime import Threads
 from . import parts
 from .mounts import NOT_MOUNTED, Mount, is_gone, is_mounted, used_share, watched
 from .seen import Seen, line
@@ -35,6 +37,7 @@ def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) ->
     """What can be seen within `seconds`; threads that have not come back by then are left."""
     mounts = watched(proc, chosen)
     told: dict[str, object] = {}
+    began, before = time.monotonic(), cputime.threads() or {}
     works: dict[str, Callable[[], object]] = {
         "fans": lambda: parts.fans(sysfs),
         "supplies": lambda: parts.supplies(sysfs),
@@ -42,7 +45,7 @@ def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) ->
     }
     works |= {f"mount {one.path}": _asked(one, proc) for one in mounts}
     threads = [
-        threading.Thread(target=_do, args=(name, work, told), daemon=True)
+        threading.Thread(target=_do, args=(name, work, told), name=name, daemon=True)
         for name, work in works.items()
     ]
     for thread in threads:
@@ -51,6 +54,8 @@ def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) ->
     for thread in threads:
         thread.join(max(deadline - time.monotonic(), 0.0))
     found = dict(told)
+    waits = {thread.name: thread.native_id for thread in threads if thread.name not in found}
+    hung = _had_time(waits, before, time.monotonic() - began, seconds / 2)
     fans, supplies, memory = found.get("fans"), found.get("supplies"), found.get("memory")
     answers = {
         one.path: found[f"mount {one.path}"] for one in mounts if f"mount {one.path}" in found
@@ -62,10 +67,26 @@ def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) ->
         supplies=tuple(supplies) if isinstance(supplies, list) and supplies else None,
         memory_errors=memory if isinstance(memory, tuple) else None,
         watched=len(mounts),
-        hung=tuple(one.path for one in mounts if one.path not in answers),
+        hung=tuple(one.path for one in mounts if f"mount {one.path}" in hung),
         gone=tuple((path, why) for path, why in answers.items() if isinstance(why, str)),
         fullest=(path, round(share, 4)) if path else None,
     )
+
+
+def _had_time(
+    waits: Mapping[str, int | None], before: Threads, passed: float, least: float
+) -> set[str]:
+    """Of the works that have not come back those that had so much time, and did not wait for a core."""
+    now = cputime.threads() if waits else None
+    if now is None:
+        return set(waits)
+    return {
+        name
+        for name, thread in waits.items()
+        if thread is not None
+        and thread in now
+        and cputime.had(passed, thread, before, now) >= least
+    }
 
 
 def _do(name: str, work: Callable[[], object], told: dict[str, object]) -> None:

@@ -8,8 +8,8 @@ version 13). `nvmlDeviceGetPcieThroughput` is never called: it samples for 20 ms
 
 from ..reading import CallCost, Reading
 from .codes import DriverError
-from .driver import Driver
+from .driver import Driver, load_library
 from .events import Events
 from .gpu import Gpu
 
-__all__ = ["CallCost", "Driver", "DriverError", "Events", "Gpu", "Reading"]
+__all__ = ["CallCost", "Driver", "DriverError", "Events", "Gpu", "Reading", "load_library"]

@@ -26,6 +26,7 @@ class Calls:
         self.costs: dict[str, CallCost] = {} if costs is None else costs
         self.succeeded = False
         self.failure = SUCCESS
+        self.made = 0  # calls that came back
         self._refused: dict[str, int] = {}
         self._functions: dict[str, Callable[..., int] | None] = {}
 
@@ -54,6 +55,7 @@ class Calls:
             start = time.perf_counter()
             code = function(*arguments)
             took = time.perf_counter() - start
+            self.made += 1
             cost = self.costs.get(name)
             if cost is None:
                 cost = self.costs[name] = CallCost()

@@ -14,6 +14,12 @@ from .gpu import Gpu
 _LIBRARY = "libnvidia-ml.so.1"
 
 
+def load_library() -> None:
+    """Read the library from disk, if it is there, before a call is made whose time counts."""
+    with suppress(OSError):
+        ctypes.CDLL(_LIBRARY)
+
+
 class Driver:
     """The driver library, initialised; may block for as long as the driver likes."""
 

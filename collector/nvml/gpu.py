@@ -79,6 +79,11 @@ class Gpu:
             costs=self._take_costs() if slow else None,
         )
 
+    @property
+    def calls_made(self) -> int:
+        """How many calls have come back; may be read in another thread, while one is under way."""
+        return self._calls.made
+
     def refused(self) -> dict[str, int]:
         """The functions that this GPU's driver refuses as far as is known, with NVML's codes."""
         return self._calls.refused()

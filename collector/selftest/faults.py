@@ -70,6 +70,7 @@ class Fault:
     gpus_installed: int = 5
     driver: str = "580.0"
     inventory_seconds_ago: float = 0.0
+    driverless_seconds_ago: float | None = None
     rack: str = "selftest"
     clock_ahead_seconds: float = 0.0
     is_silent: bool = False  # after the first numbers
@@ -167,6 +168,12 @@ FAULTS: tuple[Fault, ...] = (
         fault="driver_silent",
         node_fields={"driver_answering": 0, "driver_silent_seconds": 60.0},
         told=_events(Told(kind=EventKind.DRIVER_SILENT, message="selftest: no call comes back")),
+    ),
+    Fault(
+        rule="driver_not_loaded",
+        fault="driver_not_loaded",
+        node_fields={"gpus_answering": 0},
+        driverless_seconds_ago=3600.0,
     ),
     Fault(
         rule="gpu_silent",
@@ -276,7 +283,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         rule="host_disk",
         fault="host_disk",
-        node_fields={"driver_answering": 1, "dropped_bodies": Grows(per_second=1.0)},
+        node_fields={"driver_answering": 1, "spool_writable": 0},
     ),
     Fault(
         rule="host_sensors",

@@ -12,6 +12,7 @@ from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import (
     SELFTEST_CLUSTER,
     Allocation,
+    BusGpu,
     Event,
     EventKind,
     GpuIdentity,
@@ -112,7 +113,8 @@ class Play:
         """What the node has."""
         fault, name = node.fault, node.subject.node
         at = self.began - timedelta(seconds=fault.inventory_seconds_ago)
-        tick = self.tick_seconds
+        tick, lacks = self.tick_seconds, fault.driverless_seconds_ago
+        addresses = [f"0000:{index + 1:02x}:00.0" for index in range(len(node.gpus))]
         if fault.ticks_slowly:
             tick = max(tick, self.settings.idle_after_seconds / _LINES_OF_A_SPAN)
         return Inventory(
@@ -125,7 +127,7 @@ class Play:
                 GpuIdentity(
                     uuid=str(gpu.gpu),
                     index=index,
-                    pci_address=f"00000000:{index + 1:02X}:00.0",
+                    pci_address=f"0000{addresses[index].upper()}",
                     model=_MODEL,
                     serial=f"selftest-{name}-{index}",
                     vbios="00.00",
@@ -133,9 +135,11 @@ class Play:
                 for index, gpu in enumerate(node.gpus)
             ),
             ports=() if fault.port is None else (fault.port,),
-            driver=fault.driver,
-            driver_state="loaded",
+            driver=fault.driver if lacks is None else None,
+            driver_state="loaded" if lacks is None else "no driver",
             rack=fault.rack,
+            on_bus=tuple(BusGpu(address=one, vendor="NVIDIA") for one in addresses),
+            driverless_since=None if lacks is None else self.began - timedelta(seconds=lacks),
         )
 
     def allocations(self) -> Iterator[Allocation]:

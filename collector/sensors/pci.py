@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as the kernel's PCI bus lists them: there also when the driver does not answer.
+"""GPUs as the kernel's PCI bus lists them: there also when the driver does not answer.
 
 Only `vendor`, `class` and the `driver` link are read, which the kernel has in memory: nothing here
 asks the device. Linux kernel, Documentation/ABI/testing/sysfs-bus-pci; classes: PCI Code and ID
@@ -11,27 +11,41 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from gpuvigil.model import BusGpu
+
 from . import files
 
-_NVIDIA = "0x10de"
-_DISPLAY = ("0x0300", "0x0302")  # VGA and 3D controller; the audio function is 0x0403
+# The PCI ID Repository (pci.ids). VGA and 3D controller; the audio function is 0x0403.
+_NVIDIA, _DISPLAY = "0x10de", ("0x0300", "0x0302")
+# AMD's Instinct are "display controllers" up to MI200 and "processing accelerators" since MI300; Intel's
+# Data Center GPUs are display controllers.
+_OTHERS = {"0x1002": "AMD", "0x8086": "Intel"}
+_OTHER_CLASSES = (*_DISPLAY, "0x0380", "0x1200")
+_INTEGRATED = "00:02.0"  # where Intel's processors have their graphics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PciGpu:
-    """One GPU on the bus; `driver` is the kernel driver that holds it, None when none does."""
-
-    address: str  # 0000:9b:00.0
-    driver: str | None
+class PciGpu(BusGpu):
+    """One GPU on the bus of this node."""
 
     @property
     def for_nvidia(self) -> bool:
         """Whether NVIDIA's driver holds it or should: not one that a virtual machine was given."""
-        return self.driver in {"nvidia", "nouveau", None}
+        return self.vendor == "NVIDIA" and self.driver in {"nvidia", "nouveau", None}
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether NVIDIA's driver should hold it and does not, by the kernel's own word."""
+        return self.for_nvidia and self.driver != "nvidia"
 
 
 def nvidia_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
     """Every NVIDIA GPU on the bus, by address; OSError when the bus cannot be listed."""
+    return tuple(gpu for gpu in all_gpus(sysfs_root) if gpu.vendor == "NVIDIA")
+
+
+def all_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
+    """The same with the GPUs of other makers, which are not read."""
     bus = f"{sysfs_root}/bus/pci/devices"
     found = (gpu_at(f"{bus}/{name}") for name in sorted(os.listdir(bus)))
     return tuple(gpu for gpu in found if gpu is not None)
@@ -40,13 +54,23 @@ def nvidia_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
 def gpu_at(device: str) -> PciGpu | None:
     """The GPU whose folder this is; None when it is another device, or there is none."""
     kind = _text(f"{device}/class")
-    if not kind.startswith(_DISPLAY) or _text(f"{device}/vendor") != _NVIDIA:
+    if not kind.startswith(_OTHER_CLASSES):
+        return None
+    vendor, address = _vendor(kind, _text(f"{device}/vendor")), os.path.basename(device)
+    if vendor is None or (vendor == "Intel" and address.endswith(_INTEGRATED)):
         return None
     try:
         driver = os.path.basename(os.readlink(f"{device}/driver"))
     except OSError:
         driver = None
-    return PciGpu(address=os.path.basename(device), driver=driver)
+    return PciGpu(address=address, driver=driver, vendor=vendor)
+
+
+def _vendor(kind: str, number: str) -> str | None:
+    """None of a device that is no GPU: NVIDIA's other classes are bridges and switches."""
+    if number == _NVIDIA:
+        return "NVIDIA" if kind.startswith(_DISPLAY) else None
+    return _OTHERS.get(number)
 
 
 _ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(\.[0-7])?")

@@ -16,6 +16,8 @@ from . import files
 
 _IB_WORD_BYTES = 4  # port_rcv_data and port_xmit_data count words of four bytes
 _IB_ACTIVE = 4
+_IB_DISABLED = 3  # of phys_state
+_IFF_UP = 0x1  # of an interface's flags, linux/if.h: somebody wants it up
 # What a port is for is looked at again after so many reads, and when there are others, or other
 # routes: its state and counters are read each time.
 _READS_OF_A_LAYOUT = 10
@@ -61,6 +63,7 @@ class _Place:
     port: str
     path: str
     role: str
+    interface: str | None = None  # the network interface of the same hardware
 
 
 class PortSensor:
@@ -95,16 +98,23 @@ class PortSensor:
         """Which of them are ports, and what each is for."""
         management = self._management(routes)
         rdma = {_hardware(f"{self._infiniband}/{device}"): device for device in devices}
+        of_device = {
+            name: f"{self._net}/{net}"
+            for net in (interfaces if rdma else ())
+            if (name := self._rdma_name(net, rdma)) is not None
+        }
         for device in devices:
             carries = any(self._rdma_name(net, rdma) == device for net in management)
             role = "management" if carries else "fabric"
             ports = f"{self._infiniband}/{device}/ports"
+            interface = of_device.get(device)
             for port in files.names(ports):
-                yield _Place("rdma", device, port, f"{ports}/{port}", role)
+                yield _Place("rdma", device, port, f"{ports}/{port}", role, interface)
         for interface in interfaces:
             if self._is_ethernet(interface, rdma):
                 role = "management" if interface in management else "storage"
-                yield _Place("net", interface, "1", f"{self._net}/{interface}", role)
+                path = f"{self._net}/{interface}"
+                yield _Place("net", interface, "1", path, role, path)
 
     def _is_ethernet(self, interface: str, rdma: dict[str | None, str]) -> bool:
         """Whether it is hardware of its own that no RDMA device stands for already."""
@@ -147,9 +157,15 @@ def _read_rdma(place: _Place) -> PortReading:
     kind = "efa" if device.startswith("efa") else _KINDS.get(layer, "infiniband")
     state = _leading_number(_text(f"{port}/state"))
     rate = re.match(r"([0-9.]+)\s*Gb/sec", _text(f"{port}/rate"))
+    up = None if state is None else int(state == _IB_ACTIVE)
+    physical = _leading_number(_text(f"{port}/phys_state"))
+    enabled = _is_enabled(place.interface, up)
+    if layer == "InfiniBand":  # RoCE says "disabled" of every port without a link
+        enabled = None if physical is None else int(physical != _IB_DISABLED)
     values = {
-        "up": None if state is None else int(state == _IB_ACTIVE),
-        "physical_state": _leading_number(_text(f"{port}/phys_state")),
+        "up": up,
+        "enabled": enabled,
+        "physical_state": physical,
         "speed_bits_per_second": None if rate is None else round(float(rate[1]) * 1e9),
     }
     for name, (file, unit) in _IB_COUNTERS.items():
@@ -162,8 +178,10 @@ def _read_rdma(place: _Place) -> PortReading:
 def _read_ethernet(place: _Place) -> PortReading:
     interface = place.path
     speed = _whole(f"{interface}/speed")  # -1, or no answer at all, while the link is down
+    up = _ethernet_up(interface)
     values: dict[str, int | None] = {
-        "up": _ethernet_up(interface),
+        "up": up,
+        "enabled": _is_enabled(place.interface, up),
         "speed_bits_per_second": None if speed is None else speed * 1_000_000,
     }
     for metric, file in _NET_COUNTERS.items():
@@ -181,6 +199,26 @@ def _ethernet_up(interface: str) -> int | None:
     if state in {"", "unknown"}:
         return _whole(f"{interface}/carrier")
     return int(state == "up")
+
+
+def _is_enabled(interface: str | None, up: int | None) -> int | None:
+    """Whether somebody wants a link there; None where there is no interface to ask.
+
+    The flags fall only after the link; the carrier cannot be read from the moment on in which the
+    interface is taken down (Linux, net/core/net-sysfs.c, `carrier_show`).
+    """
+    if up == 1:
+        return 1
+    if interface is None:
+        return None
+    carrier = f"{interface}/carrier"
+    if os.path.exists(carrier) and files.read(carrier) is None:
+        return 0
+    flags = _text(f"{interface}/flags")
+    try:
+        return None if not flags else int(flags, 16) & _IFF_UP
+    except ValueError:
+        return None
 
 
 def _measured(values: dict[str, int | None]) -> dict[str, int]:

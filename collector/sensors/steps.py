@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -33,19 +33,37 @@ class Progress:
     p99_seconds: float | None  # of its steps
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A file as it was found last: how old it was when it had changed, and when that was."""
+
+    written: int  # its time of change, in nanoseconds
+    age_seconds: float
+    since: float  # monotonic
+    looked: float  # monotonic
+
+
 class Steps:
     """The step files of one directory."""
 
     def __init__(
-        self, directory: Path, proc_root: Path, start_ticks: Callable[[int], int | None]
+        self,
+        directory: Path,
+        proc_root: Path,
+        start_ticks: Callable[[int], int | None],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`start_ticks`: when a process started, in clock ticks since boot; None: it is not there."""
+        self._monotonic = monotonic
+        self._known: dict[int, _Known] = {}
         self._directory, self._proc, self._start_ticks = directory, proc_root, start_ticks
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
 
     def read(self, processes: Mapping[str, Iterable[int]], now: datetime) -> dict[str, Progress]:
         """By GPU (UUID), for the processes that are on it; GPUs of which nobody tells are not there."""
         found: dict[str, Progress] = {}
+        pids_now = {pid for pids in processes.values() for pid in pids}
+        self._known = {pid: known for pid, known in self._known.items() if pid in pids_now}
         for uuid, pids in processes.items():
             said = [one for pid in sorted(set(pids)) if (one := self._of(pid, now)) is not None]
             if said:
@@ -63,7 +81,7 @@ class Steps:
             owner = os.stat(f"{self._proc}/{pid}").st_uid
             if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
                 return None
-            age = (now - EPOCH).total_seconds() - about.st_mtime
+            age = self._age_seconds(pid, about.st_mtime_ns, now)
             if age > self._ran_seconds(pid) + _SLACK_SECONDS:
                 return None
             text = os.read(file, _MOST_BYTES).decode(errors="replace")
@@ -72,6 +90,22 @@ class Steps:
         finally:
             os.close(file)
         return _parse(text, age)
+
+    def _age_seconds(self, pid: int, written: int, now: datetime) -> float:
+        """How long ago a file was written; while it stays as it is no clock that is set counts.
+
+        One that changed since it was looked at is no older than that look.
+        """
+        known, at = self._known.get(pid), self._monotonic()
+        if known is not None and known.written == written:
+            self._known[pid] = replace(known, looked=at)
+            return known.age_seconds + at - known.since
+        age = (now - EPOCH).total_seconds() - written / 1e9
+        if known is not None:
+            age = min(age, at - known.looked)
+        age = max(age, 0.0)
+        self._known[pid] = _Known(written=written, age_seconds=age, since=at, looked=at)
+        return age
 
     def _ran_seconds(self, pid: int) -> float:
         """How long the process has run; nothing when it is not there any more."""
@@ -89,4 +123,4 @@ def _parse(text: str, age_seconds: float) -> Progress | None:
         return None
     if not 0 <= step < 2**63 or (seconds is not None and not 0.0 <= seconds < 1e9):
         return None
-    return Progress(step=step, age_seconds=max(age_seconds, 0.0), p99_seconds=seconds)
+    return Progress(step=step, age_seconds=age_seconds, p99_seconds=seconds)

@@ -204,6 +204,7 @@ def node_fields(node: Node, busy: float, tick: int) -> Fields:
         "sweep_seconds": round(0.018 + 0.002 * abs(wobble), 6),
         "spool_bytes": 0,
         "spool_oldest_seconds": 0.0,
+        "spool_writable": 1,
         "dropped_bodies": 0,
         "load_average": round(0.8 + 26.0 * busy + 0.6 * abs(wobble), 2),
         "memory_available_bytes": int(_HOST_MEMORY_BYTES * (1.0 - used)),

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 from gpuvigil import command
 from gpuvigil.clock import SystemClock
-from gpuvigil.config import Config, secret_source
+from gpuvigil.config import Config
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 from gpuvigil.model import Record, Subject
 from gpuvigil.trust import trust
 
 from ..envelope import Sender
+from ..schedulertoken import scheduler_token
 from ..shipper import Shipper
 from ..spool import Spool
 from .asking import Slurm
@@ -44,16 +45,16 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     told_by = Subject(
         cluster=config.collector.cluster, node=config.collector.node or socket.gethostname()
     )
-    token_file = config.hub.collector_token_file
-    token = secret_source(token_file, "hub.collector_token_file", "collector token")
+    before = config.hub.collector_token_file
+    token = scheduler_token(config.hub, told_by.cluster, "slurm", before)
     shipper = Shipper(
         spool,
         config.hub.url,
-        token,
+        token.read,
         clock,
         connections=1,
         trust=trust(config.hub),
-        token_file=token_file,
+        token_todo=token.todo,
     )
     sender = Sender(cluster=told_by.cluster, node=told_by.node, boot=os.urandom(8).hex())
     pace = Pace(settings.interval_seconds, settings.requests_per_minute)

@@ -67,6 +67,8 @@ def _grown(node: Mapping[str, Floats], name: str, some: str, none: str) -> str:
 
 
 def _spool(node: Mapping[str, Floats]) -> str:
+    if _last(node, "spool_writable") == 0.0:
+        return "the spool's disk is full or fails"
     oldest = node.get("spool_oldest_seconds")
     if oldest is None or not np.isfinite(oldest).any():
         return ""

@@ -81,6 +81,7 @@ def _identity(found: Device) -> Sequence[tuple[str, str | None]]:
         ("Rack", known.rack),
         ("GPUs", ", ".join(sorted({gpu.model for gpu in known.gpus}))),
         ("Driver", driver),
+        ("Not supported", ", ".join(gpu.words for gpu in known.unsupported) or None),
         ("Boot", known.boot if known.collected else None),
         ("Collector", _collector(known)),
         ("Inventory of", moment(known.at)),

@@ -37,6 +37,7 @@ class NodeHealth:
     version: str
     spool_bytes: int | None
     spool_oldest_seconds: float | None
+    spool_writable: int | None  # 0: its disk is full or fails
     dropped: int | None  # in all
     dropped_lately: int | None  # in the window
     restarts_lately: int | None
@@ -153,6 +154,7 @@ def _health(
         version=str((body or {}).get("version") or (inventory.version if inventory else "")),
         spool_bytes=value("spool_bytes"),
         spool_oldest_seconds=value("spool_oldest_seconds"),
+        spool_writable=value("spool_writable"),
         dropped=value("dropped_bodies"),
         dropped_lately=lately("dropped_bodies_increase"),
         restarts_lately=lately("reader_restarts_increase"),

@@ -258,6 +258,10 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
         ),
         ("Lines refused since then", _number(hub.refused_lines)),
         ("Records' sequence", _number(hub.sequence)),
+        (
+            "Last backup of the records",
+            "none by the hub" if hub.records_backup_at is None else moment(hub.records_backup_at),
+        ),
     )
 
 

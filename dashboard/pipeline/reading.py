@@ -24,6 +24,7 @@ FIELDS = (
     "sweep_seconds",
     "spool_bytes",
     "spool_oldest_seconds",
+    "spool_writable",
     "dropped_bodies",
 )
 INCREASES = ("reader_restarts", "dropped_bodies")

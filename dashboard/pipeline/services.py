@@ -24,6 +24,18 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsRepair:
+    """Damaged records that the hub has made anew; None is not told."""
+
+    at: datetime | None
+    file: str
+    backup_at: datetime | None
+    missing_since: datetime | None  # None: nothing is known to be missing
+    missing_until: datetime | None
+    empty: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flood:
     """A node whose new series the hub refuses, because there are too many."""
 
@@ -40,7 +52,10 @@ class HubHealth:
     tables: Mapping[str, int]
     store_bytes: int | None
     store_most_bytes: int | None
+    recent_bytes: int | None  # of the store, outside of sealed files
     damaged: tuple[Damage, ...] | None
+    repairs: tuple[RecordsRepair, ...] | None  # of its records, that somebody has to look at
+    records_backup_at: datetime | None  # None: none yet, or PostgreSQL keeps them
     dropped_lines: int | None  # the oldest, because the store was full; since the hub started
     dropped_until: datetime | None
     floods: tuple[Flood, ...]  # the largest first
@@ -106,7 +121,10 @@ def hub_health(status: Mapping[str, Any], elsewhere: bool = False) -> HubHealth:
         tables=dict(store.get("tables") or {}),
         store_bytes=store.get("bytes"),
         store_most_bytes=store.get("most_bytes"),
+        recent_bytes=store.get("recent_bytes"),
         damaged=_damaged(store.get("damaged")),
+        repairs=_repairs((status.get("records") or {}).get("repairs")),
+        records_backup_at=_time((status.get("records") or {}).get("backup_at")),
         dropped_lines=dropped.get("lines"),
         dropped_until=_time(dropped.get("until")),
         floods=_floods((status.get("series") or {}).get("floods") or ()),
@@ -126,6 +144,22 @@ def _damaged(rows: Sequence[Mapping[str, Any]] | None) -> tuple[Damage, ...] | N
     if rows is None:
         return None
     return tuple(Damage(at=_time(row.get("at")), file=str(row.get("file") or "")) for row in rows)
+
+
+def _repairs(rows: Sequence[Mapping[str, Any]] | None) -> tuple[RecordsRepair, ...] | None:
+    if rows is None:
+        return None
+    return tuple(
+        RecordsRepair(
+            at=_time(row.get("at")),
+            file=str(row.get("file") or ""),
+            backup_at=_time(row.get("backup_at")),
+            missing_since=_time(row.get("missing_since")),
+            missing_until=_time(row.get("missing_until")),
+            empty=bool(row.get("empty")),
+        )
+        for row in rows
+    )
 
 
 def _floods(rows: Sequence[Mapping[str, Any]]) -> tuple[Flood, ...]:

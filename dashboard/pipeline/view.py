@@ -76,6 +76,7 @@ def pipeline(sources: Sources, now: datetime) -> PipelineView:
         *_channels(boxes, alerts, now),
         *(problem for cluster in found for problem in _collectors(cluster, now)),
         *_store(hub, now),
+        *_records(hub),
         *_hub(hub),
         *_versions(found, hub, (analyzer, alerts)),
     ]
@@ -183,6 +184,14 @@ def _late(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
 
 
 def _lossy(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
+    full = [node for node in cluster.nodes if node.spool_writable == 0]
+    if full:
+        named = _named(
+            full, lambda it: "" if it.spool_bytes is None else f"{it.spool_bytes:,} B wait"
+        )
+        text = f"{where}: {counted(len(full), 'spool')} on a disk that is full or fails: {named}."
+        action = "Free space there: what waits for the hub is kept in memory, then dropped."
+        yield Problem(level=Level.WRONG, text=text, action=action)
     dropped = cluster.worst("dropped_lately")
     if dropped:
         named = _named(dropped, lambda it: f"{it.dropped_lately:,}")
@@ -221,6 +230,32 @@ def _store(hub: HubHealth, now: datetime) -> Iterable[Problem]:
         text = f"the hub's store is full: its oldest {lines}{until} had to go."
         action = "Raise `hub.store_bytes`, or lower `hub.telemetry_days` or `hub.rollup_days`."
         yield Problem(level=level, text=text, action=action)
+    if hub.recent_bytes and hub.store_most_bytes and 2 * hub.recent_bytes > hub.store_most_bytes:
+        text = "recent telemetry alone takes more than half of `hub.store_bytes`."
+        action = (
+            "Raise `hub.store_bytes`, or lower `hub.hot_hours`: the store may take more than that."
+        )
+        yield Problem(level=level, text=text, action=action)
+
+
+def _records(hub: HubHealth) -> Iterable[Problem]:
+    for it in hub.repairs or ():
+        made = f" from the backup of {moment(it.backup_at)}" if it.backup_at else ""
+        missing = "nothing is missing"
+        if it.missing_since and it.missing_until:
+            missing = f"records from {moment(it.missing_since)} to {moment(it.missing_until)} may be missing"
+        when = f" at {moment(it.at)}" if it.at else ""
+        text = f"the hub's records were damaged and restored{made}{when}: {missing}."
+        if it.empty:
+            text = (
+                f"the hub's records were damaged{when}, and there was no backup: they begin anew."
+            )
+        lossy = it.empty or it.missing_since is not None
+        yield Problem(
+            level=Level.WRONG if lossy else Level.CARE,
+            text=text,
+            action=f"Check the disk under {it.file}, then move away the file that was set aside.",
+        )
 
 
 def _hub(hub: HubHealth) -> Iterable[Problem]:

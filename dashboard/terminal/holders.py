@@ -1,5 +1,6 @@
 """`gpuvigil top` and `gpuvigil idle`: who holds GPUs now, and who computes nothing on them."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -7,6 +8,7 @@ from datetime import datetime, timedelta
 from gpuvigil.idleness import Idleness, told_idle
 from gpuvigil.model import Allocation, GpuState
 from gpuvigil.money import Prices, models_of
+from gpuvigil.states import NO_PROCESSES, NO_UTILIZATION
 from gpuvigil.usage.holding import NOBODY_KNOWN, holder_of
 
 from ..gpus import Cell
@@ -149,8 +151,18 @@ def idle(
         rows=rows,
         for_people=people,
         empty="No held GPU is idle now.",
-        notes=[said] if young else [],
+        notes=[*([said] if young else []), *_cannot_judge(moment)],
     )
+
+
+def _cannot_judge(moment: Moment) -> Iterator[str]:
+    """A line for what is missing to call GPUs idle or not, where something is."""
+    cells = [cell for one in moment.clusters for cell in one.cells]
+    unknown = Counter(cell.reason for cell in cells if cell.state is GpuState.UNKNOWN)
+    for reason in (NO_UTILIZATION, NO_PROCESSES):
+        if count := unknown[reason]:
+            gpus = "1 GPU" if count == 1 else f"{count} GPUs"
+            yield f"Cannot judge {gpus}: {reason}."
 
 
 def _holdings(

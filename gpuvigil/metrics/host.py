@@ -10,6 +10,7 @@ PORT = Measurement(
         "port",
         """
 up                    | state   | infiniband ports/N/state, net operstate                | port detector, details | hardware               | - | 1 when the link is active, 0 when it is not.
+enabled               | state   | phys_state, net flags and carrier                      | port detector          | sysfs-class-infiniband | - | 1 when the port is to have a link, 0 when somebody has switched it off on this node.
 physical_state        | state   | infiniband ports/N/phys_state                          | details                | sysfs-class-infiniband | - | InfiniBand physical state: 5 is link up, 2 polling, 3 disabled.
 speed_bits_per_second | integer | infiniband ports/N/rate, net speed                     | port detector, details | hardware               | - | Speed that the link negotiated.
 receive_bytes         | counter | port_rcv_data (4-byte words), net statistics/rx_bytes  | details                | hardware               | - | Data received.
@@ -37,6 +38,7 @@ reader_restarts        | counter | the supervisor                          | col
 sweep_seconds          | gauge   | the collector's clock                   | collector health          | hardware               | - | Time from the start of a sweep over all GPUs to its last answer.
 spool_bytes            | integer | the spool                               | collector health          | hardware               | - | Bytes that wait on disk to be sent.
 spool_oldest_seconds   | gauge   | the spool                               | collector health          | hardware               | - | Age of the oldest body that waits.
+spool_writable         | state   | what was written last, or a probe       | host detector, collector health | hardware         | - | 1 when the spool's disk takes what is written to it, 0 when it is full or fails.
 dropped_bodies         | counter | the spool                               | collector health          | hardware               | - | Bodies given up: no room in the spool, a torn file, or refused by the hub.
 load_average           | gauge   | /proc/loadavg, 1 minute                 | details                   | hardware               | - | Runnable and uninterruptible tasks, 1-minute average.
 memory_available_bytes | integer | /proc/meminfo MemAvailable              | details                   | hardware               | - | Host memory that can be had without swapping.

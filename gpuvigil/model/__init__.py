@@ -3,10 +3,12 @@
 Times are aware and in UTC. `None` means "not measured" or "not known", and never becomes 0.
 """
 
+from .acceptance import Acceptance
 from .action import Act, NodeAction
 from .collected import (
     Allocation,
     AllocationState,
+    BusGpu,
     Event,
     EventKind,
     GpuIdentity,
@@ -26,6 +28,7 @@ from .job import ENDED_STATES, Job, ScheduledNode, Scheduler
 from .opinion import Opinion
 from .record import (
     COLLECTOR_KINDS,
+    SCHEDULER_KINDS,
     UNREADABLE,
     Record,
     RecordKind,
@@ -47,14 +50,17 @@ __all__ = [
     "COLLECTOR_KINDS",
     "ENDED_STATES",
     "RESERVED_CLUSTERS",
+    "SCHEDULER_KINDS",
     "SEEN",
     "SELFTEST_CLUSTER",
     "SIMULATED_CLUSTER",
     "UNREADABLE",
+    "Acceptance",
     "Acknowledgement",
     "Act",
     "Allocation",
     "AllocationState",
+    "BusGpu",
     "Event",
     "EventKind",
     "Evidence",

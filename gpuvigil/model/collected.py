@@ -38,7 +38,9 @@ class Event:
     """A change of state that a collector saw: an Xid, a GPU lost or back, a port down or up.
 
     `count` is how often it happened since the event before of its kind, when it comes too often
-    to be told each time; then `at` and `message` are of the last time.
+    to be told each time; then `at` and `message` are of the last time. A higher `version` says the
+    same thing in better words. `gone`: a port that is down because its device has left the system,
+    as it does while its driver is reloaded.
     """
 
     kind: EventKind
@@ -49,6 +51,8 @@ class Event:
     message: str = ""
     sxid: int | None = None
     count: int = 1
+    version: int = 1
+    gone: bool = False
 
     def to_record(self) -> Record:
         body: dict[str, Any] = {"event": self.kind.value, "message": self.message}
@@ -58,8 +62,15 @@ class Event:
             body["sxid"] = self.sxid
         if self.count != 1:
             body["count"] = self.count
+        if self.gone:
+            body["gone"] = True
         return Record(
-            kind=RecordKind.EVENT, id=self.id, at=self.at, subject=self.subject.key, body=body
+            kind=RecordKind.EVENT,
+            id=self.id,
+            at=self.at,
+            subject=self.subject.key,
+            version=self.version,
+            body=body,
         )
 
     @classmethod
@@ -75,6 +86,8 @@ class Event:
             message=str(record.body.get("message", "")),
             sxid=None if sxid is None else int(sxid),
             count=int(record.body.get("count", 1)),
+            version=record.version,
+            gone=record.body.get("gone") is True,
         )
 
 
@@ -190,6 +203,20 @@ class PortIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BusGpu:
+    """One GPU on a node's PCI bus, and the kernel driver that holds it; None: none does."""
+
+    address: str  # 0000:9b:00.0
+    driver: str | None = None
+    vendor: str = "NVIDIA"  # or AMD, Intel
+
+    @property
+    def words(self) -> str:
+        """`AMD GPU 0000:43:00.0 (amdgpu)`."""
+        return f"{self.vendor} GPU {self.address}" + (f" ({self.driver})" if self.driver else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """What a node has, and how its collector looks at it; one record per node, newest wins."""
 
@@ -204,6 +231,14 @@ class Inventory:
     driver_state: str = "no driver"  # "loaded", "no driver", or why it cannot be read
     rack: str | None = None
     missing: Mapping[str, datetime] = field(default_factory=dict)  # lost GPUs: UUID, since when
+    on_bus: tuple[BusGpu, ...] = ()
+    driverless_since: datetime | None = None  # NVIDIA GPUs are on the bus and no driver is loaded
+    expects_gpus: bool = False  # they were read here before, or Slurm's gres.conf names some
+
+    @property
+    def unsupported(self) -> tuple[BusGpu, ...]:
+        """GPUs on the bus that no collector reads."""
+        return tuple(gpu for gpu in self.on_bus if gpu.vendor != "NVIDIA")
 
     @property
     def collected(self) -> bool:
@@ -222,6 +257,9 @@ class Inventory:
             "gpus": [_told(gpu) for gpu in self.gpus],
             "ports": [plain(port) for port in self.ports],
             "missing": {uuid: to_text(since) for uuid, since in self.missing.items()},
+            "on_bus": [plain(gpu) for gpu in self.on_bus],
+            "driverless_since": self.driverless_since and to_text(self.driverless_since),
+            "expects_gpus": self.expects_gpus,
         }
         return Record(
             kind=RecordKind.INVENTORY,
@@ -247,4 +285,7 @@ class Inventory:
             driver_state=str(body.get("driver_state", "no driver")),
             rack=body.get("rack"),
             missing={uuid: from_text(at) for uuid, at in body.get("missing", {}).items()},
+            on_bus=tuple(BusGpu(**known(BusGpu, gpu)) for gpu in body.get("on_bus", ())),
+            driverless_since=from_text(since) if (since := body.get("driverless_since")) else None,
+            expects_gpus=bool(body.get("expects_gpus", False)),
         )

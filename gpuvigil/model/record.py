@@ -32,15 +32,12 @@ class RecordKind(str, Enum):
     SCHEDULER = "scheduler"
     RMA = "rma"  # a return to the maker
     ACTION = "action"  # what was done to a node
+    ACCEPTANCE = "acceptance"  # that a node was tested and may take jobs again
 
 
-# What a collector's token may write; everything else is for services.
-COLLECTOR_KINDS = frozenset(
-    {
-        *(RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY),
-        *(RecordKind.JOB, RecordKind.SCHEDULER),
-    }
-)
+# What a node says of itself, and what a scheduler says of all its nodes; all else is for services.
+COLLECTOR_KINDS = frozenset({RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY})
+SCHEDULER_KINDS = frozenset({RecordKind.JOB, RecordKind.SCHEDULER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

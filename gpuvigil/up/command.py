@@ -19,6 +19,7 @@ from ..config import read_secret
 from ..door import new_link
 from ..errors import GpuvigilError
 from ..hub import Hub
+from ..private import UMASK
 from ..statedir import state_directory
 from .children import WRONG_CONFIGURATION, Family, Hurry
 from .directory import StateDirectory
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     commands.add_argument("--state", type=Path, metavar="DIR", help="where everything is kept")
     chosen = commands.parse_args(arguments)
-    os.umask(0o077)
+    os.umask(UMASK)
     try:
         state = StateDirectory(chosen.state or state_directory())
         try:

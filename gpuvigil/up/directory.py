@@ -7,10 +7,10 @@ import secrets
 from pathlib import Path
 
 from ..errors import ConfigError, GpuvigilError
+from ..private import write_private
 from ..statedir import LOCK_NAME
-from .settings import write_private
 
-_TOKENS = ("collector-token", "service-token", "link-key")
+_TOKENS = ("collector-token", "service-token", "scheduler-token", "link-key")
 
 
 class AlreadyRunning(GpuvigilError):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..private import write_private
 from ..statedir import CONFIG_NAME
 from . import machine
 from .directory import StateDirectory
@@ -16,7 +17,6 @@ from .settings import (
     effective,
     given,
     to_toml,
-    write_private,
 )
 
 _NODES_WITHOUT_DRIVER = 16

@@ -12,7 +12,7 @@ from ..clock import from_text
 from ..errors import GpuvigilError
 from ..hub import Hub
 from ..model import SIMULATED_CLUSTER, RecordKind, Subject
-from .settings import write_private
+from ..private import write_private
 
 _TIMEOUT_SECONDS = 1.0
 

@@ -10,7 +10,6 @@ from typing import Any
 import tomllib
 
 from ..config import Config, load
-from ..errors import ConfigError
 
 Tree = dict[str, dict[str, Any]]
 
@@ -69,6 +68,7 @@ def choices(state: Path, ports: Ports, nodes: int, listen: tuple[str, str]) -> T
             "data_directory": state / "data",
             "collector_token_file": secrets / "collector-token",
             "service_token_file": secrets / "service-token",
+            "scheduler_token_file": secrets / "scheduler-token",
         },
         "collector": {
             "tick_seconds": TICK_SECONDS,
@@ -146,15 +146,3 @@ def address(listen: str, port: int) -> str:
     if ":" in host and not host.startswith("["):
         host = f"[{host}]"
     return f"http://{host}:{port}"
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file in one step; only its owner may read it."""
-    draft = path.with_name(f".{path.name}.new")
-    try:
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.write(text)
-        draft.replace(path)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

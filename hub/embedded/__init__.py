@@ -2,7 +2,7 @@
 
 from .question import Latest, Question, Series, TooLarge, Window
 from .store import Embedded
-from .told import Dropped, Verified
+from .told import Dropped, Verified, is_crowded
 
 __all__ = [
     "Dropped",
@@ -13,4 +13,5 @@ __all__ = [
     "TooLarge",
     "Verified",
     "Window",
+    "is_crowded",
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 
 from .schema import quoted, text
-from .units import Unit, sync
+from .units import Unit, make_folder, sync
 
 
 def copy_tables(cursor: duckdb.DuckDBPyConnection, path: Path, to: Path) -> None:
@@ -16,18 +16,20 @@ def copy_tables(cursor: duckdb.DuckDBPyConnection, path: Path, to: Path) -> None
     try:
         cursor.execute(f"COPY FROM DATABASE {quoted(path.stem)} TO backup")
     finally:
-        cursor.execute("DETACH backup")
-    sync(to)
+        cursor.execute("DETACH backup")  # which syncs it
 
 
 def copy_units(units: list[Unit], folder: Path, to: Path) -> int:
-    """The files of units; returns their bytes."""
+    """The files of units; returns their bytes. The names of all files and folders are synced."""
     copied = 0
     for unit in units:
-        (to / unit.measurement).mkdir(parents=True, exist_ok=True)
+        make_folder(to / unit.measurement)
         for file, (size, _) in unit.files(folder).items():
             target = to / unit.measurement / file.name
             shutil.copyfile(file, target)
             sync(target)
             copied += size
+    measurements = {to / unit.measurement for unit in units}
+    for names in (*measurements, to.parent, to.parent.parent):
+        sync(names)
     return copied

@@ -1,6 +1,8 @@
 """Files that cannot be read: how they are told from other trouble, and how they are put away."""
 
 import itertools
+import re
+import shutil
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +38,11 @@ _NO_FILE = (
     duckdb.InterruptException,
     duckdb.TransactionException,
 )
+
+# How DuckDB 1.5 names the first entry of a log that is not as it was written: by where its content
+# begins, after its length and its sum.
+_ENTRY = re.compile(r"entry at byte position (\d+)")
+_ENTRY_HEAD_BYTES = 16
 
 
 class Unreadable(Exception):
@@ -83,13 +90,34 @@ def files_of(path: Path, reason: str) -> list[Path]:
     return logs if of_log else [path, *logs]
 
 
+def put_away(path: Path, reason: str, now: datetime) -> dict[Path, Path]:
+    """Take away what a reason speaks of; returns where each file is now.
+
+    Of a log that is damaged from some entry on, as a power loss may leave the end of one, that end is
+    put away, and what comes before it stays: it was committed.
+    """
+    log, *others = logs_of(path)
+    found = _ENTRY.search(reason)
+    whole = int(found[1]) - _ENTRY_HEAD_BYTES if found else 0
+    is_its = f'"{log}"' in reason and not any(it.exists() for it in others)
+    if not is_its or not len(_LOG_BEGINS) < whole < log.stat().st_size:
+        return moved_away(files_of(path, reason), now)
+    end = _unused(_damaged(log, now))
+    with log.open("r+b") as file:
+        file.seek(whole)
+        with end.open("wb") as to:
+            shutil.copyfileobj(file, to)
+        file.truncate(whole)
+    return {log: end}
+
+
 def moved_away(paths: Iterable[Path], now: datetime) -> dict[Path, Path]:
     """Rename the files that are there to `<name>.damaged-<time>`; returns where each is now."""
-    return {
-        path: path.rename(_unused(path.with_name(f"{path.name}.damaged-{now:%Y%m%dT%H%M%S}")))
-        for path in paths
-        if path.exists()
-    }
+    return {path: path.rename(_unused(_damaged(path, now))) for path in paths if path.exists()}
+
+
+def _damaged(path: Path, now: datetime) -> Path:
+    return path.with_name(f"{path.name}.damaged-{now:%Y%m%dT%H%M%S}")
 
 
 def _unused(path: Path) -> Path:

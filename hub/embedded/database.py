@@ -13,6 +13,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.errors import StoreError
 
 from . import damage
+from .names import Names
 from .schema import prepare
 
 Cursor = duckdb.DuckDBPyConnection
@@ -45,6 +46,7 @@ class Database:
         anew or go back in time; `on_open` with whether that was so, and what was lost.
         """
         self.path = path
+        self._names = Names(path.parent)
         self._clock = clock
         self._before_new = before_new
         self._on_open = on_open
@@ -87,7 +89,7 @@ class Database:
         begin_under: AbstractContextManager[Any] | None = None,
         commit_under: AbstractContextManager[Any] | None = None,
     ) -> Any:
-        """What `work` returns, once all that it did is committed."""
+        """What `work` returns, once all that it did is committed, and survives a power loss."""
         try:
             with self.cursor() as cursor:
                 with begin_under or nullcontext():
@@ -98,6 +100,7 @@ class Database:
                     done = work(cursor)
                     with commit_under or nullcontext():
                         cursor.commit()
+                        self._names.sync()
                 except (duckdb.Error, OSError, StoreError):
                     # A failed commit has rolled back by itself.
                     with suppress(duckdb.Error):
@@ -167,14 +170,25 @@ class Database:
         self._connection = duckdb.connect(str(self.path), config=self._settings)
         return prepare(self._connection, self.path)
 
-    def _set_aside(self, reason: str) -> None:
-        """Put the damaged file, or its log alone, away, and go on without it."""
+    def _set_aside(self, reason: str, before: Lost | None = None) -> None:
+        """Put the damaged file, or its log alone, away, and go on with what of it can be read.
+
+        `before`: what was put away already; damage may show in one file after the other.
+        """
         first = reason.splitlines()[0]
         try:
             self._before_new()
-            moved = damage.moved_away(damage.files_of(self.path, first), self._clock.now())
-            self._connect()
-            self._on_open(True, {file: (to, first) for file, to in moved.items()})
+            moved = damage.put_away(self.path, first, self._clock.now())
+            lost = {**(before or {}), **{file: (to, first) for file, to in moved.items()}}
+            try:
+                self._connect()
+            except duckdb.Error as error:
+                if not damage.of_file(error) or not moved:
+                    raise
+                self.close()
+                self._set_aside(str(error), lost)
+                return
+            self._on_open(True, lost)
         except duckdb.Error as error:
             self.close()
             raise self.failure(error) from error

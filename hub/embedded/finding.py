@@ -17,6 +17,7 @@ from gpuvigil.metrics import MEASUREMENTS, Measurement
 
 from .damage import moved_away, of_sealed_file
 from .database import Lost
+from .reading import read_values
 from .schema import quoted, subjects_table, text
 from .units import BESIDE, LAYOUT_VERSION, Unit, enter, sha256, strike, sync, units
 from .writing import DAY, DRAFT, HOUR, HOUR_NS, entered_layout
@@ -31,7 +32,6 @@ def mark(folder: Path) -> None:
     """Say on the disk, before there is a new manifest, that sealed files are to be entered."""
     if any(folder.glob(f"*/*{_ROLLED}")):
         (folder / _MARK).touch()
-        sync(folder / _MARK)
         sync(folder)
 
 
@@ -64,8 +64,8 @@ def adopted(
     """Enter every unit that the manifest does not know, once the tables have gone back in time:
     all of them in one commit. Returns them, and the files that cannot be read, which are put away.
 
-    What such a unit was made of is struck: the units that it replaced, or the hot lines of its
-    hour, all of which were sealed into it.
+    What such a unit was made of is struck: the units that it replaced, or the hot lines of its hour
+    that are in it. Lines that came while it was made are in the hot table alone.
     """
     known = {unit.name: unit for unit in units(cursor)}
     away: Lost = {}
@@ -80,16 +80,29 @@ def adopted(
         after_step("adopting")
         enter(cursor, unit)
         if unit.level == HOUR:
-            hour = unit.first_ns // HOUR_NS * HOUR_NS
-            cursor.execute(
-                f'DELETE FROM {quoted(unit.measurement)} WHERE "at" >= make_timestamp_ns({hour})'
-                f' AND "at" < make_timestamp_ns({hour + HOUR_NS})'
-            )
+            _delete_hot(cursor, folder, unit)
     strike(cursor, [unit for name, unit in known.items() if name in replaced])
     cursor.commit()
     if fresh:
         after_step("adopted")
     return fresh, away
+
+
+def _delete_hot(cursor: duckdb.DuckDBPyConnection, folder: Path, unit: Unit) -> None:
+    """Take the lines of an hour's unit out of the hot table, but none that came since it was made."""
+    hour = unit.first_ns // HOUR_NS * HOUR_NS
+    table, file = quoted(unit.measurement), unit.lines_file(folder)
+    sealed = ""
+    if unit.lines_bytes is not None:
+        known = BESIDE if unit.measurement == BESIDE.name else MEASUREMENTS[unit.measurement]
+        columns = ("at", *known.tags)
+        same = " AND ".join(f"hot.{quoted(it)} = sealed.{quoted(it)}" for it in columns)
+        lines = f"read_parquet({text(str(file))}) AS sealed"
+        sealed = f" AND EXISTS (SELECT 1 FROM {lines} WHERE {same})"
+    cursor.execute(
+        f'DELETE FROM {table} AS hot WHERE hot."at" >= make_timestamp_ns({hour})'
+        f' AND hot."at" < make_timestamp_ns({hour + HOUR_NS}){sealed}'
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +199,10 @@ def _read(cursor: duckdb.DuckDBPyConnection, measurement: str, name: str, rolled
         rolled_sha256=sha256(rolled),
         layout=entered_layout(cursor, columns),
     )
+    # The sums are taken here of what is there: nothing else would tell later that it is garbled.
+    read_values(cursor, rolled)
     if lines.exists():
-        pq.read_metadata(lines)
+        read_values(cursor, lines)
     if measurement in MEASUREMENTS:
         _know_subjects(cursor, MEASUREMENTS[measurement], rolled)
     return _Found(

@@ -1,6 +1,6 @@
 """The tables of the store's DuckDB file, made from the catalogue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,4 +147,26 @@ def arrival(row: Mapping[str, Any]) -> Arrival:
         received_at=from_ns(row["received_ns"]),
         sent_at=None if row["sent_ns"] is None else from_ns(row["sent_ns"]),
         version=row["version"],
+    )
+
+
+def read_through(cursor: duckdb.DuckDBPyConnection, table: str) -> None:
+    """Read every value of a table."""
+    cursor.execute(f"SELECT count(COLUMNS(*)) FROM {quoted(table)}").fetchall()
+
+
+def any_older(cursor: duckdb.DuckDBPyConnection, tables: Iterable[str], before_ns: int) -> bool:
+    """Whether any of these tables has a row from before a time."""
+    older = (
+        f'EXISTS (SELECT 1 FROM {quoted(it)} WHERE "at" < make_timestamp_ns({before_ns}))'
+        for it in tables
+    )
+    found: bool = cursor.execute(f"SELECT {' OR '.join(older)}").fetchall()[0][0]
+    return found
+
+
+def delete_older(cursor: duckdb.DuckDBPyConnection, table: str, before_ns: int) -> None:
+    """Drop the rows of a table from before a time."""
+    cursor.execute(
+        f'DELETE FROM {quoted(table)} WHERE "at" < make_timestamp_ns(?::BIGINT)', [before_ns]
     )

@@ -87,9 +87,9 @@ def join(
     cursor: duckdb.DuckDBPyConnection,
     maker: Maker,
     measurement: Measurement,
-    day: tuple[int, list[Unit]],
+    day: tuple[int, Sequence[Unit]],
     now_ns: int,
-) -> list[Unit]:
+) -> Sequence[Unit]:
     """Put the units of a day into as few as bear it, split by node; returns those replaced."""
     start_ns, pieces = day
     source = lines_of(cursor, maker.folder, measurement, pieces)

@@ -3,7 +3,7 @@ into Parquet files beside it, and every question is answered from both in one sn
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -28,15 +28,36 @@ from .bounded import ANSWER_BYTES
 from .database import Database, Lost, Work
 from .each import Each
 from .finding import adopted, mark, marked, remove_orphans, unmark
+from .inspecting import Inspector
 from .manifest import Contents, Manifest, Span, read_contents, read_hot, times_of
 from .newest import Newest, read_newest
 from .question import Latest, Question, Series, Window
 from .readers import Readers
+from .reading import rows_of
 from .remembered import Remembered
-from .schema import arrival, insert, newest_table, quoted, seen_table
+from .schema import (
+    any_older,
+    arrival,
+    delete_older,
+    insert,
+    newest_table,
+    quoted,
+    read_through,
+    seen_table,
+)
 from .slices import Change, Slices, seconds_of
-from .told import Dropped, Verified, beyond, damaged, held_bytes, oldest, sizes
-from .units import BESIDE, Unit, strike, units, wrong_with
+from .told import (
+    Dropped,
+    Verified,
+    beyond,
+    damaged,
+    held_bytes,
+    oldest,
+    reclaim,
+    room_bytes,
+    sizes,
+)
+from .units import BESIDE, Unit, make_folder, strike, units
 from .writing import HOUR_NS, Maker
 
 _LOG = Log("hub")
@@ -85,6 +106,8 @@ class Embedded:
         before_new = partial(mark, self.folder)
         self._database = Database(path, limits, self._clock, before_new, self._look_over)
         self.ask = self._database.ask
+        place = self.folder, self._readers
+        self._inspector = Inspector(self._database, place, self._clock, self._changing)
         self._asking = Asking(
             self.folder,
             (threads, answer_bytes),
@@ -142,12 +165,13 @@ class Embedded:
         except damage.Unreadable as error:
             # Nothing else is worth it: every byte of them is read.
             _LOG.warning("a question failed: its files are looked through", error=str(error))
-            self._look_through(
+            touched = (
                 unit
                 for unit in self.units()
                 if unit.measurement == question.measurement.name
                 and unit.touches(question.start_ns, question.end_ns)
             )
+            self._inspector.look_through(touched, decode=True)
         # Once more without what is damaged; another thread may have found it before.
         try:
             return self._asking.answer(question)
@@ -170,14 +194,14 @@ class Embedded:
             gone = []
             for measurement in (*MEASUREMENTS.values(), BESIDE):
                 gone += sealing.cut(cursor, self._maker, measurement, before_ns, now_ns)
-                _delete(cursor, measurement.name, before_ns)
+                delete_older(cursor, measurement.name, before_ns)
             for measurement in MEASUREMENTS.values():
-                _delete(cursor, newest_table(measurement), before_ns)
+                delete_older(cursor, newest_table(measurement), before_ns)
             return gone
 
         with self._tidying:
             # What is damaged is never written anew as if it were whole.
-            self._look_through(filter(in_two, self.units()))
+            self._inspector.look_through(filter(in_two, self.units()), decode=True)
             # Commits go on while files are written anew.
             self._remove(self._made(work, begin_under=self._writing))
             self._narrow(MEASUREMENTS)
@@ -220,11 +244,11 @@ class Embedded:
 
         def is_due(cursor: duckdb.DuckDBPyConnection) -> bool:
             stripped, gone = sealing.expiring(units(cursor), lines_before_ns, rolled_before_ns)
-            return bool(stripped or gone or _any_older(cursor, tables, lines_before_ns))
+            return bool(stripped or gone or any_older(cursor, tables, lines_before_ns))
 
         def work(cursor: duckdb.DuckDBPyConnection) -> tuple[list[Unit], list[Unit]]:
             for table in tables:
-                _delete(cursor, table, lines_before_ns)
+                delete_older(cursor, table, lines_before_ns)
             return sealing.expire(cursor, lines_before_ns, rolled_before_ns)
 
         with self._tidying:
@@ -237,9 +261,17 @@ class Embedded:
                 newest.forget(lines_before_ns)
 
     def shrink(self, most_bytes: int) -> Dropped:
-        """Drop the oldest sealed telemetry until the store holds no more; returns what went."""
+        """Drop the oldest sealed telemetry until the store holds no more; returns what went.
+
+        What the DuckDB file holds counts, and is made smaller first; whatever it holds, half of
+        `most_bytes` is left to sealed telemetry.
+        """
         with self._tidying:
-            gone = beyond(most_bytes - held_bytes(self._database), self.units())
+            if not beyond(room_bytes(most_bytes, self.held_bytes()), self.units()):
+                return Dropped()
+            with self._writing:
+                reclaim(self._database)
+            gone = beyond(room_bytes(most_bytes, self.held_bytes()), self.units())
             if not gone:
                 return Dropped()
             self._database.transaction(partial(strike, gone=gone), commit_under=self._changing())
@@ -249,6 +281,10 @@ class Embedded:
         )
         self.dropped = self.dropped.and_then(now)
         return now
+
+    def held_bytes(self) -> int:
+        """Bytes in use outside of sealed files: recent lines, and all tables."""
+        return held_bytes(self._database)
 
     def seen(self) -> list[Arrival]:
         """Every body with an identity that was committed."""
@@ -280,26 +316,11 @@ class Embedded:
     def verify(self) -> Verified:
         """Read every byte of the store, and set aside sealed files that are not as written."""
         known = self.units()
-        damaged = self._look_through(known)
+        damaged = self._inspector.look_through(known, decode=True)
         for table in (*MEASUREMENTS, EXTRA, "seen"):
-            self._database.transaction(partial(_read_through, table=table))
+            self._database.transaction(partial(read_through, table=table))
         lines = sum(unit.lines for unit in known if unit.lines_bytes is not None)
         return Verified(units=len(known), lines=lines, damaged=damaged)
-
-    def _look_through(self, known: Iterable[Unit]) -> int:
-        """Read units and set aside those that are damaged; returns how many."""
-        damaged = 0
-        try:
-            for unit in known:
-                with self._readers.reading():
-                    wrong = wrong_with(unit, self.folder)
-                # A unit that was joined or dropped meanwhile has no files any more.
-                if wrong and unit in self.units():
-                    self._set_aside_unit(unit, wrong)
-                    damaged += 1
-        except OSError as error:
-            raise self._database.refused(error) from error
-        return damaged
 
     def backup(self, to: Path) -> int:
         """Copy the store into a folder, from which it can be opened; returns its bytes.
@@ -307,7 +328,7 @@ class Embedded:
         Commits go on meanwhile; sealing waits. What is damaged is set aside, and not in the copy.
         """
         with self._tidying:
-            self._look_through(self.units())
+            self._inspector.look_through(self.units())
             known = self.units()
             target = to / self._path.name
             try:
@@ -368,16 +389,28 @@ class Embedded:
             self._narrow([measurement.name])
         self._stepped("sealed")
 
-    def _join_day(self, measurement: Measurement, day: tuple[int, list[Unit]], now_ns: int) -> bool:
+    def _join_day(
+        self, measurement: Measurement, day: tuple[int, Sequence[Unit]], now_ns: int
+    ) -> bool:
         """Whether there was something to put together: two pieces that are as they were written."""
         start_ns, pieces = day
-        if self._look_through(pieces):
-            left = {unit.name for unit in self.units()}
-            pieces = [unit for unit in pieces if unit.name in left]
-        if len(pieces) < 2:
+        left = self._inspector.left_of(pieces)
+        pieces = pieces if left is None else left
+        try:
+            return self._joined(measurement, (start_ns, pieces), now_ns)
+        except StoreError:
+            left = None if self._stopping.is_set() else self._inspector.left_of(pieces, decode=True)
+            if left is None:
+                raise
+            return self._joined(measurement, (start_ns, left), now_ns)
+
+    def _joined(
+        self, measurement: Measurement, day: tuple[int, Sequence[Unit]], now_ns: int
+    ) -> bool:
+        if len(day[1]) < 2:
             return False
         join = partial(sealing.join, maker=self._maker, measurement=measurement)
-        self._remove(self._made(partial(join, day=(start_ns, pieces), now_ns=now_ns)))
+        self._remove(self._made(partial(join, day=day, now_ns=now_ns)))
         self._stepped("swept")
         return True
 
@@ -440,7 +473,7 @@ class Embedded:
         went_back = went_back or marked(self.folder)
         if self._newest and not went_back:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         with self._database.cursor() as cursor:
             if went_back:
                 fresh, away = adopted(cursor, self.folder, self._clock.now(), self._after_step)
@@ -452,49 +485,13 @@ class Embedded:
                     there = path.stat().st_size if path.exists() else None
                     if there != size:
                         told = "it is gone" if there is None else f"{there} bytes instead of {size}"
-                        self._set_aside_unit(unit, {path: told})
+                        self._inspector.set_aside(unit, {path: told})
                         break
             self._newest = {
                 name: read_newest(cursor, measurement, self.folder, from_files=went_back)
                 for name, measurement in MEASUREMENTS.items()
             }
             for file, (to, reason) in lost.items():
-                self._tell_damage(file, reason, to, None)
+                self._inspector.tell(file, reason, to, rows_of(to))
             unmark(self.folder)
             remove_orphans(self.folder, units(cursor))
-
-    def _set_aside_unit(self, unit: Unit, wrong: Mapping[Path, str]) -> None:
-        """Take a unit out of the manifest; what can still be read of it, by people, stays."""
-        moved = damage.moved_away(unit.files(self.folder), self._clock.now())
-        self._database.transaction(partial(strike, gone=[unit]), commit_under=self._changing())
-        for path, reason in wrong.items():
-            self._tell_damage(path, reason, moved.get(path), unit.lines)
-
-    def _tell_damage(self, file: Path, reason: str, to: Path | None, lines: int | None) -> None:
-        _LOG.error(
-            "damaged file set aside", file=str(file), reason=reason, moved_to=str(to), lines=lines
-        )
-        row = [to_ns(self._clock.now()), str(file), reason, None if to is None else str(to), lines]
-        self._database.transaction(
-            lambda cursor: cursor.execute("INSERT INTO damaged VALUES (?, ?, ?, ?, ?)", row)
-        )
-
-
-def _read_through(cursor: duckdb.DuckDBPyConnection, table: str) -> None:
-    cursor.execute(f"SELECT count(COLUMNS(*)) FROM {quoted(table)}").fetchall()
-
-
-def _any_older(cursor: duckdb.DuckDBPyConnection, tables: Iterable[str], before_ns: int) -> bool:
-    """Whether any of these tables has a row from before a time."""
-    older = (
-        f'EXISTS (SELECT 1 FROM {quoted(it)} WHERE "at" < make_timestamp_ns({before_ns}))'
-        for it in tables
-    )
-    found: bool = cursor.execute(f"SELECT {' OR '.join(older)}").fetchall()[0][0]
-    return found
-
-
-def _delete(cursor: duckdb.DuckDBPyConnection, table: str, before_ns: int) -> None:
-    cursor.execute(
-        f'DELETE FROM {quoted(table)} WHERE "at" < make_timestamp_ns(?::BIGINT)', [before_ns]
-    )

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import duckdb
+
 from gpuvigil.clock import from_ns
 from gpuvigil.metrics import MEASUREMENTS
 
@@ -13,6 +15,9 @@ from .damage import logs_of
 from .database import Database
 from .schema import quoted
 from .units import Unit
+
+# Of the most bytes of a store, this share is left to sealed files however much the rest holds.
+SEALED_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +57,10 @@ def sizes(database: Database, sealed: Iterable[Unit]) -> tuple[dict[str, int], i
 
 
 def held_bytes(database: Database) -> int:
-    """Bytes of what the DuckDB file and its log hold.
+    """Bytes of the DuckDB file that are in use, and its log: recent lines, and all tables.
 
-    The file itself never shrinks: room in it that was given up is written again.
+    The file itself never shrinks; a block that was given up is written again. Blocks of lines that
+    were sealed are in use until the next checkpoint, and the log is as long: see `reclaim`.
     """
     (told,) = database.ask(
         "SELECT block_size * used_blocks AS bytes FROM pragma_database_size()"
@@ -63,8 +69,35 @@ def held_bytes(database: Database) -> int:
     return int(told) + _log_bytes(database)
 
 
+def reclaim(database: Database) -> None:
+    """Give up the blocks of lines that were deleted, and shorten the log.
+
+    DuckDB 1.5 does both at a checkpoint, of which it makes none without a change. While a question
+    is being answered the blocks stay; then the next call gives them up.
+    """
+
+    def change(cursor: duckdb.DuckDBPyConnection) -> None:
+        cursor.execute("UPDATE schema_version SET version = version")
+
+    database.transaction(change)
+    database.ask("CHECKPOINT")
+
+
 def _log_bytes(database: Database) -> int:
     return sum(log.stat().st_size for log in logs_of(database.path) if log.exists())
+
+
+def room_bytes(most_bytes: int, held: int) -> int:
+    """What sealed files may take where the store may take `most_bytes` and its DuckDB file holds some.
+
+    At least `SEALED_SHARE` of it: dropping sealed files makes no DuckDB file smaller.
+    """
+    return max(most_bytes - held, int(most_bytes * SEALED_SHARE))
+
+
+def is_crowded(most_bytes: int, held: int) -> bool:
+    """Whether the DuckDB file holds so much that the store takes more than `most_bytes`."""
+    return most_bytes - held < int(most_bytes * SEALED_SHARE)
 
 
 def beyond(room_bytes: int, sealed: Iterable[Unit]) -> list[Unit]:

@@ -126,6 +126,16 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are missing, and wait until their names are on
+    the disk.
+    """
+    missing = [it for it in folder.parents if not it.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in (folder, *missing):
+        sync(made.parent)
+
+
 def wrong_with(unit: Unit, folder: Path) -> dict[Path, str]:
     """What is wrong with a unit's files: every byte is read.
 

@@ -15,7 +15,7 @@ from gpuvigil.metrics import Measurement, Metric
 from .pieces import BUCKET_NS
 from .schema import quoted, subjects_table, text
 from .sql import rolled_columns
-from .units import BESIDE, LAYOUT_VERSION, Unit, columns_of, sha256, sync
+from .units import BESIDE, LAYOUT_VERSION, Unit, columns_of, make_folder, sha256, sync
 
 DRAFT = ".draft"
 HOUR, DAY = 0, 1  # levels of units
@@ -71,7 +71,7 @@ class Maker:
         for path in (unit.lines_file(self.folder), unit.rolled_file(self.folder)):
             self.made.extend((path, _draft(path)))
         _number_subjects(cursor, measurement, lines)
-        (self.folder / measurement.name).mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder / measurement.name)
         said = {
             "version": str(LAYOUT_VERSION),
             "columns": ",".join(columns),
@@ -97,7 +97,6 @@ class Maker:
             draft.rename(path)
             self.after_step("renamed")
         sync(path.parent)
-        sync(self.folder)
         sizes = dict(
             zip(("lines_bytes", "lines_sha256", "rolled_bytes", "rolled_sha256"), told, strict=True)
         )

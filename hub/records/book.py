@@ -28,8 +28,9 @@ from gpuvigil.model import AllocationState, Record, RecordKind
 
 from . import aging
 from .follower import Follower, announce
+from .journal import Journal
 from .tables import counter, record
-from .transactions import Transactions
+from .transactions import Transactions, sequence_of
 
 _T = TypeVar("_T")
 
@@ -57,8 +58,9 @@ class LeaseLostError(Exception):
 class Book:
     """Transactions on the records; StoreError when the database cannot do one."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.transactions = Transactions(engine)
+    def __init__(self, engine: Engine, journal: Journal | None = None) -> None:
+        """`journal`: see `Transactions`."""
+        self.transactions = Transactions(engine, journal)
         self._follower: Follower | None = None
         self._newest = -1
 
@@ -71,7 +73,7 @@ class Book:
     def write(self, records: Iterable[Record]) -> tuple[int, int]:
         """Keep records, all or none; the commit sequence, and how many were new or newer."""
         with self.transactions.write() as connection:
-            kept = _keep(connection, records)
+            kept = self._keep(connection, records)
             sequence = self._announced(connection, kept)
         self._newest = sequence
         return sequence, kept
@@ -101,7 +103,7 @@ class Book:
         """Records of `kinds` committed after a sequence, oldest first, and where to go on."""
         with self.transactions.read() as connection:
             # Read first: whatever is committed meanwhile has a higher sequence, and its turn later.
-            current = _sequence(connection)
+            current = sequence_of(connection)
             query = (
                 select(record)
                 .where(
@@ -124,7 +126,7 @@ class Book:
     def sequence(self) -> int:
         """The sequence of the newest commit."""
         with self.transactions.read() as connection:
-            return _sequence(connection)
+            return sequence_of(connection)
 
     def claim(
         self, kind: RecordKind, owner: str, now: datetime, lease: timedelta, limit: int
@@ -185,13 +187,15 @@ class Book:
         """
         with self.transactions.write() as connection:
             leased = _held(connection, kind, owner, ids, self._now(connection, now))
-            for part in _parts(leased):
+            for part in _parts(list(leased)):
                 connection.execute(
                     update(record)
                     .where(record.c.kind == kind.value, record.c.id.in_(part))
                     .values(due_at=None, lease_until=None)
                 )
-            kept = _keep(connection, records)
+            ended = [(kind.value, id_, at, owner) for id_, at in leased.items()]
+            self.transactions.changes.done += ended
+            kept = self._keep(connection, records)
             sequence = self._announced(connection, kept)
         self._newest = sequence
         return sequence, kept
@@ -210,14 +214,19 @@ class Book:
                 with self.transactions.write() as connection:
                     gone += aging.drop(connection, old)
 
+    def _keep(self, connection: Connection, records: Iterable[Record]) -> int:
+        rows = _kept(connection, records)
+        self.transactions.changes.rows += rows
+        return len(rows)
+
     def close(self) -> None:
         if self._follower is not None:
             self._follower.stop()
-        self.transactions.engine.dispose()
+        self.transactions.close()
 
     def _announced(self, connection: Connection, kept: int) -> int:
         """The sequence after this transaction; other hubs hear of it when something was kept."""
-        sequence = _sequence(connection)
+        sequence = sequence_of(connection)
         if kept and self.transactions.shared:
             announce(connection, sequence)
         return sequence
@@ -278,12 +287,8 @@ def _merged(queries: Sequence[Select[Any]], limit: int) -> Select[Any]:
     return select(found).order_by(found.c.sequence.desc()).limit(limit)
 
 
-def _sequence(connection: Connection) -> int:
-    return int(connection.execute(select(counter.c.sequence)).scalar_one())
-
-
-def _keep(connection: Connection, records: Iterable[Record]) -> int:
-    """Write what is new or newer, each with a sequence of its own; how many there were."""
+def _kept(connection: Connection, records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Write what is new or newer, each with a sequence of its own; the rows that were written."""
     newest: dict[tuple[str, str], Record] = {}
     for it in records:
         known = newest.get((it.kind.value, it.id))
@@ -291,7 +296,7 @@ def _keep(connection: Connection, records: Iterable[Record]) -> int:
             newest[it.kind.value, it.id] = it
     versions = _known(connection, newest, record.c.version)
     wanted = [it for key, it in newest.items() if versions.get(key, 0) < it.version]
-    start = _sequence(connection)
+    start = sequence_of(connection)
     added: list[dict[str, Any]] = []
     replaced: list[dict[str, Any]] = []
     for sequence, it in enumerate(wanted, start + 1):
@@ -309,7 +314,7 @@ def _keep(connection: Connection, records: Iterable[Record]) -> int:
         )
     if wanted:
         connection.execute(update(counter).values(sequence=start + len(wanted)))
-    return len(wanted)
+    return [*added, *replaced]
 
 
 def _known(
@@ -329,12 +334,14 @@ def _known(
 
 def _held(
     connection: Connection, kind: RecordKind, owner: str, ids: Collection[str], now: datetime
-) -> list[str]:
-    """Those of `ids` whose lease `owner` holds; the others it has finished before."""
-    leased: list[str] = []
+) -> dict[str, int]:
+    """Those of `ids` whose lease `owner` holds, with their sequence; the others it has finished
+    before.
+    """
+    leased: dict[str, int] = {}
     known = 0
     for part in _parts(sorted(set(ids))):
-        query = select(record.c.id, record.c.owner, record.c.lease_until).where(
+        query = select(record.c.id, record.c.sequence, record.c.owner, record.c.lease_until).where(
             record.c.kind == kind.value, record.c.id.in_(part)
         )
         for row in connection.execute(query):
@@ -343,7 +350,7 @@ def _held(
                 raise LeaseLostError(row.id)
             known += 1
             if row.lease_until is not None:
-                leased.append(row.id)
+                leased[row.id] = row.sequence
     if known < len(set(ids)):
         raise LeaseLostError("one of the ids is not known")
     return leased

@@ -41,6 +41,11 @@ _CONNECTION = {
 }
 
 
+def in_postgresql(settings: HubSettings) -> bool:
+    """Whether the records are in PostgreSQL, and not in a file of this hub's."""
+    return bool(settings.records_url) or settings.records_url_file is not None
+
+
 def open_records(settings: HubSettings) -> Engine:
     """The records' database in its newest layout; ConfigError or StoreError with one line."""
     key, text = "hub.records_url", settings.records_url

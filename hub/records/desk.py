@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,14 +19,16 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import LONGEST_WAIT_SECONDS
 from gpuvigil.log import Log
-from gpuvigil.model import COLLECTOR_KINDS, Record, RecordKind, Subject
+from gpuvigil.model import SCHEDULER_KINDS, Record, RecordKind, Subject
 
 from ..answers import Arriving, Refused, answer_of, body_from, json_of, question_of
 from ..changes import News
 from ..counters import Counters
 from ..keyring import Bearer, Scope, foreign
 from ..seen import Node, sender
+from ..seldom import Seldom
 from ..shares import Allowance, Turns
+from .authorization import MAKE_TOKEN, check_kinds, check_reading, check_subjects
 from .book import MOST_FOUND_BYTES, Book, LeaseLostError, TooMuchError, under
 from .intake import record_of, storable
 from .tables import record
@@ -88,7 +90,8 @@ class Desk:
         self._reading = Turns(_READING)
         self._allowed_records = Allowance(RECORDS_PER_HOUR, 3600)
         self._allowed_bytes = Allowance(BYTES_PER_HOUR, 3600)
-        self._flood_told = -_TELL_AGAIN_SECONDS
+        self._flood = Seldom(_TELL_AGAIN_SECONDS)
+        self._unscoped = Seldom(_TELL_AGAIN_SECONDS)
         self._waiting = Counter[Bearer]()
 
     def routes(self) -> list[Route]:
@@ -128,8 +131,7 @@ class Desk:
             f"{bearer.cluster}/{bearer.node} writes too many records: {RECORDS_PER_HOUR} or"
             f" {BYTES_PER_HOUR} bytes within an hour"
         )
-        if now - self._flood_told >= _TELL_AGAIN_SECONDS:
-            self._flood_told = now
+        if self._flood.is_time(now):
             _LOG.warning("records refused", why=text)
         raise Refused(429, text, 60)
 
@@ -155,11 +157,15 @@ class Desk:
     ) -> tuple[tuple[int, int], Collection[RecordKind]]:
         records = _records(body)
         kinds = {it.kind for it in records}
-        if bearer.scope is not Scope.SERVICE and not kinds <= COLLECTOR_KINDS:
-            names = ", ".join(sorted(kind.value for kind in kinds - COLLECTOR_KINDS))
-            raise Refused(403, f"a collector's token may not write records of kind {names}")
-        if not bearer.writes_for_any_node:
-            self._check_own(bearer, records)
+        try:
+            check_kinds(bearer, kinds)
+        except Refused:
+            if kinds & SCHEDULER_KINDS and self._unscoped.is_time(self._clock.monotonic()):
+                _LOG.warning(
+                    "a scheduler's records refused", scope=bearer.scope.value, todo=MAKE_TOKEN
+                )
+            raise
+        check_subjects(bearer, records, self._book.subjects)
         return self._book.write(records), kinds
 
     async def find(self, request: Request) -> Response:
@@ -168,6 +174,9 @@ class Desk:
         states = _states(asked["states"]) if asked.get("states") else []
         limit = int(_number(asked.get("limit", "10000"), "limit", 1, _MOST_RECORDS))
         bearer: Bearer = request.state.bearer
+        cluster = check_reading(bearer, {_kind(asked.get("kind"))})
+        if cluster is not None:
+            wanted.append(under(cluster))
         look = partial(self._book.find, wanted, limit, states=states, few="parent" in asked)
         return await self._looked(bearer, lambda: self._found(bearer, look))
 
@@ -193,6 +202,7 @@ class Desk:
         kinds = {_kind(name) for name in asked.get("kinds", "").split(",") if name}
         wait = _number(asked.get("wait", "0"), "wait", 0, 3600)
         bearer: Bearer = request.state.bearer
+        check_reading(bearer, kinds)
         if after == -1:
             sequence = await self._looked(bearer, self._book.sequence)
             return JSONResponse({"records": [], "sequence": sequence})
@@ -286,6 +296,9 @@ class Desk:
     ) -> tuple[Response, int, int]:
         """The answer to a look, where the next one goes on, and how many records were found."""
         records, sequence = self._book.changes(after, kinds)
+        cluster = check_reading(bearer, kinds)
+        if cluster is not None:
+            records = [it for it in records if it["subject"].startswith(f"{cluster}/")]
         return self._told(bearer, records, sequence=sequence), sequence, len(records)
 
     def _told(self, bearer: Bearer, records: Iterable[dict[str, Any]], **more: int) -> Response:
@@ -294,19 +307,6 @@ class Desk:
         rest = "".join(f',"{key}":{value}' for key, value in more.items())
         content = f'{{"records":[{written}]{rest}}}'.encode()
         return answer_of(content, "application/json", self._leaving.held(bearer))
-
-    def _check_own(self, bearer: Bearer, records: Sequence[Record]) -> None:
-        """Refused with 403 when a record is, or would replace one, of another node."""
-        own = Subject(cluster=bearer.cluster, node=bearer.node).key
-        # An id that another node would use would keep its record out.
-        for it in records:
-            if not it.id.startswith((f"{own}|", f"{own}/")) and it.id != own:
-                raise Refused(403, foreign(bearer, f"a record with the id {it.id[:200]!r}"))
-        known = self._book.subjects({(it.kind.value, it.id) for it in records})
-        inventories = [it.id for it in records if it.kind is RecordKind.INVENTORY]
-        for subject in (*inventories, *(it.subject for it in records), *known):
-            if subject != own and not subject.startswith(f"{own}/"):
-                raise Refused(403, foreign(bearer, subject))
 
     def _kept(self, answer: tuple[int, int], kinds: Collection[RecordKind]) -> Response:
         sequence, kept = answer

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from gpuvigil.clock import to_text
+from gpuvigil.clock import from_text, to_text
 from gpuvigil.errors import ConfigError, StoreError
 from gpuvigil.log import Log
 
 from ..keyring import Bearer, Issued, Scope
 from .intake import storable
+from .revoked import Ends
 from .tables import token
 from .transactions import Transactions
 
@@ -40,9 +41,13 @@ _COLUMNS = [it for it in token.c if it is not token.c.changed]
 class Keyring:
     """Who comes with which token, from memory; StoreError when the database cannot do a change."""
 
-    def __init__(self, transactions: Transactions, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, transactions: Transactions, now: Callable[[], datetime], ends: Ends | None = None
+    ) -> None:
+        """`ends`: also kept there, so that no database of before revives a token."""
         self._transactions = transactions
         self._now = now
+        self._ends = ends
         self._looking = threading.Lock()
         self._state: tuple[int, int | None] | None = None
         self._by_hash: dict[str, Issued] = {}
@@ -63,8 +68,42 @@ class Keyring:
                 if (count, changed) == self._state:
                     return
                 issued = _read(connection)
+            if self._ends is not None:
+                issued = self._ended_again(issued, self._ends)
             self._by_hash = {it.sha256: it for it in issued}
+            if self._ends is not None:
+                self._ends.add((it.sha256, it.ends_at) for it in issued if it.ends_at is not None)
             self._state = count, changed
+
+    def _ended_again(self, issued: Sequence[Issued], ends: Ends) -> list[Issued]:
+        """The tokens, those that the database has alive again ended as they were."""
+        found = [_no_later(it, ends.of(it.sha256)) for it in issued]
+        revived = [it for it, was in zip(found, issued, strict=True) if it is not was]
+        if revived:
+            with self._transactions.write() as connection:
+                for it in revived:
+                    self._set_end(connection, it)
+            _LOG.warning("tokens ended again that an older database had alive", count=len(revived))
+        return found
+
+    def _set_end(self, connection: Connection, ended: Issued) -> None:
+        row = {**asdict(ended), "changed": _next(connection)}
+        connection.execute(update(token).where(token.c.id == ended.id).values(row))
+        self._transactions.changes.tokens.append(row)
+
+    def _add(self, connection: Connection, issued: Sequence[Issued]) -> None:
+        if issued:
+            changed = _next(connection)
+            rows = [{**asdict(it), "changed": changed} for it in issued]
+            connection.execute(insert(token), rows)
+            self._transactions.changes.tokens += rows
+
+    def _refresh_if_possible(self) -> None:
+        """What was committed counts, and is told; what could not be done is tried again in a moment."""
+        try:
+            self.refresh()
+        except StoreError as error:
+            _LOG.error("tokens' ends not kept", error=str(error))
 
     def all(self) -> list[Issued]:
         """Every token, the oldest first; those that ended stay for a month."""
@@ -78,11 +117,13 @@ class Keyring:
         """A new token, told here and never again. ValueError for a bearer that makes no sense."""
         if (scope is Scope.NODE) != bool(cluster and node) or (scope is not Scope.NODE and node):
             raise ValueError("a node's token needs a cluster and a node, and no other has them")
+        if cluster and scope not in {Scope.NODE, Scope.SCHEDULER}:
+            raise ValueError("only a node's and a scheduler's token can be of one cluster")
         storable(name, cluster, node)
         issued, given = self._made(Bearer(scope=scope, name=name, cluster=cluster, node=node))
         with self._transactions.write() as connection:
-            _add(connection, [issued])
-        self.refresh()
+            self._add(connection, [issued])
+        self._refresh_if_possible()
         return issued, given
 
     def revoke(self, id_: str) -> Issued:
@@ -97,8 +138,8 @@ class Keyring:
         with self._transactions.write() as connection:
             old = self._end(connection, id_, self._now() + overlap)
             issued, given = self._made(old.bearer)
-            _add(connection, [issued])
-        self.refresh()
+            self._add(connection, [issued])
+        self._refresh_if_possible()
         return issued, given
 
     def take_over(self, file: Path) -> None:
@@ -112,7 +153,7 @@ class Keyring:
         with self._transactions.write() as connection:
             known = set(connection.execute(select(token.c.id)).scalars())
             new = [it for it in found if it.id not in known]
-            _add(connection, new)
+            self._add(connection, new)
         self.refresh()
         with suppress(OSError):
             file.replace(file.with_name(f"{file.name}.moved"))
@@ -141,8 +182,7 @@ class Keyring:
         # What was to end sooner is not prolonged.
         if found.holds(at):
             found = replace(found, ends_at=to_text(at))
-            values = {"ends_at": found.ends_at, "changed": _next(connection)}
-            connection.execute(update(token).where(token.c.id == id_).values(values))
+            self._set_end(connection, found)
         return found
 
 
@@ -173,10 +213,11 @@ def _read(connection: Connection) -> list[Issued]:
     return [Issued(**row._mapping) for row in connection.execute(query)]
 
 
-def _add(connection: Connection, issued: Sequence[Issued]) -> None:
-    if issued:
-        changed = _next(connection)
-        connection.execute(insert(token), [{**asdict(it), "changed": changed} for it in issued])
+def _no_later(issued: Issued, ends_at: str | None) -> Issued:
+    """The token, to end at that time if it would later, or not at all."""
+    if ends_at is None or not issued.holds(from_text(ends_at)):
+        return issued
+    return replace(issued, ends_at=ends_at)
 
 
 def _next(connection: Connection) -> int:

@@ -1,11 +1,14 @@
 """From one hub's SQLite file into the PostgreSQL of several, as they are: sequences, leases, tokens."""
 
+import time
+
 from sqlalchemy import Connection, Engine, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 
+from .backups import FOLDER
 from .database import SQLITE_NAME, open_records, open_sqlite, place, reason, writing
 from .tables import counter, record, token
 
@@ -35,6 +38,10 @@ def move_records(settings: HubSettings) -> int:
     finally:
         into.dispose()
     file.rename(file.with_name(f"{SQLITE_NAME}.moved"))
+    # Else a hub that comes back to SQLite would take them for its own.
+    kept = file.with_name(FOLDER)
+    if kept.exists():
+        kept.rename(file.with_name(f"{FOLDER}.moved-{time.time_ns()}"))
     return count
 
 

@@ -15,6 +15,7 @@ from alerts.channel import Bucket, Delivered, Outcome, Pace, Refused, Retry
 from alerts.channels.command import Command
 from alerts.channels.discord import discord
 from alerts.channels.discord import payload as discord_payload
+from alerts.channels.discord import posts as discord_posts
 from alerts.channels.email import email, letter, letters, owner_addresses
 from alerts.channels.pagerduty import payload as pagerduty_payload
 from alerts.channels.parts import links, title
@@ -264,6 +265,23 @@ def test_a_bot_brings_up_to_date_who_is_hit_and_says_nothing(
         channel.close()
         (update,) = receiver.received()
     assert update.path.endswith("chat.update")
+
+
+def test_what_became_part_of_a_larger_fault_is_brought_up_to_date_in_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A port that was told before its switch was known; nothing is said loudly of it."""
+    covered = replace(ended(), covered=True, loud=False, receipt="1.5", summary="Covered by it")
+    with Receiver() as receiver:
+        channel = bot(receiver, monkeypatch)
+        receiver.answer(said(ok=True, ts="1.5"), said(ok=True, ts="2.0"))
+        assert channel.deliver(covered) == Delivered(receipt="1.5")
+        channel.close()
+        update, reply = receiver.received()
+    assert (update.path.rpartition("/")[2], update.payload["ts"]) == ("chat.update", "1.5")
+    assert (reply.payload["thread_ts"], reply.payload["reply_broadcast"]) == ("1.5", False)
+    (edited,) = discord_posts(covered)
+    assert (edited.method, edited.path) == ("PATCH", "/messages/1.5")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,17 @@ import pytest
 from alerts.notice import NoticeState, draft
 from alerts.silence_command import line
 from gpuvigil.lifecycle import Signal
-from gpuvigil.model import Impact, Opinion, Severity
+from gpuvigil.model import (
+    Acceptance,
+    Impact,
+    Inventory,
+    Opinion,
+    RecordKind,
+    Severity,
+    Subject,
+)
 from gpuvigil.silencing import made
+from tests.alerts.actions.lost import lost_gpu
 from tests.polling import wait_until
 from tests.receiver import OK, Answer, Receiver
 from tests.servers import ROOT, HubProcess
@@ -226,3 +235,31 @@ def test_severity_is_a_field_of_the_routes(server: HubProcess, tmp_path: Path) -
             critical.wait_for("sent", "held")
             assert warning.wait_for("held", "held")[0].body["verdict"] == "not_routed"
         assert len(receiver.received()) == 1
+
+
+def test_a_node_is_accepted_by_name_and_what_still_fires_there_is_said(
+    server: HubProcess, tmp_path: Path
+) -> None:
+    config = AlertsProcess(server, tmp_path).config
+    told = gpuvigil("node", "accept", "n7", "--note", "dcgmi diag -r 3 passed", config=config)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "the hub knows no node local/n7; name its cluster with --cluster" in told.stderr
+    node = Subject(cluster="c", node="n7")
+    inventory = Inventory(subject=node, at=NOON, boot="b", tick_seconds=10.0, version="1")
+    server.hub().write_records([inventory.to_record(), lost_gpu("n7", NOON).to_record()])
+    told = gpuvigil(
+        *("node", "accept", "n7", "--cluster", "c", "--by", "ann"),
+        *("--note", "dcgmi diag -r 3 passed"),
+        config=config,
+    )
+    assert told.returncode == 0
+    said, warned = told.stdout.splitlines()
+    assert said.startswith("c/n7 accepted by ann at ")
+    assert said.endswith(": dcgmi diag -r 3 passed")
+    assert warned == (
+        "still firing: GPU fell off the bus (n7-1); accept the node again once it is resolved"
+    )
+    record = server.hub().record(RecordKind.ACCEPTANCE, "c/n7")
+    assert record is not None
+    assert Acceptance.from_record(record).by == "ann"
+    assert Acceptance.from_record(record).to_record() == replace(record, sequence=None)

@@ -400,9 +400,9 @@ def test_what_something_larger_explains_is_not_told_while_that_stands() -> None:
     assert notice.verdict is Verdict.INHIBITED
     assert "Switch leaf-3 failed" in notice.reason
     far = Situation(standing=(switch,), racks={**racks, "lab/n1": "r2"})
-    assert verdicts(port, way, situation=far)["chat"] is Verdict.WAITS_FOR_CAUSE
+    assert verdicts(port, way, situation=far)["chat"] is Verdict.FIRST
     gone = Situation(racks=racks)
-    assert verdicts(port, way, situation=gone)["chat"] is Verdict.WAITS_FOR_CAUSE
+    assert verdicts(port, way, situation=gone)["chat"] is Verdict.FIRST
 
 
 FABRIC = InhibitSettings(by=('fault="switch_down"',), of=('fault="port_down"',))

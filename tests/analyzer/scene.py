@@ -52,6 +52,7 @@ GPU_FIELDS: Mapping[str, Any] = {
     "retired_pages_uncorrected": 1,
     "retired_pages_pending": 0,
     "ecc_corrected_errors": 7,
+    "ecc_uncorrected_errors": 2,
     "ecc_mode": 1,
     "mig_mode": 0,
     "pcie_width": 16,
@@ -92,6 +93,7 @@ NODE_FIELDS: Mapping[str, Any] = {
     "gpus_answering": 2,
     "gpus_expected": 2,
     "dropped_bodies": 2,
+    "spool_writable": 1,
     "memory_errors_corrected": 4,
     "memory_errors_uncorrected": 0,
     "power_supplies_failed": 0,
@@ -219,7 +221,7 @@ class Scene:
                 )
                 for a in self.allocations
             ),
-            inventories=tuple(replace(i, at=i.at + by) for i in self.inventories),
+            inventories=tuple(_later(i, by) for i in self.inventories),
             heard={key: at + by for key, at in self.heard.items()},
             listening_since=None if self.listening_since is None else self.listening_since + by,
         )
@@ -253,6 +255,11 @@ class Scene:
             for subject, samples in subjects.items()
         ]
         return Rows(pa.Table.from_pylist(rows, schema=_schema(need)))
+
+
+def _later(one: Inventory, by: timedelta) -> Inventory:
+    since = one.driverless_since
+    return replace(one, at=one.at + by, driverless_since=since and since + by)
 
 
 def healthy(

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,10 +27,28 @@ SPINS = {
 }
 
 
+COUNTED = CONDITIONS["uncorrected_growth"].title
+
+
 def faults(scene: Scene, *standing: object) -> dict[str, str]:
     """Title by fault of all candidates."""
     found = seen(scene, standing)  # type: ignore[arg-type]
     return {c.finding.fault: c.title for c in found.candidates.values()}
+
+
+@pytest.mark.parametrize(
+    ("code", "title"), [(48, "Xid 48"), (63, COUNTED), (94, "Xid 94"), (95, "Xid 95")]
+)
+def test_an_uncorrectable_count_and_its_xid_are_one_incident(code: int, title: str) -> None:
+    """In the words of the Xid, unless that is only a note."""
+    counted = healthy().changed(gpu(), {"ecc_uncorrected_errors": 3}, 15)
+    reported = counted.with_events(event(EventKind.XID, gpu(), NOON - SECOND, code))
+    assert faults(counted) == {"gpu_memory": COUNTED}
+    ((_, told),) = faults(reported).items()
+    assert told.partition(":")[0] == title
+    # Whichever came first keeps its incident.
+    standing = incident("gpu_memory", gpu())
+    assert set(faults(reported, standing)) == {"gpu_memory"}
 
 
 def test_a_failing_nvswitch_is_one_incident_with_what_its_gpus_say() -> None:

@@ -84,6 +84,18 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
         lambda scene: scene.with_events(event(EventKind.DRIVER_SILENT, node(), NOON - 5 * SECOND)),
         node(),
     ),
+    "driver_not_loaded": (
+        lambda scene: replace(
+            scene,
+            inventories=tuple(
+                replace(one, driverless_since=scene.now - timedelta(hours=1))
+                if one.subject == node()
+                else one
+                for one in scene.inventories
+            ),
+        ),
+        node(),
+    ),
     "gpu_silent": (
         lambda scene: scene.changed(gpu(), {**SILENT, "unmeasured_reason": 4}, 25),
         gpu(),
@@ -155,7 +167,7 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
     "host_mount": (lambda scene: scene.changed(node(), {"mounts_hung": 1}), node()),
     "host_space": (lambda scene: scene.changed(node(), {"space_used_share": 0.97}), node()),
     "clock_wrong": (lambda scene: replace(scene, clocks={node().key: 3600.0}), node()),
-    "host_disk": (lambda scene: scene.rising(node(), "dropped_bodies", 0.05), node()),
+    "host_disk": (lambda scene: scene.changed(node(), {"spool_writable": 0}), node()),
     "port_errors": (lambda scene: scene.rising(port(), "symbol_errors", 1.0), port()),
     "port_congested": (lambda scene: scene.rising(port(), "transmit_discards", 200.0), port()),
     "switch_down": (

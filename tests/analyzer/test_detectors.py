@@ -1,5 +1,6 @@
 """What each detector says about the cases that are easy to get wrong."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,7 +17,7 @@ from analyzer.detectors.port_down import broken_ports
 from gpuvigil.faults import xid
 from gpuvigil.model import Event, EventKind, Severity, Subject
 
-from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node, port
+from .scene import NOON, SETTINGS, TICK, Scene, allocation, event, gpu, healthy, node, port
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
@@ -158,6 +159,38 @@ def test_processes_over_the_whole_span_hold_a_gpu_as_well() -> None:
     assert len(idle_held_gpus(idle(healthy()).window())) == 1
 
 
+ABSENT = {"utilization_percent": None, "sm_activity_percent": None}
+SEEN: Mapping[str, Mapping[str, float | None]] = {
+    "utilisation and memory": {"utilization_percent": 0, "memory_utilization_percent": 0},
+    "utilisation": {"utilization_percent": 0, "memory_utilization_percent": None},
+    "SM activity": {**ABSENT, "sm_activity_percent": 0.0, "memory_utilization_percent": None},
+    "all": dict.fromkeys((*ABSENT, "memory_utilization_percent"), 0),
+}
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_the_verdict_comes_when_the_span_is_full_whatever_measures_it(seen: str) -> None:
+    """It worked until a moment that is just within the span, and just before it."""
+    worked = {
+        name: None if value is None else 5.0 if name == "sm_activity_percent" else 5
+        for name, value in SEEN[seen].items()
+    }
+    span = SETTINGS.idle_after_seconds
+
+    def told(idle_for: float) -> int:
+        scene = healthy(seconds=500).changed(gpu(), worked).changed(gpu(), SEEN[seen], idle_for)
+        return len(idle_held_gpus(scene.window()))
+
+    assert told(span - 2 * TICK) == 0
+    assert told(span) == 1
+
+
+@pytest.mark.parametrize("memory", [0, None])
+def test_a_gpu_of_which_nobody_measures_its_kernels_is_not_called_idle(memory: int | None) -> None:
+    blind = {**ABSENT, "memory_utilization_percent": memory}
+    assert idle_held_gpus(healthy().changed(gpu(), blind).window()) == []
+
+
 def test_a_gpu_that_was_held_for_part_of_the_span_is_not_idle() -> None:
     free = idle(healthy()).changed(gpu(), {"compute_processes": 0}, 1000)
     held = free.changed(gpu(), {"compute_processes": 1}, 100)
@@ -167,7 +200,9 @@ def test_a_gpu_that_was_held_for_part_of_the_span_is_not_idle() -> None:
         assert idle_held_gpus(scene.window()) == []
 
 
-@pytest.mark.parametrize("field", ["utilization_percent", "memory_utilization_percent"])
+@pytest.mark.parametrize(
+    "field", ["utilization_percent", "memory_utilization_percent", "sm_activity_percent"]
+)
 def test_one_sample_with_work_is_enough_not_to_be_idle(field: str) -> None:
     at = NOON - 200 * SECOND
     scene = idle(healthy())
@@ -242,10 +277,12 @@ def test_a_port_that_a_younger_row_shows_up_is_not_down() -> None:
     assert broken_ports(scene.window()) == []
 
 
-def test_a_down_port_may_be_given_time() -> None:
+def test_a_down_port_is_given_time_where_another_went_down_with_it() -> None:
     scene = healthy().with_events(event(EventKind.PORT_DOWN, port(), NOON - 5 * SECOND))
-    patient = replace(scene.settings, port_down_seconds=6.0)
-    assert broken_ports(replace(scene, settings=patient).window()) == []
+    patient = replace(scene, settings=replace(scene.settings, port_down_seconds=6.0))
+    assert [found.subject for found in broken_ports(patient.window())] == [port()]
+    both = patient.with_events(event(EventKind.PORT_DOWN, port(2), NOON - 4 * SECOND))
+    assert broken_ports(both.window()) == []
 
 
 def test_a_port_that_only_its_lines_show_down_is_found_after_that_time_as_well() -> None:

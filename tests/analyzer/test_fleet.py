@@ -1,5 +1,6 @@
 """What is remembered of the fleet, and for how long."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -34,6 +35,15 @@ def test_a_new_event_names_the_node_to_look_at_and_a_known_one_does_not() -> Non
     assert fleet.take(record) is None
     assert fleet.take(allocation(gpu()).to_record()) is None
     assert fleet.take(inventory(node()).to_record()) is None
+
+
+def test_a_newer_version_of_an_event_replaces_it_and_an_older_one_does_not() -> None:
+    plain = event(EventKind.XID, gpu(), NOON, 145)
+    better = replace(plain, version=2, message="Xid 145: RLW_CTRL Fatal XC1 i0 Link 08 (0x0 0x0)")
+    fleet = Fleet()
+    assert [fleet.take(one.to_record()) for one in (plain, better)] == [node(), node()]
+    assert [fleet.take(one.to_record()) for one in (plain, better)] == [None, None]
+    assert fleet.events() == {node().key: (better,)}
 
 
 def test_events_are_in_the_order_of_their_times() -> None:

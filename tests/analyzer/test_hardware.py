@@ -19,6 +19,7 @@ from analyzer.detectors.gpu_pcie import degraded_links
 from analyzer.detectors.gpu_power import held_back
 from analyzer.detectors.gpu_settings import odd_settings
 from analyzer.detectors.gpus_missing import nodes_with_too_few
+from analyzer.detectors.host_disk import full_disks
 from analyzer.detectors.host_memory import failing_hosts
 from analyzer.detectors.host_sensors import failing_parts
 from analyzer.detectors.node_silent import silent_nodes
@@ -84,6 +85,57 @@ def test_few_corrected_errors_are_none_more_are_a_note_and_many_a_warning() -> N
     assert rate(1 / 300) == []
     assert rate(1 / 60) == [("corrected_growth", INFO)]
     assert rate(20.0) == [("corrected_storm", WARNING)]
+
+
+UNCORRECTED = [("uncorrected_growth", WARNING)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ([0, 0], []),
+        ([2, 2], []),  # what was counted before the first look is no growth
+        ([2, 3], UNCORRECTED),
+        ([5, 0], []),  # the driver was loaded again
+        ([5, 0, 1], UNCORRECTED),
+        ([None, 7], []),  # not measured before
+        ([7, None], []),
+    ],
+)
+def test_an_uncorrectable_error_is_told_also_without_an_xid(
+    counts: list[int | None], told: list[tuple[str, Severity]]
+) -> None:
+    scene = healthy()
+    for number, count in enumerate(counts):
+        seconds = 1e9 if number == 0 else 100.0 / number
+        scene = scene.changed(gpu(), {"ecc_uncorrected_errors": count}, seconds)
+    found = failing_memory(scene.window())
+    assert conditions(found) == told
+    if found:
+        assert found[0].action.startswith("Drain the node, then reset the GPU")
+        assert [item.value for item in found[0].evidence] == ["1 in 5 min"]
+
+
+@pytest.mark.parametrize("cure", [EventKind.GPU_RESET, EventKind.BOOT])
+@pytest.mark.parametrize(
+    ("counted", "reset", "told"),
+    [
+        (100.0, 101.0, []),  # no numbers of the minute since a reset: what grew may be older
+        (100.0, 50.0, []),
+        (25.0, 65.0, UNCORRECTED),
+        (25.0, 55.0, []),
+    ],
+)
+def test_what_was_counted_before_a_reset_is_over(
+    cure: EventKind, counted: float, reset: float, told: list[tuple[str, Severity]]
+) -> None:
+    subject = node() if cure is EventKind.BOOT else gpu()
+    scene = healthy().changed(gpu(), {"ecc_uncorrected_errors": 3}, counted)
+    scene = scene.with_events(event(cure, subject, NOON - timedelta(seconds=reset)))
+    assert conditions(failing_memory(scene.window())) == told
+    other = event(EventKind.GPU_RESET, gpu(1, 1), NOON - timedelta(seconds=reset))
+    elsewhere = healthy().changed(gpu(), {"ecc_uncorrected_errors": 3}, counted).with_events(other)
+    assert conditions(failing_memory(elsewhere.window())) == UNCORRECTED
 
 
 def test_retired_pages_below_dcgms_limits_are_no_fault() -> None:
@@ -423,6 +475,20 @@ def test_memory_errors_are_counted_where_the_kernel_counts_them() -> None:
     assert one.evidence[-1].value == "1"
 
 
+def test_a_full_disk_is_told_by_refused_writes_and_by_dropped_bodies() -> None:
+    full = healthy().changed(node(), {"spool_writable": 0})
+    (found,) = full_disks(full.window())
+    assert (found.fault, found.subject, found.severity) == ("host_disk", node(), WARNING)
+    assert found.evidence[0].value == "refused"
+    # For a moment only, or by a collector that does not say.
+    assert full_disks(healthy().changed(node(), {"spool_writable": 0}, 25).window()) == []
+    assert full_disks(healthy().changed(node(), {"spool_writable": None}).window()) == []
+    (dropping,) = full_disks(full.rising(node(), "dropped_bodies", 0.05).window())
+    assert [it.name for it in dropping.evidence] == ["writes to the spool", "dropped bodies"]
+    (alone,) = full_disks(healthy().rising(node(), "dropped_bodies", 0.05).window())
+    assert [it.name for it in alone.evidence] == ["dropped bodies"]
+
+
 def test_parts_of_the_machine_are_told_when_they_fail_all_the_time_and_are_named() -> None:
     said = replace(event(EventKind.HOST, node(), NOON - MINUTE), message="power supply 2: no input")
     failed = healthy().changed(node(), {"power_supplies_failed": 1}).with_events(said)
@@ -473,6 +539,10 @@ def test_a_job_without_steps_is_warned_of_after_three_times_its_longest_silence(
         return finding.severity
 
     assert severity((290.0, 0.0), (290.0, 0.0)) is INFO
+    assert severity((299.9, 0.0), (299.9, 0.0)) is INFO
+    assert severity((300.0, 0.0), (300.0, 0.0)) is WARNING
+    assert severity((359.9, 120.0), (359.9, 120.0)) is INFO
+    assert severity((360.0, 120.0), (360.0, 120.0)) is WARNING
     assert severity((310.0, 90.0), (310.0, 90.0)) is WARNING
     # The longest of any of its GPUs is the job's.
     assert severity((310.0, 0.0), (310.0, 120.0)) is INFO
@@ -593,15 +663,15 @@ def test_ports_that_go_down_one_after_the_other_are_no_switch() -> None:
     assert switches_down(scene.window()) == []
 
 
-def test_a_switch_keeps_its_name_whichever_of_its_ports_are_down() -> None:
+def test_a_switch_is_named_by_the_first_of_its_ports() -> None:
     rack = in_rack(healthy(nodes=5), 5)
     for numbers in ((1, 2, 3), (3, 4, 5), (1, 2, 3, 4, 5)):
         scene = rack
         for number in numbers:
             scene = with_port_down(scene, number)
         (found,) = switches_down(scene.window())
-        assert found.subject == port(1)
-        assert set(found.members) == {port(number) for number in numbers} - {port(1)}
+        assert found.subject == port(numbers[0])
+        assert set(found.members) == {port(number) for number in numbers[1:]}
 
 
 def test_a_cable_that_goes_down_with_a_switch_of_other_racks_is_not_its() -> None:

@@ -69,6 +69,26 @@ def test_an_incident_and_its_transition_say_whose_account_its_jobs_are_on() -> N
     assert jobs.named(allocation("job 9")) == allocation("job 9")
 
 
+def test_what_another_node_says_of_a_job_neither_routes_nor_silences_an_incident() -> None:
+    jobs = Jobs()
+    said = allocation("job 1", account="vision", partition="a100")
+    elsewhere = replace(GPU, node="n3")
+    lie = replace(
+        allocation("job 1", account="muted", partition="night"),
+        subject=elsewhere.key,
+        id="n3|job 1",
+    )
+    for record in (said, lie):
+        jobs.take(record)
+    one = incident("job 1")
+    labels = labels_of(Incident.from_record(jobs.named(one.to_record())))
+    assert (labels["account"], labels["partition"]) == (("vision",), ("a100",))
+    # Of what is about both nodes both are heard.
+    both = replace(one, members=(GPU.key, elsewhere.key))
+    labels = labels_of(Incident.from_record(jobs.named(both.to_record())))
+    assert labels["account"] == ("muted", "vision")
+
+
 def test_what_an_older_version_kept_has_no_accounts() -> None:
     record = incident("job 1").to_record()
     impact = {key: record.body["impact"][key] for key in ("gpus", "holders", "users", "text")}

@@ -149,12 +149,12 @@ def test_a_node_that_is_drained_and_resumed_is_heard_of_without_a_pass(
     said = Scheduler(told_by=told_by, at=at, answered_at=at, nodes=(drained,))
     collector.write_records([inventory(node()).to_record(), xid_now(95)])
     wait_until("it opens", lambda: len(transitions(client)) == 1)
-    collector.write_records([said.to_record()])
+    client.write_records([said.to_record()])
     wait_until(
         "it is held", lambda: [i.held for i in incidents(client)] == ["drained: fan [ada@now]"]
     )
     later = at + timedelta(minutes=1)
-    collector.write_records([replace(said, at=later, answered_at=later, nodes=()).to_record()])
+    client.write_records([replace(said, at=later, answered_at=later, nodes=()).to_record()])
     wait_until("it is told", lambda: [i.held for i in incidents(client)] == [""])
     assert [t.signal for t in transitions(client)] == ["confirmed", "changed", "changed"]
 

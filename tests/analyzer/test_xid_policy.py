@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import permutations
+
+import pytest
 
 from analyzer.detectors.gpu_xid import xid_faults
 from gpuvigil.model import Event, EventKind, Severity
@@ -128,3 +131,46 @@ def test_a_site_says_what_it_wants_to_hear() -> None:
     assert severities() == [Severity.INFO]
     assert severities("63=critical", "31=ignore") == [Severity.CRITICAL]
     assert severities("63=ignore") == []
+
+
+def judged(*codes: int, overrides: tuple[str, ...] = ()) -> tuple[str, Severity]:
+    """What is said of a GPU that reported these codes, the last one newest."""
+    events = [xid(code, NOON - MINUTE + timedelta(seconds=n)) for n, code in enumerate(codes)]
+    scene = healthy().with_events(*events)
+    scene = replace(scene, settings=replace(scene.settings, xid_overrides=overrides))
+    (finding,) = xid_faults(scene.window())
+    return finding.title.partition(":")[0], finding.severity
+
+
+@pytest.mark.parametrize("codes", list(permutations((46, 95, 63))))
+def test_what_a_site_makes_less_of_hides_nothing_beside_it(codes: tuple[int, ...]) -> None:
+    critical = Severity.CRITICAL
+    assert judged(*codes, overrides=("46=info",)) == ("Xid 95", critical)
+    assert judged(*codes, overrides=("46=info", "95=warning")) == ("Xid 95", Severity.WARNING)
+    assert judged(*codes, overrides=("63=critical", "95=info", "46=ignore")) == ("Xid 63", critical)
+    assert judged(*codes, overrides=("95=info",)) == ("Xid 46", critical)
+
+
+def test_what_came_back_with_many_users_leads_a_newer_note() -> None:
+    starts = [NOON - n * HOUR for n in (4, 3, 2, 1)]
+    held = [
+        allocation(gpu(), f"job {n}", f"user {n}", started_at=at, ended_at=at + HOUR - MINUTE)
+        for n, at in enumerate(starts)
+    ]
+    events = [xid(31, at + HOUR - 2 * MINUTE) for at in starts]
+    scene = replace(healthy(), allocations=tuple(held)).with_events(*events, xid(63))
+    (finding,) = xid_faults(scene.window())
+    assert (finding.title.partition(":")[0], finding.severity) == ("Xid 31", Severity.WARNING)
+
+
+def test_the_gravest_advice_counts_and_the_site_may_make_less_of_it() -> None:
+    def advised(number: int, seconds: int) -> Event:
+        text = f"GPU recovery action changed from 0x0 (None) to {number:#x}"
+        return xid(154, NOON - MINUTE + timedelta(seconds=seconds), text)
+
+    scene = healthy().with_events(xid(94), advised(2, 1), advised(1, 2))
+    (finding,) = xid_faults(scene.window())
+    assert finding.severity is Severity.CRITICAL
+    scene = replace(scene, settings=replace(scene.settings, xid_overrides=("154=info",)))
+    (finding,) = xid_faults(scene.window())
+    assert finding.severity is Severity.WARNING

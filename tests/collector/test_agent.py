@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuvigil.lineprotocol import Line
-from gpuvigil.model import Unmeasured
+from gpuvigil.model import Inventory, Record, Unmeasured
 from tests.collector.agent import ROOT, Agent
 from tests.collector.receiver import Receiver, Reply, as_a_hub, field, tag
 from tests.collector.rows import (
@@ -25,7 +25,7 @@ from tests.collector.rows import (
 )
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
-from tests.sysfs import PortTree
+from tests.sysfs import PciTree, PortTree
 
 pytestmark = pytest.mark.server
 
@@ -105,6 +105,31 @@ def test_a_hub_that_does_not_say_what_a_node_had_is_asked_once(
     agent.start()
     wait_until("another", lambda: len(receiver.events("boot")) == 2)
     assert len(receiver.asked) == 1
+
+
+def test_gpus_on_the_bus_without_a_driver_and_those_of_other_makers_are_told(
+    agent: Agent, driver: FakeDriver, receiver: Receiver
+) -> None:
+    bus = PciTree(Path(str(agent.settings["sysfs_root"])))
+    bus.add("0000:1b:00.0", driver=None)
+    bus.add("0000:43:00.0", vendor="0x1002", kind="0x120000", driver="amdgpu")
+    driver.unload()
+    agent.environment = driver.environment()
+    agent.start()
+    wait_until(
+        "the inventory",
+        lambda: any(it["body"]["driverless_since"] for it in receiver.records("inventory")),
+    )
+    told = Inventory.from_record(Record.from_json(receiver.records("inventory")[-1]))
+    assert [(gpu.vendor, gpu.driver) for gpu in told.on_bus] == [
+        ("NVIDIA", None),
+        ("AMD", "amdgpu"),
+    ]
+    config = str(agent.directory / "config.toml")
+    command = [sys.executable, "-m", "gpuvigil", "collect", "--config", config, "--status"]
+    line = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "on the PCI bus, without a driver: NVIDIA GPU 0000:1b:00.0" in line
+    assert "not supported, and not read: AMD GPU 0000:43:00.0 (amdgpu)" in line
 
 
 def test_an_xid_is_an_event_at_once(

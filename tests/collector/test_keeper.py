@@ -37,6 +37,16 @@ def test_a_reader_is_replaced_when_it_or_all_its_calls_are_silent_for_too_long(
     assert judge(heard_seconds_ago, silent_seconds, patience_seconds=30.0) is verdict
 
 
+def test_no_reader_is_missed_where_no_gpu_is_to_be_read(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    settings = CollectorSettings(gpus=False, spool_directory=tmp_path)
+    keeper = ReaderKeeper(settings, clock, Inbox())
+    clock.advance(3600.0)
+    assert keeper.resting
+    assert keeper.outage_seconds() is None
+    assert keeper.absence(NOW) is None
+
+
 class Kept:
     """A keeper whose clock only the test moves, and its real readers."""
 

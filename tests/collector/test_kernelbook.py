@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.kernelbook import BURST_SECONDS, KernelBook, Twins
+from collector.bursts import BURST_SECONDS
+from collector.kernelbook import KernelBook
 from collector.sensors.kernel_log import Batch, LogEvent, Position
 from collector.sensors.kernel_log_parser import parse
+from collector.twins import Twins
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import Event, EventKind, GpuIdentity, Subject
 
@@ -30,10 +32,10 @@ GPUS = {
 class Case:
     """A book, and lines of the kernel log for it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **options: int) -> None:
         self.clock = ManualClock(NOW)
         self.file = directory / "kernel_log.json"
-        self.book = KernelBook(self.file, NODE, GPUS, self.clock)
+        self.book = KernelBook(self.file, NODE, GPUS, self.clock, **options)
         self.sequence = 0
 
     def kernel(self, *lines: str) -> list[Event]:
@@ -109,15 +111,21 @@ def test_no_report_of_one_source_is_lost_and_none_is_told_twice(
     steps: list[tuple[str, float]],
 ) -> None:
     """Within the span of twins as many are told as the source that said more has said."""
-    twins, at, told = Twins(same_seconds=60.0), NOW, 0
-    for source, gap in steps:
-        at += gap * SECOND
-        told += not twins.answers(source, GPU.key, 48, at)
+
+    def told(given: list[tuple[str, float]]) -> int:
+        twins, at, count = Twins(same_seconds=60.0), NOW, 0
+        for number, (source, gap) in enumerate(given):
+            at += gap * SECOND
+            event = Event(kind=EventKind.XID, subject=GPU, at=at, id=str(number), xid=48)
+            if twins.answered(source, event) is None:
+                twins.wait(source, event, told=True)
+                count += 1
+        return count
+
     said = [source for source, _ in steps]
-    assert max(said.count("kernel"), said.count("driver")) <= told <= len(steps)
-    ordered = Twins(same_seconds=60.0)
-    both = [not ordered.answers(s, GPU.key, 48, NOW) for s in sorted(said)]
-    assert sum(both) == max(said.count("kernel"), said.count("driver"))
+    most = max(said.count("kernel"), said.count("driver"))
+    assert most <= told(steps) <= len(steps)
+    assert told([(source, 0.0) for source in sorted(said)]) == most
 
 
 def test_a_burst_is_told_at_once_and_then_by_its_count(case: Case) -> None:
@@ -172,6 +180,63 @@ def test_every_report_is_told_or_counted(
     told += case.book.flush()
     assert sum(event.count for event in told) == reports
     assert len({event.id for event in told}) == len(told)
+
+
+def rlw(word: str, unit: str = "RLW_CTRL", link: int = 8, address: str = "0000:05:00") -> str:
+    words = "(0x00000007 0x00000001 0x0 0x0 0x0 0x0)"
+    return f"NVRM: Xid (PCI:{address}): 145, {unit} {word} XC1 i0 Link {link:02d} {words}"
+
+
+def test_a_fatal_report_between_nonfatal_ones_is_told_at_once(case: Case) -> None:
+    told = case.kernel(rlw("Nonfatal"), rlw("Fatal"), rlw("Nonfatal"))
+    assert [("Nonfatal" in event.message, event.count) for event in told] == [(True, 1), (False, 1)]
+    case.clock.advance(BURST_SECONDS)
+    (counted,) = case.book.due()
+    assert ("Nonfatal" in counted.message, counted.count) == (True, 1)
+
+
+def test_another_unit_or_link_is_another_sort(case: Case) -> None:
+    told = case.kernel(
+        rlw("Nonfatal"), rlw("Nonfatal", unit="RLW_REMAP"), rlw("Nonfatal", link=9), rlw("Nonfatal")
+    )
+    assert len(told) == 3
+
+
+def test_a_switch_that_says_fatal_is_not_counted_among_its_lesser_errors(case: Case) -> None:
+    switch = "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028"
+    told = case.kernel(*(f"{switch}, {word}, Link 32 x" for word in ("Non-fatal", "Fatal") * 2))
+    assert ["non-fatal" in event.message for event in told] == [True, False]
+    assert len(case.kernel(f"{switch}, Non-fatal, Link 33 x")) == 1
+
+
+def test_a_line_that_says_more_replaces_what_nvml_told(case: Case) -> None:
+    (plain,) = case.nvml(145)
+    (line,) = case.kernel(rlw("Fatal"))
+    assert (line.id, line.version, plain.version) == (plain.id, 2, 1)
+    assert "Fatal" in line.message
+    assert case.kernel(rlw("Fatal")) == []  # the same again, which is counted
+    assert case.book.flush()[0].count == 1
+
+
+def test_a_fatal_line_is_told_although_nvml_said_each_code_before(case: Case) -> None:
+    assert len([event for _ in range(3) for event in case.nvml(145)]) == 1
+    told = case.kernel(rlw("Nonfatal"), rlw("Fatal"), rlw("Nonfatal"))
+    assert [event.version for event in told] == [2, 1]
+    assert "Fatal" in told[1].message
+    assert [event.count for event in case.book.flush()] == [1]
+
+
+def test_of_more_sorts_than_are_kept_apart_the_gravest_is_still_told_at_once(
+    tmp_path: Path,
+) -> None:
+    """What is not kept apart is counted, a nonfatal one among nonfatal ones alone."""
+    case = Case(tmp_path, most_sorts=10)
+    assert len(case.kernel(*(rlw("Nonfatal", link=link) for link in range(10)))) == 10
+    assert len(case.kernel(*(rlw("Nonfatal", link=link) for link in range(10, 40)))) == 1
+    (fatal,) = case.kernel(rlw("Fatal", link=71), rlw("Nonfatal", link=41))
+    assert "Fatal" in fatal.message
+    (counted,) = case.book.flush()
+    assert ("Nonfatal" in counted.message, counted.count) == (True, 30)
 
 
 def test_what_is_reported_after_a_reset_is_news(case: Case) -> None:

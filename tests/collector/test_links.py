@@ -38,6 +38,13 @@ def test_every_link_is_told_once_an_hour() -> None:
     assert [minutes for minutes, rows in enumerate(told) if rows] == [0, 60, 120, 180]
 
 
+def test_a_clock_that_is_set_back_silences_no_link() -> None:
+    book = LinkBook(Monotone())
+    book.take(TAGS, {0: link()}, EPOCH + 180 * MINUTE)
+    assert numbers(book.take(TAGS, {0: link()}, EPOCH + 121 * MINUTE)) == []
+    assert numbers(book.take(TAGS, {0: link()}, EPOCH + 120 * MINUTE)) == ["0"]
+
+
 def test_each_gpu_has_links_of_its_own() -> None:
     book = LinkBook(Monotone())
     book.take(TAGS, {0: link()}, EPOCH)

@@ -146,6 +146,21 @@ def test_soon_after_the_same_log_is_named(tmp_path: Path) -> None:
     assert (node.told[-1].subject, node.told[-1].message) == (SECOND, said)
 
 
+@pytest.mark.parametrize(("seconds", "logs"), [(599.0, 1), (600.0, 2)])
+def test_a_clock_that_is_set_back_keeps_no_log_from_being_collected(
+    tmp_path: Path, seconds: float, logs: int
+) -> None:
+    node = Node(tmp_path, "/bin/sh", "-c", "echo x")
+    node.take(LOST)
+    node.ends()
+    node.clock.advance(seconds)
+    node.clock.step(-7200.0)
+    node.take(event(EventKind.GPU_LOST, SECOND, node.clock.now()))
+    if logs == 2:
+        node.ends()
+    assert len(files(node)) == logs
+
+
 @pytest.mark.parametrize(
     ("command", "why"),
     [
@@ -242,6 +257,11 @@ def test_it_is_off_unless_a_command_is_set_and_asleep_for_what_is_old_or_minor(
     assert [is_grave(event(kind)) for kind in (EventKind.PORT_DOWN, EventKind.BOOT)] == [False] * 2
     assert is_grave(event(EventKind.SXID, NODE, sxid=10003))
     assert is_grave(event(EventKind.DRIVER_SILENT, NODE))
+    decoded = event(EventKind.XID, xid=145)
+    assert is_grave(replace(decoded, message="Xid 145: RLW_CTRL Fatal XC1 i0 Link 08 (0x7 0x1)"))
+    assert not is_grave(
+        replace(decoded, message="Xid 145: RLW_CTRL Nonfatal XC1 i0 Link 08 (0x7 0x1)")
+    )
 
 
 def _runs(pid: int) -> bool:

@@ -1,13 +1,14 @@
 """Power supplies, fans, memory errors and mounts, from a tree like sysfs and from real mounts."""
 
 import resource
+import threading
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from collector.machine import parts
-from collector.machine.child import look
+from collector.machine.child import _had_time, look
 from collector.machine.keeper import Machine
 from collector.machine.mounts import used_share, watched
 from collector.machine.seen import Seen, line, parse
@@ -214,3 +215,11 @@ def test_what_was_seen_long_ago_is_not_told_as_measured(
     wait_until("another look", looked, 20.0)
     assert of_node.memory_errors == (7, 1)
     of_node.stop()
+
+
+def test_what_waits_for_a_core_does_not_hang() -> None:
+    me, passed = threading.get_native_id(), 1e6
+    # This thread has had next to all of that time, one that was not begun none.
+    assert _had_time({"mount /a": None, "mount /b": 2**22 + 1}, {}, passed, 5.0) == set()
+    assert _had_time({"mount /c": me}, {}, passed, 5.0) == {"mount /c"}
+    assert _had_time({"mount /c": me}, {}, 4.9, 5.0) == set()

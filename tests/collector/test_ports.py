@@ -13,7 +13,7 @@ from collector.monotone import Monotone
 from collector.ports import PortBook
 from collector.sensors.ports import PortReading, PortSensor
 from gpuvigil.metrics import PORT
-from gpuvigil.model import EventKind, PortIdentity, Subject
+from gpuvigil.model import Event, EventKind, PortIdentity, Subject
 from tests.sysfs import PortTree
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
@@ -71,6 +71,7 @@ def test_an_infiniband_port_is_read_in_bytes_and_bits(machine: Machine) -> None:
     )
     assert reading.values == {
         "up": 1,
+        "enabled": 1,
         "physical_state": 5,
         "speed_bits_per_second": 400_000_000_000,
         "receive_bytes": 400,
@@ -84,6 +85,9 @@ def test_an_infiniband_port_is_read_in_bytes_and_bits(machine: Machine) -> None:
     machine.tree.down("mlx5_0")
     reading = machine.read()["mlx5_0/1"]
     assert (reading.up, reading.values["physical_state"]) == (False, 2)
+    assert reading.values["enabled"] == 1
+    machine.files("class/infiniband/mlx5_0/ports/1", {"phys_state": "3: Disabled"})
+    assert machine.read()["mlx5_0/1"].values["enabled"] == 0
 
 
 def test_an_ethernet_port_is_read(machine: Machine) -> None:
@@ -95,6 +99,7 @@ def test_an_ethernet_port_is_read(machine: Machine) -> None:
     assert reading.identity.role == "management"
     assert reading.values == {
         "up": 1,
+        "enabled": 1,
         "speed_bits_per_second": 10_000_000_000,
         "link_downed": 2,
         "receive_bytes": 5,
@@ -201,12 +206,47 @@ def test_a_port_that_never_was_up_is_no_event() -> None:
     assert kinds(ports, reading(1)) == [EventKind.PORT_UP]
 
 
+def test_a_port_that_was_switched_off_on_its_node_is_no_event() -> None:
+    ports = book()
+    assert kinds(ports, reading(1, enabled=1)) == []
+    assert kinds(ports, reading(0, enabled=0)) == []
+    # Switched on again it takes a while to have a link: its rows say so.
+    assert kinds(ports, reading(0, enabled=1)) == []
+    assert kinds(ports, reading(1, enabled=1)) == [EventKind.PORT_UP]
+    assert kinds(ports, reading(0, enabled=1)) == [EventKind.PORT_DOWN]
+
+
+@pytest.mark.parametrize(
+    ("flags", "carrier", "enabled"),
+    [("0x1003", "0", 1), ("0x1002", "0", 0), ("0x1002", None, 0), ("0x1003", None, 0), ("?", "0", None)],
+)  # fmt: skip
+def test_an_interface_that_nobody_wants_up_is_not_enabled(
+    machine: Machine, flags: str, carrier: str | None, enabled: int | None
+) -> None:
+    """A carrier that cannot be read is how the kernel shows an interface that was taken down."""
+    machine.ethernet("eno1", "0000:01:00.0", operstate="down", flags=flags, carrier=carrier or "")
+    machine.tree.infiniband("mlx5_1")
+    machine.attach("class/infiniband/mlx5_1", "0000:03:00.0")
+    roce = {"link_layer": "Ethernet", "state": "1: DOWN", "phys_state": "3: Disabled"}
+    machine.files("class/infiniband/mlx5_1/ports/1", roce)
+    machine.ethernet("ens3", "0000:03:00.0", flags=flags, carrier=carrier or "")
+    if carrier is None:
+        for name in ("eno1", "ens3"):
+            file = machine.sys / f"class/net/{name}/carrier"
+            file.unlink()
+            file.mkdir()  # what is there, and cannot be read
+    found = {name: reading.values.get("enabled") for name, reading in machine.read().items()}
+    assert found == {"eno1/1": enabled, "mlx5_1/1": enabled}
+
+
 def test_a_device_that_goes_takes_its_port_down() -> None:
     ports = book()
     ports.take([reading(1)], NOW)
     ((event,), _) = ports.take([], NOW)
     assert event.kind is EventKind.PORT_DOWN
     assert event.message == "port has gone from the system"
+    assert event.gone
+    assert Event.from_record(event.to_record()) == event
     assert event.subject.key == "c/n1/port/mlx5_0/1"
     (row,) = ports.rows(NOW)
     assert row.fields == {"up": 0}

@@ -70,6 +70,26 @@ def test_a_file_that_is_no_file_or_of_no_process_here_is_not_opened(tmp_path: Pa
     assert steps_of(tmp_path / "none").read({"GPU-1": [ME]}, now()) == {}
 
 
+@pytest.mark.parametrize("step_seconds", [-7200.0, 7200.0])
+def test_a_clock_that_is_set_makes_no_step_older(tmp_path: Path, step_seconds: float) -> None:
+    clock = [100.0]
+    steps = Steps(tmp_path, PROC, lambda _: -(10**6), lambda: clock[0])
+    began, stepped = now(), timedelta(seconds=step_seconds)
+
+    def age(at: datetime) -> float:
+        return steps.read({"GPU-1": [ME]}, at)["GPU-1"].age_seconds
+
+    path = written(tmp_path, "7 1.0")
+    first = age(began)
+    clock[0] += 10.0
+    assert age(began + stepped + timedelta(seconds=10)) == pytest.approx(first + 10.0)
+    # The next step is written by the clock as it is now, or was written just before it was set.
+    for written_at in (began + stepped + timedelta(seconds=15), began + timedelta(seconds=15)):
+        clock[0] += 10.0
+        os.utime(path, (written_at.timestamp(),) * 2)
+        assert 0.0 <= age(began + stepped + timedelta(seconds=20)) <= 10.0
+
+
 def test_nobody_speaks_for_anothers_process(tmp_path: Path) -> None:
     """The kernel's own first process is root's; of a file that is ours it must not be believed."""
     proc = tmp_path / "proc"

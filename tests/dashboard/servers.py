@@ -41,7 +41,9 @@ class DashboardProcess:
     The port is chosen by the system at the first start and kept at every later one.
     """
 
-    def __init__(self, directory: Path, hub: HubProcess) -> None:
+    def __init__(self, directory: Path, hub: HubProcess, more: str = "") -> None:
+        """`more` are further lines of its configuration, the first ones in `[dashboard]`."""
+        self.more = more
         self.secrets = directory / "secrets"
         self.config = directory / "dashboard.toml"
         self.log = directory / "dashboard.log"
@@ -57,7 +59,8 @@ class DashboardProcess:
         hub, port = self._hub, self.url.rpartition(":")[2] or "0"
         self.config.write_text(
             f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
-            f'[dashboard]\nport = {port}\nsecrets_directory = "{self.secrets}"\nrefresh_seconds = 1.0\n',
+            f'[dashboard]\nport = {port}\nsecrets_directory = "{self.secrets}"\nrefresh_seconds = 1.0\n'
+            f"{self.more}\n",
             encoding="utf-8",
         )
         self.log.unlink(missing_ok=True)

@@ -305,6 +305,7 @@ def test_versions_that_differ_are_named() -> None:
     ("values", "lately", "problem"),
     [
         ({"spool_oldest_seconds": 400.0, "spool_bytes": MIB}, {}, "1 node with bodies that wait"),
+        ({"spool_writable": 0}, {}, "1 spool on a disk that is full or fails: "),
         ({"dropped_bodies": 9}, {"dropped_bodies_increase": 4}, "given up in the last 15 minutes"),
         ({"driver_silent_seconds": 75.0}, {}, "the driver does not answer on 1 node"),
         ({}, {"reader_restarts_increase": 2}, "readers were replaced"),
@@ -373,6 +374,38 @@ def test_a_damaged_file_is_said_as_long_as_its_numbers_would_be_kept() -> None:
     assert "Damaged files 1" in said(later)
 
 
+def repaired(**values: Any) -> dict[str, Any]:
+    row = {
+        "at": to_text(NOON),
+        "file": "/data/records.sqlite",
+        "reason": "it is empty",
+        "moved_to": "/data/records.sqlite.damaged-1",
+        "backup_at": to_text(NOON - timedelta(hours=1)),
+        "missing_since": None,
+        "missing_until": None,
+        "empty": False,
+        **values,
+    }
+    return status(records={"backup_at": to_text(NOON), "repairs": [row]})
+
+
+def test_repaired_records_are_said_with_what_is_missing() -> None:
+    (found,) = pipeline(replace(WELL, status=repaired()), NOON).problems
+    assert found.level is Level.CARE
+    assert "restored from the backup of 11:00:00 UTC on 31 Jan" in found.text
+    assert found.text.endswith("nothing is missing.")
+    assert "/data/records.sqlite" in found.action
+    span = {"missing_since": to_text(NOON - timedelta(hours=1)), "missing_until": to_text(NOON)}
+    (found,) = pipeline(replace(WELL, status=repaired(**span)), NOON).problems
+    assert found.level is Level.WRONG
+    assert "records from 11:00:00 UTC on 31 Jan to 12:00:00 UTC on 31 Jan may be" in found.text
+    (found,) = pipeline(replace(WELL, status=repaired(empty=True)), NOON).problems
+    assert "there was no backup: they begin anew" in found.text
+    assert "Last backup of the records 12:00:00 UTC" in said(
+        pipeline(replace(WELL, status=repaired()), NOON)
+    )
+
+
 def test_a_full_store_that_drops_its_oldest_is_said() -> None:
     dropped = {"lines": 1200, "until": to_text(NOON - timedelta(hours=2))}
     view = pipeline(replace(WELL, status=status(store={**STORE, "dropped": dropped})), NOON)
@@ -381,6 +414,15 @@ def test_a_full_store_that_drops_its_oldest_is_said() -> None:
         " up to 10:00:00 UTC on 31 Jan, had to go."
     )
     assert "Raise `hub.store_bytes`" in view.problems[0].action
+
+
+def test_recent_telemetry_that_leaves_too_little_room_is_said_just_above_half() -> None:
+    half = {**STORE, "most_bytes": 100 * MIB, "recent_bytes": 50 * MIB}
+    assert pipeline(replace(WELL, status=status(store=half)), NOON).problems == ()
+    more = {**half, "recent_bytes": 50 * MIB + 1}
+    (found,) = pipeline(replace(WELL, status=status(store=more)), NOON).problems
+    assert "recent telemetry alone takes more than half of `hub.store_bytes`" in found.text
+    assert "`hub.hot_hours`" in found.action
 
 
 def test_a_flood_of_new_series_is_said_with_the_worst_nodes() -> None:

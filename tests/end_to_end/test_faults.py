@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from gpuvigil.model import GpuState, Unmeasured
+from gpuvigil.model import GpuState, Inventory, RecordKind, Unmeasured
 from gpuvigil.states import gpu_state
 from tests.end_to_end.conftest import Site, about
 from tests.polling import wait_until
@@ -45,6 +45,29 @@ def test_what_only_the_kernel_says_is_told_in_seconds(fresh_site: Site) -> None:
     assert "SXid 10003" in alert["annotations"]["summary"]
     assert "reset all its GPUs and switches" in alert["annotations"]["action"]
     assert "reported at" in alert["annotations"]["evidence"]
+
+
+def test_a_fatal_xid_within_a_burst_of_nonfatal_ones_is_told_as_critical(site: Site) -> None:
+    (record,) = site.client().records(RecordKind.INVENTORY)
+    gpu = Inventory.from_record(record).gpus[3]
+    place = str(gpu.pci_address).lower()[4:].rpartition(".")[0]
+    site.kernel_says(
+        *(
+            f"NVRM: Xid (PCI:{place}): 145, RLW_CTRL {word} XC1 i0 Link 08 (0x0 0x0 0x0 0x0 0x0 0x0)"
+            for word in ("Nonfatal", "Fatal", "Nonfatal")
+        )
+    )
+
+    def told() -> list[dict[str, dict[str, str]]]:
+        messages = about(site.receiver.received(), "gpu_xid", "firing")
+        alerts = [one.payload["alerts"][0] for one in messages]
+        return [one for one in alerts if one["labels"]["severity"] == "critical"]
+
+    alert = wait_until("the fatal one", told)[-1]
+    assert "Xid 145: NVLink unit RLW_CTRL reports a fatal error" in alert["annotations"]["summary"]
+    assert "RLW_CTRL nonfatal link 8" in alert["annotations"]["evidence"]
+    # A reset cures it, for the tests that follow.
+    site.kernel_says(f"nvidia {place}.0: reset done")
 
 
 def test_a_lost_gpu_is_one_incident_until_it_is_back(site: Site) -> None:

@@ -27,6 +27,7 @@ class Site:
         node = Node(directory, self.driver, gpus=4)
         self.calls = directory / "calls"
         self.calls.mkdir()
+        self.allow(100)
         scripts = {
             who: self._script(who, node.command("--as", f"slurm-{who}", *more))
             for who, more in {"health": ["--drain"], "prolog": [], "epilog": []}.items()
@@ -45,11 +46,13 @@ class Site:
             "PYTHONPATH": str(ROOT),
             # Slurm gives its scripts next to no environment, and this one is not in /etc.
             "SLURM_CONF": str(Slurm.config(self.directory / "slurm")),
+            # Of one node; what a test has written into the file counts.
+            "GPUVIGIL_ACTIONS_MOST_PERCENT": f"$(cat {self.calls}/most-percent)",
         }
         log = self.calls / who
         lines = [
             "#!/bin/sh",
-            *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
+            *(f"export {name}={_quoted(value)}" for name, value in variables.items()),
             f"cd {ROOT}",
             f"test ! -e {self.calls}/no-{who} || exit 0",
             f'echo "began $(date +%s.%N)" >>{log}',
@@ -62,6 +65,10 @@ class Site:
         script.write_text("\n".join(lines) + "\n")
         script.chmod(0o755)
         return script
+
+    def allow(self, most_percent: int) -> None:
+        """So many of its nodes may be out of service."""
+        (self.calls / "most-percent").write_text(str(most_percent))
 
     def switch(self, who: str, *, on: bool) -> None:
         """Whether Slurm runs this script's check."""
@@ -95,6 +102,7 @@ class Site:
 
     def heal(self) -> None:
         """Everything well, the node back in service, as an administrator leaves it."""
+        self.allow(100)
         self.driver.release()
         for gpu in range(4):
             self.driver.restore(gpu)
@@ -107,6 +115,10 @@ class Site:
 
     def run_job(self, command: str = "true") -> str:
         return self.slurm.finish(self.slurm.submit(command))
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if value.startswith("$(") else shlex.quote(value)
 
 
 @pytest.fixture(scope="module")
@@ -198,9 +210,25 @@ def test_a_prolog_fails_for_a_critical_finding(site: Site) -> None:
     started = site.directory / "never"
     job = site.slurm.submit(f"touch {started}")
     wait_until("a drained node", lambda: "DRAIN" in site.slurm.state(), 60.0)
-    assert site.slurm.reason.lower().startswith("prolog error")
+    assert site.slurm.reason.startswith("gpuvigil gpu_lost: ")
+    wait_until("the prolog's end", lambda: last(site.said("prolog"), "ended").endswith(" 1"), 60.0)
     assert not started.exists()
     site.slurm.ask("scancel", job)
+
+
+def test_beyond_the_budget_nothing_is_drained_and_jobs_are_let_in(site: Site) -> None:
+    site.allow(99)
+    site.driver.lose(0)
+    site.checks_again()
+    refused = (
+        "not drained: 0 of 1 nodes are out of service, and actions.most_percent (99 %) allows 0"
+    )
+    assert refused in site.said("health")
+    assert site.run_job() == "COMPLETED"
+    for who in ("prolog", "epilog"):
+        assert refused in site.said(who)
+        assert last(site.said(who), "ended").endswith(" 0")
+    assert site.slurm.state() == {"IDLE"}
 
 
 def test_an_epilog_fails_for_what_happened_during_the_job(site: Site) -> None:
@@ -212,7 +240,7 @@ def test_an_epilog_fails_for_what_happened_during_the_job(site: Site) -> None:
     on.touch()
     assert site.slurm.finish(job) == "COMPLETED"
     wait_until("a drained node", lambda: "DRAIN" in site.slurm.state(), 60.0)
-    assert site.slurm.reason.lower().startswith("epilog error")
+    assert site.slurm.reason.startswith("gpuvigil gpu_lost: ")
 
 
 def last(lines: list[str], word: str) -> str:

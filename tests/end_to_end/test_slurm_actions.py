@@ -13,7 +13,7 @@ from alerts.actions.service import Actor
 from alerts.actions.slurm import Slurm as Commands
 from alerts.actions.slurm import SlurmError
 from gpuvigil.config import ActionsSettings
-from tests.alerts.actions.lost import lost_gpu
+from tests.alerts.actions.lost import accepted, lost_gpu
 from tests.end_to_end.slurm import PROGRAMS, Slurm
 from tests.polling import wait_until
 from tests.servers import HubProcess
@@ -74,7 +74,8 @@ def test_only_what_was_drained_here_is_given_back_and_never_too_much_is_taken(
             replace(lost_gpu(it, NOW), state="resolved", resolved_at=NOW, version=2) for it in NODES
         ]
         hub.write_records([over.to_record(), *(one.to_record() for one in calm)])
-        assert not actor(LIVE).look(NOW + timedelta(minutes=5)).steps
+        assert not actor(LIVE).look(NOW + timedelta(hours=1)).steps
+        hub.write_records([accepted("n3", NOW + timedelta(minutes=30)).to_record()])
         actor(LIVE).look(NOW + timedelta(hours=1))
         wait_until("n3 back", lambda: slurm.state("n3") == {"IDLE"}, 30.0)
         assert "DRAIN" in slurm.state("n1")

@@ -85,8 +85,15 @@ def test_a_variable_wins_over_the_file(tmp_path: Path) -> None:
         ("[collector]\ncluster = ''\n", ["line 2", "collector.cluster", "is not a name"]),
         ("[collector]\nnode = 'n東'\n", ["collector.node", "is not a name"]),
         ("[collector]\nnode = 'n\\\\'\n", ["collector.node", "is not a name"]),
+        ("[collector]\nnode = '..'\n", ["collector.node", "is not a name"]),
         ("[collector]\ncluster = 'simulated'\n", ["collector.cluster", "no machine sends"]),
         ("[collector]\ncluster = 'selftest'\n", ["collector.cluster", "no machine sends"]),
+        (
+            "[dashboard]\ntrusted_proxies = ['10.0.0.5', '10.0.0.5/24']\n",
+            ["line 2", "dashboard.trusted_proxies", "'10.0.0.5/24'", "host bits"],
+        ),
+        ("[dashboard]\ntrusted_proxies = ['proxy']\n", ["'proxy'", "no address"]),
+        ("[dashboard]\nconnections_count = 0\n", ["connections_count", "from 1 to"]),
         ("hub = 3\n", ["hub", "must be a table"]),
         ("[hub\n", ["gpuvigil.toml"]),
         ("[log]\nlevel = 'loud'\n", ["log.level", "debug, info"]),
@@ -127,6 +134,16 @@ def test_a_mistake_names_its_place_and_what_was_expected(
 ) -> None:
     message = refusal(tmp_path, text)
     assert all(word in message for word in words), message
+
+
+def test_a_setting_that_was_retired_is_named_and_the_file_still_works(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "old.toml"
+    file.write_text("[actions]\nresume = true\nresume_after_seconds = 900.0\n")
+    assert load(file, {}).actions.resume
+    assert "old.toml, line 3, actions.resume_after_seconds" in caplog.text
+    assert "gpuvigil node accept" in caplog.text
 
 
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:

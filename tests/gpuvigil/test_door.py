@@ -10,10 +10,13 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from gpuvigil.clock import ManualClock
-from gpuvigil.door import Door, Message, Receive, Send, Tries, main, new_link
+from gpuvigil.door import Door, main, new_link
 from gpuvigil.keys import Keys
+from gpuvigil.replies import Message, Receive, Send
+from gpuvigil.tries import Tries
 
 POLICY = "default-src 'self'"
+OURS = "http://here:8501"
 START = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
 
@@ -35,7 +38,17 @@ class Site:
 
     def __post_init__(self) -> None:
         self.keys = Keys(self.directory)
-        self.door = Door(self.page, keys=self.keys, clock=self.clock, policy=POLICY)
+        self.door = self.new_door()
+
+    def new_door(self, public_url: str = "", *, signed: bool = False) -> Door:
+        return Door(
+            self.page,
+            keys=self.keys,
+            clock=self.clock,
+            policy=POLICY,
+            signed=signed,
+            public_url=public_url,
+        )
 
     async def page(self, scope: Message, _receive: Receive, send: Send) -> None:
         self.reached += 1
@@ -54,30 +67,35 @@ class Site:
         form: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         method: str = "GET",
+        scheme: str = "http",
+        client: str = "127.0.0.1",
     ) -> Answer:
-        given = {"host": "here:8501", "cookie": self.cookie, **(headers or {})}
+        given = {"host": "here:8501", "origin": OURS, "cookie": self.cookie, **(headers or {})}
         scope = {
             "type": "http",
             "method": "POST" if form is not None else method,
             "path": path,
             "query_string": query.encode(),
             "headers": [(k.encode(), v.encode()) for k, v in given.items() if v],
-            "client": ("127.0.0.1", 4711),
-            "scheme": "http",
+            "client": (client, 4711),
+            "scheme": scheme,
         }
         sent = self.run(scope, {"type": "http.request", "body": urlencode(form or {}).encode()})
         pairs = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
         body = b"".join(message.get("body", b"") for message in sent[1:])
         return Answer(sent[0]["status"], pairs, body.decode())
 
-    def open_websocket(self) -> str:
+    def open_websocket(
+        self, origin: str = "http://here:8501", host: str = "here:8501", scheme: str = "ws"
+    ) -> str:
+        given = {"host": host, "origin": origin, "cookie": self.cookie}
         scope = {
             "type": "websocket",
             "path": "/_stcore/stream",
             "query_string": b"",
-            "headers": [(b"cookie", self.cookie.encode())],
+            "headers": [(k.encode(), v.encode()) for k, v in given.items() if v],
             "client": ("127.0.0.1", 4711),
-            "scheme": "ws",
+            "scheme": scheme,
         }
         return str(self.run(scope, {"type": "websocket.connect"})[0]["type"])
 
@@ -196,12 +214,100 @@ def test_the_access_token_signs_in_and_leads_back(site: Site) -> None:
     assert site.ask("/").body == "the page"
 
 
-def test_a_form_from_another_site_is_refused(site: Site) -> None:
+ELSEWHERE = [
+    "",
+    "null",
+    "https://evil.example",
+    "http://here:8502",
+    "http://here",
+    "https://here:8501",
+    "http://here:8501.evil.example",
+    "http://evil@here:8501",
+    "http://here:8501/",
+    "http://here:8501, http://evil.example",
+    "http://here:85o1",
+    "here:8501",
+    "file://",
+]
+
+
+@pytest.mark.parametrize("origin", ELSEWHERE)
+def test_what_is_sent_from_elsewhere_or_from_nowhere_is_refused(site: Site, origin: str) -> None:
     form = {"token": site.access_token}
-    answer = site.ask("/sign-in", form=form, headers={"origin": "https://evil.example"})
-    assert answer.status == 403
-    answer = site.ask("/sign-in", form=form, headers={"origin": "http://here:8501"})
-    assert answer.status == 303
+    assert site.ask("/sign-in", form=form, headers={"origin": origin}).status == 403
+    assert site.ask("/sign-in", form=form).status == 303
+    site.sign_in()
+    assert site.open_websocket(origin) == "websocket.close"
+    assert site.ask("/_stcore/x", headers={"origin": origin}, method="PUT").status == 403
+    assert site.reached == 0
+    assert site.open_websocket() == "websocket.accept"
+    assert site.ask("/_stcore/x", method="PUT").status == 200
+    # Who opens an address has no origin.
+    assert site.ask("/", headers={"origin": origin}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "scheme"),
+    [
+        ("here", "http://here", "ws"),
+        ("here:80", "http://here", "ws"),
+        ("here", "http://here:80", "ws"),
+        ("HERE.", "http://here", "ws"),
+        ("here", "https://here", "wss"),
+        ("here:443", "https://here", "wss"),
+        ("[::1]:8501", "http://[::1]:8501", "ws"),
+    ],
+)
+def test_a_port_that_goes_without_saying_is_the_scheme_s(
+    site: Site, host: str, origin: str, scheme: str
+) -> None:
+    site.sign_in()
+    assert site.open_websocket(origin, host, scheme) == "websocket.accept"
+
+
+@pytest.mark.parametrize(
+    ("public", "origin", "host", "let_in"),
+    [
+        # A proxy with TLS that passes the name on, or asks in its own.
+        ("https://gpu.example", "https://gpu.example", "gpu.example", True),
+        ("https://gpu.example/", "https://gpu.example", "127.0.0.1:8501", True),
+        ("https://gpu.example:8443", "https://gpu.example:8443", "127.0.0.1:8501", True),
+        ("https://gpu.example:8443", "https://gpu.example", "gpu.example:8443", False),
+        # What has no TLS may have been written by anybody on the way.
+        ("https://gpu.example", "http://gpu.example", "gpu.example", False),
+        # Past the proxy, and through a tunnel.
+        ("https://gpu.example", "http://127.0.0.1:8501", "127.0.0.1:8501", True),
+        ("https://gpu.example", "http://localhost:9000", "localhost:9000", True),
+    ],
+)
+def test_behind_a_proxy_the_public_address_is_ours(
+    site: Site, public: str, origin: str, host: str, let_in: bool
+) -> None:
+    site.door = site.new_door(public)
+    site.sign_in()
+    expected = "websocket.accept" if let_in else "websocket.close"
+    assert site.open_websocket(origin, host) == expected
+    form = {"token": site.access_token}
+    answer = site.ask("/sign-in", form=form, headers={"origin": origin, "host": host})
+    assert answer.status == (303 if let_in else 403)
+    if let_in:
+        tls = host == "gpu.example"
+        assert ("Secure" in answer.headers["set-cookie"].split("; ")) == tls
+
+
+def test_a_form_that_breaks_off_is_no_try(site: Site) -> None:
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/sign-in",
+        "query_string": b"",
+        "headers": [(b"host", b"here:8501"), (b"origin", OURS.encode())],
+        "client": ("127.0.0.1", 4711),
+        "scheme": "http",
+    }
+    for _ in range(9):
+        assert site.run(scope, {"type": "http.disconnect"}) == []
+    assert site.ask("/sign-in", form={"token": site.access_token}).status == 303
 
 
 def test_wrong_tries_are_slowed_and_then_forgotten(site: Site) -> None:
@@ -279,7 +385,11 @@ def test_the_command_prints_an_address_that_works(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "gpuvigil.toml"
-    file.write_text('[alerts]\nexternal_url = "http://here:8501/"\n', encoding="utf-8")
+    file.write_text(
+        '[alerts]\nexternal_url = "http://here:8501/"\n'
+        f'[dashboard]\nsecrets_directory = "{site.directory}"\n',
+        encoding="utf-8",
+    )
     assert main(["--config", str(file)]) == 0
     address = capsys.readouterr().out.strip()
     assert address.startswith("http://here:8501/?token=")
@@ -306,7 +416,7 @@ def test_only_a_message_s_link_itself_is_open_and_only_where_links_are_signed(
     tmp_path: Path, signed: bool, path: str, status: int
 ) -> None:
     site = Site(tmp_path)
-    site.door = Door(site.page, keys=site.keys, clock=site.clock, policy=POLICY, signed=signed)
+    site.door = site.new_door(signed=signed)
     assert site.ask(path).status == status
     assert site.reached == (status == 200)
 

@@ -117,7 +117,15 @@ def test_what_follows_within_an_hour_is_the_same_failure() -> None:
 # Of use, of set-up, of reach, or of something that is not in the node.
 NOT_HARDWARE = {
     *("gpu_program", "gpu_idle_held", "gpu_memory_held", "gpu_hung", "gpu_settings"),
-    *("gpus_missing", "driver_drift", "fabric_down", "node_silent", "clock_wrong", "host_disk"),
+    *(
+        "gpus_missing",
+        "driver_drift",
+        "driver_not_loaded",
+        "fabric_down",
+        "node_silent",
+        "clock_wrong",
+        "host_disk",
+    ),
     *("port_congested", "switch_down", "host_mount", "host_space"),
 }
 

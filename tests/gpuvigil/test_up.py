@@ -351,3 +351,19 @@ def test_the_fleet_is_played_where_it_is_asked_for(
         assert (plan.example is None) == fleet
     finally:
         state.release()
+
+
+def test_a_directory_from_before_schedulers_had_a_token_gets_one(tmp_path: Path) -> None:
+    first = StateDirectory(tmp_path / "state")
+    file = first.secrets / "scheduler-token"
+    others = {name: (first.secrets / name).read_text() for name in ("collector-token", "link-key")}
+    first.release()
+    file.unlink()
+    again = StateDirectory(tmp_path / "state")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert len({file.read_text(), *others.values()}) == 3
+    assert {name: (again.secrets / name).read_text() for name in others} == others
+    ports = Ports(hub=1, dashboard=2, metrics=3)
+    chosen = choices(again.path, ports, 0, ("127.0.0.1", "127.0.0.1"))
+    assert chosen["hub"]["scheduler_token_file"] == file
+    again.release()

@@ -20,7 +20,7 @@ HOURS = 3
 LINES = 50
 
 
-def write(store: Embedded, hour: int, lines: int = LINES) -> None:
+def write(store: Embedded, hour: float, lines: int = LINES) -> None:
     """Lines of as many GPUs, a second apart, in the hour after that many hours from noon."""
     start = NOON + hour * HOUR
     text = "\n".join(

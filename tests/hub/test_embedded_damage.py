@@ -20,6 +20,7 @@ from hub.counters import Counters
 from hub.embedded import Embedded, sealing
 from hub.embedded.damage import moved_away
 from hub.embedded.database import Database
+from hub.embedded.units import sha256
 from hub.embedded.writing import Maker
 from hub.keeper import Keeper
 from hub.seen import Seen
@@ -100,6 +101,36 @@ def test_a_damaged_sealed_file_stops_no_other_from_being_joined_or_cut(
     assert len(store.damaged()) == 2
     assert samples(store, 24) == LINES
     assert [unit.name for unit in store.units()] == []
+
+
+@pytest.mark.parametrize("suffix", ["lines", "rolled"])
+@pytest.mark.parametrize("manifest", ["lost", "of what is garbled"])
+def test_a_file_that_was_garbled_before_its_sum_was_taken_stops_no_other(
+    path: Path, opened: Callable[[], Embedded], suffix: str, manifest: str
+) -> None:
+    """Nothing but decoding it tells: its size and sum are as they are known."""
+    store = opened()
+    for hour in range(2 * HOURS):
+        write(store, hour, 500)
+    seal(store, 2 * HOURS)
+    unit = store.units()[1]
+    file = unit.lines_file(store.folder) if suffix == "lines" else unit.rolled_file(store.folder)
+    garble(file, 0.3)
+    store.close()
+    if manifest == "lost":
+        path.unlink()
+    else:
+        with duckdb.connect(str(path)) as direct:
+            values = [sha256(file), unit.name]
+            direct.execute(f"UPDATE sealed SET {suffix}_sha256 = ? WHERE name = ?", values)
+    store = opened()
+    if suffix == "rolled" and manifest != "lost":
+        assert store.verify().damaged == 1  # lines are put together without the roll-ups
+    assert store.join(LATER_NS, 0) == 1
+    assert [unit.level for unit in store.units()] == [1]
+    assert str(file) in {it["file"] for it in store.damaged()}
+    assert {it["lines"] for it in store.damaged() if "lines.parquet" in it["file"]} <= {500}
+    assert samples(store, 2 * HOURS) == (2 * HOURS - 1) * 500
 
 
 def test_a_day_of_which_nothing_is_left_but_one_piece_is_not_joined(

@@ -12,6 +12,7 @@ import pytest
 from gpuvigil.clock import to_ns
 from gpuvigil.errors import StoreError
 from hub.embedded import Embedded, sealing
+from hub.embedded.finding import mark
 from hub.embedded.units import Unit, units
 from hub.embedded.writing import Maker
 from tests.hub.hours import (
@@ -310,3 +311,63 @@ def test_a_recovery_that_is_cut_off_at_any_step_goes_on_at_the_next_start(
         store = opened()
         assert (len(store.units()), samples(store), latest(store)) == (2, 2 * LINES, LINES)
         assert not (store.folder / ".adopting").exists()
+
+
+def test_lines_that_came_while_their_hour_was_sealed_stay_when_its_entry_is_lost(
+    path: Path, opened: Callable[[], Embedded]
+) -> None:
+    """The files are whole, the commit that enters them is torn: what it was made of is there twice,
+    what came meanwhile once.
+    """
+
+    class PowerLoss(BaseException):
+        pass
+
+    def come_late_then_stop(name: str) -> None:
+        if name == "written":
+            write(store, 0.5, 7)  # lines of the same hour, half an hour later
+        if name == "moved":
+            raise PowerLoss
+
+    store = Embedded(path, 256 * 1024 * 1024, 1, after_step=come_late_then_stop)
+    write(store, 0)
+    with pytest.raises(PowerLoss):
+        seal(store, 1)
+    mark(store.folder)
+    store.close()
+    store = opened()
+    assert [unit.lines for unit in store.units()] == [LINES]
+    assert samples(store) == LINES + 7
+    assert samples(opened()) == LINES + 7
+
+
+@pytest.mark.parametrize("how", ["zeros", "bits"])
+def test_a_log_that_is_damaged_from_some_entry_on_keeps_what_was_committed_before_it(
+    path: Path, opened: Callable[[], Embedded], how: str
+) -> None:
+    """As a power loss leaves the end of a log: as long as it was to be, and nothing in it."""
+    store = opened()
+    log = path.with_name(path.name + ".wal")
+    for hour in range(HOURS):
+        write(store, hour)
+        whole = log.stat().st_size
+    copy = path.with_name("copy")
+    copy.mkdir()
+    write(store, HOURS)
+    for file in (path, log):
+        shutil.copy(file, copy / file.name)
+    with (copy / log.name).open("r+b") as end:
+        end.seek(whole + (0 if how == "zeros" else 100))
+        rest = end.read()
+        end.seek(-len(rest), 2)
+        end.write(bytes(len(rest)) if how == "zeros" else bytes(255 - it for it in rest))
+    again = Embedded(copy / path.name, 256 * 1024 * 1024, 1)
+    try:
+        assert samples(again, HOURS + 1) == HOURS * LINES
+        (told,) = again.damaged()
+        assert told["file"] == str(copy / log.name)
+        assert 0 < Path(told["moved_to"]).stat().st_size <= log.stat().st_size - whole
+        write(again, HOURS)
+        assert samples(again, HOURS + 1) == (HOURS + 1) * LINES
+    finally:
+        again.close()

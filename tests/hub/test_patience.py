@@ -107,6 +107,16 @@ def test_requests_without_end_before_an_answer_end_the_connection(hub: HubProces
 
 
 @pytest.mark.server
+def test_headers_that_come_in_one_burst_have_the_same_limit(hub: HubProcess) -> None:
+    port = int(hub.url.rpartition(":")[2])
+    for size, status in ((64 * 1024, b"HTTP/1.1 204"), (64 * 1024 + 1, b"HTTP/1.1 431")):
+        start, end = b"GET /ping HTTP/1.1\r\nHost: h\r\nX: ", b"\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+            one.sendall(start + b"x" * (size - len(start) - len(end)) + end)
+            assert one.recv(65536).startswith(status)
+
+
+@pytest.mark.server
 def test_who_does_not_read_an_answer_is_let_go(hub: HubProcess) -> None:
     subject = "test/unread"
     for number in range(15):

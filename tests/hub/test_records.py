@@ -4,7 +4,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -160,6 +160,44 @@ def test_one_bad_record_keeps_the_whole_body_out(records_hub: HubProcess, client
         assert answer.status == 400, bad[:100]
         assert "line 2" in answer.json["message"], bad[:100]
     assert client.changes(start, list(RecordKind), wait_seconds=0).records == ()
+
+
+def test_a_record_that_is_no_record_is_400_with_a_line_that_says_why(
+    records_hub: HubProcess,
+) -> None:
+    good = a_record("well-formed").to_json()
+    wrong: list[tuple[dict[str, object], str]] = [
+        ({"kind": None}, "without a kind"),
+        ({"kind": {}}, "kind '{}'"),
+        ({"at": "9999-12-31T23:59:59Z"}, "from 1970 to 2199"),
+        ({"at": "2200-01-01T00:00:00Z"}, "from 1970 to 2199"),
+        ({"due_at": "2200-01-01T00:00:00Z"}, "from 1970 to 2199"),
+        ({"at": "1969-12-31T23:59:59.999999Z"}, "from 1970 to 2199"),
+        ({"subject": "test/n1/../n2"}, "'.' or '..'"),
+        ({"subject": "test/%2e%2e"}, "'.' or '..'"),
+        ({"subject": "./n1"}, "'.' or '..'"),
+        ({"subject": ".."}, "'.' or '..'"),
+    ]
+    url = f"{records_hub.url}/api/v1/records"
+
+    def told(record: Mapping[str, object]) -> tuple[int, str]:
+        answer = ask(url, json.dumps(record).encode(), token=records_hub.service_token)
+        return answer.status, answer.json.get("message", "")
+
+    for wrongly, why in wrong:
+        status, message = told({**good, **wrongly})
+        assert (status, "line 1: " in message, why in message) == (400, True, True), message
+        assert "\n" not in message
+    status, message = told({key: value for key, value in good.items() if key != "kind"})
+    assert (status, "without a kind; known are event, " in message) == (400, True)
+    fine = (
+        {"at": "2199-12-31T23:59:59.999999Z"},
+        {"at": "1970-01-01T00:00:00Z"},
+        {"subject": "test/n1..n2"},
+        {"subject": "test/..."},
+    )
+    for number, change in enumerate(fine):
+        assert told({**good, "id": f"just-well-formed-{number}", **change})[0] == 200
 
 
 def test_a_collector_writes_what_nodes_know_and_nothing_else(records_hub: HubProcess) -> None:

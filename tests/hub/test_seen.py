@@ -67,6 +67,8 @@ def test_a_name_of_a_lane_is_short_and_a_clock_that_was_never_set_says_nothing()
     }
     with pytest.raises(ValueError, match="Gpuvigil-Boot is longer than 256"):
         identity({**headers, "gpuvigil-boot": "b" * 257})
+    with pytest.raises(ValueError, match=r"Gpuvigil-Node is '\.\.', which is no name"):
+        identity({**headers, "gpuvigil-node": ".."})
     for never in ("1960-01-01T00:00:00Z", "9999-12-31T00:00:00Z"):
         found = identity({**headers, "gpuvigil-sent-at": never})
         assert found is not None

@@ -68,6 +68,20 @@ def test_names_that_nobody_could_ask_for_are_refused(more: str) -> None:
     assert "more than 256 signs" in outcome.refused[0].reason
 
 
+@pytest.mark.parametrize("more", ["", ',note="x"'], ids=["plain", "quoted"])
+@pytest.mark.parametrize("odd", ["cluster=.", "node=..", "uuid=.."])
+def test_names_of_which_no_record_could_speak_are_refused(odd: str, more: str) -> None:
+    tags = {"cluster": "c", "node": "n..1", "uuid": "u."}
+    rows = [",".join(f"{key}={value}" for key, value in tags.items())] * 20
+    tags |= dict([odd.split("=")])
+    rows += [",".join(f"{key}={value}" for key, value in tags.items())] * 20
+    body = a_body(*(f"gpu,{row} up=1i{more} 5" for row in rows), "sh,path=.. files=1 5")
+    tables, (outcome,) = read_bodies([body], series())
+    assert tables["gpu"].num_rows == 20
+    assert [it.number for it in outcome.refused] == list(range(21, 41))
+    assert outcome.refused[0].reason == "'.' and '..' are no names"
+
+
 def test_what_does_not_come_for_a_day_makes_room_and_what_comes_keeps_its_place() -> None:
     now = [NOON]
     known = Series(2, 9, lambda: now[0])

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuvigil.shares import Shares
 from hub.answers import Arriving, Refused, body_from
-from hub.shares import Allowance, Shares, Turns
+from hub.shares import Allowance, Turns
 
 MOST = 1000
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 400)), max_size=60)
@@ -27,10 +28,10 @@ def test_nobody_fills_what_is_shared_and_a_newcomer_finds_room(
         fits = shares.fits(who, size)
         assert shares.take(who, size) == fits
         held[who] += size if fits else 0
-        assert shares.bytes == sum(held.values()) <= MOST
+        assert shares.held == sum(held.values()) <= MOST
     for who in held:
         shares.give_back(who, held[who])
-    assert shares.bytes == 0
+    assert shares.held == 0
 
 
 @given(st.integers(1, 5), st.integers(1, 50))
@@ -71,7 +72,7 @@ def test_threads_that_take_and_give_back_leave_nothing_behind_and_never_hold_too
     def work(who: Slow) -> None:
         for size in range(1, 300):
             if shares.take(who, size):
-                seen.append(shares.bytes)
+                seen.append(shares.held)
                 shares.give_back(who, size)
 
     threads = [threading.Thread(target=work, args=(Slow(n % 3),)) for n in range(8)]
@@ -79,7 +80,7 @@ def test_threads_that_take_and_give_back_leave_nothing_behind_and_never_hold_too
         thread.start()
     for thread in threads:
         thread.join()
-    assert shares.bytes == 0
+    assert shares.held == 0
     assert max(seen) <= MOST
     # Nor of any sender: two of them come to a third each again.
     assert all(shares.take(Slow(n), MOST // 3) for n in range(2))

@@ -86,6 +86,26 @@ def test_a_backup_of_a_running_hub_is_restored_for_another_one(tmp_path: Path) -
         assert_filled(other)
 
 
+def test_one_backup_of_the_records_is_put_back_and_what_was_there_is_set_aside(
+    tmp_path: Path,
+) -> None:
+    with HubProcess(tmp_path / "hub") as hub:
+        hub.hub().write_records([Record(kind=RecordKind.EVENT, id="e1", at=NOON, subject="c/n1")])
+        kept = hub.data / "records.backups"
+        wait_until("a backup", lambda: any(kept.glob("*.sqlite")), 30.0)
+        (backup,) = kept.glob("*.sqlite")
+        assert store(hub, "restore", str(backup)).stderr.count("stop it first") == 1
+        hub.stop()
+        no_backup = store(hub, "restore", str(hub.config))
+        assert (no_backup.returncode, "holds no records" in no_backup.stderr) == (1, True)
+        restored = store(hub, "restore", str(backup))
+        assert restored.returncode == 0, restored.stderr
+        (aside,) = hub.data.glob("records.sqlite.damaged-*")
+        assert str(aside) in restored.stdout
+        hub.start()
+        assert [it.id for it in hub.hub().records(RecordKind.EVENT)] == ["e1"]
+
+
 def test_files_of_a_stopped_hub_are_read_and_what_is_damaged_is_named(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "hub") as hub:
         filled(hub)

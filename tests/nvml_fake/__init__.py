@@ -62,7 +62,7 @@ class FakeDriver:
     """The driver of one node: what its GPUs say, and how they fail.
 
     A change is in force for every call that begins after the method returned; a call that hangs
-    sees it within 10 ms. GPUs are named by their slot, which stays when another GPU is `missing`.
+    sees it within 50 ms. GPUs are named by their slot, which stays when another GPU is `missing`.
     Safe in any thread.
     """
 

@@ -10,6 +10,8 @@
 #include <time.h>
 
 #define POLL_SECONDS 0.01
+/* A call that hangs looks rarely: a real one is blocked, and wakes for nothing. */
+#define HUNG_POLL_SECONDS 0.05
 
 /* A handle is an address in an array whose content means nothing. */
 struct nvml_device {
@@ -33,7 +35,7 @@ static int everything_hangs(void) {
 void wait_while_hung(int gpu) {
     wait_in_kernel();
     while (state_refresh() && state_has(KEY_HANG) && (everything_hangs() || (gpu >= 0 && value_number(gpu, VALUE_hang) != 0))) {
-        rest(POLL_SECONDS);
+        rest(HUNG_POLL_SECONDS);
     }
 }
 

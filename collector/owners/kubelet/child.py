@@ -29,6 +29,8 @@ def main(arguments: Sequence[str]) -> int:
     except ImportError as error:
         _say(Unknown(f"the package of {error.name} is missing: install gpuvigil[kubernetes]"))
         return MISSING
+    sys.stdout.write(seen.BEGINS.decode())
+    sys.stdout.flush()
     while True:
         began = time.monotonic()
         _say(ask())

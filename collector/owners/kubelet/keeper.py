@@ -21,7 +21,7 @@ log = Log("collector")
 _LOOK_SECONDS = 5.0  # how often a socket that is not there is looked for
 _LONGEST_REST_SECONDS = 60.0
 _WITHOUT_PACKAGE_SECONDS = 3600.0
-_SLACK_SECONDS = 15.0  # a start of Python and a call that runs into its limit
+_SLACK_SECONDS = 15.0  # a call that runs into its limit, on a busy machine
 # Every pod has these variables: who runs in one was put there to see the node's pods.
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
@@ -117,7 +117,7 @@ class Kubelet:
         return None
 
     def _start(self, socket: Path, now: float) -> None:
-        self._asked_since = now
+        self._asked_since = None
         command = program.command("pods", "collector.owners.kubelet.child")
         try:
             self._child = started(
@@ -130,6 +130,9 @@ class Kubelet:
         assert child.stdout is not None
         with child.stdout as lines:
             for line in lines:
+                if line == seen.BEGINS:
+                    self._asked_since = self._clock.monotonic()
+                    continue
                 try:
                     said = seen.parse(line)
                 except ValueError as error:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+# What the child says once it is up, before it asks for the first time.
+BEGINS = b"\n"
 # What NVIDIA's device plugin puts behind a device that it offers several times, by time slicing or by
 # MPS: `GPU-...::3` (NVIDIA/k8s-device-plugin, internal/rm/devices.go, AnnotatedID).
 _REPLICA = re.compile(r"(.*)::\d+$")

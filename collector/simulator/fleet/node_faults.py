@@ -97,6 +97,7 @@ def dimm(site: Site) -> None:
 
 
 def disk_full(site: Site) -> None:
+    site.bend(On.NODE, "spool_writable", (site.node,), How.SET, 0.0)
     site.bend(On.NODE, "dropped_bodies", (site.node,), How.COUNT, 0.05)
     site.bend(On.DELIVERY, "lost", (site.node,), How.SET, 0.4)
     site.bend(On.WORK, "stall", site.gpus(), How.SET, span=(site.start + 600.0, site.end))

@@ -329,6 +329,7 @@ class NodeSensors:
             "sweep_seconds": np.round(0.016 + 0.006 * lane(moment.nodes, 1), 6),
             "spool_bytes": 0,
             "spool_oldest_seconds": 0.0,
+            "spool_writable": 1,
             "dropped_bodies": 0,
             "load_average": _round(0.6 + _CORES * busy * (0.95 + 0.1 * wobble), 100.0),
             "memory_available_bytes": _whole((1.0 - used) * _HOST_MEMORY_BYTES),

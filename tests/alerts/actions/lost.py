@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from gpuvigil.model import Evidence, Incident, Severity, Subject
+from gpuvigil.model import Acceptance, Evidence, Incident, Severity, Subject
 
 
 def lost_gpu(node: str, now: datetime) -> Incident:
@@ -19,4 +19,11 @@ def lost_gpu(node: str, now: datetime) -> Incident:
         since=since,
         updated_at=since,
         evidence=(Evidence(name="PCI device", value="gone", limit="there"),),
+    )
+
+
+def accepted(node: str, at: datetime) -> Acceptance:
+    """Somebody has tested it."""
+    return Acceptance(
+        node=Subject(cluster="c", node=node), by="ann", note="dcgmi diag -r 3 passed", at=at
     )

@@ -16,7 +16,7 @@ from gpuvigil.model import Act, Record, RecordKind
 from tests.servers import HubProcess
 
 from .apiserver import NodesServer
-from .lost import lost_gpu
+from .lost import accepted, lost_gpu
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 LIVE = ActionsSettings(enabled=True, dry_run=False, of="kubernetes", most_percent=50.0, resume=True)
@@ -158,6 +158,9 @@ def test_only_what_was_cordoned_here_is_given_back_and_never_too_much_is_taken(
         with pytest.raises(ActionError, match="the analyzer is silent"):
             actor(LIVE).look(NOON + timedelta(hours=1))
         hub.write_records([replace(pulse, at=NOON + timedelta(hours=1), version=2)])
+        actor(LIVE).look(NOON + timedelta(hours=1))
+        assert cordoned(server) == {"n1", "n2"}  # nobody has tested it yet
+        hub.write_records([accepted("n2", NOON + timedelta(minutes=30)).to_record()])
         actor(LIVE).look(NOON + timedelta(hours=1))
         assert cordoned(server) == {"n1"}
         assert ANNOTATION not in server.nodes["n2"]["metadata"]["annotations"]

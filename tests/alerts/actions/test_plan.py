@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.actions.decide import Machine, No, plan, reason
+from alerts.actions.decide import Machine, No, Past, plan, reason
 from gpuvigil.config import ActionsSettings
 from gpuvigil.model import (
     RESERVED_CLUSTERS,
@@ -45,6 +45,7 @@ def machines(*them: Machine, free: int = 0) -> dict[str, Machine]:
 
 
 IDLE = Machine(name="n1", states=frozenset({"IDLE"}))
+TESTED = Past(accepted={"n1": OLD})
 OURS = Machine(name="n1", states=frozenset({"IDLE", "DRAIN"}), reason=reason(incident()))
 
 
@@ -70,9 +71,9 @@ def test_every_no_has_a_name(change: dict[str, Any], why: No) -> None:
 
 def test_what_was_drained_here_and_takes_jobs_again_was_given_back_by_a_person() -> None:
     them = machines(IDLE, free=1)
-    found = plan(SETTINGS, "c", [incident()], them, NOON, {("n1", "i1")})
+    found = plan(SETTINGS, "c", [incident()], them, NOON, Past(drained={("n1", "i1")}))
     assert (found.steps, [one.why for one in found.refused]) == ((), [No.RELEASED])
-    assert plan(SETTINGS, "c", [incident(id_="i2")], them, NOON, {("n1", "i1")}).steps
+    assert plan(SETTINGS, "c", [incident(id_="i2")], them, NOON, Past(drained={("n1", "i1")})).steps
 
 
 def test_what_is_simulated_late_of_another_cluster_or_fault_is_nothing_to_act_on() -> None:
@@ -103,21 +104,45 @@ def test_a_node_that_somebody_drained_is_theirs_before_and_after() -> None:
 
 def test_only_what_we_drained_is_given_back_and_only_when_all_is_over() -> None:
     over = incident(state="resolved", resolved_at=OLD)
-    (step,) = plan(SETTINGS, "c", [over], machines(OURS), NOON).steps
+    (step,) = plan(SETTINGS, "c", [over], machines(OURS), NOON, TESTED).steps
     assert (step.what, step.node) == (Act.RESUME, "n1")
-    just = replace(over, resolved_at=NOON - timedelta(seconds=5))
-    assert plan(SETTINGS, "c", [just], machines(OURS), NOON).steps == ()
     other = incident(id_="i2")
-    assert plan(SETTINGS, "c", [over, other], machines(OURS), NOON).steps == ()
-    assert plan(SETTINGS, "c", [], machines(OURS), NOON).steps == ()  # nobody remembers
+    assert plan(SETTINGS, "c", [over, other], machines(OURS), NOON, TESTED).steps == ()
+    assert plan(SETTINGS, "c", [], machines(OURS), NOON, TESTED).steps == ()  # nobody remembers
     never = replace(SETTINGS, resume=False)
-    assert plan(never, "c", [over], machines(OURS), NOON).steps == ()
+    assert plan(never, "c", [over], machines(OURS), NOON, TESTED).steps == ()
+
+
+@pytest.mark.parametrize(
+    ("accepted", "resumed"),
+    [
+        ({}, False),
+        ({"n2": NOON}, False),
+        ({"n1": OLD - timedelta(seconds=1)}, False),  # it broke again after that test
+        ({"n1": OLD}, True),
+    ],
+)
+def test_a_node_is_given_back_once_it_was_accepted_after_its_incident_not_after_quiet_minutes(
+    accepted: dict[str, datetime], resumed: bool
+) -> None:
+    over = incident(state="resolved", resolved_at=OLD)
+    for later in (timedelta(0), timedelta(days=30)):
+        found = plan(SETTINGS, "c", [over], machines(OURS), NOON + later, Past(accepted=accepted))
+        assert bool(found.steps) is resumed
 
 
 def test_what_something_else_covers_may_be_there_still_and_is_not_given_back() -> None:
     over = incident(state="resolved", resolved_at=OLD)
-    assert plan(SETTINGS, "c", [over], machines(OURS), NOON).steps
-    assert not plan(SETTINGS, "c", [replace(over, covered_by="f2")], machines(OURS), NOON).steps
+    assert plan(SETTINGS, "c", [over], machines(OURS), NOON, TESTED).steps
+    hidden = replace(over, covered_by="f2")
+    assert not plan(SETTINGS, "c", [hidden], machines(OURS), NOON, TESTED).steps
+
+
+def test_when_every_node_is_critical_at_once_the_cluster_stays_in_service() -> None:
+    there = machines(*(Machine(name=f"n{n}", states=frozenset({"IDLE"})) for n in range(1000)))
+    them = [incident(node=name, id_=f"i-{name}") for name in there]
+    found = plan(replace(SETTINGS, most_percent=5.0), "c", them, there, NOON)
+    assert (len(found.steps), {one.why for one in found.refused}) == (50, {No.SHARE})
 
 
 def test_for_what_is_about_many_nodes_at_once_none_is_drained() -> None:
@@ -138,9 +163,9 @@ def test_for_what_is_about_many_nodes_at_once_none_is_drained() -> None:
 )
 def test_nothing_is_given_back_of_which_anything_stands(more: dict[str, Any]) -> None:
     over, other = incident(state="resolved", resolved_at=OLD), incident(id_="i2", **more)
-    assert plan(SETTINGS, "c", [over, other], machines(OURS), NOON).steps == ()
+    assert plan(SETTINGS, "c", [over, other], machines(OURS), NOON, TESTED).steps == ()
     strange = replace(other, subject=replace(other.subject, cluster="d"), members=())
-    assert len(plan(SETTINGS, "c", [over, strange], machines(OURS), NOON).steps) == 1
+    assert len(plan(SETTINGS, "c", [over, strange], machines(OURS), NOON, TESTED).steps) == 1
 
 
 @pytest.mark.parametrize(
@@ -149,7 +174,7 @@ def test_nothing_is_given_back_of_which_anything_stands(more: dict[str, Any]) ->
 def test_a_node_with_more_against_it_than_our_drain_is_not_given_back(states: str) -> None:
     over = incident(state="resolved", resolved_at=OLD)
     broken = replace(OURS, states=frozenset(states.split()))
-    assert plan(SETTINGS, "c", [over], machines(broken), NOON).steps == ()
+    assert plan(SETTINGS, "c", [over], machines(broken), NOON, TESTED).steps == ()
 
 
 def test_of_a_small_cluster_nothing_is_drained_where_a_node_is_more_than_allowed() -> None:

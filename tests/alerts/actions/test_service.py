@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from alerts.actions.service import run
+from alerts.actions.service import check_faults, run
 from gpuvigil.config import ActionsSettings, CollectorSettings, Config, HubSettings, SlurmSettings
+from gpuvigil.errors import ConfigError
+from gpuvigil.faults import FAULTS
 from gpuvigil.model import Incident, Severity, Subject
 from tests.polling import wait_until
 from tests.servers import HubProcess
@@ -28,6 +30,19 @@ STRANGE = Incident(
     updated_at=NOON,
     members=("no such subject",),
 )
+
+
+@pytest.mark.parametrize("fault", [key for key, row in FAULTS.items() if row.inferred])
+def test_no_node_is_drained_for_what_is_only_inferred(fault: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'{fault}' is inferred.* a person decides") as refused:
+        check_faults(("gpu_lost", fault))
+    assert "gpu_lost, gpu_xid" in str(refused.value)
+
+
+def test_what_a_device_reports_may_drain_a_node_and_what_nobody_knows_may_not() -> None:
+    check_faults([key for key, row in FAULTS.items() if not row.inferred])
+    with pytest.raises(ConfigError, match=r"'gpu_lots' is none of docs/faults\.md"):
+        check_faults(("gpu_lots",))
 
 
 def test_what_cannot_be_read_ends_no_acting(

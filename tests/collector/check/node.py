@@ -37,6 +37,8 @@ class Node:
         (self.sysfs / "bus/pci/drivers/nvidia").mkdir(parents=True)
         (self.sysfs / "bus/pci/devices").mkdir(parents=True)
         self.spool.mkdir()
+        self.programs = directory / "bin"
+        self.programs.mkdir()
         self.kernel_log = directory / "kmsg"
         self.kernel_log.touch()
         self.config.write_text(
@@ -57,6 +59,13 @@ class Node:
         (device / "class").write_text("0x030200\n")
         (device / "driver").symlink_to("../../drivers/nvidia")
 
+    def drain_in_slurm(self) -> None:
+        """From here on Slurm says that the node is drained already, which costs no budget."""
+        scontrol = self.programs / "scontrol"
+        shown = "NodeName=n1  State=IDLE+DRAIN Partitions=gpu Reason=new DIMMs, jo [root@1]"
+        scontrol.write_text(f"#!/bin/sh\necho '{shown}'\n")
+        scontrol.chmod(0o755)
+
     def log(self, text: str) -> None:
         """The kernel says this now."""
         microseconds = int(time.monotonic() * 1_000_000)
@@ -65,7 +74,9 @@ class Node:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, **self.driver.environment()}
+        path = f"{self.programs}:{os.environ['PATH']}"
+        slurm = {"PATH": path, "SLURMD_NODENAME": "n1", "SLURM_CONF": "/nonexistent"}
+        return {**os.environ, **self.driver.environment(), **slurm}
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "gpuvigil", "check", "--config", str(self.config), *arguments]

@@ -7,11 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.check.callers import CALLERS, NPD_LENGTH, PERSON, PROGRAM, shortened
+from collector.check.callers import (
+    CALLERS,
+    NPD_LENGTH,
+    PERSON,
+    PROGRAM,
+    drains,
+    shortened,
+    stops_jobs,
+)
 from collector.check.facts import DriverFacts, Facts, GpuFacts, Known
 from collector.check.rules import findings
 from collector.check.slurm import reason, why_left_alone
 from gpuvigil.model import Unmeasured
+from gpuvigil.slurm_nodes import nodes
 from tests.collector.check.nodes import HEALTHY, a_node, identity
 
 
@@ -22,28 +31,34 @@ def with_reasons(bits: int) -> Facts:
     return a_node(gpus=gpus)
 
 
+NONE = DriverFacts(code=9, failure="nvmlInit: ...", reason=Unmeasured.DRIVER_NOT_LOADED)
 LOST = GpuFacts(index=2, identity=identity(2), reason=Unmeasured.LOST, failure="code 15")
 WELL = a_node()
 INFO = with_reasons(0x20)
 WARNING = with_reasons(0x88)
 CRITICAL = replace(WARNING, gpus={**WARNING.gpus, 2: LOST})
-HUNG = a_node(driver=None, gpus={})
+UNSURE = a_node(driver=None, gpus={}, called={"driver": 2.0})
+HUNG = a_node(driver=None, gpus={}, called={"driver": 2.0}, agent_silent_seconds=60.0)
+BUSY = a_node(driver=None, gpus={}, called={"driver": 0.2})
+BOOTING = a_node(gpus={}, driver=NONE, uptime_seconds=60.0, expects_gpus=True)
+CRASHED = a_node(driver=None, gpus={}, unread={"driver": "the library crashed"})
 
-#                 well, info, warning, critical, hung
+#         well, info, warning, critical, not certain, hung for sure, too busy, booting, crashed
 CODES = {
-    None: (0, 0, 3, 4, 4),
-    "nagios": (0, 0, 1, 2, 2),
-    "slurm-health": (0, 0, 0, 0, 0),
-    "slurm-prolog": (0, 0, 0, 1, 0),
-    "slurm-epilog": (0, 0, 0, 1, 0),
-    "npd": (0, 0, 0, 1, 1),
+    None: (0, 0, 3, 4, 3, 4, 1, 3, 1),
+    "nagios": (0, 0, 1, 2, 1, 2, 3, 1, 3),
+    "slurm-health": (0, 0, 0, 0, 0, 0, 0, 0, 0),
+    # A prolog fails for nothing that was waited for in vain, however long.
+    "slurm-prolog": (0, 0, 0, 1, 0, 0, 0, 0, 0),
+    "slurm-epilog": (0, 0, 0, 1, 0, 0, 0, 0, 0),
+    "npd": (0, 0, 0, 1, 2, 1, 2, 2, 2),
 }
 
 
 @pytest.mark.parametrize("who", CODES)
 def test_the_exit_code_is_what_the_caller_means_by_it(who: str | None) -> None:
     caller = CALLERS[who] if who else PERSON
-    nodes = (WELL, INFO, WARNING, CRITICAL, HUNG)
+    nodes = (WELL, INFO, WARNING, CRITICAL, UNSURE, HUNG, BUSY, BOOTING, CRASHED)
     assert tuple(caller.tell(facts, findings(facts)).code for facts in nodes) == CODES[who]
     assert set(CODES) == {*CALLERS, None}
 
@@ -52,6 +67,23 @@ def test_the_exit_code_is_what_the_caller_means_by_it(who: str | None) -> None:
 def test_a_check_that_fails_itself_drains_no_node(who: str) -> None:
     assert CALLERS[who].say_broken("anything").code == 0
     assert CALLERS[who].longest_seconds is not None
+
+
+@pytest.mark.parametrize("facts", [UNSURE, BUSY, BOOTING])
+def test_what_is_not_certain_drains_no_node(facts: Facts) -> None:
+    assert not any(map(drains, findings(facts)))
+    assert not any(map(stops_jobs, findings(facts)))
+
+
+def test_who_could_not_look_says_so_and_why() -> None:
+    lines = PERSON.tell(BUSY, findings(BUSY)).lines
+    assert lines[0].startswith("not looked at: driver: this machine is too busy: of 4.0 s the call")
+    assert lines[1].startswith("nothing found, and not everything could be looked at; ")
+    first, *_ = CALLERS["nagios"].tell(BUSY, findings(BUSY)).lines
+    assert first.startswith("GPUVIGIL UNKNOWN - nothing found, and not everything")
+    assert json.loads(PROGRAM.tell(BUSY, ()).lines[0])["result"] == "unknown"
+    assert json.loads(PROGRAM.tell(UNSURE, findings(UNSURE)).lines[0])["result"] == "warning"
+    assert " (not certain) -> " in PERSON.tell(UNSURE, findings(UNSURE)).lines[0]
 
 
 def test_people_read_a_line_per_finding_with_the_first_action() -> None:
@@ -94,7 +126,7 @@ def test_a_message_for_npd_is_short_and_plain(text: str, length: int) -> None:
     assert len(short.encode()) <= length
 
 
-@pytest.mark.parametrize("facts", [WELL, WARNING, CRITICAL, HUNG])
+@pytest.mark.parametrize("facts", [WELL, WARNING, CRITICAL, UNSURE, HUNG, BUSY])
 def test_npd_gets_one_line_that_it_does_not_cut(facts: Facts) -> None:
     (line,) = CALLERS["npd"].tell(facts, findings(facts)).lines
     assert len(line.encode()) <= NPD_LENGTH
@@ -111,7 +143,7 @@ def test_a_drain_says_the_fault_the_gpu_and_the_evidence_in_one_plain_line() -> 
     assert len(reason(CRITICAL, worst * 40)) <= 200
 
 
-IDLE = "NodeName=n1 Arch=x86_64 State=IDLE ThreadsPerCore=1 Partitions=gpu"
+IDLE = "NodeName=n1 Arch=x86_64  State=IDLE ThreadsPerCore=1 Partitions=gpu"
 
 
 @pytest.mark.parametrize(
@@ -120,19 +152,27 @@ IDLE = "NodeName=n1 Arch=x86_64 State=IDLE ThreadsPerCore=1 Partitions=gpu"
         (IDLE, ""),
         (IDLE.replace("IDLE", "MIXED"), ""),
         (IDLE.replace("IDLE", "IDLE*"), ""),
-        (IDLE.replace("IDLE", "IDLE+DRAIN"), "is DRAIN already"),
-        (IDLE.replace("IDLE", "DOWN*+DRAIN"), "is DOWN and DRAIN already"),
-        (IDLE.replace("IDLE", "MIXED+REBOOT_REQUESTED"), "is REBOOT_REQUESTED already"),
-        (f"{IDLE} Reason=bad disk [root@2026-01-01T00:00:00]", "has somebody's reason: bad disk"),
-        (f"{IDLE} Reason=gpuvigil x: y [root@2026-01-01T00:00:00]", "already says: gpuvigil x: y"),
+        (IDLE.replace("IDLE", "IDLE+DRAIN"), "n1 is DRAIN already"),
+        (IDLE.replace("IDLE", "DOWN*+DRAIN"), "n1 is DOWN and DRAIN already"),
+        (IDLE.replace("IDLE", "MIXED+REBOOT_REQUESTED"), "n1 is REBOOT_REQUESTED already"),
+        (
+            f"{IDLE} Reason=bad disk [root@2026-01-01T00:00:00]",
+            "n1 has somebody's reason: bad disk",
+        ),
+        (
+            f"{IDLE} Reason=gpuvigil x: y [root@2026-01-01T00:00:00]",
+            "n1 already says: gpuvigil x: y",
+        ),
     ],
 )
 def test_a_node_that_somebody_has_spoken_for_is_left_alone(shown: str, why: str) -> None:
-    assert why_left_alone(shown) == why
+    (node,) = nodes(shown).values()
+    assert why_left_alone(node) == why
 
 
 def test_npd_is_told_which_gpu_it_is_also_when_the_driver_lists_it_no_more() -> None:
-    left = {index: gpu for index, gpu in WELL.gpus.items() if index != 2}
+    kept = [gpu for index, gpu in WELL.gpus.items() if index != 2]
+    left = {index: replace(gpu, index=index) for index, gpu in enumerate(kept)}
     gone = replace(
         a_node(gpus=left, driver=DriverFacts(version="570", gpus=3)),
         known=Known(gpus=tuple(map(identity, range(4)))),

@@ -80,7 +80,20 @@ def test_what_a_gpu_says_of_itself_may_be_critical(node: Node) -> None:
     found = {(f["fault"], f["severity"]) for f in value["findings"]}
     faults = ("recovery_action", "remap_failed", "sram_threshold", "fabric_not_ready")
     assert found == {(fault, "critical") for fault in faults}
+    node.drain_in_slurm()
     assert node.check("--as", "slurm-epilog").code == 1
+
+
+def test_a_prolog_fails_no_job_while_nobody_knows_how_many_nodes_are_out(node: Node) -> None:
+    node.driver.lose(2)
+    told = node.check("--as", "slurm-prolog")  # no Slurm answers here
+    assert told.code == 0
+    assert "GPU fell off the bus" in told.lines[0]
+    assert told.lines[-1].startswith("not drained: scontrol show node: ")
+    node.drain_in_slurm()
+    told = node.check("--as", "slurm-prolog")
+    assert told.code == 1
+    assert told.lines[-1] == "not drained: n1 has somebody's reason: new DIMMs, jo"
 
 
 def test_a_lost_gpu_is_critical_and_the_others_are_read(node: Node) -> None:
@@ -92,6 +105,7 @@ def test_a_lost_gpu_is_critical_and_the_others_are_read(node: Node) -> None:
 
 def test_a_gpu_that_is_on_the_bus_only_is_lost(node: Node) -> None:
     node.put_on_bus("0000:9b:00.0")
+    node.drain_in_slurm()
     told = node.check("--as", "slurm-prolog")
     assert told.code == 1
     assert "0000:9b:00.0: GPU fell off the bus" in told.out
@@ -173,6 +187,7 @@ def test_a_gpu_that_has_gone_keeps_its_number_unless_another_has_it(node: Node) 
 
 def test_what_the_kernel_has_just_logged_of_a_gpu_counts(node: Node) -> None:
     node.log("NVRM: Xid (PCI:0000:21:00): 95, pid=7, name=a, Uncontained: SM (0x1)")
+    node.drain_in_slurm()
     told = node.check("--as", "slurm-prolog")
     assert told.code == 1
     assert told.lines[0].startswith("critical GPU 1 (00000000:21:00.0, GPU-")
@@ -206,7 +221,7 @@ def test_a_collector_that_runs_here_is_asked_since_when_the_driver_hangs(
     since = to_text(datetime.now(timezone.utc) - timedelta(seconds=50))
 
     def obey(request: Request, reply: Reply) -> None:
-        reply({"ok": request == {"do": "status"}, "driver_silent_since": since})
+        reply({"ok": request["do"] == "status", "driver_silent_since": since})
 
     door = Door(node.spool, obey)
     try:
@@ -216,14 +231,22 @@ def test_a_collector_that_runs_here_is_asked_since_when_the_driver_hangs(
         door.close()
     (finding,) = json.loads(told.out)["findings"]
     assert (finding["fault"], finding["certain"]) == ("driver_silent", True)
-    assert finding["evidence"][1]["name"] == "the collector has had no answer for"
+    assert finding["evidence"][-1]["name"] == "the collector has had no answer for"
 
 
 def test_gpus_without_a_driver_are_told(node: Node, tmp_path: Path) -> None:
     environment = {k: v for k, v in node.environment.items() if k != "LD_LIBRARY_PATH"}
-    told = run(node.command(), environment)
-    assert told.code == 4
-    assert "node: NVIDIA driver is not loaded [GPUs that should be here: 4" in told.lines[0]
+    said = "node: NVIDIA driver is not loaded [GPUs that should be here: 4"
+    # Critical where GPUs are expected: nobody has said so of a node that was never read.
+    for arguments, severity, code in (((), "warning ", 3), (("--gpus", "4"), "critical", 4)):
+        told = run(node.command(*arguments), environment)
+        assert told.code == code
+        assert any(line.startswith(f"{severity} {said}") for line in told.lines)
+    # A prolog's job was given GPUs; Slurm says that the node may be drained.
+    node.drain_in_slurm()
+    prolog = node.command("--as", "slurm-prolog")
+    assert run(prolog, {**environment, "SLURM_JOB_GPUS": "0"}).code == 1
+    assert run(prolog, environment).code == 0
 
 
 # The whole of the time that it takes by itself, and shorter for the others.
@@ -235,11 +258,24 @@ def test_a_driver_that_hangs_costs_slurm_less_than_five_seconds(
     node: Node, who: str, seconds: str
 ) -> None:
     node.driver.hang_all()
-    told = node.check("--as", who, "--timeout", seconds)
-    assert told.code == 0
+    for _ in range(
+        5
+    ):  # on a machine without a free core the call had too little time for a verdict
+        told = node.check("--as", who, "--timeout", seconds)
+        assert told.code == 0
+        assert told.seconds < SLURM_SECONDS
+        if "this machine is too busy" not in told.out:
+            break
     assert "NVIDIA driver does not answer" in told.out
-    assert told.seconds < SLURM_SECONDS
     wait_until("the end of what looked", lambda: not node.processes())
+
+
+def test_a_call_that_was_not_begun_in_time_is_no_driver_that_hangs(node: Node) -> None:
+    # A pipe that nobody writes to keeps the check from its first call for longer than it has.
+    os.mkfifo(node.spool / "node.json")
+    for arguments, code in (((), 1), (("--as", "nagios"), 3)):
+        told = node.check("--timeout", "1.4", *arguments)
+        assert (told.code, "does not answer" in told.out) == (code, False)
 
 
 def test_one_gpu_that_hangs_does_not_hide_the_others(node: Node) -> None:
@@ -249,7 +285,7 @@ def test_one_gpu_that_hangs_does_not_hide_the_others(node: Node) -> None:
     value = json.loads(told.out)
     assert [f["fault"] for f in value["findings"]] == ["gpu_silent", "power_brake"]
     assert value["gpus"] == 3
-    assert told.code == 4
+    assert (value["result"], told.code) == ("warning", 3)
 
 
 @pytest.fixture
@@ -305,8 +341,9 @@ def test_while_one_is_stuck_in_the_driver_no_second_one_goes_there(node: Node) -
         assert stuck.stdout is not None
         stuck.stdout.readline()
         told = node.check("--timeout", "2")
-        assert told.code == 4
-        assert f"(process {stuck.pid})" in told.lines[0]
+        # It is slow, for all that anybody can tell: nobody has killed it.
+        assert told.code == 1
+        assert f"not looked at: driver: process {stuck.pid} is asking the driver" in told.lines[0]
     finally:
         stuck.kill()
         stuck.wait()
@@ -378,6 +415,7 @@ def test_whatever_it_waits_for_slurm_does_not_wait_longer(node: Node, tmp_path: 
 
 
 def test_a_caller_that_does_not_listen_changes_nothing(node: Node) -> None:
+    node.drain_in_slurm()
     node.driver.lose(0)
     script = f"{shlex.join(node.command('--as', 'slurm-prolog'))} <&- >&- 2>&-"
     assert run(["sh", "-c", script], node.environment).code == 1

@@ -40,6 +40,15 @@ def test_a_critical_xid_is_told_of_its_gpu_with_what_the_table_says() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("word", "severity"), [("Fatal", Severity.CRITICAL), ("Nonfatal", Severity.WARNING)]
+)
+def test_an_nvlink_5_report_is_as_grave_as_its_message_says(word: str, severity: Severity) -> None:
+    words = f"RLW_CTRL {word} XC1 i0 Link 08 (0x0 0x0 0x0 0x0 0x0 0x0)"
+    (finding,) = found(said(f"NVRM: Xid (PCI:{GPU_1}): 145, {words}"))
+    assert finding.severity is severity
+
+
 @pytest.mark.parametrize(("seconds", "certain"), [(10.0, True), (600.0, True), (601.0, False)])
 def test_only_a_fresh_xid_stops_jobs(seconds: float, certain: bool) -> None:
     (finding,) = found(an_xid(95, seconds))
@@ -75,7 +84,7 @@ def test_a_gpu_that_fell_off_the_bus_is_told_once() -> None:
     gpus[1] = GpuFacts(index=1, identity=identity(1), values=dict(HEALTHY))
     assert findings(a_node(gpus=gpus, kernel=(an_xid(79),))) == []
     # When the driver says nothing, the log is all that there is.
-    silent = a_node(driver=None, gpus={}, kernel=(an_xid(79),))
+    silent = a_node(driver=None, gpus={}, kernel=(an_xid(79),), called={"driver": 2.0})
     assert [finding.fault for finding in findings(silent)] == ["gpu_xid", "driver_silent"]
 
 

@@ -1,5 +1,6 @@
 """The rules on facts made by hand."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.aside import Stuck
+from collector.aside import CALL_SECONDS
 from collector.check.facts import DriverFacts, Facts, GpuFacts, Known
 from collector.check.gpu_rules import judge
 from collector.check.rules import findings
+from collector.check.silence import unjudged
 from collector.check.words import action
-from collector.sensors.pci import same_form
+from collector.driverlock import Stuck
+from collector.sensors.pci import PciGpu, same_form
 from collector.sensors.ports import PortReading
 from gpuvigil.metrics import GPU
 from gpuvigil.model import Finding, PortIdentity, Severity, Unmeasured
@@ -46,11 +49,29 @@ def test_a_machine_without_gpus_and_without_a_driver_is_well() -> None:
 def test_gpus_without_a_driver_are_one_finding() -> None:
     none = DriverFacts(code=9, failure="nvmlInit: ...", reason=Unmeasured.DRIVER_NOT_LOADED)
     pci = tuple(on_bus(index, "nouveau") for index in range(4))
-    finding = only(a_node(driver=none, gpus={}, pci=pci))
+    finding = only(a_node(driver=none, gpus={}, pci=pci, expects_gpus=True))
     assert finding.fault == "driver_not_loaded"
     assert finding.severity is Severity.CRITICAL
+    assert "blacklist nouveau" in finding.action
     assert evidence(finding)["GPUs that should be here"] == "4"
     assert evidence(finding)["the GPUs are held by"] == "nouveau"
+
+
+def test_a_driver_that_is_not_loaded_is_critical_where_gpus_are_expected() -> None:
+    none = DriverFacts(code=9, failure="nvmlInit: ...", reason=Unmeasured.DRIVER_NOT_LOADED)
+    bare = a_node(driver=none, gpus={})
+    assert only(bare).severity is Severity.WARNING
+    known = Known(gpus=(identity(0),))
+    for expected in ({"known": known}, {"gpus_wanted": 4}, {"expects_gpus": True}):
+        assert only(replace(bare, **expected)).severity is Severity.CRITICAL
+    assert findings(a_node(driver=none, gpus={}, pci=(on_bus(0, "vfio-pci"),))) == []
+
+
+def test_gpus_of_other_makers_are_named_and_no_fault() -> None:
+    amd = PciGpu(address="0000:43:00.0", driver="amdgpu", vendor="AMD")
+    finding = only(a_node(unsupported=(amd,)))
+    assert (finding.fault, finding.severity) == ("gpu_unsupported", Severity.INFO)
+    assert evidence(finding) == {"maker": "AMD", "driver": "amdgpu"}
 
 
 def test_a_driver_of_another_version_than_its_library_is_named() -> None:
@@ -81,17 +102,47 @@ def test_a_gpu_that_could_not_be_looked_at_is_not_called_silent() -> None:
 
 
 def test_a_driver_that_has_not_answered_yet_may_be_waking_up() -> None:
-    finding = only(a_node(driver=None, gpus={}))
+    finding = only(a_node(driver=None, gpus={}, called={"driver": 3.5}))
     assert (finding.fault, finding.certain) == ("driver_silent", False)
-    assert evidence(finding) == {"no answer within": "4.0 s"}
+    assert evidence(finding) == {"no answer within": "3.5 s"}
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(CALL_SECONDS - 0.01, 0), (CALL_SECONDS, 1)])
+def test_a_verdict_on_a_silence_takes_a_call_that_had_its_time(seconds: float, found: int) -> None:
+    driver = a_node(driver=None, gpus={}, called={"driver": seconds})
+    assert faults(driver) == ["driver_silent"] * found
+    assert list(unjudged(driver)) == ["driver"] * (1 - found)
+    gpus = {**a_node().gpus, 1: GpuFacts(index=1, identity=identity(1))}
+    gpu = a_node(gpus=gpus, called={"GPU 1": seconds})
+    assert faults(gpu) == ["gpu_silent"] * found
+    assert list(unjudged(gpu)) == ["GPU 1"] * (1 - found)
+
+
+def test_a_call_that_was_never_begun_says_nothing() -> None:
+    facts = a_node(driver=None, gpus={}, waited_seconds=60.0)
+    assert findings(facts) == []
+    assert "too busy: of 60.0 s the call itself had 0.0 s" in unjudged(facts)["driver"]
+
+
+@pytest.mark.parametrize(("seconds", "certain"), [(29.0, False), (30.0, True)])
+def test_a_call_that_had_longer_than_a_driver_takes_to_wake_up_is_certain(
+    seconds: float, certain: bool
+) -> None:
+    assert only(a_node(driver=None, gpus={}, called={"driver": seconds})).certain is certain
 
 
 @pytest.mark.parametrize(("seconds", "certain"), [(29.0, False), (30.0, True)])
 def test_a_driver_that_an_earlier_check_is_stuck_in_hangs(seconds: float, certain: bool) -> None:
-    stuck = Stuck(pid=4711, seconds=seconds)
+    stuck = Stuck(pid=4711, seconds=seconds, killed=True)
     finding = only(a_node(driver=None, gpus={}, stuck=stuck))
     assert (finding.fault, finding.certain) == ("driver_silent", certain)
     assert "process 4711" in evidence(finding)["a call has not returned for"]
+
+
+def test_a_check_that_is_not_done_yet_is_no_check_that_is_stuck() -> None:
+    facts = a_node(driver=None, gpus={}, stuck=Stuck(pid=4711, seconds=60.0))
+    assert findings(facts) == []
+    assert unjudged(facts) == {"driver": "process 4711 is asking the driver, since 60 s"}
 
 
 def test_a_driver_that_the_collector_cannot_reach_either_hangs() -> None:
@@ -109,8 +160,9 @@ def test_a_released_driver_is_told_and_not_called_silent() -> None:
     until = a_node().at + timedelta(minutes=10)
     known = Known(gpus=tuple(map(identity, range(4))), released_until=until)
     assert faults(a_node(driver=None, gpus={}, known=known)) == ["driver_released"]
-    over = Known(released_until=a_node().at)
-    assert faults(a_node(driver=None, gpus={}, known=over)) == ["driver_silent"]
+    assert unjudged(a_node(driver=None, gpus={}, known=known)) == {}
+    over = a_node(driver=None, gpus={}, known=Known(released_until=a_node().at))
+    assert faults(replace(over, called={"driver": 2.0})) == ["driver_silent"]
 
 
 def test_nothing_is_said_of_a_driver_that_nobody_wants_read() -> None:
@@ -194,8 +246,9 @@ def test_of_the_one_gpu_that_says_nothing_the_address_is_known_by_exclusion() ->
 def test_a_gpu_whose_calls_do_not_return_is_silent() -> None:
     gpus = dict(a_node().gpus)
     gpus[1] = GpuFacts(index=1, identity=identity(1))
-    finding = only(a_node(gpus=gpus))
+    finding = only(a_node(gpus=gpus, called={"GPU 1": 2.0}))
     assert (finding.fault, finding.subject.gpu, finding.certain) == ("gpu_silent", "GPU-1", False)
+    assert only(a_node(gpus=gpus, silent_gpus={1: 40.0})).certain
 
 
 def test_a_gpu_that_refuses_every_call_is_unreadable() -> None:

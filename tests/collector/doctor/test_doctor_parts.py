@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from collector.aside import End, Stuck
+from collector.aside import End
 from collector.doctor import gpus, hub, node
 from collector.doctor.diagnosis import Diagnosis, State, can_work, limited, lines, missing, ok
 from collector.doctor.groups import Readable, diagnose, group_of, groups
+from collector.driverlock import Stuck
 from collector.exporter import Exporter
 from collector.nodeconfig import file_of_up
 from collector.rows import Row
@@ -77,6 +78,20 @@ def test_a_driver_that_does_not_answer_is_told_with_who_is_stuck_in_it() -> None
     assert "process 12 is in it since 99 s" in line.text
 
 
+def test_a_machine_without_a_free_core_is_no_driver_that_hangs() -> None:
+    assert first(gpus.Seen(called={"driver": 0.9})).state is State.LIMITED
+    assert "this machine is too busy" in first(gpus.Seen(called={"driver": 0.9})).text
+    assert first(gpus.Seen(called={"driver": 1.0})).state is State.MISSING
+
+
+def test_gpus_of_other_makers_are_named() -> None:
+    amd = PciGpu(address="0000:43:00.0", driver="amdgpu", vendor="AMD")
+    none = {"failure": "nvmlInit: driver not loaded", "reason": Unmeasured.DRIVER_NOT_LOADED}
+    told = {d.what: d for d in gpus.tell(SETTINGS, gpus.Seen(others=(amd,), **none), 15.0)}  # type: ignore[arg-type]
+    assert told["other GPUs"].state is State.LIMITED
+    assert "not supported, and not read: AMD GPU 0000:43:00.0 (amdgpu)" in told["other GPUs"].text
+
+
 def test_a_driver_whose_library_crashes_is_told() -> None:
     assert "crashed" in first(gpus.Seen(end=End.DIED)).text
 
@@ -94,10 +109,11 @@ def test_gpus_that_fail_are_silent_or_missing_are_told_one_by_one() -> None:
         persistence={0: False},
         read={0: Readable(gpu="0", metrics=EVERY, refused={})},
         failed={2: "lost (NVML code 15)"},
+        called={"GPU 1": 14.0},
         events="nvmlEventSetCreate: not supported",
     )
     told = {d.what: d for d in gpus.tell(SETTINGS, seen, 15.0)}
-    assert told["GPU 1"].text == "no answer within 15 s"
+    assert told["GPU 1"].text == "no answer within 14 s"
     assert told["GPU 2"].text == "lost (NVML code 15)"
     assert told["GPUs"].state is State.LIMITED
     assert "persistence mode is off on GPU 0" in told["driver"].text

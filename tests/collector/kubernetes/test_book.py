@@ -134,9 +134,8 @@ def test_an_owner_that_cannot_be_read_blinds_its_own_namespace_alone(
     server.broken = {path for path in OWNERS if "replicasets" in path}
     history = History(PODS, 5)
     server.paths = {"/api/v1/pods": history, "/api/v1/nodes": History(NODES, 4)}
-    watcher = Watcher(
-        "c", KubernetesSettings(), ApiServer(server.url, None, None), ManualClock(NOW)
-    )
+    clock = ManualClock(NOW)
+    watcher = Watcher("c", KubernetesSettings(), ApiServer(server.url, None, None), clock)
     before = Job(
         told_by=TOLD_BY, number="Deployment/web/api", state="RUNNING", submitted_at=NOW, seen_at=NOW
     )
@@ -152,6 +151,12 @@ def test_an_owner_that_cannot_be_read_blinds_its_own_namespace_alone(
     (scheduler,) = [Scheduler.from_record(it) for it in told if it.kind is RecordKind.SCHEDULER]
     assert scheduler.why == ""
     assert caplog.text.count("workloads are not known yet") == 1
+    # A clock that is set back does not make the scheduler silent.
+    clock.step(-7200.0)
+    clock.advance(59.0)
+    assert not [it for it in watcher.look() if it.kind is RecordKind.SCHEDULER]
+    clock.advance(1.0)
+    assert [it for it in watcher.look() if it.kind is RecordKind.SCHEDULER]
     server.paths = {}
 
 

@@ -83,7 +83,7 @@ def test_a_device_that_is_read_needs_a_privileged_container() -> None:
     ("name", "kind", "secret"),
     [
         ("collector.yaml", "DaemonSet", "collector_token_file"),
-        ("watcher.yaml", "Deployment", "service_token_file"),
+        ("watcher.yaml", "Deployment", "scheduler_token_file"),
         ("actions.yaml", "Deployment", "service_token_file"),
     ],
 )

@@ -46,10 +46,13 @@ def fake() -> Iterator[FakeApiServer]:
 
 @contextlib.contextmanager
 def watching(hub: HubProcess, fake: FakeApiServer, directory: Path, log: Path) -> Iterator[None]:
-    """The watcher as a process, which ends cleanly when it is asked to."""
+    """The watcher with a token of its cluster, as a process, which ends cleanly when it is asked to."""
+    asked = {"scope": "scheduler", "name": "kubernetes", "cluster": "c"}
+    made = hub.hub().request("POST", "/api/v1/tokens", json.dumps(asked).encode())
+    (directory / "scheduler-token").write_text(json.loads(made.body)["token"])
     config = directory / "gpuvigil.toml"
     config.write_text(
-        f'[hub]\nurl = "{hub.url}"\nservice_token_file = "{hub.service_token_file}"\n'
+        f'[hub]\nurl = "{hub.url}"\nscheduler_token_file = "scheduler-token"\n'
         f'[collector]\ncluster = "c"\n[kubernetes]\napi_url = "{fake.url}"\ntoken_file = "token"\n'
         'user_label = "example.org/submitted-by"\n'
     )

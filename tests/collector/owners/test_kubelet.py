@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import grpc
@@ -14,7 +15,7 @@ import pytest
 from collector.owners.kubelet.child import MISSING
 from collector.owners.kubelet.keeper import Kubelet
 from collector.owners.kubelet.seen import Answer, Unknown, parse
-from gpuvigil.clock import SystemClock
+from gpuvigil.clock import ManualClock, SystemClock
 from tests.collector.owners.kubelet import FakeKubelet
 from tests.polling import wait_until
 from tests.shortage import shortage
@@ -112,6 +113,22 @@ def test_without_a_socket_no_child_is_started_until_there_is_one(
     assert "it is not there: mount or start it" in caplog.text
     fake.start()
     assert until(asks, lambda it: it is not None) == Answer(holds=())
+
+
+def test_a_child_that_is_still_being_started_is_no_kubelet_that_does_not_answer(
+    fake: FakeKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.start()
+    clock = ManualClock(datetime(2026, 1, 31, tzinfo=timezone.utc))
+    kubelet = Kubelet(fake.socket, SECONDS, clock, env={})
+    try:
+        kubelet.keep()
+        clock.advance(3600.0)
+        assert kubelet.answer() is None
+        assert NOT_KNOWN not in caplog.text
+        assert until(kubelet, lambda it: it is not None) == Answer(holds=())
+    finally:
+        kubelet.stop()
 
 
 def test_a_node_without_a_kubelet_says_nothing(

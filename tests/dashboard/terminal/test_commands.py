@@ -132,6 +132,16 @@ def test_idle_says_how_long_only_where_an_incident_does(moment: Moment) -> None:
     assert "No held GPU is idle now." in text(holders.idle(busy, {}), 80, quiet=False)
 
 
+def test_idle_says_of_which_gpus_it_cannot_judge_and_what_is_missing(moment: Moment) -> None:
+    assert "Cannot judge" not in text(holders.idle(moment, {}), 80, quiet=False)
+    fields = ({"utilization_percent": None}, {"utilization_percent": 0, "compute_processes": None})
+    blind = [row(gpu(i, SECOND), i, **fields[int(i == 3)]) for i in range(4)]
+    unseen = replace(facts(), gpus=gpu_table(blind), incidents=(), allocations=())
+    said = text(holders.idle(moment_of(unseen, AnalyzerSettings()), {}), 80, quiet=False)
+    assert "Cannot judge 3 GPUs: utilisation not measured." in said
+    assert "Cannot judge 1 GPU: processes not measured." in said
+
+
 def test_idle_says_what_it_cost_where_there_is_a_price(moment: Moment) -> None:
     prices = Prices(settings=CostSettings(prices=(PriceSettings(per_gpu_hour=60.0),)))
     first, second = rows(holders.idle(moment, {}, prices))

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 SETTINGS = FleetSettings(
     seed=5, nodes=8, days=0.375, nodes_per_rack=2, models=("H100", "A100"), fault_rate=3000.0
 )
-DIGEST = "6e7487b45be70a0d1a376ef24e63ad0326bf6b619b0349c4b944faca60fc2711"
+DIGEST = "c910a842f68e0075c7bd3b08bb26b5f5208868dc20adb6874d57561d5add77fa"
 
 
 def test_a_small_fleet_has_the_bytes_that_it_had_everywhere() -> None:

@@ -1,0 +1,56 @@
+"""A node with NVIDIA GPUs on its PCI bus for which no driver was loaded."""
+
+from datetime import timedelta
+
+from gpuvigil.faults import FAULTS, NOUVEAU_ACTION
+from gpuvigil.model import BusGpu, Evidence, Finding, Inventory, Severity
+
+from ..window import Window
+
+_FAULT = FAULTS["driver_not_loaded"]
+# A boot, or a driver that is loaded anew: ours.
+_EXPECTED_AFTER = timedelta(minutes=5)
+# A node that never had a driver may be getting its first: an installation builds it for the kernel.
+_UNEXPECTED_AFTER = timedelta(minutes=30)
+_NOUVEAU = "nouveau"
+
+
+def nodes_without_driver(window: Window) -> list[Finding]:
+    """Nodes whose collector sees GPUs on the bus, and no driver, for longer than a boot takes."""
+    inventories = sorted(window.inventories.values(), key=lambda one: one.subject)
+    return [_finding(one) for one in inventories if _lacks_driver(window, one)]
+
+
+def _lacks_driver(window: Window, one: Inventory) -> bool:
+    patience = _EXPECTED_AFTER if _expects(one) else _UNEXPECTED_AFTER
+    return one.driverless_since is not None and window.now - one.driverless_since >= patience
+
+
+def _expects(one: Inventory) -> bool:
+    return bool(one.gpus) or one.expects_gpus
+
+
+def _finding(one: Inventory) -> Finding:
+    assert one.driverless_since is not None
+    on_bus = [gpu for gpu in one.on_bus if gpu.vendor == "NVIDIA"]
+    held = [gpu for gpu in on_bus if gpu.driver == _NOUVEAU]
+    return Finding(
+        fault="driver_not_loaded",
+        subject=one.subject,
+        severity=_FAULT.severity if _expects(one) else Severity.WARNING,
+        since=one.driverless_since,
+        evidence=(
+            Evidence(name="NVIDIA GPUs on the PCI bus", value=str(len(on_bus))),
+            Evidence(name="held by", value=_holders(on_bus)),
+            Evidence(name="GPUs were read here before", value=str(len(one.gpus))),
+        ),
+        detector="driver_not_loaded",
+        action=NOUVEAU_ACTION if held else _FAULT.action,
+        source=_FAULT.source,
+        certain=True,
+    )
+
+
+def _holders(gpus: list[BusGpu]) -> str:
+    """`no driver`, or the kernel's drivers by name."""
+    return ", ".join(sorted({gpu.driver or "no driver" for gpu in gpus}))

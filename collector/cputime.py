@@ -1,0 +1,153 @@
+"""How long a call itself had: on a busy machine most of a span may pass in waiting for a core.
+
+The kernel counts for each thread how long it ran and how long it was ready to run and had no core
+(`/proc/PID/task/TID/schedstat`: Linux kernel, Documentation/scheduler/sched-stats.rst). A driver that
+hangs keeps its caller blocked, or busy; it does not keep it waiting for a core.
+"""
+
+import os
+import threading
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gpuvigil.clock import Clock
+
+_NANOSECONDS = 1e9
+
+
+class Spent(NamedTuple):
+    """What one thread has spent since it began, in seconds.
+
+    No dataclass: a child that is started every minute must not import what that takes.
+    """
+
+    ran_seconds: float = 0.0
+    waited_seconds: float = 0.0  # ready to run, without a core
+    runnable: bool = (
+        False  # now: it runs, or waits for a core, which is not counted until it has one
+    )
+
+    @property
+    def seconds(self) -> float:
+        """On a core, or waiting for one."""
+        return self.ran_seconds + self.waited_seconds
+
+
+Threads = Mapping[int, Spent]  # by thread id
+
+
+def threads(pid: int | None = None) -> Threads | None:
+    """The threads of a process, of this one by default; None where the kernel does not say.
+
+    The thread that asks about its own process counts as not runnable: it waits for nothing.
+    """
+    folder = f"/proc/{'self' if pid is None else pid}/task"
+    asking = threading.get_native_id() if pid is None else 0
+    found: dict[int, Spent] = {}
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    for name in names:
+        thread = int(name)
+        spent = _spent(f"{folder}/{name}", asks=thread == asking)
+        if spent is not None:
+            found[thread] = spent
+    return found or None
+
+
+def _spent(folder: str, *, asks: bool) -> Spent | None:
+    """None of a thread that has ended, or where the kernel was built without these counts."""
+    try:
+        # The state first: who starts to wait only then has all before in its counts.
+        runnable = not asks and _state(folder) == "R"
+        with open(f"{folder}/schedstat", "rb", buffering=0) as file:
+            ran, waited, *_ = file.read(128).split()
+        return Spent(
+            ran_seconds=int(ran) / _NANOSECONDS,
+            waited_seconds=int(waited) / _NANOSECONDS,
+            runnable=runnable,
+        )
+    except (OSError, ValueError):
+        return None
+
+
+def _state(folder: str) -> str:
+    with open(f"{folder}/stat", "rb", buffering=0) as file:
+        return file.read(512).rpartition(b")")[2].split()[0].decode()
+
+
+def had(seconds: float, thread: int, before: Threads, now: Threads) -> float:
+    """Of the last `seconds` those in which `thread` ran or was blocked, by nobody of its process.
+
+    At least so many: what any thread of the process spent since `before` is taken off, since others
+    may have held Python's lock. Where one is runnable now, only what `thread` ran is known.
+    """
+    own, own_before = now.get(thread, Spent()), before.get(thread, Spent())
+    ran = max(own.ran_seconds - own_before.ran_seconds, 0.0)
+    if any(spent.runnable for spent in now.values()):
+        return min(ran, seconds)
+    others = sum(
+        spent.seconds - before.get(other, Spent()).seconds
+        for other, spent in now.items()
+        if other != thread
+    )
+    waited = own.waited_seconds - own_before.waited_seconds
+    return max(seconds - others - waited, min(ran, seconds), 0.0)
+
+
+def spent_seconds(of: Threads | None) -> float:
+    """What all threads of a process have spent."""
+    return 0.0 if of is None else sum(spent.seconds for spent in of.values())
+
+
+class CallTime:
+    """How long the call of one thread has been under way, without what the machine kept it waiting.
+
+    Where the kernel does not count that, all of the time is the call's. For threads: one calls, others
+    look.
+    """
+
+    def __init__(self, clock: "Clock", before: Threads | None) -> None:
+        """The call begins now, in this thread; `before` is of this moment or earlier."""
+        self._clock = clock
+        self._before = before
+        self.thread = threading.get_native_id()
+        self._at = clock.monotonic()
+        self._had = 0.0
+
+    def seconds(self, now: Threads | None, stuck: Collection[int] = ()) -> float:
+        """At least so long; `now` is what the threads of this process have spent by now.
+
+        `stuck` are threads that are in calls of their own all the time, and so have held nobody up.
+        """
+        passed = self._clock.monotonic() - self._at
+        if self._before is None or now is None:
+            return passed
+        others = {t: spent for t, spent in now.items() if t == self.thread or t not in stuck}
+        self._had = max(self._had, had(passed, self.thread, self._before, others))
+        return self._had
+
+    def again(self, now: Threads | None) -> None:
+        """The call was another one until now."""
+        self._at, self._before, self._had = self._clock.monotonic(), now, 0.0
+
+    @property
+    def passed(self) -> float:
+        """On the clock, waiting for a core included."""
+        return self._clock.monotonic() - self._at
+
+
+def quiet_seconds(pid: int, seconds: float, spent_before: float) -> float:
+    """Of the last `seconds` those in which no thread of a process ran or waited for a core, at least.
+
+    `spent_before` is what its threads had spent when they began. 0 where one is runnable now, since
+    nobody knows since when; all of them where the kernel does not count.
+    """
+    now = threads(pid)
+    if now is None:
+        return seconds
+    if any(spent.runnable for spent in now.values()):
+        return 0.0
+    return max(seconds - (spent_seconds(now) - spent_before), 0.0)

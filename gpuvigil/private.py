@@ -1,0 +1,32 @@
+"""Files that nobody but their owner may read, whatever the umask is."""
+
+import os
+from pathlib import Path
+
+from .errors import ConfigError
+
+UMASK = 0o077
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file in one step, also over a power loss; only its owner may read it."""
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,54 @@
+"""What all who come share, and none can use up alone."""
+
+import threading
+from collections.abc import Hashable
+
+
+class Shares:
+    """What many hold of one thing, bytes or connections, bounded together; any thread may call.
+
+    Whoever holds some gets more only while at least as much as it then holds would be left for
+    others: alone it comes to a half, of two each to a third. Who holds nothing gets what is free.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._by_holder: dict[Hashable, int] = {}
+        self._lock = threading.Lock()
+        self.held = 0
+
+    def fits(self, who: Hashable, size: int) -> bool:
+        """Whether `who` may hold `size` more; one thing of any size while nobody holds any.
+
+        Another may take them before `who` does.
+        """
+        with self._lock:
+            return self._fits(who, size)
+
+    def take(self, who: Hashable, size: int) -> bool:
+        """Hold `size` more if that fits; whether it did."""
+        with self._lock:
+            if not self._fits(who, size):
+                return False
+            self.held += size
+            self._by_holder[who] = self._by_holder.get(who, 0) + size
+            return True
+
+    def has(self, who: Hashable) -> bool:
+        """Whether `who` holds any."""
+        with self._lock:
+            return who in self._by_holder
+
+    def give_back(self, who: Hashable, size: int) -> None:
+        with self._lock:
+            self.held -= size
+            left = self._by_holder.pop(who, 0) - size
+            if left:
+                self._by_holder[who] = left
+
+    def _fits(self, who: Hashable, size: int) -> bool:
+        if not self.held:
+            return True
+        left = self._most - self.held - size
+        held = self._by_holder.get(who, 0)
+        return left >= 0 and (not held or held + size <= left)
