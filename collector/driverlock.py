@@ -30,19 +30,21 @@ class Stuck:
 
 
 def hold_the_driver(say: Say) -> socket.socket:
-    """Wait until no other child of this user is in the driver; says who is, as ("stuck", Stuck).
+    """Wait until no other child of this user is in the driver.
 
-    It is held until the socket is closed, or the process is gone.
+    Says who is, as ("stuck", Stuck), and after it how long that took, as ("others_seconds", seconds). It is
+    held until the socket is closed, or the process is gone.
     """
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     name = f"\0gpuvigil-check-{os.getuid()}"
-    asked = False
+    asked, began = False, time.monotonic()
     while True:
         with suppress(OSError):
             holder.bind(name)
             # Nobody accepts: who asks reads the credentials that the kernel keeps here.
             holder.listen(socket.SOMAXCONN)
             say("stuck", None)
+            say("others_seconds", time.monotonic() - began)
             return holder
         if not asked:
             asked, by = True, _holder(name)

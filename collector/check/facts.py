@@ -77,6 +77,7 @@ class Facts:
     kernel: tuple[KernelSeen, ...] | None = None
     known: Known = Known()
     stuck: Stuck | None = None
+    others_seconds: float = 0.0  # for so long this check waited for others that were in the driver
     # How long the check's own calls that have not come back have had themselves, whatever else this
     # machine was busy with: "driver", "GPU 3". One that is not here was not begun, or came back.
     called: Mapping[str, float] = field(default_factory=dict)

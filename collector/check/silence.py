@@ -66,7 +66,12 @@ def unjudged(facts: Facts) -> dict[str, str]:
 def _why(facts: Facts, call: str) -> str:
     if facts.stuck is not None and call not in facts.called:
         return f"process {facts.stuck.pid} is asking the driver, since {facts.stuck.seconds:.0f} s"
+    busy = (
+        "other checks asked it"
+        if facts.others_seconds >= CALL_SECONDS
+        else "this machine is too busy"
+    )
     return (
-        f"this machine is too busy: of {facts.waited_seconds:.1f} s the call itself had"
+        f"{busy}: of {facts.waited_seconds:.1f} s the call itself had"
         f" {facts.called.get(call, 0.0):.1f} s, and a verdict takes {CALL_SECONDS:g} s"
     )

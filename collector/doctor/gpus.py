@@ -38,6 +38,7 @@ class Seen:
     failure: str = ""
     reason: Unmeasured | None = None
     stuck: Stuck | None = None
+    others_seconds: float = 0.0  # as in check/facts.py
     events: str | None = None  # empty when they work, else why not
     persistence: dict[int, bool] = field(default_factory=dict)
     read: dict[int, Readable] = field(default_factory=dict)

@@ -124,6 +124,13 @@ def test_a_call_that_was_never_begun_says_nothing() -> None:
     assert "too busy: of 60.0 s the call itself had 0.0 s" in unjudged(facts)["driver"]
 
 
+@pytest.mark.parametrize(("seconds", "why"), [(0.9, "this machine"), (1.0, "other checks")])
+def test_a_check_that_waited_for_others_says_so(seconds: float, why: str) -> None:
+    facts = a_node(driver=None, gpus={}, called={"driver": 0.9}, others_seconds=seconds)
+    assert findings(facts) == []
+    assert unjudged(facts)["driver"].startswith(why)
+
+
 @pytest.mark.parametrize(("seconds", "certain"), [(29.0, False), (30.0, True)])
 def test_a_call_that_had_longer_than_a_driver_takes_to_wake_up_is_certain(
     seconds: float, certain: bool
