@@ -36,6 +36,8 @@ KERNEL = ("/proc", "/dev")
 # The call has the number 442 on every architecture.
 _MOUNT_SETATTR, _READ_ONLY, _HERE, _RECURSIVE = 442, 1, -100, 0x8000
 
+_TELL_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -169,15 +171,26 @@ def _git_folders() -> list[Path]:
 
 
 def _finished(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The exit code of a command that a terminal's Ctrl-C reaches by itself."""
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+    """The exit code of a command that is ended when this process is told to end.
+
+    A terminal's Ctrl-C reaches it by itself.
+    """
     try:
-        code = subprocess.run(command, env=environment, check=False).returncode
+        child = subprocess.Popen(command, env=environment)
     except OSError as error:
         sys.stderr.write(f"isolated: {command[0]} cannot be run: {error.strerror}\n")
-        code = 127
+        return 127
+
+    def pass_on(number: int, _: object) -> None:
+        if number != signal.SIGINT:
+            child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in _TELL_TO_END}
+    try:
+        code = child.wait()
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return code if code >= 0 else 128 - code
 
 

@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -141,3 +142,20 @@ def test_pip_finds_its_users_cache_and_configuration_under_another_home(tmp_path
     assert pip_of_user(given, home) == given
     moved = {"XDG_CACHE_HOME": "/c", "XDG_CONFIG_HOME": "/d"}
     assert pip_of_user(moved, home) == {"PIP_CACHE_DIR": "/c/pip"}
+
+
+def test_who_ends_it_ends_the_command_and_leaves_no_folder(tmp_path: Path) -> None:
+    isolated = subprocess.Popen(
+        [*ISOLATED, "sh", "-c", "echo $$; exec sleep 60"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert isolated.stdout is not None
+    with isolated.stdout:
+        pid = int(isolated.stdout.readline())
+    isolated.terminate()
+    assert isolated.wait() == 128 + signal.SIGTERM
+    assert not Path(f"/proc/{pid}").exists()
+    assert list(tmp_path.iterdir()) == []
