@@ -15,11 +15,12 @@ from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Evidence, Finding, Impact, Incident, Severity, Subject, fingerprint
+from gpuvigil.reporting import LEAST, SHARE
 
 from .causes import spreads
 from .detectors.gpu_hung import working
 from .detectors.node_silent import Hearing, hearing
-from .halves import LEAST, SHARE, heard_lately
+from .halves import heard_lately
 from .holdings import Holding
 from .impact import touched, waiting
 from .sight import Candidate
@@ -44,6 +45,12 @@ _ACTION = (
     "Look at one of these nodes by hand. If it is broken, look for what they share: power, cooling,"
     " network, storage, a rollout. If it is well, the rule is wrong: silence this fault and read"
     " `gpuvigil explain`."
+)
+# Nodes do not fall silent together by themselves: the first suspect is ours.
+_UNHEARD = (
+    "gpuvigil receives no data from half of the cluster or more",
+    "Check the hub, its store and the network between nodes and hub first; then what the nodes"
+    " share: power, cooling, a rollout.",
 )
 _SOURCE = "NVSentinel's circuit breaker: half of the nodes within five minutes"
 
@@ -293,11 +300,11 @@ def _whole(
         since=min(c.finding.since for c in alike),
         evidence=tuple(_evidence(window, cluster, nodes, alike)),
         detector=alike[0].finding.detector,
-        action=_ACTION,
+        action=_UNHEARD[1] if fault == "node_silent" else _ACTION,
         source=_SOURCE,
         certain=True,
         late=all(c.finding.late for c in alike),
-        title=f"{_TITLE}: {FAULTS[fault].title if fault in FAULTS else fault}",
+        title=_title(fault),
         holder=WHOLE,
     )
     members = {member for c in alike for member in c.members}
@@ -312,6 +319,12 @@ def _whole(
         members=tuple(sorted(members)),
         covers=tuple(sorted(f"{c.label}: {c.title}" for c in alike)),
     )
+
+
+def _title(fault: str) -> str:
+    if fault == "node_silent":
+        return _UNHEARD[0]
+    return f"{_TITLE}: {FAULTS[fault].title if fault in FAULTS else fault}"
 
 
 def _evidence(

@@ -4,13 +4,10 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from gpuvigil.model import Subject
+from gpuvigil.reporting import are_most
 
 from .window import Window
 
-# Of the nodes that report; NVSentinel's circuit breaker opens at half of them within five minutes.
-SHARE = 0.5
-# Of three nodes two are half, and two of them are chance.
-LEAST = 4
 # Nodes that were heard of within this time are in the cluster.
 _LATELY = timedelta(minutes=10)
 
@@ -25,4 +22,4 @@ def heard_lately(window: Window, cluster: str) -> set[str]:
 def half_of(window: Window, cluster: str, nodes: Collection[Subject]) -> bool:
     """Whether these are half of the cluster or more."""
     total = len(heard_lately(window, cluster) | {node.key for node in nodes})
-    return len(nodes) >= max(LEAST, SHARE * total)
+    return are_most(len(nodes), total)

@@ -30,9 +30,8 @@ class Line:
         self.error, self.who = why, who
 
     def asked_anew(self, now: float) -> None:
-        """Nothing was asked for a while, so nothing was owed."""
-        if self.error is None:
-            self.since = now
+        """Nothing was asked for a while, so nothing was owed, and what failed then may be well now."""
+        self.since, self.error = now, None
 
     def is_late(self, now: float) -> bool:
         return self.error is not None or now - self.since > self._patience_seconds

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import (
     UNREADABLE,
@@ -55,6 +56,7 @@ class Facts:
     # Nodes that have not sent again since the hub was away; the numbers are from before it was.
     not_back: int = 0
     oldest_at: datetime | None = None  # of the oldest row that the store has
+    silent_after_seconds: float = AnalyzerSettings().silent_after_seconds
 
 
 def hurries(records: Iterable[Record]) -> bool:

@@ -126,7 +126,7 @@ class Strip:
     held_percent: float | None
     used_percent: float | None  # mean utilisation of the held GPUs that were measured
     power_watts: float | None
-    power_limit_watts: float | None
+    power_limit_watts: float | None  # of those whose power was measured; None unless each has one
     power_measured: int
 
 
@@ -138,8 +138,8 @@ def summed(gpus: Gpus) -> Strip:
     )
     held, known = gpus.held > 0, int((gpus.held >= 0).sum())
     used = gpus.utilization_percent[held & ~np.isnan(gpus.utilization_percent)]
-    power = ~np.isnan(gpus.power_watts) & ~np.isnan(gpus.power_limit_watts)
-    any_power = bool(power.any())
+    power = ~np.isnan(gpus.power_watts)
+    limits = gpus.power_limit_watts[power]
     return Strip(
         gpus=len(gpus),
         looks={look: looks[look] for look in Look},
@@ -148,7 +148,9 @@ def summed(gpus: Gpus) -> Strip:
         held=int(held.sum()),
         held_percent=100 * int(held.sum()) / known if known else None,
         used_percent=float(used.mean()) if len(used) else None,
-        power_watts=float(gpus.power_watts[power].sum()) if any_power else None,
-        power_limit_watts=float(gpus.power_limit_watts[power].sum()) if any_power else None,
+        power_watts=float(gpus.power_watts[power].sum()) if len(limits) else None,
+        power_limit_watts=(
+            float(limits.sum()) if len(limits) and not np.isnan(limits).any() else None
+        ),
         power_measured=int(power.sum()),
     )

@@ -59,20 +59,26 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
     """Six numbers, each with what it was; what nobody could measure is a dash with the reason."""
     looks = numbers.looks
     long = day or hour
-    asked = f"{numbers.held:,} of {numbers.known:,} known"
-    asked += f", {looks[Look.UNKNOWN]:,} unknown" if looks[Look.UNKNOWN] else ""
+    known = numbers.gpus - looks[Look.UNKNOWN]
+    unknown = f", {looks[Look.UNKNOWN]:,} unknown" if looks[Look.UNKNOWN] else ""
+    asked = f"{numbers.held:,} of {numbers.known:,} known{unknown}"
     failing = looks[Look.FAILED] + sum(numbers.hung.values())
+
+    def counted_as(look: Look) -> str:
+        """Of GPUs of which nothing is known none can be counted."""
+        return f"{looks[look]:,}" if known else "–"
+
     tiles = (
         _tile(
             "Failing GPUs",
-            f"{looks[Look.FAILED]:,}",
-            joined(f"of {numbers.gpus:,}", _hung(numbers)),
-            _was(hour, lambda was: was.unavailable, "{:.0f}".format),
+            counted_as(Look.FAILED),
+            joined(f"of {known:,} known{unknown}" if unknown else f"of {known:,}", _hung(numbers)),
+            "",
             "failed" if failing else "",
         ),
         _tile(
             "Degraded",
-            f"{looks[Look.DEGRADED]:,}",
+            counted_as(Look.DEGRADED),
             "work, with a fault",
             "",
             "degraded" if looks[Look.DEGRADED] else "",
@@ -91,7 +97,7 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
         ),
         _tile(
             "Held, idle now",
-            f"{looks[Look.IDLE]:,}",
+            counted_as(Look.IDLE),
             "at 0 % this moment",
             _was(hour, lambda was: was.idle, "{:.0f}".format),
             "idle" if looks[Look.IDLE] else "",
@@ -147,11 +153,13 @@ def _power(numbers: Strip) -> str:
 
 
 def _limit(numbers: Strip) -> str:
-    if numbers.power_watts is None or not numbers.power_limit_watts:
+    if numbers.power_watts is None:
         return "not measured"
-    share = 100 * numbers.power_watts / numbers.power_limit_watts
     missing = numbers.gpus - numbers.power_measured
     rest = f", {missing:,} not measured" if missing else ""
+    if not numbers.power_limit_watts:
+        return f"limits not measured{rest}"
+    share = 100 * numbers.power_watts / numbers.power_limit_watts
     return f"{share:.0f} % of {watts(numbers.power_limit_watts)}{rest}"
 
 

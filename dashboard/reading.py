@@ -12,14 +12,16 @@ from gpuvigil.clock import from_text
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import GPU, NODE, PORT
 from gpuvigil.model import AllocationState, RecordKind, Subject
+from gpuvigil.reporting import silent_after
 from gpuvigil.selftest import without_marked
 from gpuvigil.store.beside import store_of
 
 from .facts import STANDING_STATES, Book, Facts
-from .fleet import ARRIVAL, TICKS_BEFORE_STALE
 from .tables import NODE_FIELDS, PORT_FIELDS, Row
 
 ALL_FIELDS = tuple(metric.name for metric in GPU.metrics)
+# A row arrives a commit and a hop after its tick.
+ARRIVAL = timedelta(seconds=10)
 # The most that the hub gives in one answer.
 _MOST_RECORDS = 100_000
 # Whose last change is shown; of the others the book hears when they change.
@@ -58,7 +60,7 @@ def numbers(
     status = without_marked(hub.status())
     now = from_text(status["now"])
     slowest = max((one.tick_seconds for one in facts.inventories), default=10.0)
-    since = now - TICKS_BEFORE_STALE * timedelta(seconds=slowest) - 5 * ARRIVAL
+    since = now - silent_after(facts.silent_after_seconds, slowest) - ARRIVAL
     store = store_of(hub)
     gpus = store.latest(GPU.name, fields, since)
     ports = store.latest(PORT.name, PORT_FIELDS, since) if before is None else before.ports

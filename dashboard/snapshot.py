@@ -18,10 +18,11 @@ from gpuvigil.errors import HubError, StoreError, StoreUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import GpuIdentity, Inventory, Subject
+from gpuvigil.reporting import TICKS
 
 from .contact import CatchUp, Line, Trouble, trouble
 from .facts import FOLLOWED, Book, Facts, hurries, moves_port
-from .fleet import TICKS_BEFORE_STALE, Fleet
+from .fleet import Fleet
 from .reading import ALL_FIELDS, load, numbers, row_of
 from .tables import CELL_FIELDS, Row
 from .views import FleetView, fleet_view
@@ -148,6 +149,7 @@ class Snapshot:
         now = self._clock.monotonic()
         if now - self._asked_at > UNWATCHED_AFTER_SECONDS:
             self._numbers_line.asked_anew(now)
+            self._wake.set()  # it sleeps, whatever it heard last
         self._asked_at = now
         if complete:
             self._details_at = now
@@ -274,7 +276,7 @@ class Snapshot:
         if not self._loaded.wait(RETRY_SECONDS):
             return False
         with self._lock:
-            facts = self._book.onto(Facts(now=self._clock.now()))
+            facts = self._book.onto(self._first_facts())
         before = None if self._ports_due(facts, started) else self._read_last
         facts, gpus = numbers(hub, facts, ALL_FIELDS if complete else CELL_FIELDS, before)
         self._numbers_at = self._clock.monotonic()
@@ -283,13 +285,17 @@ class Snapshot:
             self._facts, self._gpus, self._facts_at = facts, gpus, self._numbers_at
         return True
 
+    def _first_facts(self) -> Facts:
+        allowed = self._settings.silent_after_seconds
+        return Facts(now=self._clock.now(), silent_after_seconds=allowed)
+
     def _ports_due(self, facts: Facts, now: float) -> bool:
         """Whether the rows of ports and nodes may have changed, or would grow too old to believe."""
         ticks = [one.tick_seconds for one in facts.inventories]
         if now - self._ports_at >= min([PORTS_SECONDS, *ticks]):
             return True
         # The row with a port's new state comes at its node's next tick, after the event.
-        return now - self._port_moved_at <= TICKS_BEFORE_STALE * max(ticks, default=PORTS_SECONDS)
+        return now - self._port_moved_at <= TICKS * max(ticks, default=PORTS_SECONDS)
 
     def _notice_silence(self, view: FleetView) -> None:
         """A node that is heard again brings its ports back, too."""

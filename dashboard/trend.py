@@ -189,7 +189,6 @@ class Before:
     """The strip's numbers as they were; None: not known."""
 
     ago: str  # "1 h ago", "yesterday"
-    unavailable: float | None
     idle: float | None
     held_percent: float | None
     used_percent: float | None
@@ -214,7 +213,6 @@ def _before(bucket: Bucket, name: str) -> Before | None:
     whole = seconds.powered >= 0.98 * seconds.installed
     return Before(
         ago=name,
-        unavailable=seconds.unavailable / counted,
         idle=seconds.idle / counted,
         held_percent=share_percent(seconds.allocated, seconds.known),
         used_percent=share_percent(seconds.used, seconds.measured),

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.config import AnalyzerSettings
+from gpuvigil.reporting import are_most
 
 from .attention import Attention, attention
 from .cluster import ClusterView
@@ -118,6 +119,13 @@ def _silence(view: ClusterView, now: datetime) -> str:
     )
     rest = f" and {len(silent) - NAMED_NODES} more" if silent[NAMED_NODES:] else ""
     gpus = sum(node.gpu_count for node in silent)
+    if are_most(len(silent), len(view.layout.nodes)):
+        heard = [node.heard_at for node in silent if node.heard_at]
+        since = f" for {duration(now - max(heard))}" if heard else ""
+        return (
+            f"No data from {len(silent)} of {len(view.layout.nodes)} nodes of cluster {view.name}"
+            f"{since}: check the hub and the network to it first. {gpus} GPUs are unknown."
+        )
     one = len(silent) == 1
     return (
         f"{len(silent)} node{' has' if one else 's have'} stopped reporting in cluster {view.name}:"

@@ -1,6 +1,6 @@
 """The one state that a GPU is in, decided once for everybody who shows or counts it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .faults import FAULTS
@@ -47,6 +47,16 @@ def gpu_state(
     if row is None:
         return GpuState.UNKNOWN, "no data"
     return _measured(row, held)
+
+
+def is_failing(state: GpuState, own: Iterable[Severity]) -> bool:
+    """Whether a GPU is one to repair: nobody can use it, or a critical fault of its own stands.
+
+    `own`: the severities of its standing faults. Of one that is unknown nobody can say.
+    """
+    if state is GpuState.UNKNOWN:
+        return False
+    return state is GpuState.UNAVAILABLE or Severity.CRITICAL in own
 
 
 def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:

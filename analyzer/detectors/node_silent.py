@@ -11,6 +11,7 @@ from functools import cached_property
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
+from gpuvigil.reporting import silent_after
 
 from ..departures import Departure, departure
 from ..holdings import holder_key
@@ -23,7 +24,6 @@ from .host_disk import DROPPED
 NEEDS = (Need(measurement="node", span=Span.STEADY, aggregates=(DROPPED,)), RECENT)
 
 _FAULT = FAULTS["node_silent"]
-_TICKS = 3
 _WITH_HOLES = 4.0
 # Of a node of which a share of the bodies gets lost, as many in a row as chance loses once in so
 # many: at a body in 10 s that is once in three years of a node. No more than this many ticks.
@@ -335,7 +335,7 @@ def _limit_seconds(window: Window, node: Subject) -> float:
     bodies of the steady span came.
     """
     tick = window.tick_seconds(node)
-    limit = max(window.settings.silent_after_seconds, _TICKS * tick)
+    limit = silent_after(window.settings.silent_after_seconds, tick).total_seconds()
     row = window.get("node", Span.STEADY).get(node)
     if row is None:
         return limit

@@ -3,12 +3,12 @@
 
 const NAMES = ["free", "busy", "held, idle now", "degraded", "FAILED", "no data"];
 const LEGEND = [
-  [FAILED, "failed"], [DEGRADED, "degraded"], [IDLE, "held, idle now"], [ACTIVE, "busy 0 to 100 %"],
+  [FAILED, "failing"], [DEGRADED, "degraded"], [IDLE, "held, idle now"], [ACTIVE, "busy 0 to 100 %"],
   [FREE, "free"], [UNKNOWN, "no data"],
 ];
 const ALWAYS = [FAILED, DEGRADED, UNKNOWN];
 const MARKS = { [IDLE]: "0", [DEGRADED]: "!", [FAILED]: "✕", [UNKNOWN]: "?" };
-const KINDS = { [FREE]: "free", [ACTIVE]: "active", [IDLE]: "idle", [DEGRADED]: "degraded", [FAILED]: "failed", [UNKNOWN]: "unknown" };
+const KINDS = { [FREE]: "free", [ACTIVE]: "active", [IDLE]: "idle", [DEGRADED]: "degraded", [FAILED]: "failing", [UNKNOWN]: "unknown" };
 const FONT = '"Source Sans", system-ui, sans-serif';
 
 function element(tag, name, text) {

@@ -11,6 +11,7 @@ from gpuvigil import links
 from gpuvigil.clock import SystemClock, duration, moment
 from gpuvigil.errors import HubError
 from gpuvigil.model import Event, Incident, Subject
+from gpuvigil.reporting import TICKS
 
 from .. import colours, details, live, panels
 from ..components import style
@@ -26,7 +27,6 @@ from .side_by_side import side_by_side
 from .window import step
 
 COLUMNS = 3
-TICKS_BEFORE_STALE = 3
 ARRIVAL = timedelta(seconds=12)
 # Links and MIG devices change rarely.
 PARTS_SECONDS = 20.0
@@ -195,7 +195,7 @@ def _numbers() -> None:
     view, found = asking.looked_up()
     if found is None or not found.gpu:
         return
-    since = view.now - TICKS_BEFORE_STALE * found.tick - ARRIVAL
+    since = view.now - TICKS * found.tick - ARRIVAL
     items = asking.standing(view, found)
     try:
         said: Said = live.shared().questions.ask(
@@ -213,7 +213,7 @@ def _parts() -> None:
     view, found = asking.looked_up()
     if found is None or not found.gpu:
         return
-    fresh = TICKS_BEFORE_STALE * found.tick + ARRIVAL
+    fresh = TICKS * found.tick + ARRIVAL
     try:
         said: Said = live.shared().questions.ask(
             ("parts", found.subject.key),

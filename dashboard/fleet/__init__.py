@@ -5,6 +5,5 @@ that is young enough it is unknown, never idle, free or 0. Clusters are never su
 """
 
 from .drawing import Fleet, clusters, silent_nodes
-from .hearing import ARRIVAL, TICKS_BEFORE_STALE
 
-__all__ = ["ARRIVAL", "TICKS_BEFORE_STALE", "Fleet", "clusters", "silent_nodes"]
+__all__ = ["Fleet", "clusters", "silent_nodes"]

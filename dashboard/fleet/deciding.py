@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from gpuvigil.clock import moment
 from gpuvigil.model import GpuState, Severity
-from gpuvigil.states import HUNG, gpu_state
+from gpuvigil.states import HUNG, gpu_state, is_failing
 
 from ..gpus import HANGS, STATES, Column, Look
 from .hearing import NEVER, time_of
@@ -128,6 +128,8 @@ def _hung(state: GpuState, faults: Faults) -> str:
 
 def _look(state: GpuState, own: Faults) -> Look:
     """A GPU that works although a fault of its own stands is degraded; info is for the digest."""
+    if is_failing(state, own.values()):
+        return Look.FAILED
     look = _LOOKS[state]
     working = look in {Look.ACTIVE, Look.IDLE, Look.FREE}
     if working and any(severity is not Severity.INFO for severity in own.values()):

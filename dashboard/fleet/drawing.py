@@ -31,7 +31,8 @@ def silent_nodes(facts: Facts) -> frozenset[Subject]:
     """Nodes that are on the page and have not sent for longer than they may."""
     last, inventories, here = _present(facts, _sent(facts, {}))
     names = tuple(here)
-    patient = np.array([patience(inventories.get(name)) for name in names], np.int64)
+    allowed = facts.silent_after_seconds
+    patient = np.array([patience(inventories.get(name), allowed) for name in names], np.int64)
     told = hearing(names, patient, last, np.full(len(names), NEVER), facts.now)
     silent = np.flatnonzero(told.silent).tolist()
     return frozenset(Subject(cluster=names[i][0], node=names[i][1]) for i in silent)
@@ -52,7 +53,9 @@ class Fleet:
         self._keys = {name: one.keys for name, one in sent.items()}
         gpus, ports = sent[GPU.name], sent[PORT.name]
         last, inventories, here = _present(facts, sent)
-        members = self._members(inventories, here, gpus.keys, ports.keys)
+        members = self._members(
+            inventories, here, gpus.keys, ports.keys, facts.silent_after_seconds
+        )
         newest = _newest(members, gpus, ports)
         told = hearing(members.names, members.patience, last, newest, facts.now)
         self._holders = holders(members, facts.allocations, self._holders)
@@ -70,10 +73,13 @@ class Fleet:
         here: frozenset[NodeName],
         gpu_keys: Keys,
         port_keys: Keys,
+        silent_after_seconds: float,
     ) -> Roster:
         kept = self._roster
         if kept is None or not kept.holds(inventories, here, gpu_keys, port_keys):
-            kept = self._roster = roster(inventories, here, gpu_keys, port_keys)
+            kept = self._roster = roster(
+                inventories, here, gpu_keys, port_keys, silent_after_seconds
+            )
         return kept
 
 
@@ -97,7 +103,7 @@ def _present(
     last = heard(facts, sent.values())
     inventories = {(one.subject.cluster, one.subject.node): one for one in facts.inventories}
     named = (*sent[GPU.name].keys.nodes, *sent[PORT.name].keys.nodes)
-    return last, inventories, shown(named, last, inventories, facts.now)
+    return last, inventories, shown(named, last, inventories, facts.incidents, facts.now)
 
 
 def _newest(members: Roster, *tables: Sent) -> Column:

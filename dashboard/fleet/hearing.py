@@ -6,19 +6,14 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 
-from gpuvigil.model import SELFTEST_CLUSTER, SIMULATED_CLUSTER, Inventory
+from gpuvigil.model import SELFTEST_CLUSTER, Incident, Inventory
+from gpuvigil.reporting import left_after, silent_after
 
 from ..facts import Facts
 from ..gpus import Column
 from .keys import Keys, NodeName
 
-# A row arrives a commit and a hop after its tick.
-ARRIVAL = timedelta(seconds=2)
-TICKS_BEFORE_STALE = 3
 DEFAULT_TICK_SECONDS = 10.0
-# A node that left is named for a day; a simulated one was played by a process that has ended.
-LEFT_AFTER = timedelta(hours=24)
-SIMULATED_LEFT_AFTER = timedelta(minutes=10)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
@@ -59,18 +54,20 @@ def shown(
     names: Iterable[NodeName],
     heard_at: Mapping[NodeName, datetime],
     inventories: Mapping[NodeName, Inventory],
+    incidents: Iterable[Incident],
     now: datetime,
 ) -> frozenset[NodeName]:
-    """Those that have not left, without the selftest's."""
+    """Those that have not left, without the selftest's; what has a standing incident is here."""
     seen: dict[NodeName, datetime | None] = dict.fromkeys(names)
     seen.update({name: one.at for name, one in inventories.items()})
     seen.update(heard_at)
+    broken = {(one.subject.cluster, one.subject.node) for one in incidents}
+    seen.update(dict.fromkeys(broken - seen.keys()))
     return frozenset(
         name
         for name, at in seen.items()
-        if at is not None
-        and name[0] != SELFTEST_CLUSTER
-        and now - at <= (SIMULATED_LEFT_AFTER if name[0] == SIMULATED_CLUSTER else LEFT_AFTER)
+        if name[0] != SELFTEST_CLUSTER
+        and (name in broken or (at is not None and now - at <= left_after(name[0])))
     )
 
 
@@ -97,10 +94,10 @@ def hearing(
     )
 
 
-def patience(inventory: Inventory | None) -> int:
+def patience(inventory: Inventory | None, silent_after_seconds: float) -> int:
     """How long a node may be silent, in microseconds."""
     tick = inventory.tick_seconds if inventory is not None else DEFAULT_TICK_SECONDS
-    return (TICKS_BEFORE_STALE * timedelta(seconds=tick) + ARRIVAL) // _MICROSECOND
+    return silent_after(silent_after_seconds, tick) // _MICROSECOND
 
 
 def micro(at: datetime) -> int:

@@ -91,6 +91,7 @@ def roster(
     shown: frozenset[NodeName],
     gpu_keys: Keys,
     port_keys: Keys,
+    silent_after_seconds: float,
 ) -> Roster:
     """The roster of the nodes in `shown`."""
     names = tuple(
@@ -119,7 +120,9 @@ def roster(
         gpu_keys=gpu_keys,
         port_keys=port_keys,
         names=names,
-        patience=np.array([patience(inventories.get(name)) for name in names], np.int64),
+        patience=np.array(
+            [patience(inventories.get(name), silent_after_seconds) for name in names], np.int64
+        ),
         node=nodes,
         turn=np.cumsum(np.diff(nodes, prepend=-1) != 0),
         uuid=np.array([uuid for _, _, uuid in gpus], object),

@@ -9,14 +9,14 @@ from typing import Any
 
 from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.model import SIMULATED_CLUSTER, Inventory, Subject
+from gpuvigil.reporting import TICKS, silent_after
 
 from ..words import natural
 from .reading import WINDOW, Sources
 
 Row = Mapping[str, Any]
 
-# A node that misses this many ticks, and a little for the way, is not heard.
-MISSED_TICKS = 3
+# The newest row may be on its way.
 ARRIVAL = timedelta(seconds=3)
 # Collectors say their tick in their inventory; until then this is the usual one.
 USUAL_TICK_SECONDS = 10.0
@@ -112,6 +112,7 @@ def clusters(sources: Sources) -> tuple[ClusterHealth, ...]:
                         (bodies.get(one), rows.get(one), spans.get(one)),
                         begun,
                         sources.now,
+                        sources.silent_after_seconds,
                     )
                     for one in subjects
                 ),
@@ -133,6 +134,7 @@ def _health(
     known: tuple[Row | None, Row | None, Row | None],
     begun: datetime | None,
     now: datetime,
+    allowed: float,
 ) -> NodeHealth:
     body, row, span = known
     tick = inventory.tick_seconds if inventory is not None else USUAL_TICK_SECONDS
@@ -143,11 +145,10 @@ def _health(
     # The hub has put the times right of a clock that it knows to be off.
     ahead = 0.0 if (body or {}).get("clock") in _PUT_RIGHT else (offset or 0.0)
     lag = None if row is None else (now - row["at"]).total_seconds() + ahead
-    patience = timedelta(seconds=MISSED_TICKS * tick) + ARRIVAL
     return NodeHealth(
         subject=subject,
         heard_at=heard_at,
-        heard=heard_at is not None and now - heard_at <= patience,
+        heard=heard_at is not None and now - heard_at <= silent_after(allowed, tick),
         lag_seconds=None if lag is None else max(lag, 0.0),
         offset_seconds=offset,
         coverage_percent=_coverage(span, begun, tick, now),
@@ -170,7 +171,7 @@ def _coverage(span: Row | None, begun: datetime | None, tick: float, now: dateti
     start = max(begun, now - WINDOW)
     # The newest tick may be on its way, and neither end falls on one.
     expected = ((now - start) - ARRIVAL).total_seconds() / tick - 1
-    if expected < MISSED_TICKS:
+    if expected < TICKS:
         return None
     came = 0 if span is None else span["samples"]
     return float(min(100.0 * came / expected, 100.0))

@@ -30,8 +30,9 @@ def _live() -> None:
     title = tag("h1", "Pipeline ", tag("small", "can the pages be trusted?"), class_="gv-page")
     try:
         ask = live.shared().questions.ask
+        allowed = live.shared().config.analyzer.silent_after_seconds
         known = ask("inventories", inventories, INVENTORY_SECONDS).value
-        said = ask("pipeline", lambda hub: read(hub, known), FRESH_SECONDS)
+        said = ask("pipeline", lambda hub: read(hub, known, allowed), FRESH_SECONDS)
     except HubError as error:
         text = f"Not to be trusted: the hub has not answered since this dashboard started. {error}"
         st.html(joined(title, panels.banners([text])))

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpuvigil.clock import from_text
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import NODE
 from gpuvigil.model import SELFTEST_CLUSTER, Inventory, Record, RecordKind, readable
@@ -45,10 +46,11 @@ class Sources:
     pulses: tuple[Record, ...]
     notices: tuple[Record, ...]  # due and dead
     inventories: tuple[Inventory, ...]
+    silent_after_seconds: float = AnalyzerSettings().silent_after_seconds
     elsewhere: bool = False  # numbers are in the store of [store], not in the hub's own
 
 
-def read(hub: Hub, inventories: tuple[Inventory, ...]) -> Sources:
+def read(hub: Hub, inventories: tuple[Inventory, ...], silent_after_seconds: float) -> Sources:
     """Everything, in six questions; `inventories` are large and change seldom."""
     status = without_marked(hub.status())
     now = from_text(status["now"])
@@ -64,6 +66,7 @@ def read(hub: Hub, inventories: tuple[Inventory, ...]) -> Sources:
             *hub.records(RecordKind.NOTICE, states=["dead"], limit=_MOST_DEAD),
         ),
         inventories=inventories,
+        silent_after_seconds=silent_after_seconds,
         elsewhere=isinstance(hub, HubBeside),
     )
 

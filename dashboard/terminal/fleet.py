@@ -43,7 +43,9 @@ def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> Mo
     Who was told of each incident is a question for each, and nobody asks it here.
     """
     book = load(hub, messages=False)
-    first = Facts(now=datetime.now().astimezone())
+    first = Facts(
+        now=datetime.now().astimezone(), silent_after_seconds=settings.silent_after_seconds
+    )
     facts, _ = numbers(hub, book.onto(first), CELL_FIELDS)
     return with_jobs(moment_of(facts, settings, cluster), jobs_since(hub, None, facts.now - _DAY))
 

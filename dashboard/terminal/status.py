@@ -10,7 +10,7 @@ _LOOKS = (
     (Look.IDLE, "idle"),
     (Look.FREE, "free"),
     (Look.DEGRADED, "degraded"),
-    (Look.FAILED, "failed"),
+    (Look.FAILED, "failing"),
     (Look.UNKNOWN, "unknown"),
 )
 

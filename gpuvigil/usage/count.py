@@ -42,7 +42,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..model import SIMULATED_CLUSTER, Allocation, Inventory
+from ..model import Allocation, Inventory
+from ..reporting import left_after
 from .amounts import Place, Seconds
 from .columns import PLACES, SECONDS, Rows, places_of, table_of
 from .grid import FIELDS, MINUTE, MINUTES, Grid, runs
@@ -55,9 +56,6 @@ from .who import Gpus, Sending
 
 # What a GPU sent so long ago speaks for it without an inventory.
 SENT_WITHIN = timedelta(hours=1)
-# A node that left is installed for a day; a simulated one was played by a process that has ended.
-LEFT_AFTER = timedelta(hours=24)
-SIMULATED_LEFT_AFTER = timedelta(minutes=10)
 # A row arrives a tick, a commit and a hop after it was read.
 ARRIVAL = timedelta(seconds=15)
 
@@ -137,11 +135,6 @@ def count(facts: Facts) -> Bucket | None:
         counted_at=facts.now,
         watched_since=facts.watched_since,
     )
-
-
-def left_after(cluster: str) -> timedelta:
-    """How long a node that says nothing is still installed."""
-    return SIMULATED_LEFT_AFTER if cluster == SIMULATED_CLUSTER else LEFT_AFTER
 
 
 def _of_span(rows: pa.Table, start: datetime, end: datetime) -> pa.Table:

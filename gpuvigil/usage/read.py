@@ -12,9 +12,10 @@ from ..hub import Hub
 from ..jobs import filled, jobs_since
 from ..metrics import MEASUREMENTS
 from ..model import Allocation, Inventory, RecordKind, readable
+from ..reporting import left_after
 from ..store import Store
 from ..store.beside import store_of
-from .count import SENT_WITHIN, Facts, Roster, count, left_after
+from .count import SENT_WITHIN, Facts, Roster, count
 from .grid import FIELDS, MINUTE
 from .held import MOST_RECORDS, held_since
 from .holding import Book, Gpu

@@ -220,6 +220,8 @@ def test_a_room_that_falls_silent_is_told_as_one_and_covers_what_was_told_before
         watch.analysis.look(at(NOON + seconds * SECOND, lit))
     (one,) = watch.standing()
     assert (one.fault, is_whole(one)) == ("node_silent", True)
+    assert one.title == "gpuvigil receives no data from half of the cluster or more"
+    assert one.action.startswith("Check the hub")
     assert watch.look(180 * SECOND)[-4:] != []
     assert sorted(i.fault for i in watch.standing() if is_whole(i)) == ["gpu_xid"]
 

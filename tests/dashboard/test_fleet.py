@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -176,6 +177,29 @@ def test_a_node_is_silent_after_three_of_its_ticks() -> None:
     assert not only(replace(slow, heard=ago)).silent_nodes
 
 
+@pytest.mark.parametrize(("seconds", "silent"), [(30.0, 0), (30.1, 1)])
+def test_a_node_stops_reporting_when_the_analyzer_says_so(seconds: float, silent: int) -> None:
+    facts = busy_fleet([node()])
+    ago = {("simulated", "sim-001"): NOON - timedelta(seconds=seconds)}
+    assert len(only(replace(facts, heard=ago)).silent_nodes) == silent
+    longer = replace(facts, heard=ago, silent_after_seconds=60.0)
+    assert not only(longer).silent_nodes
+
+
+def test_a_node_that_left_long_ago_is_shown_while_something_about_it_stands() -> None:
+    nodes = [node(), node("n", "real"), node("m", "real")]
+    facts = replace(
+        busy_fleet(nodes), gpus=gpu_table(), heard=heard(nodes, NOON - timedelta(days=30))
+    )
+    stands = (
+        incident("node_silent", nodes[0], Severity.WARNING),
+        incident("gpu_lost", gpu(0, nodes[1]), Severity.CRITICAL),
+    )
+    shown = clusters(replace(facts, incidents=stands))
+    assert {one.subject for view in shown for one in view.nodes} == set(nodes[:2])
+    assert all(one.silent and one.gpu_count for view in shown for one in view.nodes)
+
+
 def test_a_node_that_left_long_ago_is_no_longer_shown() -> None:
     facts = busy_fleet([node(), node("n", "real")])
     gone = heard([node(), node("n", "real")], NOON - timedelta(hours=1))
@@ -206,6 +230,13 @@ def test_a_lost_gpu_is_failed_and_keeps_its_index_and_holder() -> None:
 def test_a_gpu_that_works_with_a_fault_of_its_own_is_degraded() -> None:
     facts = replace(one_gpu(), incidents=(incident("gpu_xid", gpu(0), Severity.WARNING),))
     assert (cell(facts).look, cell(facts).state) == (Look.DEGRADED, GpuState.ACTIVE)
+
+
+def test_a_gpu_that_works_with_a_critical_fault_of_its_own_is_failing() -> None:
+    facts = replace(one_gpu(), incidents=(incident("gpu_memory", gpu(0), Severity.CRITICAL),))
+    assert (cell(facts).look, cell(facts).state) == (Look.FAILED, GpuState.ACTIVE)
+    of_node = replace(one_gpu(), incidents=(incident("host_disk", node(), Severity.CRITICAL),))
+    assert cell(of_node).look is Look.ACTIVE
 
 
 def test_a_critical_xid_makes_a_gpu_fail() -> None:
@@ -324,7 +355,7 @@ def by_the_rules(facts: Facts, one: Cell) -> tuple[GpuState, str]:
     rows = [r for r in facts.gpus.to_pylist() if (r["cluster"], r["node"]) == here_name(here)]
     mine = [r for r in rows if r["uuid"] == one.subject.gpu]
     ticks = [i.tick_seconds for i in facts.inventories if i.subject == here]
-    patience = timedelta(seconds=3 * (ticks[0] if ticks else 10.0) + 2)
+    patience = timedelta(seconds=max(30.0, 3 * (ticks[0] if ticks else 10.0)))
     newest = max((r["at"] for r in rows), default=LONG_AGO)
     heard_at = facts.heard.get(here_name(here), newest if rows else None)
     silent = heard_at is None or facts.now - heard_at > patience

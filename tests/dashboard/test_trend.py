@@ -99,7 +99,7 @@ def test_the_chart_has_two_areas_and_a_line_per_incident_that_matters() -> None:
 def test_the_strip_knows_what_was_an_hour_ago_and_nothing_that_nobody_counted() -> None:
     was = trend.before(day((4, 5)), NOON, HOUR, "1 h ago")
     assert was is not None
-    assert (was.unavailable, was.idle, was.held_percent, was.used_percent) == (1, 2, 80, 75)
+    assert (was.idle, was.held_percent, was.used_percent) == (2, 80, 75)
     assert was.power_watts == 4000
     assert trend.before(day((4, 5)), NOON, 24 * HOUR, "yesterday") is None
     dark = bucket(4)

@@ -209,6 +209,34 @@ def test_gpus_that_a_hang_hides_stand_beside_those_that_fail() -> None:
     assert "+ 9 unknown: 8 driver hangs, 1 GPU hangs" in text
 
 
+def test_of_gpus_that_nobody_knows_none_is_counted_as_well() -> None:
+    facts = busy_fleet([node("a"), node("b")])
+    silent = replace(facts, heard=heard([node("a"), node("b")], LONG_AGO))
+    text = strip(view_of(silent).clusters[0].strip)
+    for name in ("Failing GPUs", "Degraded", "Held, idle now", "GPUs held", "Power"):
+        assert f'<div class="name">{name}</div><div class="value">–</div>' in text
+    partly = replace(facts, heard={**facts.heard, **heard([node("b")], LONG_AGO)})
+    text = strip(view_of(partly).clusters[0].strip)
+    assert '<div class="value">0</div><div class="below">of 8 known, 8 unknown</div>' in text
+
+
+def test_power_is_told_where_limits_are_not_measured() -> None:
+    facts = busy_fleet([node()], gpus=2)
+    rows = [{**one, "power_limit_watts": None} for one in facts.gpus.to_pylist()]
+    text = strip(view_of(replace(facts, gpus=gpu_table(rows))).clusters[0].strip)
+    assert '<div class="below">limits not measured</div>' in text
+    assert '<div class="name">Power</div><div class="value">–' not in text
+
+
+@pytest.mark.parametrize(("silent", "told"), [(3, "have stopped"), (4, "No data from 4 of 8")])
+def test_nodes_that_stop_together_point_at_the_way_to_gpuvigil(silent: int, told: str) -> None:
+    nodes = [node(f"n{number}") for number in range(8)]
+    facts = busy_fleet(nodes)
+    facts = replace(facts, heard={**facts.heard, **heard(nodes[:silent], LONG_AGO)})
+    (warning,) = [line for line in view_of(facts).warnings if "service" not in line]
+    assert told in warning
+
+
 def test_what_flaps_says_how_it_is_now_and_when_it_closes() -> None:
     here = Subject(cluster="simulated", node="sim-001", device="eth0", port="1")
     one = incident("port_down", here, Severity.WARNING, state="flapping")
