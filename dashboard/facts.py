@@ -19,6 +19,7 @@ from gpuvigil.model import (
     Inventory,
     Record,
     RecordKind,
+    Retirement,
 )
 
 from .tables import gpu_table, node_table, port_table
@@ -33,6 +34,7 @@ FOLLOWED = frozenset(
         RecordKind.INCIDENT,
         RecordKind.NOTICE,
         RecordKind.PULSE,
+        RecordKind.RETIREMENT,
     }
 )
 
@@ -53,6 +55,8 @@ class Facts:
     notices: tuple[Record, ...] = ()  # of what stands, and those that wait for their receiver
     port_events: Mapping[str, Event] = field(default_factory=dict)  # the last of each, by key
     pulses: tuple[Record, ...] = ()
+    retirements: tuple[Retirement, ...] = ()
+    listening_since: datetime | None = None  # when the hub was started
     # Nodes that have not sent again since the hub was away; the numbers are from before it was.
     not_back: int = 0
     oldest_at: datetime | None = None  # of the oldest row that the store has
@@ -137,6 +141,7 @@ class Book:
             notices=self._all(RecordKind.NOTICE),
             port_events={key: event for key, (_, event) in self._kept[RecordKind.EVENT].items()},
             pulses=self._all(RecordKind.PULSE),
+            retirements=self._all(RecordKind.RETIREMENT),
         )
 
     def _all(self, kind: RecordKind) -> tuple[Any, ...]:
@@ -153,6 +158,7 @@ _READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
     RecordKind.INCIDENT: Incident.from_record,
     RecordKind.NOTICE: lambda record: record,
     RecordKind.PULSE: lambda record: record,
+    RecordKind.RETIREMENT: Retirement.from_record,
 }
 
 

@@ -35,6 +35,7 @@ def load(hub: Hub, *, messages: bool = True) -> Book:
     held = [AllocationState.HELD]
     book.apply(hub.records(RecordKind.ALLOCATION, states=held, limit=_MOST_RECORDS))
     book.apply(hub.records(RecordKind.PULSE))
+    book.apply(hub.records(RecordKind.RETIREMENT, limit=_MOST_RECORDS))
     incidents = hub.records(RecordKind.INCIDENT, states=STANDING_STATES, limit=_MOST_RECORDS)
     book.apply(incidents)
     told = [
@@ -73,6 +74,7 @@ def numbers(
         ports=ports,
         nodes=nodes,
         heard=_heard(status),
+        listening_since=from_text(status["started_at"]),
         clocks=clocks(status),
         oldest_at=None if oldest is None else from_text(oldest),
     )

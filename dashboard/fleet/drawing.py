@@ -102,8 +102,7 @@ def _present(
     """When each node was heard, the inventories, and the nodes that are shown."""
     last = heard(facts, sent.values())
     inventories = {(one.subject.cluster, one.subject.node): one for one in facts.inventories}
-    named = (*sent[GPU.name].keys.nodes, *sent[PORT.name].keys.nodes)
-    return last, inventories, shown(named, last, inventories, facts.incidents, facts.now)
+    return last, inventories, shown(facts, last, inventories)
 
 
 def _newest(members: Roster, *tables: Sent) -> Column:

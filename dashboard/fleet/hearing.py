@@ -6,8 +6,9 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 
-from gpuvigil.model import SELFTEST_CLUSTER, Incident, Inventory
-from gpuvigil.reporting import left_after, silent_after
+from gpuvigil.expected import expected
+from gpuvigil.model import Inventory
+from gpuvigil.reporting import silent_after
 
 from ..facts import Facts
 from ..gpus import Column
@@ -51,24 +52,17 @@ def heard(facts: Facts, tables: Iterable[Sent]) -> dict[NodeName, datetime]:
 
 
 def shown(
-    names: Iterable[NodeName],
+    facts: Facts,
     heard_at: Mapping[NodeName, datetime],
     inventories: Mapping[NodeName, Inventory],
-    incidents: Iterable[Incident],
-    now: datetime,
 ) -> frozenset[NodeName]:
-    """Those that have not left, without the selftest's; what has a standing incident is here."""
-    seen: dict[NodeName, datetime | None] = dict.fromkeys(names)
-    seen.update({name: one.at for name, one in inventories.items()})
-    seen.update(heard_at)
-    broken = {(one.subject.cluster, one.subject.node) for one in incidents}
-    seen.update(dict.fromkeys(broken - seen.keys()))
-    return frozenset(
-        name
-        for name, at in seen.items()
-        if name[0] != SELFTEST_CLUSTER
-        and (name in broken or (at is not None and now - at <= left_after(name[0])))
-    )
+    """The expected nodes, and those of which an incident stands."""
+    told: dict[NodeName, datetime] = {name: one.at for name, one in inventories.items()}
+    for name, at in heard_at.items():
+        told[name] = max(told.get(name, at), at)
+    retired = {(one.node.cluster, one.node.node): one.at for one in facts.retirements}
+    incidents = {(one.subject.cluster, one.subject.node) for one in facts.incidents}
+    return expected(told, retired, incidents, facts.now, facts.listening_since)
 
 
 def hearing(

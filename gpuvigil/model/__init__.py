@@ -34,6 +34,7 @@ from .record import (
     RecordKind,
     readable,
 )
+from .retirement import Retirement
 from .rma import SEEN, Rma, RmaState
 from .silence import Silence
 from .subject import (
@@ -76,6 +77,7 @@ __all__ = [
     "PortIdentity",
     "Record",
     "RecordKind",
+    "Retirement",
     "Rma",
     "RmaState",
     "ScheduledNode",

@@ -1,6 +1,6 @@
 """Which records are over for so long that they are forgotten.
 
-Events, usage, pulses of processes that are gone, nodes that nobody tells of any more with what was never said to have ended there, allocations and silences that have ended, incidents that were
+Events, usage, pulses of processes that are gone, retirements, nodes that nobody tells of any more with what was never said to have ended there, allocations and silences that have ended, incidents that were
 resolved with their transitions, notices, acknowledgements, opinions, returns and actions; and what alerts says without an incident: to the holders of idle GPUs, of gpuvigil itself but for the newest
 step of each trouble, and in digests. What stands is never forgotten, nor an event or a node that a standing incident may rest on.
 """
@@ -31,6 +31,11 @@ _BELONGING = tuple(
         RecordKind.ACTION,
     )
 )
+_OF_NODES = (
+    RecordKind.EVENT.value,
+    RecordKind.INVENTORY.value,
+    RecordKind.RETIREMENT.value,
+)
 _ENDS = {
     RecordKind.ALLOCATION.value: "ended_at",
     RecordKind.INCIDENT.value: "resolved_at",
@@ -46,11 +51,9 @@ _IDLE_NOTICE, _OF_ITSELF, _DIGEST = "idle-", "self-", "self-digest-"
 def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
     """The next records from before that time that are over, in the order of their sequence."""
     over = or_(
-        # Of a node that is there an inventory is told again and again.
-        and_(
-            record.c.kind.in_([RecordKind.EVENT.value, RecordKind.INVENTORY.value]),
-            ~_carries_an_incident(),
-        ),
+        # Of a node that is there an inventory is told again and again; that it was retired is told
+        # after its last inventory.
+        and_(record.c.kind.in_(_OF_NODES), ~_carries_an_incident()),
         record.c.kind.in_(
             [RecordKind.USAGE.value, RecordKind.USAGE_SPAN.value, RecordKind.WASTE.value]
         ),

@@ -18,6 +18,7 @@ from gpuvigil.model import (
     Inventory,
     Opinion,
     RecordKind,
+    Retirement,
     Severity,
     Subject,
 )
@@ -263,3 +264,33 @@ def test_a_node_is_accepted_by_name_and_what_still_fires_there_is_said(
     assert record is not None
     assert Acceptance.from_record(record).by == "ann"
     assert Acceptance.from_record(record).to_record() == replace(record, sequence=None)
+
+
+def test_a_dead_node_is_retired_by_name_and_one_that_reports_is_not(
+    server: HubProcess, tmp_path: Path
+) -> None:
+    config, hub = AlertsProcess(server, tmp_path).config, server.hub()
+    for name in ("dead", "alive"):
+        node = Subject(cluster="c", node=name)
+        inventory = Inventory(subject=node, at=NOON, boot="b", tick_seconds=10.0, version="1")
+        hub.write_records([inventory.to_record()])
+    headers = {
+        "Gpuvigil-Cluster": "c",
+        "Gpuvigil-Node": "alive",
+        "Gpuvigil-Boot": "b",
+        "Gpuvigil-Lane": "live",
+        "Gpuvigil-Sequence": "1",
+    }
+    line = b"gpu,cluster=c,node=alive,uuid=GPU-1,model=H utilization_percent=1\n"
+    assert hub.request("POST", "/api/v2/write", line, headers=headers).status == 204
+    told = gpuvigil("node", "retire", "alive", "--cluster", "c", config=config)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "stop its collector before you retire it" in told.stderr
+    assert hub.record(RecordKind.RETIREMENT, "c/alive") is None
+    retire = ("node", "retire", "dead", "--cluster", "c", "--by", "ann", "--note", "sold")
+    told = gpuvigil(*retire, config=config)
+    assert told.returncode == 0
+    assert told.stdout.startswith("c/dead retired by ann at ")
+    record = hub.record(RecordKind.RETIREMENT, "c/dead")
+    assert record is not None
+    assert Retirement.from_record(record).to_record() == replace(record, sequence=None)

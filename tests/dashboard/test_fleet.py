@@ -16,7 +16,7 @@ from dashboard.tables import gpu_table, port_table
 from dashboard.words import percent, watts
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import GpuState, Severity, Subject, Unmeasured
+from gpuvigil.model import GpuState, Retirement, Severity, Subject, Unmeasured
 from gpuvigil.states import gpu_state
 
 from .scene import (
@@ -186,26 +186,43 @@ def test_a_node_stops_reporting_when_the_analyzer_says_so(seconds: float, silent
     assert not only(longer).silent_nodes
 
 
-def test_a_node_that_left_long_ago_is_shown_while_something_about_it_stands() -> None:
-    nodes = [node(), node("n", "real"), node("m", "real")]
-    facts = replace(
-        busy_fleet(nodes), gpus=gpu_table(), heard=heard(nodes, NOON - timedelta(days=30))
-    )
-    stands = (
-        incident("node_silent", nodes[0], Severity.WARNING),
-        incident("gpu_lost", gpu(0, nodes[1]), Severity.CRITICAL),
-    )
-    shown = clusters(replace(facts, incidents=stands))
-    assert {one.subject for view in shown for one in view.nodes} == set(nodes[:2])
-    assert all(one.silent and one.gpu_count for view in shown for one in view.nodes)
+def silent_for(age: timedelta, one: Subject, **values: Any) -> list[str]:
+    """The nodes on the page when one that has an inventory was last heard so long ago."""
+    gone = heard([one], NOON - age)
+    facts = replace(busy_fleet([one]), gpus=gpu_table(), heard=gone, **values)
+    return [node.name for view in clusters(facts) for node in view.nodes]
 
 
-def test_a_node_that_left_long_ago_is_no_longer_shown() -> None:
-    facts = busy_fleet([node(), node("n", "real")])
-    gone = heard([node(), node("n", "real")], NOON - timedelta(hours=1))
-    assert [view.name for view in clusters(replace(facts, gpus=gpu_table(), heard=gone))] == [
-        "real"
-    ]
+def test_a_dead_node_stays_on_the_overview_however_long_it_is_dead() -> None:
+    real, played = node("n", "real"), node("sim-001")
+    listening = NOON - timedelta(days=400)
+    for age in (timedelta(hours=25), timedelta(days=300)):
+        assert silent_for(age, real, listening_since=listening) == ["n"]
+        assert silent_for(age, played, listening_since=listening) == ["sim-001"]
+
+
+def test_a_node_stays_while_an_incident_stands_whatever_else_is_known_of_it() -> None:
+    played = node("sim-001")
+    stands = (incident("node_silent", played, Severity.WARNING),)
+    told = {"inventories": (), "heard": {}, "gpus": gpu_table()}
+    facts = replace(busy_fleet([node("sim-002")]), **told, incidents=stands)
+    assert [one.name for view in clusters(facts) for one in view.nodes] == ["sim-001"]
+
+
+def test_a_node_that_somebody_retired_is_gone_until_it_is_heard_again() -> None:
+    real, hour = node("n", "real"), timedelta(hours=1)
+    before, after = (
+        Retirement(node=real, by="ann", note="sold", at=NOON - ago) for ago in (hour / 2, 2 * hour)
+    )
+    assert silent_for(hour, real, inventories=(), retirements=(before,)) == []
+    assert silent_for(hour, real, inventories=(), retirements=(after,)) == ["n"]
+
+
+def test_an_earlier_simulation_is_gone_ten_minutes_after_its_last_body() -> None:
+    played = node("sim-001")
+    for age, shown in ((600, ["sim-001"]), (601, [])):
+        found = silent_for(timedelta(seconds=age), played, inventories=(), listening_since=NOON)
+        assert found == shown
 
 
 def test_a_lost_gpu_is_failed_and_keeps_its_index_and_holder() -> None:

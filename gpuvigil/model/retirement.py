@@ -1,0 +1,38 @@
+"""A person's or a scheduler's word that a node is not expected any more."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from .record import Record, RecordKind
+from .subject import Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retirement:
+    """The last one of a node counts, until the node is heard again."""
+
+    node: Subject
+    by: str
+    note: str
+    at: datetime
+
+    def to_record(self) -> Record:
+        """Kind `retirement`, named after its node; the version is its time in microseconds."""
+        return Record(
+            kind=RecordKind.RETIREMENT,
+            id=self.node.key,
+            at=self.at,
+            subject=self.node.key,
+            version=int(self.at.timestamp() * 1_000_000),
+            body={"by": self.by, "note": self.note},
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "Retirement":
+        """ValueError, KeyError or TypeError when it is none."""
+        return cls(
+            node=Subject.parse(record.subject),
+            by=str(record.body["by"]),
+            note=str(record.body["note"]),
+            at=record.at,
+        )
