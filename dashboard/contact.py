@@ -8,6 +8,7 @@ from gpuvigil.clock import duration, moment
 
 from .facts import Facts
 from .fleet import silent_nodes
+from .questions import Said
 
 # How long after the hub was away its nodes may take to send again: a collector tries every 5 s.
 GRACE_SECONDS = 20.0
@@ -67,6 +68,17 @@ def trouble(lines: Iterable[Line], now: float) -> Trouble | None:
     return Trouble(
         why=why, seconds=now - longest.since, answered_before=longest.answers, who=longest.who
     )
+
+
+def outdated(what: str, said: Said, silence: str | None) -> list[str]:
+    """A line that says since when an answer is old, and why; none where it is not.
+
+    Nor where `silence` says of all the page since when it is old: one sentence, with one clock.
+    """
+    if not said.error or silence is not None:
+        return []
+    age = duration(timedelta(seconds=said.age_seconds))
+    return [f"No answer from the hub for {age}: {what} as it was then. {said.error}"]
 
 
 class CatchUp:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config
 
+from . import contact
 from .change_feed import ChangeFeed
-from .questions import Questions
+from .questions import Questions, Said
 from .snapshot import Snapshot
 
 
@@ -37,6 +38,11 @@ def shared() -> Shared:
 def current() -> Snapshot:
     """The snapshot that pages draw from."""
     return shared().snapshot
+
+
+def outdated(what: str, said: Said) -> list[str]:
+    """See `contact.outdated`."""
+    return contact.outdated(what, said, current().silence())
 
 
 def refresh_seconds() -> float:

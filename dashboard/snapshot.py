@@ -8,7 +8,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
@@ -119,10 +119,15 @@ class Snapshot:
 
     def silence(self) -> str | None:
         """Why everything is as it was some time ago: the hub is silent; None while it answers."""
-        drawn, now = self._drawn or self._nothing(), self._clock.monotonic()
+        now = self._clock.monotonic()
         silence = self._silence(self._drawn, now)
-        hub_now = drawn.view.now + timedelta(seconds=now - drawn.at)
-        return None if silence is None else silence.text(hub_now)
+        return None if silence is None else silence.text(self._hub_now(now))
+
+    def _hub_now(self, now: float) -> datetime:
+        """The hub's clock, as far as it is known."""
+        if self._facts is None:
+            return self._clock.now()
+        return self._facts.now + timedelta(seconds=now - self._facts_at)
 
     def details(self, subject: Subject) -> Row | None:
         """The newest row of a GPU with every metric; None when there is none."""
@@ -317,7 +322,9 @@ class Snapshot:
             return
         with self._lock:
             facts = self._book.onto(self._facts)
-        now = facts.now + timedelta(seconds=self._clock.monotonic() - self._facts_at)
+        # While the hub is away all is as it was: nothing on the page grows older.
+        away = trouble([self._records_line], self._clock.monotonic()) is not None
+        now = facts.now if away else self._hub_now(self._clock.monotonic())
         view = fleet_view(facts, self._settings, now, self._fleet)
         self._notice_silence(view)
         drawn = Drawn(

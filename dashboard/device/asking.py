@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 
 import streamlit as st
 
-from gpuvigil.clock import duration
 from gpuvigil.errors import HubError
 from gpuvigil.lemons import Part
 
@@ -59,8 +58,7 @@ def over_time(*, whole: bool) -> tuple[Device, Story] | None:
         st.html(panels.notes([said]))
         return None
     story: Story = said.value
-    old = [f"As of {duration(timedelta(seconds=said.age_seconds))} ago: {said.error}"]
-    notes = [*(old if said.error else ()), *story.happened.cut]
+    notes = [*live.outdated("what happened is", said), *story.happened.cut]
     if notes:
         st.html(panels.notes(notes))
     return found, story

@@ -37,6 +37,6 @@ def _live() -> None:
         st.html(joined(title, panels.banners(view.warnings), unknown))
         return
     found: Tables = said.value
-    late = [f"As of {said.age_seconds:.0f} s ago: {said.error}"] if said.error else []
+    late = live.outdated("everything below is", said)
     st.html(joined(title, panels.banners(view.warnings), panels.notes(late)))
     show("efficiency", *page(found))

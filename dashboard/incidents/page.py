@@ -1,18 +1,17 @@
 """Draws the page of incidents: thin glue between the hub's answers and Streamlit."""
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import streamlit as st
 
-from gpuvigil.clock import duration, moment
+from gpuvigil.clock import moment
 from gpuvigil.errors import HubError
 from gpuvigil.model import Silence
 
 from .. import live, panels
 from ..components import style
 from ..markup import joined, tag
-from ..questions import Said
 from ..tree import el, show
 from . import drawing, opinion, returning, story_drawing, taking
 from .filters import Filters
@@ -61,23 +60,15 @@ def _past(asked: Filters, now: datetime) -> tuple[Past, list[str]]:
     try:
         newest = ask("incidents newest", lambda hub: newest_past(hub, NEWEST), NEWEST_SECONDS)
         past: Past = newest.value
-        old = outdated("what is over", newest)
+        old = live.outdated("what is over is", newest)
         if not past.reaches(since):
             most = ask("incidents most", lambda hub: newest_past(hub, MOST), MOST_SECONDS)
             past = most.value.and_newer(past)
-            old = old or outdated("what was over before", most)
+            old = old or live.outdated("what was over before is", most)
     except HubError as error:
         return Past(), [f"What is over is not known: {error}"]
     kept = tuple(one for one in past.entries if one.ended_at is None or one.ended_at >= since)
     return Past(entries=kept, cut=not past.reaches(since)), old
-
-
-def outdated(what: str, said: Said) -> list[str]:
-    """A line that says since when an answer is old, and why; none where it is not."""
-    if not said.error:
-        return []
-    age = duration(timedelta(seconds=said.age_seconds))
-    return [f"No answer from the hub for {age}: {what} is as it was then. {said.error}"]
 
 
 def silences(about: Iterable[Silence], now: datetime) -> list[str]:
@@ -102,7 +93,7 @@ def _story(asked: Filters, now: datetime) -> None:
     # In the same tree as what follows: a line that came by itself would move the form.
     old = [
         el("p", line, class_="empty", role="status", key="old")
-        for line in outdated("this incident", said)
+        for line in live.outdated("this incident is", said)
     ]
     found: Story | None = said.value
     if found is None:

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import streamlit as st
 
-from gpuvigil.clock import duration, moment
 from gpuvigil.errors import HubError
 
 from .. import live, panels
@@ -41,10 +40,8 @@ def _live() -> None:
     now = sources.now + timedelta(seconds=said.age_seconds)
     banners = []
     if said.error:
-        banners = [
-            f"No answer from the hub for {duration(now - sources.now)}, since"
-            f" {moment(sources.now)}: everything below is as it was then. {said.error}"
-        ]
+        silence = live.current().silence()
+        banners = [silence] if silence else live.outdated("everything below is", said)
         now = sources.now
     st.html(joined(title, panels.banners(banners)))
     view = pipeline(sources, now)

@@ -15,7 +15,6 @@ from gpuvigil.silencing import made, new_id
 from .. import live, panels
 from ..components import style
 from ..incidents.cleaning import LONGEST_NAME, cleaned
-from ..incidents.page import outdated
 from ..markup import joined, tag
 from ..tree import Node, el, show
 from ..words import counted
@@ -50,7 +49,7 @@ def _live() -> None:
         joined(
             tag("h1", "Silences ", amount, class_="gv-page"),
             panels.banners(view.warnings),
-            panels.notes(outdated("what is silenced", said)),
+            panels.notes(live.outdated("what is silenced is", said)),
         )
     )
     for one in standing:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from dashboard.attention import attention
+from dashboard.contact import outdated
 from dashboard.incidents import drawing, story_drawing
 from dashboard.incidents.cleaning import LONGEST_NAME
 from dashboard.incidents.filters import Filters
 from dashboard.incidents.listing import MOST_SHOWN, Entry, Listing, entry, listing, standing_entry
 from dashboard.incidents.messages import channels
-from dashboard.incidents.page import outdated
 from dashboard.incidents.reading import Past, Story
 from dashboard.incidents.story import Taken, hands, timeline
 from dashboard.incidents.taking import LONGEST_NOTE, acknowledgement
@@ -268,10 +268,11 @@ def test_the_same_words_from_the_same_form_are_one_acknowledgement() -> None:
 
 def test_an_answer_that_is_old_says_since_when_and_why_in_a_line_and_a_new_one_nothing() -> None:
     old = Said(value=None, age_seconds=200.0, error="hub: connection refused")
-    assert outdated("this incident", old) == [
+    assert outdated("this incident is", old, None) == [
         "No answer from the hub for 3 min: this incident is as it was then. hub: connection refused"
     ]
-    assert outdated("this incident", Said(value=None, age_seconds=4.0)) == []
+    assert outdated("this incident is", Said(value=None, age_seconds=4.0), None) == []
+    assert outdated("this incident is", old, "No answer from the hub for 3 min") == []
 
 
 @given(some.text(max_size=400), some.text(max_size=2500))
