@@ -46,6 +46,7 @@ class Reading:
     heard: Mapping[str, datetime] = field(default_factory=dict)
     listening_since: datetime | None = None
     clocks: Mapping[str, float] = field(default_factory=dict)
+    ahead: timedelta = timedelta()  # of our clock before the hub's
     over: frozenset[str] = frozenset()  # nodes of selftests that are over: nothing of them is read
 
 
@@ -198,7 +199,19 @@ class Analysis:
         with self._lock:
             self._waiting = [*units, *self._waiting]
 
+    def to_retire(self) -> list[Record]:
+        """The retirement of each node that its scheduler deleted a day ago."""
+        with self._lock:
+            if self._reading is None:
+                return []
+            now = self._reading.now - self._reading.ahead
+            return [one.to_record() for one in self._fleet.to_retire(now, _by_hub(self._reading))]
+
     def _window(self, reading: Reading) -> Window:
+        retired = self._fleet.retired(_by_hub(reading))
+        inventories = self._fleet.inventories()
+        if retired:
+            inventories = {key: it for key, it in inventories.items() if key not in retired}
         return Window(
             now=reading.now,
             settings=self._settings,
@@ -206,13 +219,14 @@ class Analysis:
             events=self._fleet.events(),
             late=self._fleet.late(),
             came=self._fleet.came(),
-            inventories=self._fleet.inventories(),
+            inventories=inventories,
             allocations=self._fleet.allocations(),
             holdings=self._fleet.holdings(),
             heard=reading.heard,
             listening_since=reading.listening_since,
             clocks=reading.clocks,
             away=self._fleet.away(reading.now, reading.heard),
+            retired=retired,
         )
 
     def _wait(self, node: Subject, window: Window, detectors: Iterable[Detector]) -> None:
@@ -251,6 +265,11 @@ class Analysis:
 def patience(settings: AnalyzerSettings) -> Patience:
     """The patience that the settings ask for."""
     return Patience(clear=timedelta(seconds=settings.clear_seconds))
+
+
+def _by_hub(reading: Reading) -> Mapping[str, datetime]:
+    """When each node was heard, by the hub's clock, which also says when one was retired."""
+    return {key: at - reading.ahead for key, at in reading.heard.items()}
 
 
 def _find(

@@ -16,12 +16,12 @@ from gpuvigil.model import Incident, ScheduledNode, Scheduler, Subject
 # A scheduler that nobody hears of for longer holds nothing back any more. Slurm's is told every ten
 # minutes, Kubernetes' every minute.
 _HELD_FOR = timedelta(hours=1)
-_GONE = "deleted from the cluster"
+DELETED = "deleted from the cluster"
 # A node that goes may still send a body or two.
 _LAST_WORDS = timedelta(minutes=10)
 # Whatever the reason: sinfo(1), NODE STATE CODES; nobody loses power or is rebooted by a fault.
 _LEAVING: Mapping[str, str] = {
-    "DELETED": _GONE,
+    "DELETED": DELETED,
     "POWERED_DOWN": "powered down by the scheduler",
     "POWERING_DOWN": "powering down by the scheduler",
     "POWER_DOWN": "to be powered down by the scheduler",
@@ -59,6 +59,8 @@ _OF_FAULTS = re.compile(r"(?i)\b(gpu|xid|sxid|dcgm|ecc|nvlink|nvswitch|hc\b|fell
 # Health checks run every few minutes, and schedulers are asked every minute.
 _ITS_REASON = timedelta(minutes=5)
 _NUMBERS = re.compile(r"[\d.:]+")
+# A node that was deleted for so long is retired: it may have been deleted by mistake.
+_RETIRED_AFTER = timedelta(days=1)
 # A node that was deleted, of which no collector is heard and no incident stands, is forgotten.
 _FORGOTTEN = timedelta(days=7)
 
@@ -130,8 +132,8 @@ class Away:
         """
         said = ""
         for node in nodes:
-            why = self.why.get(_name(node), before if node.cluster in self.unsure else "")
-            doubted = self.doubted.get(_name(node))
+            why = self.why.get(name_of(node), before if node.cluster in self.unsure else "")
+            doubted = self.doubted.get(name_of(node))
             if doubted is not None and raised is not None and not before:
                 why = why if raised > doubted + _ITS_REASON else ""
             if doubted is not None and critical and self._is_long(raised):
@@ -146,12 +148,12 @@ class Away:
 
     def is_unheard(self, node: Subject, since: datetime) -> bool:
         """Whether its scheduler said after `since` that it does not hear it either."""
-        said = self.unheard.get(_name(node))
+        said = self.unheard.get(name_of(node))
         return said is not None and said > since
 
     def is_gone(self, node: Subject) -> bool:
         """Whether it was deleted, and did not come back."""
-        return self.why.get(_name(node), "").startswith(_GONE)
+        return self.why.get(name_of(node), "").startswith(DELETED)
 
 
 NOBODY = Away()
@@ -186,17 +188,17 @@ class Told:
         if said.nodes is not None:
             known = _Known(at=said.at, why={}) if key not in answered else answered[key]
             reasons = {
-                _name(_subject(said, one)): out_of_service(one, self.checks) for one in said.nodes
+                name_of(_subject(said, one)): out_of_service(one, self.checks) for one in said.nodes
             }
             why = {name: reason for name, reason in reasons.items() if reason}
-            ill = {_name(_subject(said, one)) for one in said.nodes if may_be_ill(one)}
+            ill = {name_of(_subject(said, one)) for one in said.nodes if may_be_ill(one)}
             doubted = ill & why.keys()
             since = {name: known.doubted.get(name, said.at) for name in doubted}
             answered = {**answered, key: _Known(at=said.at, why=why, doubted=since)}
             here = {_subject(said, one) for one in said.nodes if "DELETED" not in one.states}
             left = {_subject(said, one) for one in said.nodes} - here
             # One that was deleted before may have come back meanwhile, and goes now.
-            anew = {n for n in left if not known.why.get(_name(n), "").startswith(_GONE)}
+            anew = {n for n in left if not known.why.get(name_of(n), "").startswith(DELETED)}
             gone = {node: at for node, at in gone.items() if node not in here}
             gone |= dict.fromkeys(anew | (left - gone.keys()), said.at)
         newest = {**self.newest, key: said}
@@ -204,7 +206,7 @@ class Told:
 
     def with_held(self, held: Iterable[Incident]) -> "Told":
         """After a restart: of nodes that were deleted long ago only what is held tells."""
-        gone = {i.subject.of_node(): i.updated_at for i in held if i.held.startswith(_GONE)}
+        gone = {i.subject.of_node(): i.updated_at for i in held if i.held.startswith(DELETED)}
         return replace(self, gone={**gone, **self.gone})
 
     def without(self, now: datetime, known: Collection[str]) -> "Told":
@@ -214,10 +216,20 @@ class Told:
             return self
         return replace(self, gone={n: at for n, at in self.gone.items() if n not in old})
 
+    def left(self, now: datetime) -> Mapping[tuple[str, str], datetime]:
+        """The names of nodes that were deleted a day ago, and after when none is heard that left."""
+        return {
+            name_of(node): at + _LAST_WORDS
+            for node, at in self.gone.items()
+            if now - at >= _RETIRED_AFTER
+        }
+
     def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
         """Who is away at `now`; `heard`: when each node, by its key, was last heard of."""
         why = {
-            _name(node): _GONE for node, at in self.gone.items() if not _is_back(node, at, heard)
+            name_of(node): DELETED
+            for node, at in self.gone.items()
+            if not _is_back(node, at, heard)
         }
         unsure: set[str] = set()
         doubted: dict[tuple[str, str], datetime] = {}
@@ -227,7 +239,7 @@ class Told:
             times = [at for at in (said.answered_at, known.at if known else None) if at is not None]
             if now - max(times, default=said.at) > _HELD_FOR:
                 continue
-            unheard |= {_name(node): said.at for node in _unheard(said)}
+            unheard |= {name_of(node): said.at for node in _unheard(said)}
             if known is None:
                 unsure.add(said.told_by.cluster)
             else:
@@ -291,7 +303,7 @@ def _subject(said: Scheduler, node: ScheduledNode) -> Subject:
     return Subject(cluster=said.told_by.cluster, node=node.name)
 
 
-def _name(node: Subject) -> tuple[str, str]:
+def name_of(node: Subject) -> tuple[str, str]:
     """A node's collector may know it by its full name, and its scheduler by the short one."""
     name = node.node if _NUMBERS.fullmatch(node.node) else node.node.partition(".")[0]
     return node.cluster, name.lower()

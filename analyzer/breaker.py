@@ -261,8 +261,8 @@ def _left(window: Window, one: Incident) -> set[Subject]:
 
 
 def _is_gone(window: Window, node: Subject) -> bool:
-    """Whether it is deleted, or was heard for the last time so long ago that it is not awaited."""
-    if window.away.is_gone(node):
+    """Whether it is deleted or retired, or was heard for the last time so long ago that it is not awaited."""
+    if node.key in window.retired or window.away.is_gone(node):
         return True
     times = [at for at in (window.heard.get(node.key), window.listening_since) if at is not None]
     return bool(times) and window.now - max(times) > _AWAITED
@@ -271,7 +271,7 @@ def _is_gone(window: Window, node: Subject) -> bool:
 def _is_visible(window: Window, one: Incident, nodes: Collection[Subject]) -> bool:
     """Whether most of these nodes would show the fault if they had it."""
     heard = [hearing(window, node) for node in nodes]
-    wanted = {Hearing.HEARD, Hearing.NOT_PLAYED}
+    wanted = {Hearing.HEARD, Hearing.NOT_EXPECTED}
     if one.fault == "node_silent":
         wanted.add(Hearing.SILENT)
     return 2 * sum(them in wanted for them in heard) >= len(heard)

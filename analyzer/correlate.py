@@ -349,10 +349,10 @@ def is_visible(window: Window, incident: Incident) -> bool:
     """
     subject, node = incident.subject, incident.subject.of_node()
     heard = hearing(window, node)
-    is_over = incident.marked and heard is Hearing.NOT_PLAYED
+    is_over = incident.marked and heard is Hearing.NOT_EXPECTED
     if incident.fault in SHARED and spreads(incident) and not is_over:
         return _is_visible_on_any(window, incident)
-    if incident.fault == "node_silent" or heard is Hearing.NOT_PLAYED:
+    if incident.fault == "node_silent" or heard is Hearing.NOT_EXPECTED:
         return heard is not Hearing.UNSURE
     if not _reports(window, node):
         return False
@@ -457,6 +457,9 @@ def _by_incident(one: Incident) -> _Cover:
 def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
     cured: dict[str, str] = {}
     for incident in missing:
+        if not spreads(incident) and (why := window.retired.get(incident.subject.of_node().key)):
+            cured[incident.fingerprint] = why
+            continue
         if incident.fault == "node_silent":
             cured |= _heard_again(window, incident)
             continue

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from gpuvigil.clock import moment
+from gpuvigil.expected import is_retired
 from gpuvigil.faults import XID_FAULTS, Scope
 from gpuvigil.model import (
     Allocation,
@@ -15,18 +17,21 @@ from gpuvigil.model import (
     Inventory,
     Record,
     RecordKind,
+    Retirement,
     Scheduler,
     Subject,
 )
 from gpuvigil.sxids import sxid
 from gpuvigil.xid_messages import Signature, read, signature
 
-from .away import USUAL, Away, Checks, Told
+from .away import DELETED, USUAL, Away, Checks, Told, name_of
 from .copied import Copied
 from .cures import CURES
 from .departures import LAST_WORDS
 from .holdings import Holding, Holdings
 
+# Who retires a node that its scheduler deleted.
+OWN = "gpuvigil"
 # Events and ended allocations older than this say nothing about now, unless the fault still stands.
 MEMORY = timedelta(hours=24)
 # Of one sort of event on one subject: a storm must not fill the memory.
@@ -62,6 +67,7 @@ class Fleet:
         self._late: set[str] = set()
         self._came: Copied[datetime] = Copied()
         self._told = Told(checks=checks)
+        self._retirements: dict[str, Retirement] = {}
 
     def take(
         self, record: Record, late: bool = False, came_at: datetime | None = None
@@ -79,7 +85,14 @@ class Fleet:
             self._inventories.put(record.subject, Inventory.from_record(record))
         elif record.kind is RecordKind.SCHEDULER:
             self._told = self._told.with_record(Scheduler.from_record(record))
+        elif record.kind is RecordKind.RETIREMENT:
+            self._take_retirement(Retirement.from_record(record))
         return None
+
+    def _take_retirement(self, said: Retirement) -> None:
+        known = self._retirements.get(said.node.key)
+        if known is None or known.at <= said.at:
+            self._retirements[said.node.key] = said
 
     def take_held(self, standing: Iterable[Incident]) -> None:
         """Remember of which nodes incidents are held although no scheduler names them any more."""
@@ -137,6 +150,32 @@ class Fleet:
     def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
         """Which nodes are out of service on purpose; `heard`: when each was, by its key."""
         return self._told.away(now, heard)
+
+    def retired(self, heard: Mapping[str, datetime]) -> Mapping[str, str]:
+        """Of nodes that were retired and not heard since, who says so, by key; `heard` as for `away`."""
+        return {
+            key: f"retired by {said.by} at {moment(said.at)}"
+            for key, said in self._retirements.items()
+            if is_retired(said.at, self._told_at(key, heard))
+        }
+
+    def to_retire(self, now: datetime, heard: Mapping[str, datetime]) -> list[Retirement]:
+        """Nodes that their scheduler deleted a day ago and that were not heard since."""
+        left = self._told.left(now)
+        if not left:
+            return []
+        retired = self.retired(heard)
+        found = []
+        for key, inventory in self._inventories.copy().items():
+            until = left.get(name_of(inventory.subject))
+            told_at = self._told_at(key, heard)
+            if until is not None and key not in retired and (not told_at or told_at <= until):
+                found.append(Retirement(node=inventory.subject, by=OWN, note=DELETED, at=now))
+        return found
+
+    def _told_at(self, key: str, heard: Mapping[str, datetime]) -> datetime | None:
+        inventory = self._inventories.get(key)
+        return heard.get(key) or (None if inventory is None else inventory.at)
 
     def came(self) -> Mapping[str, datetime]:
         """When young events came that wait for others, by id; a copy."""

@@ -47,6 +47,7 @@ KINDS = frozenset(
         RecordKind.ACKNOWLEDGEMENT,
         RecordKind.SCHEDULER,
         RecordKind.RMA,
+        RecordKind.RETIREMENT,
     }
 )
 # An incident in one of these can be taken.
@@ -159,7 +160,11 @@ class Ear:
             at = from_text(node["received_at"]) + offset
             heard[key] = max(heard.get(key, at), at)
         return Reading(
-            now=now, heard=heard, listening_since=self._since, clocks=wrong_clocks(status)
+            now=now,
+            heard=heard,
+            listening_since=self._since,
+            clocks=wrong_clocks(status),
+            ahead=offset,
         )
 
 
@@ -218,6 +223,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
     records = [
         *hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS),
         *hub.records(RecordKind.SCHEDULER, limit=_MOST_RECORDS),
+        *hub.records(RecordKind.RETIREMENT, limit=_MOST_RECORDS),
         # Those that ended last may have been hit.
         *hub.records(RecordKind.ALLOCATION, states=[AllocationState.ENDED]),
         *hub.records(RecordKind.ALLOCATION, states=[AllocationState.HELD], limit=_MOST_RECORDS),

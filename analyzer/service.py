@@ -135,6 +135,10 @@ class Service:
         )
         self.analysis.look(replace(heard, rows=answers))
         self._write(self._pass_hub)
+        retired = self.analysis.to_retire()
+        if retired:
+            self._pass_hub.write_records(retired)
+            self.log.info("nodes retired", count=len(retired), first=retired[0].subject)
         seconds = self.clock.monotonic() - began
         newest = newest_at(answers)
         body = {

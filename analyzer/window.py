@@ -76,6 +76,8 @@ class Window:
     listening_since: datetime | None = None
     # Which nodes are out of service on purpose: detectors look at them as at any other.
     away: Away = NOBODY
+    # By node that is not expected any more, who retired it and when, in words.
+    retired: Mapping[str, str] = field(default_factory=dict)
     # The view of all nodes that this one of a single node was cut out of.
     whole: "Window | None" = field(default=None, repr=False, compare=False)
     # What `once` has worked out; a copy with other contents begins anew.

@@ -22,7 +22,7 @@ def expected(
 ) -> frozenset[NodeName]:
     """The nodes that are expected at `now`.
 
-    `told_at`: when each known node was last heard, or said what it has. `incidents`: nodes of which
+    `told_at`: when each known node was last heard, else when it said what it has. `incidents`: nodes of which
     an incident stands; they stay whatever else holds. `listening_since`: when the hub was started.
     """
     kept = frozenset(incidents)

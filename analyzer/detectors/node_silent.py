@@ -63,11 +63,13 @@ class Hearing(Enum):
     HEARD = "a body came lately"
     SILENT = "no body came for too long"
     UNSURE = "the hub has not listened for long enough to say"
-    NOT_PLAYED = "a node of a simulation or a selftest that is not played any more"
+    NOT_EXPECTED = "it was retired, or is of a simulation or a selftest that is not played any more"
 
 
 def hearing(window: Window, node: Subject) -> Hearing:
     """Whether a node reports, by when its bodies reached the hub: its own clock plays no part."""
+    if node.key in window.retired:
+        return Hearing.NOT_EXPECTED
     heard, listening = window.heard.get(node.key), window.listening_since
     limit = timedelta(seconds=_limit_seconds(window, node))
     if heard is not None and window.now - heard < limit:
@@ -75,7 +77,7 @@ def hearing(window: Window, node: Subject) -> Hearing:
     if listening is None:
         return Hearing.UNSURE
     if (node.simulated or node.marked) and (heard is None or heard < listening):
-        return Hearing.NOT_PLAYED
+        return Hearing.NOT_EXPECTED
     silent_for = window.now - max(heard or listening, listening)
     return Hearing.SILENT if silent_for >= limit else Hearing.UNSURE
 

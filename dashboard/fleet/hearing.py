@@ -57,9 +57,8 @@ def shown(
     inventories: Mapping[NodeName, Inventory],
 ) -> frozenset[NodeName]:
     """The expected nodes, and those of which an incident stands."""
-    told: dict[NodeName, datetime] = {name: one.at for name, one in inventories.items()}
-    for name, at in heard_at.items():
-        told[name] = max(told.get(name, at), at)
+    # An inventory's time is by its node's own clock.
+    told = {**{name: one.at for name, one in inventories.items()}, **heard_at}
     retired = {(one.node.cluster, one.node.node): one.at for one in facts.retirements}
     incidents = {(one.subject.cluster, one.subject.node) for one in facts.incidents}
     return expected(told, retired, incidents, facts.now, facts.listening_since)

@@ -9,7 +9,16 @@ from analyzer.analysis import Analysis, Reading
 from analyzer.detector import DETECTORS, Detector
 from analyzer.incidents import Book
 from analyzer.window import Window
-from gpuvigil.model import EventKind, Finding, Record, RecordKind
+from gpuvigil.model import (
+    EventKind,
+    Finding,
+    Record,
+    RecordKind,
+    Retirement,
+    ScheduledNode,
+    Scheduler,
+    Subject,
+)
 
 from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node
 
@@ -176,3 +185,51 @@ def test_one_that_fails_at_an_event_is_passed_over_there_too() -> None:
 def test_records_of_another_version_are_named_and_left_out() -> None:
     strange = replace(xid(95), id="strange", body={"event": "of a newer version"})
     assert Analysis(SETTINGS).start([strange], Book()) == ["strange"]
+
+
+def silent(seconds: float, scene: Scene | None = None) -> Reading:
+    """A pass over the healthy fleet of which `node()` was last heard long ago."""
+    whole = scene or healthy()
+    window = whole.window()
+    after = timedelta(seconds=seconds)
+    heard = {key: at + after for key, at in window.heard.items()}
+    heard[node().key] = NOON - timedelta(hours=1)
+    return Reading(now=whole.now + after, heard=heard, listening_since=NOON - timedelta(hours=2))
+
+
+def test_what_stands_on_a_node_ends_when_somebody_retires_it() -> None:
+    analysis = begun()
+    for seconds in (0, 10):
+        analysis.look(silent(seconds))
+    assert [i.fault for i in analysis.book.standing()] == ["node_silent"]
+    at = NOON + 11 * SECOND
+    analysis.take(Retirement(node=node(), by="ann", note="sold", at=at).to_record())
+    analysis.look(silent(20))
+    assert analysis.book.standing() == ()
+    (*_, last) = [record for unit in analysis.to_write() for record in unit]
+    assert last.body["reason"] == "retired by ann at 12:00:11 UTC on 31 Jan"
+    # It is back, and goes again.
+    for seconds, stands in ((30, []), (100, []), (110, ["node_silent"])):
+        back = silent(seconds)
+        analysis.look(replace(back, heard={**back.heard, node().key: at + SECOND}))
+        assert [i.fault for i in analysis.book.standing()] == stands
+
+
+@pytest.mark.parametrize(("hours", "retired"), [(23.9, 0), (24.0, 1)])
+def test_a_node_that_its_scheduler_deleted_a_day_ago_is_retired(hours: float, retired: int) -> None:
+    analysis = begun()
+    watcher = Subject(cluster=node().cluster, node="kubernetes")
+    deleted_at = NOON - timedelta(hours=hours)
+    gone = ScheduledNode(name=node().node, states=("DELETED",), reason="")
+    said = Scheduler(told_by=watcher, at=deleted_at, answered_at=NOON, why="", nodes=(gone,))
+    analysis.take(said.to_record())
+    last = {node().key: deleted_at + timedelta(minutes=1)}
+    analysis.look(replace(silent(0), heard=last))
+    told = analysis.to_retire()
+    assert [record.subject for record in told] == [node().key] * retired
+    for record in told:
+        analysis.take(record)
+    assert analysis.to_retire() == []
+    # One that is heard long after it was deleted is there.
+    analysis.look(replace(silent(0), heard={node().key: NOON}))
+    assert analysis.to_retire() == []
