@@ -10,7 +10,7 @@ COPY alerts alerts
 COPY dashboard dashboard
 COPY scoreboard scoreboard
 RUN python -m venv /opt/gpuvigil \
-    && /opt/gpuvigil/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[all,inference,influxdb,kubernetes]'
+    && /opt/gpuvigil/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[all,influxdb]'
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/gpuvigil /opt/gpuvigil

@@ -195,12 +195,12 @@ class CollectorSettings:
     )
     kubelet_socket: Path | None = _setting(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
-        "where the kubelet says which pod has which GPU, if there is one; needs gpuvigil[kubernetes]",
+        "where the kubelet says which pod has which GPU, if there is one",
     )
     inference_urls: tuple[str, ...] = _setting(
         (),
         "pages of inference servers on this node (vLLM, Triton), each tick, as"
-        ' `["http://127.0.0.1:8000/metrics"]`; needs gpuvigil[inference]',
+        ' `["http://127.0.0.1:8000/metrics"]`',
     )
     inference_anywhere: bool = _setting(
         False, "such a page may be elsewhere than on a loopback address, as that of a pod"

@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from gpuvigil.clock import SystemClock
+from gpuvigil.model import Allocation, RecordKind
 from gpuvigil.store.hub import HubStore
 from scripts import collector_pyz
+from tests.collector.inference.pages import InferenceServer, good, page
+from tests.collector.owners.kubelet import FakeKubelet
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.servers import HubProcess
@@ -29,6 +32,7 @@ VERMIN = ["-t=3.10-", "--violations", "--no-tips", "--eval-annotations"]
 # Behind a look at the version, with tomli for the older.
 BY_VERSION = ["--exclude", "tomllib"]
 SECONDS = 60
+UUID = "GPU-00000000-0000-4000-8000-000000000001"  # of the fake driver's second GPU
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +91,6 @@ def test_every_module_loads_with_the_standard_library_alone(pyz: Path) -> None:
         for name in zipfile.ZipFile(pyz).namelist()
         if name.endswith(".py") and not name.endswith("__main__.py")
     ]
-    # What the child that asks a kubelet loads once it has found gRPC beside the file.
-    names.remove("collector.owners.kubelet.definition")
     # What who matches loads; a node only reads matchers.
     names.remove("gpuvigil.patterns")
     script = f"import sys; sys.path.insert(0, {str(pyz)!r})\n"
@@ -129,14 +131,14 @@ def test_it_knows_its_own_commands_and_says_where_others_are(pyz: Path) -> None:
     assert run(*ALONE, pyz, "--version").stdout.startswith("gpuvigil ")
 
 
-def prepare(pyz: Path, directory: Path, hub: HubProcess) -> Path:
+def prepare(pyz: Path, directory: Path, hub: HubProcess, more: str = "") -> Path:
     """A configuration, and the file copied to where nothing of this project lies."""
     directory.mkdir()
     shutil.copy(pyz, directory / "collector.pyz")
     (directory / "gpuvigil.toml").write_text(
         f'[hub]\nurl = "{hub.url}"\ncollector_token_file = "{hub.collector_token_file}"\n'
         '[collector]\ncluster = "c"\nnode = "n1"\ntick_seconds = 0.5\nmetrics_port = 0\n'
-        f'spool_directory = "{directory / "spool"}"\n'
+        f'spool_directory = "{directory / "spool"}"\n{more}'
     )
     return directory
 
@@ -187,6 +189,48 @@ def test_one_file_reads_gpus_and_ships_them_to_a_hub(
             wait_until("a look at the machine", lambda: hangs() == [0], SECONDS)
             process.terminate()
             assert process.wait(SECONDS) == 0
+
+
+@pytest.mark.server
+def test_it_asks_inference_servers_and_the_kubelet(
+    pyz: Path, tmp_path: Path, library: Path
+) -> None:
+    driver = FakeDriver(tmp_path / "driver", library, gpus=2)
+    kubelet = FakeKubelet(tmp_path / "kubelet.sock")
+    kubelet.pods = {"ml/a-0": {"main": {"nvidia.com/gpu": [UUID]}}}
+    kubelet.start()
+    with (
+        HubProcess(tmp_path / "hub") as hub,
+        InferenceServer(good(page("vllm-0.9"))) as vllm,
+        InferenceServer(good(page("triton-24"))) as triton,
+    ):
+        more = f'kubelet_socket = "{kubelet.socket}"\n'
+        more += f'inference_urls = ["{vllm.url}", "{triton.url}"]\n'
+        directory = prepare(pyz, tmp_path / "node", hub, more)
+        store = HubStore(hub.hub())
+
+        def served() -> set[object]:
+            since = SystemClock().now() - timedelta(hours=1)
+            found = store.latest("inference", ["requests_running"], since).to_pylist()
+            return {row["server"] for row in found}
+
+        def holders() -> set[tuple[str | None, str]]:
+            records = hub.hub().records(RecordKind.ALLOCATION)
+            held = [Allocation.from_record(one) for one in records]
+            return {(one.subject.gpu, one.holder) for one in held}
+
+        try:
+            with running(directory, driver) as process:
+                wait_until("both servers", lambda: served() == {"vllm", "triton"}, SECONDS)
+                pod = {(UUID, "pod ml/a-0")}
+                wait_until("the pod", lambda: pod <= holders(), SECONDS)
+                told = run(*ALONE, pyz, "doctor", "--config", directory / "gpuvigil.toml").stdout
+                assert f"{vllm.url}: vllm serves qwen" in told
+                assert f"{kubelet.socket}: pods that hold GPUs: 1, devices: 1" in told
+                process.terminate()
+                assert process.wait(SECONDS) == 0
+        finally:
+            kubelet.stop()
 
 
 @pytest.mark.parametrize(("caller", "code"), [("slurm-prolog", 0), ("slurm-health", 0), ("npd", 2)])

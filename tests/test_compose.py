@@ -106,7 +106,7 @@ def test_the_image_copies_every_package_and_is_not_run_by_root() -> None:
     assert copied > FOLDERS
     assert "\nUSER gpuvigil\n" in text
     # What speaks to VictoriaMetrics, InfluxDB and a kubelet is an extra each.
-    assert "'.[all,inference,influxdb,kubernetes]'" in text
+    assert "'.[all,influxdb]'" in text
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from gpuvigil.errors import GpuvigilError
 
 from ..aside import Say, aside
 from ..nodeconfig import config_file, file_of_up
-from . import gpus, hub, node, store
+from . import asked, gpus, hub, node, store
 from .diagnosis import Diagnosis, as_json, can_work, limited, lines, missing, ok
 
 _SECONDS = 15.0
@@ -53,10 +53,12 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
     """All lines; nothing that hangs keeps them waiting longer than `seconds`."""
     settings = config.collector
     name = settings.node or socket.gethostname()
-    asked: dict[str, Callable[[], list[Diagnosis]]] = {
+    parts: dict[str, Callable[[], list[Diagnosis]]] = {
         "privileges": partial(node.access, settings),
         "network ports": partial(node.ports, settings),
         "dcgm-exporter": partial(node.dcgm, settings),
+        "inference servers": partial(asked.inference, settings),
+        "kubelet": partial(asked.kubelet, settings),
         "time synchronisation": node.clock,
         "hub": partial(hub.diagnose, config, file, name),
         "store": partial(store.diagnose, config.store),
@@ -66,13 +68,13 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
     seen = gpus.Seen()
 
     def works(say: Say) -> dict[str, Callable[[], None]]:
-        told = {part: partial(_tell, part, look, say) for part, look in asked.items()}
+        told = {part: partial(_tell, part, look, say) for part, look in parts.items()}
         return {**gpus.works(settings, say), **told}
 
     seen.end = aside(works, partial(gpus.take, seen), seconds)
     found = [_configuration(file)]
     found += gpus.tell(settings, seen, seconds)
-    for part in asked:
+    for part in parts:
         told = seen.told.get(part)
         found += [_untold(part, seen, seconds)] if told is None else told
     return found

@@ -1,45 +1,36 @@
-"""The child process that asks inference servers: the only one that needs prometheus-client.
+"""The child process that asks inference servers.
 
 It asks all of them every so often until its parent is gone, and says what it heard, a line an answer.
 A server that drips, lies or sends without end costs this process some seconds, and nobody else.
 """
 
 import http.client
-import re
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 from gpuvigil import lifeline
 
 from .address import Address, address
-from .names import NAMES, Sample, replicas
-from .said import MISSING, Answer, line
+from .exposition import samples
+from .names import replicas
+from .said import Answer, line
 
 # A page of vLLM's with eight engines is some 300 KiB, most of it histograms.
 LARGEST_BYTES = 1024 * 1024
-MOST_SAMPLES = 4_000
-LONGEST_LINE = 4_096
 CALL_SECONDS = 4.0
 _CHUNK = 1 << 16
 _MOST_AT_ONCE = 32
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Ask at each URL every SECONDS; returns the exit code."""
+    """Ask at each URL every SECONDS; never returns."""
     lifeline.hold()
     seconds, urls = float(arguments[0]), arguments[1:]
-    try:
-        import prometheus_client.parser  # noqa: F401, PLC0415 - no other process may need it
-    except ImportError as error:
-        _say(
-            Answer(url="", why=f"the package {error.name} is missing: install gpuvigil[inference]")
-        )
-        return MISSING
     asked = [address(url, anywhere=True) for url in urls]
     under_way: dict[str, Future[None]] = {}
     with ThreadPoolExecutor(min(len(asked), _MOST_AT_ONCE)) as pool:
@@ -64,8 +55,6 @@ def _say(said: Answer) -> None:
 
 _SAYING = threading.Lock()
 _READING = threading.Lock()  # what a page is made into is larger than itself: one at a time
-# What each of NAMES begins with.
-_LINE = re.compile(rb"^(?:vllm:|nv_)[^\n]*", re.MULTILINE)
 
 
 def ask(where: Address, limit_seconds: float = CALL_SECONDS) -> Answer:
@@ -122,29 +111,6 @@ def _got(connection: http.client.HTTPConnection, path: str) -> bytearray:
 def _cut(connection: http.client.HTTPConnection) -> None:
     with suppress(OSError, AttributeError):
         connection.sock.shutdown(socket.SHUT_RDWR)
-
-
-def samples(content: bytes | bytearray) -> Iterator[Sample]:
-    """The samples that matter, each read by itself, so that one that is wrong spoils no other."""
-    from prometheus_client.parser import (  # noqa: PLC0415 - see above
-        text_string_to_metric_families,
-    )
-
-    taken = 0
-    for found in _LINE.finditer(content):
-        one = found[0].decode(errors="replace")
-        name = one.partition("{")[0].partition(" ")[0]
-        if name not in NAMES or len(one) > LONGEST_LINE:
-            continue
-        taken += 1
-        if taken > MOST_SAMPLES:
-            return
-        try:
-            families = list(text_string_to_metric_families(one + "\n"))
-        except (ValueError, IndexError, KeyError):
-            continue
-        for family in families:
-            yield from ((it.name, it.labels, it.value) for it in family.samples)
 
 
 def _line(said: str) -> str:

@@ -15,12 +15,11 @@ from ..children import started
 from . import said
 from .address import Address, address
 from .binding import limited, of_its_user, serving
-from .said import MISSING, Answer, Replica
+from .said import Answer, Replica
 
 log = Log("collector")
 
 _LONGEST_REST_SECONDS = 60.0
-_WITHOUT_PACKAGE_SECONDS = 3600.0
 _SLACK_SECONDS = 10.0  # a start of Python, and a call that runs into its limit
 # Who listens at an address is looked up again after so long, and when other processes hold GPUs.
 _LOOK_AGAIN_SECONDS = 60.0
@@ -169,9 +168,6 @@ class Inference:
 
     def _rest(self, now: float, code: int) -> None:
         self._child = None
-        if code == MISSING:
-            self._not_before = now + _WITHOUT_PACKAGE_SECONDS
-            return
         log.warning("the process that asks inference servers has ended", code=code)
         self._pause(now)
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-MISSING = 3  # the exit code of the child where prometheus-client is not installed
 MOST_REPLICAS = 64  # of one address
 LONGEST_NAME = 200
 

@@ -13,14 +13,12 @@ from gpuvigil.log import Log
 
 from ...children import started
 from . import seen
-from .child import MISSING
 from .seen import Answer, Unknown
 
 log = Log("collector")
 
 _LOOK_SECONDS = 5.0  # how often a socket that is not there is looked for
 _LONGEST_REST_SECONDS = 60.0
-_WITHOUT_PACKAGE_SECONDS = 3600.0
 _SLACK_SECONDS = 15.0  # a call that runs into its limit, on a busy machine
 # Every pod has these variables: who runs in one was put there to see the node's pods.
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
@@ -143,9 +141,6 @@ class Kubelet:
 
     def _rest(self, now: float, code: int) -> None:
         self._child = None
-        if code == MISSING:
-            self._not_before = now + _WITHOUT_PACKAGE_SECONDS
-            return
         self._pause(now, f"the process that asks it has ended with {code}")
 
     def _pause(self, now: float, why: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.inference import child
+from collector.inference import child, exposition
 from collector.inference.names import NAMES, replicas
 from collector.inference.said import MOST_REPLICAS, Answer, Replica, line, parse
 from tests.collector.inference.pages import page
@@ -17,7 +17,7 @@ GPUS = tuple(f"GPU-{d * 8}-{d * 4}-{d * 4}-{d * 4}-{d * 12}" for d in "01")
 
 
 def told(text: str) -> tuple[Replica, ...]:
-    return replicas(child.samples(text.encode()))
+    return replicas(exposition.samples(text.encode()))
 
 
 @pytest.mark.parametrize(
@@ -174,9 +174,9 @@ def test_a_page_of_a_thousand_models_is_cut() -> None:
 def test_a_page_of_short_lines_takes_no_more_memory_than_itself() -> None:
     good = b'vllm:num_requests_running{model_name="m"} 7\n'
     content = b"a\n" * (child.LARGEST_BYTES // 2) + good
-    assert replicas(child.samples(good))  # what is imported for it is no part of it
+    assert replicas(exposition.samples(good))
     tracemalloc.start()
-    (one,) = replicas(child.samples(content))
+    (one,) = replicas(exposition.samples(content))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert one.requests_running == 7.0

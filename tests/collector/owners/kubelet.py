@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from collector.owners.kubelet import definition
+from tests.collector.owners import definition
 
 Containers = Mapping[str, Mapping[str, list[str]]]  # by name: devices by resource
 
@@ -52,7 +52,10 @@ class FakeKubelet:
 
     def _devices(self, resources: Mapping[str, list[str]]) -> list[Any]:
         one = self._of["ContainerDevices"]
-        return [one(resource_name=name, device_ids=ids) for name, ids in resources.items()]
+        return [
+            one(resource_name=name, device_ids=ids, topology={"nodes": [{"ID": 1}]})
+            for name, ids in resources.items()
+        ]
 
     def _list(self, _: Any, context: Any) -> Any:
         self.asked += 1
@@ -63,7 +66,12 @@ class FakeKubelet:
             namespace, name = pod.split("/")
             told = answer.pod_resources.add(namespace=namespace, name=name)
             for container, resources in containers.items():
-                told.containers.add(name=container, devices=self._devices(resources))
+                told.containers.add(
+                    name=container,
+                    devices=self._devices(resources),
+                    cpu_ids=range(0, 300, 100),
+                    memory=[{"memory_type": "memory", "size": 2**40}],
+                )
         for pod in self.claimed:
             namespace, name = pod.split("/")
             told = answer.pod_resources.add(namespace=namespace, name=name)

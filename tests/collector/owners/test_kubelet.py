@@ -12,9 +12,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from collector.owners.kubelet.child import MISSING
 from collector.owners.kubelet.keeper import Kubelet
-from collector.owners.kubelet.seen import Answer, Unknown, parse
+from collector.owners.kubelet.seen import Answer
 from gpuvigil.clock import ManualClock, SystemClock
 from tests.collector.owners.kubelet import FakeKubelet
 from tests.polling import wait_until
@@ -169,20 +168,6 @@ def test_a_socket_that_may_not_be_opened_is_one_clear_line(what: str, fake: Fake
     assert done.returncode == 0, done.stderr
     assert done.stderr.count(NOT_KNOWN) == 1
     assert "run the collector as root, or as its group" in done.stderr
-
-
-def test_a_child_without_grpc_says_what_to_install(fake: FakeKubelet) -> None:
-    # As on a node that has the collector alone: no site-packages.
-    done = python(
-        *("-I", "-S", "-c"),
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from collector.owners.kubelet.child import main\n"
-        f"sys.exit(main([{str(fake.socket)!r}, '1']))",
-    )
-    assert done.returncode == MISSING, done.stderr
-    said = parse(done.stdout)
-    assert isinstance(said, Unknown)
-    assert said.why.endswith("install gpuvigil[kubernetes]")
 
 
 def test_without_room_for_the_child_nothing_is_known_until_there_is(

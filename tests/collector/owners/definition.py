@@ -1,9 +1,9 @@
-"""The kubelet's pod-resources service, version 1, as protobuf's own classes; needs protobuf.
+"""The kubelet's pod-resources service, version 1, as protobuf's own classes: what a kubelet would use.
 
 Written from the published definition: kubernetes/kubernetes,
 staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto (package `v1`; GetAllocatableResources since
-Kubernetes 1.21, dynamic resources since 1.26). Fields that nothing here reads (CPUs, memory, NUMA) are left
-out: protobuf passes over what a message has beyond its description. Only the child that asks imports this.
+Kubernetes 1.21, dynamic resources since 1.26). CPUs, memory and the topology of devices
+are there as the kubelet has them, though nothing of ours reads them.
 """
 
 from typing import Any
@@ -15,8 +15,10 @@ LIST = f"/{SERVICE}/List"
 ALLOCATABLE = f"/{SERVICE}/GetAllocatableResources"
 
 _Field = descriptor_pb2.FieldDescriptorProto
+INTEGER = "int64"
+_TYPES = {None: _Field.TYPE_STRING, INTEGER: _Field.TYPE_INT64}
 
-# Of each message: its fields by name, with number and either a message of this file or None for text.
+# Of each message: its fields by name, with number and either a message of this file, None for text, or INTEGER.
 _MESSAGES: dict[str, dict[str, tuple[int, bool, str | None]]] = {
     "ListPodResourcesRequest": {},
     "AllocatableResourcesRequest": {},
@@ -30,9 +32,18 @@ _MESSAGES: dict[str, dict[str, tuple[int, bool, str | None]]] = {
     "ContainerResources": {
         "name": (1, False, None),
         "devices": (2, True, "ContainerDevices"),
+        "cpu_ids": (3, True, INTEGER),
+        "memory": (4, True, "ContainerMemory"),
         "dynamic_resources": (5, True, "DynamicResource"),
     },
-    "ContainerDevices": {"resource_name": (1, False, None), "device_ids": (2, True, None)},
+    "ContainerDevices": {
+        "resource_name": (1, False, None),
+        "device_ids": (2, True, None),
+        "topology": (3, False, "TopologyInfo"),
+    },
+    "ContainerMemory": {"memory_type": (1, False, None), "size": (2, False, INTEGER)},
+    "TopologyInfo": {"nodes": (1, True, "NUMANode")},
+    "NUMANode": {"ID": (1, False, INTEGER)},
     "DynamicResource": {
         "claim_name": (2, False, None),
         "claim_namespace": (3, False, None),
@@ -58,8 +69,8 @@ def messages() -> dict[str, Any]:
                 name=field,
                 number=number,
                 label=_Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL,
-                type=_Field.TYPE_MESSAGE if of else _Field.TYPE_STRING,
-                type_name=f".v1.{of}" if of else None,
+                type=_TYPES.get(of, _Field.TYPE_MESSAGE),
+                type_name=None if of in _TYPES else f".v1.{of}",
             )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)

@@ -1,0 +1,105 @@
+"""The messages of the kubelet's pod-resources service, version 1, as far as anything here reads them. Pure.
+
+kubernetes/kubernetes, staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto (package `v1`;
+GetAllocatableResources since Kubernetes 1.21, dynamic resources since 1.26). Fields that are not named here are
+passed over, as protobuf asks (protobuf.dev, "Encoding").
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from . import seen
+from .seen import Answer, Hold
+
+LIST = "/v1.PodResourcesLister/List"
+ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
+
+# Numbers of fields.
+_PODS = _OFFERED = 1
+_POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
+_CONTAINER_NAME, _CONTAINER_DEVICES, _CONTAINER_DYNAMIC = 1, 2, 5
+_DEVICES_RESOURCE, _DEVICES_IDS = 1, 2
+_DYNAMIC_CLAIMS = 4
+_CLAIM_DRIVER = 2
+
+_Fields = Mapping[int, Sequence[bytes]]
+
+
+def answer(pods: bytes, offered: bytes | None) -> Answer:
+    """What both calls said; `offered` None: nothing. ValueError for what is no such message."""
+    holds, claimed = [], []
+    for pod in map(fields, fields(pods)[_PODS]):
+        namespace, name = _text(pod, _POD_NAMESPACE), _text(pod, _POD_NAME)
+        for container in map(fields, pod[_POD_CONTAINERS]):
+            if _is_claimed(container):
+                claimed.append(f"{namespace}/{name}")
+            for devices in map(fields, container[_CONTAINER_DEVICES]):
+                if names := _gpus(devices):
+                    holds.append(
+                        Hold(
+                            namespace=namespace,
+                            pod=name,
+                            container=_text(container, _CONTAINER_NAME),
+                            resource=_text(devices, _DEVICES_RESOURCE),
+                            devices=names,
+                        )
+                    )
+    given = None
+    if offered is not None:
+        given = tuple(name for it in fields(offered)[_OFFERED] for name in _gpus(fields(it)))
+    return Answer(holds=tuple(holds), allocatable=given, claimed=tuple(dict.fromkeys(claimed)))
+
+
+def _is_claimed(container: _Fields) -> bool:
+    """Whether it has a device of NVIDIA's by dynamic allocation."""
+    return any(
+        "nvidia" in _text(fields(claim), _CLAIM_DRIVER)
+        for dynamic in container[_CONTAINER_DYNAMIC]
+        for claim in fields(dynamic)[_DYNAMIC_CLAIMS]
+    )
+
+
+def _gpus(devices: _Fields) -> tuple[str, ...]:
+    names = (it.decode(errors="replace") for it in devices[_DEVICES_IDS])
+    return tuple(name for name in names if seen.device(name))
+
+
+def _text(of: _Fields, number: int) -> str:
+    """The last one counts, as protobuf says; empty for none."""
+    return of[number][-1].decode(errors="replace") if of[number] else ""
+
+
+def fields(message: bytes) -> _Fields:
+    """Texts and messages by the number of their field, in order; numbers are passed over.
+
+    ValueError for a message that is torn, or none.
+    """
+    found, at = defaultdict[int, list[bytes]](list), 0
+    while at < len(message):
+        key, at = _number(message, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            _, at = _number(message, at)
+        elif kind in {1, 5}:
+            at += 8 if kind == 1 else 4
+        elif kind == 2:
+            length, at = _number(message, at)
+            found[number].append(message[at : at + length])
+            at += length
+        else:
+            raise ValueError(f"no message of protobuf: a field of the type {kind}")
+    if at > len(message):
+        raise ValueError("a message of protobuf that ends early")
+    return found
+
+
+def _number(message: bytes, at: int) -> tuple[int, int]:
+    """A varint, and where what follows it begins."""
+    value = shift = 0
+    while at < len(message):
+        byte, at = message[at], at + 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+    raise ValueError("a message of protobuf that ends early")
