@@ -20,7 +20,7 @@ from gpuvigil.reporting import LEAST, SHARE
 from .causes import spreads
 from .detectors.gpu_hung import working
 from .detectors.node_silent import Hearing, hearing
-from .halves import heard_lately
+from .halves import half_of, heard_lately
 from .holdings import Holding
 from .impact import touched, waiting
 from .sight import Candidate
@@ -222,7 +222,9 @@ def _verdict(
     nodes = {candidate.finding.subject.of_node() for candidate in alike}
     least, share = (LEAST, SHARE) if one is None else (_LEAST_LEFT, _LEFT)
     total = len(heard_lately(window, place[0]) | {node.key for node in nodes}) if nodes else 0
-    if len(nodes) >= max(least, share * total):
+    if len(nodes) >= max(least, share * total) and (
+        one is not None or place[1] != "node_silent" or _is_of_the_middle(window, place[0], alike)
+    ):
         return "whole"
     if one is not None:
         left = _left(window, one)
@@ -235,6 +237,10 @@ def _verdict(
     if not nodes:
         return "its nodes report again"
     return f"only {len(nodes)} of {total} nodes left: each is told for itself"
+
+
+def _is_of_the_middle(window: Window, cluster: str, alike: Iterable[Candidate]) -> bool:
+    return half_of(window, cluster, {c.finding.subject: c.finding.since for c in alike})
 
 
 def silence_of(
@@ -292,6 +298,8 @@ def _whole(
     known = [standing[c.finding.fingerprint] for c in alike if c.finding.fingerprint in standing]
     severities: list[Severity] = [c.severity for c in alike] + [i.severity for i in known]
     severity = min(severities, key=lambda severity: severity.rank)
+    if fault == "node_silent":
+        severity = Severity.CRITICAL  # whatever happens there, nobody hears of it
     nodes = {c.finding.subject.of_node() for c in alike}
     finding = Finding(
         fault=fault,

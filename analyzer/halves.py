@@ -1,10 +1,10 @@
-"""When it is half of a cluster, and no longer some nodes or a rack."""
+"""When it is most of a cluster, and no longer some nodes or a rack."""
 
-from collections.abc import Collection
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 
 from gpuvigil.model import Subject
-from gpuvigil.reporting import are_most
+from gpuvigil.reporting import in_the_middle
 
 from .window import Window
 
@@ -19,7 +19,14 @@ def heard_lately(window: Window, cluster: str) -> set[str]:
     return {key for key, at in window.heard.items() if at > after and key.startswith(prefix)}
 
 
-def half_of(window: Window, cluster: str, nodes: Collection[Subject]) -> bool:
-    """Whether these are half of the cluster or more."""
-    total = len(heard_lately(window, cluster) | {node.key for node in nodes})
-    return are_most(len(nodes), total)
+def half_of(window: Window, cluster: str, since: Mapping[Subject, datetime]) -> bool:
+    """Whether so many nodes are silent at once that the cause is in the middle, by since when."""
+    late = {node.key: at for node, at in since.items()}
+    heard = heard_lately(window, cluster)
+    return bool(in_the_middle(late, heard - late.keys(), racks(window, cluster)))
+
+
+def racks(window: Window, cluster: str) -> Mapping[str, str]:
+    """By node of the cluster, by its key, the rack that its inventory names."""
+    told = window.inventories.items()
+    return {key: it.rack for key, it in told if it.rack and it.subject.cluster == cluster}

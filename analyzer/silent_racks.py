@@ -34,7 +34,7 @@ def of_racks(window: Window, found: Iterable[Finding], dead: str, alive: str) ->
     mates = rack_mates(window) if any(len(them) >= _NODES for them in by_cluster.values()) else {}
     told = []
     for cluster, them in sorted(by_cluster.items()):
-        if half_of(window, cluster, {f.subject for f in _at_once(them)}):
+        if half_of(window, cluster, {f.subject: f.since for f in them}):
             continue
         racks: dict[tuple[Subject, ...], list[Finding]] = defaultdict(list)
         for finding in them:

@@ -18,7 +18,7 @@ from .index import Numbers
 from .rows import Row, Rows
 
 # A node whose tick is not known yet sends at the collector's default.
-_DEFAULT_TICK_SECONDS = 10.0
+DEFAULT_TICK_SECONDS = 10.0
 
 
 class Span(Enum):
@@ -160,4 +160,4 @@ class Window:
 
 
 def _tick_seconds(_: Subject, inventory: Inventory | None) -> float:
-    return _DEFAULT_TICK_SECONDS if inventory is None else inventory.tick_seconds
+    return DEFAULT_TICK_SECONDS if inventory is None else inventory.tick_seconds

@@ -1,15 +1,15 @@
 """The whole overview as one frozen value, made from facts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.reporting import are_most
+from gpuvigil.reporting import in_the_middle
 
 from .attention import Attention, attention
-from .cluster import ClusterView
+from .cluster import ClusterView, NodeView
 from .facts import Facts
 from .flapping import flapping
 from .fleet import Fleet
@@ -104,33 +104,54 @@ def _warnings(
             f" {counted(facts.not_back, 'node')} still to be heard."
             f" The numbers below are of {moment(facts.now)}."
         ]
-    said = [_silence(view, now) for view in views if view.silent_nodes]
+    racks = [(one.subject, one.rack) for one in facts.inventories if one.rack]
+    said = [
+        line
+        for view in views
+        if view.silent_nodes
+        for line in _silences(
+            view, {at.node: rack for at, rack in racks if at.cluster == view.name}, now
+        )
+    ]
     passes = timedelta(seconds=max(PASSES_BEFORE_STALE * settings.tick_seconds, 15.0))
     said += _pulse(facts, "analyzer", "faults are not being looked for", passes, now)
     return said + _pulse(facts, "alerts", "nobody is told of incidents", ALERTS_PATIENCE, now)
 
 
-def _silence(view: ClusterView, now: datetime) -> str:
-    silent = view.silent_nodes
+def _silences(view: ClusterView, racks: Mapping[str, str], now: datetime) -> list[str]:
+    """One line about nodes that are silent for a cause in the middle, one about the others."""
+    silent = {node.name: node for node in view.silent_nodes}
+    late = {name: node.heard_at for name, node in silent.items() if node.heard_at}
+    middle = in_the_middle(late, view.layout.numbers.keys() - silent.keys(), racks)
+    others = [node for name, node in silent.items() if name not in middle]
+    said = []
+    if middle:
+        gpus = sum(silent[name].gpu_count for name in middle)
+        since = duration(now - max(late[name] for name in middle))
+        said.append(
+            f"gpuvigil receives no data from {len(middle)} of {len(view.layout.nodes)} nodes of"
+            f" cluster {view.name} for {since}: check the hub and the network to it first."
+            f" {_unknown(gpus)}"
+        )
+    return [*said, *([_stopped(view, others, now)] if others else [])]
+
+
+def _stopped(view: ClusterView, silent: Sequence[NodeView], now: datetime) -> str:
     named = ", ".join(
         node.name
         + (f" ({duration(now - node.heard_at)} ago)" if node.heard_at else " (not heard yet)")
         for node in silent[:NAMED_NODES]
     )
     rest = f" and {len(silent) - NAMED_NODES} more" if silent[NAMED_NODES:] else ""
-    gpus = sum(node.gpu_count for node in silent)
-    if are_most(len(silent), len(view.layout.nodes)):
-        heard = [node.heard_at for node in silent if node.heard_at]
-        since = f" for {duration(now - max(heard))}" if heard else ""
-        return (
-            f"No data from {len(silent)} of {len(view.layout.nodes)} nodes of cluster {view.name}"
-            f"{since}: check the hub and the network to it first. {gpus} GPUs are unknown."
-        )
     one = len(silent) == 1
     return (
         f"{len(silent)} node{' has' if one else 's have'} stopped reporting in cluster {view.name}:"
-        f" {named}{rest}. {gpus} GPU{' is' if gpus == 1 else 's are'} unknown."
+        f" {named}{rest}. {_unknown(sum(node.gpu_count for node in silent))}"
     )
+
+
+def _unknown(gpus: int) -> str:
+    return f"{gpus} GPU{' is' if gpus == 1 else 's are'} unknown."
 
 
 def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: datetime) -> list[str]:

@@ -11,13 +11,14 @@ from functools import cached_property
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
-from gpuvigil.reporting import silent_after
+from gpuvigil.reporting import ARRIVAL, are_most, in_the_middle, late_after, silent_after
 
 from ..departures import Departure, departure
+from ..halves import heard_lately, racks
 from ..holdings import holder_key
 from ..scaled_down import WITHIN, is_scaled_down, one_by_one
 from ..silent_racks import of_racks
-from ..window import Need, Span, Window
+from ..window import DEFAULT_TICK_SECONDS, Need, Span, Window
 from .gpu_hung import RECENT, spinning, working
 from .host_disk import DROPPED
 
@@ -101,9 +102,70 @@ def silent_nodes(window: Window) -> list[Finding]:
     others = _Others(window, frozenset(silent))
     clusters = {a.subject.cluster for held in window.allocations.values() for a in held}
     went = [_went(window, node, clusters) for node in silent]
+    unheard = _in_the_middle(window, went)
     alike = _one_by_one(went)
-    found = [f for one in went for f in _findings(window, one, others, alike.get(one.node, 0))]
+    found = [
+        f
+        for one in went
+        if one.node not in unheard
+        for f in _findings(window, one, others, alike.get(one.node, 0))
+    ]
+    found += [_unheard(window, node) for node in sorted(unheard)]
     return [*found, *of_racks(window, [f for f in found if is_missed(f)], DEAD[0], COLLECTOR[0])]
+
+
+def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> set[Subject]:
+    """Nodes that say nothing since the same moment as most of their cluster, once one is silent.
+
+    Nobody waits until the last of them is silent, so that none is told for itself meanwhile.
+    """
+    found: set[Subject] = set()
+    first = {one.node: one.since for one in silent if one.gone is None and not one.node.marked}
+    for cluster in sorted({node.cluster for node in first}):
+        known = heard_lately(window, cluster)
+        late = {node.key: at for node, at in first.items() if node.cluster == cluster}
+        overdue = {key for key in known - late.keys() if _is_overdue(window, key)}
+        if not are_most(len(late) + len(overdue), len(known | late.keys())):
+            continue
+        late |= {key: window.heard[key] for key in overdue if not _went_in_order(window, key)}
+        tick = timedelta(seconds=max(window.tick_seconds(Subject.parse(key)) for key in late))
+        told = racks(window, cluster)
+        alike = in_the_middle(late, known - late.keys(), told, within=tick + ARRIVAL)
+        nodes = set(map(Subject.parse, alike))
+        if not first.keys().isdisjoint(nodes):
+            found |= nodes
+    return found
+
+
+def _is_overdue(window: Window, key: str) -> bool:
+    """Whether a body of a node is overdue, which may not have stopped reporting yet."""
+    inventory, listening = window.inventories.get(key), window.listening_since
+    if listening is None or key in window.retired:
+        return False
+    tick = DEFAULT_TICK_SECONDS if inventory is None else inventory.tick_seconds
+    return window.now - max(window.heard[key], listening) > late_after(tick)
+
+
+def _went_in_order(window: Window, key: str) -> bool:
+    node = Subject.parse(key)
+    return departure(window, node, window.heard[key], has_jobs=False) is not None
+
+
+def _unheard(window: Window, node: Subject) -> Finding:
+    """One of them; certain, since so many say the same."""
+    heard = window.heard.get(node.key)
+    since: datetime = heard or window.listening_since or window.now
+    return Finding(
+        fault="node_silent",
+        subject=node,
+        severity=_FAULT.severity,
+        since=since,
+        evidence=(_last_data(window, node),),
+        detector="node_silent",
+        action=_FAULT.action,
+        source=_FAULT.source,
+        certain=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +212,13 @@ def _findings(window: Window, went: _Went, others: "_Others", alike: int) -> lis
     found = _missed(window, went, others, alike) if gone is None else _gone(node, since, gone)
     if found is None:
         return []
+    return [replace(found, evidence=(_last_data(window, node), *found.evidence))]
+
+
+def _last_data(window: Window, node: Subject) -> Evidence:
     heard = window.heard.get(node.key)
-    last_data = "none since the hub started" if heard is None else moment(heard)
-    last = Evidence(
-        name="last data", value=last_data, limit=f"every {window.tick_seconds(node):g} s"
-    )
-    return [replace(found, evidence=(last, *found.evidence))]
+    value = "none since the hub started" if heard is None else moment(heard)
+    return Evidence(name="last data", value=value, limit=f"every {window.tick_seconds(node):g} s")
 
 
 def is_missed(finding: Finding) -> bool:

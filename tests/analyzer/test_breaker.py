@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
+
 from analyzer.analysis import Analysis, Reading
 from analyzer.breaker import is_whole, raised_at
 from analyzer.detector import DETECTORS
@@ -224,6 +226,65 @@ def test_a_room_that_falls_silent_is_told_as_one_and_covers_what_was_told_before
     assert one.action.startswith("Check the hub")
     assert watch.look(180 * SECOND)[-4:] != []
     assert sorted(i.fault for i in watch.standing() if is_whole(i)) == ["gpu_xid"]
+
+
+def cut_off(watch: Watch, numbers: Iterable[int], seconds: float) -> list[str]:
+    """A look so long after the way of these nodes to the hub was cut at NOON.
+
+    They send every ten seconds, each a second after the next; the others go on.
+    """
+    now = NOON + seconds * SECOND
+    heard = dict.fromkeys(EIGHT.heard, now)
+    heard |= {node(n).key: NOON - n * SECOND for n in numbers}
+    window = replace(EIGHT, samples=(), heard=heard, now=now).window()
+    since = NOON - 60 * MINUTE
+    watch.analysis.look(
+        Reading(now=now, rows=window.rows, heard=window.heard, listening_since=since)
+    )
+    return watch.steps()
+
+
+def test_when_the_way_to_the_hub_is_cut_one_incident_says_so_and_no_node_is_told() -> None:
+    watch, made = Watch(), []
+    for seconds in range(0, 200, 5):
+        made += cut_off(watch, range(1, 9), seconds)
+        if seconds == 20:
+            assert made == []  # all are late, and none has stopped reporting
+    assert made == ["cluster confirmed"]
+    (one,) = watch.standing()
+    assert one.severity is Severity.CRITICAL
+    assert {node(n).key for n in range(1, 9)} < set(one.members)
+    for seconds in range(200, 240, 5):
+        made += cut_off(watch, (), seconds)
+    assert made == ["cluster confirmed", "cluster cleared"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "wholes"), [(range(1, 4), 0), (range(1, 5), 1)], ids=["below", "half"]
+)
+def test_fewer_than_half_that_fall_silent_are_told_for_themselves(
+    numbers: Sequence[int], wholes: int
+) -> None:
+    watch = Watch()
+    for seconds in range(0, 60, 5):
+        cut_off(watch, numbers, seconds)
+    standing = watch.standing()
+    assert sum(map(is_whole, standing)) == wholes
+    assert len(standing) == (1 if wholes else len(numbers))
+
+
+def test_a_pause_of_all_while_one_node_is_dead_is_no_silence_of_all() -> None:
+    watch = Watch()
+    dead = {node(1).key: NOON - 5 * MINUTE}
+    for seconds in (20, 25, 28):
+        now = NOON + seconds * SECOND
+        heard = {**dict.fromkeys(EIGHT.heard, NOON), **dead}
+        window = replace(EIGHT, samples=(), heard=heard, now=now).window()
+        since = NOON - 60 * MINUTE
+        watch.analysis.look(
+            Reading(now=now, rows=window.rows, heard=window.heard, listening_since=since)
+        )
+    assert [i.label for i in watch.standing()] == ["node-1"]
 
 
 def test_a_rule_that_goes_wrong_is_one_message_though_nothing_is_certain() -> None:

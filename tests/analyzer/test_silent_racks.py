@@ -71,6 +71,20 @@ def test_fewer_or_elsewhere_or_half_of_the_cluster_is_no_rack(
     assert of_racks(quiet(*numbers)) == [], why
 
 
+def test_a_rack_that_dies_while_another_is_heard_stays_one_though_it_is_half_of_the_cluster() -> (
+    None
+):
+    whole_rack = (1, 2, 3, 4, 5, 6)
+    assert [found.members for found in of_racks(quiet(*whole_rack))] == [
+        tuple(node(n) for n in whole_rack)
+    ]
+    watch = Watch()
+    for seconds in (0, 10):
+        standing = watch.look(quiet(*whole_rack), seconds * SECOND)
+    assert [one.label for one in standing] == ["rack a"]
+    assert of_racks(quiet(*whole_rack, 7)) == []
+
+
 def test_what_fell_silent_over_hours_is_no_matter_of_the_rack() -> None:
     old = {node(2).key: NOON - timedelta(hours=2)}
     scene = quiet(4, 5)

@@ -228,13 +228,32 @@ def test_power_is_told_where_limits_are_not_measured() -> None:
     assert '<div class="name">Power</div><div class="value">–' not in text
 
 
-@pytest.mark.parametrize(("silent", "told"), [(3, "have stopped"), (4, "No data from 4 of 8")])
+def silences(facts: Facts) -> list[str]:
+    return [line for line in view_of(facts).warnings if "service" not in line]
+
+
+@pytest.mark.parametrize(
+    ("silent", "told"), [(3, "3 nodes have stopped"), (4, "gpuvigil receives no data from 4 of 8")]
+)
 def test_nodes_that_stop_together_point_at_the_way_to_gpuvigil(silent: int, told: str) -> None:
     nodes = [node(f"n{number}") for number in range(8)]
     facts = busy_fleet(nodes)
     facts = replace(facts, heard={**facts.heard, **heard(nodes[:silent], LONG_AGO)})
-    (warning,) = [line for line in view_of(facts).warnings if "service" not in line]
-    assert told in warning
+    (warning,) = silences(facts)
+    assert warning.startswith(told)
+    assert warning.endswith(f" {8 * silent} GPUs are unknown.")
+
+
+def test_nodes_that_died_one_after_the_other_are_named_and_so_is_a_rack() -> None:
+    nodes = [node(f"n{number}") for number in range(8)]
+    facts = replace(busy_fleet(nodes), listening_since=NOON - timedelta(days=9))
+    died = {("simulated", f"n{number}"): NOON - timedelta(days=number) for number in range(1, 6)}
+    (warning,) = silences(replace(facts, heard={**facts.heard, **died}))
+    assert warning.startswith("5 nodes have stopped reporting in cluster simulated: n1 (")
+    racked = tuple(inventory(one, 8, "a" if one in nodes[:4] else "b") for one in nodes)
+    dark = replace(facts, inventories=racked, heard={**facts.heard, **heard(nodes[:4], LONG_AGO)})
+    (warning,) = silences(dark)
+    assert warning.startswith("4 nodes have stopped reporting")
 
 
 def test_what_flaps_says_how_it_is_now_and_when_it_closes() -> None:
