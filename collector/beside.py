@@ -95,13 +95,14 @@ class Beside:
         return 0
 
     def _post(self, server: Hub, content: bytes, headers: dict[str, str]) -> Answer:
-        path = self._path if self._has_v2 else self._path_of_v1
+        v2 = self._has_v2  # another thread may find out meanwhile
+        path = self._path if v2 else self._path_of_v1
         try:
             return server.request("POST", path, content, headers)
         except StoreRefused as refusal:
             if refusal.meaning is not Meaning.NO_V2 or not self._may_be_old:
                 raise
-            if not self._has_v2:
+            if not v2:
                 # Somebody has put another server in its place.
                 self._has_v2 = True
                 raise

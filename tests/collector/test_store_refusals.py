@@ -3,7 +3,8 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -210,3 +211,31 @@ def test_the_doctor_calls_fine_only_who_would_take_lines(
     receiver.behave = answering(status, body)
     (said,) = diagnose(StoreSettings(kind=kind, url=receiver.url))
     assert said.state.value == state
+
+
+def test_who_hears_late_that_there_is_no_v2_writes_as_who_heard_it_first(
+    receiver: Receiver,
+) -> None:
+    asked, written = threading.Barrier(2), threading.Event()
+
+    def behave(request: Request) -> Reply:
+        if request.path.startswith("/write"):
+            return TAKEN
+        asked.wait(10.0)
+        if b"late" in request.content:
+            written.wait(10.0)
+        return NOT_FOUND
+
+    receiver.behave = behave
+    target = beside(influxdb(receiver))
+    assert target is not None
+
+    def send(word: str) -> int:
+        with closing(target.connect(20.0)) as connection:
+            refused = target.send(connection, SENDER.telemetry([f"{word} a=1"], NOW))
+        written.set()
+        return refused
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(send, ("early", "late"))) == [0, 0]
+    assert taken(receiver) == {b"early a=1", b"late a=1"}
