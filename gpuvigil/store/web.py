@@ -14,6 +14,8 @@ from ..lineprotocol.refusal import in_short
 from ..trust import Trust
 
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=60.0)
+# Of one beyond these that comes back at once with others urllib3 writes a line into the log.
+_CONNECTIONS_KEPT = 64
 
 
 class Web:
@@ -28,7 +30,9 @@ class Web:
         self._name = settings.kind
         secure = any(url.startswith("https:") for url in (settings.url, settings.write_url))
         believed = Trust(ca_file=settings.ca_file).context("store") if secure else None
-        self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ssl_context=believed)
+        self._pool = urllib3.PoolManager(
+            timeout=_TIMEOUT, retries=False, ssl_context=believed, maxsize=_CONNECTIONS_KEPT
+        )
         self._authorization = authorization(settings)
 
     def post(self, url: str, query: Mapping[str, str]) -> Any:

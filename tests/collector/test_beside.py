@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -141,6 +142,20 @@ def test_lines_that_influxdb_refuses_for_good_are_counted_and_hold_up_nothing(
         finally:
             stop.set()
             thread.join()
+
+
+def test_threads_that_read_together_fill_no_log(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    together = threading.Barrier(16)
+
+    def read(_: int) -> None:
+        together.wait()
+        place.rows()
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(read, range(16)))
+    assert "pool is full" not in caplog.text
 
 
 def test_the_doctor_says_whether_the_store_answers(place: Place) -> None:
