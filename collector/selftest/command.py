@@ -144,7 +144,8 @@ def _played(
     nodes = play.nodes
     ahead = {node.subject: node.fault.clock_ahead_seconds for node in nodes}
     wire.lines({node.subject: play.history(node) for node in nodes}, clock.now(), ahead)
-    wire.records(play.inventory(node).to_record() for node in nodes)
+    told = {node.subject: play.inventory(node).to_record() for node in nodes}
+    wire.inventories(told, clock.now, ahead)
     wire.records(one.to_record() for one in play.allocations())
     speaking = [node for node in nodes if not node.fault.is_silent]
     passing = max(_PASS_SECONDS, (_PASSES + 2) * play.settings.tick_seconds)

@@ -56,12 +56,25 @@ class Wire(AbstractContextManager["Wire"]):
         for job in jobs:
             job.result()
 
+    def inventories(
+        self,
+        told: Mapping[Subject, Record],
+        now: Callable[[], datetime],
+        ahead: Mapping[Subject, float],
+    ) -> None:
+        """A body for each node: where lines go past the hub, it knows a clock by these alone."""
+        for node, record in told.items():
+            at = now()
+            body = self._sender(node).records([record], at)
+            headers = {**body.headers, **_sent(at, ahead.get(node, 0.0))}
+            self._records.request("POST", body.path, body.content, headers)
+
     def records(self, records: Iterable[Record]) -> None:
-        """Events, inventories and allocations."""
+        """Events and allocations."""
         self._records.write_records(records)
 
     def _send(self, node: Subject, lines: list[str], at: datetime, ahead_seconds: float) -> None:
-        body = Sender(cluster=node.cluster, node=node.node, boot=self._run).telemetry(lines, at)
+        body = self._sender(node).telemetry(lines, at)
         hub = self._hubs.get(node)
         if hub is None:
             hub = self._hubs[node] = self._new()
@@ -73,12 +86,20 @@ class Wire(AbstractContextManager["Wire"]):
             **body.headers,
             "Gpuvigil-Lane": "live",
             "Gpuvigil-Sequence": str(self._numbers[node]),
-            "Gpuvigil-Sent-At": to_text(at + timedelta(seconds=ahead_seconds)),
+            **_sent(at, ahead_seconds),
         }
         body = replace(body, headers=headers)
         hub.request("POST", body.path, body.content, body.headers)
+
+    def _sender(self, node: Subject) -> Sender:
+        return Sender(cluster=node.cluster, node=node.node, boot=self._run)
 
     def _new(self) -> Hub:
         if self._beside is None:
             return self._connect()
         return self._beside.connect(_TIMEOUT_SECONDS, _ANSWER_BYTES)
+
+
+def _sent(at: datetime, ahead_seconds: float) -> dict[str, str]:
+    """When it was sent, by the node's own clock."""
+    return {"Gpuvigil-Sent-At": to_text(at + timedelta(seconds=ahead_seconds))}

@@ -1,6 +1,5 @@
-"""`gpuvigil selftest` against a hub and an analyzer that run: every rule fires, and all of it ends."""
+"""`gpuvigil selftest` against a hub, each kind of store and an analyzer that run: every rule fires, and all of it ends."""
 
-import json
 import os
 import signal
 import subprocess
@@ -16,9 +15,11 @@ from dashboard.terminal.fleet import look
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import load
 from gpuvigil.model import SELFTEST_CLUSTER, AllocationState, Incident, RecordKind, readable
+from gpuvigil.store.choice import hubs
 from gpuvigil.usage.query import clusters
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
+from tests.timeseries import InfluxDB, VictoriaMetrics
 
 pytestmark = pytest.mark.server
 
@@ -33,7 +34,7 @@ tick_seconds = 5
 window_seconds = 12
 silent_after_seconds = 5
 clear_seconds = 1
-xid_overrides = {overrides}
+{store}
 """
 
 
@@ -44,14 +45,28 @@ def hub(tmp_path: Path) -> Iterator[HubProcess]:
         yield process
 
 
-def config(hub: HubProcess, overrides: list[str]) -> Path:
+@pytest.fixture(params=["hub", "victoriametrics", "influxdb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The section of the configuration that names where telemetry is kept."""
+    if request.param == "hub":
+        yield ""
+    elif request.param == "victoriametrics":
+        with VictoriaMetrics(tmp_path / "store") as metrics:
+            yield f'[store]\nkind = "victoriametrics"\nurl = "{metrics.url}"'
+    else:
+        with InfluxDB(tmp_path / "store") as influx:
+            influx.create("gpuvigil")
+            yield f'[store]\nkind = "influxdb"\nurl = "{influx.url}"'
+
+
+def config(hub: HubProcess, store: str) -> Path:
     path = hub.directory / "site.toml"
     path.write_text(
         SETTINGS.format(
             url=hub.url,
             service=hub.service_token_file,
             collector=hub.collector_token_file,
-            overrides=json.dumps(overrides),
+            store=store,
         )
     )
     return path
@@ -67,10 +82,11 @@ def incidents(hub: HubProcess) -> list[Incident]:
     return list(readable(hub.hub().records(RecordKind.INCIDENT), Incident.from_record))
 
 
+@pytest.mark.timeout(300)
 def test_every_rule_fires_through_hub_and_analyzer_and_nothing_is_left(
-    hub: HubProcess, capsys: pytest.CaptureFixture[str]
+    hub: HubProcess, store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, said = config(hub, []), list[str]()
+    path, said = config(hub, store), list[str]()
     # Without an analyzer one line says so, and nothing is told.
     assert command.main(["--config", str(path)]) == 1
     assert capsys.readouterr().err == (
@@ -91,6 +107,10 @@ def test_every_rule_fires_through_hub_and_analyzer_and_nothing_is_left(
     held = [AllocationState.HELD.value]
     assert hub.hub().records(RecordKind.ALLOCATION, states=held) == ()
     # Nobody else sees that it was there.
-    moment = look(hub.hub(), load(path).analyzer)
-    assert (moment.clusters, moment.view.attention) == ((), ())
-    assert clusters(hub.hub()) == ()
+    client = hubs(load(path))()
+    try:
+        moment = look(client, load(path).analyzer)
+        assert (moment.clusters, moment.view.attention) == ((), ())
+        assert clusters(client) == ()
+    finally:
+        client.close()
