@@ -1,7 +1,6 @@
 """`gpuvigil alerts`: which way an incident's messages go and why, and whether a channel works."""
 
 import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -246,7 +245,7 @@ def _retry(config: Config, chosen: argparse.Namespace) -> int:
 
 def _opinions(config: Config, _: argparse.Namespace) -> int:
     records = service_hubs(config.hub)().records(RecordKind.OPINION)
-    if not records and sys.stdout.isatty():  # into a pipe goes nothing
+    if not records:
         print("nobody has said of a message that it was useful, or noise")
     for rule, useful, noise in opinions(readable(records, Opinion.from_record)):
         command = tried_on_the_past(rule) if noise else ""

@@ -3,7 +3,6 @@
 import argparse
 import getpass
 import re
-import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -73,7 +72,7 @@ def _list(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
     shown = [one for one in _silences(hub) if chosen.all or not one.is_over(now)]
     for silence in shown:
         print(line(silence, now))
-    if not shown and sys.stdout.isatty():  # into a pipe goes nothing
+    if not shown:
         print("nothing is silenced" if not chosen.all else "nothing was ever silenced")
 
 

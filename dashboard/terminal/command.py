@@ -1,4 +1,4 @@
-"""The commands `gpuvigil status`, `top`, `idle`, `who`, `why`, `usage`, `lemons` and `rma`."""
+"""The commands that print one table: `gpuvigil status`, `top`, `idle`, `who` and their like."""
 
 import argparse
 import getpass
@@ -25,13 +25,33 @@ from .fleet import Moment, look
 from .grid import FORMS, Grid, csv_text, json_text, text
 from .reasons import reasons
 
-_WIDTH = 80  # of what is no terminal, and of one that does not say
+_WIDTH = 80  # of a terminal that does not say, and at least
+_UNKNOWN = 3  # what monitoring plugins say so with
 
 
 def status_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil status`: 0, 1 when the hub does not answer, 2 for wrong arguments."""
+    """`gpuvigil status`: 0, 1 when the hub does not answer, 2 for wrong arguments.
+
+    With `--exit-code`: 0 well, 1 a warning, 2 a critical, 3 when that cannot be said.
+    """
     what = "Say what needs a person, worst first, and how the clusters are."
-    return _run(_parser("status", what), arguments, _now(status.grid))
+    commands = _parser("status", what)
+    commands.add_argument(
+        "--exit-code",
+        action="store_true",
+        help="exit with 0 when all is well, 1 for a warning, 2 for a critical, 3 when that cannot be said",
+    )
+    moments: list[Moment] = []
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        moments.append(_look(hub, config, chosen))
+        return status.grid(moments[0])
+
+    chosen = commands.parse_args(arguments)
+    code = _answer(commands, chosen, grid)
+    if not chosen.exit_code:
+        return code
+    return _UNKNOWN if code else status.exit_code(moments[0])
 
 
 def top_main(arguments: Sequence[str]) -> int:
@@ -204,7 +224,10 @@ def _parser(name: str, what: str) -> argparse.ArgumentParser:
 
 
 def _run(commands: argparse.ArgumentParser, arguments: Sequence[str], grid: _Grid) -> int:
-    chosen = commands.parse_args(arguments)
+    return _answer(commands, commands.parse_args(arguments), grid)
+
+
+def _answer(commands: argparse.ArgumentParser, chosen: argparse.Namespace, grid: _Grid) -> int:
     try:
         config = load(config_of_up(chosen.config))
         hub = hubs(config)()
@@ -239,6 +262,6 @@ def _said(grid: Grid, form: str) -> str:
         return json_text(grid)
     if form == "csv":
         return csv_text(grid)
-    people = sys.stdout.isatty()
-    width = shutil.get_terminal_size((_WIDTH, 24)).columns if people else _WIDTH
-    return text(grid, max(width, _WIDTH), quiet=not people)
+    if not sys.stdout.isatty():
+        return text(grid, None)
+    return text(grid, max(shutil.get_terminal_size((_WIDTH, 24)).columns, _WIDTH))

@@ -1,4 +1,4 @@
-"""Tables: for people as wide as their terminal, for programs as JSON or CSV."""
+"""Tables: as wide as a terminal, whole into a pipe or a file, or as JSON or CSV for programs."""
 
 import csv
 import io
@@ -21,18 +21,22 @@ _SHORTEST = 8  # a text is not cut shorter than this
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """`key` is its name for programs; `show` writes a value for people, who never see None."""
+    """`key` is its name for programs; `show` writes a value for people, who never see None.
+
+    `short` is for a terminal, where it is something else.
+    """
 
     key: str
     title: str
     show: Callable[[Any], str] = str
+    short: Callable[[Any], str] | None = None
     right: bool = False
     flexible: bool = False  # is cut first where the table is too wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """One table; people see its first columns, and the lines about it at a terminal only."""
+    """One table, and the lines about it; at a terminal its first columns and rows are shown."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Value]]
@@ -40,7 +44,7 @@ class Grid:
     rows_for_people: int | None = None  # so many rows; programs get all of them
     head: Sequence[str] = ()  # lines above it
     notes: Sequence[str] = ()  # lines below it
-    empty: str = "nothing"  # said to people when there is no row, unless it is empty
+    empty: str = "nothing"  # said where there is no row, unless it is empty
 
     @property
     def simulated(self) -> bool:
@@ -49,17 +53,15 @@ class Grid:
         return any(row[i] == SIMULATED_CLUSTER for row in self.rows for i in places)
 
 
-def text(grid: Grid, width: int, *, quiet: bool) -> str:
-    """For people. `quiet`: into a pipe, the table alone."""
-    lines = (
-        [] if quiet else [*_wrapped(grid.head, width), *([""] if grid.head and grid.rows else [])]
-    )
+def text(grid: Grid, width: int | None) -> str:
+    """For people. `width` None: nothing is cut, wrapped or left out, as in a pipe or a file."""
+    lines = [*_wrapped(grid.head, width), *([""] if grid.head and grid.rows else [])]
     if grid.rows:
         lines += _table(grid, width)
-    elif not quiet and grid.empty:
+    elif grid.empty:
         lines.append(grid.empty)
-    notes = [*grid.notes, *_left_out(grid), *_marked(grid)]
-    if notes and not quiet:
+    notes = [*grid.notes, *(_left_out(grid) if width is not None else ()), *_marked(grid)]
+    if notes:
         lines += ["", *_wrapped(notes, width)]
     return "".join(line.rstrip() + "\n" for line in lines)
 
@@ -76,7 +78,9 @@ def _marked(grid: Grid) -> Iterable[str]:
         yield f"{_SIMULATED}: what is of cluster {SIMULATED_CLUSTER} is of no real hardware."
 
 
-def _wrapped(lines: Sequence[str], width: int) -> list[str]:
+def _wrapped(lines: Sequence[str], width: int | None) -> list[str]:
+    if width is None:
+        return [_line(line) for line in lines]
     return [
         part for line in lines for part in textwrap.wrap(_line(line), width, subsequent_indent="  ")
     ]
@@ -135,19 +139,25 @@ def _unspoken(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _table(grid: Grid, width: int) -> Iterable[str]:
+def _table(grid: Grid, width: int | None) -> Iterable[str]:
+    shows = [
+        column.short if column.short and width is not None else column.show
+        for column in grid.columns
+    ]
     cells = [
         [
-            "-" if value is None else _line(column.show(value))
-            for column, value in zip(grid.columns, row, strict=True)
+            "-" if value is None else _line(show(value))
+            for show, value in zip(shows, row, strict=True)
         ]
-        for row in grid.rows[: grid.rows_for_people]
+        for row in grid.rows[: None if width is None else grid.rows_for_people]
     ]
     titles = [column.title for column in grid.columns]
-    natural = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    columns = grid.columns[: _how_many(natural, grid.for_people, width)]
-    widths = natural[: len(columns)]
-    _shrink(widths, columns, width)
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    columns = grid.columns
+    if width is not None:
+        columns = columns[: _how_many(widths, grid.for_people, width)]
+        widths = widths[: len(columns)]
+        _shrink(widths, columns, width)
     for row in (titles, *cells):
         yield _GAP.join(
             _fit(cell, size, right=column.right)

@@ -51,7 +51,7 @@ def _first(nodes: str) -> str:
 
 
 _WHERE = (
-    Column(key="nodes", title="NODES", show=_first, flexible=True),
+    Column(key="nodes", title="NODES", short=_first, flexible=True),
     Column(key="partition", title="PARTITION", flexible=True),
     Column(key="account", title="ACCOUNT", flexible=True),
     Column(key="command", title="COMMAND", flexible=True),

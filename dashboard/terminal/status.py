@@ -1,5 +1,10 @@
 """`gpuvigil status`: what needs a person, worst first, and how the clusters are."""
 
+from collections.abc import Sequence
+
+from gpuvigil.model import Severity
+
+from ..attention import Attention
 from ..cluster import ClusterView, Look
 from ..words import counted, percent, watts
 from .fleet import Moment
@@ -31,8 +36,7 @@ _FOR_PEOPLE = 5
 
 def grid(moment: Moment) -> Grid:
     """A row per incident that stands, in the order in which people should go about them."""
-    names = {one.name for one in moment.clusters}
-    standing = [one for one in moment.view.attention if one.subject.cluster in names]
+    standing = _standing(moment)
     rows = [
         (
             one.severity.value,
@@ -55,6 +59,21 @@ def grid(moment: Moment) -> Grid:
         notes=[f"First: {one.label}: {one.action}" for one in standing[:1]],
         empty="Nothing needs attention.",
     )
+
+
+def exit_code(moment: Moment) -> int:
+    """0 well, 1 the worst that stands is a warning, 2 a critical, 3 nothing stands and not all is known."""
+    standing = {one.severity for one in _standing(moment)}
+    if Severity.CRITICAL in standing:
+        return 2
+    if Severity.WARNING in standing:
+        return 1
+    return 3 if moment.view.warnings else 0
+
+
+def _standing(moment: Moment) -> Sequence[Attention]:
+    names = {one.name for one in moment.clusters}
+    return [one for one in moment.view.attention if one.subject.cluster in names]
 
 
 def sentence(cluster: ClusterView) -> str:

@@ -121,7 +121,7 @@ def test_what_is_silenced_is_not_told_and_the_way_of_each_is_explained(
     assert receiver.received() == []
     assert f"{id_}  for 3 h 59 min more  {matcher}  ada: {reason}" in listed
     assert ended.returncode == 0
-    assert none == ""
+    assert none == "nothing is silenced\n"
     assert "route 1 to chat: yes" in shown.stdout
     assert 'route 2 to other: no, owner="bob"' in shown.stdout
     assert "channel chat (by route 1): 1 decision: 1 to be told (silenced)\n" in shown.stdout

@@ -95,7 +95,7 @@ def test_what_would_carry_it_is_told_with_hours_money_and_whose_it_is() -> None:
     assert (one.spare_gpu_hours, one.spare_cost, one.queue_seconds) == (3.0, 6.0, 0.5)
     assert (one.holders, one.users, one.gpus) == (("pod serve/llm",), ("ann",), 4)
     grid = inference.grid(found, SPAN, PRICES)
-    shown = text(grid, 80, quiet=False)
+    shown = text(grid, 80)
     assert all(len(line) <= 80 for line in shown.splitlines())
     assert "over-provisioned  qwen    4       1  8.0   0.0    5 %    15 %      3.0" in shown
     assert "qwen: 8 requests at the p95, the fullest cache 5 %; 1 of 4 replicas" in shown

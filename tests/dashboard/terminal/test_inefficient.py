@@ -41,7 +41,7 @@ def shown(
     rows = {gpu(i, FIRST).key: row for i in range(4)} | {gpu(3, FIRST).key: last or row}
     grid = inefficient.grid(of, rows, SPAN)
     keys = [column.key for column in grid.columns]
-    assert all(len(line) <= 80 for line in text(grid, 80, quiet=False).splitlines())
+    assert all(len(line) <= 80 for line in text(grid, 80).splitlines())
     return [dict(zip(keys, line, strict=True)) for line in grid.rows]
 
 
@@ -67,7 +67,7 @@ def test_where_there_is_a_price_it_is_told_what_that_costs() -> None:
     keys = [column.key for column in grid.columns]
     (one,) = grid.rows
     assert dict(zip(keys, one, strict=True))["wasted_cost"] == 4 * 0.8 * 2.0
-    shown = text(grid, 80, quiet=False)
+    shown = text(grid, 80)
     assert "COST EUR" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
 
@@ -84,7 +84,7 @@ def test_where_too_little_was_measured_that_is_said_and_not_that_nobody_gets_lit
     def said(row: dict[str, Any]) -> str:
         of = moment(old(0), old(1, "job 8", "ben"))
         grid = inefficient.grid(of, {gpu(0, FIRST).key: row}, SPAN)
-        return text(grid, 400, quiet=False)
+        return text(grid, 400)
 
     fine = {**LITTLE, "sm_activity_percent_mean": 90.0}
     assert "Nobody who is busy gets plainly little" in said(fine)

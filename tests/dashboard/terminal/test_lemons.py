@@ -35,7 +35,7 @@ def offender(number: int) -> Offender:
 
 def test_people_see_the_worst_fifty_and_programs_all() -> None:
     grid = lemons.grid([offender(n) for n in range(60)], None, everything=False, now=NOON)
-    said = text(grid, 120, quiet=False)
+    said = text(grid, 120)
     assert sum("yes" in line for line in said.splitlines()) == 50
     assert "10 more are not shown here" in said
     assert len(json.loads(json_text(grid))) == len(csv_text(grid).splitlines()) - 1 == 60

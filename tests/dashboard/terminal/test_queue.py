@@ -61,7 +61,7 @@ def test_accounts_are_listed_with_what_they_wait_for_and_how_long_they_waited(
         3,
         3,
     )
-    assert "4 jobs wait for 11 GPUs" in text(grid, 80, quiet=False)
+    assert "4 jobs wait for 11 GPUs" in text(grid, 80)
 
 
 def test_free_gpus_of_a_drained_node_are_kept_by_the_fault(moment: Moment) -> None:
@@ -83,7 +83,7 @@ def test_a_scheduler_that_does_not_answer_is_said_and_without_one_nothing_is_cla
     none = queue.grid(moment, [job(1)], [], SPAN, Prices())
     assert not none.rows
     assert "No scheduler is asked" in none.head[0]
-    assert "No job waits" not in text(none, 80, quiet=False)
+    assert "No job waits" not in text(none, 80)
 
 
 def test_each_of_the_five_keeps_its_own_free_gpus() -> None:

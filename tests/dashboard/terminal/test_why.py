@@ -57,12 +57,12 @@ def test_of_a_job_that_runs_it_says_what_stands_on_its_nodes() -> None:
     told = Told(holder="job 7", cluster="prod", job=None, allocations=held)
     lost = incident("gpu_lost", gpu(0, FIRST), Severity.CRITICAL)
     running = verdict(told.ending, ())
-    said = text(grid(told, running, [lost]), 80, quiet=False)
+    said = text(grid(told, running, [lost]), 80)
     assert said.startswith("job 7 of ann has not ended: it is running.")
     assert "gpu_lost" in said
     known = grid(told, running, [lost], {gpu(0, FIRST).gpu or "": 3})
-    assert "  n-1 GPU 3 " in text(known, 80, quiet=False)
+    assert "  n-1 GPU 3 " in text(known, 80)
     assert f"n-1 {gpu(0, FIRST).gpu}" in json_text(known)
-    calm = text(grid(told, running), 80, quiet=False)
+    calm = text(grid(told, running), 80)
     assert calm.splitlines()[-1] == "Nothing stands on its nodes."
     assert "before its end" not in said + calm
