@@ -26,6 +26,7 @@ from gpuvigil.model import (
 
 OWN = "gpuvigil"  # the cluster that such things are said to be in
 CHANNEL_FAILED, DIGEST = "gpuvigil_channel", "digest"
+NODE_SILENT = "node_silent"
 
 # How long a thing is away before somebody is told.
 ANALYZER_SILENT = timedelta(seconds=60)
@@ -114,6 +115,20 @@ def collector_trouble(
         action="Check the network to the hub, and the collectors' token: 'gpuvigil doctor' on a node.",
         place="collectors",
     )
+
+
+def is_told_of(nodes: Iterable[Mapping[str, object]], standing: Iterable[Incident]) -> bool:
+    """Whether an incident of several nodes stands that names the one that was heard last."""
+    known = [node for node in nodes if node.get("received_at")]
+    last = max(known, key=lambda node: from_text(str(node["received_at"])))
+    key = Subject(cluster=str(last["cluster"]), node=str(last["node"])).key
+    return any(
+        one.fault == NODE_SILENT and key in one.members and _is_of_several(one) for one in standing
+    )
+
+
+def _is_of_several(incident: Incident) -> bool:
+    return len({tuple(member.split("/")[:2]) for member in incident.members}) > 1
 
 
 def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:

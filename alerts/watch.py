@@ -24,6 +24,7 @@ from .own import (
     digest,
     digest_of,
     ended,
+    is_told_of,
     of_gone_channels,
     opened,
     spool_trouble,
@@ -75,7 +76,9 @@ class Watch:
             "collectors": collector_trouble(nodes, now, listening),
         }
         steps: list[Transition | None] = [
-            self._change(name, trouble, now) for name, trouble in shared.items()
+            self._change(name, trouble, now)
+            for name, trouble in shared.items()
+            if not (name == "collectors" and trouble and self._is_told_of(nodes))
         ]
         # The dead man goes on: what the other detectors find is told.
         steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
@@ -130,6 +133,10 @@ class Watch:
     def _change(self, name: str, trouble: Trouble | None, now: datetime) -> Transition | None:
         before = last_step(self._hub, f"self-{name}")
         return ended(before, now) if trouble is None else opened(trouble, before, now)
+
+    def _is_told_of(self, nodes: Sequence[Mapping[str, object]]) -> bool:
+        """Whether the analyzer has told of it: nobody needs two messages of one silence."""
+        return is_told_of(nodes, self._standing())
 
     def _of_records(self, pulse: Record | None, now: datetime) -> Sequence[Transition | None]:
         """Repairs of the hub's records, whenever it tells of another or of the end of one."""

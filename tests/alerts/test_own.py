@@ -178,6 +178,47 @@ def test_only_that_all_collectors_are_silent_is_said_here() -> None:
     assert collector_trouble([old, old], NOON) is not None
 
 
+@pytest.mark.server
+@pytest.mark.parametrize(("several", "told"), [(True, []), (False, ["open"])])
+def test_a_silence_of_all_that_the_analyzer_told_is_not_told_again(
+    tmp_path: Path, several: bool, told: list[str]
+) -> None:
+    clock = ManualClock(datetime.now(timezone.utc))
+    with HubProcess(tmp_path) as process, closing(process.hub()) as hub:
+        nodes = [Subject(cluster="c", node=f"n{number}") for number in range(4)]
+        for number, node in enumerate(nodes):
+            send(hub, node, number + 1)
+        silent = replace(
+            an_incident(),
+            fault="node_silent",
+            subject=nodes[0],
+            members=tuple(node.key for node in (nodes if several else nodes[-1:])),
+        )
+        hub.write_records([silent.to_record()])
+        watch = Watch(replace(a_desk(hub, "all"), clock=clock), [])
+        for _ in range(9):
+            watch.step()
+            clock.advance(25.0)
+        steps = hub.records(RecordKind.TRANSITION, parent="self-collectors")
+        assert [one.body["to_state"] for one in steps] == told
+        # The dead man's switch stops all the same.
+        assert watch.well_at is not None
+        assert clock.now() - watch.well_at > timedelta(seconds=25)
+
+
+def send(hub: Hub, node: Subject, sequence: int) -> None:
+    """A body of the node reaches the hub now."""
+    headers = {
+        "Gpuvigil-Cluster": node.cluster,
+        "Gpuvigil-Node": node.node,
+        "Gpuvigil-Boot": "b",
+        "Gpuvigil-Lane": "live",
+        "Gpuvigil-Sequence": str(sequence),
+    }
+    line = f"gpu,cluster={node.cluster},node={node.node},uuid=G,model=H utilization_percent=1"
+    hub.request("POST", "/api/v2/write", line.encode(), headers=headers)
+
+
 def test_that_a_channel_fails_does_not_travel_by_it() -> None:
     step = opened(trouble(), None, NOON)
     assert verdicts(step) == {"chat": Verdict.OWN_CHANNEL, "pager": Verdict.FIRST}
