@@ -22,6 +22,7 @@ class Line:
         self.answers = False  # whether there ever was one
         self.error: str | None = None
         self.who = "the hub"  # gave the error; or the store, where telemetry is kept elsewhere
+        self._asked_since = now
         self._patience_seconds = patience_seconds
 
     def answered(self, now: float) -> None:
@@ -32,10 +33,11 @@ class Line:
 
     def asked_anew(self, now: float) -> None:
         """Nothing was asked for a while, so nothing was owed, and what failed then may be well now."""
-        self.since, self.error = now, None
+        self._asked_since, self.error = now, None
 
     def is_late(self, now: float) -> bool:
-        return self.error is not None or now - self.since > self._patience_seconds
+        owed_since = max(self.since, self._asked_since)
+        return self.error is not None or now - owed_since > self._patience_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class Trouble:
     who: str = "the hub"
 
     def text(self, now: datetime) -> str:
-        """For people; `now` is the hub's clock as far as it is known."""
+        """For people; `now` is the hub's clock as far as it is known, or else this machine's."""
         span = timedelta(seconds=self.seconds)
         if not self.answered_before:
             return f"No answer from {self.who} yet, for {duration(span)}. {self.why}".rstrip()

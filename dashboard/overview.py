@@ -274,7 +274,7 @@ def _ask(
     key: Hashable, ask: Callable[[Hub], _T], fresh_seconds: float, view: FleetView
 ) -> _T | None:
     """What the hub last said; nobody waits while it is known not to answer."""
-    patience = 0.0 if view.warnings else PATIENCE_SECONDS
+    patience = 0.0 if view.as_of else PATIENCE_SECONDS
     try:
         said = live.shared().questions.ask(
             key, ask, fresh_seconds, patience_seconds=patience, first_seconds=patience

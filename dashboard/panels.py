@@ -34,7 +34,7 @@ def header(view: FleetView, cluster: ClusterView | None, drawn: datetime) -> Htm
             f"{counted(len(cluster.layout.nodes), 'node')} · {counted(cluster.strip.gpus, 'GPU')}"
         )
         left.append(tag("span", amount, class_="data"))
-    at = cluster.rows_at if cluster else view.rows_at
+    at = view.as_of or (cluster.rows_at if cluster else view.rows_at)
     right = tag("div", _data_of(at, to_text(drawn)), class_="data")
     return tag("header", tag("div", *left), right, class_="gv-head")
 

@@ -21,6 +21,8 @@ FORGOTTEN_SECONDS = 600.0
 MOST_CLIENTS = 8
 # A page waits so long for a newer answer than the one there is, and so long for the first.
 PATIENCE_SECONDS, FIRST_SECONDS = 1.5, 5.0
+# Who did not answer is asked again so soon: it may be back.
+RETRY_SECONDS = 2.0
 # An answer that is under way for longer is said to be late.
 LATE_SECONDS = 5.0
 
@@ -87,8 +89,10 @@ class Questions:
             return self._said(entry)
 
     def _is_old(self, entry: _Entry, fresh_seconds: float) -> bool:
-        newest = max((t for t in (entry.at, entry.failed_at) if t is not None), default=None)
-        return newest is None or self._clock.monotonic() - newest >= fresh_seconds
+        now = self._clock.monotonic()
+        if entry.failed_at is not None:
+            return now - entry.failed_at >= min(fresh_seconds, RETRY_SECONDS)
+        return entry.at is None or now - entry.at >= fresh_seconds
 
     def _said(self, entry: _Entry) -> Said:
         now = self._clock.monotonic()

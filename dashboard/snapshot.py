@@ -114,8 +114,13 @@ class Snapshot:
         `complete`: `details` of one of its GPUs will be asked for, so both come from one moment.
         """
         drawn = self._ask(complete)
-        silence = self.silence()
-        return drawn.view if silence is None else replace(drawn.view, warnings=(silence,))
+        now = self._clock.monotonic()
+        found = self._silence(drawn, now)
+        if found is None:
+            return drawn.view
+        hub_now = self._hub_now(now)
+        as_of = hub_now - timedelta(seconds=found.seconds) if found.answered_before else None
+        return replace(drawn.view, warnings=(found.text(hub_now),), as_of=as_of)
 
     def silence(self) -> str | None:
         """Why everything is as it was some time ago: the hub is silent; None while it answers."""
@@ -152,10 +157,11 @@ class Snapshot:
 
     def _ask(self, complete: bool) -> Drawn:
         now = self._clock.monotonic()
-        if now - self._asked_at > UNWATCHED_AFTER_SECONDS:
+        was_unwatched = now - self._asked_at > UNWATCHED_AFTER_SECONDS
+        self._asked_at = now
+        if was_unwatched:
             self._numbers_line.asked_anew(now)
             self._wake.set()  # it sleeps, whatever it heard last
-        self._asked_at = now
         if complete:
             self._details_at = now
         if not self._serves(self._drawn, now, complete):
@@ -263,12 +269,13 @@ class Snapshot:
     def _pause(self) -> None:
         """Until something changed, or the next refresh; asleep while nobody looks."""
         self._wake.wait(self.refresh_seconds)
+        # Before it is seen who looks: who comes meanwhile wakes it.
+        self._wake.clear()
         while self._clock.monotonic() - self._asked_at > UNWATCHED_AFTER_SECONDS:
             if self._stop.is_set():
                 return
-            self._wake.clear()
             self._wake.wait()
-        self._wake.clear()
+            self._wake.clear()
 
     def _read(self, hub: Hub) -> bool:
         """Whether the hub gave newer numbers."""

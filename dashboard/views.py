@@ -38,6 +38,7 @@ class FleetView:
     maps: Mapping[str, bytes]  # per cluster, as the map component reads it
     oldest_at: datetime | None = None  # of the oldest row that the store has
     clocks: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+    as_of: datetime | None = None  # of when all is while the hub or the store is away
 
     @property
     def back(self) -> timedelta:

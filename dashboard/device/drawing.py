@@ -10,6 +10,7 @@ from gpuvigil.model import Event, Incident
 from ..attention import Attention
 from ..cluster import Cell, Look
 from ..markup import Html, joined, tag
+from ..views import FleetView
 from ..words import counted
 from . import window as windows
 from .curves import Chart
@@ -34,8 +35,9 @@ def look(cell: Cell | None) -> str:
     return "unknown" if cell is None else _LOOKS[cell.look]
 
 
-def stamp(at: datetime | None, drawn: datetime) -> Html:
+def stamp(view: FleetView, at: datetime | None, drawn: datetime) -> Html:
     """From when the numbers are; `drawn` is when the page was: a browser sees that it is alive."""
+    at = view.as_of or at
     text = "no data yet" if at is None else f"data of {moment(at)}"
     when = None if at is None else to_text(at)
     return tag("div", tag("time", text, datetime=when, data_drawn=to_text(drawn)), class_="data")

@@ -62,7 +62,7 @@ def _now() -> None:
     title = f"{found.node.node} · {found.label}"
     since = min((it.since for it in items if it.subject == found.subject), default=None)
     lasts = f"for {duration(view.now - since)}, since {moment(since)}" if since else ""
-    stamp = drawing.stamp(at, SystemClock().now())
+    stamp = drawing.stamp(view, at, SystemClock().now())
     st.html(drawing.head(found, title, state, (reason, lasts, held), stamp))
     notes = [text for text in (found.unknown, shown.wrong) if text]
     if view.warnings or notes:

@@ -48,7 +48,7 @@ def _now() -> None:
     silent = found.view is None or found.view.silent
     word = "not known" if found.view is None else "silent" if silent else "reporting"
     since = f"since {moment(heard)}" if silent and heard else ""
-    stamp = drawing.stamp(heard, SystemClock().now())
+    stamp = drawing.stamp(view, heard, SystemClock().now())
     state = (word, "unknown" if silent else "active")
     st.html(drawing.head(found, found.node.node, state, (since, _amounts(found)), stamp))
     notes = [text for text in (found.unknown, shown.wrong) if text]

@@ -42,7 +42,7 @@ def _live() -> None:
         unknown = panels.notes([f"What is silenced is not known: {error}"])
         st.html(joined(title, panels.banners(view.warnings), unknown))
         return
-    now = SystemClock().now()
+    now = view.now
     standing, over = sorted_out(said.value, now)
     amount = tag("small", f"{len(standing)} hold or are to come")
     st.html(
