@@ -45,7 +45,8 @@ def snapshot(hub: HubProcess) -> Iterator[Snapshot]:
 
 
 def install(hub: HubProcess) -> Snapshot:
-    snapshot = Snapshot(hub.hub, SystemClock(), AnalyzerSettings(), 0.2)
+    settings = AnalyzerSettings(silent_after_seconds=5.0)
+    snapshot = Snapshot(hub.hub, SystemClock(), settings, 0.2)
     questions = Questions(hub.hub, SystemClock())
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
     return snapshot
