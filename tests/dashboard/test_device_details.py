@@ -112,11 +112,13 @@ def test_nothing_from_outside_becomes_html() -> None:
     facts = busy_fleet([here], 1)
     bad = incident("gpu_xid", gpu(0, here), Severity.CRITICAL, action=HOSTILE, label=HOSTILE)
     facts = replace(facts, incidents=(bad,), inventories=(inventory(here, 1, rack=HOSTILE),))
-    one = found({"node": HOSTILE, "cluster": "simulated", "gpu": "0"}, facts)
+    one, view = found({"node": HOSTILE, "cluster": "simulated", "gpu": "0"}, facts), view_of(facts)
     window = asked({}, NOON, NOON - NOON).window
     drawn = "".join(
         (
-            drawing.head(one, HOSTILE, (HOSTILE, HOSTILE), (HOSTILE,), drawing.stamp(NOON, NOON)),
+            drawing.head(
+                one, HOSTILE, (HOSTILE, HOSTILE), (HOSTILE,), drawing.stamp(view, NOON, NOON)
+            ),
             drawing.siblings(one, window.query),
             drawing.control(one, window, NOON),
             drawing.standing(attention([bad], [], NOON), HOSTILE),

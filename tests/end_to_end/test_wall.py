@@ -5,20 +5,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, WebSocket, expect
+from playwright.sync_api import Browser, BrowserContext, Page, WebSocket, expect
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from benchmarks.history import Target, write
 from benchmarks.past import begin
 from collector.simulator.cluster import build, gpu_subject
-from dashboard.snapshot import UNWATCHED_AFTER_SECONDS
 from gpuvigil import links
-from gpuvigil.clock import from_text
 from tests.browser.places import LAYOUTS, Shown, wait_until_drawn
 from tests.dashboard.scene import gpu
 from tests.dashboard.servers import GPUS, NODES, DashboardProcess, Feed
@@ -91,32 +89,6 @@ def test_every_page_says_since_when_the_hub_is_away_and_goes_on_when_it_is_back(
         assert in_time(pages, SINCE, everywhere) == everywhere
         hub.start()
         assert in_time(pages, SINCE, set()) == set()
-
-
-def test_a_page_that_is_opened_after_an_outage_at_which_nobody_looked_is_fresh(
-    hub: HubProcess, dashboard: DashboardProcess, screen: BrowserContext
-) -> None:
-    with Feed(hub) as feed:
-        shown = Shown(gpu=gpu(0, feed.nodes[1]))
-        for path in LAYOUTS:
-            opened(screen, dashboard, shown.address(path)).close()
-        hub.kill()
-        time.sleep(UNWATCHED_AFTER_SECONDS + 5.0)
-        hub.start()
-        for path in LAYOUTS:
-            page = opened(screen, dashboard, shown.address(path))
-            began = time.monotonic()
-            assert in_time({path: page}, AWAY, set()) == set(), path
-            stamp = page.locator(".data time[datetime]")
-            if stamp.count():
-                wait_until(f"{path}: data of now", lambda stamp=stamp: _age(stamp) < 5.0, 5.0)
-            assert time.monotonic() - began < 5.0, path
-            page.close()
-
-
-def _age(stamp: Locator) -> float:
-    at = from_text(stamp.first.get_attribute("datetime") or "")
-    return (datetime.now(timezone.utc) - at).total_seconds()
 
 
 def test_a_wall_recovers_by_itself_when_hub_and_dashboard_were_killed(
