@@ -75,7 +75,7 @@ class ClusterView:
     heard: Sequence[datetime | None]  # per node
     silent: Column  # per node
     drivers: tuple[str, ...]  # why nodes show no GPUs, in words
-    rows_at: datetime | None  # of the newest row
+    rows_at: datetime | None  # of the newest row; when it is too old, when a node was last heard
 
     @cached_property
     def nodes(self) -> tuple[NodeView, ...]:

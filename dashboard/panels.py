@@ -61,7 +61,7 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
     long = day or hour
     known = numbers.gpus - looks[Look.UNKNOWN]
     unknown = f", {looks[Look.UNKNOWN]:,} unknown" if looks[Look.UNKNOWN] else ""
-    asked = f"{numbers.held:,} of {numbers.known:,} known{unknown}"
+    asked = f"{numbers.held:,} of {numbers.known:,} known" if numbers.known else "none known"
     failing = looks[Look.FAILED] + sum(numbers.hung.values())
 
     def counted_as(look: Look) -> str:
@@ -86,7 +86,7 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
         _tile(
             "GPUs held",
             percent(numbers.held_percent),
-            asked,
+            f"{asked}{unknown}",
             _was(long, lambda was: was.held_percent, "{:.0f} %".format),
         ),
         _tile(

@@ -1,6 +1,6 @@
 """The one state that a GPU is in, decided once for everybody who shows or counts it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .faults import FAULTS
@@ -49,14 +49,14 @@ def gpu_state(
     return _measured(row, held)
 
 
-def is_failing(state: GpuState, own: Iterable[Severity]) -> bool:
+def is_failing(state: GpuState, own: Mapping[str, Severity]) -> bool:
     """Whether a GPU is one to repair: nobody can use it, or a critical fault of its own stands.
 
-    `own`: the severities of its standing faults. Of one that is unknown nobody can say.
+    `own`: the severities of its standing faults, by key. A fault that stands is known even while
+    the GPU's state is not; that it does not answer says only that its state is unknown.
     """
-    if state is GpuState.UNKNOWN:
-        return False
-    return state is GpuState.UNAVAILABLE or Severity.CRITICAL in own
+    grave = (fault for fault, severity in own.items() if severity is Severity.CRITICAL)
+    return state is GpuState.UNAVAILABLE or any(fault not in HUNG for fault in grave)
 
 
 def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:

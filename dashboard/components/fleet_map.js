@@ -141,7 +141,10 @@ class FleetMap {
     this.counts = counts;
     const { unit, of, ends } = METRICS[metric];
     const shown = LEGEND.filter(([look]) => !of || ALWAYS.includes(look));
-    const items = shown.map(([look, text]) => [KINDS[look], MARKS[look] ?? "", text, counts[look]]);
+    // Of GPUs of which nothing is known none can be counted.
+    const known = counts[UNKNOWN] < fleet.count || !fleet.count;
+    const items = shown.map(([look, text]) =>
+      [KINDS[look], MARKS[look] ?? "", text, known || look === UNKNOWN ? counts[look] : "–"]);
     if (of) {
       this.ends = ends(fleet);
       let missing = 0;

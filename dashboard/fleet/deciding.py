@@ -61,7 +61,8 @@ def decided(
         state, reason = gpu_state(believed, held=bool(held[number]), faults=faults)
         states.append(STATES.index(state))
         looks.append(_look(state, own))
-        hangs.append(HANGS.index(_hung(state, faults)))
+        hides = "" if looks[-1] is Look.FAILED else _hung(state, faults)
+        hangs.append(HANGS.index(hides))
         reasons.append(texts.setdefault(reason, len(texts)))
     return Decided(
         state=np.array(states, np.uint8)[situation],
@@ -128,7 +129,7 @@ def _hung(state: GpuState, faults: Faults) -> str:
 
 def _look(state: GpuState, own: Faults) -> Look:
     """A GPU that works although a fault of its own stands is degraded; info is for the digest."""
-    if is_failing(state, own.values()):
+    if is_failing(state, own):
         return Look.FAILED
     look = _LOOKS[state]
     working = look in {Look.ACTIVE, Look.IDLE, Look.FREE}

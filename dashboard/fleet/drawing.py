@@ -190,7 +190,9 @@ def _cluster(
         for node in members.names[nodes]
         if (one := inventories.get(node)) and one.driver_state != "loaded"
     }
+    # Rows that are too old to be shown are not read; their node was heard when they came.
     newest = int(told.newest_row[nodes].max(initial=NEVER))
+    newest = int(told.heard_at[nodes].max(initial=NEVER)) if newest == NEVER else newest
     return ClusterView(
         name=name,
         simulated=name == SIMULATED_CLUSTER,

@@ -252,8 +252,18 @@ def test_a_gpu_that_works_with_a_fault_of_its_own_is_degraded() -> None:
 def test_a_gpu_that_works_with_a_critical_fault_of_its_own_is_failing() -> None:
     facts = replace(one_gpu(), incidents=(incident("gpu_memory", gpu(0), Severity.CRITICAL),))
     assert (cell(facts).look, cell(facts).state) == (Look.FAILED, GpuState.ACTIVE)
+    silent = replace(facts, heard=heard([node()], LONG_AGO))
+    assert (cell(silent).look, cell(silent).state) == (Look.FAILED, GpuState.UNKNOWN)
+    hangs = replace(one_gpu(), incidents=(incident("gpu_silent", gpu(0), Severity.CRITICAL),))
+    assert (cell(hangs).look, cell(hangs).hung) == (Look.UNKNOWN, "gpu_silent")
     of_node = replace(one_gpu(), incidents=(incident("host_disk", node(), Severity.CRITICAL),))
     assert cell(of_node).look is Look.ACTIVE
+
+
+def test_a_page_without_rows_says_when_its_nodes_were_heard() -> None:
+    facts = replace(busy_fleet([node()]), gpus=gpu_table(), heard=heard([node()], LONG_AGO))
+    assert only(facts).rows_at == LONG_AGO
+    assert only(busy_fleet([node()])).rows_at == NOON
 
 
 def test_a_critical_xid_makes_a_gpu_fail() -> None:
