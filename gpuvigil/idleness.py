@@ -36,7 +36,7 @@ class Idleness(str, Enum):
     NO_PROCESS = "no process"
     NOTHING_COMPUTED = "process, nothing computed"
     MEMORY_PARKED = "memory parked"
-    SOME_GPUS = "some GPUs of the job"
+    SOME_GPUS = "some of its GPUs"
     WAITS = "waits for data or a dead peer"
     FAULTY = "GPU faulty or throttled"
     NO_DATA = "no trustworthy data"

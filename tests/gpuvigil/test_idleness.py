@@ -157,3 +157,7 @@ def test_each_stage_comes_once_in_order_and_at_its_distance(at: list[int], ends:
         assert second_at - first_at >= after[second] - after[first]
         assert second_at - MONDAY >= after[second]
     assert ends or "end" not in sent
+
+
+def test_no_reason_speaks_of_a_job_since_programs_without_a_scheduler_have_none() -> None:
+    assert not [one for one in Idleness if "job" in one.value]
