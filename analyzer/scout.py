@@ -1,11 +1,11 @@
-"""Who is there, where nobody tells: inventories from what a Prometheus has of each node.
+"""Who is there and who holds it, where nobody tells: from what a Prometheus has of each node.
 
 A node whose own collector has written an inventory is left alone.
 """
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from statistics import median
@@ -16,6 +16,8 @@ from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.metrics import GPU, NODE, PORT
 from gpuvigil.model import (
+    Allocation,
+    AllocationState,
     GpuIdentity,
     Inventory,
     PortIdentity,
@@ -23,7 +25,8 @@ from gpuvigil.model import (
     Subject,
     readable,
 )
-from gpuvigil.store import Aggregate, Function, Store
+from gpuvigil.store import Aggregate, Function
+from gpuvigil.store.prometheus import PrometheusStore
 
 _LOOK_SECONDS = 60.0
 # Scrapes are a minute apart at most places; of what is silent for longer nothing new is known.
@@ -87,10 +90,45 @@ def renewed(before: Inventory | None, found: Inventory) -> Inventory | None:
     return None if is_young and replace(whole, at=before.at) == before else whole
 
 
+def changed_hands(
+    named: Mapping[Subject, Collection[tuple[str, str | None]]],
+    held: Iterable[Allocation],
+    now: datetime,
+) -> list[Allocation]:
+    """What to write, so that each GPU is held by those that are named for it.
+
+    `named`: holder and pod, by GPU; of a GPU that is not in it nothing new is known. Since when a
+    holder has it nobody tells: it counts from the look that found it.
+    """
+    open_ = {(one.subject, one.holder): one for one in held if one.ended_at is None}
+    new = [
+        Allocation(
+            subject=gpu,
+            holder=holder,
+            user=None,
+            command=None,
+            started_at=now,
+            account=pod.partition("/")[0] if pod else None,
+            pod=pod,
+        )
+        for gpu, holders in named.items()
+        for holder, pod in sorted(holders)
+        if (gpu, holder) not in open_
+    ]
+    over = [
+        replace(one, ended_at=now)
+        for (gpu, holder), one in open_.items()
+        if gpu in named and holder not in {name for name, _ in named[gpu]}
+    ]
+    return [*over, *new]
+
+
 class Scout:
     """One look after another, in a thread of its own."""
 
-    def __init__(self, hub: Hub, store: Store, clock: Clock, stop: threading.Event) -> None:
+    def __init__(
+        self, hub: Hub, store: PrometheusStore, clock: Clock, stop: threading.Event
+    ) -> None:
         self._hub = hub
         self._store = store
         self._clock = clock
@@ -112,7 +150,23 @@ class Scout:
             self._hub.write_records([one.to_record() for one in new])
             gpus = sum(len(one.gpus) for one in new)
             self._log.info("inventories read from Prometheus", nodes=len(new), gpus=gpus)
+        own = {key for key in found if key not in before or before[key].boot == _BOOT}
+        self._hold(own, now)
         self._clock.wait(self._stop, _LOOK_SECONDS if found else _LOOK_SECONDS / 12)
+
+    def _hold(self, nodes: Collection[str], now: datetime) -> None:
+        """Write who holds the GPUs of these nodes, as far as that has changed."""
+        named = {
+            Subject(cluster=tags[0], node=tags[1], gpu=tags[2]): holders
+            for tags, holders in self._store.holders(now).items()
+        }
+        own = {gpu: holders for gpu, holders in named.items() if gpu.of_node().key in nodes}
+        told = self._hub.records(
+            RecordKind.ALLOCATION, states=[AllocationState.HELD], limit=_MOST_RECORDS
+        )
+        new = changed_hands(own, readable(told, Allocation.from_record), now)
+        if new:
+            self._hub.write_records([one.to_record() for one in new])
 
     def _rows(self, now: datetime) -> tuple[list[_Row], list[_Row], list[_Row]]:
         asked = ((GPU, "index"), (PORT, "up"), (NODE, "load_average"))

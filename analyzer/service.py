@@ -1,7 +1,7 @@
 """`gpuvigil analyze`: a pass every tick, and a look at once when an event comes.
 
 Four threads, each with its own client of the hub; the third counts usage, the fourth judges hours that
-are over, and with a Prometheus a fifth writes inventories. Whatever happens to the hub, they go on trying, and what was concluded is
+are over, and with a Prometheus a fifth writes inventories and holders. Whatever happens to the hub, they go on trying, and what was concluded is
 written until it is kept: every write names what it writes, so that writing twice changes nothing.
 """
 
@@ -22,6 +22,7 @@ from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import UNREADABLE, Acknowledgement, Record, RecordKind, Subject
 from gpuvigil.store.beside import store_of
 from gpuvigil.store.choice import hubs
+from gpuvigil.store.prometheus import PrometheusStore
 
 from .acknowledge import line
 from .analysis import Analysis, Unit, patience
@@ -70,8 +71,8 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     steps = [("pass", service.make_pass), ("changes", service.follow), ("usage", usage.step)]
     steps.append(("thrift", Thrift(connect(), clock, stop).step))
     if config.store.kind == "prometheus":
-        hub = connect()
-        steps.append(("scout", Scout(hub, store_of(hub), clock, stop).step))
+        store = PrometheusStore(config.store, clock)
+        steps.append(("scout", Scout(connect(), store, clock, stop).step))
     threads = [
         threading.Thread(target=service.loop, args=(name, step), name=name, daemon=True)
         for name, step in steps

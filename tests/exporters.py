@@ -23,6 +23,7 @@ class Exporters:
     def __init__(self) -> None:
         self.utilization: dict[str, int] = {uuid(n, g): 98 for n in NODES for g in range(GPUS)}
         self.gone: set[str] = set()  # GPUs of which it tells no more
+        self.labels: dict[str, dict[str, str]] = {}  # more labels of a GPU, by its UUID
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.address = f"127.0.0.1:{self._server.server_port}"
@@ -65,6 +66,8 @@ class Exporters:
                 f'device="nvidia{gpu}",modelName="NVIDIA H100 80GB HBM3",Hostname="{node}",'
                 'DCGM_FI_DRIVER_VERSION="535.129.03"'
             )
+            more = self.labels.get(uuid(node, gpu), {})
+            labels += "".join(f',{name}="{value}"' for name, value in more.items())
             values = {
                 "DCGM_FI_DEV_GPU_UTIL": self.utilization[uuid(node, gpu)],
                 "DCGM_FI_DEV_GPU_TEMP": 41 + gpu,

@@ -49,6 +49,31 @@ def node_of(labels: Labels) -> str:
     return named or re.sub(r":\d+$", "", labels.get("instance", ""))
 
 
+def holder_of(labels: Labels) -> tuple[str, str | None] | None:
+    """Whom dcgm-exporter names for a GPU, as `Allocation` has holder and pod; None for nobody.
+
+    Jobs are in `hpc_job`; pods in `pod` and `namespace`, or `pod_name` and `pod_namespace` with
+    --use-old-namespace. A Prometheus that has labels of these names for its targets renames the
+    exporter's to `exported_pod`, and of a GPU without one `pod` is the exporter's own. Names: its
+    internal/pkg/transformation/const.go, read 2026-11.
+    """
+    if job := labels.get("hpc_job"):
+        return f"job {job}", None
+    for pod, namespace in _PODS:
+        name = labels.get(pod)
+        if name and "dcgm-exporter" not in name:
+            named = f"{labels.get(namespace, '')}/{name}"
+            return f"pod {named}", named
+    return None
+
+
+_PODS = (
+    ("exported_pod", "exported_namespace"),
+    ("pod_name", "pod_namespace"),
+    ("pod", "namespace"),
+)
+
+
 def _dcgm_columns() -> dict[str, Column]:
     """By the catalogue's aliases; what has another unit in other versions of DCGM is left out."""
     columns = {}
@@ -78,7 +103,7 @@ _DCGM_PRESENCE = ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL")
 # Slices of a GPU are told beside it, under its UUID.
 _WHOLE_GPU = ('UUID!=""', 'GPU_I_ID=""')
 
-_GPUS = Exporter(
+DCGM = Exporter(
     measurement=GPU,
     presence=_DCGM_PRESENCE,
     columns=_dcgm_columns(),
@@ -146,4 +171,4 @@ _INFINIBAND = Exporter(
     ),
     labels={"device": "device", "port": "port"},
 )
-EXPORTERS: tuple[Exporter, ...] = (_GPUS, _HOSTS, _GPU_HOSTS, _ETHERNET, _INFINIBAND)
+EXPORTERS: tuple[Exporter, ...] = (DCGM, _HOSTS, _GPU_HOSTS, _ETHERNET, _INFINIBAND)

@@ -17,7 +17,7 @@ from ..config import StoreSettings
 from ..errors import StoreError
 from ..metrics import Measurement
 from . import Aggregate, reduce
-from .exporters import EXPORTERS, Column, Exporter, Labels, node_of
+from .exporters import DCGM, EXPORTERS, Column, Exporter, Labels, holder_of, node_of
 from .promql import Tags, seconds, selector
 from .shape import fields_of, latest_schema, measurement_of, series_schema, tags_of
 from .web import Web
@@ -86,6 +86,18 @@ class PrometheusStore:
     def forget(self, before: datetime) -> None:
         """Refused: see the class."""
         raise StoreError(_READ_ONLY)
+
+    def holders(self, now: datetime) -> Mapping[Tags, frozenset[tuple[str, str | None]]]:
+        """Whom dcgm-exporter names as holders now, by cluster, node, UUID and model of every GPU.
+
+        A GPU of which it tells, and for which it names nobody, has none.
+        """
+        matchers = selector(DCGM.presence, {}, DCGM.matchers)
+        found: dict[Tags, set[tuple[str, str | None]]] = defaultdict(set)
+        for one in self._ask(matchers, (now - EPOCH) // _MILLISECOND):
+            named = holder_of(one["metric"])
+            found[self._tags(DCGM, one["metric"])].update(() if named is None else (named,))
+        return {tags: frozenset(named) for tags, named in found.items()}
 
     def _presence(
         self,

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from analyzer.scout import inventories, renewed
-from gpuvigil.model import Inventory
+from analyzer.scout import changed_hands, inventories, renewed
+from gpuvigil.model import Allocation, Inventory, Subject
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
@@ -73,3 +73,31 @@ def test_a_port_that_was_up_once_stays_one_that_was() -> None:
 def test_what_a_collector_has_written_is_left_alone() -> None:
     one = found(gpu("GPU-a", 0))
     assert renewed(replace(one, boot="b1", version="0.1.0"), found(gpu("GPU-z", 0))) is None
+
+
+GPU = Subject(cluster="c", node="n1", gpu="GPU-a")
+JOB, POD = ("job 1042", None), ("pod training/llama-0", "training/llama-0")
+
+
+def held(*named: tuple[str, str | None], at: datetime = NOON) -> list[Allocation]:
+    return changed_hands({GPU: named}, (), at)
+
+
+def test_who_is_named_holds_the_gpu_from_the_look_that_found_it() -> None:
+    job, pod = held(JOB, POD)
+    assert (job.subject, job.holder, job.started_at, job.ended_at) == (GPU, "job 1042", NOON, None)
+    assert (pod.holder, pod.pod, pod.account) == ("pod training/llama-0", *POD[1:], "training")
+
+
+def test_who_is_still_named_is_not_written_again() -> None:
+    assert changed_hands({GPU: {JOB}}, held(JOB), NOON + MINUTE) == []
+
+
+def test_who_is_named_no_more_has_let_go_and_the_next_one_holds_it() -> None:
+    over, new = changed_hands({GPU: {POD}}, held(JOB), NOON + MINUTE)
+    assert (over.holder, over.started_at, over.ended_at) == ("job 1042", NOON, NOON + MINUTE)
+    assert (new.holder, new.started_at) == (POD[0], NOON + MINUTE)
+
+
+def test_of_a_gpu_that_is_silent_nobody_lets_go() -> None:
+    assert changed_hands({}, held(JOB), NOON + MINUTE) == []
