@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuvigil.model import GpuState, Subject
-from gpuvigil.states import HUNG
+from gpuvigil.states import HUNG, NO_PROCESSES
 
 Column = npt.NDArray[Any]
 
@@ -123,7 +123,8 @@ class Strip:
     hung: Mapping[str, int]  # of those that are unknown, how many by each fault that hides them
     known: int
     held: int
-    held_percent: float | None
+    unattributed: int  # of those that are not known: holders and processes were not measured
+    held_percent: float | None  # None too where only GPUs that are held are known
     used_percent: float | None  # mean utilisation of the held GPUs that were measured
     power_watts: float | None
     power_limit_watts: float | None  # of those whose power was measured; None unless each has one
@@ -138,6 +139,10 @@ def summed(gpus: Gpus) -> Strip:
     )
     held, known = gpus.held > 0, int((gpus.held >= 0).sum())
     used = gpus.utilization_percent[held & ~np.isnan(gpus.utilization_percent)]
+    blind = [place for place, text in enumerate(gpus.reasons) if text == NO_PROCESSES]
+    active = gpus.state == STATES.index(GpuState.ACTIVE)
+    unattributed = int(((gpus.held < 0) & (active | np.isin(gpus.reason, blind))).sum())
+    only_held = unattributed > 0 and int(held.sum()) == known
     power = ~np.isnan(gpus.power_watts)
     limits = gpus.power_limit_watts[power]
     return Strip(
@@ -146,7 +151,8 @@ def summed(gpus: Gpus) -> Strip:
         hung={fault: hung[place] for place, fault in enumerate(HANGS) if fault},
         known=known,
         held=int(held.sum()),
-        held_percent=100 * int(held.sum()) / known if known else None,
+        unattributed=unattributed,
+        held_percent=100 * int(held.sum()) / known if known and not only_held else None,
         used_percent=float(used.mean()) if len(used) else None,
         power_watts=float(gpus.power_watts[power].sum()) if len(limits) else None,
         power_limit_watts=(

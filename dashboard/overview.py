@@ -31,6 +31,7 @@ from .questions import PATIENCE_SECONDS
 from .queued import queue_of, sentence
 from .spent import idle_sentence
 from .views import FleetView
+from .words import HOLDERS_UNKNOWN
 
 # What is asked of usage stays fresh for so long; the chart looks more often, for a first answer
 # that came late.
@@ -228,6 +229,9 @@ def _trend() -> None:
     said = _usage(view, found.cluster.name)
     if said is None or trend.since(said) is None:
         st.html(joined(panels.trend_title(None, 0), panels.nothing_counted(asked=said is not None)))
+        return
+    if said.allocated_percent is None and said.seconds.unattributed > 0:
+        st.html(joined(panels.trend_title(None, 0), panels.notes([HOLDERS_UNKNOWN])))
         return
     wall, incidents = is_wall(), _incidents(view, found.cluster.name, said.start)
     young = trend.since(said) if trend.is_young(said) else None

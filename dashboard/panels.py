@@ -61,7 +61,6 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
     long = day or hour
     known = numbers.gpus - looks[Look.UNKNOWN]
     unknown = f", {looks[Look.UNKNOWN]:,} unknown" if looks[Look.UNKNOWN] else ""
-    asked = f"{numbers.held:,} of {numbers.known:,} known" if numbers.known else "none known"
     failing = looks[Look.FAILED] + sum(numbers.hung.values())
 
     def counted_as(look: Look) -> str:
@@ -86,7 +85,7 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
         _tile(
             "GPUs held",
             percent(numbers.held_percent),
-            f"{asked}{unknown}",
+            _asked(numbers),
             _was(long, lambda was: was.held_percent, "{:.0f} %".format),
         ),
         _tile(
@@ -97,7 +96,7 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
         ),
         _tile(
             "Held, idle now",
-            counted_as(Look.IDLE),
+            "–" if numbers.unattributed and not numbers.known else counted_as(Look.IDLE),
             "at 0 % this moment",
             _was(hour, lambda was: was.idle, "{:.0f}".format),
             "idle" if looks[Look.IDLE] else "",
@@ -120,6 +119,16 @@ def _was(
     """What the number was; nothing where nobody counted it."""
     value = None if before is None else of(before)
     return "" if before is None or value is None else f"{before.ago}: {written(value)}"
+
+
+def _asked(numbers: Strip) -> str:
+    """Of how many GPUs it is known whether they are held."""
+    unknown = numbers.gpus - numbers.known
+    rest = f", {unknown:,} unknown" if unknown else ""
+    if numbers.unattributed and numbers.held == numbers.known:
+        return f"{numbers.held:,} held{rest}" if numbers.held else "holders not known"
+    known = f"{numbers.held:,} of {numbers.known:,} known" if numbers.known else "none known"
+    return f"{known}{rest}"
 
 
 _HANGS = {"driver_silent": "driver hangs", "gpu_silent": "GPU hangs"}

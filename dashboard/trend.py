@@ -50,7 +50,7 @@ def points(usage: Usage, now: datetime) -> tuple[Point, ...]:
 def _shares(bucket: Bucket) -> tuple[float | None, float | None]:
     """Allocated and used, of what is known; what was held and not measured is used like the rest."""
     seconds = bucket.seconds
-    allocated = share_percent(seconds.allocated, seconds.known)
+    allocated = seconds.allocated_percent
     of_allocated = share_percent(seconds.used, seconds.measured)
     if allocated is None or (of_allocated is None and seconds.allocated > 0):
         return allocated, None
@@ -213,8 +213,8 @@ def _before(bucket: Bucket, name: str) -> Before | None:
     whole = seconds.powered >= 0.98 * seconds.installed
     return Before(
         ago=name,
-        idle=seconds.idle / counted,
-        held_percent=share_percent(seconds.allocated, seconds.known),
+        idle=None if seconds.unattributed > 0 else seconds.idle / counted,
+        held_percent=seconds.allocated_percent,
         used_percent=share_percent(seconds.used, seconds.measured),
         power_watts=seconds.energy_joules / counted if whole else None,
     )

@@ -5,6 +5,11 @@ import re
 from gpuvigil.metrics import Kind, Metric
 
 NOT_MEASURED = "not measured"
+# What is said in place of numbers about holders, and what would tell them.
+HOLDERS_UNKNOWN = (
+    "Who holds the GPUs is not known: a collector tells it, or dcgm-exporter with its labels"
+    " hpc_job or pod."
+)
 
 
 def natural(text: str) -> list[tuple[int, str]]:

@@ -19,7 +19,7 @@ from .keys import Keys, NodeName, keys_of, times
 from .marks import Holders, Standing, holders, standing
 from .roster import PortRoster, Roster, roster
 
-_UNKNOWN = STATES.index(GpuState.UNKNOWN)
+_ACTIVE, _UNKNOWN = (STATES.index(one) for one in (GpuState.ACTIVE, GpuState.UNKNOWN))
 
 
 def clusters(facts: Facts) -> tuple[ClusterView, ...]:
@@ -137,14 +137,17 @@ def _gpus(
     known = with_since(known, (unknown & ~young) | away, np.where(away, since, seen_at))
     trusted = young & ~unknown
     numbers = {name: _numbers(rows, name, members.row, trusted) for name in _NUMBERS}
-    working = np.nan_to_num(_numbers(rows, "compute_processes", members.row, trusted)) > 0
+    processes = _numbers(rows, "compute_processes", members.row, trusted)
+    held = (held_by.holder > 0) | (np.nan_to_num(processes) > 0)
+    # Somebody computes there, and nothing that is measured says whether it is held.
+    unattributed = (known.state == _ACTIVE) & ~held & np.isnan(processes)
     index = _numbers(rows, "index", members.row, trusted)
     gpus = Gpus(
         uuid=members.uuid,
         index=np.where(np.isnan(index), members.index, index),
         look=known.look,
         state=known.state,
-        held=np.where(unknown, -1, (held_by.holder > 0) | working).astype(np.int8),
+        held=np.where(unknown | unattributed, -1, held).astype(np.int8),
         hung=known.hung,
         reason=known.reason,
         holder=held_by.holder,

@@ -28,7 +28,7 @@ class Counted:
     @property
     def allocated_percent(self) -> float | None:
         """As `Usage` has it."""
-        return share_percent(self.seconds.allocated, self.seconds.known)
+        return self.seconds.allocated_percent
 
     @property
     def used_percent(self) -> float | None:

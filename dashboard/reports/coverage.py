@@ -79,7 +79,7 @@ def _missing(usage: Counted, start: datetime) -> float:
 
 def allocated_range(usage: Counted, cover: Coverage) -> tuple[float, float] | None:
     """Allocated percent if none, and if all, of what is not known had been allocated."""
-    if cover.is_full or cover.whole <= 0:
+    if cover.is_full or cover.whole <= 0 or usage.allocated_percent is None:
         return None
     allocated = usage.seconds.allocated
     return near(100 * allocated / cover.whole), near(100 * (allocated + cover.unseen) / cover.whole)

@@ -75,16 +75,20 @@ def _used(usage: Counted, cover: Coverage) -> Figure:
     )
 
 
-def _idle(usage: Counted, hours: float, digits: int) -> Figure:
+def _idle(usage: Counted, hours: float | None, digits: int) -> Figure:
     # Beside it, whatever was at 0 %: the idle rule knows nothing of pauses, nor of what it did not see.
     still = near(usage.seconds.idle / HOUR, digits)
+    if usage.seconds.unattributed > 0 and usage.seconds.allocated <= 0:
+        hours = None
     return Figure(
         key="idle_held_gpu_hours",
         label="Idle and held",
         unit="GPU-hours",
-        value=near(hours, digits) if usage.buckets else None,
+        value=near(hours, digits) if usage.buckets and hours is not None else None,
         more_is="worse",
-        note=f"by the idle rule; at 0 % in all: {still:,.{digits}f}" if usage.buckets else "",
+        note=f"by the idle rule; at 0 % in all: {still:,.{digits}f}"
+        if usage.buckets and hours is not None
+        else "",
     )
 
 

@@ -37,7 +37,7 @@ def points(usage: Counted, step: timedelta) -> tuple[Point, ...]:
         Point(at=at, allocated_percent=allocated, used_percent=used_of_known(seconds))
         for at, seconds in sorted(found.items())
         if seconds.known * 2 >= seconds.installed
-        and (allocated := rounded(share_percent(seconds.allocated, seconds.known), 1)) is not None
+        and (allocated := rounded(seconds.allocated_percent, 1)) is not None
     )
 
 
@@ -74,7 +74,7 @@ def days(usage: Counted, digits: int, lost_gpu_hours: float) -> tuple[Day, ...]:
     return tuple(
         Day(
             day=day,
-            allocated_percent=rounded(share_percent(seconds.allocated, seconds.known)),
+            allocated_percent=rounded(seconds.allocated_percent),
             used_of_allocated_percent=rounded(share_percent(seconds.used, seconds.measured)),
             allocated_gpu_hours=allocated[number],
             unavailable_gpu_hours=unavailable[number],

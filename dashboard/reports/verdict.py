@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from gpuvigil.clock import duration
 
+from ..words import HOLDERS_UNKNOWN
 from . import words
 from .content import Cost, Figure, Holder, IdleSpell, Trouble
 from .counted import Counted
@@ -104,6 +105,16 @@ def _all_free(case: Case) -> tuple[str, str]:
     return (
         f"Nobody held any of the {gpus} in this span.",
         f"{_rest(case)}",
+    )
+
+
+def _no_holders(case: Case) -> tuple[str, str]:
+    energy = case.figures["energy_kwh"]
+    used = f" They used {case.text(energy.key)}." if energy.value else ""
+    return HOLDERS_UNKNOWN, (
+        f"{words.counted(case.usage.gpus, 'GPU')} computed in"
+        f" {words.percent(_share(case.usage.seconds.active, case.usage.seconds.installed))} of the"
+        f" time that was counted.{used}"
     )
 
 
@@ -288,6 +299,10 @@ def _is_little_used(case: Case) -> bool:
 
 _RULES: Sequence[tuple[Callable[[Case], bool], Callable[[Case], tuple[str, str]]]] = (
     (lambda case: not case.usage.buckets or case.usage.seconds.installed <= 0, _nothing),
+    (
+        lambda case: case.usage.seconds.unattributed > 0 and case.usage.allocated_percent is None,
+        _no_holders,
+    ),
     (_is_short, _too_little),
     (_faults_are_much, _faults_first),
     (lambda case: case.usage.seconds.allocated <= 0, _all_free),

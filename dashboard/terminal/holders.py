@@ -12,7 +12,7 @@ from gpuvigil.states import NO_PROCESSES, NO_UTILIZATION
 from gpuvigil.usage.holding import NOBODY_KNOWN, holder_of
 
 from ..gpus import Cell
-from ..words import natural
+from ..words import HOLDERS_UNKNOWN, natural
 from .fleet import Moment
 from .grid import Column, Grid, Value, length, percents, whole
 
@@ -102,7 +102,12 @@ def top(moment: Moment) -> Grid:
         )
         for one in found
     ]
-    return Grid(columns=TOP, rows=rows, for_people=_TOP_FOR_PEOPLE, empty="Nobody holds a GPU.")
+    return Grid(
+        columns=TOP,
+        rows=rows,
+        for_people=_TOP_FOR_PEOPLE,
+        empty=_empty(moment, "Nobody holds a GPU."),
+    )
 
 
 def idle(
@@ -150,9 +155,15 @@ def idle(
         columns=columns,
         rows=rows,
         for_people=people,
-        empty="No held GPU is idle now.",
+        empty=_empty(moment, "No held GPU is idle now."),
         notes=[*([said] if young else []), *_cannot_judge(moment)],
     )
+
+
+def _empty(moment: Moment, nothing: str) -> str:
+    """Said where there is no row: that there is `nothing`, unless nobody can say so."""
+    blind = any(one.strip.unattributed for one in moment.clusters)
+    return HOLDERS_UNKNOWN if blind else nothing
 
 
 def _cannot_judge(moment: Moment) -> Iterator[str]:

@@ -15,7 +15,7 @@ from gpuvigil.store.beside import store_of
 from gpuvigil.work_span import ASKED, worked
 
 from ..queued import rooms
-from ..words import counted
+from ..words import HOLDERS_UNKNOWN, counted
 from .fleet import Moment
 from .grid import Column, Grid, Value, percents, tenths, whole
 from .reasons import faulty_of, is_faulty
@@ -88,7 +88,9 @@ def grid(
             " and alone, none of them broken or hardly measured. GPU-HOURS: what was not filled, by"
             f" the multiprocessors' activity. Of {known} of {counted(len(alone), 'holder')} that is known."
         ],
-        empty="Nobody who is busy gets plainly little out of their GPUs."
+        empty=HOLDERS_UNKNOWN
+        if not alone and any(one.strip.unattributed for one in moment.clusters)
+        else "Nobody who is busy gets plainly little out of their GPUs."
         if known or not alone
         else "Of no holder enough is known of this time.",
     )

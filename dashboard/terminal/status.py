@@ -82,8 +82,10 @@ def sentence(cluster: ClusterView) -> str:
     counts = [f"{strip.looks[look]:,} {word}" for look, word in _LOOKS if strip.looks[look]]
     if not strip.gpus:
         return f"{cluster.name}{marked}: no GPUs on {counted(len(cluster.layout.nodes), 'node')}"
+    use = f"{percent(strip.held_percent)} held, {percent(strip.used_percent)} of that used"
+    if strip.unattributed and not strip.known:
+        use = "holders not known"
     power = "" if strip.power_watts is None else f"; {watts(strip.power_watts)}"
     return (
-        f"{cluster.name}{marked}: {counted(strip.gpus, 'GPU')}: {', '.join(counts)};"
-        f" {percent(strip.held_percent)} held, {percent(strip.used_percent)} of that used{power}"
+        f"{cluster.name}{marked}: {counted(strip.gpus, 'GPU')}: {', '.join(counts)}; {use}{power}"
     )

@@ -14,6 +14,7 @@ from gpuvigil.usage.ledger import Ledger
 from gpuvigil.usage.question import Answer, Shape
 
 from ..reports.rounding import near, shared
+from ..words import HOLDERS_UNKNOWN
 from .grid import Column, Grid, Value, percents, tenths, whole
 
 _HOUR = 3600.0
@@ -122,7 +123,9 @@ def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Gri
         for_people=people,
         head=head,
         notes=notes,
-        empty="Nobody held a GPU in this span.",
+        empty=HOLDERS_UNKNOWN
+        if any(one.ledger.seconds.unattributed > 0 for one in answers)
+        else "Nobody held a GPU in this span.",
     )
 
 
@@ -285,7 +288,7 @@ def _installed(one: Answer, by: str, prices: Prices) -> list[tuple[Value, ...]]:
         (
             _place(
                 row["name"],
-                Seconds(*(row[f"{name}_sum"] for name in Seconds.__dataclass_fields__)),
+                Seconds(*(row[f"{name}_sum"] or 0.0 for name in Seconds.__dataclass_fields__)),
                 row["cost_sum"],
                 cluster,
             )

@@ -25,11 +25,25 @@ class Seconds:
     used: float = 0.0  # of those, utilisation as a share of them
     powered: float = 0.0  # with a measured power
     energy_joules: float = 0.0  # of those: power summed over time; no GPU-seconds
+    unattributed: float = 0.0  # measured, and whether anybody held them was not
 
     @property
     def known(self) -> float:
         """Those whose state was known: shares are of these."""
         return self.installed - self.unknown
+
+    @property
+    def allocated_percent(self) -> float | None:
+        """Allocated, of those of which it is known whether anybody held them; None for none.
+
+        Also None where holders are known, and of the rest nobody can say that it was free.
+        """
+        # What is unattributed was active, and so known, or at 0 %, and so unknown.
+        active = max(self.active - (self.allocated - self.idle), 0.0)
+        whole = self.known - min(self.unattributed, active)
+        if self.unattributed > 0 and self.allocated + self.unavailable >= whole:
+            return None
+        return share_percent(self.allocated, whole)
 
     def of(self, state: GpuState) -> float:
         """GPU-seconds in that state."""

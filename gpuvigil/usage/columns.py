@@ -85,7 +85,8 @@ def places_of(rows: pa.Table) -> tuple[Place, ...]:
     """The same."""
     columns = [rows[name].to_pylist() for name in (*PLACE, *SECONDS)]
     return tuple(
-        Place(node=node, model=model, seconds=Seconds(*values))
+        # An amount that an earlier version did not count is null.
+        Place(node=node, model=model, seconds=Seconds(*(value or 0.0 for value in values)))
         for node, model, *values in zip(*columns, strict=True)
     )
 

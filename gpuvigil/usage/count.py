@@ -298,6 +298,7 @@ def _seconds(units: _Units) -> dict[str, Floats]:
         "used": _where(holding, grid.used),
         "powered": _where(width, powered),
         "energy_joules": _where(width, power),
+        "unattributed": _where(width - holding, grid.measured & units.blind),
     }
 
 

@@ -109,7 +109,7 @@ class Ledger:
             quarters=int(body.get("quarters", 1)),
             places=unpacked(body["places"], PLACES)
             if places or "seconds" not in body
-            else _as_one(Seconds(*(float(body["seconds"][name]) for name in SECONDS))),
+            else _as_one(Seconds(*(float(body["seconds"].get(name, 0.0)) for name in SECONDS))),
             holders=unpacked(body["holders"], SHARES) if holders else SHARES.empty_table(),
         )
 

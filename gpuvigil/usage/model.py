@@ -128,8 +128,8 @@ class Usage:
 
     @property
     def allocated_percent(self) -> float | None:
-        """Allocated, of the GPU-hours whose state was known; None when there are none."""
-        return share_percent(self.seconds.allocated, self.seconds.known)
+        """See `Seconds.allocated_percent`."""
+        return self.seconds.allocated_percent
 
     @property
     def used_percent(self) -> float | None:

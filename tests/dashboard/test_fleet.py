@@ -87,7 +87,9 @@ def test_counts_add_up_to_the_number_of_gpus(facts: Facts) -> None:
         assert sum(numbers.looks.values()) == numbers.gpus == len(cells)
         assert len({one.subject for one in cells}) == len(cells)
         assert numbers.held <= numbers.known <= numbers.gpus
-        assert numbers.known == numbers.gpus - numbers.looks[Look.UNKNOWN]
+        assert numbers.known == sum(one.held is not None for one in cells)
+        active = sum(one.state is GpuState.ACTIVE and one.held is None for one in cells)
+        assert numbers.known == numbers.gpus - numbers.looks[Look.UNKNOWN] - active
 
 
 @settings(deadline=None)
@@ -451,3 +453,21 @@ def test_a_gpu_without_numbers_says_since_when() -> None:
     away_on_purpose = cell(one_gpu(up=None, unmeasured_reason=released, **away))
     assert away_on_purpose.state is GpuState.UNAVAILABLE
     assert away_on_purpose.reason == f"released for maintenance since {since}"
+
+
+def test_of_a_gpu_that_computes_it_is_unknown_whether_it_is_held_where_processes_are_not() -> None:
+    blind = one_gpu(utilization_percent=98.0, compute_processes=None)
+    strip = only(blind).strip
+    assert cell(blind).held is None
+    assert (strip.known, strip.unattributed, strip.held_percent) == (0, 1, None)
+    nobody = one_gpu(utilization_percent=98.0, compute_processes=0)
+    assert (cell(nobody).held, only(nobody).strip.held_percent) == (False, 0)
+
+
+def test_where_only_held_gpus_are_known_there_is_no_share() -> None:
+    facts = busy_fleet([node()], gpus=2)
+    rows = [row(gpu(n), n, utilization_percent=98.0, compute_processes=None) for n in range(2)]
+    some = replace(facts, gpus=gpu_table(rows), allocations=(allocation(gpu(0)),))
+    assert (only(some).strip.held, only(some).strip.held_percent) == (1, None)
+    both = replace(some, allocations=(allocation(gpu(0)), allocation(gpu(1))))
+    assert only(both).strip.held_percent == 100

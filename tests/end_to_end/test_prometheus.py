@@ -1,6 +1,9 @@
 """Analyzer, pages and report on a real Prometheus, without one collector of ours."""
 
+import contextlib
 import json
+import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +15,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import live
+from dashboard.cluster import Look
 from dashboard.questions import Questions
 from dashboard.snapshot import Snapshot
+from dashboard.words import HOLDERS_UNKNOWN
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config, StoreSettings, load
 from gpuvigil.errors import StoreError
-from gpuvigil.model import Incident, Inventory, RecordKind
+from gpuvigil.hub import Hub
+from gpuvigil.model import AllocationState, Incident, Inventory, RecordKind
 from gpuvigil.store import Aggregate, Function, Store
 from gpuvigil.store.beside import store_of
 from gpuvigil.store.choice import hubs
@@ -152,6 +158,7 @@ def test_nothing_is_written_or_forgotten(site: Site) -> None:
         site.store.forget(now())
 
 
+@pytest.mark.timeout(400)
 def test_analyzer_overview_and_report_work_without_a_collector(site: Site, tmp_path: Path) -> None:
     with HubProcess(tmp_path / "hub") as hub:
         file = tmp_path / "gpuvigil.toml"
@@ -179,6 +186,8 @@ def _stands(hub: HubProcess, file: Path, site: Site) -> None:
     assert first.tick_seconds == 1.0
     _page(load(file))
     _report(file)
+    _nobody_is_called_free_or_held(file)
+    _labels_name_holders(client, file, site)
     site.exporters.gone.update({uuid("gpu-b", 0), uuid("gpu-b", 1)})
     try:
         wait_until("the silent node is an incident", lambda: _silent(hub), 60)
@@ -201,25 +210,41 @@ def _page(config: Config) -> None:
     try:
         wait_until(
             "every GPU has a state",
-            lambda: any(it.strip.known == len(NODES) * GPUS for it in snapshot.view().clusters),
+            lambda: any(
+                it.strip.looks[Look.ACTIVE] == len(NODES) * GPUS for it in snapshot.view().clusters
+            ),
             30,
         )
         (cluster,) = snapshot.view(complete=True).clusters
         assert cluster.name == "h100"
-        texts = {}
-        for name in ("overview", "pipeline", "node"):
-            script = "app.py" if name == "overview" else f"pages/{name}.py"
-            test = AppTest.from_file(str(ROOT / "dashboard" / script), default_timeout=60)
-            if name == "node":
-                test.query_params.update({"cluster": "h100", "node": "gpu-a"})
-            test.run()
-            assert not test.exception
-            texts[name] = "".join(it.proto.body for it in test.get("html"))
+        # A minute counts once it is over.
+        wait_until("the day", lambda: HOLDERS_UNKNOWN in _opened("overview"), 100)
+        names = ("overview", "pipeline", "node", "gpu", "efficiency")
+        texts = {name: _opened(name) for name in names}
         assert "2 nodes · 4 GPUs" in texts["overview"]
         assert "read from Prometheus" in texts["node"]
+        strip = texts["overview"].partition("GPUs held")[2].partition("Used of held")[0]
+        assert "–" in strip
+        assert "holders not known" in strip
+        assert HOLDERS_UNKNOWN in texts["overview"]
+        assert "2.6 kW" in texts["overview"]
+        assert "limits not measured" in texts["overview"]
+        for text in texts.values():
+            assert "held by nobody" not in text
+            assert "Nobody" not in text
     finally:
         snapshot.stop()
         questions.close()
+
+
+def _opened(name: str) -> str:
+    script = "app.py" if name == "overview" else f"pages/{name}.py"
+    test = AppTest.from_file(str(ROOT / "dashboard" / script), default_timeout=60)
+    if name in {"node", "gpu"}:
+        test.query_params.update({"cluster": "h100", "node": "gpu-a", "gpu": "0"})
+    test.run()
+    assert not test.exception
+    return "".join(it.proto.body for it in test.get("html"))
 
 
 def _report(file: Path) -> None:
@@ -231,3 +256,61 @@ def _report(file: Path) -> None:
     (report,) = json.loads(done.stdout)["reports"]
     assert (report["cluster"], report["gpus"], report["nodes"]) == ("h100", 4, 2)
     assert report["figures"]["energy_kwh"]["value"] > 0
+    assert report["figures"]["allocated_percent"]["value"] is None
+    assert report["figures"]["idle_held_gpu_hours"]["value"] is None
+    assert report["verdict"][0] == HOLDERS_UNKNOWN
+
+
+def said(file: Path, *command: str) -> str:
+    """What a command prints on a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpuvigil", *command, "--config", str(file)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        found = b""
+        # Linux says EIO at a terminal's end.
+        with contextlib.suppress(OSError):
+            while piece := os.read(ours, 65536):
+                found += piece
+    os.close(ours)
+    assert process.returncode == 0, found
+    return " ".join(found.decode().split())
+
+
+def _nobody_is_called_free_or_held(file: Path) -> None:
+    status = said(file, "status")
+    assert "h100: 4 GPUs: 4 active; holders not known; 2.6 kW" in status
+    for command in ("top", "idle", "inefficient", "usage"):
+        assert HOLDERS_UNKNOWN in said(file, command), command
+    assert "No scheduler is asked" in said(file, "queue")
+
+
+def _labels_name_holders(client: Hub, file: Path, site: Site) -> None:
+    """Those of jobs, and of pods beside the exporter's own."""
+    own = {"pod": "dcgm-exporter-x7k2p", "namespace": "gpu-operator"}
+    site.exporters.labels = {
+        uuid("gpu-a", 0): {"hpc_job": "1042"},
+        uuid("gpu-a", 1): {"hpc_job": "1042"},
+        uuid("gpu-b", 0): {"pod": "llama-0", "namespace": "train", "container": "main"},
+        uuid("gpu-b", 1): own,
+    }
+
+    def holders() -> dict[str, str]:
+        found = client.records(RecordKind.ALLOCATION, states=[AllocationState.HELD])
+        return {one.subject.rpartition("/")[2]: one.body["holder"] for one in found}
+
+    job, pod = "job 1042", "pod train/llama-0"
+    wanted = {uuid("gpu-a", 0): job, uuid("gpu-a", 1): job, uuid("gpu-b", 0): pod}
+    wait_until("the holders", lambda: holders() == wanted, 90)
+    top = said(file, "top")
+    assert job in top
+    assert pod in top
+    assert "dcgm-exporter" not in top
+    assert "4 active; – held, 98 % of that used" in said(file, "status")
+    site.exporters.labels = {}
+    wait_until("they have let go", lambda: not holders(), 90)

@@ -445,3 +445,18 @@ def _rounded(found: Bucket | None, digits: int = 4) -> Any:
         for one in found.shares
     )
     return found.start, found.gpus, found.nodes, seconds, shares, dict(found.models)
+
+
+def test_what_was_active_while_nobody_could_say_who_held_it_is_unattributed() -> None:
+    blind = minutes({**BUSY, "compute_processes": None})
+    seconds = bucket(blind).seconds
+    assert (seconds.active, seconds.unattributed) == (900, 900)
+    assert seconds.allocated_percent is None
+    assert bucket(minutes(BUSY)).seconds.unattributed == 0
+
+
+def test_where_only_held_seconds_are_known_no_share_of_them_is_said() -> None:
+    half = bucket(minutes({**BUSY, "compute_processes": None}), held(0, 7.5)).seconds
+    assert (half.allocated, half.unattributed, half.allocated_percent) == (450, 450, None)
+    whole = bucket(minutes({**BUSY, "compute_processes": None}), held(0, 15)).seconds
+    assert (whole.unattributed, whole.allocated_percent) == (0, 100)
