@@ -129,7 +129,12 @@ class Agent:
         self._control = Control(self, self._gpus, self._maintenance, known)
         self.exporter, self._page = (
             Exporter(),
-            Page(self._node, known.gpus, details=settings.metrics_details),
+            Page(
+                self._node,
+                known.gpus,
+                links=settings.metrics_links,
+                calls=settings.metrics_details,
+            ),
         )
         self._remembered = clock.monotonic()
 

@@ -9,18 +9,18 @@ from gpuvigil.model import Event, GpuIdentity, Subject
 
 from .rows import Row
 
-# Most of the lines of a node with NVLinks.
-_DETAILS = (NVLINK, DRIVER_CALL)
-
 
 class Page:
     """What `/metrics` shows beside the rows that are sent; of the main loop alone."""
 
-    def __init__(self, node: Subject, gpus: Mapping[str, GpuIdentity], *, details: bool) -> None:
-        """`gpus` is looked at in every tick; without `details` there is no row of a link or call."""
+    def __init__(
+        self, node: Subject, gpus: Mapping[str, GpuIdentity], *, links: bool, calls: bool
+    ) -> None:
+        """`gpus` is looked at in every tick; `links`, `calls`: rows of NVLinks, of driver calls."""
         self._tags = {"cluster": node.cluster, "node": node.node}
         self._gpus = gpus
-        self._details = details
+        self._left_out = () if links else (NVLINK,)
+        self._left_out += () if calls else (DRIVER_CALL,)
         self._xids: Counter[tuple[str, int]] = Counter()
         self._named: tuple[tuple[GpuIdentity, ...], str | None] | None = None
         self._names: tuple[Row, ...] = ()
@@ -33,7 +33,7 @@ class Page:
 
     def rows(self, told: Sequence[Row], driver: str | None, at: datetime) -> list[Row]:
         """All rows of the page of a tick, `told` among them."""
-        shown = told if self._details else [r for r in told if r.measurement not in _DETAILS]
+        shown = [row for row in told if row.measurement not in self._left_out]
         tick = {"last_tick_timestamp_seconds": round(at.timestamp(), 3)}
         xids = [
             Row(

@@ -3,12 +3,15 @@
 `http.server` would cost a node a MiB, and a name look-up at start.
 """
 
+import gzip
 import io
+import re
 import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from .log import Log
@@ -21,8 +24,9 @@ _IDLE_SECONDS = 75.0
 # From the first byte of a request to the end of its headers, and for the answer.
 _HEAD_SECONDS = 10.0
 _SEND_SECONDS = 30.0
-# Each has a thread and a descriptor: so many scrapers nobody has.
+# Each has a thread and a descriptor. One that asks nothing makes room for one more.
 _MOST_CONNECTIONS = 16
+_ROOM_SECONDS = 1.0  # for a connection that was closed to end
 _REST_SECONDS = 0.2  # where no descriptor is free for one more
 # A request that is longer is not a scraper's.
 _LONGEST_LINE = 8192
@@ -48,6 +52,9 @@ class MetricsServer(socketserver.ThreadingTCPServer):
         self._log = log
         self._places = threading.Semaphore(_MOST_CONNECTIONS)
         self._crowded = False
+        self._idle_lock = threading.Lock()
+        # Longest idle first; True where it has asked before, as a scraper between two scrapes.
+        self._idle: dict[socket.socket, bool] = {}
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
@@ -65,8 +72,15 @@ class MetricsServer(socketserver.ThreadingTCPServer):
             raise
 
     def process_request(self, request: _Request, client_address: Any) -> None:
-        """Serve one more, or let the newest go: whoever scrapes already goes on."""
-        if not self._places.acquire(blocking=False):
+        """Serve one more; where all places are taken, in place of one that asks nothing.
+
+        Those that never asked go first, then those that have been idle longest. Where every
+        connection is being answered, the newest is closed.
+        """
+        taken = self._places.acquire(blocking=False)
+        if not taken and self._close_idle():
+            taken = self._places.acquire(timeout=_ROOM_SECONDS)
+        if not taken:
             if not self._crowded:
                 why = f"there are {_MOST_CONNECTIONS}"
                 self._log.warning("no more connections to /metrics are taken", why=why)
@@ -78,6 +92,28 @@ class MetricsServer(socketserver.ThreadingTCPServer):
         except RuntimeError:  # no room for a thread
             self._places.release()
             raise
+
+    def _close_idle(self) -> bool:
+        """Close one connection that asks nothing; false when there is none."""
+        with self._idle_lock:
+            idle = min(self._idle, key=lambda it: self._idle[it], default=None)
+            if idle is None:
+                return False
+            del self._idle[idle]
+            with suppress(OSError):  # it has hung up meanwhile
+                idle.shutdown(socket.SHUT_RDWR)
+            return True
+
+    @contextmanager
+    def idle(self, connection: socket.socket, *, asked: bool) -> Iterator[None]:
+        """While `connection` asks nothing; `asked`: it has before."""
+        with self._idle_lock:
+            self._idle[connection] = asked
+        try:
+            yield
+        finally:
+            with self._idle_lock:
+                self._idle.pop(connection, None)
 
     def process_request_thread(self, request: _Request, client_address: Any) -> None:
         """One connection, to its end."""
@@ -98,8 +134,9 @@ class _Handler(socketserver.StreamRequestHandler):
     server: MetricsServer
 
     def handle(self) -> None:
+        self._asked = False
         while self._answer():
-            pass
+            self._asked = True
 
     def _answer(self) -> bool:
         """Answer one request; false when the connection is to end."""
@@ -116,7 +153,7 @@ class _Handler(socketserver.StreamRequestHandler):
             self._send(b"405 Method Not Allowed", b"ask with GET\n")
             return False
         if target.partition(b"?")[0] == b"/metrics":
-            self._send(b"200 OK", self.server.text())
+            self._send(b"200 OK", self.server.text(), zipped=_takes_gzip(headers))
         else:
             self._send(b"404 Not Found", b"/metrics is all there is\n")
         return version == b"HTTP/1.1" and not close
@@ -124,7 +161,8 @@ class _Handler(socketserver.StreamRequestHandler):
     def _head(self) -> list[bytes]:
         """The next request's lines; none when it is too long or does not end."""
         self.connection.settimeout(_IDLE_SECONDS)
-        self._waiting()
+        with self.server.idle(self.connection, asked=self._asked):
+            self._waiting()
         until = time.monotonic() + self.server.head_seconds
         lines: list[bytes] = []
         size = 0
@@ -155,7 +193,20 @@ class _Handler(socketserver.StreamRequestHandler):
         assert isinstance(self.rfile, io.BufferedReader)
         return self.rfile.peek(1)
 
-    def _send(self, status: bytes, body: bytes) -> None:
+    def _send(self, status: bytes, body: bytes, *, zipped: bool = False) -> None:
         self.connection.settimeout(_SEND_SECONDS)
-        head = b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
-        self.wfile.write(head % (status, _CONTENT_TYPE, len(body)) + body)
+        more = b""
+        if zipped:
+            body, more = gzip.compress(body, 1), b"Content-Encoding: gzip\r\n"
+        head = b"HTTP/1.1 %b\r\nContent-Type: %b\r\n%bContent-Length: %d\r\n\r\n"
+        self.wfile.write(head % (status, _CONTENT_TYPE, more, len(body)) + body)
+
+
+def _takes_gzip(headers: Iterable[tuple[bytes, bytes, bytes]]) -> bool:
+    """Whether a request accepts gzip (RFC 9110, 12.5.3); a weight of 0 is a refusal."""
+    for name, _, value in headers:
+        for coding in value.split(b",") if name.strip() == b"accept-encoding" else ():
+            word, _, weight = coding.partition(b";")
+            if word.strip() == b"gzip":
+                return not re.fullmatch(rb"q=0(\.0*)?", weight.strip().replace(b" ", b""))
+    return False

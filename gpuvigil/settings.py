@@ -212,9 +212,10 @@ class CollectorSettings:
     )
     metrics_listen: str = _setting("127.0.0.1", "address of /metrics")
     metrics_port: int = _setting(9431, "port of /metrics; 0 takes a free one, -1 serves none")
-    metrics_details: bool = _setting(
-        True, "/metrics shows every NVLink and what each driver call costs: most of its lines"
+    metrics_links: bool = _setting(
+        False, "/metrics shows each NVLink; a GPU's sums and its worst link are there without"
     )
+    metrics_details: bool = _setting(True, "/metrics shows what each driver call costs")
 
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

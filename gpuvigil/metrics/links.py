@@ -7,7 +7,7 @@ NVLINK = Measurement(
     tags=("cluster", "node", "uuid", "model", "link"),
     sentence=(
         "One line per NVLink when it has changed or counts an error, and every hour: no line means"
-        " that it is unchanged. `/metrics` shows every link as last read."
+        " that it is unchanged. With `collector.metrics_links` `/metrics` shows every link as last read."
     ),
     metrics=table(
         "nvlink",

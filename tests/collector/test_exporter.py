@@ -1,12 +1,15 @@
 """`/metrics` as Prometheus reads it."""
 
+import gzip
 import http.client
+import json
 import socket
 import threading
 import time
 import urllib.request
 from contextlib import ExitStack
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,6 +24,7 @@ from gpuvigil.metrics import EXPORTED, GPU, NODE
 from gpuvigil.model import Unmeasured
 from tests.polling import wait_until
 from tests.shortage import shortage
+from tests.timeseries import Prometheus
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
 TAGS = {"cluster": "c", "node": "n1", "uuid": "GPU-1", "model": 'H100 "80GB"'}
@@ -86,7 +90,7 @@ def test_the_connection_ends_where_the_client_says_or_errs(
             assert file.read().partition(b"\r\n")[0] == answer
 
 
-def test_those_who_only_connect_shut_nobody_out_who_scrapes(
+def test_twenty_connections_that_ask_nothing_keep_no_scraper_out(
     exporter: Exporter, caplog: pytest.LogCaptureFixture
 ) -> None:
     scraper = http.client.HTTPConnection("127.0.0.1", exporter.port, timeout=5)
@@ -96,14 +100,61 @@ def test_those_who_only_connect_shut_nobody_out_who_scrapes(
     with ExitStack() as silent:
         for _ in range(20):
             silent.enter_context(socket.create_connection(("127.0.0.1", exporter.port or 0)))
-        wait_until("the limit", lambda: "no more connections" in caplog.text)
+        assert scrape(exporter) == {}  # a new one
         assert threading.active_count() <= before + 15
-        scraper.request("GET", "/metrics")
+        scraper.request("GET", "/metrics")  # and one that scraped before
         assert scraper.getresponse().read() == b""
     scraper.close()
     wait_until("room", lambda: threading.active_count() < before)
+    assert "no more connections" not in caplog.text
+
+
+def test_a_prometheus_scrapes_beside_twenty_idle_connections(
+    exporter: Exporter, tmp_path: Path
+) -> None:
+    exporter.show([Row(measurement=GPU, tags=TAGS, fields={"up": 1}, at=NOW)])
+    with ExitStack() as idle:
+        for _ in range(20):
+            idle.enter_context(socket.create_connection(("127.0.0.1", exporter.port or 0)))
+        address = f"127.0.0.1:{exporter.port}"
+        with Prometheus(tmp_path, address, {"/metrics": {}}) as server:
+            question = f"{server.url}/api/v1/query?query=gpuvigil_gpu_up"
+
+            def answer() -> list[object]:
+                with urllib.request.urlopen(question, timeout=5) as said:
+                    return list(json.load(said)["data"]["result"])
+
+            wait_until("a sample", answer, 20.0)
+
+
+def test_where_all_are_in_the_middle_of_asking_the_newest_is_closed_and_the_log_has_it_once(
+    exporter: Exporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = threading.active_count()
+    with ExitStack() as asking:
+        for _ in range(20):
+            one = socket.create_connection(("127.0.0.1", exporter.port or 0))
+            asking.enter_context(one).sendall(b"GET /met")
+        wait_until("the limit", lambda: "no more connections" in caplog.text)
+        assert threading.active_count() <= before + 16
+    wait_until("room", lambda: threading.active_count() <= before)
     assert scrape(exporter) == {}
     assert caplog.text.count("no more connections") == 1
+
+
+@pytest.mark.parametrize(
+    ("accepts", "zipped"),
+    [("gzip", True), ("deflate, gzip;q=0.5", True), ("gzip;q=0", False), ("br", False)],
+)
+def test_who_takes_gzip_gets_it(exporter: Exporter, accepts: str, zipped: bool) -> None:
+    exporter.show([Row(measurement=GPU, tags=TAGS, fields={"up": 1}, at=NOW)])
+    connection = http.client.HTTPConnection("127.0.0.1", exporter.port, timeout=5)
+    connection.request("GET", "/metrics", headers={"Accept-Encoding": accepts})
+    answer = connection.getresponse()
+    page = answer.read()
+    assert (answer.getheader("Content-Encoding") == "gzip") == zipped
+    assert b"gpuvigil_gpu_up{" in (gzip.decompress(page) if zipped else page)
+    connection.close()
 
 
 @pytest.mark.parametrize("lacks", ["descriptors", "threads"])

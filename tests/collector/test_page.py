@@ -2,6 +2,8 @@
 
 from datetime import datetime, timezone
 
+import pytest
+
 from collector.page import Page
 from collector.rows import Row
 from gpuvigil.metrics import DRIVER_CALL, GPU, GPU_INFO, GPU_XID, NODE_TICK, NVLINK, Measurement
@@ -31,7 +33,7 @@ def told() -> list[Row]:
 
 
 def test_xids_are_counted_by_gpu_and_code_also_those_that_came_too_often_to_be_told() -> None:
-    page = Page(NODE, {}, details=True)
+    page = Page(NODE, {}, links=True, calls=True)
     page.count([xid(79, "GPU-1"), xid(31, "GPU-1"), xid(31, None), xid(None, "GPU-1")])
     page.count([xid(31, "GPU-1", count=299)])
     rows = of(page.rows([], None, NOW), GPU_XID)
@@ -44,7 +46,7 @@ def test_xids_are_counted_by_gpu_and_code_also_those_that_came_too_often_to_be_t
 
 def test_a_gpu_has_its_names_as_they_are_now() -> None:
     gpus = {"GPU-3": gpu(3)}
-    page = Page(NODE, gpus, details=True)
+    page = Page(NODE, gpus, links=True, calls=True)
     (row,) = of(page.rows([], "570.1", NOW), GPU_INFO)
     assert row.fields == {"info": 1}
     assert (row.tags["index"], row.tags["driver_version"]) == ("3", "570.1")
@@ -57,9 +59,12 @@ def test_a_gpu_has_its_names_as_they_are_now() -> None:
     ]
 
 
-def test_details_may_be_left_out_and_the_page_says_when_it_was_made() -> None:
-    every = Page(NODE, {}, details=True).rows(told(), None, NOW)
-    few = Page(NODE, {}, details=False).rows(told(), None, NOW)
-    assert [row.measurement for row in every] == [GPU, NVLINK, DRIVER_CALL, NODE_TICK]
-    assert [row.measurement for row in few] == [GPU, NODE_TICK]
-    assert few[-1].fields == {"last_tick_timestamp_seconds": NOW.timestamp()}
+@pytest.mark.parametrize("links", [False, True])
+@pytest.mark.parametrize("calls", [False, True])
+def test_links_and_calls_have_a_switch_each_and_the_page_says_when_it_was_made(
+    links: bool, calls: bool
+) -> None:
+    rows = Page(NODE, {}, links=links, calls=calls).rows(told(), None, NOW)
+    expected = [GPU, *[NVLINK] * links, *[DRIVER_CALL] * calls, NODE_TICK]
+    assert [row.measurement for row in rows] == expected
+    assert rows[-1].fields == {"last_tick_timestamp_seconds": NOW.timestamp()}
