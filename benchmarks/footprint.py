@@ -1,5 +1,6 @@
 """What processes take of a machine: processor time by the nanosecond, and memory by mapping."""
 
+import os
 import re
 import time
 from collections import defaultdict
@@ -18,6 +19,18 @@ def cpu_seconds(pids: Collection[int]) -> float:
     its clocks (2: the scheduler's) in the lowest three bits. OSError when one has ended.
     """
     return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
+
+
+def ended_children_seconds(pids: Collection[int]) -> float:
+    """Processor time of what these processes have started and seen end, theirs included, so far.
+
+    proc_pid_stat(5), fields 16 and 17: in ticks of mostly 10 ms. OSError when one has ended.
+    """
+    found = 0
+    for pid in pids:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        found += sum(map(int, text.rpartition(")")[2].split()[13:15]))
+    return found / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)

@@ -132,6 +132,12 @@ class FakeDriver:
         name = what if isinstance(what, str) else f"field.{what}"
         self._change({f"{scope}delay.{name}": str(seconds)})
 
+    def charge(self, call_seconds: float, dear_seconds: float) -> None:
+        """Let every call cost its caller so much processor time, on any GPU or none; `dear_seconds`
+        is for NVLink calls, batches of field values and throughput calls.
+        """
+        self._change({"charge.call": str(call_seconds), "charge.dear": str(dear_seconds)})
+
     def lose(self, gpu: int) -> None:
         """Let the GPU fall off the bus: every call on it says GPU_IS_LOST."""
         self.set(gpu, lost=1)

@@ -96,6 +96,7 @@ static void add_line(struct table *table, char *line) {
         [KEY_RETURN] = "return.", [KEY_DELAY] = "delay.", [KEY_LINK] = ".link.",
         [KEY_MIG] = ".mig.",      [KEY_HANG] = "hang",    [KEY_LOST] = ".lost",
         [KEY_MISSING] = ".missing", [KEY_BLOCK] = "block", [KEY_UNLOADED] = "unloaded",
+        [KEY_CHARGE] = "charge.",
     };
     for (size_t kind = 0; kind < KEY_KINDS; kind++) {
         table->has[kind] |= strstr(line, PARTS[kind]) != NULL;

@@ -36,6 +36,7 @@ enum key_kind {
     KEY_MISSING,
     KEY_BLOCK,
     KEY_UNLOADED,
+    KEY_CHARGE,
     KEY_KINDS
 };
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pynvml
 
+from benchmarks.footprint import cpu_seconds
 from tests.nvml_fake import FakeDriver
 from tests.nvml_fake.pynvml_client import PATIENCE_SECONDS, Client, is_stuck
 
@@ -194,3 +195,20 @@ def test_thousands_of_calls_and_changes_leave_no_file_open(
         calls = [client.start("nvmlDeviceGetEnforcedPowerLimit", gpu) for _ in range(10)]
         assert {call.result(PATIENCE_SECONDS) for call in calls} == {milliwatts}
     assert len(list(open_files.iterdir())) == before
+
+
+def test_calls_cost_processor_time_when_told_and_nvlink_calls_and_batches_more(
+    driver: FakeDriver, client: Client
+) -> None:
+    def cost(*call: object) -> float:
+        before = cpu_seconds([client.pid])
+        for _ in range(10):
+            client.call(*call)  # type: ignore[arg-type]
+        return (cpu_seconds([client.pid]) - before) / 10
+
+    gpu = client.gpu(0)
+    assert cost("nvmlDeviceGetPowerUsage", gpu) < 0.01
+    driver.charge(0.02, 0.06)
+    assert 0.02 <= cost("nvmlDeviceGetPowerUsage", gpu) < 0.04
+    assert cost("nvmlDeviceGetNvLinkState", gpu, 0) >= 0.06
+    assert cost("nvmlDeviceGetFieldValues", gpu, [82]) >= 0.06
