@@ -110,7 +110,7 @@ def week(found: dict[str, Any]) -> Iterator[str]:
     yield measured(found)
     yield f"{found['days']} days of {found['gpus']:,} GPUs at {found['step_seconds']:g} s, sealed: {found['lines']:,} lines, {found['samples']:,} samples. Median milliseconds of {found['runs']}"
     yield "after the first; warm page cache. *Engine* is the store without HTTP; *hub* is asked by the product's client, the answer decoded, a week of"
-    yield f"lines day by day; VictoriaMetrics ({found['victoriametrics']}) over HTTP, the JSON decoded. Every question is fresh: ours is none that was asked before, theirs has"
+    yield f"lines day by day; VictoriaMetrics ({found['victoriametrics']}) over HTTP, the JSON decoded. Ours is asked for another span each time, but for the newest metrics, which are asked again as they were; theirs has"
     yield f"`nocache`; in brackets the same question again, where answers are remembered. Both agree on the means: {'yes' if found['means_by_node_agree'] else '**no**'}."
     yield ""
     yield "| question | engine | hub | VictoriaMetrics | bar of the engine | holds | hub ahead (again) |"
