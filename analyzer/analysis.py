@@ -26,6 +26,7 @@ from .away import Checks
 from .breaker import is_whole
 from .correlate import sight
 from .detector import DETECTORS, Detector
+from .detectors.node_silent import waited_for
 from .fleet import Fleet
 from .incidents import Book, advance, hold
 from .rows import Rows
@@ -77,6 +78,8 @@ class Analysis:
         self._failing: Mapping[str, str] = {}
         # What the detectors that failed in the last pass and do not read events would tell of.
         self._unseen: frozenset[str] = frozenset()
+        # Nodes that may be silent for longer than others, in seconds; see `node_silent.waited_for`.
+        self.waited_for: Mapping[str, float] = {}
 
     @property
     def failing(self) -> Mapping[str, str]:
@@ -142,11 +145,13 @@ class Analysis:
         findings = [finding for them in found.values() for finding in them]
         believed, unseen = book.believed(fresh=True), _faults(self._detectors, failed)
         seen = sight(window, findings, book.standing(), believed, unseen)
+        waits = waited_for(window)
         reads_not = [d for d in self._detectors if not d.reads_events]
         slow = [finding for d in reads_not for finding in found[d.name]]
         with self._lock:
             self._tell(failed, whole=True)
             self._reading, self._unseen = reading, _faults(reads_not, failed)
+            self.waited_for = waits
             self._slow = _by_node(slow)
             # A scheduler may have spoken since the pass began.
             away = self._fleet.away(reading.now, reading.heard)

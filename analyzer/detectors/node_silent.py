@@ -83,6 +83,23 @@ def hearing(window: Window, node: Subject) -> Hearing:
     return Hearing.SILENT if silent_for >= limit else Hearing.UNSURE
 
 
+def waited_for(window: Window) -> dict[str, float]:
+    """By key the nodes that would have stopped reporting if they were not heard with holes.
+
+    The value is how many seconds each may be silent: whoever shows nodes waits as long.
+    """
+    found = {}
+    for key in window.heard.keys() & window.inventories.keys():
+        tick = window.inventories[key].tick_seconds
+        plain = silent_after(window.settings.silent_after_seconds, tick)
+        if window.now - window.heard[key] >= plain:
+            node = Subject.parse(key)
+            limit = _limit_seconds(window, node)
+            if limit > plain.total_seconds() and hearing(window, node) is Hearing.HEARD:
+                found[key] = limit
+    return found
+
+
 def silent_nodes(window: Window) -> list[Finding]:
     """Nodes that are known and sent no body for too long.
 

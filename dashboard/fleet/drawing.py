@@ -1,6 +1,6 @@
 """Draws the clusters from facts; what stays the same from one refresh to the next is kept."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -14,7 +14,17 @@ from ..facts import Facts
 from ..gpus import STATES, Column, Gpus, summed
 from ..ports import Ports
 from .deciding import at_rows, decided, with_since
-from .hearing import NEVER, Hearing, Sent, heard, hearing, patience, shown, time_of
+from .hearing import (
+    NEVER,
+    Hearing,
+    Sent,
+    heard,
+    hearing,
+    patience,
+    shown,
+    time_of,
+    waited_for,
+)
 from .keys import Keys, NodeName, keys_of, times
 from .marks import Holders, Standing, holders, standing
 from .roster import PortRoster, Roster, roster
@@ -32,10 +42,19 @@ def silent_nodes(facts: Facts) -> frozenset[Subject]:
     last, inventories, here = _present(facts, _sent(facts, {}))
     names = tuple(here)
     allowed = facts.silent_after_seconds
-    patient = np.array([patience(inventories.get(name), allowed) for name in names], np.int64)
+    plain = np.array([patience(inventories.get(name), allowed) for name in names], np.int64)
+    patient = _with_waits(plain, names, facts)
     told = hearing(names, patient, last, np.full(len(names), NEVER), facts.now)
     silent = np.flatnonzero(told.silent).tolist()
     return frozenset(Subject(cluster=names[i][0], node=names[i][1]) for i in silent)
+
+
+def _with_waits(patient: Column, names: Sequence[NodeName], facts: Facts) -> Column:
+    waits = waited_for(facts)
+    if not waits:
+        return patient
+    longer = np.array([waits.get(name, 0) for name in names], np.int64)
+    return np.maximum(patient, longer)
 
 
 class Fleet:
@@ -57,7 +76,8 @@ class Fleet:
             inventories, here, gpus.keys, ports.keys, facts.silent_after_seconds
         )
         newest = _newest(members, gpus, ports)
-        told = hearing(members.names, members.patience, last, newest, facts.now)
+        patient = _with_waits(members.patience, members.names, facts)
+        told = hearing(members.names, patient, last, newest, facts.now)
         self._holders = holders(members, facts.allocations, self._holders)
         self._standing = standing(members, facts.incidents, self._standing)
         drawn = _gpus(members, facts.gpus, gpus.at, told, self._holders, self._standing)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 
 from gpuvigil.expected import expected
-from gpuvigil.model import Inventory
+from gpuvigil.model import Inventory, Subject
 from gpuvigil.reporting import silent_after
 
 from ..facts import Facts
@@ -91,6 +91,17 @@ def patience(inventory: Inventory | None, silent_after_seconds: float) -> int:
     """How long a node may be silent, in microseconds."""
     tick = inventory.tick_seconds if inventory is not None else DEFAULT_TICK_SECONDS
     return silent_after(silent_after_seconds, tick) // _MICROSECOND
+
+
+def waited_for(facts: Facts) -> dict[NodeName, int]:
+    """Nodes that the analyzer waits for longer, since they are heard with holes; microseconds."""
+    found: dict[NodeName, int] = {}
+    for pulse in facts.pulses:
+        told = pulse.body.get("waited_for") if pulse.id == "analyzer" else None
+        for key, seconds in (told or {}).items():
+            node = Subject.parse(key)
+            found[node.cluster, node.node] = int(seconds * 1_000_000)
+    return found
 
 
 def micro(at: datetime) -> int:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from analyzer.detectors.node_silent import silent_nodes
+from analyzer.detectors.node_silent import silent_nodes, waited_for
 
 from .scene import NODE_FIELDS, NOON, TICK, Sample, Scene, healthy, node
 
@@ -63,3 +63,12 @@ def test_a_third_lost_is_waited_for_and_none_lost_is_not() -> None:
     assert [is_told([False] * quiet + third) for quiet in (4, 12, 16)] == [False, False, True]
     # What was lost by one reboot a while ago does not hide the next silence for longer than that.
     assert is_told([False] * _MOST + [True] * 10 + [False] * 20 + [True] * 10)
+
+
+def test_pages_are_told_how_long_a_node_with_holes_is_waited_for() -> None:
+    holes = [True, *[False, True, True] * 13]
+    assert waited_for(heard_at([False] * 2 + holes).window()) == {}
+    waited = waited_for(heard_at([False] * 5 + holes).window())
+    assert 50.0 < waited[node().key] <= _MOST * TICK
+    assert waited_for(heard_at([False] * 19 + holes).window()) == {}  # it is told
+    assert waited_for(heard_at([False] * 5 + [True] * 40).window()) == {}

@@ -31,6 +31,7 @@ from .scene import (
     node,
     port,
     port_row,
+    pulses,
     row,
 )
 
@@ -260,6 +261,19 @@ def test_a_gpu_that_works_with_a_critical_fault_of_its_own_is_failing() -> None:
     assert (cell(hangs).look, cell(hangs).hung) == (Look.UNKNOWN, "gpu_silent")
     of_node = replace(one_gpu(), incidents=(incident("host_disk", node(), Severity.CRITICAL),))
     assert cell(of_node).look is Look.ACTIVE
+
+
+@pytest.mark.parametrize(("seconds", "silent"), [(80.0, 0), (80.1, 1)])
+def test_a_node_that_the_analyzer_waits_for_has_not_stopped_on_pages_either(
+    seconds: float, silent: int
+) -> None:
+    ago = {("simulated", "sim-001"): NOON - timedelta(seconds=seconds)}
+    waits = {"waited_for": {node().key: 80.0}}
+    analyzer, alerts = pulses()
+    facts = replace(busy_fleet([node()]), heard=ago)
+    waiting = replace(facts, pulses=(replace(analyzer, body=waits), alerts))
+    assert len(only(waiting).silent_nodes) == len(silent_nodes(waiting)) == silent
+    assert only(facts).silent_nodes
 
 
 def test_a_page_without_rows_says_when_its_nodes_were_heard() -> None:

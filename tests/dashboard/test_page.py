@@ -233,7 +233,7 @@ def test_after_the_hub_was_away_the_old_picture_stays_until_its_nodes_are_heard_
     wait_until("all is known", lambda: seen() == (False, 0))
     hub.stop()
     wait_until("the trouble", lambda: NO_ANSWER in said(snapshot), 5)
-    time.sleep(6)  # longer than nodes with a tick of 1 s may be silent
+    time.sleep(6)  # longer than nodes may be silent here
     hub.start()
     wait_until("catching up", lambda: seen()[0], 10)
     assert seen() == (True, 0)
