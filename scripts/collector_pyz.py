@@ -18,7 +18,11 @@ ROOT = Path(__file__).parent.parent
 OURS = ("gpuvigil", "collector")
 STARTS = ("gpuvigil/__main__.py",)
 # Needs numpy and Arrow, and no node plays a fleet.
-LEFT_OUT = ("collector/simulator/fleet", "collector/simulator/live.py")
+LEFT_OUT = (
+    "collector/simulator/fleet",
+    "collector/simulator/live.py",
+    "collector/simulator/live_faults.py",
+)
 # Tables, which no import names.
 DATA = ("gpuvigil/data/*.csv", "collector/**/*.csv")
 

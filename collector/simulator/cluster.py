@@ -98,7 +98,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One simulated node; `slots[i]` is the slot that holds GPU i, None while it is free."""
+    """One simulated node; `slots[i]` is the slot that holds GPU i, None while it is free.
+
+    Of the fleet's nodes no slots are known.
+    """
 
     subject: Subject
     rack: str

@@ -33,6 +33,8 @@ class Effect(str, Enum):
     SILENT = "silent"
     XID = "xid"
     IDLE = "idle"
+    HEAT = "heat"
+    NVLINK = "nvlink"
     PORT_DOWN = "port down"
     PORT_FLAP = "port flap"
     NODE_SILENT = "node silent"
@@ -81,6 +83,16 @@ KINDS: dict[str, Kind] = {
     "xid13": _xid(13, "graphics engine exception of a program"),
     "idle": Kind(
         target=Target.GPU, effect=Effect.IDLE, sentence="a held GPU computes nothing any more"
+    ),
+    "heat": Kind(
+        target=Target.GPU,
+        effect=Effect.HEAT,
+        sentence="the GPU overheats, and its hardware halves the clocks",
+    ),
+    "nvlink-errors": Kind(
+        target=Target.GPU,
+        effect=Effect.NVLINK,
+        sentence="one of the GPU's NVLinks counts CRC errors, one a second",
     ),
     "driver-hang": Kind(
         target=Target.NODE, effect=Effect.SILENT, sentence="no call to the driver comes back"
@@ -136,6 +148,11 @@ class InjectedFault:
 
     def active(self, now: datetime) -> bool:
         return self.at <= now and (self.cleared_at is None or now < self.cleared_at)
+
+    def lasted_seconds(self, now: datetime) -> float:
+        """For how long it was there by now; 0 before it."""
+        end = now if self.cleared_at is None else min(now, self.cleared_at)
+        return max((end - self.at).total_seconds(), 0.0)
 
     def _key(self) -> tuple[object, ...]:
         return (self.name, self.node, self.gpu, self.device, self.port)

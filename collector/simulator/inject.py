@@ -34,11 +34,6 @@ def main(arguments: Sequence[str]) -> int:
         if chosen.list:
             print(listing(settings))
             return 0
-        if settings.fleet:
-            raise ConfigError(
-                "simulator.fleet plays faults of its own, which the log of the simulator names;"
-                " start without it to inject some"
-            )
         print(inject(chosen, settings, SystemClock().now()))
         if chosen.fault in KINDS and KINDS[chosen.fault].effect is Effect.IDLE and not chosen.clear:
             span = duration(timedelta(seconds=config.analyzer.idle_after_seconds))
@@ -73,12 +68,12 @@ def _parser() -> argparse.ArgumentParser:
 def listing(settings: SimulatorSettings) -> str:
     """Every fault with the place it wants and its sentence, and those that stand now."""
     place = {Target.GPU: "--node --gpu", Target.PORT: "--node [--device]", Target.NODE: "--node"}
-    rows = [f"{name:<12} {place[kind.target]:<18} {kind.sentence}" for name, kind in KINDS.items()]
+    rows = [f"{name:<13} {place[kind.target]:<18} {kind.sentence}" for name, kind in KINDS.items()]
     try:
         standing = [fault for fault in read(settings.faults_file) if fault.cleared_at is None]
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {settings.faults_file}: {error}") from None
-    now = [f"{fault.name:<12} {fault.place} since {fault.at:%H:%M:%S} UTC" for fault in standing]
+    now = [f"{fault.name:<13} {fault.place} since {fault.at:%H:%M:%S} UTC" for fault in standing]
     return "\n".join([*rows, "", "Now:" if now else "Now: none", *now])
 
 
@@ -125,7 +120,7 @@ def _refuse_other_places(chosen: argparse.Namespace, name: str) -> None:
 def _node(name: str | None, settings: SimulatorSettings) -> Node:
     if settings.nodes == 0:
         raise ConfigError("nothing is simulated here; 'gpuvigil up --simulate 16' does")
-    nodes = build(settings.nodes, settings.gpus_per_node, settings.seed).nodes
+    nodes = _nodes(settings)
     for node in nodes:
         if node.subject.node == name:
             return node
@@ -133,6 +128,18 @@ def _node(name: str | None, settings: SimulatorSettings) -> Node:
     if name is None:
         raise ConfigError(f"name a simulated node with --node: {known}")
     raise ConfigError(f"{name!r} is not a simulated node; there are {known}")
+
+
+def _nodes(settings: SimulatorSettings) -> Sequence[Node]:
+    if not settings.fleet:
+        return build(settings.nodes, settings.gpus_per_node, settings.seed).nodes
+    try:
+        from .live import nodes  # noqa: PLC0415 - needs numpy and Arrow, which the rest does without
+    except ImportError as error:
+        raise ConfigError(
+            f"simulator.fleet needs numpy and pyarrow ({error}); install gpuvigil[hub]"
+        ) from error
+    return nodes(settings)
 
 
 def _gpu(index: int | None, node: Node) -> int:
@@ -167,7 +174,8 @@ def _add(settings: SimulatorSettings, fault: InjectedFault) -> str:
 
 def _is_free(fault: InjectedFault, settings: SimulatorSettings) -> bool:
     node = _node(fault.node, settings)
-    return fault.gpu is not None and node.slots[fault.gpu] is None
+    # In the fleet jobs come and go, and nobody asks for them here.
+    return fault.gpu is not None and bool(node.slots) and node.slots[fault.gpu] is None
 
 
 def _clear(path: Path, wanted_fault: InjectedFault) -> str:

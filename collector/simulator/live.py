@@ -10,14 +10,14 @@ import heapq
 import json
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
-from gpuvigil.clock import Clock, from_text, to_text
+from gpuvigil.clock import EPOCH, Clock, from_text, to_text
 from gpuvigil.config import SimulatorSettings
 from gpuvigil.log import Log
 from gpuvigil.model import SIMULATED_CLUSTER, Allocation, Record
@@ -26,10 +26,16 @@ from ..body import IDENTITY, Body
 from ..envelope import Sender
 from ..spool import Spool
 from .bodies import Arriving, Posting
+from .cluster import Node
+from .faults import InjectedFault
 from .fleet import Block, Fleet, FleetSettings, build
-from .fleet.changes import On
+from .fleet.changes import Change, On
+from .fleet.plan import Plan
 from .fleet.play import Playing
 from .fleet.told import Teller
+from .fleet.topology import Topology
+from .live_faults import changes
+from .player import FaultTeller
 
 log = Log("simulator")
 
@@ -81,17 +87,18 @@ class Story:
         draft.write_text(json.dumps(values), encoding="utf-8")
         draft.replace(path)
 
-    def fleet(self) -> Fleet:
-        return build(
-            FleetSettings(
-                seed=self.seed,
-                nodes=self.nodes,
-                days=_DAYS,
-                gpus_per_node=self.gpus_per_node,
-                start=self.origin,
-                fault_rate=self.fault_rate,
-            )
+    def settings(self) -> FleetSettings:
+        return FleetSettings(
+            seed=self.seed,
+            nodes=self.nodes,
+            days=_DAYS,
+            gpus_per_node=self.gpus_per_node,
+            start=self.origin,
+            fault_rate=self.fault_rate,
         )
+
+    def fleet(self) -> Fleet:
+        return build(self.settings())
 
     def held(self) -> dict[str, Allocation]:
         """Allocations by id, as they were told."""
@@ -109,6 +116,37 @@ def held(fleet: Fleet, at: datetime) -> dict[str, Allocation]:
     return {one.id: one for one in block.allocations}
 
 
+def nodes(settings: SimulatorSettings) -> Sequence[Node]:
+    """The fleet's nodes, where faults can be injected."""
+    return _nodes(Topology(Story.begin(settings, EPOCH).settings()))
+
+
+def _nodes(topology: Topology) -> Sequence[Node]:
+    return [
+        Node(
+            subject=topology.node_subject(number),
+            rack=topology.rack_name(topology.places[number].rack),
+            gpus=topology.gpu_identities(number),
+            ports=topology.port_identities(),
+            slots=(),
+            seed=0,
+        )
+        for number in range(topology.nodes)
+    ]
+
+
+class _Playing(Playing):
+    """A fleet to which something can be done while it is played."""
+
+    def __init__(self, settings: FleetSettings, plan: Plan, tick_seconds: float) -> None:
+        super().__init__(settings, plan, tick_seconds)
+        self._planned = plan
+
+    def bend(self, found: Sequence[Change]) -> None:
+        """Beside what is planned; in place of what was asked for before."""
+        self._plan = replace(self._planned, changes=(*self._planned.changes, *found))
+
+
 class LiveFleet:
     """A story from a moment on; `due` gives what has reached the hub's door since the last call."""
 
@@ -120,7 +158,9 @@ class LiveFleet:
         plan = self._fleet.plan
         calm = tuple(c for c in plan.changes if c.on is not On.DELIVERY or c.name != "step")
         plan = replace(plan, changes=calm)
-        self._playing = Playing(self._fleet.settings, plan, tick_seconds)
+        self._playing = _Playing(self._fleet.settings, plan, tick_seconds)
+        self._places = _nodes(plan.topology)
+        self._injected = FaultTeller(self._places, run)
         self._teller = Teller(self._fleet.settings, plan)
         self._posting = Posting(SIMULATED_CLUSTER)
         self._coming: list[tuple[datetime, int, Arriving]] = []
@@ -139,10 +179,16 @@ class LiveFleet:
         for at in range(first, self._next, step):
             self._playing.play(np.arange(at, min(at + step, self._next)), shown=False)
 
-    def due(self, now: datetime) -> Iterator[Body]:
-        """The bodies whose time has come; of ticks that were missed only the newest is played."""
+    def due(self, now: datetime, faults: Sequence[InjectedFault] = ()) -> Iterator[Body]:
+        """The bodies whose time has come; of ticks that were missed only the newest is played.
+
+        `faults` are all that were injected, cleared ones included.
+        """
+        yield from self._injected.bodies(now, faults)
         tick = self._tick(now)
         if tick >= self._next:
+            at = self._fleet.at(tick * self._tick_seconds)
+            self._playing.bend(changes(faults, self._places, self.story.origin, at))
             for arriving in self._posting.bodies(self._block(tick)):
                 self._count += 1
                 heapq.heappush(self._coming, (arriving.arrival, self._count, arriving))
@@ -181,7 +227,13 @@ class LiveFleet:
                 )
 
 
-def play(settings: SimulatorSettings, spool: Spool, clock: Clock, stop: threading.Event) -> None:
+def play(
+    settings: SimulatorSettings,
+    spool: Spool,
+    clock: Clock,
+    stop: threading.Event,
+    faults: Callable[[], Sequence[InjectedFault]] = tuple,
+) -> None:
     """Put into the spool what the fleet's nodes would send, until `stop`."""
     path = settings.spool_directory / _STORY_NAME
     before = Story.read(path)
@@ -196,15 +248,22 @@ def play(settings: SimulatorSettings, spool: Spool, clock: Clock, stop: threadin
         if before is not None:
             for body in _ended(before.held(), kept, now):
                 spool.put(body)
-        before = _tell(live, path, spool, clock, stop)
+        before = _tell(live, path, spool, faults, clock, stop)
 
 
-def _tell(live: LiveFleet, path: Path, spool: Spool, clock: Clock, stop: threading.Event) -> Story:
+def _tell(
+    live: LiveFleet,
+    path: Path,
+    spool: Spool,
+    faults: Callable[[], Sequence[InjectedFault]],
+    clock: Clock,
+    stop: threading.Event,
+) -> Story:
     """One story until it is over; returns how far it was told."""
     story = live.story
     while not stop.is_set() and not story.is_over(clock.now()):
         now = clock.now()
-        bodies = list(live.due(now))
+        bodies = list(live.due(now, faults()))
         for body in bodies:
             spool.put(body)
         if now - story.told_at >= timedelta(seconds=1) or story is live.story:

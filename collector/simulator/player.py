@@ -88,14 +88,9 @@ class Player:
         self._origin = origin
         self._boot = boot
         self._sensors = [NodeSensors(node) for node in cluster.nodes]
-        self._senders = [
-            Sender(cluster=node.subject.cluster, node=node.subject.node, boot=boot)
-            for node in cluster.nodes
-        ]
-        self._numbers = {node.subject.node: i for i, node in enumerate(cluster.nodes)}
+        self._faults = FaultTeller(cluster.nodes, boot)
+        self._senders = [_sender(node, boot) for node in cluster.nodes]
         self._turn: int | None = None
-        self._told: frozenset[str] = frozenset()
-        self._told_until: datetime | None = None
         self._runs: list[int] = []
 
     def opening(self, now: datetime, before: Mapping[str, Allocation]) -> Iterator[Body]:
@@ -141,22 +136,8 @@ class Player:
                 yield self._senders[number].telemetry([lines], moment.at)
 
     def events(self, now: datetime, faults: Iterable[InjectedFault]) -> Iterator[Body]:
-        """What happened since the last call, a body per node; a silent node tells nothing."""
-        after = now - (_LOOK_BACK if self._told_until else _FIRST_LOOK_BACK)
-        self._told_until = now
-        told = set()
-        for name, of_node in _by_node(faults).items():
-            number = self._numbers.get(name)
-            if number is None:  # the file is of a larger cluster
-                continue
-            node = self._cluster.nodes[number]
-            found = [event for fault in of_node for event in events(node, fault, after, now)]
-            told |= {event.id for event in found}
-            fresh = [event.to_record() for event in found if event.id not in self._told]
-            silent = any(f.name == "node-silent" and f.active(now) for f in of_node)
-            if fresh and not silent:
-                yield self._senders[number].records(fresh, now)
-        self._told = frozenset(told)
+        """See `FaultTeller.bodies`."""
+        return self._faults.bodies(now, faults)
 
     def _inventory(self, node: Node, now: datetime) -> Inventory:
         return Inventory(
@@ -196,3 +177,33 @@ def _by_node(faults: Iterable[InjectedFault]) -> dict[str, list[InjectedFault]]:
     for fault in faults:
         grouped[fault.node].append(fault)
     return grouped
+
+
+class FaultTeller:
+    """Tells as events what injected faults do at these nodes."""
+
+    def __init__(self, nodes: Iterable[Node], boot: str) -> None:
+        self._nodes = {node.subject.node: (node, _sender(node, boot)) for node in nodes}
+        self._told: frozenset[str] = frozenset()
+        self._began = False
+
+    def bodies(self, now: datetime, faults: Iterable[InjectedFault]) -> Iterator[Body]:
+        """What happened since the last call, a body per node; a silent node tells nothing."""
+        after = now - (_LOOK_BACK if self._began else _FIRST_LOOK_BACK)
+        self._began = True
+        told = set()
+        for name, of_node in _by_node(faults).items():
+            if name not in self._nodes:  # the file is of a larger cluster
+                continue
+            node, sender = self._nodes[name]
+            found = [event for fault in of_node for event in events(node, fault, after, now)]
+            told |= {event.id for event in found}
+            fresh = [event.to_record() for event in found if event.id not in self._told]
+            silent = any(f.name == "node-silent" and f.active(now) for f in of_node)
+            if fresh and not silent:
+                yield sender.records(fresh, now)
+        self._told = frozenset(told)
+
+
+def _sender(node: Node, boot: str) -> Sender:
+    return Sender(cluster=node.subject.cluster, node=node.subject.node, boot=boot)

@@ -18,7 +18,17 @@ _FLAP_DOWN_SECONDS = 2.0
 # What the real collector does with a reader that hangs: it is replaced after this long.
 _READER_PATIENCE_SECONDS = 30.0
 
-_PHYSICAL_STATE_POLLING = 2  # InfiniBand: no partner at the other end
+PHYSICAL_STATE_POLLING = 2  # InfiniBand: no partner at the other end
+
+# A GPU that overheats: above the 87 °C at which an H100 slows down, with the bits of
+# nvmlDeviceGetCurrentClocksEventReasons for that (nvml.h: HwSlowdown and HwThermalSlowdown).
+HOT_CELSIUS = 92
+HOT_REASONS = 0x8 | 0x40
+HOT_CLOCK_SHARE = 0.5
+HOT_COUNTERS = ("hardware_thermal_slowdown_seconds", "thermal_violation_seconds")
+# The link that counts errors, one a second, and the counters of its GPU that tell it.
+BAD_LINK = 3
+NVLINK_COUNTERS = ("nvlink_crc_errors", "nvlink_errors", "nvlink_worst_link_errors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +124,32 @@ def _gpu(
     fields["ecc_uncorrected_errors"] = sum(
         f.kind.uncorrected_errors for f in mine if f.at <= moment.at
     )
+    _heat(fields, mine, moment.at)
+    _nvlink(fields, mine, moment.at)
     return fields
+
+
+def _heat(fields: Fields, faults: Sequence[InjectedFault], now: datetime) -> None:
+    hot = [fault for fault in faults if fault.kind.effect is Effect.HEAT]
+    slowed = sum(fault.lasted_seconds(now) for fault in hot)
+    fields.update(dict.fromkeys(HOT_COUNTERS, round(slowed, 3)))
+    if any(fault.active(now) for fault in hot):
+        fields["temperature_celsius"] = HOT_CELSIUS
+        fields["memory_temperature_celsius"] = HOT_CELSIUS
+        fields["clock_event_reasons"] = HOT_REASONS
+        fields["sm_clock_hertz"] = int(float(fields["sm_clock_hertz"] or 0) * HOT_CLOCK_SHARE)
+
+
+def _nvlink(fields: Fields, faults: Sequence[InjectedFault], now: datetime) -> None:
+    errors = sum(nvlink_errors(f, now) for f in faults if f.kind.effect is Effect.NVLINK)
+    if errors:
+        fields.update(dict.fromkeys(NVLINK_COUNTERS, errors))
+        fields["nvlink_worst_link"] = BAD_LINK
+
+
+def nvlink_errors(fault: InjectedFault, now: datetime) -> int:
+    """How many errors the link has counted by now."""
+    return math.floor(fault.lasted_seconds(now))
 
 
 def _without(
@@ -142,16 +177,17 @@ def _port(
     fields = port_fields(port, moved, moment.elapsed_seconds)
     if not mine:
         return fields
-    fields["link_downed"] = sum(_downs(fault, moment.at) for fault in mine)
-    if any(_is_down(fault, moment.at) for fault in mine):
+    fields["link_downed"] = sum(times_down(fault, moment.at) for fault in mine)
+    if any(is_down(fault, moment.at) for fault in mine):
         fields["up"] = 0
         del fields["speed_bits_per_second"]
         if port.kind == "infiniband":
-            fields["physical_state"] = _PHYSICAL_STATE_POLLING
+            fields["physical_state"] = PHYSICAL_STATE_POLLING
     return fields
 
 
-def _is_down(fault: InjectedFault, now: datetime) -> bool:
+def is_down(fault: InjectedFault, now: datetime) -> bool:
+    """Whether the fault has the port's link down."""
     if not fault.active(now):
         return False
     flapping = fault.kind.effect is Effect.PORT_FLAP
@@ -159,7 +195,7 @@ def _is_down(fault: InjectedFault, now: datetime) -> bool:
     return not flapping or since < _FLAP_DOWN_SECONDS
 
 
-def _downs(fault: InjectedFault, now: datetime) -> int:
+def times_down(fault: InjectedFault, now: datetime) -> int:
     """How often the fault has taken the link down by now."""
     if now < fault.at:
         return 0

@@ -79,7 +79,10 @@ def _player(
         raise ConfigError(
             f"simulator.fleet needs numpy and pyarrow ({error}); install gpuvigil[hub]"
         ) from error
-    return lambda config, spool, clock, stop: live.play(config.simulator, spool, clock, stop)
+    watched = _Faults(FaultsFile(settings.faults_file))
+    return lambda config, spool, clock, stop: live.play(
+        config.simulator, spool, clock, stop, watched.faults
+    )
 
 
 def play(config: Config, spool: Spool, clock: Clock, stop: threading.Event) -> None:

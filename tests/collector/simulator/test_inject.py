@@ -66,7 +66,7 @@ def test_the_list_names_every_fault_and_those_that_stand(
     run(config, "--list")
     listed = capsys.readouterr().out
     assert all(f"\n{name} " in f"\n{listed}" for name in KINDS)
-    assert "driver-hang  sim-001 since" in listed
+    assert "driver-hang   sim-001 since" in listed
 
 
 def test_clear_all_ends_every_fault(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

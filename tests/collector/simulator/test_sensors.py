@@ -187,3 +187,26 @@ def test_events_of_a_span_are_neither_lost_nor_told_twice() -> None:
         piece for start in range(90, 160) for piece in told(flapping, start + 1.0, float(start))
     ]
     assert pieces == whole
+
+
+def test_a_gpu_that_overheats_is_slowed_down_and_its_counter_keeps_it() -> None:
+    hot = cleared(fault("heat", gpu=1), 130.0)
+    before, during, after = (gpu(t, 1, hot) for t in (90.0, 120.0, 200.0))
+    assert (before["temperature_celsius"], during["temperature_celsius"]) == (
+        gpu(90.0, 1)["temperature_celsius"],
+        92,
+    )
+    assert during["sm_clock_hertz"] == int(float(gpu(120.0, 1)["sm_clock_hertz"]) / 2)
+    assert during["clock_event_reasons"] == 0x48
+    slowed = [one["hardware_thermal_slowdown_seconds"] for one in (before, during, after)]
+    assert slowed == [0.0, 20.0, 30.0]
+    assert after["temperature_celsius"] == gpu(200.0, 1)["temperature_celsius"]
+    assert gpu(120.0, 0, hot) == gpu(120.0, 0)
+
+
+def test_a_link_counts_an_error_a_second_and_keeps_them() -> None:
+    bad = cleared(fault("nvlink-errors", gpu=1), 130.0)
+    counted = [gpu(t, 1, bad)["nvlink_crc_errors"] for t in (99.0, 100.5, 101.0, 120.0, 200.0)]
+    assert counted == [0, 0, 1, 20, 30]
+    assert gpu(120.0, 1, bad)["nvlink_worst_link"] == 3
+    assert gpu(120.0, 0, bad) == gpu(120.0, 0)

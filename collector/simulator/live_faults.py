@@ -1,0 +1,139 @@
+"""What injected faults do to the numbers of the simulated fleet while it plays. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.model import Unmeasured
+
+from .cluster import Node
+from .faults import Effect, InjectedFault, Target
+from .fleet.changes import FOREVER, Change, How, On
+from .sensors import (
+    BAD_LINK,
+    HOT_CELSIUS,
+    HOT_CLOCK_SHARE,
+    HOT_COUNTERS,
+    HOT_REASONS,
+    NVLINK_COUNTERS,
+    PHYSICAL_STATE_POLLING,
+    is_down,
+    nvlink_errors,
+    times_down,
+)
+
+# Which number, of which things, how, and by what.
+_Bend = tuple[On, str, tuple[int, ...], How, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hit:
+    """A fault, at a moment, and whom it hits: numbers of the fleet's things."""
+
+    fault: InjectedFault
+    at: datetime
+    node: tuple[int, ...]
+    gpus: tuple[int, ...]  # one of them, or all of the node
+    port: tuple[int, ...]
+
+
+def changes(
+    faults: Sequence[InjectedFault], nodes: Sequence[Node], origin: datetime, at: datetime
+) -> Sequence[Change]:
+    """What they do to the numbers of the tick `at`; `origin` is when the fleet began.
+
+    Counters keep what a fault has given them, as of `at`, when it is cleared.
+    """
+    numbers = {node.subject.node: number for number, node in enumerate(nodes)}
+    found: list[Change] = []
+    for fault in faults:
+        number = numbers.get(fault.node)  # None: the file is of a larger fleet
+        if number is None or fault.at > at:
+            continue
+        start, end = (fault.at - origin).total_seconds(), FOREVER
+        if fault.cleared_at is not None:
+            end = (fault.cleared_at - origin).total_seconds()
+        for on, name, targets, how, value in _bends(_hit(fault, nodes[number], number, at)):
+            found.append(
+                Change(
+                    on=on, name=name, targets=targets, start=start, end=end, how=how, value=value
+                )
+            )
+    return found
+
+
+def _hit(fault: InjectedFault, node: Node, number: int, at: datetime) -> _Hit:
+    count = len(node.gpus)
+    gpus = tuple(range(number * count, (number + 1) * count))
+    if fault.gpu is not None:
+        gpus = gpus[fault.gpu : fault.gpu + 1]
+    ports = [(port.device, port.port) for port in node.ports]
+    name = (fault.device or "", fault.port or "")
+    port = (number * len(ports) + ports.index(name),) if name in ports else ()
+    return _Hit(fault=fault, at=at, node=(number,), gpus=gpus, port=port)
+
+
+def _bends(hit: _Hit) -> Iterator[_Bend]:
+    yield from _BENDS[hit.fault.kind.effect](hit)
+    if hit.fault.kind.uncorrected_errors:
+        for name in ("ecc_uncorrected_errors", "ecc_uncorrected_dram_errors"):
+            errors = float(hit.fault.kind.uncorrected_errors)
+            yield On.GPU, name, hit.gpus, How.STEP, errors
+
+
+def _lost(hit: _Hit) -> Iterator[_Bend]:
+    yield On.GPU, "lost", hit.gpus, How.SET, float(Unmeasured.LOST)
+    yield On.GPU, "pcie_present", hit.gpus, How.SET, 0.0
+    yield On.NODE, "gpus_answering", hit.node, How.ADD, -1.0
+
+
+def _silent(hit: _Hit) -> Iterator[_Bend]:
+    yield On.GPU, "mute", hit.gpus, How.SET, float(Unmeasured.DRIVER_NOT_ANSWERING)
+    yield On.NODE, "gpus_answering", hit.node, How.ADD, -float(len(hit.gpus))
+    if hit.fault.kind.target is Target.NODE:
+        yield On.NODE, "driver_answering", hit.node, How.SET, 0.0
+        yield On.NODE, "driver_silent_seconds", hit.node, How.CLOCK, 1.0
+
+
+def _idle(hit: _Hit) -> Iterator[_Bend]:
+    yield On.WORK, "stall", hit.gpus, How.SET, 1.0
+
+
+def _heat(hit: _Hit) -> Iterator[_Bend]:
+    for name in ("temperature_celsius", "memory_temperature_celsius"):
+        yield On.GPU, name, hit.gpus, How.SET, float(HOT_CELSIUS)
+    for name in HOT_COUNTERS:
+        yield On.GPU, name, hit.gpus, How.STEP, hit.fault.lasted_seconds(hit.at)
+    yield On.GPU, "sm_clock_hertz", hit.gpus, How.TIMES, HOT_CLOCK_SHARE
+    yield On.GPU, "clock_event_reasons", hit.gpus, How.SET, float(HOT_REASONS)
+
+
+def _nvlink(hit: _Hit) -> Iterator[_Bend]:
+    for name in NVLINK_COUNTERS:
+        yield On.GPU, name, hit.gpus, How.STEP, float(nvlink_errors(hit.fault, hit.at))
+    yield On.GPU, "nvlink_worst_link", hit.gpus, How.SET, float(BAD_LINK)
+
+
+def _node_silent(hit: _Hit) -> Iterator[_Bend]:
+    yield On.DELIVERY, "silent", hit.node, How.SET, 1.0
+
+
+def _port(hit: _Hit) -> Iterator[_Bend]:
+    yield On.PORT, "link_downed", hit.port, How.STEP, float(times_down(hit.fault, hit.at))
+    if is_down(hit.fault, hit.at):
+        yield On.PORT, "up", hit.port, How.SET, 0.0
+        yield On.PORT, "physical_state", hit.port, How.SET, float(PHYSICAL_STATE_POLLING)
+        yield On.PORT, "throughput", hit.port, How.SET, 0.0
+
+
+_BENDS: Mapping[Effect, Callable[[_Hit], Iterator[_Bend]]] = {
+    Effect.LOST: _lost,
+    Effect.SILENT: _silent,
+    Effect.XID: lambda _: iter(()),
+    Effect.IDLE: _idle,
+    Effect.HEAT: _heat,
+    Effect.NVLINK: _nvlink,
+    Effect.PORT_DOWN: _port,
+    Effect.PORT_FLAP: _port,
+    Effect.NODE_SILENT: _node_silent,
+}
