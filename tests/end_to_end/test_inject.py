@@ -39,7 +39,7 @@ FAULTS = {
     "heat": ("gpu_hot", "0"),
     "nvlink-errors": ("gpu_nvlink", "1"),
     "xid79": ("gpu_lost", "2"),
-    "xid48": ("gpu_xid", "3"),
+    "xid119": ("gpu_xid", "3"),
 }
 
 
@@ -83,7 +83,10 @@ def test_what_is_injected_becomes_its_incident(fleet: bool, tmp_path: Path) -> N
             inject_("node-silent", "--node", nodes[2])
             expected = {(fault, nodes[0], "open") for fault, _ in FAULTS.values()}
             expected |= {("port_down", nodes[1], "open"), ("node_silent", nodes[2], "open")}
-            wait_until("the incidents", lambda: expected <= found(), 120.0)
+            try:
+                wait_until("the incidents", lambda: expected <= found(), 120.0)
+            except AssertionError:
+                pytest.fail(f"missing: {expected - found()}; there are {found()}")
             inject_("port-down", "--node", nodes[1], "--clear")
             inject_("node-silent", "--node", nodes[2], "--clear")
             over = {("node_silent", nodes[2], "resolved")}
