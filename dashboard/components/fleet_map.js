@@ -1,10 +1,10 @@
 // The fleet map: one cell per GPU on a canvas, its legend and what it shows. Follows map_data.js.
 // Labels come from strangers: they are only ever drawn or set as textContent, never as HTML.
 
-const NAMES = ["free", "busy", "held, idle now", "degraded", "FAILED", "no data"];
+const NAMES = ["free", "busy", "held, idle now", "degraded", "FAILED", "unknown"];
 const LEGEND = [
   [FAILED, "failing"], [DEGRADED, "degraded"], [IDLE, "held, idle now"], [ACTIVE, "busy 0 to 100 %"],
-  [FREE, "free"], [UNKNOWN, "no data"],
+  [FREE, "free"], [UNKNOWN, "unknown"],
 ];
 const ALWAYS = [FAILED, DEGRADED, UNKNOWN];
 const MARKS = { [IDLE]: "0", [DEGRADED]: "!", [FAILED]: "✕", [UNKNOWN]: "?" };

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from gpuvigil.metrics import GPU, NODE, PORT
 from gpuvigil.model import SIMULATED_CLUSTER, GpuState, Inventory, Subject
+from gpuvigil.states import NO_PROCESSES, NO_UTILIZATION
 
 from ..cluster import ClusterView
 from ..facts import Facts
@@ -30,6 +31,8 @@ from .marks import Holders, Standing, holders, standing
 from .roster import PortRoster, Roster, roster
 
 _ACTIVE, _UNKNOWN = (STATES.index(one) for one in (GpuState.ACTIVE, GpuState.UNKNOWN))
+# Of a GPU that answers.
+_UNSAID = (NO_PROCESSES, NO_UTILIZATION)
 
 
 def clusters(facts: Facts) -> tuple[ClusterView, ...]:
@@ -152,10 +155,13 @@ def _gpus(
     seen_at = np.where(members.row >= 0, at, told.heard_at[members.node])
     absent = _numbers(rows, "unmeasured_seconds", members.row, young)
     away = young & ~np.isnan(absent)
+    # It answers; only what it is cannot be said.
+    unsaid = [place for place, text in enumerate(known.reasons) if text in _UNSAID]
+    answers = np.isin(known.reason, unsaid)
     # Whole seconds, since the same moment comes out a little different in every tick.
     since = np.rint((at - np.where(away, absent, 0.0) * 1e6) / 1e6).astype(np.int64) * 1_000_000
     known = with_since(known, (unknown & ~young) | away, np.where(away, since, seen_at))
-    trusted = young & ~unknown
+    trusted = young & (~unknown | answers)
     numbers = {name: _numbers(rows, name, members.row, trusted) for name in _NUMBERS}
     processes = _numbers(rows, "compute_processes", members.row, trusted)
     held = (held_by.holder > 0) | (np.nan_to_num(processes) > 0)

@@ -107,7 +107,7 @@ def _holders(report: Report) -> Iterator[str]:
         for one in (*report.holders, *rest, report.holders_total)
     ]
     heads = ("Holder", "User", "GPUs at once", "GPU-hours", "Used", "At 0 % GPU-h")
-    yield from _table("By holder", heads, rows if report.holders else [], "Nobody held a GPU.")
+    yield from _table("By holder", heads, rows if report.holders else [], words.nobody(report))
 
 
 def _idle(report: Report) -> Iterator[str]:

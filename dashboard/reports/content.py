@@ -49,7 +49,7 @@ class Day:
     day: str  # "2026-11-14"
     allocated_percent: float | None
     used_of_allocated_percent: float | None
-    allocated_gpu_hours: float
+    allocated_gpu_hours: float | None  # None where nobody could say who held GPUs
     unavailable_gpu_hours: float
 
 

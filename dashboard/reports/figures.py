@@ -62,7 +62,8 @@ def _allocated(usage: Counted, cover: Coverage) -> Figure:
 
 
 def _used(usage: Counted, cover: Coverage) -> Figure:
-    low, high = used_range(usage, cover) or (None, None)
+    known = None if usage.used_percent is None else used_range(usage, cover)
+    low, high = known or (None, None)
     return Figure(
         key="used_of_allocated_percent",
         label="Used of allocated",

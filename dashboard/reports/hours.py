@@ -76,7 +76,9 @@ def days(usage: Counted, digits: int, lost_gpu_hours: float) -> tuple[Day, ...]:
             day=day,
             allocated_percent=rounded(seconds.allocated_percent),
             used_of_allocated_percent=rounded(share_percent(seconds.used, seconds.measured)),
-            allocated_gpu_hours=allocated[number],
+            allocated_gpu_hours=None
+            if seconds.unattributed > 0 and seconds.allocated <= 0
+            else allocated[number],
             unavailable_gpu_hours=unavailable[number],
         )
         for number, (day, seconds) in enumerate(found)

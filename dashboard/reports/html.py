@@ -138,7 +138,7 @@ def _states(report: Report, name: str) -> Html:
 
 def _holders(report: Report) -> Html:
     if not report.holders:
-        return _section("By holder", tag("p", "Nobody held a GPU in what was counted."))
+        return _section("By holder", tag("p", words.nobody(report)))
     return _section("By holder", by_holder(report))
 
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, timezone
 from gpuvigil.clock import duration
 from gpuvigil.tuning import tried_on_the_past
 
+from ..words import HOLDERS_UNKNOWN
 from .content import Figure, Holder, Report
 
 NONE = "–"
@@ -18,6 +19,13 @@ GAP = "\u00a0"
 def hours(value: float | None, digits: int) -> str:
     """GPU-hours without their unit: `19,400` or `12.5`."""
     return NONE if value is None else f"{value:,.{digits}f}"
+
+
+def nobody(report: Report) -> str:
+    """Said in place of a table of holders that is empty."""
+    figures = {one.key: one for one in report.figures}
+    unknown = figures["allocated_percent"].value is None and report.installed_gpu_hours > 0
+    return HOLDERS_UNKNOWN if unknown else "Nobody held a GPU in what was counted."
 
 
 def percent(value: float | None, digits: int = 0) -> str:

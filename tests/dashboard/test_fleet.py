@@ -17,7 +17,7 @@ from dashboard.words import percent, watts
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import GpuState, Retirement, Severity, Subject, Unmeasured
-from gpuvigil.states import gpu_state
+from gpuvigil.states import NO_PROCESSES, NO_UTILIZATION, gpu_state
 
 from .scene import (
     LONG_AGO,
@@ -123,7 +123,14 @@ def test_what_is_unknown_is_never_free_idle_or_zero(facts: Facts) -> None:
             if one.state is GpuState.UNKNOWN:
                 assert one.held is None
                 assert one.reason
-                assert one.utilization_percent is one.power_watts is one.temperature_celsius is None
+                # Those of a GPU that answers, and of which only the holder is unknown, are measured.
+                if one.reason not in {NO_PROCESSES, NO_UTILIZATION}:
+                    assert (
+                        one.utilization_percent
+                        is one.power_watts
+                        is one.temperature_celsius
+                        is None
+                    )
 
 
 @settings(deadline=None)
@@ -476,6 +483,15 @@ def test_of_a_gpu_that_computes_it_is_unknown_whether_it_is_held_where_processes
     assert (strip.known, strip.unattributed, strip.held_percent) == (0, 1, None)
     nobody = one_gpu(utilization_percent=98.0, compute_processes=0)
     assert (cell(nobody).held, only(nobody).strip.held_percent) == (False, 0)
+
+
+def test_a_gpu_of_which_only_the_processes_are_unknown_has_its_other_numbers() -> None:
+    blind = one_gpu(utilization_percent=0.0, compute_processes=None, power_watts=71.0)
+    assert (cell(blind).state, cell(blind).power_watts) == (GpuState.UNKNOWN, 71.0)
+    assert (only(blind).strip.power_measured, only(blind).strip.power_watts) == (1, 71.0)
+    hung = int(Unmeasured.DRIVER_NOT_ANSWERING)
+    silent = one_gpu(up=None, unmeasured_reason=hung, utilization_percent=None, power_watts=71.0)
+    assert cell(silent).power_watts is None
 
 
 def test_where_only_held_gpus_are_known_there_is_no_share() -> None:

@@ -259,6 +259,11 @@ def _report(file: Path) -> None:
     assert report["figures"]["allocated_percent"]["value"] is None
     assert report["figures"]["idle_held_gpu_hours"]["value"] is None
     assert report["verdict"][0] == HOLDERS_UNKNOWN
+    assert [day["allocated_gpu_hours"] for day in report["days"]] == [None]
+    used = report["figures"]["used_of_allocated_percent"]
+    assert (used["value"], used["low"], used["high"]) == (None, None, None)
+    text = subprocess.run([*command[:-1], "md"], cwd=ROOT, capture_output=True, check=True)
+    assert "Nobody held a GPU" not in text.stdout.decode()
 
 
 def said(file: Path, *command: str) -> str:
