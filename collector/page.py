@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from gpuvigil.metrics import DRIVER_CALL, GPU_INFO, GPU_XID, NODE_TICK, NVLINK
+from gpuvigil.metrics import DRIVER_CALL, GPU_INFO, GPU_XID, NODE_TICK, NVLINK, Measurement
 from gpuvigil.model import Event, GpuIdentity, Subject
 
 from .rows import Row
@@ -19,7 +19,7 @@ class Page:
         """`gpus` is looked at in every tick; `links`, `calls`: rows of NVLinks, of driver calls."""
         self._tags = {"cluster": node.cluster, "node": node.node}
         self._gpus = gpus
-        self._left_out = () if links else (NVLINK,)
+        self._left_out: tuple[Measurement, ...] = () if links else (NVLINK,)
         self._left_out += () if calls else (DRIVER_CALL,)
         self._xids: Counter[tuple[str, int]] = Counter()
         self._named: tuple[tuple[GpuIdentity, ...], str | None] | None = None
