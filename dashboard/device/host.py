@@ -45,11 +45,14 @@ def charts(numbers: Numbers) -> tuple[Chart, ...]:
     )
 
 
+_NOTHING = "No collector reported anything about itself in this window."
+
+
 def health(numbers: Numbers) -> str:
     """The collector's health in one line."""
     node = numbers.node
     if not node:
-        return "The collector reported nothing about itself in this window."
+        return _NOTHING
     said = [
         _grown(node, "reader_restarts", "the reader was restarted {} times", "no reader restart"),
         _grown(node, "dropped_bodies", "{} bodies were given up", "nothing was given up"),
@@ -58,7 +61,8 @@ def health(numbers: Numbers) -> str:
     answering, expected = _last(node, "gpus_answering"), _last(node, "gpus_expected")
     if answering is not None and expected is not None:
         said.insert(0, f"{answering:.0f} of {counted(int(expected), 'GPU')} answer")
-    return "Collector: " + ", ".join(it for it in said if it) + "."
+    told = ", ".join(it for it in said if it)
+    return f"Collector: {told}." if told else _NOTHING
 
 
 def _grown(node: Mapping[str, Floats], name: str, some: str, none: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..model import GpuState
 
+_SMALL_SECONDS = 0.1
 # A bucket with very many holders has the smallest of each user as one, so that its record stays readable.
 OTHERS = "others"
 
@@ -41,7 +42,8 @@ class Seconds:
         # What is unattributed was active, and so known, or at 0 %, and so unknown.
         active = max(self.active - (self.allocated - self.idle), 0.0)
         whole = self.known - min(self.unattributed, active)
-        if self.unattributed > 0 and self.allocated + self.unavailable >= whole:
+        # Amounts are kept to the millisecond.
+        if self.unattributed > 0 and self.allocated + self.unavailable >= whole - _SMALL_SECONDS:
             return None
         return share_percent(self.allocated, whole)
 

@@ -460,3 +460,10 @@ def test_where_only_held_seconds_are_known_no_share_of_them_is_said() -> None:
     assert (half.allocated, half.unattributed, half.allocated_percent) == (450, 450, None)
     whole = bucket(minutes({**BUSY, "compute_processes": None}), held(0, 15)).seconds
     assert (whole.unattributed, whole.allocated_percent) == (0, 100)
+
+
+def test_a_thousandth_of_a_second_is_no_share() -> None:
+    lone = Seconds(installed=0.4, unknown=0.1, active=0.3, unattributed=0.2999999)
+    assert lone.allocated_percent is None
+    some = Seconds(installed=900, active=600, free=300, unattributed=300)
+    assert some.allocated_percent == 0
