@@ -127,15 +127,7 @@ class Agent:
         )
         self._maintenance = Maintenance(self._keeper, known, clock)
         self._control = Control(self, self._gpus, self._maintenance, known)
-        self.exporter, self._page = (
-            Exporter(),
-            Page(
-                self._node,
-                known.gpus,
-                links=settings.metrics_links,
-                calls=settings.metrics_details,
-            ),
-        )
+        self.exporter, self._page = Exporter(), Page.of(settings, self._node, known.gpus)
         self._remembered = clock.monotonic()
 
     @property

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from gpuvigil.config import CollectorSettings
 from gpuvigil.metrics import DRIVER_CALL, GPU_INFO, GPU_XID, NODE_TICK, NVLINK, Measurement
 from gpuvigil.model import Event, GpuIdentity, Subject
 
@@ -24,6 +25,13 @@ class Page:
         self._xids: Counter[tuple[str, int]] = Counter()
         self._named: tuple[tuple[GpuIdentity, ...], str | None] | None = None
         self._names: tuple[Row, ...] = ()
+
+    @classmethod
+    def of(
+        cls, settings: CollectorSettings, node: Subject, gpus: Mapping[str, GpuIdentity]
+    ) -> "Page":
+        """The page with what the settings want on it."""
+        return cls(node, gpus, links=settings.metrics_links, calls=settings.metrics_details)
 
     def count(self, events: Iterable[Event]) -> None:
         """Events as they are told: what came again comes with its count."""
