@@ -11,7 +11,7 @@ from gpuvigil import links
 from gpuvigil.clock import SystemClock, duration, moment
 from gpuvigil.errors import HubError
 from gpuvigil.model import Event, Incident, Subject
-from gpuvigil.reporting import TICKS
+from gpuvigil.reporting import silent_after
 
 from .. import colours, details, live, panels
 from ..components import style
@@ -191,11 +191,17 @@ def _charts(found: Device, numbers: Numbers, frame: Frame) -> None:
     st.html(tag("p", f"{wrong.text} {pcie}.", class_="gv-line"))
 
 
+def _believed(found: Device) -> timedelta:
+    """How old the newest row of a node that has not stopped reporting may be."""
+    allowed = live.shared().config.analyzer.silent_after_seconds
+    return silent_after(allowed, found.tick.total_seconds())
+
+
 def _numbers() -> None:
     view, found = asking.looked_up()
     if found is None or not found.gpu:
         return
-    since = view.now - TICKS * found.tick - ARRIVAL
+    since = view.now - _believed(found) - ARRIVAL
     items = asking.standing(view, found)
     try:
         said: Said = live.shared().questions.ask(
@@ -213,7 +219,7 @@ def _parts() -> None:
     view, found = asking.looked_up()
     if found is None or not found.gpu:
         return
-    fresh = TICKS * found.tick + ARRIVAL
+    fresh = _believed(found) + ARRIVAL
     try:
         said: Said = live.shared().questions.ask(
             ("parts", found.subject.key),

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from gpuvigil.clock import EPOCH, from_text
+from gpuvigil.expected import is_retired
 from gpuvigil.model import SIMULATED_CLUSTER, Inventory, Subject
 from gpuvigil.reporting import TICKS, silent_after
 
@@ -94,6 +95,9 @@ def clusters(sources: Sources) -> tuple[ClusterHealth, ...]:
     spans = {_node(span): span for span in sources.spans}
     for subject in (*bodies, *rows):
         known.setdefault(subject, None)
+    for one in sources.retirements:
+        if is_retired(one.at, _told_at(known.get(one.node), bodies.get(one.node))):
+            known.pop(one.node, None)
     names = sorted({one.cluster for one in known}, key=lambda it: (it == SIMULATED_CLUSTER, it))
     found = []
     for name in names:
@@ -119,6 +123,13 @@ def clusters(sources: Sources) -> tuple[ClusterHealth, ...]:
             )
         )
     return tuple(found)
+
+
+def _told_at(inventory: Inventory | None, body: Row | None) -> datetime | None:
+    """When a node was last heard, else when it said what it has."""
+    if body is not None:
+        return from_text(str(body["received_at"]))
+    return None if inventory is None else inventory.at
 
 
 def _node(row: Row) -> Subject:

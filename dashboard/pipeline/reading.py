@@ -11,7 +11,7 @@ from gpuvigil.clock import from_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import NODE
-from gpuvigil.model import SELFTEST_CLUSTER, Inventory, Record, RecordKind, readable
+from gpuvigil.model import SELFTEST_CLUSTER, Inventory, Record, RecordKind, Retirement, readable
 from gpuvigil.selftest import without_marked
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.beside import HubBeside, store_of
@@ -46,12 +46,13 @@ class Sources:
     pulses: tuple[Record, ...]
     notices: tuple[Record, ...]  # due and dead
     inventories: tuple[Inventory, ...]
+    retirements: tuple[Retirement, ...] = ()
     silent_after_seconds: float = AnalyzerSettings().silent_after_seconds
     elsewhere: bool = False  # numbers are in the store of [store], not in the hub's own
 
 
 def read(hub: Hub, inventories: tuple[Inventory, ...], silent_after_seconds: float) -> Sources:
-    """Everything, in six questions; `inventories` are large and change seldom."""
+    """Everything, in seven questions; `inventories` are large and change seldom."""
     status = without_marked(hub.status())
     now = from_text(status["now"])
     store = store_of(hub)
@@ -66,6 +67,9 @@ def read(hub: Hub, inventories: tuple[Inventory, ...], silent_after_seconds: flo
             *hub.records(RecordKind.NOTICE, states=["dead"], limit=_MOST_DEAD),
         ),
         inventories=inventories,
+        retirements=tuple(
+            readable(hub.records(RecordKind.RETIREMENT, limit=_MOST_NODES), Retirement.from_record)
+        ),
         silent_after_seconds=silent_after_seconds,
         elsewhere=isinstance(hub, HubBeside),
     )

@@ -10,8 +10,8 @@ from dashboard.pipeline import drawing
 from dashboard.pipeline.reading import WINDOW, Sources
 from dashboard.pipeline.view import Level, PipelineView, pipeline
 from gpuvigil import __version__
-from gpuvigil.clock import to_text
-from gpuvigil.model import Record, RecordKind, Severity, Subject
+from gpuvigil.clock import from_text, to_text
+from gpuvigil.model import Record, RecordKind, Retirement, Severity, Subject
 
 from .scene import NOON, gpu, incident, inventory, node, notice
 from .test_incidents_page import texts
@@ -154,6 +154,18 @@ def test_when_nothing_is_known_yet_nothing_is_zero() -> None:
     assert "never heard" in text
     quiet = pipeline(replace(empty, pulses=(ANALYZER, ALERTS)), NOON)
     assert quiet.verdict == "Nothing is known yet: no collector has reported."
+
+
+@pytest.mark.parametrize(("after", "missing"), [(0, 1), (-1, 0)])
+def test_a_retired_node_is_missed_by_nobody_until_it_is_heard_again(
+    after: int, missing: int
+) -> None:
+    heard_at = from_text(body(NODES[0])["received_at"])
+    told = Retirement(
+        node=NODES[0], by="ann", note="sold", at=heard_at + timedelta(microseconds=after)
+    )
+    view = pipeline(replace(WELL, retirements=(told,)), NOON)
+    assert sum(len(one.nodes) for one in view.clusters) == len(NODES) - missing
 
 
 def test_a_node_that_only_its_inventory_knows_has_no_numbers() -> None:
