@@ -14,7 +14,7 @@ from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import CollectorSettings
 from gpuvigil.log import Log
 from gpuvigil.metrics import NODE
-from gpuvigil.model import Event, EventKind, Inventory, Record, Subject
+from gpuvigil.model import Allocation, Event, EventKind, Inventory, Record, Subject
 
 from . import remembered
 from .bus import Bus
@@ -43,6 +43,7 @@ from .owners.owners import Owners
 from .owners.processes import ProcessTable
 from .page import Page
 from .ports import PortBook
+from .recall import Had
 from .report import NO_DRIVER, STARTING, Tick, XidSeen
 from .rows import Number, Row, lines_of
 from .sensors.host import boot_id, booted_at, read_host
@@ -135,7 +136,7 @@ class Agent:
         """Whether the hub should be asked what this node had: its own memory is new."""
         return not self._known.complete
 
-    def recall(self, had: Inventory | None) -> None:
+    def recall(self, had: Had) -> None:
         """What the hub answered; from any thread. Until then no inventory replaces the hub's."""
         self.post(lambda: self._recall(had))
 
@@ -230,11 +231,12 @@ class Agent:
             log.info("told on this machine", do=str(request.get("do")))
             self._changed = True
 
-    def _recall(self, had: Inventory | None) -> None:
-        if had is not None:
-            self._ports.recall(had.ports)
-            if self._gpus.recall(had.gpus, had.missing):
+    def _recall(self, had: Had) -> None:
+        if had.inventory is not None:
+            self._ports.recall(had.inventory.ports)
+            if self._gpus.recall(had.inventory.gpus, had.inventory.missing):
                 log.info("the hub knows more GPUs of this node", gpus=len(self._known.gpus))
+        self._record([one.to_record() for one in self._owners.recall(had.held)])
         self._known.complete = self._changed = True
 
     def _tell_boot(self) -> None:
@@ -333,8 +335,10 @@ class Agent:
         rows = [*news.rows, *others]
         self.exporter.show(self._page.rows([*news.shown, *others], self._driver, now))
         lines = lines_of(rows)
-        self._note_holders(tick, now)
+        began = self._note_holders(tick, now)
         self._tell_inventory(now, silent=news.driver_answering is False)
+        # Told once it is remembered: a hold that was told and then forgotten would never end.
+        self._record([one.to_record() for one in began])
         if news.events or self._clock.monotonic() - self._remembered >= _REMEMBER_SECONDS:
             self._remember()
         # Last, since it wakes a thread that would wait for this one's end.
@@ -387,7 +391,8 @@ class Agent:
         count, _ = self._known.counters.take(f"node {metric}", since_start)
         return count
 
-    def _note_holders(self, tick: Tick | None, now: datetime) -> None:
+    def _note_holders(self, tick: Tick | None, now: datetime) -> list[Allocation]:
+        """Tell which holds have ended; those that began are for the caller to tell."""
         processes = _processes(tick)
         migs = {
             mig.uuid: gpu.identity.uuid
@@ -397,8 +402,9 @@ class Agent:
         }
         gpus = Gpus(known=self._known.gpus, missing=self._known.missing, migs=migs)
         changes = self._owners.take(gpus, processes, now, self._kubelet.answer())
-        self._record([allocation.to_record() for allocation in changes])
+        self._record([one.to_record() for one in changes if one.ended_at is not None])
         self._changed |= bool(changes)
+        return [one for one in changes if one.ended_at is None]
 
     def _tell_inventory(self, now: datetime, *, silent: bool) -> None:
         """At the start, after a change, and every ten minutes; then the node is remembered, too."""

@@ -1,14 +1,15 @@
-"""Asks the hub what this node had, when the node itself has forgotten it."""
+"""Asks the hub what this node had and who held it, when the node itself has forgotten it."""
 
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from gpuvigil.clock import Clock
 from gpuvigil.errors import GpuvigilError, HubRefused
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
-from gpuvigil.model import Inventory, Subject
+from gpuvigil.model import Allocation, Inventory, RecordKind, Subject, readable
 
 log = Log("collector")
 
@@ -18,14 +19,22 @@ _LONGEST_DELAY_SECONDS = 60.0
 _NEVER = frozenset({400, 403, 404, 405})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Had:
+    """What the hub knows of a node: its last inventory, and who held its GPUs when it last spoke."""
+
+    inventory: Inventory | None = None
+    held: tuple[Allocation, ...] = ()
+
+
 def recall(
     hub: Hub,
     node: Subject,
-    tell: Callable[[Inventory | None], None],
+    tell: Callable[[Had], None],
     clock: Clock,
     stop: threading.Event,
 ) -> None:
-    """Ask until the hub answers or `stop`; `tell` gets what it has, None when it has nothing."""
+    """Ask until the hub answers or `stop`; `tell` gets what it has."""
     delay = _SHORTEST_DELAY_SECONDS
     while not stop.is_set():
         try:
@@ -40,15 +49,20 @@ def recall(
     hub.close()
 
 
-def _asked(hub: Hub, node: Subject) -> Inventory | None:
+def _asked(hub: Hub, node: Subject) -> Had:
     """The hub's answer; GpuvigilError when it may come later."""
     try:
-        record = hub.inventory(node)
-        return None if record is None else Inventory.from_record(record)
+        records = hub.had(node)
+        inventories = [one for one in records if one.kind is RecordKind.INVENTORY]
+        held = (one for one in records if one.kind is RecordKind.ALLOCATION)
+        return Had(
+            inventory=Inventory.from_record(inventories[0]) if inventories else None,
+            held=tuple(readable(held, Allocation.from_record)),
+        )
     except HubRefused as error:
         if error.status not in _NEVER:
             raise
         log.warning("hub does not say what this node had", why=str(error))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("what the hub says this node had cannot be read", why=str(error))
-    return None
+    return Had()

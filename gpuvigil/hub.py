@@ -118,6 +118,14 @@ class Hub:
         found = _records(self._json("GET", f"/api/v1/inventory?{query}")["records"])
         return found[0] if found else None
 
+    def had(self, node: Subject) -> tuple[Record, ...]:
+        """The last inventory of a node and its open allocations, for a collector whose memory is lost.
+
+        A hub from before it was asked for those gives the inventory alone.
+        """
+        query = urlencode({"cluster": node.cluster, "node": node.node, "held": 1})
+        return _records(self._json("GET", f"/api/v1/inventory?{query}")["records"])
+
     def changes(
         self, after: int, kinds: Collection[RecordKind], wait_seconds: float = LONGEST_WAIT_SECONDS
     ) -> Changes:

@@ -199,7 +199,7 @@ def _evidence(
 
 
 def _holding(allocation: Allocation) -> Evidence:
-    since = moment(allocation.started_at)
+    since = moment(allocation.started_at) + (" or earlier" if allocation.began_before else "")
     return Evidence(name="held by", value=f"{_who(allocation)}, since {since}")
 
 

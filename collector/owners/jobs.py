@@ -69,6 +69,10 @@ class Jobs:
         """Allocations that are open now."""
         return list(self._held.values())
 
+    def recall(self, held: Iterable[Allocation]) -> None:
+        """As `Holders.recall`; a job that has no file any more ends at the next look."""
+        self._held = {**{one.id: one for one in held}, **self._held}
+
     def take(self, gpus: Gpus, now: datetime) -> tuple[Allocation, ...]:
         """Allocations that began or ended since the last look.
 

@@ -1,7 +1,7 @@
 """Who holds each GPU of a node: Slurm's jobs and Kubernetes' pods, then the processes that neither accounts for."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -31,6 +31,26 @@ class _Known:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class _ByKind:
+    jobs: list[Allocation]
+    pods: list[Allocation]
+    processes: list[Allocation]
+
+
+def _by_kind(held: Iterable[Allocation]) -> _ByKind:
+    """The hub may have given a pod's GPU to the job that the pod is of: here it is the pod's."""
+    found = _ByKind([], [], [])
+    for one in held:
+        if one.pod is not None:
+            found.pods.append(replace(one, holder=f"{pods.HOLDER}{one.pod}"))
+        elif one.holder.startswith(HOLDER):
+            found.jobs.append(one)
+        elif one.holder.removeprefix("pid ").isdigit():
+            found.processes.append(one)
+    return found
+
+
 class Owners:
     """Keeps all allocations of a node's GPUs."""
 
@@ -43,14 +63,11 @@ class Owners:
         booted_at: datetime | None = None,
     ) -> None:
         """`held` are the allocations that were open when the collector last ran."""
-        before = list(held)
+        before = _by_kind(held)
         self._table = ProcessTable(proc_root)
-        of_jobs = [one for one in before if one.holder.startswith(HOLDER)]
-        self._jobs = Jobs(node, JobFiles(jobs_directory), of_jobs, booted_at)
-        of_pods = [one for one in before if one.pod is not None]
-        self._pods = Pods(node, of_pods, booted_at)
-        others = [one for one in before if not one.holder.startswith((HOLDER, pods.HOLDER))]
-        self._processes = Holders(node, self._table, others)
+        self._jobs = Jobs(node, JobFiles(jobs_directory), before.jobs, booted_at)
+        self._pods = Pods(node, before.pods, booted_at)
+        self._processes = Holders(node, self._table, before.processes)
         self._known: dict[int, _Known] = {}
         self._early: dict[
             tuple[str, int], datetime
@@ -61,6 +78,12 @@ class Owners:
     def held(self) -> list[Allocation]:
         """Allocations that are open now."""
         return [*self._jobs.held, *self._pods.held, *self._processes.held]
+
+    def recall(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
+        """Take up what the hub has as open, after this node forgot it; returns what that ends."""
+        had = _by_kind(held)
+        self._jobs.recall(had.jobs)
+        return (*self._pods.recall(had.pods), *self._processes.recall(had.processes))
 
     def take(
         self,

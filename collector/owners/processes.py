@@ -145,7 +145,10 @@ _SAME_FOR = timedelta(seconds=10)
 
 
 class Holders:
-    """Keeps the allocations of a node's GPUs by the processes on them."""
+    """Keeps the allocations of a node's GPUs by the processes on them.
+
+    A hold begins when its process is first seen on that GPU, however long the process had run before.
+    """
 
     def __init__(self, node: Subject, table: ProcessTable, held: Iterable[Allocation] = ()) -> None:
         """`held` are the allocations that were open when the collector last ran."""
@@ -154,11 +157,28 @@ class Holders:
         self._held = {(a.subject.gpu or "", a.holder): a for a in held}
         # By holder, when its process was started, and when it was last found to be the same.
         self._started: dict[tuple[str, str], tuple[int, datetime]] = {}
+        self._read: frozenset[str] = frozenset()  # the GPUs that the last look told of
 
     @property
     def held(self) -> list[Allocation]:
         """Allocations that are open now."""
         return list(self._held.values())
+
+    def recall(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
+        """Take up what the hub has as open, after this node forgot it; returns what that ends.
+
+        A hold that was taken for a new one meanwhile goes on as the older one, and ends where it began.
+        """
+        known: dict[tuple[str, str], list[Allocation]] = {}
+        for one in (*held, *self._held.values()):
+            known.setdefault((one.subject.gpu or "", one.holder), []).append(one)
+        ended: list[Allocation] = []
+        for key, them in known.items():
+            mine = self._held.get(key)
+            now = self._table.started_at(_pid(key[1])) if mine is not None else None
+            self._held[key], over = goes_on({one.id: one for one in them}.values(), now)
+            ended += over
+        return tuple(ended)
 
     def take(self, processes: Mapping[str, Iterable[int]], now: datetime) -> tuple[Allocation, ...]:
         """Allocations that began or ended since the last look.
@@ -174,6 +194,7 @@ class Holders:
                 changed.append(self._end(key, now))
             for holder, pid in present.items():
                 changed += self._see(uuid, holder, pid, now)
+        self._read = frozenset(processes)
         return tuple(changed)
 
     def _end(self, key: tuple[str, str], at: datetime) -> Allocation:
@@ -185,8 +206,8 @@ class Holders:
         held = self._held[key]
         if held.user is None:
             return False
-        started_at = self._table.started_at(int(held.holder.removeprefix("pid ")))
-        return started_at is None or _is_another(started_at, held.started_at)
+        started_at = self._table.started_at(_pid(held.holder))
+        return started_at is None or _is_another(started_at, held)
 
     def _see(self, uuid: str, holder: str, pid: int, now: datetime) -> list[Allocation]:
         """A process on a GPU: nothing new, a new holder, or another under an old one's id."""
@@ -201,7 +222,7 @@ class Holders:
                 return []
         process = self._table.find(pid)
         if old is not None:
-            if not _is_another(process.started_at, old.started_at):
+            if not _is_another(process.started_at, old):
                 return []
             changed.append(replace(old, ended_at=process.started_at))
         new = Allocation(
@@ -209,13 +230,37 @@ class Holders:
             holder=holder,
             user=process.user,
             command=process.command,
-            started_at=process.started_at or now,
+            started_at=now,
             place=process.place,
+            began_before=uuid not in self._read,
         )
         self._held[key] = new
         return [*changed, new]
 
 
-def _is_another(started_at: datetime | None, before: datetime) -> bool:
-    """Whether a process id names another process now; the kernel's boot time wavers by a second."""
-    return started_at is not None and abs(started_at - before) > timedelta(seconds=2)
+def goes_on(
+    holds: Iterable[Allocation], process_started: datetime | None = None
+) -> tuple[Allocation, list[Allocation]]:
+    """Of open holds of one GPU under one name the one that goes on, and the others, ended.
+
+    That is the oldest; `process_started`: when the process of that name began, so that a hold from
+    before was another's. ValueError where there is none.
+    """
+    first, *others = sorted(holds, key=lambda one: one.started_at)
+    ended: list[Allocation] = []
+    while others and _is_another(process_started, first):
+        ended.append(replace(first, ended_at=process_started))
+        first, *others = others
+    return first, [*ended, *(replace(one, ended_at=one.started_at) for one in others)]
+
+
+def _pid(holder: str) -> int:
+    return int(holder.removeprefix("pid "))
+
+
+def _is_another(process_started: datetime | None, held: Allocation) -> bool:
+    """Whether a process began after the one of its number was seen on the GPU: then it is another.
+
+    The kernel's boot time wavers by a second.
+    """
+    return process_started is not None and process_started > held.started_at + timedelta(seconds=2)

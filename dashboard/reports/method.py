@@ -37,7 +37,8 @@ def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
     return (
         (
             "Allocated",
-            "held by a job, where Slurm or Kubernetes say so, else by a process as the node sees it. "
+            "held by a job, where Slurm or Kubernetes say so, else by a process since it was first "
+            "seen on that GPU. "
             "In percent of the GPU-hours whose state was known.",
         ),
         (

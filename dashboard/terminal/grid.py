@@ -103,9 +103,24 @@ def csv_text(grid: Grid) -> str:
     return out.getvalue()
 
 
+class AtLeast(timedelta):
+    """A span that may be longer: nobody saw its begin."""
+
+
 def length(value: timedelta) -> str:
     """A span as people read it."""
-    return duration(value)
+    return f"≥ {duration(value)}" if isinstance(value, AtLeast) else duration(value)
+
+
+def held_for(since: datetime, now: datetime, *, began_before: bool) -> timedelta:
+    """How long something is held; at least so long when it was held already at the first look."""
+    span = now - since
+    return AtLeast(seconds=span.total_seconds()) if began_before else span
+
+
+def yes_or_no(value: bool) -> str:
+    """A fact as people read it."""
+    return "yes" if value else "no"
 
 
 def whole(value: float) -> str:

@@ -14,7 +14,7 @@ from gpuvigil.usage.holding import NOBODY_KNOWN, holder_of
 from ..gpus import Cell
 from ..words import HOLDERS_UNKNOWN, natural
 from .fleet import Moment
-from .grid import Column, Grid, Value, length, percents, whole
+from .grid import Column, Grid, Value, held_for, length, percents, whole, yes_or_no
 
 Bill = tuple[Prices, Mapping[str, str]]  # and the model of each GPU
 
@@ -28,6 +28,7 @@ class _Holding:
     since: datetime | None
     partition: str | None
     account: str | None
+    began_before: bool = False  # of one of its GPUs, at `since` or earlier
     gpus: int = 0
     idle: int = 0
     used: list[float] = field(default_factory=list)
@@ -56,6 +57,7 @@ _WHERE = (
     Column(key="account", title="ACCOUNT", flexible=True),
     Column(key="command", title="COMMAND", flexible=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
+    Column(key="began_before", title="BEGAN BEFORE", show=yes_or_no),
 )
 TOP = (
     Column(key="gpus", title="GPUS", show=whole, right=True),
@@ -93,12 +95,13 @@ def top(moment: Moment) -> Grid:
             sum(one.watts) if one.watts else None,
             one.user,
             one.holder,
-            _since(one.since, moment.now),
+            _held_for(one, moment.now),
             _nodes(one.nodes),
             one.partition,
             one.account,
             one.command,
             one.cluster,
+            one.began_before,
         )
         for one in found
     ]
@@ -132,12 +135,13 @@ def idle(
             one.idle_cost,
             one.user,
             one.holder,
-            _since(one.since, moment.now),
+            _held_for(one, moment.now),
             _nodes(one.nodes),
             one.partition,
             one.account,
             one.command,
             one.cluster,
+            one.began_before,
         )
         for one in found
     ]
@@ -245,8 +249,9 @@ def _entry(
             account=held.account if held else None,
         ),
     )
-    if held is not None and (one.since is None or held.started_at < one.since):
-        one.since = held.started_at
+    if held is not None:
+        one.since = min(held.started_at, one.since or held.started_at)
+        one.began_before |= held.began_before
     return one
 
 
@@ -262,6 +267,10 @@ def _mean(values: list[float]) -> float | None:
 
 def _since(at: datetime | None, now: datetime) -> timedelta | None:
     return None if at is None else now - at
+
+
+def _held_for(one: _Holding, now: datetime) -> timedelta | None:
+    return None if one.since is None else held_for(one.since, now, began_before=one.began_before)
 
 
 def _nodes(names: set[str]) -> str:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from gpuvigil.lemons import LEMON_SCORE, SPAN, Offender
 
-from .grid import Column, Grid, length, whole
+from .grid import Column, Grid, length, whole, yes_or_no
 
 COLUMNS = (
     Column(key="score", title="SCORE", show=lambda value: f"{value:.2f}", right=True),
@@ -15,7 +15,7 @@ COLUMNS = (
     Column(key="failures", title="FAILURES", show=whole, right=True),
     Column(key="last_ago_seconds", title="LAST AGO", show=length, right=True),
     Column(key="faults", title="FAULTS", flexible=True),
-    Column(key="lemon", title="LEMON", show=lambda value: "yes" if value else "no"),
+    Column(key="lemon", title="LEMON", show=yes_or_no),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
 _FOR_PEOPLE = 9

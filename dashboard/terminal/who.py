@@ -7,7 +7,7 @@ from gpuvigil.model import Allocation, GpuState
 from ..gpus import Cell
 from ..words import counted
 from .fleet import Moment
-from .grid import Column, Grid, Value, length, percents, whole
+from .grid import Column, Grid, Value, held_for, length, percents, whole, yes_or_no
 
 COLUMNS = (
     Column(key="gpu", title="GPU", right=True),
@@ -24,6 +24,7 @@ COLUMNS = (
     Column(key="uuid", title="UUID", flexible=True),
     Column(key="node", title="NODE", flexible=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
+    Column(key="began_before", title="BEGAN BEFORE", show=yes_or_no),
 )
 _FOR_PEOPLE = 8
 
@@ -66,7 +67,9 @@ def _row(cell: Cell, held: Allocation | None, moment: Moment) -> tuple[Value, ..
         cell.utilization_percent,
         held.user if held else None,
         held.holder if held else None,
-        None if held is None else moment.now - held.started_at,
+        None
+        if held is None
+        else held_for(held.started_at, moment.now, began_before=held.began_before),
         held.command if held else None,
         None if cell.state is GpuState.ACTIVE else cell.reason,  # that is how much it is used
         held.partition if held else None,
@@ -75,4 +78,5 @@ def _row(cell: Cell, held: Allocation | None, moment: Moment) -> tuple[Value, ..
         cell.subject.gpu,
         cell.subject.node,
         cell.subject.cluster,
+        None if held is None else held.began_before,
     )

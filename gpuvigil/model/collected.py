@@ -103,7 +103,10 @@ class AllocationState(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """Who holds one GPU, from when to when; `ended_at` is None while it is held."""
+    """Who holds one GPU, from when to when; `ended_at` is None while it is held.
+
+    A job has a GPU since its prolog gave it one; a pod and a process since they were first seen on it.
+    """
 
     subject: Subject
     # "pid 4711", "job 1234" or "pod training/llama-0": unique on its node, or in its cluster
@@ -123,6 +126,9 @@ class Allocation:
     place: str | None = None
     # What of the GPU is held, where it is not all of it: MIG devices, or "shared" by time slicing or MPS.
     part: str | None = None
+    # It held the GPU already when the GPU was looked at for the first time, or again after a gap:
+    # it began at `started_at` or earlier.
+    began_before: bool = False
 
     @property
     def id(self) -> str:
@@ -140,6 +146,7 @@ class Allocation:
     def to_record(self) -> Record:
         """As `version` says: an end is newer than any beginning."""
         ended = None if self.ended_at is None else to_text(self.ended_at)
+        before = {"began_before": True} if self.began_before else {}
         return Record(
             kind=RecordKind.ALLOCATION,
             id=self.id,
@@ -152,6 +159,7 @@ class Allocation:
                 "command": self.command,
                 "ended_at": ended,
                 **{key: value for key in _OF_JOBS if (value := getattr(self, key)) is not None},
+                **before,
             },
         )
 
@@ -165,6 +173,7 @@ class Allocation:
             command=record.body.get("command"),
             started_at=record.at,
             ended_at=None if ended is None else from_text(ended),
+            began_before=record.body.get("began_before") is True,
             **{key: record.body.get(key) for key in _OF_JOBS},
         )
 

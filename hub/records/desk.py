@@ -19,7 +19,7 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.hub import LONGEST_WAIT_SECONDS
 from gpuvigil.log import Log
-from gpuvigil.model import SCHEDULER_KINDS, Record, RecordKind, Subject
+from gpuvigil.model import SCHEDULER_KINDS, AllocationState, Record, RecordKind, Subject
 
 from ..answers import Arriving, Refused, answer_of, body_from, json_of, question_of
 from ..changes import News
@@ -36,6 +36,7 @@ from .tables import record
 _LOG = Log("hub")
 
 _MOST_RECORDS = 100_000
+_MOST_HELD = 10_000  # of one node
 
 # A collector's largest record. One line is parsed in one go, which nothing else can interrupt.
 LARGEST_RECORD_BYTES = 1024 * 1024
@@ -181,7 +182,10 @@ class Desk:
         return await self._looked(bearer, lambda: self._found(bearer, look))
 
     async def inventory(self, request: Request) -> Response:
-        """One node's own, named by its cluster and itself: all that a collector may read."""
+        """One node's own, named by its cluster and itself: all that a collector may read.
+
+        With `held` also who holds its GPUs, by the allocations that are open.
+        """
         asked = request.query_params
         if not asked.get("cluster") or not asked.get("node"):
             raise Refused(400, "cluster and node must be given")
@@ -193,7 +197,15 @@ class Desk:
             raise Refused(403, foreign(bearer, asked["node"]))
         node = Subject(cluster=asked["cluster"], node=asked["node"]).key
         wanted = [record.c.kind == RecordKind.INVENTORY.value, record.c.id == node]
-        look = partial(self._book.find, wanted, 1)
+        of_node = [record.c.kind == RecordKind.ALLOCATION.value, under(node)]
+        open_now = [AllocationState.HELD.value]
+
+        def look() -> list[dict[str, Any]]:
+            found = self._book.find(wanted, 1)
+            if asked.get("held"):
+                found += self._book.find(of_node, _MOST_HELD, states=open_now)
+            return found
+
         return await self._looked(bearer, lambda: self._found(bearer, look))
 
     async def changes(self, request: Request) -> Response:

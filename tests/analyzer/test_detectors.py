@@ -155,6 +155,14 @@ def test_the_holder_is_named_and_asked() -> None:
     assert any(item.name == "memory held" and item.value == "8.0 GiB" for item in finding.evidence)
 
 
+@pytest.mark.parametrize("began_before", [False, True])
+def test_a_begin_that_nobody_saw_is_not_told_as_one(began_before: bool) -> None:
+    held = replace(allocation(gpu(), "pid 7", "alice"), began_before=began_before)
+    (finding,) = idle_held_gpus(replace(idle(healthy()), allocations=(held,)).window())
+    (said,) = [item.value for item in finding.evidence if item.name == "held by"]
+    assert said.endswith(" or earlier") is began_before
+
+
 def test_processes_over_the_whole_span_hold_a_gpu_as_well() -> None:
     assert len(idle_held_gpus(idle(healthy()).window())) == 1
 

@@ -63,6 +63,7 @@ class Receiver:
         self.attempts: list[Request] = []
         self.accepted: list[Request] = []
         self.inventory: dict[str, Any] | None = None  # what it knows of the node that asks
+        self.held: list[dict[str, Any]] = []  # and who it says holds its GPUs
         self.asked: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -87,7 +88,9 @@ class Receiver:
         """Answer a node that asks for its inventory."""
         self.asked.append(handler.path)
         asked = Request(path=handler.path, headers={}, content=b"", at=time.monotonic())
-        content = json.dumps({"records": [self.inventory] if self.inventory else []}).encode()
+        held = self.held if "held=1" in handler.path else []
+        known = [*([self.inventory] if self.inventory else []), *held]
+        content = json.dumps({"records": known}).encode()
         reply = self.behave(asked)
         if reply is None:
             handler.close_connection = True

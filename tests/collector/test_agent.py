@@ -4,10 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpuvigil.clock import from_text
 from gpuvigil.lineprotocol import Line
 from gpuvigil.model import Inventory, Record, Unmeasured
 from tests.collector.agent import ROOT, Agent
@@ -429,11 +432,15 @@ def test_who_computes_on_a_gpu_is_told_until_it_ends(
 ) -> None:
     agent.environment = driver.environment()
     driver.set_processes(1, {os.getpid(): 1 << 30})
+    began = datetime.now(timezone.utc)
     agent.start()
     (held,) = wait_until("the holder", lambda: receiver.records("allocation"))
     assert held["subject"] == f"c/n1/gpu/{UUIDS[1]}"
     assert held["body"]["holder"] == f"pid {os.getpid()}"
     assert held["body"]["ended_at"] is None
+    # This process is older; that it was there at the first look is said.
+    assert held["body"]["began_before"] is True
+    assert from_text(held["at"]) > began
     # Whoever goes while the agent is away is found to be gone.
     agent.stop()
     driver.set_processes(1, {})
@@ -442,3 +449,38 @@ def test_who_computes_on_a_gpu_is_told_until_it_ends(
     ended = receiver.records("allocation")[-1]
     assert (ended["id"], ended["version"]) == (held["id"], 2)
     assert ended["body"]["ended_at"] is not None
+
+
+def test_a_wiped_memory_makes_no_old_hold_young(
+    agent: Agent, driver: FakeDriver, receiver: Receiver
+) -> None:
+    agent.environment = driver.environment()
+    driver.set_processes(1, {os.getpid(): 1 << 30})
+    agent.start()
+    (old,) = wait_until("the holder", lambda: receiver.records("allocation"))
+    # A restart tells nothing anew.
+    agent.stop()
+    receiver.accepted.clear()
+    agent.start()
+    wait_until("the inventory", lambda: receiver.records("inventory"))
+    agent.stop()
+    assert receiver.records("allocation") == []
+    (agent.directory / "spool/node.json").unlink()
+    receiver.held = [old]
+    agent.start()
+    wait_until("the inventory", lambda: receiver.records("inventory"))
+    wait_until("a question", lambda: receiver.asked)
+    driver.set_processes(1, {})
+
+    def ends() -> list[dict[str, Any]]:
+        return [one for one in receiver.records("allocation") if one["body"]["ended_at"]]
+
+    wait_until("its end", lambda: [one for one in ends() if one["id"] == old["id"]])
+    (end,) = [one for one in ends() if one["id"] == old["id"]]
+    assert (end["at"], end["version"]) == (old["at"], 2)
+    # What was seen before the hub had answered is of no length.
+    for one in receiver.records("allocation"):
+        if one["id"] != old["id"] and one["body"]["ended_at"]:
+            assert one["body"]["ended_at"] == one["at"]
+    young = {one["id"] for one in receiver.records("allocation")} - {old["id"]}
+    assert young <= {one["id"] for one in ends()}

@@ -3,14 +3,17 @@
 import os
 import pwd
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collector.owners.processes import Holders, ProcessTable
-from gpuvigil.model import Subject
+from gpuvigil.model import Allocation, Subject
 
 BOOT = datetime(2026, 1, 31, tzinfo=timezone.utc)
 NOW = BOOT + timedelta(hours=1)
@@ -130,10 +133,14 @@ def test_a_process_id_used_again_is_another_holder(proc: Proc, table: ProcessTab
     proc.process(1, 11)
     assert holders.take({"A": [1]}, NOW + LATER) == ()
     proc.process(1, 500)
-    ended, second = holders.take({"A": [1]}, NOW + 2 * LATER)
+    began = (NOW - BOOT).total_seconds()
+    proc.process(1, began + 2)  # the kernel's idea of its boot wavers
+    assert holders.take({"A": [1]}, NOW + 2 * LATER) == ()
+    proc.process(1, began + 3)
+    ended, second = holders.take({"A": [1]}, NOW + 3 * LATER)
     assert ended.id == first.id
-    assert ended.ended_at == second.started_at == BOOT + timedelta(seconds=500)
-    assert second.id != first.id
+    assert ended.ended_at == NOW + timedelta(seconds=3)
+    assert (second.started_at, second.began_before) == (NOW + 3 * LATER, False)
 
 
 def test_whoever_left_while_the_collector_was_away_is_ended(
@@ -167,3 +174,150 @@ def test_a_process_that_is_stuck_in_the_kernel_holds_up_nobody(
     ]
     assert {a.user for a in found} == {pwd.getpwuid(os.getuid()).pw_name}
     os.close(os.open(proc.root / "1/cmdline", os.O_WRONLY))
+
+
+def test_a_hold_begins_when_the_process_is_first_seen_on_that_gpu(
+    proc: Proc, table: ProcessTable
+) -> None:
+    proc.process(1, 10)
+    holders = Holders(NODE, table)
+    gpus = [f"GPU-{number}" for number in range(8)]
+    holders.take(dict.fromkeys(gpus, ()), NOW)
+    for number, gpu in enumerate(gpus):
+        at = NOW + number * LATER
+        (held,) = holders.take({one: [1] if one <= gpu else [] for one in gpus}, at)
+        assert (held.subject.gpu, held.started_at, held.began_before) == (gpu, at, False)
+
+
+def test_what_is_there_at_the_first_look_or_after_a_gap_may_have_begun_before(
+    proc: Proc, table: ProcessTable
+) -> None:
+    for pid in (1, 2, 3):
+        proc.process(pid, 10)
+    holders = Holders(NODE, table)
+    (first,) = holders.take({"A": [1]}, NOW)
+    assert (first.started_at, first.began_before) == (NOW, True)
+    (second,) = holders.take({"A": [1, 2]}, NOW + LATER)
+    assert (second.started_at, second.began_before) == (NOW + LATER, False)
+    holders.take({}, NOW + 2 * LATER)
+    (third,) = holders.take({"A": [1, 2, 3]}, NOW + 3 * LATER)
+    assert (third.started_at, third.began_before) == (NOW + 3 * LATER, True)
+
+
+def test_a_process_that_left_its_gpu_and_came_back_is_another_hold(
+    proc: Proc, table: ProcessTable
+) -> None:
+    proc.process(1, 10)
+    holders = Holders(NODE, table)
+    (first,) = holders.take({"A": [1]}, NOW)
+    holders.take({"A": []}, NOW + LATER)
+    (second,) = holders.take({"A": [1]}, NOW + 2 * LATER)
+    # The hub keeps one record for each id, and an end is newer than any beginning.
+    assert (second.started_at, second.id == first.id) == (NOW + 2 * LATER, False)
+
+
+@pytest.mark.parametrize(("seconds", "goes_on"), [(0, True), (2, True), (3, False)])
+def test_a_hold_that_only_the_hub_remembers_goes_on_while_the_process_is_the_same(
+    proc: Proc, table: ProcessTable, seconds: int, goes_on: bool
+) -> None:
+    proc.process(1, 10)
+    (old,) = Holders(NODE, table).take({"A": [1]}, NOW)
+    started = NOW + timedelta(seconds=seconds)
+    proc.process(1, (started - BOOT).total_seconds())
+    after = Holders(NODE, table)
+    (young,) = after.take({"A": [1]}, NOW + LATER)
+    (ended,) = after.recall([old, young])
+    if goes_on:
+        assert after.held == [old]
+        assert ended == replace(young, ended_at=young.started_at)
+    else:
+        assert after.held == [young]
+        assert ended == replace(old, ended_at=started)
+    assert after.take({"A": [1]}, NOW + 2 * LATER) == ()
+
+
+def test_who_left_while_all_was_forgotten_is_ended(proc: Proc, table: ProcessTable) -> None:
+    proc.process(1, 10)
+    (old,) = Holders(NODE, table).take({"A": [1]}, NOW)
+    after = Holders(NODE, table)
+    assert after.recall([old]) == ()
+    assert after.take({"A": []}, NOW + LATER) == (replace(old, ended_at=NOW + LATER),)
+
+
+_Look = tuple[str, dict[str, set[int]]]  # what happens before it, and who is on each GPU read
+_LOOKS = st.lists(
+    st.tuples(
+        st.sampled_from(["", "", "restarted", "wiped"]),
+        st.dictionaries(st.sampled_from("AB"), st.sets(st.sampled_from([1, 2, 3]))),
+    ),
+    max_size=12,
+)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> ProcessTable:
+    """Processes 1 to 3, which all began long before."""
+    proc = Proc(tmp_path_factory.mktemp("running") / "proc")
+    for pid in (1, 2, 3):
+        proc.process(pid, 10)
+    return ProcessTable(proc.root)
+
+
+def told(table: ProcessTable, looks: list[_Look], start: datetime) -> dict[str, Allocation]:
+    """What the hub has by id after these looks; a node that is wiped asks it after its next look."""
+    hub: dict[str, Allocation] = {}
+    holders = Holders(NODE, table)
+    for number, (before, processes) in enumerate(looks):
+        if before:
+            holders = Holders(NODE, table, holders.held if before == "restarted" else ())
+        changed = list(holders.take(processes, start + number * LATER))
+        for one in changed:
+            hub[one.id] = one
+        if before == "wiped":
+            opened = [one for one in hub.values() if one.ended_at is None]
+            hub |= {one.id: one for one in holders.recall(opened)}
+    return hub
+
+
+def spans(looks: list[_Look], start: datetime) -> Iterator[tuple[str, int, datetime, datetime]]:
+    """GPU, process, and between which looks it was there at each that read the GPU."""
+    for gpu in "AB":
+        read = [
+            (start + n * LATER, found[gpu]) for n, (_, found) in enumerate(looks) if gpu in found
+        ]
+        for pid in (1, 2, 3):
+            since = None
+            for at, pids in read:
+                if pid in pids:
+                    since = since or at
+                elif since is not None:
+                    yield gpu, pid, since, at
+                    since = None
+            if since is not None:
+                yield gpu, pid, since, start + len(looks) * LATER
+
+
+def unmoved(looks: list[_Look]) -> list[_Look]:
+    """The same, but nobody comes or goes while all is forgotten: that would be seen a look later."""
+    last: dict[str, set[int]] = {}
+    found: list[_Look] = []
+    for before, processes in looks:
+        seen = dict(last) if before == "wiped" else processes
+        last |= seen
+        found.append((before, seen))
+    return found
+
+
+@given(looks=_LOOKS.map(unmoved), shift=st.integers(-(10**6), 10**9))
+def test_holds_are_as_they_were_seen_whatever_was_restarted_or_forgotten(
+    running: ProcessTable, looks: list[_Look], shift: int
+) -> None:
+    start = NOW + timedelta(days=30, seconds=shift)
+    end = start + len(looks) * LATER
+    hub = told(running, looks, start)
+    found = [
+        (one.subject.gpu, int(one.holder[4:]), one.started_at, one.ended_at or end)
+        for one in hub.values()
+        if one.ended_at != one.started_at
+    ]
+    assert sorted(found) == sorted(spans(looks, start))

@@ -230,6 +230,7 @@ NO_NAMES: dict[type[Any], set[str]] = {
     Event: {"kind", "at", "xid", "sxid", "count", "version", "gone"},
     Allocation: {
         *("command", "started_at", "ended_at", "partition", "array", "exit_code", "place", "part"),
+        "began_before",
     },
     Inventory: {
         *("at", "boot", "tick_seconds", "version", "driver", "driver_state"),

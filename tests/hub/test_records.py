@@ -14,7 +14,7 @@ import pytest
 
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub import Hub
-from gpuvigil.model import AllocationState, Record, RecordKind, Subject
+from gpuvigil.model import Allocation, AllocationState, Record, RecordKind, Subject
 from tests.hub.talk import ask
 from tests.servers import HubProcess
 
@@ -444,6 +444,17 @@ def test_a_collector_reads_one_nodes_inventory_and_nothing_else(records_hub: Hub
     found = collector.inventory(mine)
     assert found is not None
     assert (found.id, found.version) == (mine.key, 2)
+    # Who holds its GPUs now is told beside it, where that is asked for.
+    gpus = [Subject(cluster="inv", node=name, gpu=f"GPU-{name}") for name in ("n 1", "n 11")]
+    for gpu in gpus:
+        one = Allocation(subject=gpu, holder="pid 7", user="ada", command="train", started_at=NOON)
+        over = replace(one, holder="pid 6", ended_at=NOON)
+        client.write_records([one.to_record(), over.to_record()])
+    assert [(one.kind, one.subject) for one in collector.had(mine)] == [
+        (RecordKind.INVENTORY, mine.key),
+        (RecordKind.ALLOCATION, gpus[0].key),
+    ]
+    assert collector.inventory(mine) == found
     for path in ("inventory", "inventory?cluster=inv", "inventory?node=n"):
         answer = ask(f"{records_hub.url}/api/v1/{path}", token=records_hub.collector_token)
         assert answer.status == 400

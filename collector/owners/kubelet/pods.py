@@ -8,6 +8,7 @@ from gpuvigil.log import Log
 from gpuvigil.model import Allocation, Subject
 
 from ..jobs import Gpus
+from ..processes import goes_on
 from . import seen
 from .seen import Answer, Hold
 
@@ -47,15 +48,30 @@ class Pods:
         self._unplaced: dict[str, datetime] = {}  # devices that no GPU here is known by, since when
         self._told: set[str] = set()
         self._absent: dict[tuple[str | None, str], datetime] = {}  # what is held, but not told of
+        self._answered = False  # at the last look
 
     @property
     def held(self) -> list[Allocation]:
         """Allocations that are open now."""
         return list(self._held.values())
 
+    def recall(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
+        """As `Holders.recall`; a pod whose GPU it still is goes on as the older hold."""
+        known: dict[tuple[str | None, str], dict[str, Allocation]] = {}
+        for one in (*held, *self._held.values()):
+            known.setdefault((one.subject.gpu, one.holder), {})[one.id] = one
+        ended: list[Allocation] = []
+        self._held = {}
+        for them in known.values():
+            first, over = goes_on(them.values())
+            self._held[first.id] = first
+            ended += over
+        return tuple(ended)
+
     def take(self, answer: Answer | None, gpus: Gpus, now: datetime) -> tuple[Allocation, ...]:
         """Allocations that began or ended since the last look; none while nothing is known."""
         self._migs |= gpus.migs
+        answered, self._answered = self._answered, answer is not None
         if answer is None:
             return ()
         found, unplaced = self._place(answer.holds, gpus)
@@ -74,7 +90,11 @@ class Pods:
             for key, since in self._absent.items()
             if now - since >= _ABSENT or key[0] in whole
         ]
-        began = [self._begin(*key, part, now) for key, part in found.items() if key not in by]
+        began = [
+            self._begin(*key, part, now, before=not answered)
+            for key, part in found.items()
+            if key not in by
+        ]
         return (*ended, *began)
 
     def _place(
@@ -103,7 +123,9 @@ class Pods:
                 part.parts |= {SHARED} if device.shared else set()
         return found, unplaced
 
-    def _begin(self, uuid: str, holder: str, part: _Part, now: datetime) -> Allocation:
+    def _begin(
+        self, uuid: str, holder: str, part: _Part, now: datetime, *, before: bool
+    ) -> Allocation:
         one = Allocation(
             subject=replace(self._node, gpu=uuid),
             holder=holder,
@@ -114,6 +136,7 @@ class Pods:
             pod=holder.removeprefix(HOLDER),
             place=",".join(sorted(part.containers)),
             part=",".join(sorted(part.parts)) or None,
+            began_before=before,
         )
         self._held[one.id] = one
         return one

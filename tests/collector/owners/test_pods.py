@@ -1,6 +1,7 @@
 """Who holds a GPU, by what a kubelet says of its pods."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -89,6 +90,26 @@ def test_a_pod_holds_its_gpus_from_the_first_answer_to_the_first_without_it() ->
     later = pods.take(said(hold("ml/b-0", "GPU-0")), GPUS, NOW + 8 * TICK)
     assert told(later) == [("pod ml/a-0", "GPU-1", True)]
     assert {a.ended_at for a in (*ended, *later) if a.ended_at} == {NOW + 2 * TICK}
+
+
+def test_a_pod_of_the_first_answer_may_have_begun_before() -> None:
+    pods = Pods(NODE)
+    (first,) = pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW)
+    both = said(hold("ml/a-0", "GPU-0"), hold("ml/b-0", "GPU-1"))
+    (second,) = pods.take(both, GPUS, NOW + TICK)
+    pods.take(None, GPUS, NOW + 2 * TICK)
+    three = said(hold("ml/a-0", "GPU-0"), hold("ml/b-0", "GPU-1"), hold("ml/c-0", "GPU-2"))
+    (third,) = pods.take(three, GPUS, NOW + 3 * TICK)
+    assert [one.began_before for one in (first, second, third)] == [True, False, True]
+
+
+def test_a_pod_that_only_the_hub_remembers_goes_on() -> None:
+    (old,) = Pods(NODE).take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW)
+    pods = Pods(NODE)
+    (young,) = pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW + TICK)
+    assert pods.recall([old]) == (replace(young, ended_at=young.started_at),)
+    assert pods.held == [old]
+    assert pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW + 2 * TICK) == ()
 
 
 def test_what_is_unknown_ends_nothing_and_begins_nothing() -> None:

@@ -137,7 +137,7 @@ def test_top_counts_a_job_and_the_processes_of_a_user_as_one_holder_each(moment:
 
 
 def test_programs_are_told_all_nodes_and_people_the_first(moment: Moment) -> None:
-    wide = replace(holders.top(moment), rows=[[1, 0, *[None] * 5, "n-1 n-2 n-10", *[None] * 4]])
+    wide = replace(holders.top(moment), rows=[[1, 0, *[None] * 5, "n-1 n-2 n-10", *[None] * 5]])
     assert json.loads(json_text(wide))[0]["nodes"] == "n-1 n-2 n-10"
     assert "n-1 +2" in text(wide, 80)
 

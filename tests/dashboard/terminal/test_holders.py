@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from dashboard.facts import Facts
 from dashboard.tables import gpu_table
-from dashboard.terminal import holders
+from dashboard.terminal import holders, who
 from dashboard.terminal.fleet import Moment, moment_of
-from dashboard.terminal.grid import Grid
+from dashboard.terminal.grid import Grid, text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Allocation, Incident, Severity
 from tests.dashboard.scene import (
@@ -65,3 +65,17 @@ def test_of_two_incidents_the_first_says_since_when_a_gpu_is_idle() -> None:
     for told in ((whole, later, late), (late, later, whole)):
         grid = holders.idle(idle_node([held], *told), {})
         assert column(grid, "idle_for_seconds")[0] == 2 * HOUR
+
+
+def test_a_hold_of_before_the_first_look_is_at_least_so_long() -> None:
+    seen = replace(allocation(gpu(0, NODE), "pid 1"), started_at=NOON - HOUR)
+    later = replace(allocation(gpu(1, NODE), "pid 1"), started_at=NOON - HOUR / 2)
+    for one, before in ((seen, False), (replace(seen, began_before=True), True)):
+        found = idle_node([one, later])
+        for grid in (holders.top(found), holders.idle(found, {}), who.grid(found, "n-1")):
+            assert column(grid, "held_for_seconds")[0] == HOUR
+            assert column(grid, "began_before")[0] is before
+            assert ("≥ 1 h" in text(grid, 100)) is before
+    # Of several GPUs the first to be seen is no begin where another one's is not known.
+    found = idle_node([seen, replace(later, began_before=True)])
+    assert column(holders.top(found), "began_before")[0] is True
