@@ -23,13 +23,13 @@ def belonging(results: Mapping[str, Any]) -> Iterator[str]:
             yield f"| {part.name} | {part.sentence} | 0 | | | | | not played yet |"
             continue
         days = sum(next(iter(it["tallies"].values()))["node_days"] for it in own)
-        marks = [_all(it[key] for it in own) for key in ("fleet", "judged")]
+        marks = [_all(f"`{it[key]}`" for it in own) for key in ("fleet", "judged")]
         if own[0]["judged"] != judged_hash():
             marks[1] += " (**earlier detectors**)"
         commits = _all(commit(it["commit"]) for it in own)
         yield f"| {part.name} | {part.sentence} | {len(own)} | {days:.1f} | {' | '.join(marks)} | {commits} | `{own[0]['command']}` |"
     yield ""
-    yield "*fleet* and *judged* are hashes of the fleet's sources with its parameters, and of the detectors with the judge: all fleets of a part have the same, and it is they that bind a figure to code; a commit with *-dirty* had results or other files that were not committed yet, and some old ones were rebased since. Seeds and what is kept out of tuning: `scoreboard/splits.py`. A row's command with `--again` behind it plays its first fleet once more, writes nothing, and says whether the same numbers come out (exit code 1 when not). `make scoreboard` goes on where it was; `make scoreboard-quiet` goes on adding quiet node-days until it is stopped."
+    yield "*fleet* and *judged* are hashes of the fleet's sources with its parameters, and of the detectors with the judge: all fleets of a part have the same, and it is they that bind a figure to code; *changed* stands where files were changed that the commit does not hold; *commit not kept*, where history was rewritten since. Seeds and what is kept out of tuning: `scoreboard/splits.py`. A row's command with `--again` behind it plays its first fleet once more, writes nothing, and says whether the same numbers come out (exit code 1 when not). `make scoreboard` goes on where it was; `make scoreboard-quiet` goes on adding quiet node-days until it is stopped."
 
 
 def by_part(found: Tallies) -> Iterator[str]:
@@ -75,7 +75,7 @@ def before(results: Mapping[str, Any]) -> Iterator[str]:
         if its and one["part"] != "slice":
             cells = (
                 *(f"`{one[key][:16]}`" for key in ("fleet", "judged")),
-                f"`{commit(one['commit'])}`",
+                commit(one["commit"]),
                 str(one["fleets"]),
                 f"{its['node_days']:.1f}",
                 share(its["recall"]),
@@ -90,4 +90,4 @@ def before(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _all(values: Any) -> str:
-    return ", ".join(f"`{it}`" for it in sorted(set(values)))
+    return ", ".join(sorted(set(values)))

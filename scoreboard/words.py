@@ -31,9 +31,11 @@ def number(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def commit(described: str) -> str:
-    """A commit in short, still saying that something was not committed."""
-    return described[:9] + ("-dirty" if described.endswith("-dirty") else "")
+def commit(described: str | None) -> str:
+    """A commit in short, and whether files were changed that it does not hold."""
+    if described is None:
+        return "commit not kept"
+    return f"`{described[:9]}`" + (" (changed)" if described.endswith("-dirty") else "")
 
 
 def in_order(of: Mapping[str, Sequence[Tally]]) -> Iterator[tuple[str, Sequence[Tally]]]:

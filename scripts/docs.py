@@ -37,6 +37,7 @@ from scripts import (
     store_figures,
     usage_figures,
 )
+from scripts.commits import forget_lost, is_whole
 
 ROOT = Path(__file__).parent.parent
 
@@ -390,6 +391,10 @@ def written() -> dict[Path, str]:
 
 def main() -> int:
     """Write the pages, or name those that differ from the code."""
+    if "--check" not in sys.argv and is_whole():
+        # What was played is bound to code by fingerprints; a rebase takes its commit away.
+        for file in sorted((ROOT / "scoreboard").glob("*.json")):
+            forget_lost(file)
     different = [
         path for path, text in written().items() if not path.exists() or path.read_text() != text
     ]

@@ -74,7 +74,7 @@ def _played(by_part: _Parts) -> Iterator[str]:
             len(runs),
             f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else seeds[0],
             *(f"`{first[key]}`" for key in ("fleet", "judged", "code")),
-            f"`{commit(first['commit'])}`",
+            commit(first["commit"]),
             f"`{first['command']}`",
         )
         yield f"| {' | '.join(map(str, cells))} |"

@@ -103,7 +103,7 @@ def test_the_library_is_compared_on_fleets_that_all_have_played() -> None:
     text = "\n".join(page({"runs": runs, "history": []}, SPEED))
 
     assert "The best of them finds 1 of the 1, our rules 1." in text
-    assert "`j` (**earlier detectors**) | `abcdefabc-dirty`" in text
+    assert "`j` (**earlier detectors**) | `abcdefabc` (changed)" in text
 
 
 def test_a_kind_with_a_size_is_no_plain_sign() -> None:
