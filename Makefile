@@ -69,6 +69,7 @@ bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (o
 	$(BIN)/python -m benchmarks.slurm
 	$(BIN)/python -m benchmarks.usage
 	$(BIN)/python -m benchmarks.passes
+	$(BIN)/python -m benchmarks.fleet
 	$(BIN)/python -m scripts.docs
 
 # One fleet more of each part: SCOREBOARD_FIRST=1 plays the second, and so on; what is there is not played again.

@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result = {
         "about": {
             **about(),
+            "command": "python -m benchmarks.pages",
             "tick_seconds": TICK_SECONDS,
             "refresh_seconds": REFRESH_SECONDS,
             "hours": chosen.hours,

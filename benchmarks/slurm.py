@@ -14,15 +14,15 @@ import subprocess
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from benchmarks.spine import about
 from collector.slurm.asking import Slurm as Asking
 from collector.slurm.changes import Jobs
 from collector.slurm.pace import Pace
 from collector.slurm.watch import Watch
-from gpuvigil.clock import SystemClock, to_text
+from gpuvigil.clock import SystemClock
 from gpuvigil.model import Record, Subject
 from tests.end_to_end.slurm import Slurm
 from tests.polling import wait_until
@@ -70,14 +70,13 @@ def _measured(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
         slurm.ask("sdiag", "--reset")
         rounds = _rounds(folder)
         return {
-            "at": to_text(datetime.now(timezone.utc)),
+            "about": {**about(), "command": "python -m benchmarks.slurm"},
             "slurm": slurm.ask("squeue", "--version").strip(),
             **counts,
             "rounds": _ROUNDS,
             **rounds,
             "in_slurmctld": _in_controller(slurm.ask("sdiag")),
             "load_average": [round(load, 1) for load in os.getloadavg()],
-            "processors": os.cpu_count(),
         }
 
 

@@ -52,7 +52,7 @@ def about() -> dict[str, Any]:
     ).stdout.strip()
     memory = re.search(r"MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     return {
-        "command": "make bench",
+        "command": "python -m benchmarks.spine",
         "commit": commit,
         "measured_at": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "python": platform.python_version(),

@@ -35,8 +35,6 @@ def section(result: dict[str, Any]) -> Iterator[str]:
     """Both programs beside each other, each bar and whether it holds."""
     about, machine = result["about"], result["about"]["machine"]
     ours, peer = result["ours"]["median"], result["peer"]["median"]
-    yield "## The collector on a node"
-    yield ""
     yield f"From `benchmarks/collector.json`, which `{about['command']}` measures: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, Python {about['python']}."
     yield f"`collector.pyz` and {about['peer']} side by side, each with an update every {about['tick_seconds']:g} s, on the tests' fake NVML library: {about['gpus']} busy GPUs with"
     yield f"{about['nvlinks_per_gpu']} NVLinks each. {_calls(about)}"

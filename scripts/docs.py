@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from collector.simulator.faults import KINDS
 from gpuvigil.conditions import CONDITIONS
@@ -24,20 +23,9 @@ from scoreboard.holders import play as holders
 from scoreboard.page import page
 from scoreboard.plots import pictures
 from scoreboard.results import read
-from scripts import (
-    collector_figures,
-    fleet_page,
-    hardware_page,
-    month_page,
-    page_figures,
-    pass_figures,
-    scaling_page,
-    slurm_figures,
-    soak_figures,
-    store_figures,
-    usage_figures,
-)
+from scripts import benchmarks_page, fleet_page, hardware_page, month_page, scaling_page
 from scripts.commits import forget_lost, is_whole
+from scripts.figures import Figures
 
 ROOT = Path(__file__).parent.parent
 
@@ -212,113 +200,6 @@ def lifecycle() -> Iterator[str]:
     yield "```"
 
 
-# In the order of the page.
-_SECTIONS: dict[str, Callable[[Any], Iterator[str]]] = {
-    "pages": page_figures.section,
-    "collector": collector_figures.section,
-    "stores": store_figures.section,
-    "passes": pass_figures.section,
-    "usage": usage_figures.section,
-    "slurm": slurm_figures.section,
-}
-
-
-def benchmarks() -> Iterator[str]:
-    """The measured figures, from the committed result."""
-    result = json.loads((ROOT / "benchmarks/spine.json").read_text())
-    yield from measured_where(result["about"])
-    yield ""
-    yield from latencies(result)
-    messages = ROOT / "benchmarks/messages.json"
-    if messages.exists():
-        yield ""
-        yield from to_slack(json.loads(messages.read_text()))
-    ports = ROOT / "benchmarks/ports.json"
-    if ports.exists():
-        yield ""
-        yield from of_ports(json.loads(ports.read_text()))
-    yield ""
-    yield from startup(result)
-    yield ""
-    yield from memory(result)
-    for name, section in _SECTIONS.items():
-        figures = ROOT / f"benchmarks/{name}.json"
-        if figures.exists():
-            yield ""
-            yield from section(json.loads(figures.read_text()))
-    yield ""
-    yield from soak_figures.section(json.loads((ROOT / "soak/results.json").read_text()))
-
-
-def measured_where(about: dict[str, Any]) -> Iterator[str]:
-    """What the figures belong to."""
-    machine = about["machine"]
-    yield "# Benchmarks"
-    yield ""
-    yield f"Written by `make docs` from `benchmarks/spine.json`, which `{about['command']}` measures."
-    yield f"Commit `{about['commit'][:12]}`, {about['measured_at']}, Python {about['python']}, {machine['cpus']} CPUs,"
-    yield f"{machine['memory_gib']} GiB memory, {machine['system']}, {'an' if machine['nvidia_gpu'] else 'no'} NVIDIA GPU."
-    yield f"A simulated cluster of 16 nodes with 8 GPUs (seed {about['simulator_seed']}), every service and Chromium on this one machine."
-
-
-def latencies(result: dict[str, Any]) -> Iterator[str]:
-    """How long until people are told."""
-    yield "## From the sensor to people"
-    yield ""
-    yield "| what | runs | median s | best s | worst s | bar s |"
-    yield "|---|---|---|---|---|---|"
-    for key, (words, bar) in LATENCIES.items():
-        seconds = result[key]["seconds"]
-        cells = " | ".join(f"{seconds[name]:.2f}" for name in ("median", "best", "worst"))
-        yield f"| {words} | {result[key]['runs']} | {cells} | {bar} |"
-    yield ""
-    yield "The first begins when `gpuvigil inject` is started, so it holds the start of that command too."
-
-
-def to_slack(result: dict[str, Any]) -> Iterator[str]:
-    """How long until Slack has the payload, of a hundred."""
-    about, found = result["about"], result["xid_to_slack"]
-    seconds, load = found["seconds"], about["load"]
-    median, worst = seconds["median"], seconds["worst"]
-    yield f"From an Xid 79 to the payload that Slack gets, {found['runs']} GPUs one after the other (`{about['command']}`,"
-    yield f"commit `{about['commit'][:12]}`, {about['measured_at']}, load {load['before']} to {load['after']} on {about['machine']['cpus']} CPUs):"
-    yield f"median {median:.2f} s (bar 2 s, {'holds' if median <= 2 else 'missed'}), worst {worst:.2f} s (bar 5 s, {'holds' if worst <= 5 else 'missed'})."
-
-
-def of_ports(result: dict[str, Any]) -> Iterator[str]:
-    """How long from a lost link to the webhook, and what a lost leaf becomes."""
-    about, found, leaf = result["about"], result["port_down_to_webhook"], result["leaf"]
-    seconds, load = found["seconds"], about["load"]
-    median, worst = seconds["median"], seconds["worst"]
-    one = leaf["messages"] == leaf["critical"] == 1
-    yield f"From a port that loses its link to the webhook, {found['runs']} ports one after the other on {leaf['nodes']} nodes with collectors of their own,"
-    yield f"all settings as shipped (`{about['command']}`, commit `{about['commit'][:12]}`, {about['measured_at']}, load {load['before']} to {load['after']} on {about['machine']['cpus']} CPUs):"
-    yield f"median {median:.2f} s (bar 2 s, {'holds' if median <= 2 else 'missed'}), worst {worst:.2f} s (bar 5 s, {'holds' if worst <= 5 else 'missed'}). When all ports of the {leaf['nodes']} nodes went down at once, as with"
-    yield f"their leaf, {leaf['messages']} message came in the minute after, {leaf['critical']} of them critical, after {leaf['seconds']:.0f} s (bar: one, critical, within 60 s, {'holds' if one and leaf['seconds'] <= 60 else 'missed'})."
-
-
-def memory(result: dict[str, Any]) -> Iterator[str]:
-    """What every process takes."""
-    yield "## Memory at rest"
-    yield ""
-    yield "Proportional set size (PSS) of every process 30 s after the page was opened, one page open; CPU time since its start."
-    yield ""
-    yield from processes(result["processes"])
-    yield ""
-    yield "And on a machine with eight GPUs (the fake NVML library of the tests) and no simulation, 30 s after the start, no page open."
-    yield "`collect` and `read`, its reader, are what a node runs."
-    yield ""
-    yield from processes(result["processes_with_gpus"])
-
-
-def processes(found: list[dict[str, Any]]) -> Iterator[str]:
-    """A row per process."""
-    yield "| process | PSS MiB | CPU s |"
-    yield "|---|---|---|"
-    for process in found:
-        yield f"| `{process['command']}` | {process['pss_mib']} | {process['cpu_seconds']:.1f} |"
-
-
 def simulated_faults() -> Iterator[str]:
     """What `gpuvigil inject` can do."""
     yield "# Simulated faults"
@@ -330,30 +211,6 @@ def simulated_faults() -> Iterator[str]:
     yield "|---|---|---|"
     for name, kind in KINDS.items():
         yield f"| `{name}` | {kind.target.value} | {kind.sentence} |"
-
-
-LATENCIES = {
-    "xid_to_webhook": ("Injected Xid 79 to webhook received", 5),
-    "webhook_to_page": ("Incident (its webhook received) to the text on the page", 3),
-}
-
-
-def startup(result: dict[str, Any]) -> Iterator[str]:
-    """What `make up` spends its time on."""
-    first, restart = result["first_start"], result["restart"]
-    seconds = restart["seconds_to_page"]
-    yield "## `make up`"
-    yield ""
-    yield f"From an empty clone to the first page in Chromium: {first['seconds_to_page']:.1f} s, of which the environment"
-    yield f"(packages from a near mirror) takes {first['seconds_to_url'] - first['steps']['url_printed']:.1f} s. A restart: median"
-    yield f"{seconds['median']:.2f} s, worst {seconds['worst']:.2f} s of {restart['runs']} (bar: 10 s)."
-    yield ""
-    yield "| part, at a restart | started after s | ready after s |"
-    yield "|---|---|---|"
-    steps = restart["steps"]
-    for part, ready in steps["ready"].items():
-        yield f"| {part} | {steps['started'][part]:.2f} | {ready:.2f} |"
-    yield f"| the URL is printed | | {steps['url_printed']:.2f} |"
 
 
 def scoreboard_page() -> Iterator[str]:
@@ -374,10 +231,10 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "faults.md": faults,
     "lifecycle.md": lifecycle,
     "simulated-faults.md": simulated_faults,
-    "benchmarks.md": benchmarks,
+    "benchmarks.md": lambda: benchmarks_page.page(Figures()),
     "hardware.md": hardware_page.page,
-    "scaling.md": scaling_page.page,
-    "fleet-tables.md": fleet_page.page,
+    "scaling.md": lambda: scaling_page.page(Figures()),
+    "fleet-tables.md": lambda: fleet_page.page(Figures()),
     "scoreboard.md": scoreboard_page,
     "month.md": month_page.page,
 }

@@ -1,16 +1,13 @@
 """The tables of the simulated fleet, for `docs/fleet-tables.md`."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from collector.simulator.fleet.hardware import MODELS
 from collector.simulator.fleet.kinds import KINDS
 from collector.simulator.fleet.site import FaultKind
 from collector.simulator.fleet.workloads import WORKLOADS
-
-RESULT = Path(__file__).parent.parent / "benchmarks/fleet.json"
+from scripts.figures import FLEET, Figures
 
 _HOURS = (
     "Hours: the shortest, the median, the longest. A fault lasts at most a third of the time for"
@@ -18,7 +15,7 @@ _HOURS = (
 )
 
 
-def page() -> Iterator[str]:
+def page(figures: Figures) -> Iterator[str]:
     """Faults, workloads and GPU models."""
     yield "# Tables of the simulated fleet"
     yield ""
@@ -61,14 +58,18 @@ def page() -> Iterator[str]:
             f"| {model.kelvin_per_watt:g} | {model.operating_celsius:g} | {model.sources} |"
         )
     yield ""
-    yield from speed(json.loads(RESULT.read_text(encoding="utf-8")))
+    yield from speed(figures)
 
 
-def speed(result: dict[str, Any]) -> Iterator[str]:
+def speed(figures: Figures) -> Iterator[str]:
     """What playing costs."""
-    about = result["about"]
     yield "## Speed"
     yield ""
+    yield from figures.shown(FLEET, _cases)
+
+
+def _cases(result: dict[str, Any]) -> Iterator[str]:
+    about = result["about"]
     yield f"`{about['command']}` on {about['machine']['cpus']} cores, commit `{about['commit'][:12]}`: one process each, every column and record made."
     yield ""
     yield "| GPUs | tick s | simulated | seconds | CPU s | plan s | GPU rows | port rows | columns | at most MiB | load of the machine |"

@@ -26,8 +26,6 @@ OF_PAGES = {
 def section(result: dict[str, Any]) -> Iterator[str]:
     """Everything measured of the pages, each with its bar and whether it holds."""
     about, machine = result["about"], result["about"]["machine"]
-    yield "## Pages"
-    yield ""
     yield f"From `benchmarks/pages.json`: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, {machine['memory_gib']} GiB memory, seed {about['simulator_seed']}."
     yield f"Behind the pages lie {about['hours']:g} h of a simulated cluster's past, written through the hub; its simulator goes on with it every"
     yield f"{about['tick_seconds']:g} s, an open page renews itself every {about['refresh_seconds']:g} s, three faults stand, and every service, the simulator and"

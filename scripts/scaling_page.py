@@ -1,20 +1,18 @@
 """`docs/scaling.md`: what 100, 1,000 and 12,500 nodes need, from the committed figures."""
 
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from collector.simulator.cluster import build
+from collector.simulator.model import NO_WORK, gpu_fields
 from gpuvigil.config import Config
-from gpuvigil.metrics import EXPORTED
+from scripts.figures import FIGURES, RECORDS, SCALE, SUSTAINED, Figures
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 GPUS_PER_NODE = 8
 NODES = (100, 1_000, 12_500)
 DAY_SECONDS = 86_400
-NOT_YET = "not measured yet"
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +40,11 @@ class Size:
         return self.nodes / self.tick_seconds
 
 
-class Figures:
-    """What the benchmarks have measured; None for what they have not."""
-
-    def __init__(self, directory: Path = BENCHMARKS) -> None:
-        self._files = {
-            file.stem: json.loads(file.read_text(encoding="utf-8"))
-            for file in sorted(directory.glob("*.json"))
-        }
-
-    def get(self, *keys: str) -> Any:
-        """The value below `keys`, the first of which is the file's name."""
-        found: Any = self._files
-        for key in keys:
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return found
-
-    def mark(self, section: str, mark: str) -> str:
-        """`mark` for a figure that rests on this section of the stores' figures; T for a trial."""
-        return "T" if self.get("stores", section, "about", "quick") else mark
-
-    def number(self, *keys: str) -> float | None:
-        found = self.get(*keys)
-        return float(found) if isinstance(found, int | float) else None
-
-
-def page() -> Iterator[str]:
+def page(figures: Figures) -> Iterator[str]:
     """The whole page."""
-    figures, settings = Figures(), Config()
-    fields = figures.number("stores", "ingest", "fields") or len(_gpu_fields())
-    sizes = [Size(nodes, int(fields), settings.collector.tick_seconds) for nodes in NODES]
+    settings = Config()
+    fields = len(gpu_fields(build(1, GPUS_PER_NODE, 1).nodes[0], 0, NO_WORK, 0.0, 0))
+    sizes = [Size(nodes, fields, settings.collector.tick_seconds) for nodes in NODES]
     for part in (
         introduction(sizes, figures),
         comes_in(sizes),
@@ -91,8 +64,8 @@ def introduction(sizes: list[Size], figures: Figures) -> Iterator[str]:
     yield "How large a site one machine carries, what each service needs, and what comes after one machine. Written by `make docs` from"
     yield "`benchmarks/*.json`. **M** was measured, **X** is extrapolated from a measured figure in proportion, **T** rests on a trial of minutes with few"
     yield "GPUs on a machine that had other work, and says the order of magnitude at best. Nothing on this page was run on"
-    yield f"more than one machine: the figures are of {_machine(figures)}."
-    yield f"A node has {GPUS_PER_NODE} GPUs here, a GPU {sizes[0].fields} numbers in a tick of {sizes[0].tick_seconds:g} s (`collector.tick_seconds`); a longer tick costs less in"
+    yield f"more than one machine: the figures are of {_machine(figures)}. Cells that say *{NOT_MEASURED}* wait for [a run](benchmarks.md#what-was-measured)."
+    yield f"A node has {GPUS_PER_NODE} GPUs here, a GPU the simulator's {sizes[0].fields} numbers in a tick of {sizes[0].tick_seconds:g} s (`collector.tick_seconds`); a longer tick costs less in"
     yield "proportion. Rows of nodes and ports come beside those of GPUs, and are some percent of them."
 
 
@@ -156,7 +129,7 @@ def records(figures: Figures) -> Iterator[str]:
     yield ""
     about = figures.get("records", "about")
     if about is None:
-        yield f"{NOT_YET}: `python -m benchmarks.records`"
+        yield RECORDS.missing
         return
     yield f"Measured (**M**) by `{about['command']}` through a hub, {about['measured_at']}, PostgreSQL {about['postgresql']} on the same machine; load average before: {about['load_average']:.1f}."
     yield "Where that is more than the CPUs, times are longer than on a machine of its own, and processor times are not."
@@ -180,16 +153,17 @@ def services(figures: Figures) -> Iterator[str]:
     yield "| service | where | processor | memory |"
     yield "|---|---|---|---|"
     rest = {it["command"]: it["pss_mib"] for it in figures.get("spine", "processes") or ()}
-    yield f"| collector | every node | {_cell(figures.number('collector', 'ours', 'median', 'cpu_percent'), '% of one CPU at a tick of 1 s (M)')} | {_collector_memory(figures)}; disk for `collector.spool_bytes` |"
+    yield f"| collector | every node | {_of(figures.number('collector', 'ours', 'median', 'cpu_percent'), '% of one CPU at a tick of 1 s (M)')} | {_collector_memory(figures)}; disk for `collector.spool_bytes` |"
     for name, command in (("hub", "hub"), ("analyzer", "analyze")):
         yield f"| {name} | one machine | {_at_a_thousand(figures, command)} | {_memory(figures, command, rest.get(command))} |"
-    yield f"| alerts | one machine, two may run | next to nothing | {_cell(rest.get('alert'), 'MiB (M)')} |"
+    yield f"| alerts | one machine, two may run | next to nothing | {_of(rest.get('alert'), 'MiB (M)')} |"
     pages = {size["gpus"]: size for size in figures.get("pages", "sizes") or ()}
     costs = ", ".join(
         f"{size['refresh']['overview']['server_cpu_ms']['median']:.0f} ms with {gpus:,} GPUs"
         for gpus, size in sorted(pages.items())
     )
-    yield f"| dashboard | one machine | a renewal of the overview: {costs} (M), every 2 s for each open page | {_cell(rest.get('dashboard'), 'MiB with 16 nodes (M)')} |"
+    renewal = f"{costs} (M)" if costs else NOT_MEASURED
+    yield f"| dashboard | one machine | a renewal of the overview: {renewal}, every 2 s for each open page | {_of(rest.get('dashboard'), 'MiB with 16 nodes (M)')} |"
 
 
 def _memory(figures: Figures, command: str, small: float | None) -> str:
@@ -198,7 +172,9 @@ def _memory(figures: Figures, command: str, small: float | None) -> str:
     sizes = [
         f"{it['memory_rss_mib'][command]:,.0f} MiB with {it['gpus']:,} GPUs" for it in passes if it
     ]
-    return ", ".join([_cell(small, "MiB with 16 nodes"), *sizes]) + " (M)"
+    if small is not None:
+        sizes.insert(0, _cell(small, "MiB with 16 nodes"))
+    return f"{', '.join(sizes)} (M)" if sizes else NOT_MEASURED
 
 
 def _collector_memory(figures: Figures) -> str:
@@ -208,7 +184,7 @@ def _collector_memory(figures: Figures) -> str:
         for name in ("pss_mib", "alone_mib")
     )
     if not shared or not alone:
-        return NOT_YET
+        return NOT_MEASURED
     fake = "on a fake driver library: a real driver's calls come on top"
     return f"{shared} shared with other Python, {alone} alone (M), {fake}"
 
@@ -232,13 +208,11 @@ _RECORDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 
 
-def _gpu_fields() -> list[str]:
-    (gpu,) = (it for it in EXPORTED if it.name == "gpu")
-    return [metric.name for metric in gpu.metrics]
-
-
 def _machine(figures: Figures) -> str:
-    found = figures.get("spine", "about", "machine")
+    each = (figures.get(*it.place, "about", "machine") for it in FIGURES)
+    found = next((it for it in each if it), None)
+    if found is None:
+        return "one machine, client and server together"
     return (
         f"one with {found['cpus']} CPUs and {found['memory_gib']} GiB, client and server together"
     )
@@ -253,7 +227,7 @@ def _rolled_bytes_per_gpu_day(figures: Figures) -> float | None:
 
 def _share(size: Size, samples_per_cpu_second: float | None, mark: str) -> str:
     if not samples_per_cpu_second:
-        return NOT_YET
+        return NOT_MEASURED
     return f"{100 * size.samples_per_second / samples_per_cpu_second:,.1f} % ({mark})"
 
 
@@ -262,15 +236,19 @@ def _disk(samples: float, bytes_per_sample: float | None, mark: str) -> str:
 
 
 def _gib(size: float | None, mark: str) -> str:
-    return NOT_YET if size is None else f"{size / 2**30:,.1f} GiB ({mark})"
+    return NOT_MEASURED if size is None else f"{size / 2**30:,.1f} GiB ({mark})"
 
 
 def _enough(size: float | None, most: int) -> str:
     if size is None:
-        return NOT_YET
+        return NOT_MEASURED
     return (
         "the default" if size <= most else f"**raise to {math.ceil(size / 2**30):,} GiB or more**"
     )
+
+
+def _of(value: float | None, unit: str) -> str:
+    return _cell(value, unit) or NOT_MEASURED
 
 
 def _cell(value: float | None, unit: str) -> str:
@@ -285,7 +263,7 @@ def _at_a_thousand(figures: Figures, process: str) -> str:
     share = figures.number("stores", "sustained", "cpu_share_of_one", name)
     nodes = figures.number("stores", "sustained", "nodes")
     if share is None or nodes is None:
-        return NOT_YET
+        return NOT_MEASURED
     return (
         f"{100 * share:.0f} % of one CPU with {nodes:,.0f} nodes ({figures.mark('sustained', 'M')})"
     )
@@ -294,7 +272,7 @@ def _at_a_thousand(figures: Figures, process: str) -> str:
 def _sustained(figures: Figures) -> Iterator[str]:
     found = figures.get("stores", "sustained")
     if found is None:
-        yield f"A running site of 1,000 nodes with readers: {NOT_YET}."
+        yield SUSTAINED.missing
         return
     yield f"Run (**{figures.mark('sustained', 'M')}**): {found['nodes']:,} simulated nodes every {found['tick_seconds']:g} s for {found['seconds']:g} s while the analyzer and {found['people']} people read: the hub took {100 * found['cpu_share_of_one']['hub']:.0f} % of one CPU"
     yield f"and {found['memory_rss_mib']:,.0f} MiB, {found['answers_429']} requests were sent away as too many and {found['failed_commits']} commits failed."
@@ -303,7 +281,7 @@ def _sustained(figures: Figures) -> Iterator[str]:
 def _at_100_000(figures: Figures) -> Iterator[str]:
     found = figures.get("stores", "scale")
     if found is None:
-        yield f"100,000 GPUs (12,500 nodes) on one machine: {NOT_YET}."
+        yield SCALE.missing
         return
     yield f"Fed with {found['gpus']:,} GPUs at {found['tick_seconds']:g} s (**{figures.mark('scale', 'M')}**), the machine keeps up {found['keeps_up_times']:g} times by the slowest part ({found['slowest']}); what breaks first: {found['breaks_first']}."
     memory = found["store"]["memory_limit_bytes"] / 1024**3

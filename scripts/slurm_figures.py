@@ -6,13 +6,11 @@ from typing import Any
 
 def section(found: dict[str, Any]) -> Iterator[str]:
     """One table: by the client's clock, and by the controller's own count."""
-    took, inside = found["milliseconds_per_question"], found["in_slurmctld"]
-    yield "## Asking Slurm"
-    yield ""
+    about, took, inside = found["about"], found["milliseconds_per_question"], found["in_slurmctld"]
     yield (
-        f"From `benchmarks/slurm.json` (`python -m benchmarks.slurm`), {found['at'][:10]}: {found['slurm']}, {found['pending']:,} jobs that wait and"
-        f" {found['running']} that run, {found['rounds']} rounds; {found['processors']} processors at a load of {found['load_average'][0]:.0f}, the"
-        " measured programs at idle priority: the clock's times are of waiting for the machine above all, `slurmctld`'s are its own."
+        f"`{about['command']}`, commit `{about['commit'][:12]}`, {about['measured_at']}: {found['slurm']}, {found['pending']:,} jobs that wait and"
+        f" {found['running']} that run, {found['rounds']} rounds; {about['machine']['cpus']} CPUs at a load of {found['load_average'][0]:.1f}."
+        " By the client's clock a question takes longer than in `slurmctld`: the command's start and its JSON are in it."
     )
     yield ""
     yield "| question | ms by the client's clock, median (longest) | ms in `slurmctld`, mean |"

@@ -18,18 +18,11 @@ QUESTIONS = (
 )
 
 
-def section(result: dict[str, Any]) -> Iterator[str]:
-    """Everything measured of the stores, each with its bar and whether it holds."""
-    yield "## Stores"
-    yield ""
+def introduction() -> Iterator[str]:
+    """What all parts have in common."""
     yield "From `benchmarks/stores.json`; every part names the command that measured it. The numbers are made by"
     yield "`benchmarks/readings.py`, which says how they vary: the simulator's fields, moved by jobs, heat, walks and rare errors from one"
     yield "seed. A sample is one field of one GPU at one moment. VictoriaMetrics is Debian's, on the same machine in the same run."
-    parts = {"ingest": ingest, "sustained": sustained, "week": week, "scale": scale}
-    for name, part in parts.items():
-        if name in result:
-            yield ""
-            yield from part(result[name])
 
 
 def measured(found: dict[str, Any]) -> str:
@@ -57,8 +50,6 @@ def number(value: float) -> str:
 
 
 def ingest(found: dict[str, Any]) -> Iterator[str]:
-    yield "### Ingest at saturation"
-    yield ""
     yield measured(found)
     yield f"{found['gpus']:,} GPUs, {found['fields']} fields, the same gzip bodies to both; medians of {found['runs']} runs of {found['samples_per_run']:,} samples after one"
     yield f"that does not count. Processor time is the server's alone, until {found['settle_seconds']:g} s after the last answer. {' and '.join(f'{n:,}' for n in found['hub_connections'])} connections to the hub,"
@@ -82,8 +73,6 @@ def sustained(found: dict[str, Any]) -> Iterator[str]:
     shares = found["cpu_share_of_one"]
     told, asked = found["acknowledged_event_to_changes_ms"], found["sent_event_to_changes_ms"]
     written = found["body_to_acknowledgement_ms"]
-    yield "### A site that runs"
-    yield ""
     yield measured(found)
     yield f"{found['nodes']:,} nodes with 8 GPUs every {found['tick_seconds']:g} s for {found['seconds']:g} s: the real hub and analyzer, `gpuvigil simulate` as the collectors,"
     yield f"and {found['people']} people who look: the dashboard's own reader with an overview open, and a GPU's six hours every ten seconds (no browser)."
@@ -105,8 +94,6 @@ def sustained(found: dict[str, Any]) -> Iterator[str]:
 
 def week(found: dict[str, Any]) -> Iterator[str]:
     disk = found["disk"]
-    yield "### A week of questions"
-    yield ""
     yield measured(found)
     yield f"{found['days']} days of {found['gpus']:,} GPUs at {found['step_seconds']:g} s, sealed: {found['lines']:,} lines, {found['samples']:,} samples. Median milliseconds of {found['runs']}"
     yield "after the first; warm page cache. *Engine* is the store without HTTP; *hub* is asked by the product's client, the answer decoded, a week of"
@@ -146,8 +133,6 @@ def _ahead(one: dict[str, Any]) -> str:
 def scale(found: dict[str, Any]) -> Iterator[str]:
     http, store, shares = found["http"], found["store"], found["share_of_the_time"]
     commit, ticks = store["commit_ms"], store["ticks"]
-    yield "### A hundred thousand GPUs"
-    yield ""
     yield measured(found)
     yield f"{found['gpus']:,} GPUs every {found['tick_seconds']:g} s. Over HTTP {http['ticks']} ticks of {http['nodes']:,} bodies, as fast as the hub takes them; into the store alone"
     yield f"{sum(ticks.values())} ticks, as fast as it takes them. The hour that is sealed meanwhile begins at its minute {found['begin_minute']}: of its lines the"

@@ -9,8 +9,6 @@ _ROLLED_SECONDS, _ASKED_MILLISECONDS = 60, 200
 def section(result: Mapping[str, Any]) -> Iterator[str]:
     """A week counted and added up, and what each question takes."""
     about, rolled = result["about"], result["rollup"]
-    yield "## Usage"
-    yield ""
     yield f"From `benchmarks/usage.json`, which `{about['command']}` measures: commit `{about['commit'][:12]}`, {about['measured_at']},"
     yield f"{about['machine']['cpus']} CPUs, load {about['load_average']:g} by other work. So processor time is what counts here, not the clock's."
     yield ""

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from scoreboard.words import commit as in_short
+from scripts import benchmarks_page, fleet_page, scaling_page
 from scripts.commits import cited, forget_lost, is_kept, is_outdated, is_whole
+from scripts.figures import BENCHMARKS, FIGURES, Figure, Figures
 
 ROOT = Path(__file__).parent.parent
 FILES = (
@@ -28,6 +30,61 @@ def test_each_figure_names_a_commit_that_this_branch_has(file: Path) -> None:
     lost = {it for it in commits if not is_kept(it)}
     again = "run make docs" if file.parent.name == "scoreboard" else "measure it again"
     assert not lost, f"{again}: {file.name} names what no history has"
+
+
+def named(figure: Figure) -> str:
+    return ".".join(figure.place)
+
+
+MEASURED = [figure for figure in FIGURES if Figures().get(*figure.place) is not None]
+
+
+@needs_history
+@pytest.mark.parametrize("figure", MEASURED, ids=named)
+def test_no_figure_is_older_than_it_may_be_while_its_code_has_changed(figure: Figure) -> None:
+    commit = Figures().commit(figure)
+    assert commit is not None, f"{figure.title} names no commit"
+    again = f"run {figure.command}, or delete {figure.place} and run make docs"
+    assert not is_outdated(commit, figure.code), f"{figure.title} is of {commit}: {again}"
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=named)
+def test_the_code_that_a_figure_measures_is_there(figure: Figure) -> None:
+    assert [it for it in figure.code if not (ROOT / it.removeprefix("!")).exists()] == []
+
+
+def test_every_result_belongs_to_a_figure() -> None:
+    parts = {figure.place[0] for figure in FIGURES if len(figure.place) > 1}
+    found: set[tuple[str, ...]] = set()
+    for file in BENCHMARKS.glob("*.json"):
+        keys = json.loads(file.read_text(encoding="utf-8")) if file.stem in parts else ()
+        found |= {(file.stem, key) for key in keys} if keys else {(file.stem,)}
+    assert found <= {figure.place for figure in FIGURES}
+
+
+def pages(figures: Figures) -> str:
+    each = (it.page(figures) for it in (benchmarks_page, fleet_page, scaling_page))
+    return "\n".join("\n".join(page) for page in each)
+
+
+def test_without_any_result_the_pages_say_what_measures_each(tmp_path: Path) -> None:
+    text = pages(Figures(tmp_path))
+    assert [it for it in FIGURES if it.missing not in text] == []
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("figure", MEASURED, ids=named)
+def test_one_result_alone_is_shown_and_the_others_are_missing(
+    figure: Figure, tmp_path: Path
+) -> None:
+    found: object = Figures().get(*figure.place)
+    for key in reversed(figure.place[1:]):
+        found = {key: found}
+    (tmp_path / f"{figure.place[0]}.json").write_text(json.dumps(found), encoding="utf-8")
+
+    text = pages(Figures(tmp_path))
+
+    assert [it for it in FIGURES if it.missing not in text] == [figure]
 
 
 def test_commits_are_found_in_lists_and_below_other_keys() -> None:
