@@ -20,9 +20,9 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
+from gpuvigil.out_of_service import Checks
 
 from .acknowledge import acknowledge, entry_of
-from .away import Checks
 from .breaker import is_whole
 from .correlate import sight
 from .detector import DETECTORS, Detector

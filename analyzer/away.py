@@ -5,94 +5,31 @@ out because of a fault, and nobody may know of it yet. Where it cannot be told w
 shows before and soon after may be its reason, and does not wait; what comes later does.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Incident, ScheduledNode, Scheduler, Subject
+from gpuvigil.out_of_service import (
+    DELETED,
+    SPEAKS_FOR,
+    USUAL,
+    Checks,
+    may_be_ill,
+    name_of,
+    taken_out,
+)
 
-# A scheduler that nobody hears of for longer holds nothing back any more. Slurm's is told every ten
-# minutes, Kubernetes' every minute.
-_HELD_FOR = timedelta(hours=1)
-DELETED = "deleted from the cluster"
 # A node that goes may still send a body or two.
 _LAST_WORDS = timedelta(minutes=10)
-# Whatever the reason: sinfo(1), NODE STATE CODES; nobody loses power or is rebooted by a fault.
-_LEAVING: Mapping[str, str] = {
-    "DELETED": DELETED,
-    "POWERED_DOWN": "powered down by the scheduler",
-    "POWERING_DOWN": "powering down by the scheduler",
-    "POWER_DOWN": "to be powered down by the scheduler",
-    "POWERING_UP": "powering up by the scheduler",
-    "MAINT": "in a maintenance reservation",
-    "MAINTENANCE": "in a maintenance reservation",
-    "REBOOT": "to be rebooted by the scheduler",
-    "REBOOT_REQUESTED": "to be rebooted by the scheduler",
-    "REBOOT_ISSUED": "being rebooted by the scheduler",
-    "LEAVING": "leaving the cluster",
-    # NVSentinel and its like cordon the sick; the last here, since the others are clearer.
-    "CORDONED": "cordoned",
-}
 # With these words jobs go on to their end, which may be days away.
 _RUN_ON = ("drained", "set to fail", "cordoned", "to be rebooted", "to be powered down")
-# Of these, who did it counts.
-_TAKEN: Mapping[str, str] = {
-    "DRAIN": "drained",
-    "DRAINING": "drained",
-    "DRAINED": "drained",
-    "DOWN": "set down",
-    "FAIL": "set to fail",
-    "FAILING": "set to fail",
-}
-_BY = re.compile(r"\s*\[([^\[\]@]+)@[^\[\]]*\]$")
-# What slurmctld and slurmd write as reasons, for clusters whose SlurmUser is root; the prefixes of
-# health checks; and of our own.
-_MACHINES = re.compile(
-    r"(?i)(not responding|node unexpectedly rebooted|low (realmemory|tmpdisk|cpus|socket)|gres/"
-    r"|kill task failed|prolog error|epilog error|batch job complete failure|duplicate jobid"
-    r"|resumetimeout|reboot timed out|node_?health|nhc|check[_ ]|\[?gpuvigil)"
-)
-# What health checks name that run as root or as a user of their own, and people, too.
-_OF_FAULTS = re.compile(r"(?i)\b(gpu|xid|sxid|dcgm|ecc|nvlink|nvswitch|hc\b|fell off)|health|diag")
 # Health checks run every few minutes, and schedulers are asked every minute.
 _ITS_REASON = timedelta(minutes=5)
-_NUMBERS = re.compile(r"[\d.:]+")
 # A node that was deleted for so long is retired: it may have been deleted by mistake.
 _RETIRED_AFTER = timedelta(days=1)
 # A node that was deleted, of which no collector is heard and no incident stands, is forgotten.
 _FORGOTTEN = timedelta(days=7)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checks:
-    """What a site says of its health checks, beside what is known of the usual ones.
-
-    `users` and the beginnings of `reasons`, in lower case, by which they take nodes out. `held_for`:
-    how long a critical is held where it cannot be told whether a health check or a person did.
-    """
-
-    users: frozenset[str] = frozenset()
-    reasons: tuple[str, ...] = ()
-    held_for: timedelta = timedelta(hours=24)
-
-    @classmethod
-    def of(cls, settings: AnalyzerSettings) -> "Checks":
-        return cls(
-            users=frozenset(settings.health_check_users),
-            reasons=tuple(reason.lower() for reason in settings.health_check_reasons),
-            held_for=timedelta(hours=settings.doubted_hold_hours),
-        )
-
-    def did(self, reason: str) -> bool:
-        """Whether one of them took a node out, by the reason that its scheduler gives."""
-        by = _BY.search(reason)
-        named = by is not None and by[1] in self.users
-        return named or (bool(self.reasons) and reason.lower().startswith(self.reasons))
-
-
-USUAL = Checks()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +125,7 @@ class Told:
         if said.nodes is not None:
             known = _Known(at=said.at, why={}) if key not in answered else answered[key]
             reasons = {
-                name_of(_subject(said, one)): out_of_service(one, self.checks) for one in said.nodes
+                name_of(_subject(said, one)): taken_out(one, self.checks) for one in said.nodes
             }
             why = {name: reason for name, reason in reasons.items() if reason}
             ill = {name_of(_subject(said, one)) for one in said.nodes if may_be_ill(one)}
@@ -237,7 +174,7 @@ class Told:
         for key, said in self.newest.items():
             known = self.answered.get(key)
             times = [at for at in (said.answered_at, known.at if known else None) if at is not None]
-            if now - max(times, default=said.at) > _HELD_FOR:
+            if now - max(times, default=said.at) > SPEAKS_FOR:
                 continue
             unheard |= {name_of(node): said.at for node in _unheard(said)}
             if known is None:
@@ -256,39 +193,6 @@ class Told:
         )
 
 
-def out_of_service(node: ScheduledNode, checks: Checks = USUAL) -> str:
-    """Why a node takes no work as somebody wants it, empty when nobody does."""
-    leaving = _leaving(node)
-    if (not leaving or leaving == "CORDONED") and checks.did(node.reason or ""):
-        return ""
-    if leaving:
-        words = _LEAVING[leaving]
-        return f"{words}: {node.reason}" if node.reason else words
-    taken = next((words for state, words in _TAKEN.items() if state in node.states), "")
-    if not taken or not node.reason or _is_a_machines(node.reason):
-        return ""
-    return f"{taken}: {node.reason}"
-
-
-def may_be_ill(node: ScheduledNode) -> bool:
-    """Whether one that is out of service may be so because of a fault that nobody was told of."""
-    leaving = _leaving(node)
-    if leaving:
-        return leaving == "CORDONED"
-    reason = node.reason or ""
-    by = _BY.search(reason)
-    return by is None or by[1] == "root" or _OF_FAULTS.search(reason) is not None
-
-
-def _leaving(node: ScheduledNode) -> str:
-    return next((state for state in _LEAVING if state in node.states), "")
-
-
-def _is_a_machines(reason: str) -> bool:
-    by = _BY.search(reason)
-    return (by is not None and by[1] == "slurm") or _MACHINES.match(reason) is not None
-
-
 def _is_back(node: Subject, at: datetime, heard: Mapping[str, datetime]) -> bool:
     last = heard.get(node.key)
     return last is not None and last > at + _LAST_WORDS
@@ -301,9 +205,3 @@ def _unheard(said: Scheduler) -> list[Subject]:
 
 def _subject(said: Scheduler, node: ScheduledNode) -> Subject:
     return Subject(cluster=said.told_by.cluster, node=node.name)
-
-
-def name_of(node: Subject) -> tuple[str, str]:
-    """A node's collector may know it by its full name, and its scheduler by the short one."""
-    name = node.node if _NUMBERS.fullmatch(node.node) else node.node.partition(".")[0]
-    return node.cluster, name.lower()

@@ -21,10 +21,11 @@ from gpuvigil.model import (
     Scheduler,
     Subject,
 )
+from gpuvigil.out_of_service import DELETED, USUAL, Checks, name_of
 from gpuvigil.sxids import sxid
 from gpuvigil.xid_messages import Signature, read, signature
 
-from .away import DELETED, USUAL, Away, Checks, Told, name_of
+from .away import Away, Told
 from .copied import Copied
 from .cures import CURES
 from .departures import LAST_WORDS

@@ -1,6 +1,6 @@
 """Slurm's nodes as `scontrol -o show node` prints them, and how many of them may be out of service.
 
-States: scontrol(1) and sinfo(1), "NODE STATE CODES"; run with Slurm 22.05. `SLURM_TIME_FORMAT=%s`
+What states mean is in `gpuvigil.out_of_service`; run with Slurm 22.05. `SLURM_TIME_FORMAT=%s`
 makes the time behind a reason seconds since 1970.
 """
 
@@ -8,18 +8,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .out_of_service import NOT_RESPONDING, takes_jobs
+
 ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 DRAINED = "DRAIN"
-_NOT_RESPONDING = "NOT_RESPONDING"
-
-# States in which a node takes jobs, or would.
-_IN_SERVICE = frozenset(
-    {
-        *("IDLE", "ALLOCATED", "MIXED", "COMPLETING", "PLANNED", "RESERVED"),
-        *("CLOUD", "POWERED_DOWN", "POWERING_UP", "POWERING_DOWN", "POWER_DOWN", "POWER_UP"),
-        "DYNAMIC_NORM",
-    }
-)
 
 _NAME = re.compile(r"NodeName=(\S+)")
 _STATE = re.compile(r"\sState=(\S+)")
@@ -45,12 +37,7 @@ class SlurmNode:
         """Drained, down or failing. One that does not respond is not: Slurm says so for a moment after
         every undrain, and sets the node down when it lasts (`SlurmdTimeout`).
         """
-        return not takes_jobs(self.states - {_NOT_RESPONDING})
-
-
-def takes_jobs(states: frozenset[str]) -> bool:
-    """Whether a node in these states is in service."""
-    return states <= _IN_SERVICE
+        return not takes_jobs(self.states - {NOT_RESPONDING})
 
 
 def most_out_of_service(nodes: int, most_percent: float) -> int:
@@ -72,7 +59,7 @@ def _node(line: str) -> SlurmNode | None:
         return None
     words = {word.strip("*$%!#~@^-") for word in state[1].split("+")}
     if "*" in state[1]:
-        words.add(_NOT_RESPONDING)
+        words.add(NOT_RESPONDING)
     reason, gres = _REASON.search(line), _GRES.search(slurms)
     at = reason[2] if reason else None
     return SlurmNode(

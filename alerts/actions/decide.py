@@ -18,7 +18,8 @@ from gpuvigil.config import ActionsSettings
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Act, Incident, Subject
-from gpuvigil.slurm_nodes import DRAINED, most_out_of_service, takes_jobs
+from gpuvigil.out_of_service import takes_jobs
+from gpuvigil.slurm_nodes import DRAINED, most_out_of_service
 
 _MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
 _STANDING = frozenset(state.value for state in STANDING)

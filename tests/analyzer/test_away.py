@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.away import Away, Checks, Told, out_of_service
+from analyzer.away import Away, Told
 from analyzer.detector import DETECTORS, Detector
 from analyzer.incidents import Book, rebuild
 from analyzer.reading import KINDS
@@ -25,6 +25,7 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
+from gpuvigil.out_of_service import Checks, taken_out
 
 from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node
 
@@ -73,7 +74,7 @@ def said(
     ],
 )
 def test_only_what_somebody_wants_holds_a_page(states: str, reason: str | None, why: str) -> None:
-    found = out_of_service(ScheduledNode(name="n", states=tuple(states.split()), reason=reason))
+    found = taken_out(ScheduledNode(name="n", states=tuple(states.split()), reason=reason))
     assert found.startswith(why)
     assert bool(found) is bool(why)
 
@@ -328,7 +329,7 @@ def test_what_a_sites_health_checks_take_out_holds_nothing(
     named = ScheduledNode(name="node-1", states=tuple(states.split()), reason=reason)
     found = Told(checks=SITE).with_record(said(named)).away(NOON, {})
     assert bool(found.reason([node()])) is held
-    assert out_of_service(named) != ""  # it would be held where nobody says so
+    assert taken_out(named) != ""  # it would be held where nobody says so
 
 
 @pytest.mark.parametrize(
