@@ -20,6 +20,7 @@ from gpuvigil.hub import Hub, addresses
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import UNREADABLE, Acknowledgement, Record, RecordKind, Subject
+from gpuvigil.out_of_service import Checks
 from gpuvigil.store.beside import store_of
 from gpuvigil.store.choice import hubs
 from gpuvigil.store.prometheus import PrometheusStore
@@ -67,7 +68,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
     connect, clock = hubs(config), SystemClock()
     service = Service(config, connect, clock, stop)
     retention = timedelta(days=config.hub.telemetry_days)
-    usage = UsageCounter(connect(), clock, stop, retention)
+    usage = UsageCounter(connect(), clock, stop, retention, Checks.of(config.analyzer))
     steps = [("pass", service.make_pass), ("changes", service.follow), ("usage", usage.step)]
     steps.append(("thrift", Thrift(connect(), clock, stop).step))
     if config.store.kind == "prometheus":

@@ -17,6 +17,7 @@ from gpuvigil.errors import HubUnavailable, StoreUnavailable
 from gpuvigil.hub import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import UNREADABLE, Record, RecordKind
+from gpuvigil.out_of_service import USUAL, Checks
 from gpuvigil.usage import BUCKET, Bucket
 from gpuvigil.usage.held import MOST_RECORDS
 from gpuvigil.usage.model import floor
@@ -93,12 +94,20 @@ def next_quarter(
 class UsageCounter:
     """One step after another in a thread of its own, so that no pass ever waits for a count."""
 
-    def __init__(self, hub: Hub, clock: Clock, stop: threading.Event, retention: timedelta) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        clock: Clock,
+        stop: threading.Event,
+        retention: timedelta,
+        checks: Checks = USUAL,
+    ) -> None:
         self._hub = hub
         self._clock = clock
         self._stop = stop
         # The oldest hour is being forgotten while it is looked at.
         self._kept = min(retention, _LOOK_BACK) - SETTLE
+        self._checks = checks
         self._log = Log("analyzer")
         self._known: dict[datetime, Known] | None = None
         self._sequence = 0
@@ -172,8 +181,8 @@ class UsageCounter:
         quarter = recorded(self._hub, cluster, start, start + BUCKET, places=True)
         before = next(quarter, None)
         watched = [at for at in (self._watched_since, before and before.watched_since) if at]
-        reader = Reader(hub=self._hub, cluster=cluster, oldest=start, now=now)
-        bucket = reader.count(start, min(watched, default=None)) or before
+        reader = Reader(hub=self._hub, cluster=cluster, oldest=start, now=now, checks=self._checks)
+        bucket = reader.count(start, min(watched, default=None), before) or before
         if bucket is None:
             return None
         settled = again and due_again(start, now, bucket.seconds.unknown) is None

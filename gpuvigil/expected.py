@@ -5,10 +5,12 @@ scheduler, which deleted it. A retired node that is heard again is expected agai
 """
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from .model import SELFTEST_CLUSTER, SIMULATED_CLUSTER
-from .reporting import SIMULATED_LEFT_AFTER
+
+# A simulated node was played by a process that has ended.
+SIMULATED_LEFT_AFTER = timedelta(minutes=10)
 
 NodeName = tuple[str, str]  # cluster and node
 

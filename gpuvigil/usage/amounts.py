@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..model import GpuState
+from ..out_of_service import LostTo
 
 _SMALL_SECONDS = 0.1
 # A bucket with very many holders has the smallest of each user as one, so that its record stays readable.
@@ -27,6 +28,12 @@ class Seconds:
     powered: float = 0.0  # with a measured power
     energy_joules: float = 0.0  # of those: power summed over time; no GPU-seconds
     unattributed: float = 0.0  # measured, and whether anybody held them was not
+    judged: float = 0.0  # installed, while it was known what was out of service
+    # Of those, out of service, by what for (`gpuvigil.out_of_service.LostTo`).
+    lost_fault: float = 0.0
+    lost_repair: float = 0.0
+    lost_maintenance: float = 0.0
+    lost_unknown: float = 0.0
 
     @property
     def known(self) -> float:
@@ -47,9 +54,19 @@ class Seconds:
             return None
         return share_percent(self.allocated, whole)
 
+    @property
+    def in_service_percent(self) -> float | None:
+        """In service, of those of which it is known; None where it never was."""
+        return share_percent(self.judged - sum(map(self.lost, LostTo)), self.judged)
+
     def of(self, state: GpuState) -> float:
         """GPU-seconds in that state."""
         value: float = getattr(self, state.value)
+        return value
+
+    def lost(self, to: LostTo) -> float:
+        """GPU-seconds that were lost to that."""
+        value: float = getattr(self, f"lost_{to.value}")
         return value
 
     def __add__(self, other: "Seconds") -> "Seconds":

@@ -1,9 +1,10 @@
 """The count of one quarter of an hour of one cluster: pure, from rows and records to a `Bucket`.
 
 **Who is installed.** A GPU that sent a row in the quarter or in the hour before it, and every GPU
-of the inventory of a node that was heard no longer than a day before the quarter's end (a simulated
-one: ten minutes). An inventory that is younger than the quarter counts for it only when its node
-sent something in the day before. A GPU that nobody knew before counts from its first minute on. The
+of the inventory of an expected node (`gpuvigil.expected`), however long it is silent: a node leaves
+with the first quarter that begins after somebody retired it. An inventory that is younger than the
+quarter counts for it only when its node sent something in the day before, or was counted for it
+before. A GPU that nobody knew before counts from its first minute on. The
 quarter that is still running ends now; of the minute that is still running, or has just ended, only
 GPUs count that have sent already.
 
@@ -13,12 +14,19 @@ there to hear it (`Facts.watched_since`); before that it is absent: nobody count
 **States.** One GPU and minute at a time, by the means of its rows; the seconds of all states add up
 to the installed ones exactly. The order is that of `gpuvigil.states.gpu_state`:
 unknown      there is no row; it did not answer; its utilisation was not measured
-unavailable  it was lost (`up` is 0), or released for maintenance
+unavailable  it was lost (`up` is 0), or released for maintenance; or its node was out of service,
+             and nothing is known of it, or nobody held it and it was at 0 %
 active       its utilisation was over 0
 at 0 %       for the seconds in which it was held it is idle; for the others free, or unknown when
              its processes were not measured
-Other than there, incidents are not asked: what they say about a minute may be learnt later, and a
-count must come out the same an hour on. So a GPU with a critical Xid counts by what it computed.
+Other than by what is out of service, incidents are not asked: what they say about a minute may be
+learnt later, and a count must come out the same an hour on. So a GPU with a critical Xid counts by
+what it computed.
+
+**Lost.** Where it is known what was out of service (`Facts.out`), each second that is unavailable is
+lost to what its node was out of service for, else to a fault, to repair or to maintenance, as its GPU
+was. A node that sent nothing for the whole quarter is absent: it is lost to nobody knows what, and
+its state stays unknown. A node that is drained still computes until its jobs have ended.
 
 **Held.** Allocations say to the second from when to when. In a minute with none, a compute process
 holds the GPU for the whole minute; its holder is not known. `allocated` are the held seconds whose
@@ -42,14 +50,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..expected import expected
 from ..model import Allocation, Inventory
-from ..reporting import left_after
+from ..out_of_service import LostTo
 from .amounts import Place, Seconds
 from .columns import PLACES, SECONDS, Rows, places_of, table_of
 from .grid import FIELDS, MINUTE, MINUTES, Grid, runs
 from .holding import NOBODY_KNOWN, Book, Bools, Floats, Gpu, Ints, Owner, Pieces
 from .memory import Memory
 from .model import BUCKET, Bucket
+from .out import Out
 from .sharing import Held, Units, shares
 from .slices import on_slices, slices_of, with_slices
 from .who import Gpus, Sending
@@ -84,7 +94,9 @@ class Facts:
     """What is known of one cluster around the bucket that begins at `start`.
 
     `rows`: `Store.series` of measurement `gpu` with `FIELDS` and steps of a minute; rows of other
-    times are left out. `heard`: by node's name, when it was last heard, whatever it sent.
+    times are left out. `heard`: by node's name, when it was last heard, whatever it sent; `retired`:
+    when somebody said that it is not expected any more. `out`: what was out of service, None where
+    nobody can say.
     """
 
     cluster: str
@@ -92,8 +104,11 @@ class Facts:
     now: datetime
     rows: pa.Table
     sent: Collection[Gpu] = ()  # GPUs with a row in the hour before
-    nodes_sent: Collection[str] = ()  # nodes with a row in the day before
+    nodes_sent: Collection[str] = ()  # nodes with a row in the day before, or counted before
     heard: Mapping[str, datetime] = field(default_factory=dict)
+    retired: Mapping[str, datetime] = field(default_factory=dict)
+    listening_since: datetime | None = None  # the hub
+    out: Out | None = field(default_factory=dict)
     inventories: Sequence[Inventory] | Roster = ()
     allocations: Sequence[Allocation] | Book = ()
     slices: pa.Table | None = None  # the same of measurement `mig`, with `SLICE_FIELDS`
@@ -115,8 +130,9 @@ def count(facts: Facts) -> Bucket | None:
     present = width.sum(axis=1) > 0
     if not present.any():
         return None
+    service = _Service.of(facts, end, fleet.gpus, grid)
     units = _Units.of(facts, end, fleet.gpus, roster.memory, grid, width)
-    seconds = _seconds(units)
+    seconds = _seconds(units, service)
     of_model = np.bincount(fleet.gpus.of_model[present])
     places = _places(seconds, units, fleet.gpus, present)
     return Bucket(
@@ -134,6 +150,7 @@ def count(facts: Facts) -> Bucket | None:
         },
         counted_at=facts.now,
         watched_since=facts.watched_since,
+        out=facts.out,
     )
 
 
@@ -152,15 +169,13 @@ class _Fleet:
         self.known_from: dict[str, datetime] = {}  # by node: since its inventory
         before: list[tuple[Gpu, ...]] = []
         there: list[tuple[Gpu, ...]] = []
-        heard_since = end - left_after(facts.cluster)
+        there_at = _expected(facts, end, roster)
         whole = roster.memory.whole(sending)
         for number, (node, at, gpus) in enumerate(roster.nodes):
             sent_before = node in facts.nodes_sent
             if sent_before or at < facts.start:
                 before.append(gpus)
-            heard_at = facts.heard.get(node)
-            was_there = sent_before or (heard_at is not None and heard_at >= heard_since)
-            if was_there and (sent_before or at < end):
+            if node in there_at and (sent_before or at < end):
                 self.known_from[node] = at
                 if number not in whole:
                     there.append(gpus)
@@ -168,13 +183,27 @@ class _Fleet:
         new = every.difference(facts.sent)
         # Of those that sent in the hour before, mostly all have a row again.
         all_again = len(facts.sent) == len(every) - len(new)
-        silent = set[Gpu]() if all_again else set(facts.sent).difference(every)
+        left = facts.retired.keys() - there_at
+        silent = (
+            set[Gpu]()
+            if all_again
+            else {gpu for gpu in facts.sent if gpu[0] not in left}.difference(every)
+        )
         silent.update(*(set(gpus).difference(every) for gpus in there))
         self.gpus = roster.memory.gpus(sending, sorted(silent))
         unknown = {*new, *silent.difference(facts.sent)}
         if unknown:
             unknown.difference_update(*before)
         self.new = sorted(self.gpus.number[key] for key in unknown)
+
+
+def _expected(facts: Facts, end: datetime, roster: Roster) -> frozenset[str]:
+    """The nodes that nobody had retired by the quarter's begin."""
+    cluster = facts.cluster
+    told = {(cluster, node): at for node, at, _ in roster.nodes}
+    told |= {(cluster, node): at for node, at in facts.heard.items()}
+    gone = {(cluster, node): at for node, at in facts.retired.items() if at <= facts.start}
+    return frozenset(node for _, node in expected(told, gone, (), end, facts.listening_since))
 
 
 def _widths(facts: Facts, fleet: _Fleet, grid: Grid, sending: int) -> Floats:
@@ -279,27 +308,83 @@ class _Units:
         )
 
 
-def _seconds(units: _Units) -> dict[str, Floats]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Service:
+    """Of each GPU: what its node is out of service for, as a place in `_LOSSES`, and -1 for nothing."""
+
+    judged: bool
+    node_out: Ints
+    in_repair: Bools
+    absent: Bools  # its node sent nothing in the quarter
+
+    @classmethod
+    def of(cls, facts: Facts, end: datetime, gpus: Gpus, grid: Grid) -> "_Service":
+        """Of a quarter that ends at `end`."""
+        names, of_node = gpus.nodes
+        out = facts.out or {}
+        codes = [_LOSSES.index(out[name, ""]) if (name, "") in out else -1 for name in names]
+        sent = np.bincount(of_node, grid.row.any(axis=1), len(names)) > 0
+        recent = [
+            (at := facts.heard.get(name)) is not None and end - BUCKET <= at < end for name in names
+        ]
+        repairs = {key for key in out if key[1]}
+        return cls(
+            judged=facts.out is not None,
+            node_out=np.array(codes, np.int64)[of_node],
+            in_repair=np.array([key in repairs for key in gpus.keys], np.bool_)
+            if repairs
+            else np.zeros(len(gpus.keys), np.bool_),
+            absent=~(sent | np.array(recent, np.bool_))[of_node],
+        )
+
+
+_LOSSES = tuple(LostTo)
+
+
+def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
     """Each of `Seconds`, by unit."""
     grid, width, holding = units.grid, units.width, units.holding
     still = grid.measured & (grid.used == 0)
     rest = np.where(still, width - holding, 0.0)
     known, powered = units.known.known, grid.power >= 0
     power = np.where(powered, grid.power, 0.0)
+    out = (service.node_out >= 0)[units.known.physical][:, None]
+    in_repair = service.in_repair[units.known.physical][:, None]
+    gone = grid.lost | (~known & (out | in_repair))
+    blind = units.blind & ~out
     return {
         "installed": width.sum(axis=1),
         "active": _where(width, grid.measured & ~still),
         "idle": _where(holding, still),
-        "free": _where(rest, ~units.blind),
-        "unavailable": _where(width, grid.lost),
-        "unknown": _where(width, ~known) + _where(rest, units.blind),
+        "free": _where(rest, ~units.blind & ~out),
+        "unavailable": _where(width, gone) + _where(rest, np.broadcast_to(out, rest.shape)),
+        "unknown": _where(width, ~known & ~gone) + _where(rest, blind),
         "allocated": _where(holding, known),
         "measured": _where(holding, grid.measured),
         "used": _where(holding, grid.used),
         "powered": _where(width, powered),
         "energy_joules": _where(width, power),
-        "unattributed": _where(width - holding, grid.measured & units.blind),
+        "unattributed": _where(width - holding, grid.measured & units.blind & ~(still & out)),
+        **_lost(units, service, gone, rest),
     }
+
+
+def _lost(units: _Units, service: _Service, gone: Bools, rest: Floats) -> dict[str, Floats]:
+    """What was lost to what, of what was judged."""
+    grid, width = units.grid, units.width
+    names = [f"lost_{one.value}" for one in _LOSSES]
+    if not service.judged:
+        return dict.fromkeys(("judged", *names), np.zeros(len(width)))
+    of_node = service.node_out[units.known.physical][:, None]
+    own = np.where(grid.released, _LOSSES.index(LostTo.MAINTENANCE), _LOSSES.index(LostTo.FAULT))
+    repair = service.in_repair[units.known.physical][:, None]
+    own = np.where(repair, _LOSSES.index(LostTo.REPAIR), own)
+    code = np.where(of_node >= 0, of_node, own)
+    seconds = np.where(gone, width, 0.0) + np.where(of_node >= 0, rest, 0.0)
+    found = {name: _where(seconds, code == place) for place, name in enumerate(names)}
+    absent = service.absent[units.known.physical][:, None]
+    found["lost_unknown"] += _where(width, absent & ~units.known.known & ~gone)
+    return {"judged": width.sum(axis=1), **found}
 
 
 def _where(values: Floats, weights: Bools | Floats) -> Floats:

@@ -33,6 +33,7 @@ class Grid:
     start: datetime
     row: Bools  # something was sent
     lost: Bools
+    released: Bools  # lost, and only for maintenance
     measured: Bools  # it answered, with a utilisation
     answering: Bools
     used: Floats  # utilisation as a share, 0 where it was not measured
@@ -60,6 +61,7 @@ class Grid:
             start=start,
             row=counts.reshape(-1, MINUTES) > 0,
             lost=(up < 0.5) | (np.isnan(up) & ((reason == _LOST) | (reason == _RELEASED))),
+            released=reason == _RELEASED,
             measured=measured,
             answering=up >= 0.5,
             used=np.where(measured, np.clip(utilization, 0.0, 100.0) / 100.0, 0.0),

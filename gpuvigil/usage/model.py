@@ -15,6 +15,7 @@ from ..clock import EPOCH, from_text, to_text
 from ..model import SIMULATED_CLUSTER, Record, RecordKind
 from .amounts import Place, Seconds, Share, share_percent, summed
 from .columns import PLACES, SHARES, packed, places_of, shares_of, table_of, unpacked
+from .out import Out, read, written
 
 # Every time zone's days can be cut from quarters of an hour.
 BUCKET = timedelta(minutes=15)
@@ -36,6 +37,8 @@ class Bucket:
     settled: bool = False  # counted again once late data had its time to come
     # From then on minutes in which nothing at all was heard are unknown; before, nobody counted.
     watched_since: datetime | None = None
+    # What was out of service when the quarter was counted first; None where nobody could say.
+    out: Out | None = None
 
     @property
     def counted(self) -> timedelta:
@@ -67,6 +70,7 @@ class Bucket:
                 "counted_at": to_text(self.counted_at),
                 "settled": self.settled,
                 "watched_since": to_text(watched) if (watched := self.watched_since) else None,
+                "out_of_service": None if self.out is None else written(self.out),
             },
         )
 
@@ -93,6 +97,7 @@ class Bucket:
             counted_at=from_text(body["counted_at"]),
             settled=bool(body.get("settled")),
             watched_since=None if watched is None else from_text(watched),
+            out=None if (out := body.get("out_of_service")) is None else read(out),
         )
 
 
@@ -135,6 +140,11 @@ class Usage:
     def used_percent(self) -> float | None:
         """Used, of the allocated GPU-hours that were measured."""
         return share_percent(self.seconds.used, self.seconds.measured)
+
+    @property
+    def in_service_percent(self) -> float | None:
+        """See `Seconds.in_service_percent`."""
+        return self.seconds.in_service_percent
 
     @property
     def coverage_percent(self) -> float | None:

@@ -1,8 +1,9 @@
 """What the count of usage needs from the hub: rows, and the records around them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,9 +11,21 @@ import pyarrow.compute as pc
 from ..clock import EPOCH, from_text
 from ..hub import Hub
 from ..jobs import filled, jobs_since
+from ..lifecycle import STANDING, State
 from ..metrics import MEASUREMENTS
-from ..model import Allocation, Inventory, RecordKind, readable
-from ..reporting import left_after
+from ..model import (
+    SIMULATED_CLUSTER,
+    Allocation,
+    Incident,
+    Inventory,
+    RecordKind,
+    Retirement,
+    Rma,
+    Scheduler,
+    Subject,
+    readable,
+)
+from ..out_of_service import USUAL, Checks
 from ..store import Store
 from ..store.beside import store_of
 from .count import SENT_WITHIN, Facts, Roster, count
@@ -20,7 +33,12 @@ from .grid import FIELDS, MINUTE
 from .held import MOST_RECORDS, held_since
 from .holding import Book, Gpu
 from .model import BUCKET, Bucket, cluster_key
+from .out import Out, Words, out_of
 from .slices import SLICE_FIELDS
+
+# A node that sent so long before a quarter was there in it, however young its inventory is; one of a
+# simulation may have been another one by the same name.
+_THERE, _PLAYED = timedelta(hours=24), timedelta(minutes=10)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,9 +52,13 @@ class Reader:
     cluster: str
     oldest: datetime
     now: datetime
+    checks: Checks = USUAL
     _heard: dict[str, datetime] | None = None
     _inventories: Roster = field(default_factory=lambda: Roster.of(()))
     _allocations: Book = field(default_factory=lambda: Book.of(()))
+    _retired: Mapping[str, datetime] = field(default_factory=dict)
+    _words: Words = field(default_factory=Words)
+    _listening_since: datetime | None = None
     _looked: tuple[datetime, datetime] | None = None
     _senders: Mapping[datetime, set[Gpu]] = field(default_factory=dict)
     _store: Store = field(init=False)
@@ -44,14 +66,17 @@ class Reader:
     def __post_init__(self) -> None:
         self._store = store_of(self.hub)
 
-    def count(self, start: datetime, watched_since: datetime | None) -> Bucket | None:
-        """The bucket that begins at `start`; see `count.count`."""
+    def count(
+        self, start: datetime, watched_since: datetime | None, before: Bucket | None = None
+    ) -> Bucket | None:
+        """The bucket that begins at `start`; see `count.count`. `before`: what was counted then."""
         where, end = {"cluster": self.cluster}, start + BUCKET
         rows = self._store.series("gpu", FIELDS, where, (start, end), MINUTE)
         if not len(rows) and (watched_since is None or watched_since >= end):
             return None
         self._read_records()
         assert self._heard is not None
+        counted = {place.node for place in before.places} if before is not None else set()
         return count(
             Facts(
                 cluster=self.cluster,
@@ -59,8 +84,11 @@ class Reader:
                 now=self.now,
                 rows=rows,
                 sent=self._sent(start),
-                nodes_sent=self._nodes_sent(start),
+                nodes_sent=self._nodes_sent(start) | counted,
                 heard=self._heard,
+                retired=self._retired,
+                listening_since=self._listening_since,
+                out=self._out(start) if before is None else before.out,
                 inventories=self._inventories,
                 allocations=self._allocations,
                 slices=self._store.series("mig", SLICE_FIELDS, where, (start, end), MINUTE),
@@ -94,9 +122,15 @@ class Reader:
         return who
 
     def _nodes_sent(self, start: datetime) -> frozenset[str]:
-        span = (start - left_after(self.cluster), start)
+        length = _PLAYED if self.cluster == SIMULATED_CLUSTER else _THERE
+        span = (start - length, start)
         found = senders(self._store, "node", self.cluster, span)
         return frozenset(found["node"].unique().to_pylist())
+
+    def _out(self, start: datetime) -> Out | None:
+        names = {name for name, *_ in self._inventories.nodes} | (self._heard or {}).keys()
+        nodes = [Subject(cluster=self.cluster, node=name) for name in names]
+        return out_of(self._words, nodes, start, min(start + BUCKET, self.now))
 
     def _read_records(self) -> None:
         if self._heard is None:
@@ -106,7 +140,14 @@ class Reader:
             jobs = jobs_since(self.hub, key, self.oldest)
             told = readable(held_since(self.hub, key, self.oldest), Allocation.from_record)
             self._allocations = Book.of(filled(one, jobs) for one in told)
-            self._heard = _heard(self.hub, self.cluster)
+            retired = self.hub.records(RecordKind.RETIREMENT, subject=key, limit=MOST_RECORDS)
+            self._retired = {
+                one.node.node: one.at for one in readable(retired, Retirement.from_record)
+            }
+            self._words = _words(self.hub, key, self.oldest, self.checks)
+            status = self.hub.status()
+            self._listening_since = from_text(status["started_at"])
+            self._heard = _heard(status["nodes"], self.cluster)
 
 
 def senders(
@@ -137,9 +178,32 @@ def gpus_of(rows: pa.Table) -> frozenset[Gpu]:
 _WHOLE = timedelta(days=365)
 
 
-def _heard(hub: Hub, cluster: str) -> dict[str, datetime]:
+def _words(hub: Hub, key: str, oldest: datetime, checks: Checks) -> Words:
+    """What tells of what is out of service in a cluster, now and since `oldest`."""
+    standing = [state.value for state in STANDING]
+    incidents = [
+        *hub.records(RecordKind.INCIDENT, subject=key, states=standing, limit=MOST_RECORDS),
+        *hub.records(
+            RecordKind.INCIDENT,
+            subject=key,
+            states=[State.RESOLVED.value],
+            since=oldest - _THERE,
+            limit=MOST_RECORDS,
+        ),
+    ]
+    schedulers = hub.records(RecordKind.SCHEDULER, subject=key)
+    rmas = hub.records(RecordKind.RMA, subject=key, limit=MOST_RECORDS)
+    return Words(
+        schedulers=tuple(readable(schedulers, Scheduler.from_record)),
+        incidents=tuple(readable(incidents, Incident.from_record)),
+        rmas=tuple(readable(rmas, Rma.from_record)),
+        checks=checks,
+    )
+
+
+def _heard(nodes: Iterable[Mapping[str, Any]], cluster: str) -> dict[str, datetime]:
     heard: dict[str, datetime] = {}
-    for node in hub.status()["nodes"]:
+    for node in nodes:
         if node["cluster"] == cluster:
             at = from_text(node["received_at"])
             heard[node["node"]] = max(heard.get(node["node"], EPOCH), at)

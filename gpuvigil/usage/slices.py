@@ -132,6 +132,7 @@ def with_slices(grid: Grid, slices: Slices) -> tuple[Grid, Floats, Bools]:
         power=np.vstack([grid.power, grid.power[slices.parent]]),
         processes=np.vstack([np.where(cut, 0.0, grid.processes), slices.processes]),
         lost=np.vstack([grid.lost, np.zeros(slices.weight.shape, np.bool_)]),
+        released=np.vstack([grid.released, np.zeros(slices.weight.shape, np.bool_)]),
         measured=np.vstack([grid.measured | cut, measured]),
         used=np.vstack([np.where(cut, 0.0, grid.used), np.where(measured, slices.used, 0.0)]),
     )

@@ -17,7 +17,7 @@ from analyzer.usage import (
     next_quarter,
 )
 from gpuvigil.clock import ManualClock
-from gpuvigil.model import RecordKind
+from gpuvigil.model import RecordKind, ScheduledNode, Scheduler, Subject
 from gpuvigil.usage import BUCKET, Bucket
 from gpuvigil.usage.ledger import HOUR, Ledger
 from gpuvigil.usage.model import floor
@@ -108,6 +108,52 @@ def test_a_quarter_is_counted_and_an_hour_later_settled_with_what_came_late(
     steps(counter)
     third = next(one for one in buckets(hub) if one.start == start)
     assert (third.settled, third.seconds.installed, third.seconds.unknown) == (True, 1800.0, 0.0)
+
+
+def said(hub: HubProcess, at: datetime, *nodes: ScheduledNode, why: str = "") -> None:
+    told = Scheduler(
+        told_by=Subject(cluster="c", node="slurm"), at=at, why=why, nodes=None if why else nodes
+    )
+    hub.hub().write_records([told.to_record()])
+
+
+@pytest.mark.server
+def test_what_was_out_of_service_is_written_down_and_stands_when_it_is_counted_again(
+    hub: HubProcess,
+) -> None:
+    end = floor(datetime.now(timezone.utc))
+    start = end - BUCKET
+    own(hub.hub(), start - timedelta(days=1))
+    tell(hub.hub(), start, end)
+    drained = ScheduledNode(name="n1", states=("MIXED", "DRAIN"), reason="RMA 1 [ann@2026]")
+    said(hub, end + timedelta(minutes=1), drained)
+    clock = ManualClock(end + GRACE)
+    counter = UsageCounter(hub.hub(), clock, threading.Event(), SHORT)
+    counter.step()
+    first = next(one for one in buckets(hub) if one.start == start).seconds
+    # The first GPU of the two goes on with its job.
+    assert (first.active, first.free, first.unavailable) == (QUARTER, 0.0, QUARTER)
+    assert (first.judged, first.lost_repair) == (2 * QUARTER, QUARTER)
+    assert first.in_service_percent == 50.0
+    clock.advance((SETTLE + GRACE).total_seconds())
+    said(hub, clock.now())  # it is back
+    steps(counter)
+    again = next(one for one in buckets(hub) if one.start == start)
+    assert (again.settled, again.seconds) == (True, first)
+
+
+@pytest.mark.server
+def test_a_quarter_of_which_no_scheduler_spoke_has_no_gpus_in_service_and_none_out(
+    hub: HubProcess,
+) -> None:
+    end = floor(datetime.now(timezone.utc))
+    own(hub.hub(), end - timedelta(days=1))
+    tell(hub.hub(), end - BUCKET, end)
+    said(hub, end + timedelta(minutes=1), why="slurmctld is down")
+    counter = UsageCounter(hub.hub(), ManualClock(end + GRACE), threading.Event(), SHORT)
+    counter.step()
+    (found,) = buckets(hub)
+    assert (found.out, found.seconds.judged, found.seconds.in_service_percent) == (None, 0.0, None)
 
 
 @pytest.mark.server

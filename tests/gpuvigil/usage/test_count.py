@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuvigil.model import GpuState
+from gpuvigil.out_of_service import LostTo
 from gpuvigil.usage import BUCKET, Bucket, Seconds
 from gpuvigil.usage.count import Facts, Roster, count
 from gpuvigil.usage.holding import Book
@@ -123,6 +124,77 @@ def test_a_utilisation_out_of_its_range_is_held_within_it(value: float, used: fl
     assert seconds.used == used * seconds.measured
 
 
+# --- what is out of service -----------------------------------------------------------------------
+
+DRAINED = {("n1", ""): LostTo.REPAIR}
+
+
+def lost(seconds: Seconds) -> dict[LostTo, float]:
+    return {to: hours for to in LostTo if (hours := seconds.lost(to))}
+
+
+@pytest.mark.parametrize("to", list(LostTo))
+def test_an_idle_gpu_of_a_node_that_is_out_of_service_is_lost_and_never_free(to: LostTo) -> None:
+    for row in (FREE, {**FREE, "compute_processes": None}, {"unmeasured_reason": 4.0}, LOST):
+        cells = minutes(row) + minutes(FREE, node="n2")
+        seconds = bucket(cells, out={("n1", ""): to}).seconds
+        assert lost(seconds) == {to: QUARTER}
+        assert (seconds.unavailable, seconds.free, seconds.unknown) == (QUARTER, QUARTER, 0.0)
+        assert (seconds.judged, seconds.in_service_percent) == (2 * QUARTER, 50.0)
+
+
+def test_a_drained_node_is_in_service_while_its_jobs_run_on() -> None:
+    seconds = bucket(minutes(BUSY, range(10)) + minutes(FREE, range(10, 15)), out=DRAINED).seconds
+    assert (seconds.active, lost(seconds)) == (10 * MINUTE, {LostTo.REPAIR: 5 * MINUTE})
+    paused = bucket(minutes(FREE), held(0, 10), out=DRAINED).seconds
+    assert (paused.idle, lost(paused)) == (10 * MINUTE, {LostTo.REPAIR: 5 * MINUTE})
+
+
+def test_a_node_that_is_down_is_lost_although_nothing_is_heard_of_it() -> None:
+    own = [inventory(8, START - timedelta(days=9), "n2")]
+    seconds = bucket(minutes(), inventories=own, out={("n2", ""): LostTo.FAULT}).seconds
+    assert lost(seconds) == {LostTo.FAULT: 8 * QUARTER}
+    assert (seconds.unavailable, seconds.unknown) == (8 * QUARTER, 0.0)
+
+
+def test_a_node_that_is_absent_all_quarter_is_lost_to_nobody_knows_what() -> None:
+    own = [inventory(8, START - timedelta(days=9), "n2")]
+    gone = bucket(minutes(), inventories=own, heard={"n2": START - timedelta(seconds=1)}).seconds
+    assert lost(gone) == {LostTo.UNKNOWN: 8 * QUARTER}
+    assert (gone.unknown, gone.unavailable) == (8 * QUARTER, 0.0)
+    # One that fell silent within it, or of which a row is there, is not absent yet.
+    assert not lost(bucket(minutes(), inventories=own, heard={"n2": START}).seconds)
+    some = minutes() + minutes(FREE, [0], node="n2")
+    assert not lost(bucket(some, inventories=own).seconds)
+
+
+def test_in_the_running_quarter_a_node_is_absent_after_a_quarter_of_an_hour() -> None:
+    own = [inventory(8, START - timedelta(days=9), "n2")]
+    now = START + timedelta(minutes=4)
+    for ago, hours in ((timedelta(minutes=15), 0.0), (timedelta(minutes=15, seconds=1), 8 * 240.0)):
+        seconds = bucket(
+            minutes(BUSY, range(4)), inventories=own, heard={"n2": now - ago}, now=now
+        ).seconds
+        assert seconds.lost_unknown <= 8 * 240.0
+        assert bool(seconds.lost_unknown) is bool(hours)
+
+
+def test_a_gpu_that_is_lost_by_itself_is_lost_to_a_fault_or_to_its_repair_or_its_release() -> None:
+    assert lost(bucket(minutes(LOST)).seconds) == {LostTo.FAULT: QUARTER}
+    mended = {("n1", "GPU-0"): LostTo.REPAIR}
+    assert lost(bucket(minutes(LOST), out=mended).seconds) == {LostTo.REPAIR: QUARTER}
+    released = {"unmeasured_reason": 7.0}
+    assert lost(bucket(minutes(released)).seconds) == {LostTo.MAINTENANCE: QUARTER}
+    # A case that is open does not keep it from working.
+    assert not lost(bucket(minutes(FREE), out=mended).seconds)
+
+
+def test_where_nobody_can_say_what_was_out_of_service_nothing_is_said_of_it() -> None:
+    own = [inventory(8, START - timedelta(days=9), "n2")]
+    seconds = bucket(minutes(LOST), inventories=own, out=None).seconds
+    assert (seconds.judged, seconds.in_service_percent, lost(seconds)) == (0.0, None, {})
+
+
 # --- holders --------------------------------------------------------------------------------------
 
 
@@ -187,12 +259,34 @@ def test_names_from_outside_are_cut_to_a_printable_line() -> None:
 # --- who is installed -----------------------------------------------------------------------------
 
 
-def test_a_silent_node_of_the_inventory_is_installed_and_unknown_for_a_day() -> None:
-    own = [inventory(8, START - timedelta(days=9), "n2")]
-    for hours, installed in ((23, 9), (25, 1)):
-        heard = {"n2": END - timedelta(hours=hours)}
-        found = bucket(minutes(), inventories=own, heard=heard)
-        assert (found.gpus, found.seconds.unknown) == (installed, (installed - 1) * QUARTER)
+def test_a_node_that_is_gone_stays_installed_for_however_long() -> None:
+    own = [inventory(8, START - timedelta(days=90), "n2")]
+    for gone in (timedelta(hours=23), timedelta(hours=25), timedelta(days=60)):
+        found = bucket(minutes(), inventories=own, heard={"n2": END - gone})
+        assert (found.gpus, found.seconds.unknown) == (9, 8 * QUARTER)
+
+
+@pytest.mark.parametrize(
+    ("retired", "heard", "installed"),
+    [
+        (START, START - timedelta(hours=30), 1),
+        (START + timedelta(seconds=1), START - timedelta(hours=30), 9),  # with the next quarter
+        (START, START - timedelta(minutes=20), 1),  # although it sent in the hour before
+        (START, START, 1),
+        (START, START + timedelta(seconds=1), 9),  # it came back
+    ],
+)
+def test_a_node_leaves_with_the_quarter_after_its_retirement(
+    retired: Any, heard: Any, installed: int
+) -> None:
+    found = bucket(
+        minutes(),
+        inventories=[inventory(8, START - timedelta(days=90), "n2")],
+        heard={"n1": LATER, "n2": heard},
+        retired={"n2": retired},
+        sent={("n1", "GPU-0"), *(("n2", f"GPU-{n}") for n in range(8))},
+    )
+    assert found.gpus == installed
 
 
 def test_a_simulated_node_is_installed_for_ten_minutes() -> None:
@@ -279,7 +373,9 @@ def test_a_gpu_whose_rows_have_two_models_counts_once() -> None:
 def _only(found: Bucket, active: float) -> dict[str, float]:
     """All amounts of a GPU that is busy by 80 % with one unknown holder."""
     return {
-        **dict.fromkeys(("installed", "active", "allocated", "measured", "powered"), active),
+        **dict.fromkeys(
+            ("installed", "active", "allocated", "measured", "powered", "judged"), active
+        ),
         "used": found.seconds.used,
         "energy_joules": active * 500.0,
     }
@@ -334,6 +430,14 @@ def facts(draw: st.DrawFn) -> Facts:
         heard={"n2": START + timedelta(minutes=draw(st.floats(-2000, 20)))},
         inventories=[inventory(4, START + timedelta(minutes=draw(st.floats(-99, 20))), "n2")],
         allocations=draw(HELD),
+        retired=draw(st.dictionaries(st.just("n2"), st.just(START - timedelta(minutes=30)))),
+        out=draw(
+            st.none()
+            | st.dictionaries(
+                st.tuples(st.sampled_from(["n1", "n2"]), st.sampled_from(["", "GPU-0"])),
+                st.sampled_from(LostTo),
+            )
+        ),
         watched_since=None if watched is None else START + timedelta(minutes=watched),
     )
 
@@ -352,6 +456,23 @@ def test_the_states_add_up_to_installed_and_each_amount_is_part_of_the_next(give
     assert all(part <= whole + 1e-6 for part, whole in pairwise(ladder))
     assert seconds.idle <= seconds.measured + 1e-6
     assert seconds.installed <= found.gpus * QUARTER + 1e-6
+    assert seconds.judged == (0.0 if given_.out is None else seconds.installed)
+    if given_.out is not None:
+        together = sum(map(seconds.lost, LostTo))
+        assert (
+            seconds.unavailable - 1e-6
+            <= together
+            <= seconds.judged - seconds.known + (seconds.unavailable + 1e-6)
+        )
+
+
+@given(facts())
+@settings(max_examples=50, deadline=None)
+def test_nothing_is_free_on_a_node_that_is_out_of_service(given_: Facts) -> None:
+    found = count(given_)
+    for place in () if found is None else found.places:
+        if (place.node, "") in (given_.out or {}):
+            assert place.seconds.free == 0.0
 
 
 @given(facts())
@@ -399,15 +520,16 @@ def test_a_bucket_survives_its_record(given_: Facts) -> None:
         return
     back = Bucket.from_record(found.to_record())
     assert _rounded(back, 3) == _rounded(found, 3)  # as many digits as a record has
-    assert (back.cluster, back.counted_at, back.watched_since) == (
+    assert (back.cluster, back.counted_at, back.watched_since, back.out) == (
         found.cluster,
         found.counted_at,
         found.watched_since,
+        found.out,
     )
 
 
 def _moved(facts_: Facts, shift: timedelta) -> Facts:
-    at = facts_.rows.column_names.index("at")
+    place = facts_.rows.column_names.index("at")
     times = pa.array(
         [time + shift for time in facts_.rows["at"].to_pylist()], pa.timestamp("us", "UTC")
     )
@@ -418,8 +540,9 @@ def _moved(facts_: Facts, shift: timedelta) -> Facts:
         facts_,
         start=facts_.start + shift,
         now=facts_.now + shift,
-        rows=facts_.rows.set_column(at, "at", times),
+        rows=facts_.rows.set_column(place, "at", times),
         heard={node: heard + shift for node, heard in facts_.heard.items()},
+        retired={node: at + shift for node, at in facts_.retired.items()},
         inventories=[replace(one, at=one.at + shift) for one in facts_.inventories],
         allocations=[
             replace(
