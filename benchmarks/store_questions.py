@@ -4,15 +4,15 @@ The same six questions each: the newest ten metrics of all GPUs; six hours of on
 the mean utilisation of every node over the week, from roll-ups where there are any and from the
 lines; mean and maximum of ten metrics of every GPU over the week, the same two ways.
 
-Hub and VictoriaMetrics both remember answers. Each question is fresh: ours ends a microsecond from the
-others, theirs says so. Those that are asked again as they were have names of their own.
+A fresh question is the first that a process just started is asked: `benchmarks.store_week` opens the
+store, or starts the server, for each. All remember answers, and the engine footers and places of
+lines as well, so that asked in a process that has answered it, a question is a repeated one.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ Span = tuple[datetime, datetime]
 
 STEP = timedelta(minutes=1)
 DAY = timedelta(days=1)
+# Shorter than a day by this, so that its lines are read and no roll-ups.
+_NO_DAY = timedelta(microseconds=1)
 TEN = (
     "utilization_percent",
     "memory_used_bytes",
@@ -113,34 +115,28 @@ def _questions(
     window: Callable[[tuple[Aggregate, ...], Span], pa.Table],
 ) -> dict[str, Callable[[], Any]]:
     """Ours. A day at most is always read line by line, so what is raw goes day by day."""
-    moment = (n * timedelta(microseconds=1) for n in count(1))
-
-    def fresh(span: Span) -> Span:
-        return span[0], span[1] + next(moment)
 
     def daily(aggregates: tuple[Aggregate, ...]) -> list[pa.Table]:
-        return [window(aggregates, (start, end - next(moment))) for start, end in week.days]
+        return [window(aggregates, (start, end - _NO_DAY)) for start, end in week.days]
 
     whole, six = (week.start, week.end), _six_hours(week)
     mean = (_UTILIZATION,)
     return {
         "latest": latest,
-        "six_hours": lambda: series(fresh(six)),
-        "mean_by_node": lambda: _by_node([window(mean, fresh(whole))]),
+        "six_hours": lambda: series(six),
+        "mean_by_node": lambda: _by_node([window(mean, whole)]),
         "mean_by_node_raw": lambda: _by_node(daily(mean)),
-        "report": lambda: window(_REPORT, fresh(whole)),
+        "report": lambda: window(_REPORT, whole),
         "report_raw": lambda: pa.concat_tables(daily(_REPORT)),
-        "six_hours_cached": lambda: series(six),
-        "mean_by_node_cached": lambda: _by_node([window(mean, whole)]),
-        "report_cached": lambda: window(_REPORT, whole),
     }
 
 
-def of_victoria(week: Week, victoria: Victoria) -> dict[str, Callable[[], Any]]:
+def of_victoria(
+    week: Week, victoria: Victoria, *, remembered: bool = False
+) -> dict[str, Callable[[], Any]]:
     """MetricsQL, each question as its documentation would ask it.
 
-    Without its cache of answers, which would measure nothing but itself in the repetitions; with it
-    again under names of their own.
+    Its answers outlive a restart on disk: a fresh question says that it wants none of them.
     """
     start, end = _six_hours(week)
     length = f"{(week.end - week.start) // STEP}m"
@@ -166,12 +162,11 @@ def of_victoria(week: Week, victoria: Victoria) -> dict[str, Callable[[], Any]]:
         "report": ("/api/v1/query", report),
         "report_raw": ("/api/v1/query", report),
     }
-    cached = ("six_hours", "mean_by_node", "report")
-    fresh = {
-        name: partial(victoria.ask, path, {**parameters, "nocache": "1"})
+    said = {} if remembered else {"nocache": "1"}
+    return {
+        name: partial(victoria.ask, path, {**parameters, **said})
         for name, (path, parameters) in questions.items()
     }
-    return fresh | {f"{name}_cached": partial(victoria.ask, *questions[name]) for name in cached}
 
 
 def _six_hours(week: Week) -> Span:

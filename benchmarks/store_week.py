@@ -2,8 +2,9 @@
 
 The week is loaded through the store's own interface, and into VictoriaMetrics by its import of JSON
 lines, once; it is kept in `benchmarks/.cache` until the generator or the store changes. Then every
-question is asked over and over: of the engine in this process, of the hub over HTTP, and of
-VictoriaMetrics over HTTP, the answer decoded as a client must.
+question is asked fresh, of a store just opened or a server just started, and again and again of one
+that has answered it: of the engine in this process, of the hub over HTTP, and of VictoriaMetrics
+over HTTP, the answer decoded as a client must. Files are in the page cache either way.
 """
 
 import hashlib
@@ -14,8 +15,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,33 +40,35 @@ from gpuvigil.store.hub import HubStore
 from hub.embedded import Embedded
 from tests.servers import ROOT, HubProcess
 
+Questions = dict[str, Callable[[], Any]]
+# Opens a store, or starts a server.
+Opens = Callable[[], AbstractContextManager[Questions]]
+
 CACHE = Path(__file__).parent / ".cache"
 SEED = 1
 # Of the store, what decides how its files look.
 _WRITERS = ("pieces", "schema", "sealing", "sql", "units", "writing")
 _MERGE_SECONDS = 300.0
-_POLLS_AT_REST = 5
+POLLS_AT_REST = 5
 
 
 def measure(_folder: Path, quick: bool) -> dict[str, Any]:
     """Load unless it is there, then ask."""
-    gpus, days, runs = (104, 2, 5) if quick else (1000, 7, 25)
+    gpus, days, runs, again = (104, 2, 1, 3) if quick else (1000, 7, 5, 10)
     week = loaded(gpus, days)
-    say("week: asking the engine")
-    store = opened(week.folder)
-    ours = {name: timed(ask, runs) for name, ask in of_engine(week, store).items()}
-    store.close()
-    say("week: asking the hub")
-    with HubProcess(week.folder) as process:
-        questions = of_hub(week, HubStore(process.hub()))
-        over_http = {name: timed(ask, runs) for name, ask in questions.items()}
-        means = questions["mean_by_node_raw"]()
-    say("week: asking VictoriaMetrics")
-    with Victoria(week.folder) as victoria:
-        questions = of_victoria(week, victoria)
-        theirs = {name: timed(ask, runs) for name, ask in questions.items()}
-        same = agree(means, questions["mean_by_node_raw"]())
-        version = victoria.version()
+    engine, hub = partial(_engine, week), partial(_hub, week)
+    fresh, remembered = (partial(_victoria, week, remembered=it) for it in (False, True))
+    sides: dict[str, tuple[Opens, Opens]] = {
+        "engine": (engine, engine),
+        "hub": (hub, hub),
+        "victoriametrics": (fresh, remembered),
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for side, opens in sides.items():
+        say(f"week: asking, {side}")
+        found[side] = timed(*opens, runs, again)
+    with hub() as ours, fresh() as theirs:
+        same = agree(ours["mean_by_node_raw"](), theirs["mean_by_node_raw"]())
     return {
         "gpus": week.gpus,
         "days": days,
@@ -73,19 +77,34 @@ def measure(_folder: Path, quick: bool) -> dict[str, Any]:
         "samples": week.samples,
         "seed": SEED,
         "runs": runs,
-        "victoriametrics": version,
+        "runs_repeated": again,
+        "victoriametrics": Victoria(week.folder).version(),
         "means_by_node_agree": same,
         "loaded": week.said,
         "disk": disk(week),
         "queries": {
-            name: {
-                "engine_ms": ours.get(name),
-                "hub_ms": over_http.get(name),
-                "victoriametrics_ms": theirs[name],
-            }
-            for name in theirs
+            name: {f"{side}_ms": found[side][name] for side in sides} for name in found["engine"]
         },
     }
+
+
+@contextmanager
+def _engine(week: Week) -> Iterator[Questions]:
+    store = opened(week.folder)
+    yield of_engine(week, store)
+    store.close()
+
+
+@contextmanager
+def _hub(week: Week) -> Iterator[Questions]:
+    with HubProcess(week.folder) as process:
+        yield of_hub(week, HubStore(process.hub()))
+
+
+@contextmanager
+def _victoria(week: Week, *, remembered: bool) -> Iterator[Questions]:
+    with Victoria(week.folder) as victoria:
+        yield of_victoria(week, victoria, remembered=remembered)
 
 
 def loaded(gpus: int, days: int) -> Week:
@@ -200,22 +219,46 @@ def merge(victoria: Victoria) -> None:
     victoria.merge()
     deadline = time.monotonic() + _MERGE_SECONDS
     at_rest = 0
-    while at_rest < _POLLS_AT_REST and time.monotonic() < deadline:
+    while at_rest < POLLS_AT_REST and time.monotonic() < deadline:
         time.sleep(1.0)
         under_way = sum(map(victoria.metric, ("vm_active_force_merges", "vm_active_merges")))
         at_rest = 0 if under_way else at_rest + 1
 
 
-def timed(ask: Callable[[], Any], runs: int) -> dict[str, Any]:
-    """Milliseconds: the median of `runs` after the first, which is told apart."""
-    times = []
-    for _ in range(runs + 1):
-        began = time.perf_counter()
-        ask()
-        times.append(1000.0 * (time.perf_counter() - began))
-    rest = times[1:]
-    figures = {"median": statistics.median(rest), "worst": max(rest), "first": times[0]}
-    return {name: round(value, 2) for name, value in figures.items()}
+def timed(opens: Opens, opens_remembering: Opens, runs: int, again: int) -> dict[str, Any]:
+    """Milliseconds of each question: `runs` times fresh, each in a start of its own, and `again`
+    times repeated, all in one.
+    """
+    fresh: dict[str, list[float]] = {}
+    with opens() as questions:
+        names = list(questions)
+    for name in names * runs:
+        with opens() as questions:
+            fresh.setdefault(name, []).append(milliseconds(questions[name]))
+    repeated: dict[str, list[float]] = {}
+    with opens_remembering() as questions:
+        for name, ask in questions.items():
+            ask()
+            repeated[name] = [milliseconds(ask) for _ in range(again)]
+    return {
+        name: {"fresh": spread(fresh[name]), "repeated": spread(repeated[name])} for name in names
+    }
+
+
+def milliseconds(ask: Callable[[], Any]) -> float:
+    """How long one answer takes."""
+    began = time.perf_counter()
+    ask()
+    return 1000.0 * (time.perf_counter() - began)
+
+
+def spread(times: list[float]) -> dict[str, Any]:
+    """Median and worst, and each."""
+    return {
+        "median": round(statistics.median(times), 2),
+        "worst": round(max(times), 2),
+        "all": [round(it, 2) for it in times],
+    }
 
 
 def disk(week: Week) -> dict[str, Any]:

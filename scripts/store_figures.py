@@ -52,8 +52,9 @@ def number(value: float) -> str:
 def ingest(found: dict[str, Any]) -> Iterator[str]:
     yield measured(found)
     yield f"{found['gpus']:,} GPUs, {found['fields']} fields, the same gzip bodies to both; medians of {found['runs']} runs of {found['samples_per_run']:,} samples after one"
-    yield f"that does not count. Processor time is the server's alone, until {found['settle_seconds']:g} s after the last answer. {' and '.join(f'{n:,}' for n in found['hub_connections'])} connections to the hub,"
-    yield f"which answers with its next commit, {found['victoriametrics_connections']} to VictoriaMetrics."
+    yield f"that does not count. Processor time is the server's alone, until {found['settle_seconds']:g} s after the last answer, with the share of what it does with the lines later: the hub"
+    yield f"seals their hours and joins the hours of their day ({_later(found['sealing'])}), VictoriaMetrics merges its parts ({_later(found['merging'])}). Samples a second"
+    yield f"are until all of that is done, bodies a second until the last answer. {' and '.join(f'{n:,}' for n in found['hub_connections'])} connections to the hub, which answers with its next commit, {found['victoriametrics_connections']} to VictoriaMetrics."
     yield ""
     yield "| body | server | samples per CPU-second | samples per second | bodies per second | bar per CPU-second | holds |"
     yield "|---|---|---|---|---|---|---|"
@@ -67,6 +68,10 @@ def ingest(found: dict[str, Any]) -> Iterator[str]:
                 f" | {one['samples_per_second']:,} | {one['bodies_per_second']:,}"
                 f" | {verdict(value, bar, least=True)} |"
             )
+
+
+def _later(found: dict[str, Any]) -> str:
+    return f"{found['samples']:,} samples in {found['seconds']:.1f} s, {found['cpu_seconds']:.1f} s of processor time"
 
 
 def sustained(found: dict[str, Any]) -> Iterator[str]:
@@ -95,19 +100,20 @@ def sustained(found: dict[str, Any]) -> Iterator[str]:
 def week(found: dict[str, Any]) -> Iterator[str]:
     disk = found["disk"]
     yield measured(found)
-    yield f"{found['days']} days of {found['gpus']:,} GPUs at {found['step_seconds']:g} s, sealed: {found['lines']:,} lines, {found['samples']:,} samples. Median milliseconds of {found['runs']}"
-    yield "after the first; warm page cache. *Engine* is the store without HTTP; *hub* is asked by the product's client, the answer decoded, a week of"
-    yield f"lines day by day; VictoriaMetrics ({found['victoriametrics']}) over HTTP, the JSON decoded. Ours is asked for another span each time, but for the newest metrics, which are asked again as they were; theirs has"
-    yield f"`nocache`; in brackets the same question again, where answers are remembered. Both agree on the means: {'yes' if found['means_by_node_agree'] else '**no**'}."
+    yield f"{found['days']} days of {found['gpus']:,} GPUs at {found['step_seconds']:g} s, sealed: {found['lines']:,} lines, {found['samples']:,} samples. Median milliseconds. *Fresh* is"
+    yield f"the first question to a store just opened or a server just started ({found['runs']} starts each), VictoriaMetrics with `nocache`; in brackets the same question repeated,"
+    yield f"in a process that has answered it ({found['runs_repeated']} times). Files are in the page cache. *Engine* is the store without HTTP; *hub* is asked by the product's client, the answer"
+    yield f"decoded, a week of lines day by day; VictoriaMetrics ({found['victoriametrics']}) over HTTP, the JSON decoded. Both agree on the means: {'yes' if found['means_by_node_agree'] else '**no**'}."
     yield ""
-    yield "| question | engine | hub | VictoriaMetrics | bar of the engine | holds | hub ahead (again) |"
+    yield "| question, fresh (repeated) | engine | hub | VictoriaMetrics | bar of the engine, fresh | holds | hub ahead |"
     yield "|---|---|---|---|---|---|---|"
     for key, words, bar in QUESTIONS:
-        fresh, again = found["queries"][key], found["queries"].get(f"{key}_cached", {})
+        one = found["queries"][key]
         sides = ("engine_ms", "hub_ms", "victoriametrics_ms")
-        shown = " | ".join(_both(fresh[side], again.get(side)) for side in sides)
-        ahead = _ahead(fresh) + (f" ({_ahead(again)})" if again.get("hub_ms") else "")
-        yield f"| {words} | {shown} | {verdict(fresh['engine_ms']['median'], bar)} | {ahead} |"
+        shown = " | ".join(_both(one[side]) for side in sides)
+        ahead = f"{_ahead(one, 'fresh')} ({_ahead(one, 'repeated')})"
+        engine = one["engine_ms"]["fresh"]["median"]
+        yield f"| {words} | {shown} | {verdict(engine, bar)} | {ahead} |"
     yield ""
     yield "| on disk | bytes | bytes a sample | bar | holds |"
     yield "|---|---|---|---|---|"
@@ -121,13 +127,14 @@ def week(found: dict[str, Any]) -> Iterator[str]:
     yield f"| VictoriaMetrics, merged | {disk['victoriametrics_bytes']:,} | {disk['victoriametrics_bytes_per_sample']:g} |  |  |"
 
 
-def _both(fresh: dict[str, float], again: dict[str, float] | None) -> str:
-    """Milliseconds, and in brackets those of a question that is asked again."""
-    return f"{fresh['median']:.1f}" + (f" ({again['median']:.1f})" if again else "")
+def _both(times: dict[str, Any]) -> str:
+    """Milliseconds of a fresh question, and in brackets of a repeated one."""
+    return f"{times['fresh']['median']:.1f} ({times['repeated']['median']:.1f})"
 
 
-def _ahead(one: dict[str, Any]) -> str:
-    return "yes" if one["hub_ms"]["median"] <= one["victoriametrics_ms"]["median"] else "**no**"
+def _ahead(one: dict[str, Any], how: str) -> str:
+    hub, theirs = (one[side][how]["median"] for side in ("hub_ms", "victoriametrics_ms"))
+    return "yes" if hub <= theirs else "**no**"
 
 
 def scale(found: dict[str, Any]) -> Iterator[str]:
