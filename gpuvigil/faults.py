@@ -1,14 +1,13 @@
 """What can be wrong, in plain words, and the Xid table with a source for every row."""
 
-import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from importlib.resources import files
 
 from .model import Severity
+from .tables import table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,8 +412,7 @@ _STICKY = frozenset({63, 94})
 @cache
 def xids() -> Mapping[int, Xid]:
     """The Xid table of `gpuvigil/data/xid.csv`, by code."""
-    text = (files("gpuvigil") / "data" / "xid.csv").read_text(encoding="utf-8")
-    return {xid.code: xid for xid in map(_row, csv.DictReader(text.splitlines()))}
+    return {xid.code: xid for xid in map(_row, table("xid.csv"))}
 
 
 def _row(row: Mapping[str, str]) -> Xid:

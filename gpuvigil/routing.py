@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from .matching import Labels, fit, matcher
 from .setting import setting
@@ -64,6 +63,9 @@ class TimesSettings:
             self.weekdays()
         except ValueError as error:
             yield "days", str(error)
+        # Takes most of a MiB, and a node has no receivers.
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415
+
         try:
             ZoneInfo(self.zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -1,13 +1,12 @@
 """The SXid table: what an NVSwitch can report, with a source for every row."""
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 from .faults import Scope, with_release
 from .model import Severity
+from .tables import table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +59,7 @@ _ACTIONS: Mapping[str, str] = {
 @cache
 def sxids() -> Mapping[int, Sxid]:
     """The SXid table of `gpuvigil/data/sxid.csv`, by code."""
-    text = (files("gpuvigil") / "data" / "sxid.csv").read_text(encoding="utf-8")
-    return {row.code: row for row in map(_row, csv.DictReader(text.splitlines()))}
+    return {row.code: row for row in map(_row, table("sxid.csv"))}
 
 
 def _row(row: Mapping[str, str]) -> Sxid:

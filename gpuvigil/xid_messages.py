@@ -5,15 +5,14 @@ catalogue; `gpuvigil/data/xid_nvlink5.csv`, its table for Xid 144 to 150, with a
 drivers before R575 and one from then on.
 """
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib.resources import files
 
 from .faults import Scope, Xid, with_release, xid
 from .model import Severity
+from .tables import table
 
 NVLINK_5 = range(144, 151)
 _ADVICE, _NVLINK = 154, 74
@@ -125,8 +124,7 @@ def _meanings(registers: list[int]) -> Iterator[str]:
 
 @cache
 def _units() -> tuple[Mapping[str, str], ...]:
-    text = (files("gpuvigil") / "data" / "xid_nvlink5.csv").read_text(encoding="utf-8")
-    return tuple(csv.DictReader(text.splitlines()))
+    return tuple(table("xid_nvlink5.csv"))
 
 
 def _nvlink_5(row: Xid, message: str) -> Xid:

@@ -1,6 +1,5 @@
 """What the analyzer says: findings, incidents, and the steps in their lives."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -60,6 +59,8 @@ class Finding:
 @lru_cache(maxsize=65_536)
 def fingerprint(fault: str, subject: Subject, holder: str = "") -> str:
     """16 hex digits that name a fault on a subject, or of a holder there, for ever."""
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which the reader on a node has no use for
+
     named = f"{fault}|{subject.key}" + (f"|{holder}" if holder else "")
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
