@@ -15,9 +15,9 @@ _GARBAGE_THRESHOLDS = (10_000, 20, 20)
 def settle() -> None:
     """Call once, when everything is imported and before threads are started.
 
-    Compiling the sources of `collector.pyz` takes 10 MiB for a moment, which the allocator would
-    keep for ever, as it would keep a pool of its own for every thread. Only the GNU C library is
-    told so; another does as it does.
+    What compiling the sources of `collector.pyz` takes for a moment the allocator would keep for
+    ever, as it would keep a pool of its own for every thread. Only the GNU C library is told so;
+    another does as it does.
     """
     _collect_rarely()
     library = ctypes.CDLL(None)

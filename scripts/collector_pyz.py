@@ -8,7 +8,7 @@ give the same bytes.
 import ast
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -38,15 +38,18 @@ if sys.version_info < (3, 10):
     # Slurm takes anything but 0 for a reason to drain the node.
     sys.exit(0 if any("slurm-" in word for word in sys.argv) else 2)
 
-if sys.argv[1:2] == ["read"]:
-    # By far the largest source first: what compiling it leaves free, all that follows can fill.
-    import pynvml
+# What stays on the node, or comes again and again, does without the command line, which takes a MiB
+# of memory and a third of the time of a look at the machine.
+DIRECT = {
+    "collect": "collector.supervisor",
+    "read": "collector.reader",
+    "machine": "collector.machine.child",
+}
 
-if sys.argv[1:2] == ["machine"]:
-    # Started every minute: without the command line it takes a third of the processor time.
-    from collector.machine.child import main as look
+if sys.argv[1:2] and sys.argv[1] in DIRECT:
+    from importlib import import_module
 
-    sys.exit(look(sys.argv[2:]))
+    sys.exit(import_module(DIRECT[sys.argv[1]]).main(sys.argv[2:]))
 
 from gpuvigil.cli import main
 
@@ -141,11 +144,60 @@ def metadata() -> dict[str, bytes]:
 
 
 def binding() -> dict[str, bytes]:
-    """NVIDIA's binding; its licence is the comment that it begins with."""
-    source = Path(str(distribution("nvidia-ml-py").locate_file("pynvml.py"))).read_bytes()
-    head = source[: source.index(b"\n#####\n")].decode()
+    """Of NVIDIA's binding what the collector uses; its licence is the comment that it begins with.
+
+    All of it would be a sixth of the memory that the collector takes on a node.
+    """
+    source = Path(str(distribution("nvidia-ml-py").locate_file("pynvml.py"))).read_text("utf-8")
+    head = source[: source.index("\n#####\n")]
     licence = "\n".join(line.lstrip("#").strip() for line in head.splitlines()).strip()
-    return {"pynvml.py": source, "licenses/nvidia-ml-py": f"{licence}\n".encode()}
+    names = {name for module in (ROOT / "collector").rglob("*.py") for name in _of_pynvml(module)}
+    kept = f"{head}\n# Left out: what gpuvigil's collector does not use.\n{needed(source, names)}"
+    return {"pynvml.py": kept.encode(), "licenses/nvidia-ml-py": f"{licence}\n".encode()}
+
+
+def _of_pynvml(module: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        on = node.value if isinstance(node, ast.Attribute) else None
+        if isinstance(node, ast.Attribute) and isinstance(on, ast.Name) and on.id == "pynvml":
+            yield node.attr
+
+
+def needed(source: str, names: set[str]) -> str:
+    """Of a module's source the definitions of `names` and all that they lead to, in its order.
+
+    What is no definition stays, and so do error codes: the binding makes a class of each.
+    """
+    statements = [(set(_defines(node)), node) for node in ast.parse(source).body]
+    wanted, before = set(names), -1
+
+    def stays(defined: set[str]) -> bool:
+        codes = any(name.startswith("NVML_ERROR_") for name in defined)
+        return codes or not defined or bool(defined & wanted)
+
+    while len(wanted) > before:
+        before = len(wanted)
+        for defined, node in statements:
+            if stays(defined):
+                wanted |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    lines = source.splitlines()
+    kept = [_text(lines, node) for defined, node in statements if stays(defined)]
+    return "\n".join(kept) + "\n"
+
+
+def _defines(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [each.asname or each.name for each in node.names if each.name != "*"]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _text(lines: Sequence[str], node: ast.stmt) -> str:
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    first = min([node.lineno, *(each.lineno for each in decorators)])
+    return "\n".join(lines[first - 1 : node.end_lineno])
 
 
 def toml_reader() -> dict[str, bytes]:
