@@ -49,6 +49,7 @@ def rows(report: Report) -> Iterator[Row]:
     yield from _figures(report)
     yield from _rules(report)
     yield from _parts(report)
+    yield from _capacity(report)
     yield from _holders(report)
     yield from _idle(report)
     yield from _underused(report)
@@ -103,6 +104,17 @@ def _parts(report: Report) -> Iterator[Row]:
         yield Row("state", part.state, "gpu_hours", part.gpu_hours, "GPU-hours")
         yield Row("state", part.state, "share", part.percent, "percent")
     yield Row("state", "installed", "gpu_hours", report.installed_gpu_hours, "GPU-hours")
+
+
+def _capacity(report: Report) -> Iterator[Row]:
+    found = report.capacity
+    for one in found.losses:
+        yield Row("capacity", one.lost_to, "lost_gpu_hours", one.gpu_hours, "GPU-hours")
+        yield Row("capacity", one.lost_to, "share", one.percent, "percent")
+    yield Row("capacity", "", "in_service_gpu_hours", found.in_service_gpu_hours, "GPU-hours")
+    yield Row("capacity", "", "in_service_percent", found.in_service_percent, "percent")
+    yield Row("capacity", "", "owned_gpu_hours", found.owned_gpu_hours, "GPU-hours")
+    yield Row("capacity", "", "unjudged_gpu_hours", found.unjudged_gpu_hours, "GPU-hours")
 
 
 def _holders(report: Report) -> Iterator[Row]:

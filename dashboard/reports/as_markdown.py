@@ -37,13 +37,14 @@ def summary(report: Report) -> tuple[str, ...]:
 def _lines(report: Report) -> Iterator[str]:
     yield from summary(report)
     yield ""
-    yield f"{text(words.fleet(report))}."
+    yield f"{text(words.fleet(report))}; {text(words.in_service(report))}."
     yield from _rules(report)
     if len(report.actions) > 1:
         yield from ("", "## Do next", "")
         yield from (f"{n}. {text(one)}" for n, one in enumerate(report.actions, 1))
     yield from _days(report)
     yield from _parts(report)
+    yield from _losses(report)
     yield from _holders(report)
     yield from _idle(report)
     yield from _underused(report)
@@ -74,7 +75,7 @@ def _days(report: Report) -> Iterator[str]:
         "Allocated",
         "Used of allocated",
         "Allocated GPU-h",
-        "Lost to faults GPU-h",
+        "Unavailable GPU-h",
     )
     yield from _table("Allocated against used, by day", heads, rows)
 
@@ -91,6 +92,22 @@ def _parts(report: Report) -> Iterator[str]:
     whole = words.hours(report.installed_gpu_hours, report.digits)
     rows.append(("installed", whole, "100.0 %" if report.installed_gpu_hours else words.NONE))
     yield from _table("Where the GPU-hours went", ("State", "GPU-hours", "Share"), rows)
+
+
+def _losses(report: Report) -> Iterator[str]:
+    found = report.capacity
+    rows = [
+        (one.label, words.hours(one.gpu_hours, report.digits), words.percent(one.percent, 1))
+        for one in found.losses
+    ]
+    if rows:
+        said = words.hours(found.in_service_gpu_hours, report.digits)
+        rows.append(("in service", said, words.percent(found.in_service_percent, 1)))
+        rows.append(("owned", words.hours(found.owned_gpu_hours, report.digits), "100.0 %"))
+    heads = ("Lost to", "GPU-hours", "Of owned")
+    yield from _table("GPUs in service", heads, rows, words.unjudged(report))
+    if rows and found.unjudged_gpu_hours:
+        yield from ("", text(words.unjudged(report)))
 
 
 def _holders(report: Report) -> Iterator[str]:

@@ -4,6 +4,7 @@ from gpuvigil.clock import duration
 from gpuvigil.model import GpuState
 
 from . import words
+from .capacity import capacity
 from .content import Figure, Report
 from .cost import costs
 from .counted import Counted, counted
@@ -60,6 +61,7 @@ def build(facts: Facts) -> Report:
         days=days(usage, digits, next(it.gpu_hours for it in amounts if it.state == "unavailable")),
         parts=amounts,
         installed_gpu_hours=near(sum(one.gpu_hours for one in amounts), digits),
+        capacity=capacity(usage.seconds, digits),
         allocated_gpu_hours=total.gpu_hours,
         holders=held,
         more_holders=more,

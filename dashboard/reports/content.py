@@ -143,6 +143,30 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """GPU-hours out of service, by what they were lost to."""
+
+    lost_to: str
+    label: str
+    meaning: str
+    gpu_hours: float
+    percent: float | None  # of the owned ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """GPU-hours in service against those owned; None where nobody could say what was out of service."""
+
+    owned_gpu_hours: float | None = (
+        None  # of which it is known; in service and lost ones add up to them
+    )
+    in_service_gpu_hours: float | None = None
+    in_service_percent: float | None = None
+    losses: tuple[Loss, ...] = ()
+    unjudged_gpu_hours: float = 0.0  # owned ones of which it is not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """What GPU-hours of one kind cost, of those that have a price."""
 
@@ -195,6 +219,7 @@ class Report:
     days: tuple[Day, ...]
     parts: tuple[Part, ...]
     installed_gpu_hours: float
+    capacity: Capacity
     allocated_gpu_hours: float
     holders: tuple[Holder, ...]
     more_holders: int

@@ -14,7 +14,11 @@ STATES: tuple[tuple[GpuState, str, str], ...] = (
     (GpuState.ACTIVE, "computing", "utilisation over 0 % at that moment"),
     (GpuState.IDLE, "held, at 0 %", "a process or job held it and nothing ran at that moment"),
     (GpuState.FREE, "free", "nobody held it"),
-    (GpuState.UNAVAILABLE, "unavailable", "lost to its node: nothing could run on it"),
+    (
+        GpuState.UNAVAILABLE,
+        "unavailable",
+        "lost, or its node was out of service: no job could begin on it",
+    ),
     (GpuState.UNKNOWN, "unknown", "no trustworthy data"),
 )
 
@@ -99,11 +103,11 @@ def _lost(usage: Counted, digits: int) -> Figure:
     hours = {part.state: part.gpu_hours for part in parts(usage.seconds, digits)}
     return Figure(
         key="unavailable_gpu_hours",
-        label="Lost to faults",
+        label="Unavailable",
         unit="GPU-hours",
         value=hours[GpuState.UNAVAILABLE.value] if share is not None else None,
         more_is="worse",
-        note="GPUs unavailable" if share is None else f"{share:.1f} % of GPU-hours",
+        note="" if share is None else f"{share:.1f} % of GPU-hours",
     )
 
 

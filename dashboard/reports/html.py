@@ -10,7 +10,18 @@ from ..markup import Html, joined, tag
 from . import charts, timeline, words
 from .content import Figure, Report
 from .sayings import coverage_words, made
-from .tables import by_day, by_holder, by_state, costs, faults, idle, rules, troubles, underused
+from .tables import (
+    by_day,
+    by_holder,
+    by_loss,
+    by_state,
+    costs,
+    faults,
+    idle,
+    rules,
+    troubles,
+    underused,
+)
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -45,13 +56,18 @@ def _article(report: Report, name: str) -> Html:
         "article",
         _simulated(report),
         tag("h1", report.title, id=f"{name}-title"),
-        tag("p", f"{report.span} · {words.fleet(report)} · {_covered(report)}", class_="under"),
+        tag(
+            "p",
+            f"{report.span} · {words.fleet(report)} · {words.in_service(report)} · {_covered(report)}",
+            class_="under",
+        ),
         _verdict(report),
         _figures(report),
         _rules(report),
         _actions(report),
         _over_time(report, name),
         _states(report, name),
+        _capacity(report),
         _holders(report),
         _idle(report),
         _underused(report),
@@ -133,6 +149,16 @@ def _states(report: Report, name: str) -> Html:
         return Html("")
     return _section(
         "Where the GPU-hours went", tag("figure", drawn), by_state(report), together=True
+    )
+
+
+def _capacity(report: Report) -> Html:
+    if not report.installed_gpu_hours:
+        return Html("")
+    said = words.unjudged(report)
+    note = tag("p", said, class_="soft small") if said else Html("")
+    return _section(
+        "GPUs in service", note, by_loss(report) if report.capacity.losses else Html("")
     )
 
 

@@ -64,6 +64,13 @@ def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
             "critical error that still answers counts by what it computed.",
         ),
         (
+            "In service",
+            "not lost: a GPU is lost while it cannot be used, while its node is drained, down or in "
+            "maintenance and no job runs on there, and while its node has said nothing for a quarter "
+            "of an hour. A node is owned until somebody retires it. Each quarter has the last word of "
+            "the scheduler that was said in it.",
+        ),
+        (
             "Hardware incidents",
             "confirmed incidents of GPUs, drivers, nodes and network ports that stood at any time "
             "of the span. Hours standing are within the span.",

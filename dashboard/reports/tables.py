@@ -17,7 +17,7 @@ def by_day(report: Report) -> Html:
         ("Allocated", True),
         ("Used of allocated", True),
         ("Allocated GPU-h", True),
-        ("Lost to faults GPU-h", True),
+        ("Unavailable GPU-h", True),
     )
     rows = [
         _row(
@@ -54,6 +54,37 @@ def by_state(report: Report) -> Html:
         tag("td", "100.0 %", class_="n"),
     )
     return _table("GPU-hours by state", columns, rows, foot)
+
+
+def by_loss(report: Report) -> Html:
+    """What was lost to what, and what was in service; they add up to what is owned."""
+    columns = (("Lost to", False), ("Meaning", False), ("GPU-hours", True), ("Of owned", True))
+    found = report.capacity
+    rows = [
+        _row(
+            one.label,
+            one.meaning,
+            words.hours(one.gpu_hours, report.digits),
+            words.percent(one.percent, 1),
+        )
+        for one in found.losses
+    ]
+    rows.append(
+        _row(
+            "in service",
+            "whether a job had it or not",
+            words.hours(found.in_service_gpu_hours, report.digits),
+            words.percent(found.in_service_percent, 1),
+        )
+    )
+    foot = tag(
+        "tr",
+        tag("th", "owned", scope="row"),
+        tag("td", ""),
+        tag("td", words.hours(found.owned_gpu_hours, report.digits), class_="n"),
+        tag("td", "100.0 %", class_="n"),
+    )
+    return _table("GPU-hours in service, and lost ones by reason", columns, rows, foot)
 
 
 def by_holder(report: Report) -> Html:

@@ -9,9 +9,11 @@ from gpuvigil.clock import duration
 
 from ..words import HOLDERS_UNKNOWN
 from . import words
+from .capacity import faults
 from .content import Cost, Figure, Holder, IdleSpell, Trouble
 from .counted import Counted
 from .coverage import Coverage
+from .rounding import near
 
 # Less than this share of the span, or of its GPU-hours, says too little to judge.
 ENOUGH = 0.5
@@ -56,6 +58,10 @@ class Case:
     def number(self, key: str) -> float:
         """A figure's value; 0 where there is none, which no rule fires on."""
         return self.figures[key].value or 0.0
+
+    @property
+    def fault_hours(self) -> float:
+        return near(faults(self.usage.seconds) / 3600, self.digits)
 
     @property
     def known_hours(self) -> float:
@@ -119,8 +125,8 @@ def _no_holders(case: Case) -> tuple[str, str]:
 
 
 def _faults_first(case: Case) -> tuple[str, str]:
-    lost = case.hours("unavailable_gpu_hours")
-    share = words.percent(_share(case.number("unavailable_gpu_hours"), case.known_hours))
+    lost = words.hours(case.fault_hours, case.digits)
+    share = words.percent(_share(case.fault_hours, case.known_hours))
     worst = case.troubles[0] if case.troubles else None
     most = f"; the worst: {worst.title} on {worst.where}" if worst else ""
     return (
@@ -197,14 +203,15 @@ def _rest(case: Case) -> str:
         said.append(
             f"{case.hours('idle_held_gpu_hours')} GPU-hours were held and idle{case.idle_cost}"
         )
-    if case.number("unavailable_gpu_hours") > 0:
-        said.append(f"{case.hours('unavailable_gpu_hours')} were lost to faults")
+    lost = words.hours(case.fault_hours, case.digits)
+    if case.fault_hours > 0:
+        said.append(f"{lost} were lost to faults")
     if count:
         verb = "was" if count == 1 else "were"
         said.append(f"there {verb} {words.counted(count, 'hardware incident')}{_still(case)}")
     if not said:
         return "No GPU was held idle and no hardware fault was found."
-    if said[0].startswith(case.hours("unavailable_gpu_hours")):
+    if said[0].startswith(f"{lost} were lost"):
         said[0] = said[0].replace(" were", " GPU-hours were", 1)
     return f"{_start(words.names(said))}."
 
@@ -288,8 +295,7 @@ def _idle_is_much(case: Case) -> bool:
 
 
 def _faults_are_much(case: Case) -> bool:
-    lost = case.number("unavailable_gpu_hours")
-    return _share(lost, case.known_hours) >= FAULTS_FIRST_PERCENT
+    return _share(case.fault_hours, case.known_hours) >= FAULTS_FIRST_PERCENT
 
 
 def _is_little_used(case: Case) -> bool:

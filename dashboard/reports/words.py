@@ -143,6 +143,24 @@ def fleet(report: Report) -> str:
     return f"{counted(report.gpus, 'GPU')}{kinds} in {counted(report.nodes, 'node')}"
 
 
+def in_service(report: Report) -> str:
+    """`94.1 % of GPU-hours in service`."""
+    return f"{percent(report.capacity.in_service_percent, 1)} of GPU-hours in service"
+
+
+def unjudged(report: Report) -> str:
+    """Of how much nobody could say whether it was in service, and why; empty for nothing."""
+    found = report.capacity
+    if not found.unjudged_gpu_hours:
+        return ""
+    whole = hours(report.installed_gpu_hours, report.digits)
+    part = hours(found.unjudged_gpu_hours, report.digits)
+    return (
+        f"Of {part} of {whole} GPU-hours it is not known what was out of service: the scheduler did"
+        " not answer then, or they were counted late or by an earlier version."
+    )
+
+
 def counted(number: int, thing: str) -> str:
     """`1 node`, `16 nodes`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

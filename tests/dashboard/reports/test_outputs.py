@@ -141,6 +141,11 @@ def test_the_csv_has_every_number_of_the_json(report: Report, data: dict[str, An
     for one in data["parts"]:
         sheet.same("state", one["state"], one, {"gpu_hours": "gpu_hours", "share": "percent"})
     sheet.same("state", "installed", data, {"gpu_hours": "installed_gpu_hours"})
+    for one in data["capacity"]["losses"]:
+        lost = {"lost_gpu_hours": "gpu_hours", "share": "percent"}
+        sheet.same("capacity", one["lost_to"], one, lost)
+    amounts = ("owned_gpu_hours", "in_service_gpu_hours", "in_service_percent")
+    sheet.same("capacity", "", data["capacity"], {n: n for n in (*amounts, "unjudged_gpu_hours")})
     held = {"gpu_hours": "gpu_hours", "used": "used_percent", "zero_gpu_hours": "zero_gpu_hours"}
     names = {str(n): one for n, one in enumerate(data["holders"], 1)}
     for item, one in {**names, "more": data["holders_rest"], "all": data["holders_total"]}.items():
@@ -193,6 +198,8 @@ def test_html_and_markdown_have_the_same_tables(report: Report, shown: Page) -> 
     assert table(shown, "The same by day") == marked["Allocated against used, by day"]
     states = [[row[0], *row[2:]] for row in table(shown, "GPU-hours by state")]
     assert states == marked["Where the GPU-hours went"]
+    losses = [[row[0], *row[2:]] for row in table(shown, "GPU-hours in service")]
+    assert losses == marked["GPUs in service"]
     holders = [[re.sub(r"[()]", "", row[0]), *row[1:]] for row in marked["By holder"]]
     assert table(shown, "GPUs that several hold") == holders
     assert table(shown, "Held, and nothing computed") == marked["Idle and held"]
@@ -223,6 +230,14 @@ def test_html_has_the_numbers_of_the_json(
         assert _number(row[5]) == one["zero_gpu_hours"]
     for row, one in zip(table(shown, "GPU-hours by state")[1:], data["parts"], strict=False):
         assert (_number(row[2]), _number(row[3])) == (one["gpu_hours"], one["percent"])
+    found = data["capacity"]
+    losses = table(shown, "GPU-hours in service")[1:]
+    for row, one in zip(losses, found["losses"], strict=False):
+        assert (_number(row[2]), _number(row[3])) == (one["gpu_hours"], one["percent"])
+    assert [_number(row[2]) for row in losses[4:]] == [
+        found["in_service_gpu_hours"],
+        found["owned_gpu_hours"],
+    ]
     cells = [text for text in shown.words if re.fullmatch(r"\d{1,3}", text)]
     for one in data["hours"]:
         if one["used_percent"] is not None:
@@ -480,6 +495,38 @@ def test_clusters_follow_each_other_and_are_never_summed() -> None:
     }
     assert hours == {"alpha": "672", "beta": "336"}
     assert [one["cluster"] for one in json.loads(json_text(two))["reports"]] == ["alpha", "beta"]
+
+
+def test_lost_hours_and_those_in_service_add_up_to_the_owned_ones(report: Report) -> None:
+    found = report.capacity
+    assert [one.lost_to for one in found.losses] == [
+        "fault",
+        "repair",
+        "maintenance",
+        "unknown",
+    ]
+    assert found.in_service_gpu_hours is not None
+    together = sum(one.gpu_hours for one in found.losses) + found.in_service_gpu_hours
+    assert round(together, report.digits) == found.owned_gpu_hours == report.installed_gpu_hours
+    assert found.in_service_percent == 95.0  # 1.6 of 32 GPUs were lost
+    for name, text in outputs([report]).items():
+        said = {"json": '"in_service_percent": 95.0', "csv": ",in_service_percent,95,percent"}
+        assert said.get(name, "95.0") in text, name
+
+
+def test_what_was_lost_to_repair_and_maintenance_is_no_fault() -> None:
+    away = {"fault": 0.2, "repair": 0.5, "maintenance": 1.0, "unknown": 0.3}
+    report = build(facts(usage([share(gpus=6)], unavailable=2.0, lost=away)))
+    assert "33.6 GPU-hours were lost to faults" in " ".join(report.verdict)  # 0.2 GPUs, a week
+
+
+def test_where_nobody_could_say_what_was_out_of_service_no_output_has_a_number_of_it() -> None:
+    report = build(facts(usage([share()], unavailable=1.0)))
+    assert report.capacity.in_service_percent is None
+    assert report.capacity.losses == ()
+    assert report.capacity.unjudged_gpu_hours == report.installed_gpu_hours
+    for name, text in outputs([report]).items():
+        assert name in {"json", "csv"} or "not known what was out of service" in text, name
 
 
 @pytest.mark.parametrize("cluster", ["", "alpha"])

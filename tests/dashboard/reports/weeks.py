@@ -1,6 +1,6 @@
 """Invented usage and incidents for the tests of the report."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 
 from dashboard.reports.read import Facts
@@ -52,13 +52,17 @@ def bucket(
     gpus: int = 8,
     unavailable: float = 0.0,
     unknown: float = 0.0,
+    lost: Mapping[str, float] | None = None,
     cluster: str = "alpha",
 ) -> Bucket:
-    """A quarter; `unavailable` and `unknown` are GPUs. What nobody held is free."""
+    """A quarter; `unavailable`, `unknown` and `lost` are GPUs. What nobody held is free.
+
+    `lost`: to what; without it nobody could say what was out of service.
+    """
     listed = tuple(shares)
     allocated = sum(one.allocated for one in listed)
     idle = sum(one.idle for one in listed)
-    installed, lost, dark = gpus * QUARTER, unavailable * QUARTER, unknown * QUARTER
+    installed, away, dark = gpus * QUARTER, unavailable * QUARTER, unknown * QUARTER
     return Bucket(
         cluster=cluster,
         start=start,
@@ -68,14 +72,16 @@ def bucket(
             installed=installed,
             active=allocated - idle,
             idle=idle,
-            free=installed - allocated - lost - dark,
-            unavailable=lost,
+            free=installed - allocated - away - dark,
+            unavailable=away,
             unknown=dark,
             allocated=allocated,
             measured=sum(one.measured for one in listed),
             used=sum(one.used for one in listed),
-            powered=installed - lost - dark,
-            energy_joules=(installed - lost - dark) * 400.0,
+            powered=installed - away - dark,
+            energy_joules=(installed - away - dark) * 400.0,
+            judged=0.0 if lost is None else installed,
+            **{f"lost_{to}": gpus * QUARTER for to, gpus in (lost or {}).items()},
         ),
         shares=listed,
         models={"H100": gpus},
@@ -93,6 +99,7 @@ def usage(
     gpus: int = 8,
     unavailable: float = 0.0,
     unknown: float = 0.0,
+    lost: Mapping[str, float] | None = None,
     without: Sequence[tuple[datetime, datetime]] = (),
 ) -> Usage:
     """The same quarter over and over, but for the spans `without` any."""
@@ -109,6 +116,7 @@ def usage(
                 gpus=gpus,
                 unavailable=unavailable,
                 unknown=unknown,
+                lost=lost,
             )
             for at in starts
             if not any(since <= at < until for since, until in without)
@@ -243,7 +251,14 @@ def eventful() -> Facts:
     ]
     gap = (START + timedelta(days=3), START + timedelta(days=3, hours=5))
     return facts(
-        usage(shares, gpus=32, unavailable=1.3, unknown=0.5, without=[gap]),
+        usage(
+            shares,
+            gpus=32,
+            unavailable=1.3,
+            unknown=0.5,
+            lost={"fault": 0.7, "repair": 0.4, "maintenance": 0.2, "unknown": 0.3},
+            without=[gap],
+        ),
         usage(shares[:15], gpus=32, start=START - WEEK, end=START),
         [
             incident(acknowledged_by="lena"),
