@@ -60,23 +60,21 @@ def by_loss(report: Report) -> Html:
     """What was lost to what, and what was in service; they add up to what is owned."""
     columns = (("Lost to", False), ("Meaning", False), ("GPU-hours", True), ("Of owned", True))
     found = report.capacity
+    in_service = found.in_service_gpu_hours, found.in_service_percent
+    listed = [(one.label, one.meaning, one.gpu_hours, one.percent) for one in found.losses]
     rows = [
-        _row(
-            one.label,
-            one.meaning,
-            words.hours(one.gpu_hours, report.digits),
-            words.percent(one.percent, 1),
+        tag(
+            "tr",
+            tag("th", label, scope="row"),
+            tag("td", meaning),
+            tag("td", words.hours(hours, report.digits), class_="n"),
+            tag("td", words.percent(percent, 1), class_="n"),
         )
-        for one in found.losses
+        for label, meaning, hours, percent in (
+            *listed,
+            ("in service", "whether a job had it or not", *in_service),
+        )
     ]
-    rows.append(
-        _row(
-            "in service",
-            "whether a job had it or not",
-            words.hours(found.in_service_gpu_hours, report.digits),
-            words.percent(found.in_service_percent, 1),
-        )
-    )
     foot = tag(
         "tr",
         tag("th", "owned", scope="row"),

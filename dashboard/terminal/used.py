@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from gpuvigil.model import SIMULATED_CLUSTER, GpuState
 from gpuvigil.money import Prices, listed
+from gpuvigil.out_of_service import LostTo
 from gpuvigil.usage import Seconds, share_percent
 from gpuvigil.usage.ledger import Ledger
 from gpuvigil.usage.question import Answer, Shape
@@ -49,6 +50,16 @@ _INSTALLED = (
     Column(key="used_percent", title="USED", show=percents, right=True),
     Column(key="cost", title="COST", show=whole, right=True),
     Column(key="energy_kilowatt_hours", title="KWH", show=tenths, right=True),
+    Column(key="in_service_percent", title="IN SERVICE", show=percents, right=True),
+    *(
+        Column(
+            key=f"lost_{to.value}_gpu_hours",
+            title=f"LOST: {to.value.upper()}",
+            show=tenths,
+            right=True,
+        )
+        for to in LostTo
+    ),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
 _INSTALLED_FOR_PEOPLE = 7
@@ -139,6 +150,7 @@ def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
         f"{hour:,.1f} {state.value}" for hour, state in zip(hours, GpuState, strict=True)
     )
     said = [f"{cluster}{marked}: {installed:,.1f} GPU-hours: {states}"]
+    said.append(f"  {_in_service(seconds)}")
     if seconds.powered > 0:
         kilowatt_hours = seconds.energy_joules / _KILOWATT_HOUR
         real = cluster != SIMULATED_CLUSTER
@@ -154,6 +166,19 @@ def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
     if one.until < one.asked_until:
         said.append(f"  counted until {one.until:%H:%M} UTC; later quarters are still to come")
     return said
+
+
+def _in_service(seconds: Seconds) -> str:
+    """How many owned GPU-hours were in service, and what the others were lost to; these add up."""
+    if seconds.judged <= 0:
+        return "In service: -, nobody could say what was out of service"
+    owned, lost = near(seconds.judged / _HOUR, 1), [seconds.lost(to) / _HOUR for to in LostTo]
+    *hours, served = shared([*lost, max(seconds.judged / _HOUR - sum(lost), 0.0)], owned, 1)
+    reasons = ", ".join(f"{hour:,.1f} {to.value}" for hour, to in zip(hours, LostTo, strict=True))
+    unjudged = near((seconds.installed - seconds.judged) / _HOUR, 1)
+    rest = f"; of {unjudged:,.1f} nobody could say it" if unjudged else ""
+    said = f"In service: {served:,.1f} of {owned:,.1f} owned GPU-hours"
+    return f"{said} ({seconds.in_service_percent:.1f} %), lost: {reasons}{rest}"
 
 
 def _idle_sentence(one: Answer, prices: Prices) -> Sequence[str]:
@@ -318,6 +343,8 @@ def _place(name: str, seconds: Seconds, cost: float | None, cluster: str) -> tup
         share_percent(seconds.used, seconds.measured),
         cost,
         seconds.energy_joules / _KILOWATT_HOUR if seconds.powered else None,
+        seconds.in_service_percent,
+        *(seconds.lost(to) / _HOUR if seconds.judged else None for to in LostTo),
         cluster,
     )
 

@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from dashboard.reports.build import build
+from dashboard.reports.words import hours
 from dashboard.terminal import used
-from tests.dashboard.reports.weeks import START, share, usage
+from tests.dashboard.reports.weeks import START, eventful, share, usage
 from tests.dashboard.terminal.test_commands import answered, rows
 
 
@@ -33,3 +35,31 @@ def test_the_states_of_the_gpu_hours_add_up_as_they_are_written() -> None:
     whole, *parts = (float(one) for one in re.findall(r"\d+\.\d", said))
     assert len(parts) == 5
     assert round(sum(parts), 1) == whole
+
+
+def test_what_was_in_service_and_lost_is_what_the_report_says() -> None:
+    week = eventful()
+    report = build(week).capacity
+    asked = answered(week.usage)
+    (said,) = (line for line in used.sentences(asked) if "In service" in line)
+    served, owned, percent, *lost = (
+        float(one.replace(",", "")) for one in re.findall(r"\d[\d,]*\.\d", said)
+    )
+    assert (hours(served, 0), hours(owned, 0)) == (
+        hours(report.in_service_gpu_hours, 0),
+        hours(report.owned_gpu_hours, 0),
+    )
+    assert percent == report.in_service_percent
+    assert round(served + sum(lost), 1) == owned
+    (row,) = rows(used.grid([asked], "node"))
+    for one, hour in zip(report.losses, lost, strict=True):
+        assert round(hour) == one.gpu_hours
+        told = float(str(row[f"lost_{one.lost_to}_gpu_hours"]))
+        assert told == pytest.approx(hour, abs=0.1)
+
+
+def test_where_nobody_could_say_what_was_out_of_service_usage_says_no_number_of_it() -> None:
+    asked = answered(usage([share()], unavailable=1.0))
+    assert "  In service: -, nobody could say what was out of service" in used.sentences(asked)
+    (row,) = rows(used.grid([asked], "node"))
+    assert [row["in_service_percent"], row["lost_fault_gpu_hours"]] == [None, None]
