@@ -20,6 +20,7 @@ class Claim:
     severity: Severity | None = None  # where the condition's own is too much
     title: str = ""
     members: tuple[Subject, ...] = ()
+    late: bool = False  # see `Finding.late`
 
     @property
     def urgency(self) -> Severity:
@@ -52,4 +53,5 @@ def _finding(fault: str, subject: Subject, claims: Sequence[Claim]) -> Finding:
         source=row.source,
         title=worst.title or row.title,
         members=worst.members,
+        late=all(claim.late for claim in claims),
     )

@@ -34,6 +34,7 @@ NEEDS = (
     Need(measurement="gpu", span=Span.NOW, fields=(*_STATES, *_RETIRED)),
     Need(measurement="gpu", span=Span.RECENT, aggregates=_ASKED),
     Need(measurement="gpu", span=Span.TREND, aggregates=_ASKED),
+    Need(measurement="node", span=Span.NOW, fields=("spool_oldest_seconds",)),
 )
 
 # DCGM health fails at these: of 64 entries, and of those for double-bit errors.
@@ -120,7 +121,8 @@ def _by_rate(window: Window) -> Iterator[Claim]:
 def _uncorrected(window: Window) -> Iterator[Claim]:
     """GPUs that counted an uncorrectable error, whether or not an Xid told of it.
 
-    What they had counted when they were first seen is no growth, nor what a reset has ended.
+    What they had counted when they were first seen is no growth, nor what a reset has ended. Of a
+    node whose older bodies still wait in its spool the reset may be among them: that is late.
     """
     rows = window.get("gpu", Span.TREND)
     grown = rows.values(_LAST.column) > rows.values(_LEAST.column)
@@ -141,7 +143,14 @@ def _uncorrected(window: Window) -> Iterator[Claim]:
                     limit="none",
                 ),
             ),
+            late=_is_behind(window, subject.of_node()),
         )
+
+
+def _is_behind(window: Window, node: Subject) -> bool:
+    """Whether what the node sends last of its spool is older than `late_after_seconds`."""
+    row = window.newest(node) or {}
+    return (row.get("spool_oldest_seconds") or 0.0) > window.settings.late_after_seconds
 
 
 def _gained(row: Row) -> int:

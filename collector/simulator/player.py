@@ -115,7 +115,9 @@ class Player:
         begun = [a for key, a in held.items() if key not in before]
         yield from self._in_bodies([a.to_record() for a in ended + begun], now)
 
-    def telemetry(self, now: datetime, faults: Iterable[InjectedFault]) -> Iterator[Body]:
+    def telemetry(
+        self, now: datetime, faults: Iterable[InjectedFault], spool_oldest_seconds: float = 0.0
+    ) -> Iterator[Body]:
         """The bodies of all nodes whose turn has come since the last call.
 
         Turns are spread evenly over the tick. Turns missed for longer than a tick are left out.
@@ -128,7 +130,10 @@ class Player:
         for each in range(first, turn + 1):
             tick, number = divmod(each, count)
             moment = Moment(
-                origin=self._origin, elapsed_seconds=each / count * tick_seconds, tick=tick
+                origin=self._origin,
+                elapsed_seconds=each / count * tick_seconds,
+                tick=tick,
+                spool_oldest_seconds=spool_oldest_seconds,
             )
             name = self._cluster.nodes[number].subject.node
             lines = self._sensors[number].body(moment, by_node.get(name, ()))

@@ -38,6 +38,7 @@ class Moment:
     origin: datetime
     elapsed_seconds: float
     tick: int
+    spool_oldest_seconds: float = 0.0  # age of what still waits to be sent
 
     @property
     def at(self) -> datetime:
@@ -212,6 +213,7 @@ def _host(
     busy = sum(float(load) for load in loads if load is not None) / (100.0 * max(len(gpus), 1))
     fields = node_fields(node, busy, moment.tick)
     fields["gpus_answering"] = sum(gpu.get("up") == 1 for gpu in gpus)
+    fields["spool_oldest_seconds"] = moment.spool_oldest_seconds
     for fault in faults:
         hang = fault.kind.target is Target.NODE and fault.kind.effect is Effect.SILENT
         if hang and fault.active(moment.at):

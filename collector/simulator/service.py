@@ -102,7 +102,7 @@ def play(config: Config, spool: Spool, clock: Clock, stop: threading.Event) -> N
         _put(spool, player.events(now, faults))
         if _put(spool, player.jobs(now)):
             replace(story, told_at=now).write(path)
-        _put(spool, player.telemetry(now, faults))
+        _put(spool, player.telemetry(now, faults, spool.oldest_seconds(now)))
         clock.wait(stop, _STEP_SECONDS)
 
 

@@ -27,6 +27,7 @@ from analyzer.detectors.port_errors import bad_ports
 from analyzer.detectors.switch_down import switches_down
 from analyzer.window import Window
 from gpuvigil.conditions import CONDITIONS
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Allocation, Event, EventKind, Finding, Severity
 
 from .scene import (
@@ -88,6 +89,7 @@ def test_few_corrected_errors_are_none_more_are_a_note_and_many_a_warning() -> N
 
 
 UNCORRECTED = [("uncorrected_growth", WARNING)]
+LATE = AnalyzerSettings().late_after_seconds
 
 
 @pytest.mark.parametrize(
@@ -114,6 +116,18 @@ def test_an_uncorrectable_error_is_told_also_without_an_xid(
     if found:
         assert found[0].action.startswith("Drain the node, then reset the GPU")
         assert [item.value for item in found[0].evidence] == ["1 in 5 min"]
+
+
+@pytest.mark.parametrize(("waits", "late"), [(None, False), (LATE, False), (LATE + 0.1, True)])
+def test_what_was_counted_is_late_while_the_reset_after_it_may_still_wait_at_its_node(
+    waits: float | None, late: bool
+) -> None:
+    scene = healthy().changed(gpu(), {"ecc_uncorrected_errors": 3}, 100.0)
+    scene = scene.changed(node(), {"spool_oldest_seconds": waits}, 10.0)
+    (found,) = failing_memory(scene.window())
+    assert found.late is late
+    (found,) = failing_memory(scene.changed(gpu(), {"remap_failure": 1}, 10.0).window())
+    assert not found.late, "what its newest line says is not late"
 
 
 @pytest.mark.parametrize("cure", [EventKind.GPU_RESET, EventKind.BOOT])
