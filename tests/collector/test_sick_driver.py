@@ -143,13 +143,13 @@ def test_a_start_on_a_driver_that_hangs_tells_of_every_gpu_at_once_and_pages_nob
 def test_a_hang_of_every_call_is_told_within_two_ticks(
     agent: Agent, driver: FakeDriver, receiver: Receiver, ports: PortTree, bus: PciTree
 ) -> None:
-    watching = started(agent, driver, receiver, 1.0)
+    watching = started(agent, driver, receiver, 2.0)
     driver.hang_all()
     wait_until("silence of all GPUs", unknown_rows(receiver))
     first = min(line.at_ns or 0 for line in receiver.lines("gpu") if is_silent(line))
     last = max(line.at_ns or 0 for line in receiver.lines("gpu") if is_up(line))
     # By the node's own clock, from the last row before it; less than a tick for a busy machine.
-    assert (first - last) / 1e9 < 2.9
+    assert (first - last) / 1e9 < 5.8
     since = gpu_field(receiver, UUIDS[0], "unmeasured_seconds")
     assert isinstance(since, float)
     assert since > 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,7 +113,7 @@ def test_what_a_gpu_refuses_and_one_that_hangs_are_told(doctor: Doctor) -> None:
     doctor.driver.hang(2)
     code, told = doctor.look("--timeout", "4")
     assert code == 1
-    assert told["GPU 2"]["text"] == "no answer within 4 s"
+    assert re.fullmatch("no answer within [34] s", told["GPU 2"]["text"])  # its call's share of 4 s
     assert told["SRAM error threshold of GPU 1"]["state"] == "limited"
     assert told["SRAM error threshold of GPU 0, 3"]["state"] == "ok"
     assert told["spool"]["state"] == "ok"

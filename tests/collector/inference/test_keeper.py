@@ -1,5 +1,6 @@
 """What the keeper believes of a page that names GPUs, and that it lives without its child."""
 
+import contextlib
 import os
 from datetime import datetime, timezone
 from pathlib import Path
@@ -64,5 +65,8 @@ def test_without_room_for_a_child_the_collector_goes_on_and_tries_again(lacks: s
 
 
 def children() -> set[str]:
-    tasks = Path("/proc/self/task")
-    return {pid for it in tasks.iterdir() for pid in (it / "children").read_text().split()}
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that ends meanwhile
+            found.update((task / "children").read_text().split())
+    return found
