@@ -116,8 +116,16 @@ def test_filters_are_in_the_address_and_back_leads_to_the_list_before(
     expect(page).to_have_url(re.compile(f"incident={down.id}"))
     expect(page.get_by_text("It is over: there is nothing to take.")).to_be_visible()
     expect(page.get_by_label("Your name")).to_be_hidden()
-    for _ in range(3):
-        page.go_back()
+    # One page after the other, as a person does: a page that is left before it is connected is
+    # shown with the address of another.
+    page.go_back()
+    expect(page.get_by_label("Text in incidents")).to_have_value("sim-004", timeout=10_000)
+    expect(over).to_be_visible(timeout=10_000)
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"/incidents\?show=past$"))
+    expect(page.get_by_label("Text in incidents")).to_have_value("", timeout=10_000)
+    expect(standing).to_be_hidden()
+    page.go_back()
     expect(page).to_have_url(re.compile(r"/incidents$"))
     expect(standing).to_be_visible(timeout=10_000)
     address = page.url
