@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -64,6 +64,15 @@ class Written:
     records: int
     until: datetime
     seconds: float
+
+    def after(self, before: "Written") -> "Written":
+        """Both together."""
+        return replace(
+            self,
+            gpu_rows=before.gpu_rows + self.gpu_rows,
+            records=before.records + self.records,
+            seconds=before.seconds + self.seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

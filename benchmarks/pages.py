@@ -1,13 +1,14 @@
 """The pages' figures: first sight, clicks, renewals and the report, on 1,000 and 10,000 GPUs.
 
-`make bench` runs it: writes an hour of a simulated cluster's past through the hub, starts the
-product on it with the simulator going on, reads the pages in Chromium, and writes
-`benchmarks/pages.json`. `python -m benchmarks.pages --gpus 1000 --runs 3` tries it small, and keeps
+`make bench` runs it: writes an hour of a simulated cluster's past through the hub, a line a minute
+until two minutes ago and from then on as the simulator goes on, starts the product on it, reads the
+pages in Chromium, and writes `benchmarks/pages.json`. `python -m benchmarks.pages --gpus 1000 --runs 3` tries it small, and keeps
 nothing unless `--out` names a file.
 """
 
 import argparse
 import json
+import os
 import random
 import sys
 import tempfile
@@ -37,11 +38,13 @@ from gpuvigil import links
 RESULT = Path(__file__).with_suffix(".json")
 SIZES = (1_000, 10_000)
 GPUS_PER_NODE = 8
-RUNS = 10
+RUNS = 5
 SEED_OF_CLICKS = 1
 TICK_SECONDS, REFRESH_SECONDS = 10.0, 2.0
-STRETCH_SECONDS = 20.0
-SETTLE_SECONDS = 10.0
+STRETCHES, STRETCH_SECONDS = 2, 10.0
+SETTLE_SECONDS = 5.0
+# Of the past, what is as fine as what comes; a cluster's whole hour would take longer to write.
+RECENT, COARSE_TICK_SECONDS = timedelta(minutes=2), 60.0
 
 GPU_HEAD = ".gv-device-head"
 CHART = "[data-testid='stEChartsChart'] canvas"
@@ -65,6 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "tick_seconds": TICK_SECONDS,
             "refresh_seconds": REFRESH_SECONDS,
             "hours": chosen.hours,
+            "recent_minutes": RECENT.total_seconds() / 60,
+            "coarse_tick_seconds": COARSE_TICK_SECONDS,
+            "stretch_seconds": STRETCH_SECONDS,
+            "load_average": round(os.getloadavg()[0], 1),
         },
         "sizes": [
             measured(gpus, chosen.runs, timedelta(hours=chosen.hours)) for gpus in chosen.gpus
@@ -83,7 +90,12 @@ def measured(gpus: int, runs: int, span: timedelta) -> dict[str, Any]:
     """Every figure of one size of cluster."""
     with tempfile.TemporaryDirectory(prefix="gpuvigil-pages-") as name:
         say(f"{gpus} GPUs: writing their past")
-        past = Scale(nodes=gpus // GPUS_PER_NODE, span=span)
+        past = Scale(
+            nodes=gpus // GPUS_PER_NODE,
+            span=span,
+            recent=RECENT,
+            coarse_tick_seconds=COARSE_TICK_SECONDS,
+        )
         prepared = prepare(
             Path(name), past, tick_seconds=TICK_SECONDS, refresh_seconds=REFRESH_SECONDS
         )
@@ -136,7 +148,7 @@ def figures(site: Site, runs: int) -> dict[str, Any]:
         "warm": spread("first page, warm", [warm(site) for _ in range(runs)]),
         "gpu_page": spread("click to the GPU's page", heads),
         "gpu_chart": spread("click to its first chart", charts),
-        "refresh": {name: refresh(site, name, runs) for name in OPENED},
+        "refresh": {name: refresh(site, name) for name in OPENED},
         "report": report(site, runs),
     }
 
@@ -195,13 +207,13 @@ def press(page: Page) -> None:
     page.mouse.up()
 
 
-def refresh(site: Site, name: str, runs: int) -> dict[str, Any]:
+def refresh(site: Site, name: str) -> dict[str, Any]:
     """What one renewal of a page costs, with this one page open."""
     with visit(site) as page:
         OPENED[name](page)
         page.wait_for_timeout(SETTLE_SECONDS * 1000)
         watch = Watch(page, site.server)
-        stretches = [watch.stretch(STRETCH_SECONDS) for _ in range(max(runs // 2, 1))]
+        stretches = [watch.stretch(STRETCH_SECONDS) for _ in range(STRETCHES)]
         watch.close()
     found = costs(stretches)
     say(f"  a refresh of {name}: {found}")

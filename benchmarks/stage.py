@@ -86,12 +86,14 @@ def prepare(
     with HubProcess(folder / "hub", {"commit_seconds": 1.0}) as hub:
         target = Target(url=hub.url, token_file=hub.collector_token_file)
         fine = begin(past.nodes, past.span, tick_seconds, SEED)
-        start = None
+        before = None
         if past.recent is not None:
             coarse = replace(fine, tick_seconds=past.coarse_tick_seconds)
-            start = write(coarse, target, until=fine.origin + past.span - past.recent).until
+            before = write(coarse, target, until=fine.origin + past.span - past.recent)
         simulator = folder / "gpuvigil" / "simulator"
-        written = write(fine, target, start=start, simulator=simulator)
+        written = write(fine, target, start=before and before.until, simulator=simulator)
+        if before is not None:
+            written = written.after(before)
         hub.stop()
         store_bytes = sum(file.stat().st_size for file in hub.data.iterdir())
     config = folder / "gpuvigil.toml"

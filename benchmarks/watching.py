@@ -1,16 +1,16 @@
 """What one page costs: bytes and time of its renewals, seen by the browser and by the system."""
 
 import base64
-import os
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import CDPSession, Page
 from streamlit.proto.BackMsg_pb2 import BackMsg  # noqa: TID251 - to read what is on the wire
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg  # noqa: TID251
+
+from benchmarks.footprint import cpu_seconds
 
 _BINARY = 2  # the opcode of a WebSocket's binary frame, RFC 6455
 
@@ -78,10 +78,10 @@ class Watch:
     def stretch(self, seconds: float) -> Stretch:
         """Leave the page alone for that long; AssertionError when it did not renew itself."""
         self._wire.exchanges.clear()
-        browser, server = self._browser_seconds(), cpu_seconds(self._server)
+        browser, server = self._browser_seconds(), cpu_seconds([self._server])
         self._page.wait_for_timeout(seconds * 1000)
         browser = self._browser_seconds() - browser
-        server = cpu_seconds(self._server) - server
+        server = cpu_seconds([self._server]) - server
         done = [one for one in self._wire.exchanges if one.seconds is not None]
         # A page may have a slow part beside the live one; a refresh is one of the live part.
         renewals = Counter(one.fragment for one in done)
@@ -102,12 +102,6 @@ class Watch:
         """Time that the page's process has worked on tasks."""
         metrics = self._session.send("Performance.getMetrics")["metrics"]
         return float(next(it["value"] for it in metrics if it["name"] == "TaskDuration"))
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used, threads that are over included; 10 ms fine."""
-    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def in_milliseconds(seconds: list[float]) -> dict[str, float]:

@@ -62,7 +62,7 @@ MESSAGES = Figure(
     place=("messages",),
     code=("alerts", "analyzer", "hub"),
     command="python -m benchmarks.messages",
-    minutes=5,
+    minutes=4,
 )
 PORTS = Figure(
     title="From a lost link to the webhook",
@@ -96,7 +96,7 @@ SUSTAINED = _of_stores(
     "sustained", "A site that runs", ("analyzer", "dashboard/snapshot.py", *_INGEST), 4
 )
 WEEK = _of_stores("week", "A week of questions", ("gpuvigil/store", "hub/embedded"), 20)
-SCALE = _of_stores("scale", "A hundred thousand GPUs", _INGEST, 4)
+SCALE = _of_stores("scale", "A hundred thousand GPUs", _INGEST, 6)
 TEN_THOUSAND = _of_passes("ten_thousand", "A pass of the analyzer, 10,000 GPUs", 10)
 HUNDRED_THOUSAND = _of_passes("hundred_thousand", "A pass of the analyzer, 100,000 GPUs", 17)
 USAGE = Figure(
@@ -111,7 +111,7 @@ SLURM = Figure(
     place=("slurm",),
     code=("collector/slurm",),
     command="python -m benchmarks.slurm",
-    minutes=10,
+    minutes=3,
 )
 RECORDS = Figure(
     title="Records",

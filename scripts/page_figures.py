@@ -26,14 +26,14 @@ OF_PAGES = {
 def section(result: dict[str, Any]) -> Iterator[str]:
     """Everything measured of the pages, each with its bar and whether it holds."""
     about, machine = result["about"], result["about"]["machine"]
-    yield f"From `benchmarks/pages.json`: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, {machine['memory_gib']} GiB memory, seed {about['simulator_seed']}."
-    yield f"Behind the pages lie {about['hours']:g} h of a simulated cluster's past, written through the hub; its simulator goes on with it every"
-    yield f"{about['tick_seconds']:g} s, an open page renews itself every {about['refresh_seconds']:g} s, three faults stand, and every service, the simulator and"
+    yield f"From `benchmarks/pages.json`: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, {machine['memory_gib']} GiB memory, seed {about['simulator_seed']}, load average before {about['load_average']:.1f}."
+    yield f"Behind the pages lie {about['hours']:g} h of a simulated cluster's past, written through the hub: a line of each GPU every {about['coarse_tick_seconds']:g} s, and every {about['tick_seconds']:g} s in the last"
+    yield f"{about['recent_minutes']:g} minutes, as its simulator goes on; an open page renews itself every {about['refresh_seconds']:g} s, three faults stand, and every service, the simulator and"
     yield "Chromium (headless, drawing in software) share this one machine. A bar holds when the median is not above it."
     yield ""
     yield from first_sight(result["sizes"])
     yield ""
-    yield from renewals(result["sizes"])
+    yield from renewals(result["sizes"], about["stretch_seconds"])
     yield ""
     yield from weights(result["sizes"])
 
@@ -49,8 +49,8 @@ def first_sight(sizes: list[dict[str, Any]]) -> Iterator[str]:
             yield f"| {words} | {size['gpus']:,} | {cells} | {verdict(median, bar)} |"
 
 
-def renewals(sizes: list[dict[str, Any]]) -> Iterator[str]:
-    yield "A renewal of a page that is open alone. CPU and browser time are of stretches of 20 s, divided by the renewals in"
+def renewals(sizes: list[dict[str, Any]], stretch_seconds: float) -> Iterator[str]:
+    yield f"A renewal of a page that is open alone. CPU and browser time are of stretches of {stretch_seconds:g} s, divided by the renewals in"
     yield "them; the server's holds all that its process does meanwhile. The bars are the overview's."
     yield ""
     yield "| page | what | GPUs | renewals | median ms | worst ms | bar ms | holds |"

@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.history import Written
 from benchmarks.pump import Sent
 from benchmarks.readings import Fleet, arrow
 from benchmarks.store_ingest import Later, Run, sealing, start_of, summary
@@ -63,3 +65,11 @@ def test_a_fresh_question_is_the_first_of_its_process() -> None:
     assert repeated == Counter(latest=6, report=6)
     assert len(found["latest"]["fresh"]["all"]) == 3
     assert len(found["latest"]["repeated"]["all"]) == 5
+
+
+def test_what_was_written_coarsely_before_counts_as_well() -> None:
+    until = datetime(2026, 11, 23, tzinfo=timezone.utc)
+    coarse = Written(gpu_rows=60, records=5, until=until - timedelta(minutes=2), seconds=3.0)
+    fine = Written(gpu_rows=12, records=4, until=until, seconds=1.0)
+
+    assert fine.after(coarse) == Written(gpu_rows=72, records=9, until=until, seconds=4.0)
