@@ -1,4 +1,4 @@
-"""How long from an Xid to the payload that Slack gets: a hundred lost GPUs, one after the other.
+"""How long from an Xid to the payload that Slack gets: fifty lost GPUs, one after the other.
 
 `python -m benchmarks.messages` starts `gpuvigil up` with a simulated cluster and a Slack channel that leads
 to a receiver of ours, and writes `benchmarks/messages.json`; `make docs` makes the document from it.
@@ -19,7 +19,7 @@ from tests.receiver import Received, Receiver
 
 ROOT = Path(__file__).parent.parent
 RESULT = Path(__file__).with_suffix(".json")
-RUNS = 100
+RUNS = 50
 # On one node after the other, so that fewer than half of them are hit: that would be one message.
 NODES, PER_NODE = 32, 7
 # Slack takes a message a second: one that waited for its turn would measure that.

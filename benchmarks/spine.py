@@ -28,8 +28,8 @@ from tests.receiver import Received, Receiver
 
 ROOT = Path(__file__).parent.parent
 RESULT = Path(__file__).with_suffix(".json")
-RUNS = 20
-PAGE_RUNS = 10
+RUNS = 10
+PAGE_RUNS = 5
 
 
 def main() -> int:

@@ -91,7 +91,9 @@ def prepare(
             coarse = replace(fine, tick_seconds=past.coarse_tick_seconds)
             before = write(coarse, target, until=fine.origin + past.span - past.recent)
         simulator = folder / "gpuvigil" / "simulator"
-        written = write(fine, target, start=before and before.until, simulator=simulator)
+        written = write(
+            fine, target, start=None if before is None else before.until, simulator=simulator
+        )
         if before is not None:
             written = written.after(before)
         hub.stop()

@@ -36,10 +36,10 @@ from tests.servers import HubProcess
 GPUS, TICK_SECONDS = 100_000, 15.0
 BEGIN_MINUTE = 58
 TICKS_OF_HOUR = 8  # from then to its end
-FEWEST_TICKS = 24
+FEWEST_TICKS = 16
 FEED_SECONDS = 240.0
 MORE_MEMORY_BYTES = 8 * 1024**3
-HTTP_TICKS = 3
+HTTP_TICKS = 2
 COMMITS_PER_TICK = 15  # the hub commits every second
 SEED = 1
 _HOUR_NS = 3_600_000_000_000

@@ -31,7 +31,7 @@ PROBE_SECONDS = 0.25
 
 def measure(folder: Path, quick: bool) -> dict[str, Any]:
     """Run everybody together, and look at the hub meanwhile."""
-    nodes, seconds = (100, 20.0) if quick else (NODES, 150.0)
+    nodes, seconds = (100, 20.0) if quick else (NODES, 90.0)
     with HubProcess(folder / "hub", {"commit_seconds": 1.0}) as hub:
         assert hub.process is not None
         config = simulated(folder, hub, nodes, TICK_SECONDS, SEED)

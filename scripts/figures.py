@@ -55,21 +55,21 @@ SPINE = Figure(
     place=("spine",),
     code=_ALL_SERVICES,
     command="python -m benchmarks.spine",
-    minutes=5,
+    minutes=4,
 )
 MESSAGES = Figure(
     title="From an Xid to Slack",
     place=("messages",),
     code=("alerts", "analyzer", "hub"),
     command="python -m benchmarks.messages",
-    minutes=4,
+    minutes=3,
 )
 PORTS = Figure(
     title="From a lost link to the webhook",
     place=("ports",),
     code=("alerts", "analyzer", "collector/ports.py", "collector/sensors", "hub"),
     command="python -m benchmarks.ports",
-    minutes=4,
+    minutes=3,
 )
 PAGES = Figure(
     title="Pages",
@@ -93,10 +93,10 @@ COLLECTOR = Figure(
 )
 INGEST = _of_stores("ingest", "Ingest at saturation", _INGEST, 5)
 SUSTAINED = _of_stores(
-    "sustained", "A site that runs", ("analyzer", "dashboard/snapshot.py", *_INGEST), 4
+    "sustained", "A site that runs", ("analyzer", "dashboard/snapshot.py", *_INGEST), 3
 )
 WEEK = _of_stores("week", "A week of questions", ("gpuvigil/store", "hub/embedded"), 20)
-SCALE = _of_stores("scale", "A hundred thousand GPUs", _INGEST, 6)
+SCALE = _of_stores("scale", "A hundred thousand GPUs", _INGEST, 4)
 TEN_THOUSAND = _of_passes("ten_thousand", "A pass of the analyzer, 10,000 GPUs", 10)
 HUNDRED_THOUSAND = _of_passes("hundred_thousand", "A pass of the analyzer, 100,000 GPUs", 17)
 USAGE = Figure(

@@ -9,6 +9,7 @@ def section(results: dict[str, Any]) -> Iterator[str]:
     yield "## Long fault runs"
     yield ""
     yield "From `soak/results.json`, which `make soak` writes as each run ends, well or not. `SOAK_SEED=...` repeats one."
+    yield "They take up to an hour each: a row speaks of its commit, and no test fails when its code has changed since."
     yield ""
     yield "| run | what was done | what came of it | took | commit, begun | command |"
     yield "|---|---|---|---|---|---|"

@@ -27,7 +27,7 @@ def latencies(result: dict[str, Any]) -> Iterator[str]:
 
 
 def to_slack(result: dict[str, Any]) -> Iterator[str]:
-    """How long until Slack has the payload, of a hundred."""
+    """How long until Slack has the payload."""
     about, found = result["about"], result["xid_to_slack"]
     seconds, load = found["seconds"], about["load"]
     median, worst = seconds["median"], seconds["worst"]
