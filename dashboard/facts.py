@@ -20,6 +20,7 @@ from gpuvigil.model import (
     Record,
     RecordKind,
     Retirement,
+    Scheduler,
 )
 
 from .tables import gpu_table, node_table, port_table
@@ -35,6 +36,7 @@ FOLLOWED = frozenset(
         RecordKind.NOTICE,
         RecordKind.PULSE,
         RecordKind.RETIREMENT,
+        RecordKind.SCHEDULER,
     }
 )
 
@@ -56,6 +58,7 @@ class Facts:
     port_events: Mapping[str, Event] = field(default_factory=dict)  # the last of each, by key
     pulses: tuple[Record, ...] = ()
     retirements: tuple[Retirement, ...] = ()
+    schedulers: tuple[Scheduler, ...] = ()  # what each said last
     listening_since: datetime | None = None  # when the hub was started
     # Nodes that have not sent again since the hub was away; the numbers are from before it was.
     not_back: int = 0
@@ -142,6 +145,7 @@ class Book:
             port_events={key: event for key, (_, event) in self._kept[RecordKind.EVENT].items()},
             pulses=self._all(RecordKind.PULSE),
             retirements=self._all(RecordKind.RETIREMENT),
+            schedulers=self._all(RecordKind.SCHEDULER),
         )
 
     def _all(self, kind: RecordKind) -> tuple[Any, ...]:
@@ -159,6 +163,7 @@ _READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
     RecordKind.NOTICE: lambda record: record,
     RecordKind.PULSE: lambda record: record,
     RecordKind.RETIREMENT: Retirement.from_record,
+    RecordKind.SCHEDULER: Scheduler.from_record,
 }
 
 

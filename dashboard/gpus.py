@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuvigil.model import GpuState, Subject
-from gpuvigil.states import HUNG, NO_PROCESSES
+from gpuvigil.states import HUNG, NO_PROCESSES, NO_UTILIZATION
 
 Column = npt.NDArray[Any]
 
 STATES = tuple(GpuState)
 HANGS = ("", *HUNG)
+# Of a GPU that answers, why it cannot be said what it is.
+UNSAID = (NO_PROCESSES, NO_UTILIZATION)
 
 
 class Look(IntEnum):
@@ -30,6 +32,7 @@ class Look(IntEnum):
     DEGRADED = 3
     FAILED = 4
     UNKNOWN = 5
+    OUT = 6  # its node is out of service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,7 @@ class Strip:
     """The numbers over the map. Shares are of GPUs whose state is known; None: there are none."""
 
     gpus: int
+    in_service: int  # of those; not in service are also those of which nothing is known
     looks: Mapping[Look, int]
     hung: Mapping[str, int]  # of those that are unknown, how many by each fault that hides them
     known: int
@@ -140,6 +144,9 @@ def summed(gpus: Gpus) -> Strip:
     held, known = gpus.held > 0, int((gpus.held >= 0).sum())
     used = gpus.utilization_percent[held & ~np.isnan(gpus.utilization_percent)]
     blind = [place for place, text in enumerate(gpus.reasons) if text == NO_PROCESSES]
+    answers = [place for place, text in enumerate(gpus.reasons) if text in UNSAID]
+    useless = gpus.state == STATES.index(GpuState.UNAVAILABLE)
+    dark = (gpus.state == STATES.index(GpuState.UNKNOWN)) & ~np.isin(gpus.reason, answers)
     active = gpus.state == STATES.index(GpuState.ACTIVE)
     unattributed = int(((gpus.held < 0) & (active | np.isin(gpus.reason, blind))).sum())
     only_held = unattributed > 0 and int(held.sum()) == known
@@ -147,6 +154,7 @@ def summed(gpus: Gpus) -> Strip:
     limits = gpus.power_limit_watts[power]
     return Strip(
         gpus=len(gpus),
+        in_service=int((~useless & ~dark).sum()),
         looks={look: looks[look] for look in Look},
         hung={fault: hung[place] for place, fault in enumerate(HANGS) if fault},
         known=known,

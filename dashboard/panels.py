@@ -72,7 +72,7 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
             "Failing GPUs",
             counted_as(Look.FAILED),
             joined(f"of {known:,} known{unknown}" if unknown else f"of {known:,}", _hung(numbers)),
-            "",
+            f"{numbers.in_service:,} of {numbers.gpus:,} in service" if known else "",
             "failed" if failing else "",
         ),
         _tile(

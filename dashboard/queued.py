@@ -8,7 +8,7 @@ from gpuvigil.model import GpuState, Job, Scheduler
 from gpuvigil.queueing import Queue, Room, Wait, queue
 
 from .cluster import ClusterView
-from .gpus import STATES
+from .gpus import STATES, Look
 
 _ORDER = (Wait.BACKFILL, Wait.FRAGMENTATION, Wait.QUOTA, Wait.RESERVATION, Wait.FAULTY)
 
@@ -20,7 +20,11 @@ def rooms(cluster: ClusterView, schedulers: Iterable[Scheduler]) -> dict[str, Ro
         if one.told_by.cluster == cluster.name:
             states |= {node.name: node.states for node in one.nodes or ()}
     # Columns, since this is done for each page that is open.
-    before = np.concatenate([[0], np.cumsum(cluster.gpus.state == STATES.index(GpuState.FREE))])
+    # What a node that is out of service keeps from jobs is told of as such.
+    nobodys = (cluster.gpus.state == STATES.index(GpuState.FREE)) | (
+        (cluster.gpus.look == Look.OUT) & (cluster.gpus.held == 0)
+    )
+    before = np.concatenate([[0], np.cumsum(nobodys)])
     return {
         node.node: Room(
             free=int(before[span.stop] - before[span.start]),

@@ -36,6 +36,7 @@ def load(hub: Hub, *, messages: bool = True) -> Book:
     book.apply(hub.records(RecordKind.ALLOCATION, states=held, limit=_MOST_RECORDS))
     book.apply(hub.records(RecordKind.PULSE))
     book.apply(hub.records(RecordKind.RETIREMENT, limit=_MOST_RECORDS))
+    book.apply(hub.records(RecordKind.SCHEDULER))
     incidents = hub.records(RecordKind.INCIDENT, states=STANDING_STATES, limit=_MOST_RECORDS)
     book.apply(incidents)
     told = [

@@ -51,6 +51,7 @@ _TAKEN: Mapping[str, str] = {
     "FAIL": "set to fail",
     "FAILING": "set to fail",
 }
+_SAID = {**_TAKEN, **_LEAVING, "NOT_READY": "not ready"}
 _BY = re.compile(r"\s*\[([^\[\]@]+)@[^\[\]]*\]$")
 # What slurmctld and slurmd write as reasons, for clusters whose SlurmUser is root; the prefixes of
 # health checks; and of our own.
@@ -151,6 +152,14 @@ def _written(node: ScheduledNode, reason: str, faults: Collection[str]) -> LostT
         return LostTo.FAULT
     # A health check that runs as root may have written them.
     return LostTo.FAULT if faults and may_be_ill(node) else LostTo.MAINTENANCE
+
+
+def why_out(node: ScheduledNode) -> str:
+    """Why its scheduler gives a node no jobs, in its words; empty while it does, whatever stands."""
+    if lost_to(node) is None:
+        return ""
+    words = next((said for state, said in _SAID.items() if state in node.states), "out of service")
+    return f"{words}: {node.reason}" if node.reason else words
 
 
 def takes_jobs(states: frozenset[str]) -> bool:

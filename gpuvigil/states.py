@@ -19,14 +19,19 @@ _GONE = frozenset({Unmeasured.LOST})
 
 
 def gpu_state(
-    row: Mapping[str, Any] | None, *, held: bool, faults: Mapping[str, Severity]
+    row: Mapping[str, Any] | None,
+    *,
+    held: bool,
+    faults: Mapping[str, Severity],
+    out: str = "",
 ) -> tuple[GpuState, str]:
     """The state of a GPU and its reason in words.
 
     `row` is its newest line of measurement `gpu`, None when there is none young enough. `held`: an
-    allocation is open on it. `faults`: the standing faults of the GPU and of its node, by key.
+    allocation is open on it. `faults`: the standing faults of the GPU and of its node, by key. `out`:
+    why its node is out of service; what would be unknown or free there is unavailable.
 
-    The first rule that holds decides:
+    Else the first rule that holds decides:
     unknown      its driver or the GPU itself is silent, or its node is and there is no row: a row
                  that is young enough is newer than the silence
     unavailable  it is lost, released for maintenance, or a critical Xid stands
@@ -37,6 +42,16 @@ def gpu_state(
                  wastes something is for the idle detector to say, over its span)
     free         nobody holds it
     """
+    state, reason = _in_service(row, held, faults)
+    if out and state in {GpuState.FREE, GpuState.UNKNOWN}:
+        return GpuState.UNAVAILABLE, out
+    return state, reason
+
+
+def _in_service(
+    row: Mapping[str, Any] | None, held: bool, faults: Mapping[str, Severity]
+) -> tuple[GpuState, str]:
+    """The same while its node takes jobs."""
     for fault in _BLINDING:
         if fault in faults and not (fault == "node_silent" and row is not None):
             return GpuState.UNKNOWN, FAULTS[fault].title
@@ -49,14 +64,16 @@ def gpu_state(
     return _measured(row, held)
 
 
-def is_failing(state: GpuState, own: Mapping[str, Severity]) -> bool:
+def is_failing(state: GpuState, own: Mapping[str, Severity], out: bool = False) -> bool:
     """Whether a GPU is one to repair: nobody can use it, or a critical fault of its own stands.
 
+    One of a node that is `out` of service may be well: there only its own faults tell.
     `own`: the severities of its standing faults, by key. A fault that stands is known even while
     the GPU's state is not; that it does not answer says only that its state is unknown.
     """
     grave = (fault for fault, severity in own.items() if severity is Severity.CRITICAL)
-    return state is GpuState.UNAVAILABLE or any(fault not in HUNG for fault in grave)
+    useless = state is GpuState.UNAVAILABLE and not out
+    return useless or any(fault not in HUNG for fault in grave)
 
 
 def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:

@@ -1,14 +1,14 @@
 // The fleet map: one cell per GPU on a canvas, its legend and what it shows. Follows map_data.js.
 // Labels come from strangers: they are only ever drawn or set as textContent, never as HTML.
 
-const NAMES = ["free", "busy", "held, idle now", "degraded", "FAILED", "unknown"];
+const NAMES = ["free", "busy", "held, idle now", "degraded", "FAILED", "unknown", "out of service"];
 const LEGEND = [
   [FAILED, "failing"], [DEGRADED, "degraded"], [IDLE, "held, idle now"], [ACTIVE, "busy 0 to 100 %"],
-  [FREE, "free"], [UNKNOWN, "unknown"],
+  [FREE, "free"], [OUT, "out of service"], [UNKNOWN, "unknown"],
 ];
 const ALWAYS = [FAILED, DEGRADED, UNKNOWN];
-const MARKS = { [IDLE]: "0", [DEGRADED]: "!", [FAILED]: "✕", [UNKNOWN]: "?" };
-const KINDS = { [FREE]: "free", [ACTIVE]: "active", [IDLE]: "idle", [DEGRADED]: "degraded", [FAILED]: "failing", [UNKNOWN]: "unknown" };
+const MARKS = { [IDLE]: "0", [DEGRADED]: "!", [FAILED]: "✕", [UNKNOWN]: "?", [OUT]: "–" };
+const KINDS = { [FREE]: "free", [ACTIVE]: "active", [IDLE]: "idle", [DEGRADED]: "degraded", [FAILED]: "failed", [UNKNOWN]: "unknown", [OUT]: "out" };
 const FONT = '"Source Sans", system-ui, sans-serif';
 
 function element(tag, name, text) {
@@ -136,7 +136,7 @@ class FleetMap {
 
   // The legend: what the colours and marks mean now, and how many there are of each.
   count() {
-    const { fleet, metric } = this, counts = Array(6).fill(0);
+    const { fleet, metric } = this, counts = Array(NAMES.length).fill(0);
     for (const look of fleet.look) counts[look]++;
     this.counts = counts;
     const { unit, of, ends } = METRICS[metric];
@@ -236,6 +236,7 @@ class FleetMap {
     const { fleet, palette, metric } = this;
     if (look === UNKNOWN) return [palette.unknown, palette["unknown-line"], -1];
     if (look === FAILED) return [palette.failed, "", -1];
+    if (look === OUT) return [palette.out, "", -1];
     const { of } = METRICS[metric];
     if (!of && look !== ACTIVE) return [palette[KINDS[look]], "", -1];
     if (!of) {
@@ -253,6 +254,7 @@ class FleetMap {
     const size = this.size[1], roomy = size >= 20 && this.size[0] >= 26;
     let text = MARKS[look], ink = palette.text;
     if (look === FAILED) ink = palette["failed-mark"];
+    else if (look === OUT) ink = palette["out-mark"];
     else if (level >= 0 && (look !== DEGRADED || of)) {
       text = roomy ? String(of ? of(this.fleet, i) : level) : look === DEGRADED ? "!" : "";
       ink = palette[`${of ? "ramp" : "busy"}-${level > 55 ? "high" : "low"}-mark`];

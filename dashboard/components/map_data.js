@@ -1,6 +1,6 @@
 // What the fleet map is given, and where its cells go. Data: dashboard/map_frame.py and fleet_map.py.
 
-const [FREE, ACTIVE, IDLE, DEGRADED, FAILED, UNKNOWN] = [0, 1, 2, 3, 4, 5];
+const [FREE, ACTIVE, IDLE, DEGRADED, FAILED, UNKNOWN, OUT] = [0, 1, 2, 3, 4, 5, 6];
 const NO_BYTE = 0xff, NO_SHORT = 0xffff;
 const LABEL = 17, SIDE = 64, LARGEST_CELL = 72, DOT_BELOW = 6;
 
@@ -97,7 +97,7 @@ function fitting({ shaped, wide, high }, named, width, height, scale) {
 const WORN = [
   "bg", "text", "muted", "link", "line", "failed", "failed-edge", "failed-mark", "degraded", "degraded-edge",
   "degraded-mark", "idle", "idle-mark", "busy-low", "busy-high", "busy-low-mark", "busy-high-mark", "ramp-low",
-  "ramp-high", "ramp-low-mark", "ramp-high-mark", "free", "unknown", "unknown-line",
+  "ramp-high", "ramp-low-mark", "ramp-high-mark", "free", "unknown", "unknown-line", "out", "out-mark",
 ];
 
 class Palette {

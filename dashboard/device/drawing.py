@@ -27,6 +27,7 @@ _LOOKS = {
     Look.DEGRADED: "degraded",
     Look.FAILED: "unavailable",
     Look.UNKNOWN: "unknown",
+    Look.OUT: "out",
 }
 
 

@@ -18,7 +18,7 @@ from gpuvigil.states import HUNG, gpu_state, is_failing
 
 from ..gpus import HANGS, STATES, Column, Look
 from .hearing import NEVER, time_of
-from .marks import Faults, Holders, Standing
+from .marks import Faults, Holders, Out, Standing
 
 # Of a row only these decide.
 DECIDING = ("up", "unmeasured_reason", "utilization_percent", "compute_processes")
@@ -46,21 +46,22 @@ class Decided:
 
 
 def decided(
-    rows: pa.Table, row: Column, young: Column, holders: Holders, standing: Standing
+    rows: pa.Table, row: Column, young: Column, holders: Holders, standing: Standing, out: Out
 ) -> Decided:
     """`row` is each GPU's row in `rows`; it is believed where `young` is true."""
     held = holders.holder > 0
     said = [_numbered(rows.column(name), row, young) for name in DECIDING]
-    example, situation = _situations([*said, young, held, standing.faults])
+    example, situation = _situations([*said, young, held, standing.faults, out.why])
     newest = _taken(rows, row[example])
     states, looks, hangs, reasons = [], [], [], []
     texts: dict[str, int] = {}
     for number, values in zip(example.tolist(), newest, strict=True):
         faults, own = standing.kinds[standing.faults[number]]
         believed = values if young[number] else None
-        state, reason = gpu_state(believed, held=bool(held[number]), faults=faults)
+        why = out.texts[out.why[number]]
+        state, reason = gpu_state(believed, held=bool(held[number]), faults=faults, out=why)
         states.append(STATES.index(state))
-        looks.append(_look(state, own))
+        looks.append(_look(state, own, bool(why)))
         hides = "" if looks[-1] is Look.FAILED else _hung(state, faults)
         hangs.append(HANGS.index(hides))
         reasons.append(texts.setdefault(reason, len(texts)))
@@ -127,11 +128,11 @@ def _hung(state: GpuState, faults: Faults) -> str:
     return next((fault for fault in HUNG if fault in faults), "")
 
 
-def _look(state: GpuState, own: Faults) -> Look:
+def _look(state: GpuState, own: Faults, out: bool) -> Look:
     """A GPU that works although a fault of its own stands is degraded; info is for the digest."""
-    if is_failing(state, own):
+    if is_failing(state, own, out):
         return Look.FAILED
-    look = _LOOKS[state]
+    look = Look.OUT if out and state is GpuState.UNAVAILABLE else _LOOKS[state]
     working = look in {Look.ACTIVE, Look.IDLE, Look.FREE}
     if working and any(severity is not Severity.INFO for severity in own.values()):
         return Look.DEGRADED

@@ -8,11 +8,10 @@ import pyarrow as pa
 
 from gpuvigil.metrics import GPU, NODE, PORT
 from gpuvigil.model import SIMULATED_CLUSTER, GpuState, Inventory, Subject
-from gpuvigil.states import NO_PROCESSES, NO_UTILIZATION
 
 from ..cluster import ClusterView
 from ..facts import Facts
-from ..gpus import STATES, Column, Gpus, summed
+from ..gpus import STATES, UNSAID, Column, Gpus, summed
 from ..ports import Ports
 from .deciding import at_rows, decided, with_since
 from .hearing import (
@@ -27,12 +26,10 @@ from .hearing import (
     waited_for,
 )
 from .keys import Keys, NodeName, keys_of, times
-from .marks import Holders, Standing, holders, standing
+from .marks import Holders, Out, Standing, holders, out_of_service, standing
 from .roster import PortRoster, Roster, roster
 
 _ACTIVE, _UNKNOWN = (STATES.index(one) for one in (GpuState.ACTIVE, GpuState.UNKNOWN))
-# Of a GPU that answers.
-_UNSAID = (NO_PROCESSES, NO_UTILIZATION)
 
 
 def clusters(facts: Facts) -> tuple[ClusterView, ...]:
@@ -68,6 +65,7 @@ class Fleet:
         self._roster: Roster | None = None
         self._holders: Holders | None = None
         self._standing: Standing | None = None
+        self._out: Out | None = None
 
     def clusters(self, facts: Facts) -> tuple[ClusterView, ...]:
         """Every cluster that was heard of, real ones first."""
@@ -83,7 +81,9 @@ class Fleet:
         told = hearing(members.names, patient, last, newest, facts.now)
         self._holders = holders(members, facts.allocations, self._holders)
         self._standing = standing(members, facts.incidents, self._standing)
-        drawn = _gpus(members, facts.gpus, gpus.at, told, self._holders, self._standing)
+        self._out = out_of_service(members, facts.schedulers, facts.now, self._out)
+        marked = self._holders, self._standing, self._out
+        drawn = _gpus(members, facts.gpus, gpus.at, told, marked)
         up, speed = _ports(members, facts.ports, ports.at, told)
         return tuple(
             _cluster(name, members, inventories, told, drawn, (up, speed))
@@ -143,20 +143,20 @@ def _gpus(
     rows: pa.Table,
     times_of_rows: Column,
     told: Hearing,
-    held_by: Holders,
-    stands: Standing,
+    marked: tuple[Holders, Standing, Out],
 ) -> Gpus:
     """All GPUs of all clusters as columns, in the roster's order, then each node's by index."""
     at = at_rows(times_of_rows, members.row, NEVER)
     young = (members.row >= 0) & ~told.silent[members.node]
     young &= at >= told.trusted_since[members.node]
-    known = decided(rows, members.row, young, held_by, stands)
+    held_by, stands, out = marked
+    known = decided(rows, members.row, young, held_by, stands, out)
     unknown = known.state == _UNKNOWN
     seen_at = np.where(members.row >= 0, at, told.heard_at[members.node])
     absent = _numbers(rows, "unmeasured_seconds", members.row, young)
     away = young & ~np.isnan(absent)
     # It answers; only what it is cannot be said.
-    unsaid = [place for place, text in enumerate(known.reasons) if text in _UNSAID]
+    unsaid = [place for place, text in enumerate(known.reasons) if text in UNSAID]
     answers = np.isin(known.reason, unsaid)
     # Whole seconds, since the same moment comes out a little different in every tick.
     since = np.rint((at - np.where(away, absent, 0.0) * 1e6) / 1e6).astype(np.int64) * 1_000_000

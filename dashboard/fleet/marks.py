@@ -1,12 +1,14 @@
-"""Who holds which GPU and what stands against it, kept while allocations and incidents stay."""
+"""Who holds which GPU, what stands against it and whose node is out of service, kept while records stay."""
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 
-from gpuvigil.model import Allocation, Incident, Severity, Subject
+from gpuvigil.model import Allocation, Incident, Scheduler, Severity, Subject
+from gpuvigil.out_of_service import SPEAKS_FOR, name_of, why_out
 
 from ..gpus import Column
 from .keys import NodeName
@@ -33,6 +35,37 @@ class Standing:
     incidents: tuple[Incident, ...]
     faults: Column
     kinds: tuple[tuple[Faults, Faults], ...]  # all that count for a GPU, and those of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Out:
+    """Per GPU of the roster why its node is out of service, as a place in `texts`; 0: it is not."""
+
+    roster: Roster
+    schedulers: tuple[Scheduler, ...]  # those whose last word still counts
+    why: Column
+    texts: tuple[str, ...]
+
+
+def out_of_service(
+    roster: Roster, schedulers: tuple[Scheduler, ...], now: datetime, before: Out | None
+) -> Out:
+    """`before` itself when nothing changed."""
+    counting = tuple(one for one in schedulers if now - one.at <= SPEAKS_FOR)
+    if before and before.roster is roster and before.schedulers == counting:
+        return before
+    said = {
+        name_of(Subject(cluster=one.told_by.cluster, node=node.name)): why
+        for one in counting
+        for node in one.nodes or ()
+        if (why := why_out(node))
+    }
+    texts = {"": 0}
+    of_node = np.zeros(len(roster.names), np.int64)
+    for number, (cluster, node) in enumerate(roster.names if said else ()):
+        why = said.get(name_of(Subject(cluster=cluster, node=node)), "")
+        of_node[number] = texts.setdefault(why, len(texts))
+    return Out(roster=roster, schedulers=counting, why=of_node[roster.node], texts=tuple(texts))
 
 
 def holders(roster: Roster, allocations: tuple[Allocation, ...], before: Holders | None) -> Holders:

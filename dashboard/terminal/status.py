@@ -16,6 +16,7 @@ _LOOKS = (
     (Look.FREE, "free"),
     (Look.DEGRADED, "degraded"),
     (Look.FAILED, "failing"),
+    (Look.OUT, "out of service"),
     (Look.UNKNOWN, "unknown"),
 )
 

@@ -16,7 +16,15 @@ from dashboard.tables import gpu_table, port_table
 from dashboard.words import percent, watts
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import GpuState, Retirement, Severity, Subject, Unmeasured
+from gpuvigil.model import (
+    GpuState,
+    Retirement,
+    ScheduledNode,
+    Scheduler,
+    Severity,
+    Subject,
+    Unmeasured,
+)
 from gpuvigil.states import NO_PROCESSES, NO_UTILIZATION, gpu_state
 
 from .scene import (
@@ -156,6 +164,48 @@ def test_shares_are_of_the_gpus_whose_state_is_known() -> None:
     numbers = only(replace(facts, heard={**facts.heard, ("simulated", "b"): LONG_AGO})).strip
     assert (numbers.gpus, numbers.known, numbers.held_percent) == (16, 8, 100.0)
     assert numbers.looks[Look.UNKNOWN] == 8
+
+
+def said(states: str, reason: str | None = "dust [ann@2026]", age: timedelta = timedelta()) -> Any:
+    """What the scheduler of the simulated cluster says of its first node."""
+    told = ScheduledNode(name="sim-001", states=tuple(states.split()), reason=reason)
+    watcher = Subject(cluster="simulated", node="slurm")
+    return (Scheduler(told_by=watcher, at=NOON - age, nodes=(told,)),)
+
+
+def test_a_free_gpu_of_a_drained_node_is_out_of_service_and_neither_free_nor_failing() -> None:
+    rows = [row(gpu(0)), row(gpu(1), 1, utilization_percent=0, compute_processes=0)]
+    facts = replace(busy_fleet([node()], gpus=2), gpus=gpu_table(rows), allocations=())
+    assert [one.look for one in only(facts).cells] == [Look.ACTIVE, Look.FREE]
+    view = only(replace(facts, schedulers=said("MIXED DRAIN")))
+    busy, idle = view.cells
+    assert (busy.look, idle.look) == (Look.ACTIVE, Look.OUT)
+    assert (idle.state, idle.reason) == (GpuState.UNAVAILABLE, "drained: dust [ann@2026]")
+    assert (view.strip.gpus, view.strip.in_service) == (2, 1)
+    assert only(facts).strip.in_service == 2
+    # In service again, or said too long ago to be believed.
+    for words in (said("MIXED"), said("MIXED DRAIN", age=timedelta(hours=1, seconds=1))):
+        assert only(replace(facts, schedulers=words)).cells[1].look is Look.FREE
+    old = said("MIXED DRAIN", age=timedelta(hours=1))
+    assert only(replace(facts, schedulers=old)).cells[1].look is Look.OUT
+
+
+def test_a_silent_node_that_its_scheduler_set_down_is_out_of_service() -> None:
+    facts = replace(busy_fleet([node()]), heard={("simulated", "sim-001"): LONG_AGO})
+    assert (only(facts).strip.looks[Look.UNKNOWN], only(facts).strip.in_service) == (8, 0)
+    view = only(replace(facts, schedulers=said("DOWN", "Not responding [slurm@2026]")))
+    assert (view.strip.looks[Look.OUT], view.strip.in_service) == (8, 0)
+
+
+def test_a_gpu_with_a_critical_fault_of_its_own_is_failing_on_a_drained_node_too() -> None:
+    rows = [row(gpu(0), up=0, unmeasured_reason=Unmeasured.LOST), row(gpu(1), 1)]
+    facts = replace(
+        busy_fleet([node()], gpus=2),
+        gpus=gpu_table(rows),
+        schedulers=said("IDLE DRAIN"),
+        incidents=(incident("gpu_lost", gpu(0), Severity.CRITICAL),),
+    )
+    assert only(facts).cells[0].look is Look.FAILED
 
 
 def test_a_gpu_of_the_inventory_without_a_row_is_unknown() -> None:

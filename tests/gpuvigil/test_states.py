@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import GpuState, Severity, Unmeasured
-from gpuvigil.states import gpu_state
+from gpuvigil.states import gpu_state, is_failing
 
 BUSY = {"up": 1, "utilization_percent": 97, "compute_processes": 1}
 STILL = {"up": 1, "utilization_percent": 0, "compute_processes": 0}
@@ -76,6 +76,26 @@ def test_the_state_and_its_reason(
     reason: str,
 ) -> None:
     assert gpu_state(row, held=held, faults=faults) == (state, reason)
+
+
+@pytest.mark.parametrize(
+    ("row", "held", "faults", "state"),
+    [
+        (STILL, False, {}, GpuState.UNAVAILABLE),
+        (None, True, {"node_silent": WARNING}, GpuState.UNAVAILABLE),
+        (STILL, True, {}, GpuState.IDLE),  # its job runs on
+        (BUSY, False, {}, GpuState.ACTIVE),
+    ],
+)
+def test_on_a_node_that_is_out_of_service_nothing_is_free_or_unknown(
+    row: dict[str, Any] | None, held: bool, faults: dict[str, Severity], state: GpuState
+) -> None:
+    found, reason = gpu_state(row, held=held, faults=faults, out="drained: dust")
+    assert found is state
+    assert (reason == "drained: dust") is (state is GpuState.UNAVAILABLE)
+    assert is_failing(GpuState.UNAVAILABLE, {}) is True
+    assert is_failing(GpuState.UNAVAILABLE, {}, out=True) is False
+    assert is_failing(GpuState.UNAVAILABLE, {"gpu_lost": CRITICAL}, out=True) is True
 
 
 numbers = st.none() | st.integers(-1, 101)
