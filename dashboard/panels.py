@@ -62,6 +62,8 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
     known = numbers.gpus - looks[Look.UNKNOWN]
     unknown = f", {looks[Look.UNKNOWN]:,} unknown" if looks[Look.UNKNOWN] else ""
     failing = looks[Look.FAILED] + sum(numbers.hung.values())
+    all_in = ", all in service" if numbers.in_service == numbers.gpus else ""
+    in_service = f"{numbers.in_service:,} of {numbers.gpus:,} in service"
 
     def counted_as(look: Look) -> str:
         """Of GPUs of which nothing is known none can be counted."""
@@ -71,8 +73,11 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
         _tile(
             "Failing GPUs",
             counted_as(Look.FAILED),
-            joined(f"of {known:,} known{unknown}" if unknown else f"of {known:,}", _hung(numbers)),
-            f"{numbers.in_service:,} of {numbers.gpus:,} in service" if known else "",
+            joined(
+                f"of {known:,} known{unknown}" if unknown else f"of {known:,}{all_in}",
+                _hung(numbers),
+            ),
+            in_service if known and not all_in else "",
             "failed" if failing else "",
         ),
         _tile(

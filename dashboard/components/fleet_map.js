@@ -140,7 +140,7 @@ class FleetMap {
     for (const look of fleet.look) counts[look]++;
     this.counts = counts;
     const { unit, of, ends } = METRICS[metric];
-    const shown = LEGEND.filter(([look]) => !of || ALWAYS.includes(look));
+    const shown = LEGEND.filter(([look]) => (!of || ALWAYS.includes(look) || look === OUT) && (look !== OUT || counts[OUT]));
     // Of GPUs of which nothing is known none can be counted.
     const known = counts[UNKNOWN] < fleet.count || !fleet.count;
     const items = shown.map(([look, text]) =>

@@ -1,6 +1,7 @@
 """What of a cluster is out of service in a quarter, by what records say of its time."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -97,9 +98,7 @@ def test_without_a_scheduler_what_stands_decides() -> None:
         ({"resolved_at": END}, True),
     ],
 )
-def test_what_stood_at_the_quarters_end_counts_for_it(
-    changed: dict[str, object], stood: bool
-) -> None:
+def test_what_stood_at_the_quarters_end_counts_for_it(changed: dict[str, Any], stood: bool) -> None:
     assert bool(out(incidents=[incident(**changed)])) is stood
 
 
