@@ -149,8 +149,9 @@ def _uncorrected(window: Window) -> Iterator[Claim]:
 
 def _is_behind(window: Window, node: Subject) -> bool:
     """Whether what the node sends last of its spool is older than `late_after_seconds`."""
-    row = window.newest(node) or {}
-    return (row.get("spool_oldest_seconds") or 0.0) > window.settings.late_after_seconds
+    row = window.newest(node)
+    seconds: float = (row and row.get("spool_oldest_seconds")) or 0.0
+    return seconds > window.settings.late_after_seconds
 
 
 def _gained(row: Row) -> int:
