@@ -178,11 +178,16 @@ class UsageCounter:
 
     def _bucket(self, cluster: str, start: datetime, now: datetime, again: bool) -> Bucket | None:
         """The count, or what was counted before when nothing is left to count."""
-        quarter = recorded(self._hub, cluster, start, start + BUCKET, places=True)
-        before = next(quarter, None)
+        known = {
+            one.start: one
+            for one in recorded(self._hub, cluster, start - BUCKET, start + BUCKET, places=True)
+        }
+        before, last = known.get(start), known.get(start - BUCKET)
         watched = [at for at in (self._watched_since, before and before.watched_since) if at]
         reader = Reader(hub=self._hub, cluster=cluster, oldest=start, now=now, checks=self._checks)
-        bucket = reader.count(start, min(watched, default=None), before) or before
+        bucket = (
+            reader.count(start, min(watched, default=None), before, last and last.out) or before
+        )
         if bucket is None:
             return None
         settled = again and due_again(start, now, bucket.seconds.unknown) is None

@@ -32,15 +32,22 @@ class Words:
     checks: Checks = USUAL
 
 
-def out_of(words: Words, nodes: Iterable[Subject], start: datetime, end: datetime) -> Out | None:
+def out_of(
+    words: Words,
+    nodes: Iterable[Subject],
+    start: datetime,
+    end: datetime,
+    before: Out | None = None,
+) -> Out | None:
     """What of these nodes was out of service in a quarter from `start` to `end`, and for what.
 
-    A GPU stands for itself only where it is in repair: then it is out once it cannot be used. None
-    where a scheduler is asked that said nothing of this time.
+    A GPU stands for itself only where it is in repair: then it is out once it cannot be used. Where a
+    scheduler is asked that said nothing of this time it is as it was in the quarter `before` if it
+    answered shortly before, else None.
     """
     told = _told(words.schedulers, start, end)
     if told is None:
-        return None
+        return before if _answered_lately(words.schedulers, start) else None
     faults = _standing(words.incidents, end)
     repairs = _repairs(words.rmas, end)
     in_repair = {gpu.of_node() for gpu in repairs}
@@ -71,6 +78,12 @@ def _told(
         cluster = said.told_by.cluster
         found |= {name_of(Subject(cluster=cluster, node=one.name)): one for one in said.nodes}
     return found
+
+
+def _answered_lately(schedulers: Iterable[Scheduler], start: datetime) -> bool:
+    """Whether those that do not answer now did so shortly before the quarter began."""
+    last = [one.answered_at for one in schedulers if one.nodes is None and one.at >= start - _ASKED]
+    return bool(last) and all(at is not None and at >= start - SPEAKS_FOR for at in last)
 
 
 def _standing(incidents: Iterable[Incident], at: datetime) -> Mapping[str, set[str]]:

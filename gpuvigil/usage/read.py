@@ -67,9 +67,16 @@ class Reader:
         self._store = store_of(self.hub)
 
     def count(
-        self, start: datetime, watched_since: datetime | None, before: Bucket | None = None
+        self,
+        start: datetime,
+        watched_since: datetime | None,
+        before: Bucket | None = None,
+        last_out: Out | None = None,
     ) -> Bucket | None:
-        """The bucket that begins at `start`; see `count.count`. `before`: what was counted then."""
+        """The bucket that begins at `start`; see `count.count`.
+
+        `before`: what was counted then; `last_out`: what was out of service in the quarter before it.
+        """
         where, end = {"cluster": self.cluster}, start + BUCKET
         rows = self._store.series("gpu", FIELDS, where, (start, end), MINUTE)
         if not len(rows) and (watched_since is None or watched_since >= end):
@@ -88,7 +95,7 @@ class Reader:
                 heard=self._heard,
                 retired=self._retired,
                 listening_since=self._listening_since,
-                out=self._out(start) if before is None else before.out,
+                out=self._out(start, last_out) if before is None else before.out,
                 inventories=self._inventories,
                 allocations=self._allocations,
                 slices=self._store.series("mig", SLICE_FIELDS, where, (start, end), MINUTE),
@@ -127,10 +134,10 @@ class Reader:
         found = senders(self._store, "node", self.cluster, span)
         return frozenset(found["node"].unique().to_pylist())
 
-    def _out(self, start: datetime) -> Out | None:
+    def _out(self, start: datetime, before: Out | None) -> Out | None:
         names = {name for name, *_ in self._inventories.nodes} | (self._heard or {}).keys()
         nodes = [Subject(cluster=self.cluster, node=name) for name in names]
-        return out_of(self._words, nodes, start, min(start + BUCKET, self.now))
+        return out_of(self._words, nodes, start, min(start + BUCKET, self.now), before)
 
     def _read_records(self) -> None:
         if self._heard is None:

@@ -157,6 +157,26 @@ def test_a_quarter_of_which_no_scheduler_spoke_has_no_gpus_in_service_and_none_o
 
 
 @pytest.mark.server
+def test_a_scheduler_that_fails_for_a_moment_frees_no_drained_gpu(hub: HubProcess) -> None:
+    end = floor(datetime.now(timezone.utc))
+    own(hub.hub(), end - timedelta(days=1))
+    tell(hub.hub(), end - 2 * BUCKET, end)
+    drained = ScheduledNode(name="n1", states=("MIXED", "DRAIN"), reason="RMA 1 [ann@2026]")
+    said(hub, end - BUCKET, drained)
+    clock = ManualClock(end - BUCKET + GRACE)
+    counter = UsageCounter(hub.hub(), clock, threading.Event(), SHORT)
+    counter.step()
+    silent = Scheduler(
+        told_by=Subject(cluster="c", node="slurm"), at=end, why="away", answered_at=end - BUCKET
+    )
+    hub.hub().write_records([silent.to_record()])
+    clock.advance(BUCKET.total_seconds())
+    steps(counter, 3)
+    last = next(one for one in buckets(hub) if one.start == end - BUCKET)
+    assert (last.seconds.free, last.seconds.lost_repair) == (0.0, QUARTER)
+
+
+@pytest.mark.server
 def test_an_hour_is_its_quarters_also_after_late_data_and_another_run(hub: HubProcess) -> None:
     end = floor_of(datetime.now(timezone.utc), HOUR)
     start = end - HOUR

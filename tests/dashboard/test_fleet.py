@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dashboard.cluster import Cell, ClusterView, Look
-from dashboard.facts import Facts
+from dashboard.facts import Book, Facts
 from dashboard.fleet import Fleet, clusters, silent_nodes
 from dashboard.fleet_map import encoded
 from dashboard.tables import gpu_table, port_table
@@ -188,6 +188,17 @@ def test_a_free_gpu_of_a_drained_node_is_out_of_service_and_neither_free_nor_fai
         assert only(replace(facts, schedulers=words)).cells[1].look is Look.FREE
     old = said("MIXED DRAIN", age=timedelta(hours=1))
     assert only(replace(facts, schedulers=old)).cells[1].look is Look.OUT
+
+
+def test_a_scheduler_that_does_not_answer_takes_nothing_back() -> None:
+    book = Book()
+    (drained,) = said("IDLE DRAIN")
+    silent = replace(drained, at=NOON + timedelta(minutes=1), why="away", nodes=None)
+    book.apply([drained.to_record(), silent.to_record()])
+    assert book.onto(Facts(now=NOON)).schedulers == (drained,)
+    back = replace(drained, at=NOON + timedelta(minutes=2), nodes=())
+    book.apply([back.to_record()])
+    assert book.onto(Facts(now=NOON)).schedulers == (back,)
 
 
 def test_a_silent_node_that_its_scheduler_set_down_is_out_of_service() -> None:

@@ -1,6 +1,7 @@
 """What of a cluster is out of service in a quarter, by what records say of its time."""
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -76,6 +77,21 @@ def test_a_schedulers_word_counts_for_the_quarters_beside_it(at: timedelta, know
 
 def test_nothing_is_said_while_the_scheduler_does_not_answer() -> None:
     assert out(schedulers=[said(why="slurmctld is down")]) is None
+
+
+@pytest.mark.parametrize(
+    ("answered", "carried"),
+    [(START - HOUR, True), (START - HOUR - SECOND, False), (None, False)],
+)
+def test_one_that_answered_within_the_hour_leaves_things_as_they_were(
+    answered: datetime | None, carried: bool
+) -> None:
+    silent = replace(said(why="slurmctld is down"), answered_at=answered)
+    before = {("n2", ""): LostTo.REPAIR}
+    found = out_of(Words(schedulers=[silent]), NODES, START, END, before)
+    assert found == (before if carried else None)
+    # One that answers has the last word.
+    assert out_of(Words(schedulers=[said()]), NODES, START, END, before) == NONE
 
 
 def test_a_scheduler_that_nobody_asked_for_a_day_is_asked_no_more() -> None:
