@@ -115,7 +115,11 @@ class Book:
     def _take(self, record: Record) -> None:
         kept, (name, version) = self._kept[record.kind], _name(record)
         # A scheduler that does not answer takes nothing back; its last word ages by itself.
-        if record.kind is RecordKind.SCHEDULER and name in kept and record.body.get("nodes") is None:
+        if (
+            record.kind is RecordKind.SCHEDULER
+            and name in kept
+            and record.body.get("nodes") is None
+        ):
             return
         if name not in kept or kept[name][0] <= version:
             self._listed.pop(record.kind, None)
