@@ -17,13 +17,14 @@ from analyzer.usage import (
     next_quarter,
 )
 from gpuvigil.clock import ManualClock
-from gpuvigil.model import RecordKind, ScheduledNode, Scheduler, Subject
+from gpuvigil.model import RecordKind, Retirement, ScheduledNode, Scheduler, Subject
 from gpuvigil.usage import BUCKET, Bucket
 from gpuvigil.usage.ledger import HOUR, Ledger
 from gpuvigil.usage.model import floor
 from gpuvigil.usage.question import answer, floor_of
+from gpuvigil.usage.read import Reader
 from gpuvigil.usage.rollup import SETTLE
-from tests.gpuvigil.usage.told import own, quarters, tell
+from tests.gpuvigil.usage.told import GPUS, own, quarters, tell
 from tests.polling import wait_until
 from tests.servers import HubProcess
 
@@ -154,6 +155,25 @@ def test_a_quarter_of_which_no_scheduler_spoke_has_no_gpus_in_service_and_none_o
     counter.step()
     (found,) = buckets(hub)
     assert (found.out, found.seconds.judged, found.seconds.in_service_percent) == (None, 0.0, None)
+
+
+@pytest.mark.server
+def test_a_node_that_is_gone_for_days_is_owned_until_it_is_retired(hub: HubProcess) -> None:
+    now = datetime.now(timezone.utc)
+    end = floor(now)
+    own(hub.hub(), end - timedelta(days=1))
+    tell(hub.hub(), end - BUCKET, end)
+    later = end + timedelta(days=3)
+    reader = Reader(hub=hub.hub(), cluster="c", oldest=later, now=later + BUCKET + GRACE)
+    gone = reader.count(later, end)
+    assert gone is not None
+    assert (gone.gpus, gone.seconds.lost_unknown) == (GPUS, GPUS * QUARTER)
+    assert (gone.seconds.free, gone.seconds.in_service_percent) == (0.0, 0.0)
+    node = Subject(cluster="c", node="n1")
+    retired = Retirement(node=node, by="ann", note="sold", at=now + timedelta(minutes=1))
+    hub.hub().write_records([retired.to_record()])
+    after = Reader(hub=hub.hub(), cluster="c", oldest=later, now=later + BUCKET + GRACE)
+    assert after.count(later, end) is None
 
 
 @pytest.mark.server
