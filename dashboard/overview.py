@@ -31,7 +31,7 @@ from .questions import PATIENCE_SECONDS
 from .queued import queue_of, sentence
 from .spent import idle_sentence
 from .views import FleetView
-from .words import HOLDERS_UNKNOWN
+from .words import HOLDERS_UNKNOWN, SOME_UNKNOWN
 
 # What is asked of usage stays fresh for so long; the chart looks more often, for a first answer
 # that came late.
@@ -231,7 +231,8 @@ def _trend() -> None:
         st.html(joined(panels.trend_title(None, 0), panels.nothing_counted(asked=said is not None)))
         return
     if said.allocated_percent is None and said.seconds.unattributed > 0:
-        st.html(joined(panels.trend_title(None, 0), panels.notes([HOLDERS_UNKNOWN])))
+        why = SOME_UNKNOWN if said.seconds.allocated > 0 else HOLDERS_UNKNOWN
+        st.html(joined(panels.trend_title(None, 0), panels.notes([why])))
         return
     wall, incidents = is_wall(), _incidents(view, found.cluster.name, said.start)
     young = trend.since(said) if trend.is_young(said) else None

@@ -5,11 +5,18 @@ import re
 from gpuvigil.metrics import Kind, Metric
 
 NOT_MEASURED = "not measured"
-# What is said in place of numbers about holders, and what would tell them.
-HOLDERS_UNKNOWN = (
-    "Who holds the GPUs is not known: a collector tells it, or dcgm-exporter with its labels"
-    " hpc_job or pod."
-)
+
+
+def holders_unknown(of: str = "the GPUs") -> str:
+    """Said in place of numbers about holders, with what would tell them."""
+    return (
+        f"Who holds {of} is not known: a collector tells it, or dcgm-exporter with its labels"
+        " hpc_job or pod."
+    )
+
+
+HOLDERS_UNKNOWN = holders_unknown()
+SOME_UNKNOWN = holders_unknown("some of the GPUs")
 
 
 def natural(text: str) -> list[tuple[int, str]]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from gpuvigil.clock import duration
 
-from ..words import HOLDERS_UNKNOWN
+from ..words import HOLDERS_UNKNOWN, SOME_UNKNOWN
 from . import words
 from .capacity import faults
 from .content import Cost, Figure, Holder, IdleSpell, Trouble
@@ -117,7 +117,8 @@ def _all_free(case: Case) -> tuple[str, str]:
 def _no_holders(case: Case) -> tuple[str, str]:
     energy = case.figures["energy_kwh"]
     used = f" They used {case.text(energy.key)}." if energy.value else ""
-    return HOLDERS_UNKNOWN, (
+    first = SOME_UNKNOWN if case.usage.seconds.allocated > 0 else HOLDERS_UNKNOWN
+    return first, (
         f"{words.counted(case.usage.gpus, 'GPU')} computed in"
         f" {words.percent(_share(case.usage.seconds.active, case.usage.seconds.installed))} of the"
         f" time that was counted.{used}"

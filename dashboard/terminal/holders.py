@@ -12,7 +12,7 @@ from gpuvigil.states import NO_PROCESSES, NO_UTILIZATION
 from gpuvigil.usage.holding import NOBODY_KNOWN, holder_of
 
 from ..gpus import Cell
-from ..words import HOLDERS_UNKNOWN, natural
+from ..words import HOLDERS_UNKNOWN, holders_unknown, natural
 from .fleet import Moment
 from .grid import Column, Grid, Value, held_for, length, percents, whole, yes_or_no
 
@@ -166,8 +166,13 @@ def idle(
 
 def _empty(moment: Moment, nothing: str) -> str:
     """Said where there is no row: that there is `nothing`, unless nobody can say so."""
-    blind = any(one.strip.unattributed for one in moment.clusters)
-    return HOLDERS_UNKNOWN if blind else nothing
+    strips = [one.strip for one in moment.clusters]
+    unknown = sum(one.unattributed for one in strips)
+    if not unknown:
+        return nothing
+    if not any(one.known for one in strips):
+        return HOLDERS_UNKNOWN
+    return f"{nothing} {holders_unknown(f'{unknown:,} of {sum(it.gpus for it in strips):,} GPUs')}"
 
 
 def _cannot_judge(moment: Moment) -> Iterator[str]:

@@ -1,10 +1,12 @@
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from dashboard.reports.build import build
 from dashboard.reports.read import Facts
+from gpuvigil.usage import Share
 
 from .weeks import (
     END,
@@ -135,3 +137,24 @@ def test_there_is_no_money_in_any_sentence() -> None:
     for _, given, _, _ in CASES:
         report = build(given())
         assert "$" not in " ".join((*report.verdict, *report.actions, report.comparison))
+
+
+def test_a_verdict_that_knows_some_holders_does_not_say_that_none_is_known() -> None:
+    def dark(shares: Sequence[Share]) -> str:
+        counted = usage(shares)
+        buckets = tuple(
+            replace(
+                one,
+                seconds=replace(
+                    one.seconds,
+                    active=one.seconds.installed,
+                    free=0.0,
+                    unattributed=one.seconds.installed - one.seconds.allocated,
+                ),
+            )
+            for one in counted.buckets
+        )
+        return build(facts(replace(counted, buckets=buckets))).verdict[0]
+
+    assert dark([]).startswith("Who holds the GPUs is not known: ")
+    assert dark([share()]).startswith("Who holds some of the GPUs is not known: ")

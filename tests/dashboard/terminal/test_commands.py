@@ -162,6 +162,23 @@ def test_idle_says_of_which_gpus_it_cannot_judge_and_what_is_missing(moment: Mom
     assert "Cannot judge 1 GPU: processes not measured." in said
 
 
+def test_idle_does_not_say_that_no_holder_is_known_where_some_are() -> None:
+    one = node("n-1", "prod")
+    cells = [row(gpu(i, one), i, compute_processes=None) for i in range(4)]
+    exporters = replace(busy_fleet([one], 4), gpus=gpu_table(cells))
+
+    def said(*known: int) -> str:
+        held = tuple(allocation(gpu(i, one)) for i in known)
+        moment = moment_of(replace(exporters, allocations=held), AnalyzerSettings())
+        return " ".join(text(holders.idle(moment, {}), 80).split())
+
+    assert "Who holds the GPUs is not known: a collector" in said()
+    some = said(0, 1)
+    assert "No held GPU is idle now. Who holds 2 of 4 GPUs is not known: a collector" in some
+    assert "Who holds the GPUs" not in some
+    assert "is not known" not in said(0, 1, 2, 3)
+
+
 def test_idle_says_what_it_cost_where_there_is_a_price(moment: Moment) -> None:
     prices = Prices(settings=CostSettings(prices=(PriceSettings(per_gpu_hour=60.0),)))
     first, second = rows(holders.idle(moment, {}, prices))
