@@ -186,7 +186,10 @@ class UsageCounter:
         watched = [at for at in (self._watched_since, before and before.watched_since) if at]
         reader = Reader(hub=self._hub, cluster=cluster, oldest=start, now=now, checks=self._checks)
         bucket = (
-            reader.count(start, min(watched, default=None), before, last and last.out) or before
+            reader.count(
+                start, min(watched, default=None), before, None if last is None else last.out
+            )
+            or before
         )
         if bucket is None:
             return None
