@@ -243,9 +243,10 @@ def _trend() -> None:
         key="trend",
         alt=trend.sentence(said, incidents),
     )
-    lost = idle_sentence(said.buckets, Prices(settings=live.shared().config.cost))
-    if lost:
-        st.html(panels.notes([f"In this time: {lost}"]))
+    idle = idle_sentence(said.buckets, Prices(settings=live.shared().config.cost))
+    notes = [f"In this time: {one}" for one in (idle, trend.lost_sentence(said)) if one]
+    if notes:
+        st.html(panels.notes(notes))
 
 
 # The day of each cluster as its chart last had it: the strip waits for no answer.

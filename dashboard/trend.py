@@ -12,6 +12,7 @@ from typing import Any
 from gpuvigil.clock import moment, to_text
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Record, Severity, readable
+from gpuvigil.out_of_service import LostTo
 from gpuvigil.usage import BUCKET, Bucket, Usage, share_percent
 
 SPAN = timedelta(hours=24)
@@ -80,6 +81,17 @@ def sentence(usage: Usage, incidents: Iterable[Incident]) -> str:
     marks = sum(1 for _ in incidents)
     said = f" {marks} incident{'' if marks == 1 else 's'} began in that time." if marks else ""
     return f"Since {moment(first)}, {allocated:.0f} % of GPU-hours were allocated{worked}.{said}"
+
+
+def lost_sentence(usage: Usage) -> str:
+    """How many GPU-hours were in service and what the others were lost to; empty where none was lost."""
+    seconds = usage.seconds
+    hours = {to: round(seconds.lost(to) / 3600, 1) for to in LostTo}
+    share = seconds.in_service_percent
+    if share is None or not any(hours.values()):
+        return ""
+    lost = ", ".join(f"{hour:,.1f} to {to.value}" for to, hour in hours.items() if hour)
+    return f"{share:.1f} % of owned GPU-hours in service; lost {lost}"
 
 
 def chart(

@@ -119,3 +119,19 @@ def test_a_first_quarter_is_drawn_from_when_it_was_counted() -> None:
     young = replace(usage, buckets=(first, last), end=now)
     assert trend.since(young) == NOON - timedelta(minutes=6)
     assert trend.points(young, now)[0].at == NOON - timedelta(minutes=6)
+
+
+def test_what_was_lost_is_said_by_reason_and_nothing_where_none_was_or_nobody_knows() -> None:
+    def said(**seconds: float) -> str:
+        hour = Seconds(installed=36_000.0, active=36_000.0, **seconds)
+        one = bucket(1)
+        return trend.lost_sentence(
+            Usage(cluster="c", start=NOON, end=NOON, buckets=(replace(one, seconds=hour),))
+        )
+
+    assert said(judged=36_000.0, lost_fault=3_600.0, lost_unknown=1_800.0) == (
+        "85.0 % of owned GPU-hours in service; lost 1.0 to fault, 0.5 to unknown"
+    )
+    assert said(judged=36_000.0, lost_fault=179.0) == ""  # less than is written
+    assert said(judged=36_000.0, lost_fault=181.0) != ""
+    assert said(judged=36_000.0) == said() == ""
