@@ -373,8 +373,11 @@ def _lost(units: _Units, service: _Service, gone: Bools, rest: Floats) -> dict[s
     """What was lost to what, of what was judged."""
     grid, width = units.grid, units.width
     names = [f"lost_{one.value}" for one in _LOSSES]
+    none = dict.fromkeys(("judged", *names), np.zeros(len(width)))
     if not service.judged:
-        return dict.fromkeys(("judged", *names), np.zeros(len(width)))
+        return none
+    if not (gone.any() or (service.node_out >= 0).any() or service.absent.any()):
+        return {**none, "judged": width.sum(axis=1)}
     of_node = service.node_out[units.known.physical][:, None]
     own = np.where(grid.released, _LOSSES.index(LostTo.MAINTENANCE), _LOSSES.index(LostTo.FAULT))
     repair = service.in_repair[units.known.physical][:, None]
