@@ -47,7 +47,10 @@ def queue_of(
 
 
 def sentence(found: Queue) -> str:
-    """`14 jobs wait for 96 GPUs while 24 are free: 16 fragmentation, 8 faulty nodes`."""
+    """`14 jobs wait for 96 GPUs while nobody holds 24: 16 fragmentation, 8 faulty nodes`.
+
+    Those of nodes that are out of service are among the 24, and are not called free.
+    """
     if not found.jobs:
         return "no job waits"
     jobs = f"{found.jobs:,} job{' waits' if found.jobs == 1 else 's wait'}"
@@ -55,9 +58,9 @@ def sentence(found: Queue) -> str:
     if not found.free:
         return f"{said}; no GPU is free"
     if not found.free_while_queued:
-        return f"{said}; of {found.free:,} free GPUs none is kept from them"
+        return f"{said}; nobody holds {found.free:,}, and none is kept from them"
     why = ", ".join(f"{found.kept[it]:,} {it.value}" for it in _ORDER if found.kept.get(it))
-    return f"{said} while {found.free:,} are free; queued but free: {why}"
+    return f"{said} while nobody holds {found.free:,}; queued but free: {why}"
 
 
 def unknown(schedulers: Iterable[Scheduler]) -> Mapping[str, str]:

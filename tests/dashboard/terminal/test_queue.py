@@ -72,6 +72,7 @@ def test_free_gpus_of_a_drained_node_are_kept_by_the_fault(moment: Moment) -> No
     assert found is not None
     assert found.kept == {Wait.FAULTY: 1}
     assert "queued but free: 1 faulty nodes" in sentence(found)
+    assert "are free" not in sentence(found)  # its node is out of service
 
 
 def test_a_scheduler_that_does_not_answer_is_said_and_without_one_nothing_is_claimed(
