@@ -95,7 +95,7 @@ def said(span: Span) -> str:
     what = (
         span.text
         if span.kind in _TEXT_ALONE
-        else span.kind + (f": {span.text}" if span.text else "")
+        else _word(span.kind) + (f": {span.text}" if span.text else "")
     )
     times = f"{span.start:%H:%M:%S} to {span.end:%H:%M:%S}"
     if span.start.date() != span.end.date():
@@ -157,9 +157,15 @@ def _axis(window: Window) -> Html:
 _KEYS = ("active", "idle", "free", "unavailable", "unknown", "held", "critical", "warning", "info")
 
 
+def _word(kind: str) -> str:
+    """Nobody held it; whether it could be had then, or its node was drained, is not kept."""
+    return "not held" if kind == "free" else kind
+
+
 def _key(rows: Sequence[Row]) -> Html:
     kinds = {span.kind for row in rows for span in row.spans}
-    items = [tag("li", tag("i", class_=f"span {kind}"), kind) for kind in _KEYS if kind in kinds]
+    shown = [kind for kind in _KEYS if kind in kinds]
+    items = [tag("li", tag("i", class_=f"span {kind}"), _word(kind)) for kind in shown]
     return tag("ul", *items, class_="key") if items else joined()
 
 
@@ -171,7 +177,7 @@ def _table(rows: Sequence[Row]) -> Html:
         tag(
             "tr",
             tag("th", row.name, scope="row"),
-            tag("td", span.kind),
+            tag("td", _word(span.kind)),
             tag("td", tag("time", moment(span.start), datetime=to_text(span.start))),
             tag("td", duration(span.end - span.start)),
             tag("td", span.text),

@@ -166,6 +166,14 @@ def test_a_span_says_its_exact_times_in_utc() -> None:
     assert said(span) == "unknown: no data · 12:00:00 to 12:00:10 UTC · 10 s"
 
 
+def test_what_nobody_held_is_not_called_free_since_its_node_may_have_been_drained() -> None:
+    span = Span(kind="free", start=NOON, end=NOON + STEP, text="")
+    text = timeline([Row(name="State", spans=(span,))], WINDOW, NOON + 3 * STEP)
+    assert "free</" not in text
+    assert text.count("not held</") == 2  # the key and the table
+    assert said(span).startswith("not held · 12:00:00")
+
+
 def test_the_timeline_has_every_span_as_a_bar_and_in_a_table_and_escapes_texts() -> None:
     span = Span(start=NOON, end=NOON + STEP, kind="held", text=HOSTILE)
     text = timeline(
