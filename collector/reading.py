@@ -33,7 +33,8 @@ class CallCost:
 class Reading:
     """What one GPU said in one sweep: raw values by metric name, and who computes on it.
 
-    `slow`, `links` and `costs` are None in the sweeps that do not read them.
+    `slow` stands until it is told again: None where nothing of it is new, or was read. `links` and
+    `costs` are None in the sweeps that do not read them.
     """
 
     values: Values

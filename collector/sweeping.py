@@ -18,6 +18,8 @@ from .cputime import CallTime, Threads
 from .nvml import Driver, DriverError, Events, Gpu
 from .report import GpuTick
 
+# What mostly stays is looked at so often: by every tick of ten seconds, which are not all as long.
+_LASTING_SECONDS = 9.5
 _SLOW_PLACES = 8  # the slow sweeps of this many GPUs are spread over the slow tick
 _NO_HEADWAY_SECONDS = 0.005  # no GPU was finished for so long: another thread takes the next
 
@@ -56,6 +58,7 @@ class GpuSweep:
         self._identity: GpuIdentity | None = None
         self._last = GpuTick(index=index)
         self._slow_due: float | None = None
+        self._lasting_due = 0.0
 
     def ask(self, before: Threads | None = None) -> None:
         """A sweep is to be made: `sweep` must follow. Not while one is under way.
@@ -139,13 +142,16 @@ class GpuSweep:
             if self._gpu is None:
                 self._gpu, self._slow_due = self._find(), None
             slow = self._slow_due is None or start >= self._slow_due
-            reading = self._gpu.read(slow=slow)
+            lasting = slow or start >= self._lasting_due
+            reading = self._gpu.read(slow=slow, lasting=lasting)
         except DriverError as error:
             # A GPU that comes back may do so under another handle.
             self._gpu = None
             return GpuTick(index=self.index, identity=self._identity, reason=error.reason)
         if slow:
             self._slow_due = self._next_slow(start)
+        if lasting:
+            self._lasting_due = start + _LASTING_SECONDS
         return GpuTick(
             index=self.index,
             identity=self._gpu.identity,

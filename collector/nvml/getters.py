@@ -136,13 +136,11 @@ FAST: tuple[Getter, ...] = (
     ),
     MEMORY,
     _clock("sm_clock_hertz", pynvml.NVML_CLOCK_SM),
-    _clock("memory_clock_hertz", pynvml.NVML_CLOCK_MEM),
     Numbers(
         ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
         ("clock_event_reasons",),
         wide=True,
     ),
-    Numbers(("nvmlDeviceGetPerformanceState",), ("performance_state",)),
     FirstOf(
         (
             Record(
@@ -167,7 +165,14 @@ FAST: tuple[Getter, ...] = (
         {"marginTemperature": "temperature_margin_celsius"},
         {"version": pynvml.nvmlMarginTemperature_v1},
     ),
+    # Judged together with the utilisation of the same moment: an idle link saves power.
     Numbers(("nvmlDeviceGetCurrPcieLinkGeneration",), ("pcie_generation",)),
+)
+
+# What mostly stays for minutes, read every ten seconds where ticks are shorter.
+LASTING: tuple[Getter, ...] = (
+    _clock("memory_clock_hertz", pynvml.NVML_CLOCK_MEM),
+    Numbers(("nvmlDeviceGetPerformanceState",), ("performance_state",)),
     Numbers(("nvmlDeviceGetCurrPcieLinkWidth",), ("pcie_width",)),
 )
 

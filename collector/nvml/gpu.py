@@ -9,7 +9,7 @@ from ..reading import CallCost, Reading
 from .calls import Calls
 from .codes import DriverError
 from .fields import Fields, unknown
-from .getters import FAST, INSTEAD_OF_FIELD, SLOW, Read, drop_impossible
+from .getters import FAST, INSTEAD_OF_FIELD, LASTING, SLOW, Read, drop_impossible
 from .gpm import Gpm
 from .links import LINK_COUNT, Links
 from .mig import Migs
@@ -32,7 +32,10 @@ class Gpu:
         self.handle = handle
         self._calls = Calls(library, handle)
         self._fast = [each.bind(self._calls) for each in FAST]
+        self._lasting = [each.bind(self._calls) for each in LASTING]
         self._slow = [each.bind(self._calls) for each in SLOW]
+        self._slow_values: Values = {}
+        self._kept: Values = {}  # as told last
         self._instead: list[Read] = []
         self._links = Links(self._calls)
         self._fields = Fields([])
@@ -43,8 +46,10 @@ class Gpu:
         self._migs = Migs(self._calls)
         self._fan_speed = ctypes.c_uint()
 
-    def read(self, *, slow: bool) -> Reading:
+    def read(self, *, slow: bool, lasting: bool = False) -> Reading:
         """One sweep; the first must be `slow`. A value that the GPU does not give is left out.
+
+        `lasting`: look also for what has changed of the numbers that mostly stay.
 
         DriverError when the GPU is lost, the driver is gone, or no call at all succeeded.
         """
@@ -64,7 +69,9 @@ class Gpu:
         if pids is not None:
             values["compute_processes"] = len(pids)
         drop_impossible(values)
-        rest = self._read_slow() if slow else None
+        if slow:
+            self._slow_values = self._read_slow()
+        rest = self._read_kept(slow=slow) if slow or lasting else None
         links = self._links.each() if slow or news else None
         self._links.add_worst(values)
         migs = self._migs.read()
@@ -120,6 +127,17 @@ class Gpu:
         self._links.sum_up(found, values)
         return self._links.have_news(found, values)
 
+    def _read_kept(self, *, slow: bool) -> Values | None:
+        """All that stands until it is told again; None while all of it is as told."""
+        values = dict(self._slow_values)
+        for read in self._lasting:
+            read(values)
+        drop_impossible(values)
+        if values == self._kept and not slow:
+            return None
+        self._kept = values
+        return values
+
     def _read_slow(self) -> Values:
         values: Values = {}
         for read in self._slow:
@@ -135,7 +153,6 @@ class Gpu:
             values["graphics_processes"] = len(pids)
         if "mig_mode" in values:
             values["mig_devices"] = self._migs.find(enabled=values["mig_mode"] == 1)
-        drop_impossible(values)
         return values
 
     def _read_fans(self, values: Values) -> None:

@@ -5,7 +5,7 @@ from .model import Measurement, table
 GPU = Measurement(
     name="gpu",
     tags=("cluster", "node", "uuid", "model"),
-    sentence="One line per GPU and tick; its NVLinks are summed up here. What is read at the slow tick stands in every line until it is read again.",
+    sentence="One line per GPU and tick; its NVLinks are summed up here. What is not read in every tick stands in every line until it is read again.",
     metrics=table(
         "gpu",
         """

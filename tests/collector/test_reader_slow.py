@@ -12,7 +12,7 @@ from collector.report import LOADED, GpuTick
 from gpuvigil.metrics import NVLINK, Seen
 from tests.nvml_fake import FakeDriver
 
-from .test_reader import NOT_SUPPORTED, Reader
+from .test_reader import NOT_SUPPORTED, UNKNOWN, Reader
 
 pytestmark = pytest.mark.server
 
@@ -56,11 +56,47 @@ def test_what_was_refused_is_not_asked_every_tick_and_tried_again_at_the_slow_on
     # The slow tick comes at once, an eighth of the way, and then every two seconds.
     seen = [costs_of(reader, 0) for _ in range(3)][-1]
     assert seen[name].calls <= 2
-    assert seen["nvmlDeviceGetPerformanceState"].calls > 4
+    assert seen["nvmlDeviceGetCurrentClocksEventReasons"].calls > 4
     driver.fail(0, name, 0)
     driver.fail(0, 82, 0)
     wanted = {"utilization_percent", "memory_temperature_celsius"}
     reader.gpu_with(0, lambda gpu: wanted <= (gpu.values or {}).keys())
+
+
+LASTING = {"memory_clock_hertz": 2_619_000_000, "performance_state": 0, "pcie_width": 16}
+
+
+def test_what_mostly_stays_is_asked_every_ten_seconds_and_told_when_it_changes(
+    driver: FakeDriver, start: Start
+) -> None:
+    reader = start(driver.environment(), slow_seconds=300.0)
+    first = reader.gpu_with(0, lambda gpu: gpu.slow is not None)
+    assert (first.slow or {}).items() >= LASTING.items()
+    driver.set(0, performance_state=8, pcie_width=4, clock_memory_megahertz=405)
+    began = time.monotonic()
+    told = [reader.gpu_with(0, lambda gpu: gpu.values is not None) for _ in range(60)]
+    assert time.monotonic() - began > 11.0
+    (changed,) = [gpu.slow for gpu in told if gpu.slow is not None]
+    assert changed["performance_state"] == 8
+    assert changed["pcie_width"] == 4
+    assert changed["memory_clock_hertz"] == 405_000_000
+    # All else that is slow stands beside it.
+    assert changed.keys() == (first.slow or {}).keys()
+    assert not LASTING.keys() & {name for gpu in told for name in gpu.values or {}}
+
+
+def test_of_a_gpu_that_fell_off_the_bus_nothing_is_kept(driver: FakeDriver, start: Start) -> None:
+    reader = start(driver.environment(), slow_seconds=300.0)
+    reader.gpu_with(0, lambda gpu: gpu.slow is not None)
+    driver.set(0, lost=1, performance_state=8)
+    lost = reader.gpu_with(0, lambda gpu: gpu.reason is not None)
+    assert (lost.values, lost.slow) == (None, None)
+    driver.set(0, lost=0)
+    driver.fail(0, "nvmlDeviceGetCurrPcieLinkWidth", UNKNOWN)
+    back = reader.gpu_with(0, lambda gpu: gpu.values is not None)
+    assert back.slow is not None
+    assert back.slow["performance_state"] == 8
+    assert "pcie_width" not in back.slow
 
 
 def costs_of(reader: Reader, gpu: int) -> dict[str, CallCost]:
