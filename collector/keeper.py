@@ -223,13 +223,9 @@ class ReaderKeeper:
         self._module = self._loaded_module()
         # A start that takes too long is told before the reader is replaced for it.
         start_seconds = max(settings.driver_timeout_seconds, settings.reader_patience_seconds / 2)
-        command = [
-            *program.command("read", "collector.reader"),
-            *("--tick-seconds", str(settings.tick_seconds)),
-            *("--driver-timeout-seconds", str(settings.driver_timeout_seconds)),
-            *("--start-timeout-seconds", str(start_seconds)),
-            *("--slow-seconds", str(settings.slow_tick_seconds)),
-        ]
+        call_seconds, slow_seconds = settings.driver_timeout_seconds, settings.slow_tick_seconds
+        seconds = (settings.tick_seconds, call_seconds, start_seconds, slow_seconds)
+        command = [*program.command("read", "collector.reader"), *map(str, seconds)]
         reader, before = self._starts + 1, (self._heard, self._has_spoken)
         self._heard, self._has_spoken = now, False
         listen = partial(self._listen, reader=reader)

@@ -4,7 +4,6 @@ A driver call on a sick GPU may never come back. Then one thread is stuck, the o
 others, and the main thread goes on telling the supervisor who is silent, and for how long.
 """
 
-import argparse
 import os
 import signal
 import sys
@@ -168,14 +167,12 @@ class Reader:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Report to standard output until the parent ends; started by the supervisor."""
+    """Report to standard output until the parent ends; started by the supervisor with seconds of a
+    tick, a driver call, the driver's start and a slow tick.
+    """
     lifeline.hold()
-    parser = argparse.ArgumentParser(prog="gpuvigil read")
-    parser.add_argument("--tick-seconds", type=float, default=10.0)
-    parser.add_argument("--driver-timeout-seconds", type=float, default=2.0)
-    parser.add_argument("--start-timeout-seconds", type=float, default=15.0)
-    parser.add_argument("--slow-seconds", type=float, default=60.0)
-    chosen = parser.parse_args(arguments)
+    # No argparse, which would stay with half a MiB.
+    tick_seconds, driver_seconds, start_seconds, slow_seconds = map(float, arguments)
     frugal.settle()
     # Ctrl-C is the supervisor's affair, who ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -188,11 +185,9 @@ def main(arguments: Sequence[str]) -> int:
                 message = message[os.write(output, message) :]
 
     patience = Patience(
-        seconds=chosen.driver_timeout_seconds,
-        start_seconds=chosen.start_timeout_seconds,
-        slow_seconds=chosen.slow_seconds,
+        seconds=driver_seconds, start_seconds=start_seconds, slow_seconds=slow_seconds
     )
-    reader = Reader(write, SystemClock(), chosen.tick_seconds, patience)
+    reader = Reader(write, SystemClock(), tick_seconds, patience)
 
     def end() -> None:
         reader.close()

@@ -33,6 +33,7 @@ TICK_SECONDS = 1.0
 TICKS = 60
 # Every fast number each tick, every slow one often enough that each call is made some times.
 SLOW_SECONDS = 5.0
+CALL_SECONDS = 2.0
 PATIENCE_SECONDS = 60.0  # for a driver that is not kept loaded
 
 
@@ -60,8 +61,7 @@ def reading() -> Iterator[tuple["subprocess.Popen[bytes]", Iterator[Tick]]]:
     """The reader as the collector starts it, and its ticks until it ends."""
     command = [
         *(sys.executable, "-m", "gpuvigil", "read"),
-        *("--tick-seconds", str(TICK_SECONDS), "--slow-seconds", str(SLOW_SECONDS)),
-        *("--start-timeout-seconds", str(PATIENCE_SECONDS)),
+        *map(str, (TICK_SECONDS, CALL_SECONDS, PATIENCE_SECONDS, SLOW_SECONDS)),
     ]
     reader = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     ticks: queue.SimpleQueue[Tick | None] = queue.SimpleQueue()

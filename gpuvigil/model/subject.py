@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from urllib.parse import quote, unquote
 
 # Every row, event and finding of a simulated node carries this cluster name, and a real collector
 # refuses it: simulated and real can then never be mixed up, nor summed.
@@ -63,6 +62,8 @@ class Subject:
         # Most names need no quoting.
         if _PLAIN(text) and text.count("/") == len(parts) - 1:
             return text
+        from urllib.parse import quote  # noqa: PLC0415 - few need it, and no reader on a node
+
         return "/".join(quote(part, safe=":._-") for part in parts)
 
     @property
@@ -92,7 +93,12 @@ class Subject:
     @classmethod
     def parse(cls, key: str) -> "Subject":
         """The subject that `key` names; ValueError when it names none."""
-        match [unquote(part) for part in key.split("/")]:
+        parts = key.split("/")
+        if "%" in key:
+            from urllib.parse import unquote  # noqa: PLC0415 - as above
+
+            parts = [unquote(part) for part in parts]
+        match parts:
             case [cluster, node]:
                 return cls(cluster=cluster, node=node)
             case [cluster, node, "gpu", uuid]:

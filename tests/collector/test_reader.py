@@ -53,9 +53,7 @@ class Reader:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "gpuvigil", "read"),
-                *("--tick-seconds", "0.2", "--driver-timeout-seconds", "0.3"),
-                *("--start-timeout-seconds", str(start_timeout_seconds)),
-                *("--slow-seconds", str(slow_seconds)),
+                *("0.2", "0.3", str(start_timeout_seconds), str(slow_seconds)),
             ],
             cwd=ROOT,
             env={**lifeline.environment(), **environment},
