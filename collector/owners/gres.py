@@ -28,8 +28,12 @@ class Gres:
 
 
 def read(slurm_conf: str, node: str) -> Gres:
-    """What the gres.conf beside a slurm.conf says of a node; without such a file, as with AutoDetect."""
-    lines = list(_lines(Path(slurm_conf).with_name("gres.conf"), _DEEPEST_INCLUDE))
+    """What the gres.conf beside a slurm.conf says of a node; without such a file, as with AutoDetect.
+
+    So it is where Slurm did not say where its slurm.conf is: the text is empty.
+    """
+    beside = Path(slurm_conf).parent / "gres.conf"
+    lines = list(_lines(beside, _DEEPEST_INCLUDE)) if slurm_conf else []
     minors: list[int | None] = []
     for words in lines:
         ours = "nodename" not in words or node in expand(words["nodename"])

@@ -84,3 +84,12 @@ def test_included_files_count_where_they_stand_and_never_for_ever(tmp_path: Path
 def test_with_autodetect_or_without_a_file_slurm_numbers_by_itself(tmp_path: Path) -> None:
     assert read(str(tmp_path / "slurm.conf"), "n1").minors is None
     assert minors(tmp_path, "AutoDetect=nvml\n") is None
+
+
+@pytest.mark.parametrize("slurm_conf", ["", "/", "."])
+def test_where_slurm_did_not_say_where_its_files_are_gpus_go_by_address(
+    slurm_conf: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gres.conf").write_text("" if slurm_conf else "Name=gpu File=/dev/nvidia7\n")
+    monkeypatch.chdir(tmp_path)
+    assert read(slurm_conf, "n1").minors is None
