@@ -159,12 +159,6 @@ FAST: tuple[Getter, ...] = (
             ),
         )
     ),
-    Record(
-        "nvmlDeviceGetMarginTemperature",
-        pynvml.c_nvmlMarginTemperature_v1_t,
-        {"marginTemperature": "temperature_margin_celsius"},
-        {"version": pynvml.nvmlMarginTemperature_v1},
-    ),
     # Judged together with the utilisation of the same moment: an idle link saves power.
     Numbers(("nvmlDeviceGetCurrPcieLinkGeneration",), ("pcie_generation",)),
 )
@@ -174,6 +168,12 @@ LASTING: tuple[Getter, ...] = (
     _clock("memory_clock_hertz", pynvml.NVML_CLOCK_MEM),
     Numbers(("nvmlDeviceGetPerformanceState",), ("performance_state",)),
     Numbers(("nvmlDeviceGetCurrPcieLinkWidth",), ("pcie_width",)),
+    Record(
+        "nvmlDeviceGetMarginTemperature",
+        pynvml.c_nvmlMarginTemperature_v1_t,
+        {"marginTemperature": "temperature_margin_celsius"},
+        {"version": pynvml.nvmlMarginTemperature_v1},
+    ),
 )
 
 # Read in every slow tick.

@@ -132,7 +132,6 @@ SAID: dict[str, int | str] = {
     "energy_millijoules_per_second": 0,
     "temperature_celsius": 61,
     "memory_temperature_celsius": 72,
-    "temperature_margin_celsius": 26,
     "clock_sm_megahertz": 1980,
     "event_reasons": 0x4,
     "ecc_corrected_volatile": 3,
@@ -172,7 +171,6 @@ READ: dict[str, float | int] = {
     "energy_joules": 1.5,
     "temperature_celsius": 61,
     "memory_temperature_celsius": 72,
-    "temperature_margin_celsius": 26,
     "sm_clock_hertz": 1_980_000_000,
     "clock_event_reasons": 4,
     "ecc_corrected_errors": 3,
@@ -209,6 +207,7 @@ READ: dict[str, float | int] = {
 SLOW: list[tuple[str, int, str, float | int]] = [
     ("clock_memory_megahertz", 2618, "memory_clock_hertz", 2_618_000_000),
     ("performance_state", 2, "performance_state", 2),
+    ("temperature_margin_celsius", 26, "temperature_margin_celsius", 26),
     ("pcie_width", 8, "pcie_width", 8),
     ("utilization_encoder_percent", 12, "encoder_utilization_percent", 12),
     ("utilization_decoder_percent", 13, "decoder_utilization_percent", 13),
