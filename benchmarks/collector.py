@@ -1,8 +1,9 @@
 """The collector's weight on a node, beside nvitop-exporter in the same run.
 
 `python -m benchmarks.collector` starts both on the fake NVML library (8 GPUs with 18 NVLinks each,
-at 1 s), ours from the one file that nodes run and shipping to a real hub, and writes
-`benchmarks/collector.json`; `make docs` makes the document from it. It takes about twelve minutes.
+at 1 s), ours from the one file that nodes run and shipping to a real hub, without the sensors that
+the peer has nothing like; then ours with each of those beside ours without. It writes
+`benchmarks/collector.json`; `make docs` makes the document from it. It takes about twenty minutes.
 """
 
 import http.client
@@ -24,11 +25,12 @@ from typing import Any
 
 from benchmarks.footprint import Memory, cpu_seconds, ended_children_seconds, memory
 from benchmarks.spine import about, descendants, say
+from gpuvigil.config import CollectorSettings
 from scripts import collector_pyz
 from tests.nvml_fake import LIBRARY, FakeDriver, build
 from tests.polling import wait_until
 from tests.servers import HubProcess
-from tests.sysfs import PciTree
+from tests.sysfs import PciTree, PortTree
 
 RESULT = Path(__file__).with_suffix(".json")
 ROUNDS = 4
@@ -37,11 +39,12 @@ LINKS = 18
 CALL_SECONDS, DEAR_CALL_SECONDS = 20e-6, 100e-6  # of processor time, for both sides
 TICK_SECONDS = 1.0
 WARM_UP_SECONDS = 15.0
-REST_SECONDS = (
-    120.0  # two looks at the machine at least; ours ships meanwhile, and nobody scrapes either
-)
+REST_SECONDS = 120.0  # two looks at the machine; ours ships meanwhile, and nobody scrapes either
 SCRAPED_SECONDS = 10.0
 SCRAPES = 100
+PORTS = 8  # InfiniBand, as beside eight GPUs
+# What each sensor is given to look at; its settings are the defaults.
+SENSORS = ("network", "jobs", "machine")
 
 _CONFIG = """
 [hub]
@@ -49,12 +52,15 @@ url = "{hub}"
 collector_token_file = "{token}"
 [collector]
 cluster = "bench"
-node = "node-1"
+node = "node-{port}"
 tick_seconds = {tick}
 metrics_port = {port}
 metrics_links = true
 spool_directory = "{spool}"
 sysfs_root = "{sysfs}"
+jobs_directory = "{jobs}"
+steps_directory = "{steps}"
+machine_seconds = {machine}
 """
 
 
@@ -63,7 +69,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gpuvigil-bench-") as name, ExitStack() as stack:
         load_average = os.getloadavg()[0]
         stage = Stage(Path(name), stack)
-        rounds = [one_round(number, stage) for number in range(ROUNDS)]
+        rounds = [one_round(stage) for _ in range(ROUNDS)]
+        sensors = {name: added(name, stage) for name in SENSORS}
         result = {
             "about": {
                 **{key: value for key, value in about().items() if key != "simulator_seed"},
@@ -80,6 +87,7 @@ def main() -> int:
                 "scrapes_per_round": SCRAPES,
             },
             **{name: summed_up([found[name] for found in rounds]) for name in ("ours", "peer")},
+            "sensors": sensors,
         }
     RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     say(f"wrote {RESULT.name}: {json.dumps({n: result[n]['median'] for n in ('ours', 'peer')})}")
@@ -92,25 +100,38 @@ class Stage:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
         self.driver = FakeDriver(folder / "driver", build(folder / "nvml"), gpus=GPUS)
+        self.steps = folder / "steps"
+        self.steps.mkdir()
         for gpu in range(GPUS):
             process = stack.enter_context(computing())
+            (self.steps / str(process.pid)).write_text("1234 0.82\n")
             self.driver.set(gpu, utilization_gpu_percent=97, links=LINKS, pci_bus_id=address(gpu))
             self.driver.set_processes(gpu, {process.pid: 60 * 1024**3})
         self.driver.charge(CALL_SECONDS, DEAR_CALL_SECONDS)
-        self.sysfs = bus(folder / "sys")
+        self.bus, self.ports = (bus(folder / name) for name in ("bus", "ports"))
+        tree = PortTree(self.ports)
+        for port in range(PORTS):
+            tree.infiniband(f"mlx5_{port}")
+        self.jobs = folder / "jobs"
+        self.jobs.mkdir()
+        (self.jobs / "17-1700000000").write_text(f"job=17\ngpus=0-{GPUS - 1}\nstarted=1700000000\n")
         self.hub = stack.enter_context(HubProcess(folder / "hub", {"commit_seconds": 1.0}))
         self.file = folder / "collector.pyz"
         collector_pyz.write(self.file)
 
-    def ours(self, number: int) -> "Program":
-        port, config = free_port(), self.folder / f"collector-{number}.toml"
+    def ours(self, *sensors: str) -> "Program":
+        port, nowhere = free_port(), self.folder / "nowhere"
+        config = self.folder / f"collector-{port}.toml"
         text = _CONFIG.format(
             hub=self.hub.url,
             token=self.hub.collector_token_file,
             tick=TICK_SECONDS,
             port=port,
-            sysfs=self.sysfs,
-            spool=self.folder / f"spool-{number}",
+            sysfs=self.ports if "network" in sensors else self.bus,
+            jobs=self.jobs if "jobs" in sensors else nowhere,
+            steps=self.steps if "jobs" in sensors else nowhere,
+            machine=CollectorSettings().machine_seconds if "machine" in sensors else 0.0,
+            spool=self.folder / f"spool-{port}",
         )
         config.write_text(text, encoding="utf-8")
         # As the unit starts it.
@@ -172,10 +193,27 @@ class Program:
             return False
 
 
-def one_round(number: int, stage: Stage) -> dict[str, dict[str, float]]:
+def added(sensor: str, stage: Stage) -> dict[str, float]:
+    """What a sensor takes more: ours with it beside ours without, over the same seconds."""
+    with stage.ours(sensor) as more, stage.ours() as less:
+        both = {"more": more, "less": less}
+        time.sleep(WARM_UP_SECONDS)
+        cpu = cpu_shares(both, REST_SECONDS, scraped=False)
+        pss = {name: memory(program.pids, LIBRARY).pss for name, program in both.items()}
+        values = {name: samples(program.scrape()[1]) for name, program in both.items()}
+    found = {
+        "cpu_percent": round(100 * (cpu["more"] - cpu["less"]), 3),
+        "pss_mib": round(pss["more"] - pss["less"], 1),
+        "values": values["more"] - values["less"],
+    }
+    say(f"  {sensor}: {found}")
+    return found
+
+
+def one_round(stage: Stage) -> dict[str, dict[str, float]]:
     """Both programs, started afresh, over the same seconds."""
-    say(f"round {number + 1} of {ROUNDS}")
-    with stage.ours(number) as ours, stage.peer() as peer:
+    say("a round")
+    with stage.ours() as ours, stage.peer() as peer:
         both = {"ours": ours, "peer": peer}
         time.sleep(WARM_UP_SECONDS)
         rest = cpu_shares(both, REST_SECONDS, scraped=False)
@@ -238,11 +276,10 @@ def summed_up(rounds: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 
 def bus(root: Path) -> Path:
-    """This machine's network ports, and the GPUs on the PCI bus, where a node has them."""
+    """The GPUs on the PCI bus, where a node has them."""
     tree = PciTree(root)
     for gpu in range(GPUS):
         tree.add(address(gpu))
-    (root / "class").symlink_to("/sys/class")
     return root
 
 

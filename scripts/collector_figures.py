@@ -1,6 +1,6 @@
 """The section "The collector on a node" of `docs/benchmarks.md`, from `benchmarks/collector.json`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,13 @@ CPU_SHARE = 0.5
 VALUES_RATIO = 5.0
 SCRAPE_SHARE = 0.25
 PSS_SHARE = 1.5
+# Of each sensor that the peer has nothing like.
+SENSOR_SHARE = 0.1
+SENSORS = {
+    "network": "eight InfiniBand ports, looked at every second",
+    "jobs": "a Slurm job on all GPUs, and programs that tell their steps",
+    "machine": "power supplies, fans, memory and mounts, looked at every minute by a child",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,12 @@ def section(result: dict[str, Any]) -> Iterator[str]:
     ours, peer = result["ours"]["median"], result["peer"]["median"]
     yield f"From `benchmarks/collector.json`, which `{about['command']}` measures: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, Python {about['python']}."
     yield f"`collector.pyz` and {about['peer']} side by side, each with an update every {about['tick_seconds']:g} s, on the tests' fake NVML library: {about['gpus']} busy GPUs with"
-    yield f"{about['nvlinks_per_gpu']} NVLinks each. {_calls(about)}"
+    without = (
+        " Ours is without network ports, jobs and the machine's other parts."
+        if "sensors" in result
+        else ""
+    )
+    yield f"{about['nvlinks_per_gpu']} NVLinks each.{without} {_calls(about)}"
     yield f"Medians of {about['rounds']} starts of both, {about['rest_seconds']:g} s of processor time and {about['scrapes_per_round']} scrapes each. Load average before: {about['load_average']:.1f}."
     yield ""
     yield "| what | gpuvigil | nvitop-exporter | bar | holds |"
@@ -46,6 +58,22 @@ def section(result: dict[str, Any]) -> Iterator[str]:
         mine, its = ours[figure.key], peer[figure.key]
         cells = f"{mine:,.{figure.digits}f} | {its:,.{figure.digits}f}"
         yield f"| {figure.words} | {cells} | {' | '.join(verdict(figure.key, mine, its))} |"
+    if "sensors" in result:
+        yield ""
+        yield from _sensors(result["sensors"], peer)
+
+
+def _sensors(found: Mapping[str, Mapping[str, float]], peer: Mapping[str, float]) -> Iterator[str]:
+    """What each sensor adds, beside ours without it over the same seconds."""
+    cpu, pss = SENSOR_SHARE * peer["cpu_percent"], SENSOR_SHARE * peer["pss_mib"]
+    yield f"What each further sensor adds, beside the collector without it over the same seconds; at most {SENSOR_SHARE:g} of nvitop-exporter's processor time and memory, {cpu:.2f} % and {pss:.1f} MiB:"
+    yield ""
+    yield "| sensor | processor time, % of one CPU | memory, MiB | values | holds |"
+    yield "|---|---|---|---|---|"
+    for sensor, words in SENSORS.items():
+        it = found[sensor]
+        holds = it["cpu_percent"] <= cpu and it["pss_mib"] <= pss
+        yield f"| {words} | {it['cpu_percent']:.2f} | {it['pss_mib']:.1f} | {it['values']:,.0f} | {'yes' if holds else '**no**'} |"
 
 
 def _calls(about: dict[str, Any]) -> str:
