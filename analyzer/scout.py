@@ -29,6 +29,8 @@ from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.prometheus import PrometheusStore
 
 _LOOK_SECONDS = 60.0
+# One look may fail; who was found after a longer gap may have come at any time of it.
+_GAP = timedelta(seconds=2 * _LOOK_SECONDS)
 # Scrapes are a minute apart at most places; of what is silent for longer nothing new is known.
 _SPAN = timedelta(minutes=5)
 _USUAL_SCRAPE_SECONDS = 15.0
@@ -93,12 +95,14 @@ def renewed(before: Inventory | None, found: Inventory) -> Inventory | None:
 def changed_hands(
     named: Mapping[Subject, Collection[tuple[str, str | None]]],
     held: Iterable[Allocation],
+    looked_at: Mapping[Subject, datetime],
     now: datetime,
 ) -> list[Allocation]:
     """What to write, so that each GPU is held by those that are named for it.
 
     `named`: holder and pod, by GPU; of a GPU that is not in it nothing new is known. Since when a
-    holder has it nobody tells: it counts from the look that found it.
+    holder has it nobody tells: it counts from the look that found it, and began before where that
+    GPU was not `looked_at` lately.
     """
     open_ = {(one.subject, one.holder): one for one in held if one.ended_at is None}
     new = [
@@ -110,6 +114,7 @@ def changed_hands(
             started_at=now,
             account=pod.partition("/")[0] if pod else None,
             pod=pod,
+            began_before=gpu not in looked_at or not timedelta() <= now - looked_at[gpu] <= _GAP,
         )
         for gpu, holders in named.items()
         for holder, pod in sorted(holders)
@@ -134,6 +139,8 @@ class Scout:
         self._clock = clock
         self._stop = stop
         self._log = Log("analyzer")
+        # When each GPU was told of last, whoever held it.
+        self._looked_at: dict[Subject, datetime] = {}
 
     def step(self) -> None:
         """Look once and write what is new, then wait; raises HubError or StoreError."""
@@ -164,9 +171,10 @@ class Scout:
         told = self._hub.records(
             RecordKind.ALLOCATION, states=[AllocationState.HELD], limit=_MOST_RECORDS
         )
-        new = changed_hands(own, readable(told, Allocation.from_record), now)
+        new = changed_hands(own, readable(told, Allocation.from_record), self._looked_at, now)
         if new:
             self._hub.write_records([one.to_record() for one in new])
+        self._looked_at |= dict.fromkeys(own, now)
 
     def _rows(self, now: datetime) -> tuple[list[_Row], list[_Row], list[_Row]]:
         asked = ((GPU, "index"), (PORT, "up"), (NODE, "load_average"))

@@ -80,7 +80,7 @@ JOB, POD = ("job 1042", None), ("pod training/llama-0", "training/llama-0")
 
 
 def held(*named: tuple[str, str | None], at: datetime = NOON) -> list[Allocation]:
-    return changed_hands({GPU: named}, (), at)
+    return changed_hands({GPU: named}, (), {}, at)
 
 
 def test_who_is_named_holds_the_gpu_from_the_look_that_found_it() -> None:
@@ -90,14 +90,23 @@ def test_who_is_named_holds_the_gpu_from_the_look_that_found_it() -> None:
 
 
 def test_who_is_still_named_is_not_written_again() -> None:
-    assert changed_hands({GPU: {JOB}}, held(JOB), NOON + MINUTE) == []
+    assert changed_hands({GPU: {JOB}}, held(JOB), {GPU: NOON}, NOON + MINUTE) == []
 
 
 def test_who_is_named_no_more_has_let_go_and_the_next_one_holds_it() -> None:
-    over, new = changed_hands({GPU: {POD}}, held(JOB), NOON + MINUTE)
+    over, new = changed_hands({GPU: {POD}}, held(JOB), {GPU: NOON}, NOON + MINUTE)
     assert (over.holder, over.started_at, over.ended_at) == ("job 1042", NOON, NOON + MINUTE)
     assert (new.holder, new.started_at) == (POD[0], NOON + MINUTE)
 
 
 def test_of_a_gpu_that_is_silent_nobody_lets_go() -> None:
-    assert changed_hands({}, held(JOB), NOON + MINUTE) == []
+    assert changed_hands({}, held(JOB), {GPU: NOON}, NOON + MINUTE) == []
+
+
+def test_who_is_there_at_the_first_look_or_after_a_gap_began_before() -> None:
+    assert [one.began_before for one in held(JOB)] == [True]
+    for gap, before in ((2 * MINUTE, False), (2 * MINUTE + MINUTE / 60, True)):
+        (one,) = changed_hands({GPU: {JOB}}, (), {GPU: NOON}, NOON + gap)
+        assert (one.started_at, one.began_before) == (NOON + gap, before)
+    (late,) = changed_hands({GPU: {JOB}}, (), {GPU: NOON}, NOON - MINUTE)
+    assert late.began_before
