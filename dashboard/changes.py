@@ -242,16 +242,17 @@ def _told(transitions: Iterable[Moved]) -> dict[tuple[str, str], list[datetime]]
 
 
 def _jobs(allocations: Iterable[Allocation]) -> list[tuple[str, "_Span"]]:
-    """What each job or program did, and when it took or let go of which GPUs."""
+    """What each job, pod or program did, and when it took or let go of which GPUs."""
     holders: dict[tuple[str, str, str], list[Allocation]] = {}
     for one in allocations:
-        name = one.holder if one.holder.startswith("job ") else one.command or "a program"
+        name = one.holder if one.holder.startswith(("job ", "pod ")) else one.command or "a program"
         holders.setdefault((one.subject.cluster, name, one.user or ""), []).append(one)
     found: list[tuple[str, _Span]] = []
     for (_, name, user), held in holders.items():
         who = f"{name} of {user}" if user else name
         stands = any(one.ended_at is None for one in held)
-        started = [(one.started_at, one.subject) for one in held]
+        # Who was there at the first look came at some time before.
+        started = [(one.started_at, one.subject) for one in held if not one.began_before]
         ended = [(one.ended_at, one.subject) for one in held if one.ended_at is not None]
         ends = _spans(ended)
         found += [(f"{who} started", span) for span in _spans(started)]

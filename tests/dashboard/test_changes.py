@@ -170,3 +170,10 @@ def test_lines_do_not_depend_on_the_order_of_records(found: list[Event], chance:
     assert before == after
     assert [one.at for one in before] == sorted((one.at for one in before), reverse=True)
     assert len(before) <= MOST
+
+
+def test_who_was_there_at_the_first_look_is_not_said_to_have_started() -> None:
+    one = replace(allocation(gpu(0)), holder="pod train/llama-0", user=None)
+    one = replace(one, started_at=NOON - HOUR)
+    assert texts(allocations=(one,)) == ["pod train/llama-0 started, 1 GPU on sim-001"]
+    assert texts(allocations=(replace(one, began_before=True),)) == []
