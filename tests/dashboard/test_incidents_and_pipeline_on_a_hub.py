@@ -258,8 +258,19 @@ def test_the_incidents_say_once_since_when_they_are_old_once_the_hub_is_gone(
 
 def test_before_the_hub_ever_answered_the_pages_say_so(hub: HubProcess) -> None:
     hub.stop()
-    assert "the hub has not answered since this dashboard started" in said(open_page("pipeline"))
+    assert "how the pipeline does is not known" in said(open_page("pipeline"))
     assert "What is over is not known" in said(open_page("incidents"))
+
+
+def test_a_pipeline_page_that_is_opened_too_late_does_not_say_that_the_hub_never_answered(
+    hub: HubProcess,
+) -> None:
+    hub.hub().write_records([LOST.to_record()])
+    wait_until("the incident", lambda: live.current().view().attention)
+    hub.stop()
+    text = said(open_page("pipeline"))
+    assert "Not to be trusted" in text
+    assert "since this dashboard started" not in text
 
 
 def test_a_message_that_is_held_is_on_the_page_with_its_reason(hub: HubProcess) -> None:
