@@ -146,7 +146,7 @@ def _idle(report: Report) -> Iterator[str]:
         total = words.hours(report.idle_gpu_hours, report.digits)
         rows.append(("all", "", "", "", "", "", total, ""))
     heads = ("Where", "Holder", "User", "Since (UTC)", "GPUs", "Hours", "GPU-hours", "")
-    yield from _table("Idle and held", heads, rows, "The idle rule found none.")
+    yield from _table("Idle and held", heads, rows, words.no_idle(report))
 
 
 def _underused(report: Report) -> Iterator[str]:

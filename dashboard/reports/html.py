@@ -170,9 +170,7 @@ def _holders(report: Report) -> Html:
 
 def _idle(report: Report) -> Html:
     if not report.idle:
-        return _section(
-            "Idle and held", tag("p", "The idle rule found no GPU that was held and idle.")
-        )
+        return _section("Idle and held", tag("p", words.no_idle(report)))
     return _section("Idle and held", idle(report))
 
 

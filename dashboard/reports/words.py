@@ -28,6 +28,13 @@ def nobody(report: Report) -> str:
     return HOLDERS_UNKNOWN if unknown else "Nobody held a GPU in what was counted."
 
 
+def no_idle(report: Report) -> str:
+    """Said in place of a table of what the idle rule found that is empty."""
+    figures = {one.key: one for one in report.figures}
+    unknown = figures["idle_held_gpu_hours"].value is None and report.installed_gpu_hours > 0
+    return HOLDERS_UNKNOWN if unknown else "The idle rule found no GPU that was held and idle."
+
+
 def percent(value: float | None, digits: int = 0) -> str:
     """`71 %`."""
     return NONE if value is None else f"{value:.{digits}f}{GAP}%"

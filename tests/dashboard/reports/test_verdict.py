@@ -4,7 +4,10 @@ from datetime import timedelta
 
 import pytest
 
+from dashboard.reports.as_markdown import markdown
 from dashboard.reports.build import build
+from dashboard.reports.content import Report
+from dashboard.reports.html import html
 from dashboard.reports.read import Facts
 from gpuvigil.usage import Share
 
@@ -139,22 +142,32 @@ def test_there_is_no_money_in_any_sentence() -> None:
         assert "$" not in " ".join((*report.verdict, *report.actions, report.comparison))
 
 
-def test_a_verdict_that_knows_some_holders_does_not_say_that_none_is_known() -> None:
-    def dark(shares: Sequence[Share]) -> str:
-        counted = usage(shares)
-        buckets = tuple(
-            replace(
-                one,
-                seconds=replace(
-                    one.seconds,
-                    active=one.seconds.installed,
-                    free=0.0,
-                    unattributed=one.seconds.installed - one.seconds.allocated,
-                ),
-            )
-            for one in counted.buckets
+def dark(shares: Sequence[Share]) -> Report:
+    """Of GPUs that computed, and of which nobody but these could say who held them."""
+    counted = usage(shares)
+    buckets = tuple(
+        replace(
+            one,
+            seconds=replace(
+                one.seconds,
+                active=one.seconds.installed,
+                free=0.0,
+                unattributed=one.seconds.installed - one.seconds.allocated,
+            ),
         )
-        return build(facts(replace(counted, buckets=buckets))).verdict[0]
+        for one in counted.buckets
+    )
+    return build(facts(replace(counted, buckets=buckets)))
 
-    assert dark([]).startswith("Who holds the GPUs is not known: ")
-    assert dark([share()]).startswith("Who holds some of the GPUs is not known: ")
+
+def test_a_verdict_that_knows_some_holders_does_not_say_that_none_is_known() -> None:
+    assert dark([]).verdict[0].startswith("Who holds the GPUs is not known: ")
+    assert dark([share()]).verdict[0].startswith("Who holds some of the GPUs is not known: ")
+
+
+def test_where_nobody_knows_holders_the_idle_rule_found_nothing_out() -> None:
+    for written in (markdown([dark([])]), html([dark([])])):
+        assert "The idle rule found" not in written
+        assert written.count("Who holds the GPUs is not known") >= 3
+    for written in (markdown([dark([share()])]), html([dark([share()])])):
+        assert "The idle rule found" in written
