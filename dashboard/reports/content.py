@@ -138,7 +138,7 @@ class Part:
     state: str
     label: str
     meaning: str
-    gpu_hours: float
+    gpu_hours: float | None  # None for idle and free where nobody could say who held GPUs
     percent: float | None
 
 

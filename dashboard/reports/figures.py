@@ -32,8 +32,15 @@ def parts(seconds: Seconds, digits: int) -> tuple[Part, ...]:
         percents: tuple[float | None, ...] = shared([100 * a / whole for a in amounts], 100.0, 1)
     else:
         percents = (None,) * len(STATES)
+    blind = {state for state, _, _ in STATES if seconds.measured_of(state) is None}
     return tuple(
-        Part(state=state.value, label=label, meaning=text, gpu_hours=hour, percent=percent)
+        Part(
+            state=state.value,
+            label=label,
+            meaning=text,
+            gpu_hours=None if state in blind else hour,
+            percent=None if state in blind else percent,
+        )
         for (state, label, text), hour, percent in zip(STATES, hours, percents, strict=True)
     )
 

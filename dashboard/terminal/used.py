@@ -147,7 +147,8 @@ def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
     installed = near(seconds.installed / _HOUR, 1)
     hours = shared([seconds.of(state) / _HOUR for state in GpuState], installed, 1)
     states = ", ".join(
-        f"{hour:,.1f} {state.value}" for hour, state in zip(hours, GpuState, strict=True)
+        f"{'-' if seconds.measured_of(state) is None else f'{hour:,.1f}'} {state.value}"
+        for hour, state in zip(hours, GpuState, strict=True)
     )
     said = [f"{cluster}{marked}: {installed:,.1f} GPU-hours: {states}"]
     said.append(f"  {_in_service(seconds)}")
@@ -299,8 +300,8 @@ def _installed(one: Answer, by: str, prices: Prices) -> list[tuple[Value, ...]]:
         return [
             (
                 state.value,
-                seconds.of(state) / _HOUR,
-                share_percent(seconds.of(state), seconds.installed),
+                _hours(found := seconds.measured_of(state)),
+                None if found is None else share_percent(found, seconds.installed),
                 _state_cost(one, state, prices),
                 cluster,
             )
@@ -323,6 +324,10 @@ def _installed(one: Answer, by: str, prices: Prices) -> list[tuple[Value, ...]]:
     )
 
 
+def _hours(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / _HOUR
+
+
 def _state_cost(one: Answer, state: GpuState, prices: Prices) -> float | None:
     """What the hours in a state cost, of the models that have a price."""
     found: list[float] = []
@@ -339,7 +344,7 @@ def _place(name: str, seconds: Seconds, cost: float | None, cluster: str) -> tup
     return (
         name,
         seconds.installed / _HOUR,
-        *(seconds.of(state) / _HOUR for state in GpuState),
+        *(_hours(seconds.measured_of(state)) for state in GpuState),
         share_percent(seconds.used, seconds.measured),
         cost,
         seconds.energy_joules / _KILOWATT_HOUR if seconds.powered else None,

@@ -64,6 +64,12 @@ class Seconds:
         value: float = getattr(self, state.value)
         return value
 
+    def measured_of(self, state: GpuState) -> float | None:
+        """As `of`; None for idle and free where nobody could say whether anybody held a GPU."""
+        found = self.of(state)
+        blind = self.unattributed > 0 and self.allocated <= 0 and found <= 0
+        return None if blind and state in {GpuState.IDLE, GpuState.FREE} else found
+
     def lost(self, to: LostTo) -> float:
         """GPU-seconds that were lost to that."""
         value: float = getattr(self, f"lost_{to.value}")

@@ -171,3 +171,12 @@ def test_where_nobody_knows_holders_the_idle_rule_found_nothing_out() -> None:
         assert written.count("Who holds the GPUs is not known") >= 3
     for written in (markdown([dark([share()])]), html([dark([share()])])):
         assert "The idle rule found" in written
+
+
+def test_held_at_zero_and_free_are_none_where_nobody_knows_holders() -> None:
+    known = {one.state: (one.gpu_hours, one.percent) for one in dark([share()]).parts}
+    parts = {one.state: (one.gpu_hours, one.percent) for one in dark([]).parts}
+    assert parts["idle"] == parts["free"] == (None, None)
+    assert parts["active"] == (1344.0, 100.0)
+    assert parts["unavailable"] == known["free"] == (0.0, 0.0)
+    assert known["idle"] == (67.2, 4.8)

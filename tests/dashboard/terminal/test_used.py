@@ -63,3 +63,13 @@ def test_where_nobody_could_say_what_was_out_of_service_usage_says_no_number_of_
     assert "  In service: -, nobody could say what was out of service" in used.sentences(asked)
     (row,) = rows(used.grid([asked], "node"))
     assert [row["in_service_percent"], row["lost_fault_gpu_hours"]] == [None, None]
+
+
+def test_where_nobody_knows_holders_nothing_is_called_free_or_idle() -> None:
+    quarter = usage(end=START + timedelta(minutes=15))
+    (first,) = quarter.buckets
+    seconds = replace(first.seconds, active=7200.0, free=0.0, unattributed=7200.0)
+    dark = replace(quarter, buckets=(replace(first, seconds=seconds),))
+    assert ": 2.0 active, - idle, - free, 0.0 unavailable" in used.sentences(answered(dark))[0]
+    found = {row["state"]: row["gpu_hours"] for row in rows(used.grid([answered(dark)], "state"))}
+    assert (found["active"], found["idle"], found["free"]) == (2.0, None, None)
