@@ -58,9 +58,7 @@ def build(facts: Facts) -> Report:
         step=step,
         points=points(usage, step),
         hours=week(usage) if end - since >= LEAST_FOR_WEEK else (),
-        days=days(
-            usage, digits, next(it.gpu_hours or 0.0 for it in amounts if it.state == "unavailable")
-        ),
+        days=days(usage, digits, case.number("unavailable_gpu_hours")),
         parts=amounts,
         installed_gpu_hours=near(sum(one.gpu_hours or 0.0 for one in amounts), digits),
         capacity=capacity(usage.seconds, digits),
