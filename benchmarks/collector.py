@@ -3,7 +3,7 @@
 `python -m benchmarks.collector` starts both on the fake NVML library (8 GPUs with 18 NVLinks each,
 at 1 s), ours from the one file that nodes run and shipping to a real hub, without the sensors that
 the peer has nothing like; then ours with each of those beside ours without. It writes
-`benchmarks/collector.json`; `make docs` makes the document from it. It takes about twenty minutes.
+`benchmarks/collector.json`; `make docs` makes the document from it. It takes about a quarter of an hour.
 """
 
 import http.client
@@ -33,7 +33,7 @@ from tests.servers import HubProcess
 from tests.sysfs import PciTree, PortTree
 
 RESULT = Path(__file__).with_suffix(".json")
-ROUNDS = 4
+ROUNDS = 3
 GPUS = 8
 LINKS = 18
 CALL_SECONDS, DEAR_CALL_SECONDS = 20e-6, 100e-6  # of processor time, for both sides

@@ -89,7 +89,7 @@ COLLECTOR = Figure(
         ),
     ),
     command="python -m benchmarks.collector",
-    minutes=19,
+    minutes=15,
 )
 INGEST = _of_stores("ingest", "Ingest at saturation", _INGEST, 5)
 SUSTAINED = _of_stores(
