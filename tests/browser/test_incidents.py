@@ -91,7 +91,7 @@ def test_an_incident_is_opened_and_acknowledged_with_the_keyboard_alone(
         timeout=20_000
     )
     expect(page.get_by_label("Your name")).to_have_value("Ann <b>")
-    expect(page.get_by_label("What you know or do about it")).to_have_value("")
+    expect(page.get_by_label("What you know or do about it").first).to_have_value("")
     (kept,) = feed.process.hub().records(RecordKind.ACKNOWLEDGEMENT, parent=lost.id)
     assert Acknowledgement.from_record(kept).note == "driving there"
     assert page.evaluate("typeof hit") == "undefined"
