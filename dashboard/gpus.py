@@ -134,6 +134,11 @@ class Strip:
     power_limit_watts: float | None  # of those whose power was measured; None unless each has one
     power_measured: int
 
+    @property
+    def holders_known(self) -> bool:
+        """Whether free and held can be counted: of one GPU at least it is known, or none is there."""
+        return self.known > 0 or not self.unattributed
+
 
 def summed(gpus: Gpus) -> Strip:
     """The numbers over the map, of GPUs of one cluster."""

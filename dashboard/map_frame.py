@@ -20,13 +20,21 @@ def framed(
     span: tuple[datetime, datetime],
     *,
     shows: str,
+    holders_known: bool,
     wall: bool = False,
 ) -> bytes:
     """The length of a JSON header (4 bytes, little-endian), the header, then `encoded_map`.
 
-    `span` is the window of the pages that are opened from the map.
+    `span` is the window of the pages that are opened from the map; without `holders_known` the
+    legend counts neither free nor held GPUs.
     """
     window = links.window(*span)
-    frame = {"cluster": cluster, "metric": shows, "wall": wall, **window}
+    frame = {
+        "cluster": cluster,
+        "metric": shows,
+        "holders_known": holders_known,
+        "wall": wall,
+        **window,
+    }
     header = json.dumps(frame, separators=(",", ":")).encode()
     return struct.pack("<I", len(header)) + header + encoded_map

@@ -156,7 +156,12 @@ def _map(view: FleetView, cluster: ClusterView) -> None:
     show = component("fleet_map", _MAP, "map_data")
     shows = map_frame.metric(st.query_params.get("metric"))
     data = map_frame.framed(
-        view.maps[cluster.name], cluster.name, view.span, shows=shows, wall=is_wall()
+        view.maps[cluster.name],
+        cluster.name,
+        view.span,
+        shows=shows,
+        holders_known=cluster.strip.holders_known,
+        wall=is_wall(),
     )
     # One key for all clusters: another one's map takes the place of this one at once.
     show(key="map", data=data, on_metric_change=_metric)

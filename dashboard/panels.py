@@ -101,7 +101,7 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
         ),
         _tile(
             "Held, idle now",
-            "–" if numbers.unattributed and not numbers.known else counted_as(Look.IDLE),
+            counted_as(Look.IDLE) if numbers.holders_known else "–",
             "at 0 % this moment",
             _was(hour, lambda was: was.idle, "{:.0f}".format),
             "idle" if looks[Look.IDLE] else "",

@@ -141,10 +141,11 @@ class FleetMap {
     this.counts = counts;
     const { unit, of, ends } = METRICS[metric];
     const shown = LEGEND.filter(([look]) => (!of || ALWAYS.includes(look) || look === OUT) && (look !== OUT || counts[OUT]));
-    // Of GPUs of which nothing is known none can be counted.
-    const known = counts[UNKNOWN] < fleet.count || !fleet.count;
-    const items = shown.map(([look, text]) =>
-      [KINDS[look], MARKS[look] ?? "", text, known || look === UNKNOWN ? counts[look] : "–"]);
+    // Of GPUs of which nothing is known none can be counted, nor free ones where nobody says who holds any.
+    const none = fleet.count && counts[UNKNOWN] === fleet.count ? NAMES.keys() : fleet.frame.holders_known ? [] : [FREE, IDLE];
+    const unsaid = new Set(none);
+    unsaid.delete(UNKNOWN);
+    const items = shown.map(([look, text]) => [KINDS[look], MARKS[look] ?? "", text, unsaid.has(look) ? "–" : counts[look]]);
     if (of) {
       this.ends = ends(fleet);
       let missing = 0;

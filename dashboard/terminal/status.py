@@ -84,7 +84,7 @@ def sentence(cluster: ClusterView) -> str:
     if not strip.gpus:
         return f"{cluster.name}{marked}: no GPUs on {counted(len(cluster.layout.nodes), 'node')}"
     use = f"{percent(strip.held_percent)} held, {percent(strip.used_percent)} of that used"
-    if strip.unattributed and not strip.known:
+    if not strip.holders_known:
         use = "holders not known"
     power = "" if strip.power_watts is None else f"; {watts(strip.power_watts)}"
     return (

@@ -6,8 +6,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from gpuvigil.clock import SystemClock
-from tests.dashboard.scene import inventory, node
+from gpuvigil.clock import SystemClock, to_ns
+from gpuvigil.lineprotocol import encode
+from gpuvigil.store.hub import HubStore
+from tests.dashboard.scene import gpu, inventory, node
 from tests.dashboard.servers import GPUS, NODES, DashboardProcess, Feed
 
 from .conftest import Visit
@@ -37,3 +39,24 @@ def test_a_person_chooses_one_cluster_and_the_address_keeps_it(
     expect(canvas).to_have_attribute("data-cells", "3")
     assert visit.hosts == {urlsplit(dashboard.url).netloc}
     assert visit.complaints == []
+
+
+def test_where_nobody_says_who_holds_gpus_the_legend_counts_neither_free_nor_held_ones(
+    visit: Visit, dashboard: DashboardProcess, feed: Feed
+) -> None:
+    """As a cluster that only an exporter without labels tells of."""
+    of, now = node("x1", "exported"), SystemClock().now()
+    feed.hub.write_records([inventory(of, gpus=2, at=now).to_record()])
+    for index in range(2):
+        tags = {"cluster": of.cluster, "node": of.node, "uuid": gpu(index, of).gpu or ""}
+        fields = {"up": 1, "index": index, "utilization_percent": 97 * index}
+        HubStore(feed.hub).write((encode("gpu", tags, fields, to_ns(now)) or "").encode())
+    visit.page.goto(dashboard.link())
+    visit.wait_for_map()
+    visit.page.get_by_role("radio", name="exported").click()
+    legend = visit.page.get_by_role("list", name="Legend")
+    expect(legend).to_contain_text("unknown 1")
+    for said in ("free –", "held, idle now –", "failing 0"):
+        expect(legend).to_contain_text(said)
+    visit.page.get_by_role("radio", name="simulated").click()
+    expect(legend).to_contain_text(re.compile(r"free [1-9]"))
