@@ -38,7 +38,10 @@ def test_the_table_of_holders_adds_up_to_what_was_allocated(shares: list[object]
     assert zero == report.holders_total.zero_gpu_hours
     assert zero == next(part.gpu_hours for part in report.parts if part.state == "idle")
     assert len(report.holders) + report.more_holders == len(counted.shares)
-    assert near(sum(p.gpu_hours for p in report.parts), report.digits) == report.installed_gpu_hours
+    assert (
+        near(sum(p.gpu_hours or 0.0 for p in report.parts), report.digits)
+        == report.installed_gpu_hours
+    )
     assert near(sum(part.percent or 0 for part in report.parts), 1) == 100.0
 
 
