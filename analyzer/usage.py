@@ -37,6 +37,8 @@ _AWAKE = timedelta(minutes=3)
 _EMPTY_FOR = timedelta(hours=6)
 # A cluster of which nothing came for longer sends nothing any more.
 _HEARD = timedelta(hours=24)
+# So far back one question tells of which quarters there are rows.
+_DAY = timedelta(hours=24)
 _LOOK_SECONDS = 20.0
 _LONGEST_REST_SECONDS = 60.0
 # However long telemetry is kept: what is older was counted, or is nobody's any more.
@@ -50,6 +52,11 @@ class Known:
     counted: bool
     due_at: datetime | None  # None once it is settled
     empty_since: datetime | None = None  # when it was first found without a row of somebody's
+
+    def emptied(self, start: datetime, now: datetime) -> "Known":
+        """When it was found without a row once more."""
+        since = self.empty_since or now
+        return Known(counted=False, due_at=due_when_empty(start, now, since), empty_since=since)
 
 
 def due_again(start: datetime, counted_at: datetime, unknown: float) -> datetime | None:
@@ -111,6 +118,7 @@ class UsageCounter:
         self._log = Log("analyzer")
         self._known: dict[datetime, Known] | None = None
         self._sequence = 0
+        self._with_rows: set[datetime] = set()  # quarters in which somebody sent
         self._watched_since: datetime | None = None
         self._awake_at: datetime | None = None
 
@@ -127,10 +135,32 @@ class UsageCounter:
             self._clock.wait(self._stop, _LOOK_SECONDS)
             return
         began = self._clock.monotonic()
-        self._count(self._known, start, now)
+        if not self._is_empty(self._known, start, now):
+            self._count(self._known, start, now)
         # Half of the time is everybody else's.
         self._awake_at = self._clock.now()
         self._clock.wait(self._stop, min(self._clock.monotonic() - began, _LONGEST_REST_SECONDS))
+
+    def _is_empty(self, known: dict[datetime, Known], start: datetime, now: datetime) -> bool:
+        """Whether nobody sent anything in a quarter that nobody watched.
+
+        One question tells it of all such quarters of the day before, too, so that a past of which
+        there is nothing costs next to nothing.
+        """
+        watched, oldest = self._watched_since, max(floor(now - self._kept) + BUCKET, start - _DAY)
+        if start in self._with_rows or (watched is not None and watched < start + BUCKET):
+            return False
+        asked = [oldest + number * BUCKET for number in range((start - oldest) // BUCKET + 1)]
+        asked = [at for at in asked if _is_open(known.get(at), now)]
+        if start not in asked:
+            return False
+        for name in clusters(self._hub):
+            reader = Reader(hub=self._hub, cluster=name, oldest=oldest, now=now)
+            self._with_rows |= reader.quarters_with_rows(asked[0], start + BUCKET)
+        for at in asked:
+            if at not in self._with_rows:
+                known[at] = (known.get(at) or _NEW).emptied(at, now)
+        return start not in self._with_rows
 
     def _count(self, known: dict[datetime, Known], start: datetime, now: datetime) -> None:
         before = known.get(start)
@@ -219,6 +249,14 @@ class UsageCounter:
                 continue
             found[bucket.start] = Known(counted=True, due_at=due_at)
         return found
+
+
+_NEW = Known(counted=False, due_at=None)
+
+
+def _is_open(known: Known | None, now: datetime) -> bool:
+    """Whether it was never counted and is due."""
+    return known is None or (not known.counted and known.due_at is not None and known.due_at <= now)
 
 
 def _due(bucket: Bucket) -> datetime:
