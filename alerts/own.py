@@ -158,10 +158,10 @@ def channel_trouble(pulse: Mapping[str, object]) -> Trouble | None:
     if failures < FAILURES and refusals < REFUSALS:
         return None
     many = f"{failures} attempts in a row failed"
-    action = f"Mend what it says, then try: gpuvigil alerts test {name}"
+    action = f"Mend what it says, then try: gpuvigil alert test {name}"
     if refusals:
         many = f"{refusals} messages in a row were refused" + f", {many}" * (failures > 0)
-        action += f"; what was refused goes out by: gpuvigil alerts retry --channel {name}"
+        action += f"; what was refused goes out by: gpuvigil alert retry --channel {name}"
     return Trouble(
         name=f"channel-{name}",
         fault=CHANNEL_FAILED,

@@ -14,7 +14,6 @@ from datetime import datetime
 
 from gpuvigil import __version__
 from gpuvigil.clock import Clock, SystemClock, to_text
-from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config
 from gpuvigil.errors import HubError
 from gpuvigil.hub import Hub, service_hubs
@@ -44,11 +43,6 @@ DRAIN_SECONDS = 4.0
 
 # A claimed transition, as it came and as it was read.
 _Step = tuple[Record, Transition | None]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """`gpuvigil alert`: run until SIGTERM or SIGINT."""
-    return run_service(parser("alert", "Tell people about incidents."), arguments, run)
 
 
 def run(config: Config, _: Namespace, stop: threading.Event) -> None:

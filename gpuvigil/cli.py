@@ -9,42 +9,43 @@ from . import __version__, lifeline
 
 # What each command does, in the order in which people meet them.
 COMMANDS: dict[str, str] = {
-    "up": "run everything on this machine, with one Ctrl-C to end it",
-    "url": "print a fresh address that signs its opener in to the dashboard",
-    "status": "say what needs a person, worst first, and how the clusters are",
-    "top": "say who holds GPUs now, those with most first",
-    "idle": "say who holds GPUs and computes nothing on them, the longest first",
-    "who": "say who holds the GPUs of a node, and how they are",
-    "why": "say how a job ended and why, and what happened on its nodes then",
-    "lemons": "say which nodes, slots and GPUs failed again and again",
-    "rma": "say how far the return of a part to its maker is, or list them",
-    "inefficient": "say who is busy and gets little out of their GPUs, and what they could do",
-    "inference": "say what replicas of models had to do, and how many would carry it",
-    "queue": "say which jobs wait and for what, and what is free meanwhile",
-    "usage": "say where the GPU-hours of a span went, by user or job",
-    "explain": "say why an incident is one: rule, numbers, steps, and what speaks against it",
-    "report": "write how the GPUs were used: HTML, PDF, Markdown, CSV or JSON",
-    "backtest": "say what other limits would have raised, against what was",
-    "replay": "play recorded telemetry with faults laid over it, and say which are found",
-    "inject": "make a fault happen in a simulated node, or clear it",
-    "selftest": "make a marked fault happen for each rule, and say which did not fire",
-    "check": "look at this node once, and say what is wrong and what to do first",
-    "doctor": "say what this node can and cannot measure and send, and why",
-    "collect": "read this node's sensors and send them to the hub",
-    "slurm": "ask Slurm's controller about jobs and nodes, from one machine, and tell the hub",
-    "kubernetes": "watch a Kubernetes cluster from one place: whose its pods are, and what waits",
-    "simulate": "play a simulated cluster towards the hub",
-    "hub": "keep telemetry and records, and answer for them",
-    "store": "back up, restore, verify and count what the hub keeps",
-    "token": "issue, list, revoke and rotate the tokens of nodes and readers",
-    "analyze": "turn telemetry and events into incidents",
-    "alert": "tell people about incidents",
-    "act": "drain nodes with a fault, and give them back; off by default, and a dry run first",
-    "node": "accept a node that was tested, so that it may take jobs again",
-    "alerts": "explain which way an incident's messages go, or test a channel",
-    "silence": "say what need not be told for a while",
-    "dashboard": "serve the pages",
+    "up": "run everything on this machine; Ctrl-C stops it",
+    "url": "print a sign-in link for the dashboard",
+    "status": "show what needs attention, worst first, and each cluster's state",
+    "top": "show who holds GPUs now, largest holders first",
+    "idle": "show held GPUs that are idle, longest first",
+    "who": "show who holds the GPUs of a node, and their state",
+    "why": "show how a job ended, why, and what happened on its nodes",
+    "lemons": "list nodes, slots and GPUs that failed repeatedly",
+    "rma": "track returns to the manufacturer",
+    "inefficient": "show busy holders that use their GPUs poorly, and what would help",
+    "inference": "show the load of inference replicas, and how many would carry it",
+    "queue": "show pending jobs, what they wait for, and what is free meanwhile",
+    "usage": "show where the GPU-hours went, by user or job",
+    "explain": "explain why an incident was raised, and the evidence against it",
+    "report": "write a utilisation report: HTML, PDF, Markdown, CSV or JSON",
+    "backtest": "replay the past with other limits and compare the incidents",
+    "replay": "replay recorded telemetry with injected faults and list which are found",
+    "inject": "inject a fault into a simulated node, or clear it",
+    "selftest": "inject a marked fault per rule and list the rules that did not fire",
+    "check": "check this node once: what is wrong, and what to do first",
+    "doctor": "show what this node can and cannot measure and send, and why",
+    "collect": "run the collector: read this node's sensors, send them to the hub",
+    "slurm": "run the Slurm integration, on one machine per cluster",
+    "kubernetes": "run the Kubernetes integration, in one place per cluster",
+    "simulate": "run a simulated cluster against the hub",
+    "hub": "run the hub: it keeps telemetry and records and answers queries",
+    "store": "back up, restore, verify and measure the hub's data",
+    "token": "issue, list, revoke and rotate access tokens",
+    "analyze": "run the analyzer: it turns telemetry and events into incidents",
+    "alert": "run alerting; show routes, test a channel, retry notifications",
+    "act": "run actions: drain faulty nodes and return them; off by default",
+    "node": "mark a tested node as ready for jobs, or retire one",
+    "silence": "mute matching alerts for a while",
+    "dashboard": "run the dashboard",
 }
+# Old names, read for one version.
+_RENAMED = {"alerts": "alert"}
 
 _GROUP = "gpuvigil.commands"
 
@@ -81,6 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gpuvigil {__version__}")
         return 0
     name, rest = given[0], given[1:]
+    if name in _RENAMED:
+        now = _RENAMED[name]
+        print(f"gpuvigil {name}: is now 'gpuvigil {now}'", file=sys.stderr)
+        # What it ran without a verb is no question any more but the service.
+        name, rest = now, rest or ["--help"]
     if name not in COMMANDS and name not in INTERNAL:
         print(f"gpuvigil: {name!r} is not a command; see 'gpuvigil --help'", file=sys.stderr)
         return 2

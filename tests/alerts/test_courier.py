@@ -171,7 +171,7 @@ def test_a_receiver_that_refuses_everything_is_trouble_until_it_takes_something(
     found = channel_trouble(days.pulse())
     assert found is not None
     assert found.value == "3 messages in a row were refused: host answered 405"
-    assert found.action.endswith("gpuvigil alerts retry --channel chat")
+    assert found.action.endswith("gpuvigil alert retry --channel chat")
     days.ear.says = Delivered()
     days.comes(opened(id="i-last", subject=REAL))
     assert channel_trouble(days.pulse()) is None

@@ -38,3 +38,20 @@ def test_help_imports_nothing_heavy() -> None:
     ).stdout
     loaded = set(shown.split())
     assert not loaded & {"streamlit", "pyarrow", "duckdb", "pynvml", "numpy", "starlette", "httpx"}
+
+
+def test_a_renamed_command_still_runs_and_says_its_new_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["alerts", "route", "--help"])
+    shown = capsys.readouterr()
+    assert ended.value.code == 0
+    assert shown.out.startswith("usage: gpuvigil alert route")
+    assert shown.err == "gpuvigil alerts: is now 'gpuvigil alert'\n"
+
+
+def test_an_old_name_without_a_verb_starts_no_service(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["alerts"])
+    assert "VERB" in capsys.readouterr().out

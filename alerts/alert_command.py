@@ -1,4 +1,4 @@
-"""`gpuvigil alerts`: which way an incident's messages go and why, and whether a channel works."""
+"""`gpuvigil alert`: run alerting; with a verb, show routes, test a channel or retry what failed."""
 
 import argparse
 import time
@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import EPOCH, SystemClock, moment
-from gpuvigil.command import configured_anywhere, fail, parser
+from gpuvigil.command import configured_anywhere, fail, parser, run_service
 from gpuvigil.config import AlertsSettings, Config, load
 from gpuvigil.errors import ConfigError, GpuvigilError, HubRefused
 from gpuvigil.hub import Hub, service_hubs
@@ -38,26 +38,31 @@ from .message import Message, message
 from .notice import Kind, Notice, NoticeState, draft
 from .paging import all_of, in_parts
 from .route import fitting, misfit, path
+from .service import run
 from .situation import Lookout
 
-_NOBODY = "no channel is configured: nobody is told; see docs/alerts.md"
+_NOBODY = "No channel is configured, so no alerts are sent; see docs/alerts.md."
 TESTED = Subject(cluster="gpuvigil", node="test")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Explain or test; returns the exit code."""
-    options = parser("alerts", "Which way messages go, and whether they arrive.")
-    verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
-    route = verbs.add_parser("route", help="show the routes, or explain an incident's")
-    route.add_argument("--explain", metavar="INCIDENT", help="the id of an incident")
-    verbs.add_parser("opinions", help="count per rule what people found useful, or noise")
-    retry = verbs.add_parser("retry", help="try again what was given up")
-    retry.add_argument("--channel", help="only what was to go by this one")
-    test = verbs.add_parser("test", help="send a message that says it is a test, and its end")
+    """Run the service, or what a verb asks for; returns the exit code."""
+    options = parser("alert", "Without a verb: run alerting until SIGTERM or SIGINT.")
+    verbs = options.add_subparsers(dest="verb", metavar="VERB")
+    route = verbs.add_parser("route", help="show the routes, or explain one incident's")
+    route.add_argument("--explain", metavar="INCIDENT", help="an incident's id")
+    verbs.add_parser("opinions", help="count the votes per rule: useful or noise")
+    retry = verbs.add_parser("retry", help="retry notifications that were given up")
+    retry.add_argument("--channel", help="only those of this channel")
+    test = verbs.add_parser("test", help="send a test alert and its resolution")
     test.add_argument("channel", help="the channel's name")
-    test.add_argument("--owner", help="as if it hit this user, for channels that write to owners")
+    test.add_argument(
+        "--owner", help="pretend it hits this user, for channels that write to owners"
+    )
     configured_anywhere(verbs.choices.values())
     chosen = options.parse_args(arguments)
+    if chosen.verb is None:
+        return run_service(options, arguments, run)
     try:
         config = load(chosen.config if chosen.config is not None else config_of_up(None))
         return _VERBS[chosen.verb](config, chosen)
@@ -145,7 +150,7 @@ def a_test(
         updated_at=now,
         resolved_at=now if over else None,
         impact=Impact(text="none, nothing is wrong", users=(owner,) if owner else ()),
-        evidence=(Evidence(name="gpuvigil alerts test", value=channel),),
+        evidence=(Evidence(name="gpuvigil alert test", value=channel),),
         action="Nothing: this is how a message looks.",
         label="gpuvigil",
     )
