@@ -47,7 +47,7 @@ class GpuBook:
         self._steps: Mapping[str, Progress] = {}
         self._seen_on_bus: set[str] = set()
         self._silent_since: datetime | None = None
-        self._all_silent = False
+        self._all_silent = self._were_all_silent = False  # in the last tick, in the one before
 
     def xid(self, seen: XidSeen) -> Event:
         """The event of an Xid: of its GPU, or of the node when the driver named none we know."""
@@ -98,6 +98,7 @@ class GpuBook:
         changed, lost = self._learn(tick), set(self._lost)
         node_event = self._judge_driver(tick, now, outage_seconds)
         listed = () if tick is None else tick.gpus
+        self._were_all_silent = self._all_silent
         self._all_silent = self._silent_since is not None or all(
             gpu.silent_seconds is not None for gpu in listed
         )
@@ -233,8 +234,11 @@ class GpuBook:
         elif gpu.values is not None and uuid in self._lost:
             del self._lost[uuid]
             events.append(make(EventKind.GPU_BACK, subject, now, "GPU is back"))
-        # When everything is silent the node's own event has said so, or will.
-        alone = gpu.reason is Unmeasured.DRIVER_NOT_ANSWERING and not self._all_silent
+        # When everything is silent the node's own event has said so, or will. A driver that answers
+        # again does so for one GPU after the other: each has a tick's time for it.
+        alone = gpu.reason is Unmeasured.DRIVER_NOT_ANSWERING and not (
+            self._all_silent or self._were_all_silent
+        )
         told = (gpu.silent_seconds or 0.0) >= self._silence.event_seconds
         if alone and told and uuid not in self._silent:
             self._silent.add(uuid)

@@ -325,3 +325,16 @@ def test_a_gpu_is_unknown_before_people_hear_of_it_and_never_for_the_whole_drive
     news = gpus.take(tick(silent(0, 2.0), silent(1, 1.9)), NOW, None)
     assert said(news) == {"GPU-0": SILENT, "GPU-1": SILENT}
     assert not news.events
+
+
+def test_a_gpu_that_was_silent_with_all_has_a_tick_to_answer_before_it_is_silent_alone() -> None:
+    gpus = book(0, 1)
+    silent = replace(answers(1), values=None, silent_seconds=60.0)
+    assert events(gpus.take(tick(silent=5.0), NOW, None)) == [(EventKind.DRIVER_SILENT, "c/n1")]
+    # The driver answers again, for one GPU sooner than for the other.
+    assert events(gpus.take(tick(answers(0), silent), NOW, None)) == [
+        (EventKind.DRIVER_BACK, "c/n1")
+    ]
+    assert events(gpus.take(tick(answers(0), silent), NOW, None)) == [
+        (EventKind.DRIVER_SILENT, "c/n1/gpu/GPU-1")
+    ]
