@@ -99,10 +99,10 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
     keys = Keys(config.dashboard.secrets_directory, timedelta(hours=config.dashboard.session_hours))
     questions = Questions(connect, clock)
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=config))
+    signed = seal(config.alerts)
+    answering = Answering(signed, connect, clock).routes() if signed else []
+    server = _server(config, keys, answering)
     with contextlib.closing(_listening(config)) as listener:
-        signed = seal(config.alerts)
-        answering = Answering(signed, connect, clock).routes() if signed else []
-        server = _server(config, keys, answering)
         snapshot.start()
         runner = threading.Thread(target=server.run, args=([listener],), name="server")
         runner.start()
@@ -133,6 +133,8 @@ def _listening(config: Config) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.listen, settings.port))
+        # Until one of them listens, two may be bound to one port.
+        listener.listen()
     except OSError as error:
         listener.close()
         raise ConfigError(

@@ -25,7 +25,7 @@ from .children import WRONG_CONFIGURATION, Family, Hurry
 from .directory import StateDirectory
 from .machine import turn
 from .plan import Asked, Plan, prepare
-from .readiness import Startup, answers, has_beaten, has_sent, has_told, is_ours
+from .readiness import Startup, are_our_pages, has_beaten, has_sent, has_told, is_ours
 from .settings import without_settings
 from .words import banner, say, where
 
@@ -158,12 +158,13 @@ class _Run:
         self._stop = stop
         self._began = began.at
         self._settled = began.settled
-        token, since = plan.service_token, SystemClock().now()
+        clock = SystemClock()
+        token, since = plan.service_token, clock.now()
         hub = Hub(plan.hub_url, lambda: read_secret(token, "service token"), timeout_seconds=2.0)
         has_spoken = has_sent if plan.store == "hub" else has_told
         probes: dict[str, Callable[[], bool]] = {
             "hub": lambda: is_ours(hub),
-            "dashboard": lambda: answers(f"{plan.dashboard_url}/healthz"),
+            "dashboard": lambda: are_our_pages(plan.dashboard_url, plan.secrets, clock.now()),
             "collect": lambda: has_spoken(hub, since, simulated=False),
             "simulate": lambda: has_spoken(hub, since, simulated=True),
             "analyze": lambda: has_beaten(hub, since, "analyzer"),

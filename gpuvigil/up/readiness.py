@@ -11,22 +11,31 @@ from .. import __version__
 from ..clock import from_text
 from ..errors import GpuvigilError
 from ..hub import Hub
+from ..keys import Keys, are_made
 from ..model import SIMULATED_CLUSTER, RecordKind, Subject
 from ..private import write_private
 
 _TIMEOUT_SECONDS = 1.0
+# Streamlit says there whether pages can be asked for.
+_BEHIND_THE_DOOR = "/_stcore/health"
 
 Probe = Callable[[], bool]
 
 
-def answers(url: str) -> bool:
-    """Whether a GET of the address is answered with 2xx."""
-    parts = urlsplit(url)
+def are_our_pages(url: str, secrets: Path, now: datetime) -> bool:
+    """Whether the dashboard that answers there has our secrets: another one may have the port.
+
+    One with others than those of the folder `secrets` answers 401.
+    """
+    if not are_made(secrets):
+        return False
+    keys, parts = Keys(secrets), urlsplit(url)
     connection = http.client.HTTPConnection(
         parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS
     )
     try:
-        connection.request("GET", parts.path)
+        cookie = f"{keys.cookie_name}={keys.new_cookie(now)}"
+        connection.request("GET", _BEHIND_THE_DOOR, headers={"Cookie": cookie})
         return 200 <= connection.getresponse().status < 300
     except (OSError, http.client.HTTPException):
         return False

@@ -16,10 +16,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from gpuvigil.clock import SystemClock
 from gpuvigil.config import load, read_secret
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.hub import Hub
+from gpuvigil.keys import Keys
 from gpuvigil.model import Allocation, GpuIdentity, Inventory, RecordKind
+from gpuvigil.up.readiness import are_our_pages
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.product import Product, clean_environment
@@ -180,6 +183,16 @@ def descriptors(pid: int) -> list[str]:
         return [fd for fd in os.listdir(folder) if os.readlink(f"{folder}/{fd}")[:7] == "socket:"]
     except OSError:
         return []
+
+
+def test_only_the_dashboard_with_its_own_secrets_is_its_dashboard(
+    running: Product, tmp_path: Path
+) -> None:
+    url, now = running.url(), SystemClock().now()
+    assert are_our_pages(url, running.state / "secrets", now)
+    assert not are_our_pages(url, tmp_path, now)  # one that has not started yet
+    Keys(tmp_path)
+    assert not are_our_pages(url, tmp_path, now)
 
 
 def test_a_killed_hub_comes_back_and_takes_what_was_kept(running: Product) -> None:
