@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from gpuvigil import links
 from gpuvigil.clock import duration, moment
-from gpuvigil.lifecycle import COVERED
 from gpuvigil.model import Impact, Incident, Severity, Subject
 from gpuvigil.offers import PATH, Seal
 
@@ -211,14 +210,14 @@ def _summary(incident: Incident, notice: Notice, now: datetime, ends_at: datetim
 
 def _is_covered(notice: Notice) -> bool:
     """Whether it ended only because another incident explains it."""
-    return notice.kind is Kind.RESOLVED and notice.cause.startswith(COVERED)
+    return notice.kind is Kind.RESOLVED and notice.covered_by is not None
 
 
 def _action(incident: Incident, notice: Notice) -> str:
     if notice.kind is not Kind.RESOLVED:
         return incident.action or "Open the link."
-    if _is_covered(notice):
-        return f"Go on with what covers it: {notice.cause.removeprefix(COVERED)}."
+    if notice.covered_by is not None:
+        return f"Go on with what covers it: {notice.covered_by.what}."
     if incident.severity is Severity.CRITICAL and incident.action:
         return f"Nothing now. Should it come back: {incident.action}"
     return "Nothing is left to do."

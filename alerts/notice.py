@@ -14,7 +14,17 @@ from typing import Any
 from gpuvigil.clock import from_text, to_text
 from gpuvigil.idleness import END
 from gpuvigil.lifecycle import State
-from gpuvigil.model import Incident, Record, RecordKind, Severity, Transition
+from gpuvigil.model import (
+    CoveredBy,
+    Incident,
+    Record,
+    RecordKind,
+    Severity,
+    Transition,
+    cause_from_json,
+    cause_in_words,
+    cause_to_json,
+)
 
 IDLE = "gpu_idle_held"
 # How the ids of the incidents begin that are notices to the holders of idle GPUs.
@@ -129,7 +139,8 @@ class Notice:
     from_state: str
     to_state: str
     signal: str
-    cause: str = ""  # the transition's own reason
+    cause: str = ""  # the transition's own reason, for people
+    covered_by: CoveredBy | None = None  # what ended it, where that explains it
     snapshot: Mapping[str, Any]  # the incident's record, as the transition carries it
     kind: Kind = Kind.FIRED
     state: NoticeState = NoticeState.DUE
@@ -185,6 +196,7 @@ class Notice:
             "to_state": self.to_state,
             "signal": self.signal,
             "cause": self.cause,
+            "covered_by": cause_to_json(self.covered_by),
             "attempts": self.attempts,
             "in_flight": self.in_flight,
             "perhaps_told": self.perhaps_told,
@@ -220,6 +232,7 @@ class Notice:
             to_state=str(body["to_state"]),
             signal=str(body["signal"]),
             cause=str(body.get("cause", "")),
+            covered_by=_covered_by(body),
             snapshot=body["snapshot"],
             kind=Kind(body["kind"]),
             state=NoticeState(body["state"]),
@@ -251,6 +264,7 @@ def draft(transition: Transition, channel: str | None, now: datetime) -> Notice:
         to_state=transition.to_state,
         signal=transition.signal,
         cause=transition.reason,
+        covered_by=transition.cause if isinstance(transition.cause, CoveredBy) else None,
         snapshot=transition.snapshot,
         due_at=now,
         first_due_at=now,
@@ -268,6 +282,14 @@ def receipt_of(notice: Notice, siblings: Iterable[Notice]) -> str | None:
 def _verdict(name: str) -> Verdict:
     """A newer version may know reasons that this one does not."""
     return Verdict.__members__.get(name.upper(), Verdict.UNREADABLE)
+
+
+def _covered_by(body: Mapping[str, Any]) -> CoveredBy | None:
+    if "covered_by" in body:
+        cause = cause_from_json(body["covered_by"])
+    else:
+        cause = cause_in_words(str(body.get("cause", "")))
+    return cause if isinstance(cause, CoveredBy) else None
 
 
 def _text(at: datetime | None) -> str | None:

@@ -13,8 +13,16 @@ from functools import lru_cache
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.lifecycle import COVERED
-from gpuvigil.model import Evidence, Finding, Impact, Incident, Severity, Subject, fingerprint
+from gpuvigil.model import (
+    CoveredBy,
+    Evidence,
+    Finding,
+    Impact,
+    Incident,
+    Severity,
+    Subject,
+    fingerprint,
+)
 from gpuvigil.reporting import LEAST, SHARE
 
 from .causes import spreads
@@ -60,7 +68,7 @@ class Folded:
     """What becomes of a look's candidates; everything is by fingerprint."""
 
     candidates: Mapping[str, Candidate] = field(default_factory=dict)  # of whole clusters
-    covered: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # in words, and by which
+    covered: Mapping[str, CoveredBy] = field(default_factory=dict)
     over: Mapping[str, str] = field(default_factory=dict)  # of whole clusters, and why
     unknown: frozenset[str] = frozenset()
 
@@ -90,7 +98,7 @@ def fold(
     """
     wholes = {(i.subject.cluster, i.fault): i for i in standing.values() if is_whole(i)}
     made: dict[str, Candidate] = {}
-    covered: dict[str, tuple[str, str]] = {}
+    covered: dict[str, CoveredBy] = {}
     over: dict[str, str] = {}
     unknown: set[str] = set()
     groups = _groups(candidates.values())
@@ -116,7 +124,7 @@ def fold(
             over[one.fingerprint] = verdict
     for one in [i for i in wholes.values() if i.fingerprint in unknown]:
         silent = silence_of(one.subject.cluster, [*made.values()], wholes.values())
-        if silent is not None and silent[1] != one.fingerprint:
+        if silent is not None and silent.fingerprint != one.fingerprint:
             covered[one.fingerprint] = silent
             unknown.remove(one.fingerprint)
     return Folded(candidates=made, covered=covered, over=over, unknown=frozenset(unknown))
@@ -132,7 +140,7 @@ def hide(
     What stands on other nodes than its own was let stand by a pass.
     """
     groups = _groups(candidates.values())
-    covered: dict[str, tuple[str, str]] = {}
+    covered: dict[str, CoveredBy] = {}
     for one in wholes:
         alike = groups.get((one.subject.cluster, one.fault), [])
         young = [c for c in alike if not _is_older(c, one, standing)]
@@ -155,8 +163,12 @@ def _groups(candidates: Iterable[Candidate]) -> dict[Place, list[Candidate]]:
     return groups
 
 
-def _covered(candidates: Iterable[Candidate], by: str, label: str) -> dict[str, tuple[str, str]]:
-    return {c.finding.fingerprint: (f"{COVERED}{label}: {_TITLE}", by) for c in candidates}
+def _covered(candidates: Iterable[Candidate], by: str, label: str) -> dict[str, CoveredBy]:
+    return {c.finding.fingerprint: _by_whole(by, label) for c in candidates}
+
+
+def _by_whole(fingerprint: str, label: str) -> CoveredBy:
+    return CoveredBy(fingerprint=fingerprint, what=f"{label}: {_TITLE}")
 
 
 def _counts(
@@ -245,13 +257,13 @@ def _is_of_the_middle(window: Window, cluster: str, alike: Iterable[Candidate]) 
 
 def silence_of(
     cluster: str, made: Iterable[Candidate], wholes: Iterable[Incident]
-) -> tuple[str, str] | None:
-    """What covers whatever its nodes said before half of a cluster fell silent: in words, and which."""
+) -> CoveredBy | None:
+    """What covers whatever its nodes said before half of a cluster fell silent."""
     told = [(c.finding.fault, c.finding.subject, c.label, c.finding.fingerprint) for c in made]
     told += [(i.fault, i.subject, i.label, i.fingerprint) for i in wholes]
     for fault, subject, label, print_ in told:
         if fault == "node_silent" and subject.cluster == cluster:
-            return f"{COVERED}{label}: {_TITLE}", print_
+            return _by_whole(print_, label)
     return None
 
 

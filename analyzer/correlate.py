@@ -3,12 +3,10 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.lifecycle import COVERED
-from gpuvigil.model import Finding, Impact, Incident, Severity, Subject
+from gpuvigil.model import CoveredBy, Finding, Impact, Incident, Severity, Subject
 
 from .breaker import fold, hide, is_whole, silence_of
 from .causes import (
@@ -47,13 +45,6 @@ _PORTS = frozenset({"port_down", "switch_down"})
 _SAME_LOSS = frozenset({"port_down", "node_silent"})
 
 
-class _Cover(NamedTuple):
-    """By what something is covered: in words, and the fingerprint of that."""
-
-    words: str
-    by: str
-
-
 def sight(
     window: Window,
     findings: Iterable[Finding],
@@ -90,7 +81,7 @@ def sight(
         folded = hide(candidates, stands, wholes)
     left = {print_: one for print_, one in candidates.items() if print_ not in folded.covered}
     candidates = {**left, **folded.candidates}
-    covered |= {print_: _Cover(*cover) for print_, cover in folded.covered.items()}
+    covered |= folded.covered
     covered |= _in_silence(candidates, folded.candidates, stands, wholes)
     racks = [i for i in all_standing if is_of_rack(i)]
     dark = _dark(window, found, [i for i in racks if i.fingerprint not in {*candidates, *covered}])
@@ -110,8 +101,7 @@ def sight(
     of_several |= {print_ for print_, one in candidates.items() if is_of_several(one.finding)}
     return Sight(
         candidates=candidates,
-        covered={print_: cover.words for print_, cover in covered.items()},
-        causes=_last_causes(covered),
+        covered=_by_last_causes(covered),
         cured={**_cures(window, [i for i in blind if i.fault not in unseen]), **folded.over},
         afterwards=hindsights(window, [i for i in blind if not is_whole(i)]),
         unknown=frozenset({*unknown, *dark, *folded.unknown}),
@@ -126,13 +116,13 @@ def _explained(
     findings: Sequence[Finding],
     incidents: Mapping[Subject, list[Incident]],
     believed: Collection[str],
-) -> tuple[dict[str, Candidate], dict[str, _Cover]]:
+) -> tuple[dict[str, Candidate], dict[str, CoveredBy]]:
     """A candidate for each last cause, and what is covered by another one, by fingerprint."""
     standing = [i for them in incidents.values() for i in them]
     halted, shared = _halted(findings, standing), _shared(standing)
     nodes = _by_node(findings, believed)
     candidates: dict[str, Candidate] = {}
-    covered: dict[str, _Cover] = {}
+    covered: dict[str, CoveredBy] = {}
     for node in sorted(nodes):
         found, causes = nodes[node]
         here = incidents.get(node, [])
@@ -173,11 +163,11 @@ def _in_silence(
     made: Mapping[str, Candidate],
     standing: Mapping[str, Incident],
     wholes: Collection[Incident],
-) -> dict[str, _Cover]:
+) -> dict[str, CoveredBy]:
     """Silent racks that are not told any more since half of their cluster is silent."""
     racks = [i for i in standing.values() if is_of_rack(i) and i.fingerprint not in candidates]
     covers = {i.fingerprint: silence_of(i.subject.cluster, made.values(), wholes) for i in racks}
-    return {print_: _Cover(*cover) for print_, cover in covers.items() if cover is not None}
+    return {print_: cover for print_, cover in covers.items() if cover is not None}
 
 
 def _dark(
@@ -198,7 +188,7 @@ def _dark(
 
 def _in_the_dark(
     candidates: Mapping[str, Candidate], dark: Iterable[Incident]
-) -> dict[str, _Cover]:
+) -> dict[str, CoveredBy]:
     """What the nodes of such racks show, by fingerprint: the rack's own incident goes on."""
     racks = {node: rack for rack in dark for node in silent_nodes_of(rack)}
     return {
@@ -210,15 +200,15 @@ def _in_the_dark(
     }
 
 
-def _last_causes(covered: Mapping[str, _Cover]) -> dict[str, str]:
-    """Of everything that is covered, the fingerprint of what stands in the end."""
+def _by_last_causes(covered: Mapping[str, CoveredBy]) -> dict[str, CoveredBy]:
+    """Everything that is covered, by the fingerprint of what stands in the end."""
     causes = {}
     for print_, cover in covered.items():
-        last, seen = cover.by, {print_}
+        last, seen = cover.fingerprint, {print_}
         while last in covered and last not in seen:
             seen.add(last)
-            last = covered[last].by
-        causes[print_] = last
+            last = covered[last].fingerprint
+        causes[print_] = replace(cover, fingerprint=last)
     return causes
 
 
@@ -259,7 +249,7 @@ def _hidden(
     found: Sequence[Finding],
     causes: Sequence[Finding],
     standing: Iterable[Incident],
-) -> dict[str, _Cover]:
+) -> dict[str, CoveredBy]:
     """What follows from another cause, by fingerprint.
 
     What somebody mends a node for stands meanwhile: its silence hides nothing.
@@ -289,7 +279,7 @@ def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
 
 def _of_others(
     found: Iterable[Finding], shared: Mapping[tuple[str, str], Incident]
-) -> dict[str, _Cover]:
+) -> dict[str, CoveredBy]:
     """What one member shows while the incident of all stands, by fingerprint.
 
     While a rack's air cools down, or one of its nodes is not measured, what is left is no fan's.
@@ -319,7 +309,7 @@ def _halted(
 
 def _stalled(
     window: Window, found: Iterable[Finding], halted: Mapping[Subject, Finding | Incident]
-) -> dict[str, _Cover]:
+) -> dict[str, CoveredBy]:
     """Jobs that spin because something else has halted them, by fingerprint."""
     covered = {}
     for finding in found:
@@ -327,8 +317,9 @@ def _stalled(
             cause = stalled_by(window, finding, halted)
             if cause is not None:
                 name = FAULTS[cause.fault].title if not cause.title else cause.title
-                words = f"{COVERED}{label(window, cause.subject)}: {name}"
-                covered[finding.fingerprint] = _Cover(words, cause.fingerprint)
+                covered[finding.fingerprint] = CoveredBy(
+                    fingerprint=cause.fingerprint, what=f"{label(window, cause.subject)}: {name}"
+                )
     return covered
 
 
@@ -445,13 +436,13 @@ def title(finding: Finding) -> str:
     return finding.title or FAULTS[finding.fault].title
 
 
-def _covered_by(window: Window, root: Finding) -> _Cover:
+def _covered_by(window: Window, root: Finding) -> CoveredBy:
     place = several(root) if is_of_switch(root) else label(window, root.subject)
-    return _Cover(f"{COVERED}{place}: {title(root)}", root.fingerprint)
+    return CoveredBy(fingerprint=root.fingerprint, what=f"{place}: {title(root)}")
 
 
-def _by_incident(one: Incident) -> _Cover:
-    return _Cover(f"{COVERED}{one.label}: {one.title}", one.fingerprint)
+def _by_incident(one: Incident) -> CoveredBy:
+    return CoveredBy(fingerprint=one.fingerprint, what=f"{one.label}: {one.title}")
 
 
 def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:

@@ -7,8 +7,17 @@ from typing import Any
 
 from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import FAULTS
-from gpuvigil.lifecycle import COVERED, STANDING, Patience, Signal, State, step
-from gpuvigil.model import Impact, Incident, Severity, Subject, Transition
+from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
+from gpuvigil.model import (
+    Cause,
+    CoveredBy,
+    Impact,
+    Incident,
+    Severity,
+    Subject,
+    Transition,
+    Uncovered,
+)
 
 from .away import Away
 from .breaker import is_whole, raised_at
@@ -18,7 +27,6 @@ from .sight import Candidate, Hindsight, Sight
 _REFRESH = timedelta(seconds=60)
 # More would make a record of a large outage unreadable.
 _MOST_COVERS = 100
-_UNCOVERED = "no longer covered"
 _RANK_OF_TITLE = {it.title: it.severity.rank for it in (*FAULTS.values(), *CONDITIONS.values())}
 
 
@@ -28,7 +36,7 @@ class Entry:
 
     incident: Incident
     number: int = 0  # of its last transition
-    reason: str = ""  # of its last transition
+    cause: Cause | None = None  # of its last transition
     returned: tuple[datetime, ...] = ()  # when it came back, the last few times
     # Since when it is looked for and not found; forgotten by a restart, which only makes it wait.
     absent_since: datetime | None = None
@@ -182,7 +190,7 @@ def rebuild(
         entry = Entry(
             incident=incident,
             number=made[-1].number if made else 0,
-            reason=made[-1].reason if made else "",
+            cause=made[-1].cause if made else None,
             returned=tuple(t.at for t in made if _counts(t))[-patience.flap_returns :],
         )
         entries[incident.fingerprint] = entry
@@ -193,7 +201,7 @@ def rebuild(
 def _counts(transition: Transition) -> bool:
     """Whether a step is a return that speaks of flapping."""
     came_back = transition.signal in {Signal.RETURNED.value, Signal.FLAPPED.value}
-    return came_back and transition.reason != _UNCOVERED
+    return came_back and not isinstance(transition.cause, Uncovered)
 
 
 def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> frozenset[str]:
@@ -206,8 +214,7 @@ def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> 
     waiting = [e for e in entries if e.incident.id not in kept and _is_covered(e)]
     while waiting:
         prints = {i.fingerprint for i in kept.values()}
-        labels = {i.label for i in kept.values() if i.label}
-        more = [e for e in waiting if _explained(prints, labels, e)]
+        more = [e for e in waiting if e.incident.covered_by in prints]
         if not more:
             break
         kept |= {e.incident.id: e.incident for e in more}
@@ -216,14 +223,7 @@ def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> 
 
 
 def _is_covered(entry: Entry) -> bool:
-    return entry.state is State.RESOLVED and entry.reason.startswith(COVERED)
-
-
-def _explained(prints: Collection[str], labels: Collection[str], entry: Entry) -> bool:
-    """Whether the cause is one of these; what an older version wrote names it by its label alone."""
-    if entry.incident.covered_by:
-        return entry.incident.covered_by in prints
-    return entry.reason.removeprefix(COVERED).partition(": ")[0] in labels
+    return entry.state is State.RESOLVED and isinstance(entry.cause, CoveredBy)
 
 
 def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:
@@ -262,8 +262,8 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
     fresh = replace(fresh, acknowledged_by="")  # whoever took it may think that it is over
     said = replace(_say(fresh, candidate), since=candidate.finding.since)
     said = replace(said, late=candidate.finding.late)
-    if before.reason.startswith(COVERED):
-        return signalled(before, said, Signal.RETURNED, now, _UNCOVERED)
+    if isinstance(before.cause, CoveredBy):
+        return signalled(before, said, Signal.RETURNED, now, Uncovered())
     returned = (*before.returned, now)[-patience.flap_returns :]
     entry = replace(before, returned=returned)
     lately = [at for at in returned if now - at <= patience.flap_window]
@@ -346,7 +346,7 @@ def _not_found(before: Entry, print_: str, sight: Sight, now: datetime, patience
     if before.state is State.RESOLVED:
         return before, []
     if print_ in sight.covered:
-        return _clear(before, now, sight.covered[print_], sight.causes.get(print_, ""))
+        return _clear(before, now, sight.covered[print_])
     flapping = before.state is State.FLAPPING
     told = sight.afterwards.get(print_)
     if print_ in sight.cured and not flapping:
@@ -385,18 +385,19 @@ def _settled(before: Entry, now: datetime, reason: str, told: Hindsight | None) 
     return over, [*made, *last]
 
 
-def _clear(before: Entry, now: datetime, reason: str, by: str = "") -> Step:
-    """`by`: the fingerprint of what covers it."""
+def _clear(before: Entry, now: datetime, reason: str | CoveredBy) -> Step:
     if step(before.state, Signal.CLEARED) is State.DISMISSED:
         return None, []
+    by = reason.fingerprint if isinstance(reason, CoveredBy) else ""
     over = replace(before.incident, resolved_at=now, covered_by=by)
     return signalled(before, over, Signal.CLEARED, now, reason)
 
 
 def signalled(
-    before: Entry, said: Incident, signal: Signal, now: datetime, reason: str
+    before: Entry, said: Incident, signal: Signal, now: datetime, why: str | Cause
 ) -> tuple[Entry, list[Transition]]:
     """The entry after `signal`, and the transition that says so; `said` is what it now says."""
+    cause = None if isinstance(why, str) else why
     after = step(before.state, signal)
     incident = replace(said, state=after.value, updated_at=now, version=said.version + 1)
     transition = Transition(
@@ -406,12 +407,13 @@ def signalled(
         to_state=after.value,
         signal=signal.value,
         at=now,
-        reason=reason,
+        reason=why if isinstance(why, str) else why.text,
         subject=incident.subject,
         snapshot=incident.to_record().to_json(),
+        cause=cause,
     )
     entry = replace(
-        before, incident=incident, number=transition.number, reason=reason, absent_since=None
+        before, incident=incident, number=transition.number, cause=cause, absent_since=None
     )
     return entry, [transition]
 

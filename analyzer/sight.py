@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuvigil.model import Evidence, Finding, Impact, Severity, Subject
+from gpuvigil.model import CoveredBy, Evidence, Finding, Impact, Severity, Subject
 
 from .away import NOBODY, Away
 
@@ -44,8 +44,7 @@ class Sight:
     """
 
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
-    covered: Mapping[str, str] = field(default_factory=dict)  # by which cause, in words
-    causes: Mapping[str, str] = field(default_factory=dict)  # of what is covered, the last cause
+    covered: Mapping[str, CoveredBy] = field(default_factory=dict)
     cured: Mapping[str, str] = field(default_factory=dict)  # by what, in words
     afterwards: Mapping[str, Hindsight] = field(default_factory=dict)  # of what is cured
     unknown: frozenset[str] = frozenset()  # absence of data says nothing about these

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpuvigil import links
-from gpuvigil.lifecycle import COVERED, State
+from gpuvigil.lifecycle import State
 from gpuvigil.model import (
     UNREADABLE,
     Allocation,
+    CoveredBy,
     Event,
     EventKind,
     Incident,
@@ -55,7 +56,7 @@ class Moved:
 
 def moved(transition: Transition) -> Moved:
     """The part of a transition that lines are made of."""
-    told = transition.to_state in _INCIDENTS and not transition.reason.startswith(COVERED)
+    told = transition.to_state in _INCIDENTS and not isinstance(transition.cause, CoveredBy)
     steps = transition.from_state != transition.to_state
     members = (transition.snapshot.get("body") or {}).get("members") or ()
     return Moved(

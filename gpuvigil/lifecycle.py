@@ -57,11 +57,6 @@ TRANSITIONS: dict[tuple[State, Signal], State] = {
 STANDING = frozenset({State.OPEN, State.ACKNOWLEDGED, State.FLAPPING})
 
 
-# How the reason begins when an incident is cleared because another one's cause explains it: its
-# fault may well be there still.
-COVERED = "covered by "
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
     """How long and how often before a state changes."""

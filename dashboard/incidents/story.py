@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from gpuvigil.clock import duration, moment
-from gpuvigil.lifecycle import COVERED, STANDING, State
-from gpuvigil.model import Acknowledgement, Act, Incident, NodeAction, Record, Transition
+from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.model import Acknowledgement, Act, CoveredBy, Incident, NodeAction, Record, Transition
 
 from ..words import counted
 from .reading import Story
@@ -103,7 +103,7 @@ def timeline(story: Story) -> tuple[Moment, ...]:
 
 
 def _step(step: Transition) -> Moment:
-    covered = step.to_state == State.RESOLVED.value and step.reason.startswith(COVERED)
+    covered = step.to_state == State.RESOLVED.value and isinstance(step.cause, CoveredBy)
     title = "Told with another incident" if covered else _TITLES.get(step.signal, step.signal)
     return Moment(at=step.at, kind=step.to_state, title=title, text=step.reason)
 
@@ -138,9 +138,9 @@ def span(incident: Incident, now: datetime) -> str:
 def covered_by(story: Story) -> str:
     """The incident that explains this one since it ended, in words; empty when none does."""
     last = story.transitions[-1] if story.transitions else None
-    if last is None or not _ends(last) or not last.reason.startswith(COVERED):
+    if last is None or not _ends(last) or not isinstance(last.cause, CoveredBy):
         return ""
-    return last.reason.removeprefix(COVERED)
+    return last.cause.what
 
 
 def whose(incident: Incident) -> str:

@@ -5,6 +5,7 @@ Times are aware and in UTC. `None` means "not measured" or "not known", and neve
 
 from .acceptance import Acceptance
 from .action import Act, NodeAction
+from .cause import Cause, CoveredBy, Uncovered, cause_from_json, cause_to_json
 from .collected import (
     Allocation,
     AllocationState,
@@ -25,6 +26,7 @@ from .incident import (
     fingerprint,
 )
 from .job import ENDED_STATES, Job, ScheduledNode, Scheduler
+from .older import cause_in_words
 from .opinion import Opinion
 from .record import (
     COLLECTOR_KINDS,
@@ -62,6 +64,8 @@ __all__ = [
     "Allocation",
     "AllocationState",
     "BusGpu",
+    "Cause",
+    "CoveredBy",
     "Event",
     "EventKind",
     "Evidence",
@@ -86,7 +90,11 @@ __all__ = [
     "Silence",
     "Subject",
     "Transition",
+    "Uncovered",
     "Unmeasured",
+    "cause_from_json",
+    "cause_in_words",
+    "cause_to_json",
     "fingerprint",
     "readable",
 ]

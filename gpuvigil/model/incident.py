@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from ..clock import from_text
+from .cause import Cause, cause_from_json, cause_to_json
+from .older import cause_in_words
 from .record import Record, RecordKind, known, plain
 from .subject import Severity, Subject
 
@@ -185,9 +187,10 @@ class Transition:
     to_state: str
     signal: str
     at: datetime
-    reason: str
+    reason: str  # for people
     subject: Subject
     snapshot: Mapping[str, Any]  # `Incident.to_record().to_json()` as it was then
+    cause: Cause | None = None
 
     @property
     def id(self) -> str:
@@ -208,6 +211,7 @@ class Transition:
                 "to_state": self.to_state,
                 "signal": self.signal,
                 "reason": self.reason,
+                "cause": cause_to_json(self.cause),
                 "snapshot": dict(self.snapshot),
             },
         )
@@ -225,6 +229,9 @@ class Transition:
             reason=str(body["reason"]),
             subject=Subject.parse(record.subject),
             snapshot=body["snapshot"],
+            cause=cause_from_json(body["cause"])
+            if "cause" in body
+            else cause_in_words(str(body["reason"])),
         )
 
 

@@ -16,7 +16,7 @@ from alerts.message import Message, clean, listed, message
 from alerts.notice import Kind, Notice, Verdict
 from alerts.own import analyzer_trouble
 from alerts.own import opened as trouble_opened
-from gpuvigil.model import Evidence, Impact, Subject, Transition
+from gpuvigil.model import CoveredBy, Evidence, Impact, Subject, Transition
 
 from .examples import CHAT, GPU, NOON, REAL, SETTINGS, changed, opened, resolved, seconds
 from .test_own import a_pulse
@@ -67,8 +67,8 @@ def test_the_end_says_how_long_it_lasted_and_asks_for_nothing() -> None:
 
 
 def test_an_end_that_only_a_larger_fault_covers_is_not_called_over() -> None:
-    covered = "covered by n1: Node stopped reporting"
-    over = replace(resolved(at=FOUR_MINUTES, subject=REAL, label="n1 GPU 5"), reason=covered)
+    covered = CoveredBy(fingerprint="f1", what="n1: Node stopped reporting")
+    over = replace(resolved(at=FOUR_MINUTES, subject=REAL, label="n1 GPU 5"), cause=covered)
     said = message(noticed(over, Kind.RESOLVED), FOUR_MINUTES, URL)
     assert said.summary == "Covered by another fault after 4 min: GPU fell off the bus: n1 GPU 5"
     assert said.action == "Go on with what covers it: n1: Node stopped reporting."

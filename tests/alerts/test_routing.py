@@ -28,9 +28,18 @@ from gpuvigil.config import (
 )
 from gpuvigil.errors import ConfigError
 from gpuvigil.faults import FAULTS
-from gpuvigil.lifecycle import COVERED, Signal, State
+from gpuvigil.lifecycle import Signal, State
 from gpuvigil.matching import LABELS, Matcher, fit, labels_of, matcher
-from gpuvigil.model import Impact, Incident, Record, Severity, Silence, Subject, Transition
+from gpuvigil.model import (
+    CoveredBy,
+    Impact,
+    Incident,
+    Record,
+    Severity,
+    Silence,
+    Subject,
+    Transition,
+)
 
 from .examples import NOON, a_transition, an_incident, opened, resolved, seconds, taken
 
@@ -281,7 +290,8 @@ def test_a_silent_node_waits_for_its_cause_and_is_never_told_once_that_covers_it
     assert waiting["chat"].verdict is Verdict.WAITS_FOR_CAUSE
     assert waiting["chat"].due_at == NOON + seconds(20)
     covered = replace(
-        resolved(fault="node_silent", subject=NODE), reason=f"{COVERED}leaf-3: Switch failed"
+        resolved(fault="node_silent", subject=NODE),
+        cause=CoveredBy(fingerprint="f1", what="leaf-3: Switch failed"),
     )
     later = NOON + seconds(7)
     decided = decide(covered, ALL, list(waiting.values()), later, settings(), NOTHING)

@@ -20,8 +20,7 @@ from alerts.message import Message, message
 from alerts.notice import Kind, Notice, Verdict
 from gpuvigil.config import SlackSettings
 from gpuvigil.errors import ConfigError
-from gpuvigil.lifecycle import COVERED
-from gpuvigil.model import Evidence, Impact, Severity, Subject
+from gpuvigil.model import CoveredBy, Evidence, Impact, Severity, Subject
 from tests.receiver import Answer, Receiver, too_many
 
 from .examples import NOON, REAL, changed, opened, resolved, seconds
@@ -42,8 +41,8 @@ def told(**changes: Any) -> Message:
     return message(noticed(opened(**{**REAL_GPU, **changes}), Kind.FIRED), LATER, URL)
 
 
-def ended(reason: str = "seen") -> Message:
-    over = replace(resolved(at=LATER, **REAL_GPU), reason=reason)
+def ended(covered_by: CoveredBy | None = None) -> Message:
+    over = replace(resolved(at=LATER, **REAL_GPU), reason="seen", cause=covered_by)
     return message(noticed(over, Kind.RESOLVED), LATER, URL)
 
 
@@ -113,7 +112,7 @@ def test_colours_say_how_urgent_it_is_and_green_only_that_it_is_over() -> None:
     said = [
         *(told(severity=severity) for severity in Severity),
         ended(),
-        ended(f"{COVERED}n1: Node stopped reporting"),
+        ended(CoveredBy(fingerprint="f1", what="n1: Node stopped reporting")),
     ]
     critical, warning, info, over, covered = (attachment(payload(m))["color"] for m in said)
     assert len({critical, warning, info, over}) == 4

@@ -272,7 +272,7 @@ def test_gpus_that_wait_for_a_dead_one_are_not_hung() -> None:
     assert set(faults(waiting)) == {"gpu_hung"}
     found = seen(lost(waiting))
     assert [c.finding.fault for c in found.candidates.values()] == ["gpu_lost"]
-    assert [why for why in found.covered.values() if "fell off the bus" in why]
+    assert [why for why in found.covered.values() if "fell off the bus" in why.what]
 
 
 def test_a_job_on_one_node_is_not_halted_by_a_port() -> None:

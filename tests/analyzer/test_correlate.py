@@ -16,6 +16,7 @@ from analyzer.sight import Sight
 from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import (
+    CoveredBy,
     EventKind,
     Evidence,
     Finding,
@@ -181,9 +182,11 @@ def test_a_silent_node_hides_everything_below_it_and_is_as_urgent_as_what_it_hid
         "node-1 port mlx5_0/1: Network port is down",
     )
     assert set(candidate.members) == {s.key for s in (node(), gpu(), gpu(1, 1), port())}
+    silence = fingerprint("node_silent", node())
+    by_node = CoveredBy(fingerprint=silence, what="node-1: Node stopped reporting")
     assert found.covered == {
-        fingerprint("gpu_lost", gpu()): "covered by node-1: Node stopped reporting",
-        fingerprint("port_down", port()): "covered by node-1: Node stopped reporting",
+        fingerprint("gpu_lost", gpu()): by_node,
+        fingerprint("port_down", port()): by_node,
     }
 
 
@@ -239,7 +242,7 @@ def test_a_chain_of_causes_ends_at_the_first() -> None:
     (candidate,) = found.candidates.values()
     assert candidate.finding.fault == "node_silent"
     assert len(candidate.covers) == 2
-    assert all("Node stopped reporting" in cause for cause in found.covered.values())
+    assert all("Node stopped reporting" in cause.what for cause in found.covered.values())
 
 
 # --- what is not there ----------------------------------------------------------------------------

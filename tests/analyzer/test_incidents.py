@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from analyzer.incidents import Book, advance, rebuild
 from analyzer.sight import Candidate, Sight
 from gpuvigil.faults import FAULTS
-from gpuvigil.lifecycle import COVERED, STANDING, Patience, Signal, State, step
+from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
 from gpuvigil.model import (
+    CoveredBy,
     Evidence,
     Finding,
     Impact,
@@ -28,6 +29,9 @@ from .scene import NOON, gpu
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 PATIENCE = Patience()
 PRINT = fingerprint("gpu_lost", gpu())
+BY_NODE = CoveredBy(
+    fingerprint=fingerprint("gpu_lost", gpu(1, 2)), what="node-1: Node stopped reporting"
+)
 
 
 def candidate(
@@ -188,7 +192,7 @@ def test_a_cause_that_covers_it_resolves_it_and_gives_it_back_without_counting_a
     keeper = Keeper()
     keeper.look(found(candidate()))
     for _ in range(5):
-        (hidden,) = keeper.look(Sight(covered={PRINT: "covered by node-1: Node stopped reporting"}))
+        (hidden,) = keeper.look(Sight(covered={PRINT: BY_NODE}))
         assert hidden.reason == "covered by node-1: Node stopped reporting"
         (back,) = keeper.look(found(candidate()))
         assert (back.signal, back.reason) == ("returned", "no longer covered")
@@ -332,12 +336,11 @@ def test_what_was_said_when_it_was_graver_stands() -> None:
 
 def test_what_is_covered_for_long_comes_back_as_the_same_incident() -> None:
     def other() -> Candidate:
-        made = candidate(2)
-        return replace(made, label="node-1")
+        return candidate(2)
 
     def gone(*there: Candidate) -> Sight:
         sight = found(*there)
-        return replace(sight, covered={PRINT: f"{COVERED}node-1: Node stopped reporting"})
+        return replace(sight, covered={PRINT: BY_NODE})
 
     keeper = Keeper()
     keeper.look(found(candidate()))
@@ -380,7 +383,7 @@ def sight_of(given_: Mapping[int, str], fresh: bool) -> Sight:
     }
     return Sight(
         candidates={PRINTS[n]: made[kind](n) for n, kind in given_.items() if kind in made},
-        covered={PRINTS[n]: "covered by x" for n, kind in given_.items() if kind == "covered"},
+        covered={PRINTS[n]: BY_NODE for n, kind in given_.items() if kind == "covered"},
         cured={PRINTS[n]: "cured" for n, kind in given_.items() if kind == "cured"},
         unknown=frozenset(PRINTS[n] for n, kind in given_.items() if kind == "unknown"),
         fresh=fresh,

@@ -11,6 +11,7 @@ from dashboard.changes import BACK, MOST, Change, Happened, changes, moved
 from gpuvigil import links
 from gpuvigil.model import (
     Allocation,
+    CoveredBy,
     Event,
     EventKind,
     Incident,
@@ -130,7 +131,9 @@ def test_what_only_changes_within_its_state_or_is_told_elsewhere_is_no_line() ->
     one = incident("port_down", node(), Severity.WARNING)
     same = step(one, "open", before="open")
     suspect = step(one, "suspect")
-    covered = step(one, "resolved", before="open", reason="covered by sim-001: node is silent")
+    covered = step(one, "resolved", before="open")
+    cause = CoveredBy(fingerprint="f1", what="sim-001: node is silent")
+    covered = replace(covered, cause=cause)
     assert texts(transitions=(same, suspect, covered)) == []
 
 

@@ -26,6 +26,7 @@ from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import (
     Acknowledgement,
     Act,
+    CoveredBy,
     Evidence,
     Incident,
     NodeAction,
@@ -245,7 +246,8 @@ def test_what_is_over_cannot_be_taken(state: str) -> None:
 def test_the_timeline_has_steps_and_notes_in_the_order_of_time() -> None:
     note = taken_by(LOST, "Ann", "cable pulled", at=NOON - timedelta(minutes=30))
     ended = step(LOST, 2, State.RESOLVED, Signal.CLEARED, reason="not seen for 30 s")
-    covered = step(LOST, 3, State.RESOLVED, Signal.CLEARED, reason="covered by n1: driver hangs")
+    cause = CoveredBy(fingerprint="f1", what="n1: driver hangs")
+    covered = replace(step(LOST, 3, State.RESOLVED, Signal.CLEARED), cause=cause)
     first = told(LOST).transitions
     moments = timeline(told(LOST, note, transitions=(*first, ended, covered)))
     assert [one.title for one in moments] == [
