@@ -4,7 +4,7 @@ A fault of `gpuvigil.faults.FAULTS` is one incident on its subject, whatever con
 the gravest one gives title, severity, first action and source.
 """
 
-from .faults import Fault, with_release
+from .faults import Described
 from .model import Severity
 
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
@@ -203,7 +203,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     ),
 )
 
-CONDITIONS: dict[str, Fault] = {
-    key: Fault(key=key, severity=severity, title=title, action=with_release(action), source=source)
+CONDITIONS: dict[str, Described] = {
+    key: Described(key=key, severity=severity, title=title, action=action, source=source)
     for key, severity, title, action, source in _TABLE
 }

@@ -4,18 +4,17 @@ The meaning of ECC, remapping and retirement: NVIDIA, "A100 GPU memory error man
 meaning of event reasons, fabric states and recovery actions: the header nvml.h (API version 13).
 """
 
-from .faults import Fault, with_release
+from .faults import Described
 from .model import Severity
 
 
-def _fault(key: str, severity: Severity, title: str, action: str, source: str) -> tuple[str, Fault]:
-    fault = Fault(
-        key=key, severity=severity, title=title, action=with_release(action), source=source
-    )
-    return key, fault
+def _fault(
+    key: str, severity: Severity, title: str, action: str, source: str
+) -> tuple[str, Described]:
+    return key, Described(key=key, severity=severity, title=title, action=action, source=source)
 
 
-NODE_FAULTS: dict[str, Fault] = dict(
+NODE_FAULTS: dict[str, Described] = dict(
     [
         _fault(
             "driver_released",

@@ -13,7 +13,7 @@ _JUDGED = (
     "analyzer",
     "gpuvigil/conditions.py",
     "gpuvigil/data",
-    "gpuvigil/faults.py",
+    "gpuvigil/faults",
     "gpuvigil/lifecycle.py",
     "scoreboard/baselines",
     "scoreboard/judge",

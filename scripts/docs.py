@@ -12,7 +12,7 @@ from pathlib import Path
 from collector.simulator.faults import KINDS
 from gpuvigil.conditions import CONDITIONS
 from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings
-from gpuvigil.faults import FAULTS, Fault, xids
+from gpuvigil.faults import FAULTS, Described, Fault, xids
 from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import EXPORTED, Metric, Seen
 from gpuvigil.node_faults import NODE_FAULTS
@@ -119,14 +119,14 @@ def faults() -> Iterator[str]:
     """What can be wrong, and the Xid table."""
     yield "# Faults"
     yield ""
-    yield "What gpuvigil can find, written from `gpuvigil/faults.py` by `make docs`. Severity is about people: critical wakes"
+    yield "What gpuvigil can find, written from `gpuvigil/faults/` by `make docs`. Severity is about people: critical wakes"
     yield "somebody, warning is for working hours, info goes to the digest. *Inferred* faults are concluded from what others do or from what is"
-    yield "absent: no node is drained for one without a person."
+    yield "absent: no node is drained for one without a person. *Stops* says whom a fault keeps from computing, so that he is called neither idle nor"
+    yield "inefficient; a critical fault of any row stops who has its GPU or node. *Rarer by*: the setting of `[analyzer]` that makes it rarer when it is raised."
     yield ""
-    yield "| fault | severity | what | first action | where the rule comes from |"
-    yield "|---|---|---|---|---|"
-    yield from fault_rows(FAULTS.values())
-    yield ""
+    yield "| fault | severity | what | first action | stops | rarer by | where the rule comes from |"
+    yield "|---|---|---|---|---|---|---|"
+    yield from map(fault_row, FAULTS.values())
     yield from condition_rows()
     yield "## What one look finds"
     yield ""
@@ -154,6 +154,7 @@ def faults() -> Iterator[str]:
 
 def condition_rows() -> Iterator[str]:
     """What speaks for a fault that has several signs."""
+    yield ""
     yield "## Conditions"
     yield ""
     yield "What speaks for a fault that has several signs, from `gpuvigil/conditions.py`; an incident says the gravest of them."
@@ -181,11 +182,19 @@ def sxid_rows() -> Iterator[str]:
         )
 
 
-def fault_rows(faults: Iterable[Fault]) -> Iterator[str]:
+def fault_row(fault: Fault) -> str:
+    tuned = f"`{fault.tuned_by}`" if fault.tuned_by else ""
+    return (
+        f"| `{fault.key}` | {fault.severity.value} | {fault.title} | {fault.action} | {fault.stops.value} "
+        f"| {tuned} | {fault.source}{' (inferred)' if fault.inferred else ''} |"
+    )
+
+
+def fault_rows(faults: Iterable[Described]) -> Iterator[str]:
     for fault in faults:
         yield (
             f"| `{fault.key}` | {fault.severity.value} | {fault.title} | {fault.action} "
-            f"| {fault.source}{' (inferred)' if fault.inferred else ''} |"
+            f"| {fault.source} |"
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, Fault
+from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, Described
 from gpuvigil.model import Evidence, Finding, GpuIdentity, Severity, Subject, Unmeasured
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import Sxid
@@ -44,7 +44,7 @@ def _finding(
     *,
     certain: bool = True,
 ) -> Finding:
-    fault: Fault = FAULTS.get(key) or NODE_FAULTS[key]
+    fault: Described = FAULTS.get(key) or NODE_FAULTS[key]
     return Finding(
         fault=key,
         subject=Subject(cluster=facts.cluster, node=facts.node, gpu=gpu),
