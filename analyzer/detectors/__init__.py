@@ -1,1 +1,41 @@
-"""One fault each: pure functions of a window."""
+"""Detectors, a module for each: every module here has a `DETECTOR`, and is found by that alone.
+
+A detector looks at all subjects at once and at few of them closely:
+
+    rows = window.get("gpu", Span.RECENT)              # one row per subject that has lines there
+    hot = rows.values("temperature_celsius_max") > 90  # a column: float64, NaN is not measured
+    hot &= window.get("gpu", Span.NOW).beside(rows, "up") == 1   # the same subjects' newest lines
+    hot &= window.get("node", Span.NOW).beside(rows, "driver_answering") == 1    # their nodes'
+    hot &= window.of_allocations(rows, _held_since) <= micros(window.now)        # their records
+    return [_finding(window, gpu, row) for gpu, row in rows.where(hot)]
+
+A comparison with what was not measured does not hold, so NaN needs no care of its own. Only the
+rows that are left become `Row`s, whose cells are plain values and None. `Row`s, events and strings
+of every subject in every pass are what makes a pass over a large fleet slow.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.model import Finding
+
+from ..window import Need, Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detector:
+    """A pure function from a window to findings, with what it reads and where its rule comes from.
+
+    One that reads events runs again as soon as an event comes; the findings of the others stand
+    until the next pass. `next_due` says when one will find something that it waits with until then.
+    """
+
+    name: str
+    find: Callable[[Window], list[Finding]]
+    faults: tuple[str, ...]
+    needs: tuple[Need, ...]
+    reads_events: bool
+    sentence: str
+    source: str
+    next_due: Callable[[Window], datetime | None] | None = None

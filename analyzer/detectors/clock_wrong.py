@@ -1,9 +1,10 @@
 """A node whose clock is too far off to be put right."""
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 
 from ..window import Window
+from . import Detector
 
 _FAULT = FAULTS["clock_wrong"]
 
@@ -31,3 +32,14 @@ def wrong_clocks(window: Window) -> list[Finding]:
         )
         for key, seconds in sorted(window.clocks.items())
     ]
+
+
+DETECTOR = Detector(
+    name="clock_wrong",
+    find=wrong_clocks,
+    faults=found_by("clock_wrong"),
+    needs=(),
+    reads_events=False,
+    sentence="A node whose clock is too far off to be put right.",
+    source="when its bodies were sent, and when they reached the hub",
+)

@@ -4,11 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Inventory
 
 from ..index import Remembered
 from ..window import Window
+from . import Detector
 
 _FAULT = FAULTS["driver_drift"]
 # In a rack of three or fewer nobody can say who is right; in a larger one most must agree.
@@ -65,3 +66,14 @@ def _finding(inventory: Inventory, rack: str, usual: str | None, times: int) -> 
         action=_FAULT.action,
         source=_FAULT.source,
     )
+
+
+DETECTOR = Detector(
+    name="driver_drift",
+    find=drifted_drivers,
+    faults=found_by("driver_drift"),
+    needs=(),
+    reads_events=False,
+    sentence="A node with another driver version than most of its rack.",
+    source="the majority of the rack's inventories",
+)

@@ -2,10 +2,11 @@
 
 from datetime import timedelta
 
-from gpuvigil.faults import FAULTS, NOUVEAU_ACTION
+from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, found_by
 from gpuvigil.model import BusGpu, Evidence, Finding, Inventory, Severity
 
 from ..window import Window
+from . import Detector
 
 _FAULT = FAULTS["driver_not_loaded"]
 # A boot, or a driver that is loaded anew: ours.
@@ -54,3 +55,14 @@ def _finding(one: Inventory) -> Finding:
 def _holders(gpus: list[BusGpu]) -> str:
     """`no driver`, or the kernel's drivers by name."""
     return ", ".join(sorted({gpu.driver or "no driver" for gpu in gpus}))
+
+
+DETECTOR = Detector(
+    name="driver_not_loaded",
+    find=nodes_without_driver,
+    faults=found_by("driver_not_loaded"),
+    needs=(),
+    reads_events=False,
+    sentence="A node with NVIDIA GPUs on its PCI bus for which no driver is loaded.",
+    source="the PCI bus in sysfs, and NVML_ERROR_DRIVER_NOT_LOADED",
+)

@@ -1,12 +1,13 @@
 """A node on which no call to the NVIDIA driver comes back."""
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 
 from ..cures import cured_at
 from ..rows import Row
 from ..window import Need, Span, Window
+from . import Detector
 
 NEEDS = (
     Need(
@@ -87,3 +88,14 @@ def _evidence(event: Event | None, row: Row | None) -> tuple[Evidence, ...]:
                 )
             )
     return tuple(evidence) or (Evidence(name="driver", value="does not answer"),)
+
+
+DETECTOR = Detector(
+    name="driver_silent",
+    find=silent_drivers,
+    faults=found_by("driver_silent"),
+    needs=NEEDS,
+    reads_events=True,
+    sentence="A node on which no call to the NVIDIA driver comes back.",
+    source="the supervisor's clock beside the reader",
+)

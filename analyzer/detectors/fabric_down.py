@@ -3,13 +3,14 @@
 from collections import defaultdict
 from datetime import timedelta
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..columns import clusters, models, most, seconds, together
 from ..rows import Row
 from ..window import Need, Span, Window
+from . import Detector
 
 _LEAST = Aggregate(function=Function.MIN, field="fabric_state")
 _MOST = Aggregate(function=Function.MAX, field="fabric_state")
@@ -80,3 +81,14 @@ def _finding(node: Subject, found: list[tuple[Subject, Row]], expected: bool) ->
         source=_FAULT.source,
         members=tuple(sorted(subject for subject, _ in found)),
     )
+
+
+DETECTOR = Detector(
+    name="fabric_down",
+    find=fabrics_down,
+    faults=found_by("fabric_down"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A node whose GPUs have not joined the NVLink fabric.",
+    source="nvmlDeviceGetGpuFabricInfoV",
+)

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Incident
 from gpuvigil.store import Aggregate, Function
 
 from ..columns import clusters, models, per_group, seconds, together
 from ..window import Need, Span, Window
+from . import Detector
 
 # What holds clocks down for a good reason, in seconds of it.
 _EXPLAINED = tuple(
@@ -76,3 +77,14 @@ def stuck_clocks(window: Window) -> list[Finding]:
         )
         for (subject, row), usual_share in zip(rows.where(stuck), usual[stuck], strict=True)
     ]
+
+
+DETECTOR = Detector(
+    name="gpu_clocks",
+    find=stuck_clocks,
+    faults=found_by("gpu_clocks"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A GPU whose clocks stay low under load, though neither power nor heat says why.",
+    source="clock event counters, and the cluster's other GPUs of the model",
+)

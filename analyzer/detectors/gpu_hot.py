@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpuvigil.conditions import CONDITIONS
+from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
@@ -17,6 +18,7 @@ from ..heat import CELSIUS, LIMIT, WATTS, WORKING_SHARE, WORKING_WATTS, Heat, he
 from ..rows import Row, Rows
 from ..together import by_node, by_rack, rack_mates
 from ..window import Need, Span, Window
+from . import Detector
 
 _HARDWARE, _SOFTWARE = (
     Aggregate(function=Function.INCREASE, field=f"{who}_thermal_slowdown_seconds")
@@ -301,3 +303,14 @@ def _claim(window: Window, condition: str, subject: Subject, row: Row, kelvin: f
             ),
         ),
     )
+
+
+DETECTOR = Detector(
+    name="gpu_hot",
+    find=hot_gpus,
+    faults=found_by("gpu_hot"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A GPU that heat slows down, or that is hotter than its power and its peers explain.",
+    source="nvml.h, clock event reasons; degrees per watt against peers",
+)

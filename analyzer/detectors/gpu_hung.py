@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
@@ -16,6 +16,7 @@ from ..columns import seconds
 from ..holdings import holder_key
 from ..rows import Row
 from ..window import Need, Span, Window
+from . import Detector
 
 _BUSY = Aggregate(function=Function.MIN, field="utilization_percent")
 _WATTS = Aggregate(function=Function.MAX, field="power_watts")
@@ -245,3 +246,14 @@ def _finding(
         members=() if len(gpus) == 1 else tuple(gpus),
         holder=_holder(window, gpus),
     )
+
+
+DETECTOR = Detector(
+    name="gpu_hung",
+    find=hung_jobs,
+    faults=found_by("gpu_hung"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A job whose GPUs are fully used at low power and move nothing.",
+    source="what kernels do that spin in a collective",
+)

@@ -9,13 +9,14 @@ from functools import lru_cache
 import numpy as np
 
 from gpuvigil.clock import duration, micros, moment
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..index import Numbers
 from ..rows import Row, Rows
 from ..window import Need, Span, Window
+from . import Detector
 
 # Whether kernels ran is said by either; some exporters and MIG leave one of them out. That memory was
 # moved speaks against idleness, and that nobody measured it speaks for nothing.
@@ -220,3 +221,14 @@ def _who(allocation: Allocation) -> str:
 def _name(allocation: Allocation) -> str:
     user = f" of {allocation.user}" if allocation.user else ""
     return f"{allocation.holder}{user}"
+
+
+DETECTOR = Detector(
+    name="gpu_idle_held",
+    find=idle_held_gpus,
+    faults=found_by("gpu_idle_held"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A GPU that was held and computed nothing over the whole idle span.",
+    source="job_defense_shield: 0 % at every sample",
+)

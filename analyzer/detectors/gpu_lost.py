@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS, XID_FAULTS, xid
+from gpuvigil.faults import FAULTS, XID_FAULTS, found_by, xid
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
 from gpuvigil.xid_messages import read
 
 from ..cures import cured_at
 from ..rows import Row
 from ..window import Need, Span, Window
+from . import Detector
 
 NEEDS = (
     Need(
@@ -104,3 +105,14 @@ def xid_evidence(events: Sequence[Event]) -> list[Evidence]:
     if newest.message:
         evidence.append(Evidence(name="message", value=newest.message, detail=True))
     return evidence
+
+
+DETECTOR = Detector(
+    name="gpu_lost",
+    find=lost_gpus,
+    faults=found_by("gpu_lost"),
+    needs=NEEDS,
+    reads_events=True,
+    sentence="A GPU that the driver lost, or that reported an Xid which says so.",
+    source="NVIDIA Xid catalogue, Xid 79; NVML_ERROR_GPU_IS_LOST",
+)

@@ -5,12 +5,14 @@ from datetime import datetime
 
 import numpy as np
 
+from gpuvigil.faults import found_by
 from gpuvigil.model import EventKind, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..claims import Claim, findings
 from ..rows import Row
 from ..window import Need, Span, Window
+from . import Detector
 
 _PENDING = (
     "remap_pending",
@@ -165,3 +167,14 @@ def _reset_at(window: Window, subject: Subject) -> datetime | None:
     node = subject.of_node()
     events = window.node_events(node, EventKind.GPU_RESET, EventKind.GPU_BACK, EventKind.BOOT)
     return max((e.at for e in events if e.subject in {subject, node}), default=None)
+
+
+DETECTOR = Detector(
+    name="gpu_memory",
+    find=failing_memory,
+    faults=found_by("gpu_memory"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A GPU whose memory failed, waits for a repair, or corrects errors again and again.",
+    source="NVIDIA, A100 GPU memory error management; DCGM health",
+)

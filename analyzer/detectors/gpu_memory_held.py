@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from gpuvigil.clock import micros, moment
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..rows import Row
 from ..window import Need, Span, Window
+from . import Detector
 
 _USED = Aggregate(function=Function.MIN, field="memory_used_bytes")
 NEEDS = (Need(measurement="gpu", span=Span.RECENT, aggregates=(_USED,)),)
@@ -66,3 +67,14 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
         action=_FAULT.action,
         source=_FAULT.source,
     )
+
+
+DETECTOR = Detector(
+    name="gpu_memory_held",
+    find=held_memory,
+    faults=found_by("gpu_memory_held"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A GPU whose memory is in use although the scheduler has ended its job.",
+    source="memory in use, and no allocation for five minutes",
+)

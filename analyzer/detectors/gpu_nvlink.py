@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding
 from gpuvigil.store import Aggregate, Function
 
@@ -11,6 +12,7 @@ from ..claims import Claim, findings
 from ..columns import models, most, nodes, together
 from ..rows import Row
 from ..window import Need, Span, Window
+from . import Detector
 
 _CRC, _REPLAYS, _RECOVERIES = (
     Aggregate(function=Function.INCREASE, field=f"nvlink_{kind}_errors")
@@ -86,3 +88,14 @@ def _counts(row: Row, minutes: float) -> Iterator[tuple[str, Evidence]]:
         value = f"{crc} in {minutes:g} min"
         limit = f"fewer than {_MOST_CRC}"
         yield "nvlink_crc", Evidence(name="NVLink CRC errors", value=value, limit=limit)
+
+
+DETECTOR = Detector(
+    name="gpu_nvlink",
+    find=broken_links,
+    faults=found_by("gpu_nvlink"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A GPU with fewer NVLinks up than its peers, or whose NVLinks count errors.",
+    source="DCGM health, NVLink",
+)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding
 from gpuvigil.store import Aggregate, Function
 
@@ -12,6 +13,7 @@ from ..claims import Claim, findings
 from ..columns import Floats
 from ..rows import Row
 from ..window import Need, Span, Window
+from . import Detector
 
 NEEDS = (
     Need(
@@ -94,3 +96,14 @@ def _told(
                 limit=f"{math.ceil(most)} at most",
             ),
         )
+
+
+DETECTOR = Detector(
+    name="gpu_pcie",
+    find=degraded_links,
+    faults=found_by("gpu_pcie"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A GPU whose PCIe link has lost lanes or speed, or repeats packets.",
+    source="NVML's current and maximum link; DCGM's limit for replays",
+)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
@@ -12,6 +13,7 @@ from ..claims import Claim, findings
 from ..columns import clusters, models, per_group, together
 from ..together import by_node, by_rack
 from ..window import Need, Span, Window
+from . import Detector
 
 _BRAKE = Aggregate(function=Function.INCREASE, field="power_brake_seconds")
 NEEDS = (
@@ -92,3 +94,14 @@ def _lowered(window: Window) -> Iterator[Claim]:
                 ),
             ),
         )
+
+
+DETECTOR = Detector(
+    name="gpu_power",
+    find=held_back,
+    faults=found_by("gpu_power"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A GPU that the power brake slows down, or whose power limit somebody lowered.",
+    source="nvml.h, clock event reason 0x80; the board's default limit",
+)

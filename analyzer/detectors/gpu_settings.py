@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding, GpuIdentity, Inventory
 
 from ..claims import Claim, findings
 from ..columns import models, nodes, per_group, together
 from ..index import Remembered
 from ..window import Need, Span, Window
+from . import Detector
 
 NEEDS = (Need(measurement="gpu", span=Span.NOW, fields=("ecc_mode", "mig_mode")),)
 
@@ -73,3 +75,14 @@ def _odd(window: Window) -> Iterator[Claim]:
                 since=row["at"],
                 evidence=(Evidence(name=name, value=words[value], peers=words[1 - value]),),
             )
+
+
+DETECTOR = Detector(
+    name="gpu_settings",
+    find=odd_settings,
+    faults=found_by("gpu_settings"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A GPU that alone in its node has ECC off or MIG on.",
+    source="nvmlDeviceGetEccMode, nvmlDeviceGetMigMode",
+)

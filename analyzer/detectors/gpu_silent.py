@@ -2,13 +2,14 @@
 
 from datetime import datetime
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
 from gpuvigil.store import Aggregate, Function
 
 from ..cures import cured_at
 from ..rows import Row
 from ..window import Need, Span, Window
+from . import Detector
 
 NEEDS = (
     Need(
@@ -82,3 +83,14 @@ def _lasts(window: Window, subject: Subject, row: Row) -> bool:
         return False
     recent = window.get("gpu", Span.RECENT).get(subject)
     return recent is not None and recent["unmeasured_reason_count"] >= _TICKS
+
+
+DETECTOR = Detector(
+    name="gpu_silent",
+    find=silent_gpus,
+    faults=found_by("gpu_silent"),
+    needs=NEEDS,
+    reads_events=True,
+    sentence="One GPU whose driver calls do not come back, by event and line or for two ticks.",
+    source="NVIDIA Xid catalogue, Xid 119",
+)

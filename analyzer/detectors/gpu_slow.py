@@ -16,13 +16,14 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from gpuvigil.clock import EPOCH, micros
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 
 from ..columns import Floats, per_group
 from ..holdings import holder_key
 from ..paces import LOOKS, NEEDS, PEERS, Change, Look, beside_of, change_of
 from ..window import Span, Window
+from . import Detector
 
 __all__ = ["NEEDS", "lapsed", "says_whether_slow", "slow_gpus"]
 
@@ -188,3 +189,14 @@ def _minutes(window: Window, look: Look) -> tuple[float, float]:
     return settings.window_seconds / 60.0, (
         settings.steady_seconds - settings.window_seconds
     ) / 60.0
+
+
+DETECTOR = Detector(
+    name="gpu_slow",
+    find=slow_gpus,
+    faults=found_by("gpu_slow"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A GPU that its job's other GPUs began to wait for.",
+    source="what a GPU draws at its clock, against its job's others and its own past",
+)

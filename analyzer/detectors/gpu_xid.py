@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from gpuvigil.faults import XID_FAULTS, Scope, Xid
+from gpuvigil.faults import XID_FAULTS, Scope, Xid, found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.xid_messages import Signature, signature
 
@@ -13,6 +13,7 @@ from ..coded import Coded
 from ..window import Need, Span, Window
 from ..xid_policy import audible, overridden, row_of, suspect
 from ..xid_repeats import Repeats, repeats
+from . import Detector
 from .gpu_lost import xid_evidence
 
 # A boot has cured a GPU once its newest line says that it answers.
@@ -141,3 +142,14 @@ def _evidence(events: list[Event], judged: Coded[Xid]) -> list[Evidence]:
 
 def _signature(event: Event) -> tuple[int | None, Signature]:
     return event.xid, signature(event.xid or 0, event.message)
+
+
+DETECTOR = Detector(
+    name="gpu_xid",
+    find=xid_faults,
+    faults=found_by("gpu_xid"),
+    needs=NEEDS,
+    reads_events=True,
+    sentence="A GPU with an Xid that no reset, reboot or return has cured, or that repeats.",
+    source="NVIDIA Xid catalogue, a row per code",
+)

@@ -3,11 +3,12 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Inventory
 
 from ..index import Remembered
 from ..window import Window
+from . import Detector
 
 _FAULT = FAULTS["gpus_missing"]
 # So many nodes of a kind, and this share of them with the same count, make an expectation.
@@ -59,3 +60,14 @@ def _finding(inventory: Inventory, model: str, usual: int, times: int) -> Findin
         action=_FAULT.action,
         source=_FAULT.source,
     )
+
+
+DETECTOR = Detector(
+    name="gpus_missing",
+    find=nodes_with_too_few,
+    faults=found_by("gpus_missing"),
+    needs=(),
+    reads_events=False,
+    sentence="A node with fewer GPUs than most nodes with the same model.",
+    source="the majority of the cluster's inventories",
+)

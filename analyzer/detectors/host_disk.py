@@ -2,12 +2,13 @@
 
 from datetime import datetime
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..columns import seconds
 from ..window import Need, Span, Window
+from . import Detector
 
 DROPPED = Aggregate(function=Function.INCREASE, field="dropped_bodies")
 _WRITABLE = Aggregate(function=Function.MAX, field="spool_writable")
@@ -57,3 +58,14 @@ def _finding(node: Subject, since: datetime, evidence: list[Evidence]) -> Findin
         action=_FAULT.action,
         source=_FAULT.source,
     )
+
+
+DETECTOR = Detector(
+    name="host_disk",
+    find=full_disks,
+    faults=found_by("host_disk"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A node whose collector cannot write its spool, or has to give up what it measured.",
+    source="writes that the spool's disk refused, and bodies given up",
+)

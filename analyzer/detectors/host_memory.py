@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..rows import Row
 from ..window import Need, Span, Window
+from . import Detector
 
 _CORRECTED, _UNCORRECTED = (
     Aggregate(function=Function.INCREASE, field=f"memory_errors_{how}")
@@ -101,3 +102,14 @@ def _finding(window: Window, node: Subject, events: list[Event]) -> Finding:
         certain=True,
         late=window.came_late(events),
     )
+
+
+DETECTOR = Detector(
+    name="host_memory",
+    find=failing_hosts,
+    faults=found_by("host_memory"),
+    needs=NEEDS,
+    reads_events=True,
+    sentence="A node whose kernel reports or counts memory errors again and again.",
+    source="mcelog acts on ten of a DIMM within a day",
+)

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..columns import seconds
 from ..window import Need, Span, Window
+from . import Detector
 
 _SPACE = Aggregate(function=Function.MIN, field="space_used_share")
 _FULL, _NO_ROOM = 0.95, 0.99
@@ -93,3 +94,14 @@ def _words(window: Window, node: Subject) -> Iterator[Evidence]:
     last = max(window.node_events(node, EventKind.HOST), key=lambda e: (e.at, e.id), default=None)
     if last is not None:
         yield Evidence(name="the collector says", value=f"{last.message}, {moment(last.at)}")
+
+
+DETECTOR = Detector(
+    name="host_sensors",
+    find=failing_parts,
+    faults=found_by("host_sensors"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A node of which a power supply, a fan, a mount or a file system fails.",
+    source="the kernel's hwmon, power_supply and statvfs",
+)

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cached_property
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
 from gpuvigil.reporting import ARRIVAL, are_most, in_the_middle, late_after, silent_after
 
@@ -19,6 +19,7 @@ from ..holdings import holder_key
 from ..scaled_down import WITHIN, is_scaled_down, one_by_one
 from ..silent_racks import of_racks
 from ..window import DEFAULT_TICK_SECONDS, Need, Span, Window
+from . import Detector
 from .gpu_hung import RECENT, spinning, working
 from .host_disk import DROPPED
 
@@ -432,3 +433,14 @@ def _ticks_lost_by_chance(lost: int, due: int) -> int:
     if lost <= 0:
         return 0
     return min(math.ceil(math.log(_ONCE_IN) / math.log((due + 1) / (lost + 1))), _MOST_TICKS)
+
+
+DETECTOR = Detector(
+    name="node_silent",
+    find=silent_nodes,
+    faults=found_by("node_silent"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A node that reported before and of which the hub hears nothing any more.",
+    source="three ticks without a body",
+)

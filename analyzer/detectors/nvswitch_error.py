@@ -1,11 +1,13 @@
 """An NVSwitch with an SXid that stands: fatal ones until a boot, others while they repeat."""
 
 from gpuvigil.clock import moment
+from gpuvigil.faults import found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding
 from gpuvigil.sxids import sxid
 
 from ..coded import Coded
 from ..window import Window
+from . import Detector
 
 _SXIDS = Coded(
     fault="nvswitch_error",
@@ -36,3 +38,14 @@ def _evidence(events: list[Event]) -> list[Evidence]:
         Evidence(name="message", value=same[-1].message, detail=True),
         *([Evidence(name="other SXids", value=", ".join(map(str, others)))] if others else []),
     ]
+
+
+DETECTOR = Detector(
+    name="nvswitch_error",
+    find=sxid_faults,
+    faults=found_by("nvswitch_error"),
+    needs=(),
+    reads_events=True,
+    sentence="A node with an SXid that no boot has cured, or that repeats.",
+    source="NVIDIA Fabric Manager guide, a class per SXid",
+)

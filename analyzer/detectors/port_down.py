@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
@@ -29,6 +29,7 @@ from ..port_drops import (
 )
 from ..rows import Row, Rows
 from ..window import Need, Span, Window
+from . import Detector
 
 NEEDS = (
     Need(measurement="port", span=Span.NOW, fields=("up", "enabled", "physical_state")),
@@ -278,3 +279,15 @@ def _evidence(
         speed = f"{before['speed_bits_per_second_max'] / 1e9:g} Gb/s"
         evidence.append(Evidence(name="speed before", value=speed))
     return tuple(evidence) or (Evidence(name="link", value="down", limit="up"),)
+
+
+DETECTOR = Detector(
+    name="port_down",
+    find=broken_ports,
+    faults=found_by("port_down"),
+    needs=NEEDS,
+    reads_events=True,
+    sentence="A network port that was seen up and is down, or that goes down again and again.",
+    source="gpud: a drop, and three of them a flap",
+    next_due=next_due,
+)

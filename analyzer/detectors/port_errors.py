@@ -4,12 +4,13 @@ from datetime import datetime
 
 import numpy as np
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..columns import clusters, per_group, port_kinds, together
 from ..window import Need, Span, Window
+from . import Detector
 
 _SYMBOLS, _RECEIVE, _DISCARDS = (
     Aggregate(function=Function.INCREASE, field=name)
@@ -92,3 +93,14 @@ def _finding(fault: str, port: Subject, since: datetime, evidence: tuple[Evidenc
         action=known.action,
         source=known.source,
     )
+
+
+DETECTOR = Detector(
+    name="port_errors",
+    find=bad_ports,
+    faults=found_by("port_errors"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="A network port with physical errors that its peers do not have, or that drops packets.",
+    source="NVSentinel's limits, and the cluster's other ports",
+)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 
 from ..port_drops import (
@@ -26,6 +26,7 @@ from ..port_drops import (
 from ..rows import Rows
 from ..together import rack_mates
 from ..window import Need, Span, Window
+from . import Detector
 from .node_silent import Hearing, hearing
 
 NEEDS = (Need(measurement="port", span=Span.NOW, fields=("up", "enabled")),)
@@ -189,3 +190,14 @@ def _evidence(
 def _named(nodes: Sequence[Subject]) -> str:
     shown = ", ".join(node.node for node in nodes[:_SHOWN])
     return shown + (f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else "")
+
+
+DETECTOR = Detector(
+    name="switch_down",
+    find=switches_down,
+    faults=found_by("switch_down"),
+    needs=NEEDS,
+    reads_events=False,
+    sentence="Fabric ports of several nodes that went down together.",
+    source="three nodes at once are no cables",
+)

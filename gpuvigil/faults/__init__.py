@@ -13,7 +13,7 @@ from .model import (
     Title,
     with_release,
 )
-from .table import FAULTS, XID_FAULTS, where
+from .table import FAULTS, XID_FAULTS, found_by, where
 from .xids import NOUVEAU_ACTION, Scope, Xid, xid, xids
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Stops",
     "Title",
     "Xid",
+    "found_by",
     "where",
     "with_release",
     "xid",

@@ -19,3 +19,8 @@ XID_FAULTS: Mapping[int, str] = {code: row.key for row in FAULTS.values() for co
 def where(holds: Callable[[Fault], bool]) -> frozenset[str]:
     """Keys of the faults in whose row it holds."""
     return frozenset(key for key, row in FAULTS.items() if holds(row))
+
+
+def found_by(detector: str) -> tuple[str, ...]:
+    """Keys of the faults that a detector finds, by its module's name."""
+    return tuple(key for key, row in FAULTS.items() if row.detector == detector)
