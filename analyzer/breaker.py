@@ -17,12 +17,14 @@ from gpuvigil.model import (
     CoveredBy,
     Evidence,
     Finding,
+    Group,
+    GroupKind,
     Impact,
     Incident,
     Severity,
     Subject,
-    fingerprint,
 )
+from gpuvigil.node_silence import NodeSilence
 from gpuvigil.reporting import LEAST, SHARE
 
 from .causes import spreads
@@ -34,9 +36,6 @@ from .impact import touched, waiting
 from .sight import Candidate
 from .window import Span, Window
 
-# What stands for the holder in the fingerprint of an incident of a whole cluster.
-WHOLE = "the whole cluster"
-_LABEL = "cluster "
 _TOGETHER = timedelta(minutes=5)
 # Once it stands it stands until the rest are few: what is told node by node must be worth it.
 _LEFT, _LEAST_LEFT = 0.25, 2
@@ -53,12 +52,6 @@ _ACTION = (
     "Look at one of these nodes by hand. If it is broken, look for what they share: power, cooling,"
     " network, storage, a rollout. If it is well, the rule is wrong: silence this fault and read"
     " `gpuvigil explain`."
-)
-# Nodes do not fall silent together by themselves: the first suspect is ours.
-_UNHEARD = (
-    "gpuvigil receives no data from half of the cluster or more",
-    "Check the hub, its store and the network between nodes and hub first; then what the nodes"
-    " share: power, cooling, a rollout.",
 )
 _SOURCE = "NVSentinel's circuit breaker: half of the nodes within five minutes"
 
@@ -78,8 +71,7 @@ Place = tuple[str, str]  # a cluster and a fault
 
 def is_whole(incident: Incident) -> bool:
     """Whether an incident is about a whole cluster."""
-    named = incident.label.startswith(_LABEL)  # asked of everything that stands, at each event
-    return named and incident.fingerprint == fingerprint(incident.fault, incident.subject, WHOLE)
+    return incident.group is not None and incident.group.kind is GroupKind.CLUSTER
 
 
 def fold(
@@ -295,6 +287,7 @@ def _is_visible(window: Window, one: Incident, nodes: Collection[Subject]) -> bo
     return 2 * sum(them in wanted for them in heard) >= len(heard)
 
 
+_HALF = "half_of_cluster"
 _TITLE = "Half of the cluster or more has the same fault at once"
 
 
@@ -320,12 +313,14 @@ def _whole(
         since=min(c.finding.since for c in alike),
         evidence=tuple(_evidence(window, cluster, nodes, alike)),
         detector=alike[0].finding.detector,
-        action=_UNHEARD[1] if fault == "node_silent" else _ACTION,
+        # Nodes do not fall silent together by themselves: the first suspect is ours.
+        action=NodeSilence.NOT_RECEIVED.action if fault == "node_silent" else _ACTION,
         source=_SOURCE,
         certain=True,
         late=all(c.finding.late for c in alike),
         title=_title(fault),
-        holder=WHOLE,
+        condition=NodeSilence.NOT_RECEIVED.value if fault == "node_silent" else _HALF,
+        group=Group(GroupKind.CLUSTER, cluster),
     )
     members = {member for c in alike for member in c.members}
     if len(members) > _MOST_MEMBERS:
@@ -334,7 +329,7 @@ def _whole(
         finding=finding,
         severity=severity,
         title=finding.title,
-        label=f"{_LABEL}{cluster}",
+        label=Group(GroupKind.CLUSTER, cluster).label,
         impact=_impact(window, alike),
         members=tuple(sorted(members)),
         covers=tuple(sorted(f"{c.label}: {c.title}" for c in alike)),
@@ -343,7 +338,7 @@ def _whole(
 
 def _title(fault: str) -> str:
     if fault == "node_silent":
-        return _UNHEARD[0]
+        return NodeSilence.NOT_RECEIVED.heading
     return f"{_TITLE}: {FAULTS[fault].title if fault in FAULTS else fault}"
 
 

@@ -1,15 +1,14 @@
 """What follows from what: which finding is the cause of another, and which are one matter."""
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import reduce
 from typing import Protocol, TypeVar
 
-from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Finding, Incident, Severity, Subject
+from gpuvigil.node_silence import PLAIN
 
 from .holdings import holder_key
 from .window import Window
@@ -45,12 +44,10 @@ _HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
 _ECHOES = frozenset({45, 74, *range(144, 151)})
 # Of several nodes one cause outside them: that one of them is silent explains nothing of the others.
 SHARED = frozenset({"switch_down", "gpu_power", "gpu_hot", "node_silent"})
-_LIMIT = CONDITIONS["power_limit"].title
-_COUNTED = CONDITIONS["uncorrected_growth"].title
+_LIMIT, _COUNTED = "power_limit", "uncorrected_growth"
 _OF_RACKS = frozenset({"gpu_hot", "gpu_power"})
 # What one GPU has beyond its node is none of its air's doing.
-_OWN_HEAT = frozenset({CONDITIONS[key].title for key in ("heatsink", "cooling")})
-_CODE = re.compile(r"Xid (\d+)\b")
+_OWN_HEAT = frozenset({"heatsink", "cooling"})
 
 # Told by an event and seen in the driver's state: one matter, whichever comes first.
 _SAME: Mapping[str, frozenset[int]] = {
@@ -75,7 +72,9 @@ class Told(Protocol):
     @property
     def subject(self) -> Subject: ...
     @property
-    def title(self) -> str: ...
+    def condition(self) -> str: ...
+    @property
+    def xid(self) -> int | None: ...
     @property
     def severity(self) -> Severity: ...
     @property
@@ -102,7 +101,7 @@ def hides(cause: Finding, what: Told) -> bool:
     if cause.fault == "gpu_xid" and cause.severity is Severity.CRITICAL:
         return cause.subject == subject and fault in _HELD_UP | {"gpu_silent"}
     if cause.fault == "nvswitch_error" and fault == "gpu_xid":
-        return subject.of_node() == cause.subject and _code(what) in _ECHOES
+        return subject.of_node() == cause.subject and what.xid in _ECHOES
     if cause.fault == "node_silent" and fault in SHARED and spreads(what):
         return False
     where, faults = _HIDES.get(cause.fault, ("here", frozenset[str]()))
@@ -143,19 +142,14 @@ def is_apart(cause: Told, what: Told) -> bool:
     That a node is braked is no reason why one of its GPUs has another limit than its peers, nor is a
     rack's air one for what a GPU has beyond its node.
     """
-    own_heat = what.subject.kind == "gpu" and _title(what) in _OWN_HEAT
-    return own_heat or (cause.title == _LIMIT) != (_title(what) == _LIMIT)
+    own_heat = what.subject.kind == "gpu" and what.condition in _OWN_HEAT
+    return own_heat or (cause.condition == _LIMIT) != (what.condition == _LIMIT)
 
 
 def spreads(what: Told) -> bool:
     """Whether it is about other nodes, too."""
     node = what.subject.of_node()
     return any(member.of_node() != node for member in _members(what))
-
-
-def _code(what: Told) -> int | None:
-    found = _CODE.match(what.title)
-    return None if found is None else int(found[1])
 
 
 def merged(
@@ -169,7 +163,7 @@ def merged(
     gone: set[str] = set()
     changed: dict[str, Finding] = {}
     for fault, codes in _SAME.items():
-        for event in [f for f in found if f.fault == "gpu_xid" and _code(f) in codes]:
+        for event in [f for f in found if f.fault == "gpu_xid" and f.xid in codes]:
             state = by_place.get((fault, event.subject))
             if state is None:
                 changed[event.fingerprint] = _in_known_words(event, standing)
@@ -219,9 +213,16 @@ def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding
     """
     known = standing.get(event.fingerprint)
     grave = event.severity is Severity.CRITICAL
-    if known is None or not grave or known.severity is not Severity.CRITICAL or _code(known):
+    if known is None or not grave or known.severity is not Severity.CRITICAL or known.xid:
         return event
-    return replace(event, title=known.title, action=known.action, source=known.source)
+    return replace(
+        event,
+        title=known.title,
+        condition=known.condition,
+        xid=None,
+        action=known.action,
+        source=known.source,
+    )
 
 
 def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
@@ -239,7 +240,12 @@ def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
     ):
         return finding
     return replace(
-        finding, title=rack.title, action=rack.action, source=rack.source, evidence=rack.evidence
+        finding,
+        title=rack.title,
+        condition=rack.condition,
+        action=rack.action,
+        source=rack.source,
+        evidence=rack.evidence,
     )
 
 
@@ -265,7 +271,7 @@ def _with_names(
             and _names(finding, one, believed)
         ):
             names.setdefault(finding.subject, []).append(finding)
-    spoken = {subject: _spoken(them, slow[subject].title) for subject, them in names.items()}
+    spoken = {subject: _spoken(them, slow[subject].condition) for subject, them in names.items()}
     gone = {one.fingerprint for them in names.values() for one in them}
     gone |= {one.fingerprint for one in spoken.values()}
     return [*(f for f in found if f.fingerprint not in gone), *spoken.values()]
@@ -281,18 +287,26 @@ def _names(finding: Finding, slow: Incident, believed: Collection[str]) -> bool:
         return False
     is_sure = finding.certain or finding.fingerprint in believed
     return finding.severity.rank >= slow.severity.rank and (
-        is_sure or _title(finding) == slow.title
+        is_sure or _names_it_by(finding) == slow.condition
     )
 
 
-def _spoken(names: Iterable[Finding], title: str) -> Finding:
+def _spoken(names: Iterable[Finding], before: str) -> Finding:
     """The slowness in the words of what slows down; of equals, what named it before goes on."""
-    ordered = sorted(names, key=lambda one: (one.severity.rank, _title(one) != title))
-    return replace(reduce(_both, ordered), fault="gpu_slow", title=_title(ordered[0]))
+    ordered = sorted(names, key=lambda one: (one.severity.rank, _names_it_by(one) != before))
+    first = ordered[0]
+    return replace(
+        reduce(_both, ordered),
+        fault="gpu_slow",
+        title=first.title or FAULTS[first.fault].title,
+        condition=_names_it_by(first),
+        xid=first.xid,
+    )
 
 
-def _title(finding: Told) -> str:
-    return finding.title or FAULTS[finding.fault].title
+def _names_it_by(finding: Finding) -> str:
+    """The condition of a slowness that this finding explains."""
+    return finding.condition or finding.fault
 
 
 def _both(first: Finding, second: Finding) -> Finding:
@@ -303,13 +317,15 @@ def _both(first: Finding, second: Finding) -> Finding:
     graver = min(
         first,
         second,
-        key=lambda f: (f.severity.rank, f.title == _COUNTED, f.fault == "gpu_xid"),
+        key=lambda f: (f.severity.rank, f.condition == _COUNTED, f.fault == "gpu_xid"),
     )
     lesser = second if graver is first else first
     return replace(
         first,
         severity=graver.severity,
         title=graver.title,
+        condition=graver.condition,
+        xid=graver.xid,
         action=graver.action,
         source=graver.source,
         evidence=(*graver.evidence, *lesser.evidence),
@@ -346,7 +362,7 @@ def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Inci
     before = cause.since - _BEFORE
     stood = [i for i in standing if i.since < before and i.subject.of_node() == cause.subject]
     # That nobody misses a node yet is no more than a note: what stood there goes on.
-    note = cause.severity is Severity.INFO and not cause.title
+    note = cause.severity is Severity.INFO and cause.condition in PLAIN
     return next((i for i in stood if _is_mendable(i) or (note and not spreads(i))), None)
 
 

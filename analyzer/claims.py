@@ -18,7 +18,6 @@ class Claim:
     since: datetime
     evidence: tuple[Evidence, ...]
     severity: Severity | None = None  # where the condition's own is too much
-    title: str = ""
     members: tuple[Subject, ...] = ()
     late: bool = False  # see `Finding.late`
 
@@ -51,7 +50,8 @@ def _finding(fault: str, subject: Subject, claims: Sequence[Claim]) -> Finding:
         detector=fault,
         action=row.action,
         source=row.source,
-        title=worst.title or row.title,
+        title=row.title,
+        condition=worst.condition,
         members=worst.members,
         late=all(claim.late for claim in claims),
     )

@@ -65,7 +65,8 @@ class Coded(Generic[Row_co]):
         evidence: Sequence[Evidence],
     ) -> Finding:
         """The worst event's row gives severity, action and source."""
-        row = self.row(self.worst(events))
+        worst = self.worst(events)
+        row = self.row(worst)
         return Finding(
             fault=self.fault,
             subject=subject,
@@ -80,6 +81,8 @@ class Coded(Generic[Row_co]):
             and not {self.code(event) for event in events} <= self.waits,
             late=window.came_late(events),
             title=row.title,
+            xid=worst.xid,
+            sxid=worst.sxid,
         )
 
     def _kept(self, window: Window, subject: Subject, events: Sequence[Event]) -> list[Event]:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.model import Event, EventKind, Evidence, Severity, Subject
+from gpuvigil.node_silence import NodeSilence
 
 from .window import Span, Window
 
@@ -19,12 +20,11 @@ REBOOT = "reboot"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """How a node went; without a title, why nobody misses it."""
+    """How a node went, or why nobody misses it."""
 
+    how: NodeSilence
     severity: Severity
     evidence: Evidence
-    title: str = ""
-    action: str = ""
 
 
 def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) -> Departure | None:
@@ -35,30 +35,31 @@ def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) ->
     word = _last_word(window, node, since)
     if word is None:
         why = window.away.reason([node], raised=since, stops_jobs=has_jobs)
-        return None if not why else Departure(severity=Severity.INFO, evidence=_scheduler(why))
+        if not why:
+            return None
+        how = NodeSilence.TAKEN_AWAY
+        return Departure(how=how, severity=Severity.INFO, evidence=_scheduler(why))
     waited_for = window.now - word.at >= _BACK_WITHIN
     if word.kind is EventKind.STOPPED:
         return Departure(
+            how=NodeSilence.STOPPED,
             severity=Severity.WARNING if waited_for else Severity.INFO,
             evidence=Evidence(
                 name="collector",
                 value=f"was stopped in order at {moment(word.at)}",
                 limit=f"a warning after {_BACK_WITHIN / timedelta(minutes=1):g} min",
             ),
-            title="Collector was stopped: nobody watches this node",
-            action="Start the collector when the work on the node is done.",
         )
     reboots = word.message.startswith(REBOOT)
     late = reboots and waited_for
     return Departure(
+        how=NodeSilence.NOT_BACK if late else NodeSilence.SHUT_DOWN,
         severity=Severity.WARNING if has_jobs or late else Severity.INFO,
         evidence=Evidence(
             name="node",
             value=f"said at {moment(word.at)} that it goes down: {word.message or 'no reason told'}",
             limit=f"a warning after {_BACK_WITHIN / timedelta(minutes=1):g} min" if reboots else "",
         ),
-        title="Node was to reboot, and is not back" if late else "Node was shut down in order",
-        action="Look at the node's console." if late else "Nothing, if somebody wanted it.",
     )
 
 

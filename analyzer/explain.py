@@ -105,7 +105,7 @@ def _rule(incident: Incident) -> Iterator[str]:
     detector = _detector(incident.fault)
     if detector is not None:
         yield f"rule: {detector.name}: {detector.sentence}"
-    condition = next((row for row in CONDITIONS.values() if row.title == incident.title), None)
+    condition = CONDITIONS.get(incident.condition)
     if condition is not None:
         yield f"condition: {condition.key}"
     yield f"where the rule comes from: {incident.source}"

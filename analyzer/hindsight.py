@@ -9,49 +9,17 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS
 from gpuvigil.model import EventKind, Evidence, Incident, Severity, Subject
+from gpuvigil.node_silence import UNSETTLED, NodeSilence
 
-from .detectors.node_silent import COLLECTOR, DEAD, IN_ORDER, SCALED_DOWN, UNHEARD, Hearing, hearing
+from .detectors.node_silent import Hearing, hearing
 from .sight import Hindsight
-from .silent_racks import EITHER, NETWORK, POWER
 from .window import Span, Window
 
-# What a silence is called while it lasts; one in order keeps its name.
-_OPEN = frozenset(
-    {
-        FAULTS["node_silent"].title,
-        DEAD[0],
-        COLLECTOR[0],
-        SCALED_DOWN[0],
-        UNHEARD[0],
-        POWER,
-        NETWORK,
-        EITHER,
-    }
-)
 # Clocks that nobody calls wrong may still differ by this much.
 _SKEW = timedelta(seconds=5)
 # Of the numbers that are due from a silence, as many came later.
 _SHARE = 0.5
-
-WAS_DOWN = "Node was down: it has booted since"
-WAS_REBOOTED = "Node was rebooted while nobody held it"
-DID_NOT_REPORT = "Collector did not report: its node was up"
-CUT_OFF = "Node could not reach the hub: its numbers came later"
-RACK_WAS_DOWN = "Rack's nodes were down: they have booted since"
-RACK_DID_NOT_REPORT = "Rack's nodes did not report: they were up"
-RACK_CUT_OFF = "Rack's nodes could not reach the hub: their numbers came later"
-
-_ACTIONS = {
-    WAS_DOWN: "Read the node's kernel log from before it booted: why did it go down?",
-    WAS_REBOOTED: "Nothing, if somebody wanted it.",
-    DID_NOT_REPORT: "Read the collector's log: why did it not run, or not reach the hub?",
-    CUT_OFF: "Check the node's way to the hub.",
-    RACK_WAS_DOWN: "Check the rack's power: feeds, PDUs, breakers.",
-    RACK_DID_NOT_REPORT: "Check the rack's management switch, and why its collectors did not run.",
-    RACK_CUT_OFF: "Check the rack's management switch and its way to the hub.",
-}
 
 
 def nodes_of(incident: Incident) -> set[Subject]:
@@ -83,24 +51,29 @@ def hindsight(window: Window, incident: Incident, nodes: Collection[Subject]) ->
 
     A boot is told for sure. That there was none is what is left when none is told soon after.
     """
-    if incident.title not in _OPEN or incident.source == IN_ORDER:
+    if incident.condition not in UNSETTLED:
         return None
     boots = {node: _booted_at(window, node) for node in nodes}
     since = {node: at for node, at in boots.items() if at is not None and at > _begin(incident)}
     of_rack = len(nodes) > 1
     if 2 * len(since) > len(nodes):
         harmless = incident.severity is Severity.INFO and not of_rack
-        title = RACK_WAS_DOWN if of_rack else WAS_REBOOTED if harmless else WAS_DOWN
-        return _said(title, _of_boots(since.items()), sure=True)
+        was = NodeSilence.WAS_REBOOTED if harmless else NodeSilence.WAS_DOWN
+        was = NodeSilence.RACK_WAS_DOWN if of_rack else was
+        return _said(was, _of_boots(since.items()), sure=True)
     if not all(_tells_boots(window, node) for node in nodes):
         return None
     if all(_kept(window, node, incident.since) for node in nodes):
-        return _said(RACK_CUT_OFF if of_rack else CUT_OFF, _of_none(boots.values()))
-    return _said(RACK_DID_NOT_REPORT if of_rack else DID_NOT_REPORT, _of_none(boots.values()))
+        was = NodeSilence.RACK_CUT_OFF if of_rack else NodeSilence.CUT_OFF
+    else:
+        was = NodeSilence.RACK_DID_NOT_REPORT if of_rack else NodeSilence.DID_NOT_REPORT
+    return _said(was, _of_none(boots.values()))
 
 
-def _said(title: str, evidence: Evidence, *, sure: bool = False) -> Hindsight:
-    return Hindsight(title=title, action=_ACTIONS[title], evidence=(evidence,), sure=sure)
+def _said(was: NodeSilence, evidence: Evidence, *, sure: bool = False) -> Hindsight:
+    return Hindsight(
+        condition=was.value, title=was.heading, action=was.action, evidence=(evidence,), sure=sure
+    )
 
 
 def _begin(incident: Incident) -> datetime:

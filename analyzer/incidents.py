@@ -18,6 +18,7 @@ from gpuvigil.model import (
     Transition,
     Uncovered,
 )
+from gpuvigil.node_silence import PLAIN
 
 from .away import Away
 from .breaker import is_whole, raised_at
@@ -27,7 +28,6 @@ from .sight import Candidate, Hindsight, Sight
 _REFRESH = timedelta(seconds=60)
 # More would make a record of a large outage unreadable.
 _MOST_COVERS = 100
-_RANK_OF_TITLE = {it.title: it.severity.rank for it in (*FAULTS.values(), *CONDITIONS.values())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,10 +276,16 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
 
 def _by_its_name(old: Incident, candidate: Candidate) -> Candidate:
     """A slowness that comes back is the one whose reason was known, where it does not tell another."""
-    plain = FAULTS["gpu_slow"].title
-    if old.fault != "gpu_slow" or old.title == plain or candidate.title != plain:
+    unnamed = candidate.finding.condition in PLAIN
+    if old.fault != "gpu_slow" or old.condition in PLAIN or not unnamed:
         return candidate
-    finding = replace(candidate.finding, action=old.action, source=old.source)
+    return _in_words_of(old, candidate)
+
+
+def _in_words_of(old: Incident, candidate: Candidate) -> Candidate:
+    finding = replace(
+        candidate.finding, condition=old.condition, action=old.action, source=old.source
+    )
     return replace(candidate, title=old.title, finding=finding)
 
 
@@ -311,17 +317,19 @@ def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:
     A verdict changes only to another one, and when two looks in a row give that: what nobody can
     say any more was not wrong, and messages that contradict each other are believed by nobody.
     """
-    old = before.incident
-    if old.fault not in _VERDICTS or candidate.title in {old.title, before.proposed}:
+    old, said = before.incident, _verdict(candidate.finding.condition)
+    stands = _verdict(old.condition)
+    if old.fault not in _VERDICTS or not stands or said == stands:
         return candidate, ""
-    plain = FAULTS[old.fault].title
-    if old.title == plain:
+    if said and said == before.proposed:
         return candidate, ""
-    finding = replace(
-        candidate.finding, action=old.action, source=old.source, evidence=old.evidence
-    )
-    proposed = "" if candidate.title == plain else candidate.title
-    return replace(candidate, title=old.title, finding=finding), proposed
+    kept = _in_words_of(old, candidate)
+    return replace(kept, finding=replace(kept.finding, evidence=old.evidence)), said
+
+
+def _verdict(condition: str) -> str:
+    """Empty where it says no more than that the fault is there."""
+    return "" if condition in PLAIN else condition
 
 
 def _who_is_hit(incident: Incident) -> Any:
@@ -375,10 +383,14 @@ def _cured(
 def _settled(before: Entry, now: datetime, reason: str, told: Hindsight | None) -> Step:
     """Over, in the words that turned out to be true: those are said while it still stands."""
     old = before.incident
-    if told is None or before.state not in STANDING or told.title == old.title:
+    if told is None or before.state not in STANDING or told.condition == old.condition:
         return _clear(before, now, reason)
     said = replace(
-        old, title=told.title, action=told.action, evidence=(*old.evidence, *told.evidence)
+        old,
+        condition=told.condition,
+        title=told.title,
+        action=told.action,
+        evidence=(*old.evidence, *told.evidence),
     )
     put_right, made = signalled(before, said, Signal.CHANGED, now, _changes(["title"], said))
     over, last = _clear(put_right, now, reason)
@@ -433,12 +445,19 @@ def _suspect(candidate: Candidate, now: datetime) -> Incident:
         updated_at=now,
         version=0,
         late=finding.late,
+        condition=finding.condition,
+        xid=finding.xid,
+        sxid=finding.sxid,
+        group=finding.group,
     )
 
 
 def _rank_of_words(incident: Incident) -> int:
     """How grave what the incident says is by itself: it may have inherited what it hides."""
-    return max(incident.severity.rank, _RANK_OF_TITLE.get(incident.title, 0))
+    row = CONDITIONS.get(incident.condition) or FAULTS.get(incident.condition)
+    if incident.condition in PLAIN and (incident.xid, incident.sxid) == (None, None):
+        row = FAULTS.get(incident.fault)
+    return max(incident.severity.rank, 0 if row is None else row.severity.rank)
 
 
 def _say(incident: Incident, candidate: Candidate) -> Incident:
@@ -464,6 +483,7 @@ def _say(incident: Incident, candidate: Candidate) -> Incident:
     }
     if min(candidate.severity.rank, finding.severity.rank) <= _rank_of_words(incident):
         said |= {"title": candidate.title, "action": finding.action, "source": finding.source}
+        said |= {"condition": finding.condition, "xid": finding.xid, "sxid": finding.sxid}
     # Most of what stands says the same at every look.
     if all(getattr(incident, name) == value for name, value in said.items()):
         return incident

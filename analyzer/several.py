@@ -1,8 +1,7 @@
 """What is about several nodes: a rack's silence, a switch. What it is called, and whom it is about."""
 
-from gpuvigil.model import Finding, Incident, Subject
+from gpuvigil.model import Finding, GroupKind, Incident, Subject
 
-from .breaker import is_whole
 from .causes import spreads
 
 _NAMED = 3
@@ -10,7 +9,7 @@ _NAMED = 3
 
 def is_of_rack(incident: Incident) -> bool:
     """Whether it is about silent nodes of a rack."""
-    return incident.fault == "node_silent" and spreads(incident) and not is_whole(incident)
+    return incident.group is not None and incident.group.kind is GroupKind.RACK
 
 
 def is_of_switch(what: Finding | Incident) -> bool:
@@ -32,7 +31,8 @@ def is_of_several(finding: Finding) -> bool:
 
 def rack_of(finding: Finding) -> str:
     """What silent nodes of a rack are called by: their finding is about one of its nodes."""
-    return finding.holder if finding.fault == "node_silent" else ""
+    is_rack = finding.group is not None and finding.group.kind is GroupKind.RACK
+    return finding.group.label if finding.group is not None and is_rack else ""
 
 
 def several(finding: Finding) -> str:

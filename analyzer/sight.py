@@ -30,6 +30,7 @@ class Hindsight:
     `sure`: nothing that may still come can say otherwise.
     """
 
+    condition: str
     title: str
     action: str
     evidence: tuple[Evidence, ...]

@@ -1,12 +1,13 @@
 """Nodes of a rack that fall silent together: one matter of what the rack shares."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from gpuvigil.clock import moment
-from gpuvigil.model import Evidence, Finding, Subject
+from gpuvigil.model import Evidence, Finding, Group, GroupKind, Subject
+from gpuvigil.node_silence import NodeSilence
 
 from .halves import half_of
 from .together import rack_mates
@@ -15,17 +16,12 @@ from .window import Window
 # Two nodes at once may be chance; three, and half of their rack, are a feed, a switch or an aisle.
 _NODES, _SHARE = 3, 0.5
 _TOGETHER = timedelta(minutes=5)
-# In this order: what the other nodes of their jobs say tells power from network.
-POWER = "Rack's nodes are dead: power, or what stopped them all"
-NETWORK = "Rack's nodes cannot reach the hub: their jobs go on"
-EITHER = "Rack stopped reporting: power or network"
 
 
-def of_racks(window: Window, found: Iterable[Finding], dead: str, alive: str) -> list[Finding]:
+def of_racks(window: Window, found: Iterable[Finding]) -> list[Finding]:
     """One finding for each rack of which enough nodes fell silent within five minutes.
 
-    `found`: what is told of silent nodes, without those that went in order. `dead` and `alive`: the
-    titles by which the other nodes of their jobs told what became of some. Where half of a cluster
+    `found`: what is told of silent nodes, without those that went in order. Where half of a cluster
     is silent it is no matter of a rack. A rack is what inventories call one.
     """
     by_cluster: dict[str, list[Finding]] = defaultdict(list)
@@ -42,7 +38,7 @@ def of_racks(window: Window, found: Iterable[Finding], dead: str, alive: str) ->
         for rack, silent in racks.items():
             alike = _at_once(silent) if rack else []
             if len(alike) >= max(_NODES, _SHARE * len(rack)):
-                told.append(_of_rack(window, rack, alike, dead, alive))
+                told.append(_of_rack(window, rack, alike))
     return told
 
 
@@ -56,17 +52,10 @@ def _at_once(silent: Iterable[Finding]) -> list[Finding]:
     return max(runs, key=len, default=[])
 
 
-def _of_rack(
-    window: Window,
-    rack: Sequence[Subject],
-    silent: Sequence[Finding],
-    dead: str,
-    alive: str,
-) -> Finding:
+def _of_rack(window: Window, rack: Sequence[Subject], silent: Sequence[Finding]) -> Finding:
     """About the rack's first node, silent or not, so that it stays the same while nodes come and go."""
-    titles = [finding.title for finding in silent]
-    # One dead node is enough: those that share its fate are.
-    title = POWER if dead in titles else NETWORK if alive in titles else EITHER
+    known = [finding.condition for finding in silent]
+    told = _verdict(known)
     worst = min(silent, key=lambda finding: (finding.severity.rank, finding.subject))
     nodes = sorted(finding.subject for finding in silent)
     name = window.inventories[nodes[0].key].rack
@@ -75,8 +64,9 @@ def _of_rack(
         worst,
         subject=rack[0],
         since=min(times),
-        title=title,
-        action=_ACTIONS[title],
+        title=told.heading,
+        condition=told.value,
+        action=told.action,
         source="ours: half of a rack within five minutes",
         evidence=(
             Evidence(
@@ -84,21 +74,24 @@ def _of_rack(
                 value=f"{len(nodes)} of {len(rack)}: {', '.join(node.node for node in nodes)}",
             ),
             Evidence(name="last heard", value=f"from {moment(min(times))} to {moment(max(times))}"),
-            *_tally(titles, {dead: "dead", alive: "alive"}),
+            *_tally(known),
         ),
         members=tuple(nodes),
-        holder=f"rack {name}",
+        group=Group(GroupKind.RACK, str(name)),
     )
 
 
-def _tally(titles: Collection[str], names: Mapping[str, str]) -> tuple[Evidence, ...]:
-    told = [(list(titles).count(title), word) for title, word in names.items()]
-    parts = [f"{count} {word}" for count, word in told if count]
+def _verdict(known: Collection[str]) -> NodeSilence:
+    """By what the other nodes of their jobs say; one dead node is enough: the others share its fate."""
+    if NodeSilence.DEAD in known:
+        return NodeSilence.RACK_POWER
+    return NodeSilence.RACK_NETWORK if NodeSilence.COLLECTOR in known else NodeSilence.RACK_EITHER
+
+
+def _tally(known: Sequence[str]) -> tuple[Evidence, ...]:
+    counts = {
+        "dead": known.count(NodeSilence.DEAD),
+        "alive": known.count(NodeSilence.COLLECTOR),
+    }
+    parts = [f"{count} {word}" for word, count in counts.items() if count]
     return (Evidence(name="their jobs say", value=", ".join(parts)),) if parts else ()
-
-
-_ACTIONS = {
-    POWER: "Check power at the rack: feeds, PDUs, breakers; then the console of one of its nodes.",
-    NETWORK: "Check the rack's management switch and its way to the hub; the nodes work on.",
-    EITHER: "Check the rack's power feeds and its management switch before any of its nodes.",
-}

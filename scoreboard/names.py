@@ -7,8 +7,9 @@ node is silent is true of a dead node and of a dead collector, and names neither
 import re
 from collections.abc import Mapping
 
-from gpuvigil.conditions import CONDITIONS
-from gpuvigil.faults import FAULTS
+from gpuvigil.node_silence import NodeSilence
+
+from .judge.claims import Said
 
 # By fault of the product, the kinds of the simulated fleet that it names.
 _BY_FAULT: Mapping[str, frozenset[str]] = {
@@ -62,16 +63,13 @@ _BY_CONDITION: Mapping[str, frozenset[str]] = {
     "mig_on": frozenset({"MIG mode drift"}),
     "vbios_odd": frozenset({"VBIOS drift"}),
 }
-_BY_TITLE = {CONDITIONS[key].title: kinds for key, kinds in _BY_CONDITION.items()}
-# Slowness speaks in the words of its cause, once that can be named.
-_SLOW = {FAULTS["gpu_clocks"].title: _BY_FAULT["gpu_clocks"]}
 # A silent node is told by what the scheduler says of its jobs, and by whether it has booted since.
 _SILENT: Mapping[str, frozenset[str]] = {
-    "Node is dead": frozenset({"dead node"}),
-    "Node is dead or cut off": frozenset({"dead node"}),
-    "Node was down": frozenset({"dead node"}),
-    "Collector does not report": frozenset({"dead collector"}),
-    "Collector did not report": frozenset({"dead collector"}),
+    NodeSilence.DEAD: frozenset({"dead node"}),
+    NodeSilence.UNHEARD: frozenset({"dead node"}),
+    NodeSilence.WAS_DOWN: frozenset({"dead node"}),
+    NodeSilence.COLLECTOR: frozenset({"dead collector"}),
+    NodeSilence.DID_NOT_REPORT: frozenset({"dead collector"}),
 }
 # By Xid, as NVIDIA's catalogue describes the codes.
 _BY_XID: Mapping[int, frozenset[str]] = {
@@ -89,34 +87,32 @@ _BY_XID: Mapping[int, frozenset[str]] = {
     120: frozenset({"GSP hang"}),
     149: frozenset({"NVLink down"}),
 }
-_XID = re.compile(r"\bXid (\d+)\b")
 # Claims about how a GPU is used, well or badly: they are about who holds it, not what is broken.
 OF_USE = frozenset({"gpu_idle_held", "gpu_program"})
-# A baseline's claim about one of them ends in its code, whatever else the rule is about: 13, 31, 43
-# and 45, which NVIDIA's catalogue gives to the program first.
-_OF_PROGRAMS = re.compile(r": (?:13|31|43|45)$")
+# Also a baseline's claim about one of these codes, whatever else the rule is about: NVIDIA's
+# catalogue gives them to the program first.
+_OF_PROGRAMS = frozenset({13, 31, 43, 45})
 # What separates a rule's name from the kinds that it names, in the fault of a baseline's claim.
 NAMING = " -> "
 
 
-def is_of_use(fault: str, title: str) -> bool:
+def is_of_use(fault: str, said: Said) -> bool:
     """Whether a claim is about a program or who holds a GPU, and so is not judged: of everybody."""
-    return fault in OF_USE or (NAMING in fault and _OF_PROGRAMS.search(title) is not None)
+    return fault in OF_USE or (NAMING in fault and said.xid in _OF_PROGRAMS)
 
 
-def names(fault: str, title: str) -> frozenset[str]:
+def names(fault: str, said: Said) -> frozenset[str]:
     """The kinds of fault that a claim names; none when it only says that something is wrong."""
     if NAMING in fault:
         return frozenset(filter(None, fault.partition(NAMING)[2].split("|")))
-    if title in _BY_TITLE:
-        return _BY_TITLE[title]
-    if fault == "gpu_slow" and title in _SLOW:
-        return _SLOW[title]
+    if said.condition in _BY_CONDITION:
+        return _BY_CONDITION[said.condition]
+    if said.condition in _BY_FAULT:  # slowness, once its cause can be named
+        return _BY_FAULT[said.condition]
     if fault == "node_silent":
-        return _SILENT.get(title.partition(":")[0], frozenset())
+        return _SILENT.get(said.condition, frozenset())
     if fault == "gpu_xid":
-        code = _XID.search(title)
-        return frozenset() if code is None else _BY_XID.get(int(code[1]), frozenset())
+        return _BY_XID.get(said.xid or 0, frozenset())
     return _BY_FAULT.get(fault, frozenset())
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
@@ -83,7 +82,7 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
         return None
     seen = np.isfinite(heat_of(window).kelvin[numbers])
     if incident.subject.kind == "gpu":
-        is_cooling = incident.title == CONDITIONS["cooling"].title
+        is_cooling = incident.condition == "cooling"
         shows = _is_awake(rows) if is_cooling else works(rows)
         return bool(seen.all() and shows[numbers].all())
     return int(seen.sum()) >= max(min(_NODE_GPUS, len(numbers)), 0.5 * len(numbers))

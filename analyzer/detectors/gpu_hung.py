@@ -152,6 +152,7 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
         ),
         detector="gpu_hung",
         title="Job says that it makes no steps any more",
+        condition="no_steps",
         action=_FAULT.action,
         source="ours: the job's own step reports",
         members=() if len(subjects) == 1 else tuple(subjects),

@@ -108,6 +108,7 @@ def _joined(
         holder="|".join(holders),
         since=min(finding.since for finding in group),
         title=f"{len(members)} GPUs held by {names} and idle",
+        condition="several_gpus",
         evidence=(
             Evidence(name="utilisation", value=f"{under} on each of them in {span}"),
             *(_holding(allocation) for allocation in held),

@@ -129,6 +129,7 @@ def _of_node(
         action="Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of"
         " large jobs.",
         title="Node slows its job down",
+        condition="whole_node",
         members=gpus,
     )
 

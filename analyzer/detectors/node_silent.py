@@ -11,6 +11,7 @@ from functools import cached_property
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
+from gpuvigil.node_silence import IN_ORDER, NodeSilence
 from gpuvigil.reporting import ARRIVAL, are_most, in_the_middle, late_after, silent_after
 
 from ..departures import Departure, departure
@@ -40,23 +41,7 @@ _LONG = timedelta(hours=1)
 # and a reboot takes nobody's work along.
 _REBOOT = timedelta(minutes=20)
 _SUCCESS = "0:0"
-IN_ORDER = "the node's own last word, or its scheduler's"
-DEAD = (
-    "Node is dead: its jobs end with it",
-    "Look at the node's console; power-cycle it when nothing answers.",
-)
-COLLECTOR = (
-    "Collector does not report: the node's jobs go on",
-    "Look at the collector's log and start it; check the node's way to the hub.",
-)
-UNHEARD = (
-    "Node is dead or cut off: its scheduler does not hear it either",
-    "Look at the node's console and its network; power-cycle it when nothing answers.",
-)
-SCALED_DOWN = (
-    "Idle nodes left one by one: scaled down?",
-    "Nothing, if somebody or an autoscaler took them; else look at the node's console.",
-)
+_BY_ITS_WORD = "the node's own last word, or its scheduler's"
 
 
 class Hearing(Enum):
@@ -129,7 +114,7 @@ def silent_nodes(window: Window) -> list[Finding]:
         for f in _findings(window, one, others, alike.get(one.node, 0))
     ]
     found += [_unheard(window, node) for node in sorted(unheard)]
-    return [*found, *of_racks(window, [f for f in found if is_missed(f)], DEAD[0], COLLECTOR[0])]
+    return [*found, *of_racks(window, [f for f in found if is_missed(f)])]
 
 
 def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> set[Subject]:
@@ -241,7 +226,7 @@ def _last_data(window: Window, node: Subject) -> Evidence:
 
 def is_missed(finding: Finding) -> bool:
     """Whether a silent node did not go in order, nor as nodes do that somebody takes away."""
-    return finding.source != IN_ORDER and finding.title != SCALED_DOWN[0]
+    return finding.condition not in {*IN_ORDER, NodeSilence.SCALED_DOWN}
 
 
 def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
@@ -252,9 +237,10 @@ def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
         since=since,
         evidence=(gone.evidence,),
         detector="node_silent",
-        action=gone.action or "Nothing, while its scheduler wants it like this.",
-        source=IN_ORDER,
-        title=gone.title,
+        action=gone.how.action,
+        source=_BY_ITS_WORD,
+        title=gone.how.heading,
+        condition=gone.how.value,
     )
 
 
@@ -268,10 +254,10 @@ def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Findi
     patience = timedelta(seconds=window.settings.silent_verdict_seconds)
     if verdict is None and lost and window.now - since < patience:
         return None
-    (title, action), evidence = verdict or (("", _FAULT.action), ())
+    told, evidence = verdict or (None, ())
     severity = _FAULT.severity
     if went.free and is_scaled_down(alike):
-        (title, action), severity = SCALED_DOWN, Severity.INFO
+        told, severity = NodeSilence.SCALED_DOWN, Severity.INFO
         value = f"held by nobody; {alike} such nodes left one by one within an hour"
         evidence = (Evidence(name="its GPUs", value=value),)
     elif waits:
@@ -290,20 +276,21 @@ def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Findi
         since=since,
         evidence=evidence,
         detector="node_silent",
-        action=action,
+        action=_FAULT.action if told is None else told.action,
         source=_FAULT.source,
-        title=title,
+        title="" if told is None else told.heading,
+        condition="" if told is None else told.value,
     )
 
 
-Verdict = tuple[tuple[str, str], tuple[Evidence, ...]]
+Verdict = tuple[NodeSilence, tuple[Evidence, ...]]
 
 
 def _by_scheduler(window: Window, went: _Went) -> Verdict | None:
     """Its collector is not alone in not being heard; that a scheduler hears it nobody tells."""
     if not window.away.is_unheard(went.node, went.since):
         return None
-    return UNHEARD, (Evidence(name="its scheduler", value="does not hear it either"),)
+    return NodeSilence.UNHEARD, (Evidence(name="its scheduler", value="does not hear it either"),)
 
 
 class _Others:
@@ -356,9 +343,9 @@ class _Others:
         known = frozenset(gpus)
         balance = 0 if not known else len(known & self._working) - len(known & self._spinning)
         if balance < 0:
-            return DEAD, (Evidence(name="the rest of its jobs", value="waits for it"),)
+            return NodeSilence.DEAD, (Evidence(name="the rest of its jobs", value="waits for it"),)
         if balance > 0 and silent_for > _DIES_WITHIN:
-            return COLLECTOR, (Evidence(name="the rest of its jobs", value="works on"),)
+            return NodeSilence.COLLECTOR, (Evidence(name="the rest of its jobs", value="works on"),)
         return None
 
 
@@ -368,10 +355,10 @@ def _by_ends(
     """By when its jobs ended on other nodes, at `last` the last one; `open_too`: some did not."""
     if last - since > _DIES_WITHIN:
         value = f"went on elsewhere until {moment(last)}"
-        return COLLECTOR, (Evidence(name="its jobs", value=value),)
+        return NodeSilence.COLLECTOR, (Evidence(name="its jobs", value=value),)
     if not open_too and any(_was_cut_off(a, since) for a in ended):
         value = f"ended elsewhere by {moment(last)}"
-        return DEAD, (Evidence(name="its jobs", value=value),)
+        return NodeSilence.DEAD, (Evidence(name="its jobs", value=value),)
     return None
 
 

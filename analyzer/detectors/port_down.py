@@ -204,6 +204,7 @@ def _without_fabric(window: Window, node: Subject, lost: Sequence[Finding]) -> F
         subject=node,
         severity=severity,
         title=NO_FABRIC,
+        condition="no_fabric",
         action=_CHECK_HOST,
         evidence=(first.evidence[0], left, Evidence(name="ports", value=names)),
         members=tuple(ports),

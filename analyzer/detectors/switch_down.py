@@ -149,6 +149,7 @@ def _finding(window: Window, group: Sequence[Drop]) -> Finding:
         action=_FAULT.action if known else _CHECK_SHARED,
         source=_FAULT.source,
         title="" if known else AT_ONCE,
+        condition="" if known else "ports_at_once",
         members=(*sorted(ports - {first.port}), *silent),
     )
 

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 from ..clock import from_text
 from .cause import Cause, cause_from_json, cause_to_json
-from .older import cause_in_words
+from .older import cause_in_words, values_in_words
 from .record import Record, RecordKind, known, plain
 from .subject import Severity, Subject
 
@@ -33,6 +34,31 @@ class Evidence:
         )
 
 
+class GroupKind(str, Enum):
+    """What nodes have in common."""
+
+    RACK = "rack"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes that share what fails; a finding about them has one of them for its subject."""
+
+    kind: GroupKind
+    name: str
+
+    @property
+    def key(self) -> str:
+        """What stands for it in a fingerprint, for ever."""
+        return "the whole cluster" if self.kind is GroupKind.CLUSTER else self.label
+
+    @property
+    def label(self) -> str:
+        """As people call it: `rack r1`."""
+        return f"{self.kind.value} {self.name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One detector's claim about one subject, with the evidence it rests on."""
@@ -48,19 +74,25 @@ class Finding:
     certain: bool = False  # true at first sight: no second look is needed
     late: bool = False  # rests only on events that came late from a spool
     title: str = ""  # where the fault's own title says too little
+    # What that title says, as a value: a key of `gpuvigil.conditions.CONDITIONS`, of
+    # `gpuvigil.node_silence`, of what slows a GPU, or one of the detector's own.
+    condition: str = ""
+    xid: int | None = None  # the code that it is called by
+    sxid: int | None = None
     members: tuple[Subject, ...] = ()  # the GPUs that it is about, when it is about several
     holder: str = ""  # whose GPUs those are: each holder's are a matter of their own
+    group: Group | None = None  # of nodes, where it is about what they share
     confined: bool = False  # to one program: whatever else its holder has goes on
 
     @property
     def fingerprint(self) -> str:
         """The same fault on the same subject always has the same 16 hex digits."""
-        return fingerprint(self.fault, self.subject, self.holder)
+        return fingerprint(self.fault, self.subject, self.group.key if self.group else self.holder)
 
 
 @lru_cache(maxsize=65_536)
 def fingerprint(fault: str, subject: Subject, holder: str = "") -> str:
-    """16 hex digits that name a fault on a subject, or of a holder there, for ever."""
+    """16 hex digits that name a fault on a subject, for ever; `holder` also: a group's key."""
     import hashlib  # noqa: PLC0415 - loads OpenSSL, which the reader on a node has no use for
 
     named = f"{fault}|{subject.key}" + (f"|{holder}" if holder else "")
@@ -110,6 +142,10 @@ class Incident:
     slot: str = ""  # its PCI address
     held: str = ""  # why nobody is told of it: its nodes are out of service on purpose
     covered_by: str = ""  # the fingerprint of what explains it, where it ended because of that
+    condition: str = ""  # see `Finding`, these three: they say what the title says
+    xid: int | None = None
+    sxid: int | None = None
+    group: Group | None = None
 
     @property
     def simulated(self) -> bool:
@@ -145,6 +181,7 @@ class Incident:
             del body[key]
         body["evidence"] = [plain(item) for item in self.evidence]
         body["impact"] = plain(self.impact)
+        body["group"] = None if self.group is None else plain(self.group)
         return Record(
             kind=RecordKind.INCIDENT,
             id=self.id,
@@ -157,12 +194,15 @@ class Incident:
     @classmethod
     def from_record(cls, record: Record) -> "Incident":
         body = dict(record.body)
+        if "condition" not in body:
+            body |= values_in_words(body, record.subject)
         resolved = body.get("resolved_at")
         body["evidence"] = tuple(Evidence(**known(Evidence, e)) for e in body["evidence"])
         impact = {**body["impact"]}
         for key in ("holders", "users", "accounts", "partitions"):
             impact[key] = tuple(impact.get(key, ()))
         body["impact"] = Impact(**known(Impact, impact))
+        body["group"] = _group(body["group"])
         for key in ("members", "covers"):
             body[key] = tuple(body.get(key, ()))
         body["severity"] = Severity(body["severity"])
@@ -175,6 +215,10 @@ class Incident:
             version=record.version,
             **known(cls, body),
         )
+
+
+def _group(value: Mapping[str, Any] | None) -> Group | None:
+    return None if value is None else Group(GroupKind(value["kind"]), str(value["name"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -402,6 +402,7 @@ def _xids(rule: Rule, window: Window) -> Iterator[Finding]:
             action="",
             source=rule.source,
             title=f"{rule.name}: {event.xid}",
+            xid=event.xid,
             certain=True,
         )
 

@@ -12,6 +12,15 @@ Span = tuple[datetime, datetime | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What it says beyond its fault, for people and as a value."""
+
+    title: str
+    condition: str = ""
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """One incident over its life."""
 
@@ -19,7 +28,7 @@ class Claim:
     fault: str
     subject: Subject
     severity: Severity  # the gravest it ever had
-    words: tuple[tuple[datetime, str], ...]  # its titles while it stood, from when each was said
+    words: tuple[tuple[datetime, Said], ...]  # while it stood, from when each was said
     action: str  # the first thing to do, as it was first said
     spans: tuple[Span, ...]  # when it stood
     pages: tuple[datetime, ...] = ()  # when it woke somebody: opened, returned or became critical
@@ -27,9 +36,13 @@ class Claim:
     source: str = ""
 
     @property
-    def title(self) -> str:
+    def said(self) -> Said:
         """What it said at last."""
         return self.words[-1][1]
+
+    @property
+    def title(self) -> str:
+        return self.said.title
 
     @property
     def opened_at(self) -> datetime:
@@ -61,7 +74,7 @@ def _opened(step: Transition, incident: Incident) -> Claim:
         fault=incident.fault,
         subject=incident.subject,
         severity=incident.severity,
-        words=((step.at, incident.title),),
+        words=((step.at, _said(incident)),),
         action=incident.action,
         spans=((step.at, None),),
         pages=(step.at,) if _wakes(incident) else (),
@@ -85,12 +98,16 @@ def _followed(before: Claim, step: Transition, incident: Incident, stands: bool)
         before,
         severity=min(before.severity, incident.severity, key=lambda s: s.rank),
         words=before.words
-        if not stands or incident.title == before.title
-        else (*before.words, (step.at, incident.title)),
+        if not stands or _said(incident) == before.said
+        else (*before.words, (step.at, _said(incident))),
         spans=spans,
         pages=pages,
         members=tuple(sorted({*before.members, *incident.members})),
     )
+
+
+def _said(incident: Incident) -> Said:
+    return Said(title=incident.title, condition=incident.condition, xid=incident.xid)
 
 
 def _wakes(incident: Incident) -> bool:

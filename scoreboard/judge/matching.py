@@ -68,7 +68,7 @@ class Outcome:
 
 def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcome], list[Judged]]:
     """An outcome for each fault, in their order, and a verdict for each claim about a fault."""
-    judged = [_judged(claim, truths) for claim in claims if not is_of_use(claim.fault, claim.title)]
+    judged = [_judged(claim, truths) for claim in claims if not is_of_use(claim.fault, claim.said)]
     belonging: dict[str, list[Judged]] = {truth.id: [] for truth in truths}
     for one in judged:
         if one.truth is not None:
@@ -82,7 +82,7 @@ def began(claim: Claim, truth: Truth, until: datetime) -> datetime | None:
     That is after the fault's first sign, or already after its start where the claim names it and is
     about its machine: nothing else says so before the estimate does.
     """
-    named = truth.fault in names(claim.fault, claim.title)
+    named = truth.fault in names(claim.fault, claim.said)
     first = truth.start if named and _of_own_machine(claim, truth) else truth.detectable_from
     return next((s for s, _ in claim.spans if first <= s < until), None)
 
@@ -93,8 +93,8 @@ def named_for_good(claim: Claim, truth: Truth) -> datetime | None:
     if since is None:
         return None
     named = None
-    for at, title in claim.words:
-        if truth.fault not in names(claim.fault, title):
+    for at, said in claim.words:
+        if truth.fault not in names(claim.fault, said):
             named = None
         elif named is None:
             named = max(at, since)
@@ -102,7 +102,7 @@ def named_for_good(claim: Claim, truth: Truth) -> datetime | None:
 
 
 def _judged(claim: Claim, truths: Iterable[Truth]) -> Judged:
-    named = names(claim.fault, claim.title)
+    named = names(claim.fault, claim.said)
     best: tuple[tuple[bool, bool, bool, datetime], Truth] | None = None
     for truth in truths:
         if not _shares_a_machine(claim, truth) or began(claim, truth, truth.end + ECHO) is None:
@@ -136,7 +136,7 @@ def _of_own_machine(claim: Claim, truth: Truth) -> bool:
     """
     if claim.subject.of_node() == truth.subject.of_node():
         return True
-    return truth.group is not None and truth.fault in names(claim.fault, claim.title)
+    return truth.group is not None and truth.fault in names(claim.fault, claim.said)
 
 
 def _about(claim: Claim, subject: Subject) -> bool:
@@ -223,7 +223,7 @@ def units(
     """
     by_node: dict[Subject, list[Claim]] = {}
     for claim in claims:
-        if not is_of_use(claim.fault, claim.title):
+        if not is_of_use(claim.fault, claim.said):
             for node in {claim.subject.of_node(), *_machines(claim)}:
                 by_node.setdefault(node, []).append(claim)
     total = Units()

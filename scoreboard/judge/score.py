@@ -90,7 +90,7 @@ def tally(
             right[kinds[one.truth or ""]] += 1
             said[kinds[one.truth or ""]] += 1
         elif one.verdict is not Verdict.ECHO:
-            said.update(names(one.claim.fault, one.claim.title))
+            said.update(names(one.claim.fault, one.claim.said))
     days = (span[1] - span[0]).total_seconds() / 86_400.0
     return Tally(
         node_days=days * len(nodes),

@@ -178,7 +178,7 @@ def test_a_reason_counts_once_it_is_believed_and_two_of_them_are_one_matter() ->
     assert (one.finding.fault, one.title) == ("gpu_slow", FAULTS["gpu_clocks"].title)
     assert (len(one.finding.evidence), found.covered) == (2, {})
     # What named it first goes on, believed anew or not.
-    named = replace(old, title=FAULTS["gpu_nvlink"].title)
+    named = replace(old, title=FAULTS["gpu_nvlink"].title, condition="gpu_nvlink")
     (one,) = sight(QUIET.window(), [link, STUCK], [named], believed).candidates.values()
     assert one.title == named.title
 
@@ -237,7 +237,7 @@ def test_a_limit_that_somebody_lowered_is_another_matter_than_a_brake() -> None:
     }
     # Also where the brake stands already, and the limit's GPU is one of those.
     braked = replace(incident("gpu_power", node()), members=(gpu().key, gpu(1, 1).key))
-    braked = replace(braked, title=told[node()], severity=Severity.CRITICAL)
+    braked = replace(braked, condition="power_brake", severity=Severity.CRITICAL)
     assert gpu() in {c.finding.subject for c in seen(scene, [braked]).candidates.values()}
 
 
@@ -295,10 +295,14 @@ def test_an_xid_keeps_the_words_of_the_state_that_explained_it() -> None:
     known = replace(
         incident("gpu_xid", gpu()), severity=Severity.CRITICAL, title=words, action="Replace it."
     )
+    known = replace(known, condition="sram_threshold")
     (later,) = seen(told, [known]).candidates.values()
     assert (later.title, later.finding.action) == (words, "Replace it.")
     # A repair that no longer waits is done, and a code that stands goes on as it is.
-    for lesser in (replace(known, severity=Severity.INFO), replace(known, title="Xid 48: as said")):
+    for lesser in (
+        replace(known, severity=Severity.INFO),
+        replace(known, title="Xid 48: as said", xid=48),
+    ):
         (alone,) = seen(told, [lesser]).candidates.values()
         assert alone.title.startswith("Xid 48: ")
         assert alone.finding.action != "Replace it."

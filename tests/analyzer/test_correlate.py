@@ -315,6 +315,7 @@ def test_what_is_left_of_a_racks_air_on_the_node_it_is_called_by_goes_on_in_its_
     old = replace(
         incident("gpu_hot", node()), severity=Severity.WARNING, title=rack.title, members=members
     )
+    old = replace(old, condition=rack.key)
     (one,) = seen(hot, [old]).candidates.values()
     assert (one.finding.fingerprint, one.title) == (old.fingerprint, rack.title)
     assert one.finding.action == old.action
@@ -365,7 +366,7 @@ def heat(scene: Scene) -> Incident:
     (one,) = seen(scene).candidates.values()
     said = one.finding
     old = incident(said.fault, said.subject)
-    return replace(old, title=said.title, evidence=said.evidence, members=one.members)
+    return replace(old, condition=said.condition, evidence=said.evidence, members=one.members)
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 3], ids=["heatsink", "fan", "air"])

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.detector import DETECTORS
-from analyzer.hindsight import (
-    CUT_OFF,
-    DID_NOT_REPORT,
-    RACK_WAS_DOWN,
-    WAS_DOWN,
-    WAS_REBOOTED,
-    hindsight,
-)
+from analyzer.hindsight import hindsight
 from analyzer.incidents import Book
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import (
@@ -29,6 +22,7 @@ from gpuvigil.model import (
     Severity,
     Transition,
 )
+from gpuvigil.node_silence import IN_ORDER, NodeSilence
 from scoreboard.judge.claims import claims
 from scoreboard.names import names
 
@@ -39,10 +33,17 @@ SECOND = timedelta(seconds=1)
 BOOTED_LONG_AGO = event(EventKind.BOOT, node(), NOON - timedelta(days=3))
 # By what a silence was, what is said of it in the end, and which fault that names.
 TRUTHS = {
-    "down": (WAS_DOWN, {"dead node"}),
-    "collector": (DID_NOT_REPORT, {"dead collector"}),
-    "way": (CUT_OFF, set()),
+    "down": (NodeSilence.WAS_DOWN, {"dead node"}),
+    "collector": (NodeSilence.DID_NOT_REPORT, {"dead collector"}),
+    "way": (NodeSilence.CUT_OFF, set()),
 }
+# What is said while it lasts is put right afterwards.
+STILL_OPEN = (
+    NodeSilence.DEAD,
+    NodeSilence.COLLECTOR,
+    NodeSilence.UNHEARD,
+    NodeSilence.SCALED_DOWN,
+)
 LONG = healthy(seconds=300.0)
 
 
@@ -100,11 +101,12 @@ def test_the_last_words_are_true_in_whatever_order_a_node_tells(
     play = Play(truth, away, delay)
     play.lives(away + 60)
     (claim,) = (one for one in claims(play.transitions) if one.fault == "node_silent")
-    title, kinds = TRUTHS[truth]
-    assert claim.title == title
-    assert names("node_silent", claim.title) == kinds
+    was, kinds = TRUTHS[truth]
+    assert claim.title == was.heading
+    assert names("node_silent", claim.said) == kinds
     over = Incident.from_record(Record.from_json(play.transitions[-1].snapshot))
-    assert (over.state, over.title) == (State.RESOLVED.value, title)
+    assert (over.state, over.title) == (State.RESOLVED.value, was.heading)
+    assert over.condition == was
     told = {one.name: one.value for one in over.evidence}["booted"]
     assert told.startswith("at " if truth == "down" else "not since it was last heard")
     assert truth != "collector" or told.endswith("up since 12:00:00 UTC on 28 Jan")
@@ -132,28 +134,31 @@ BOOTED = LONG.with_events(event(EventKind.BOOT, node(), NOON - timedelta(minutes
 
 
 @pytest.mark.parametrize(
-    ("incident", "title"),
+    ("incident", "was"),
     [
-        (silence(), WAS_DOWN),
-        (silence(title="Collector does not report: the node's jobs go on"), WAS_DOWN),
-        (silence(severity=Severity.INFO), WAS_REBOOTED),
-        (silence(title="Node was shut down in order"), None),
-        (silence(title="Node was to reboot, and is not back"), None),
-        (silence(since=NOON - timedelta(minutes=1)), CUT_OFF),  # booted before it fell silent
+        (silence(), NodeSilence.WAS_DOWN),
+        *((silence(condition=open_.value), NodeSilence.WAS_DOWN) for open_ in STILL_OPEN),
+        (silence(severity=Severity.INFO), NodeSilence.WAS_REBOOTED),
+        *((silence(condition=settled), None) for settled in sorted(IN_ORDER)),
+        (silence(condition=NodeSilence.NOT_RECEIVED.value), None),
+        (
+            silence(since=NOON - timedelta(minutes=1)),
+            NodeSilence.CUT_OFF,
+        ),  # booted before it fell silent
     ],
 )
 def test_a_boot_says_that_the_machine_was_down_but_where_it_went_in_order(
-    incident: Incident, title: str | None
+    incident: Incident, was: NodeSilence | None
 ) -> None:
     said = hindsight(BOOTED.window(), incident, [node()])
-    assert (None if said is None else said.title) == title
+    assert (None if said is None else said.condition) == was
 
 
 def test_a_clock_that_is_wrong_is_put_right_first() -> None:
     ahead = replace(BOOTED, clocks={node().key: 600.0})
     said = hindsight(ahead.window(), silence(), [node()])
     assert said is not None
-    assert said.title != WAS_DOWN
+    assert said.condition != NodeSilence.WAS_DOWN
 
 
 def test_of_what_only_exporters_tell_nothing_is_concluded_from_no_boot() -> None:
@@ -170,6 +175,6 @@ def test_a_rack_whose_nodes_booted_was_down() -> None:
     boots = (event(EventKind.BOOT, n, NOON - SECOND * 90) for n in nodes)
     said = hindsight(RACKED.with_events(*boots).window(), rack, nodes)
     assert said is not None
-    assert (said.title, said.sure) == (RACK_WAS_DOWN, True)
+    assert (said.condition, said.sure) == (NodeSilence.RACK_WAS_DOWN, True)
     assert said.evidence[0].value.startswith("3 from")
     assert rack.state in {state.value for state in STANDING}

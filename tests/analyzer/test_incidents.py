@@ -292,8 +292,10 @@ def test_words_follow_the_finding_where_only_what_it_hides_made_it_graver() -> N
     alone = replace(
         candidate(severity=silent.severity), title=silent.title, severity=silent.severity
     )
+    alone = replace(alone, finding=replace(alone.finding, fault="node_silent"))
     keeper.look(found(replace(alone, severity=Severity.CRITICAL)))
-    keeper.look(found(replace(alone, title="Node is dead")))
+    dead = replace(alone.finding, condition="dead")
+    keeper.look(found(replace(alone, title="Node is dead", finding=dead)))
     (incident,) = keeper.book.standing()
     assert (incident.severity, incident.title) == (Severity.CRITICAL, "Node is dead")
 
@@ -302,10 +304,13 @@ def test_a_verdict_changes_only_to_another_one_and_when_it_was_seen_twice() -> N
     keeper = Keeper()
     silent = FAULTS["node_silent"]
     node = gpu().of_node()
+    dead, collector = "Node is dead", "Collector does not report"
 
     def said(title: str) -> Sight:
         base = candidate(severity=silent.severity)
+        condition = {silent.title: "", dead: "dead"}.get(title, "collector")
         finding = replace(base.finding, fault="node_silent", subject=node, action=f"do: {title}")
+        finding = replace(finding, condition=condition)
         return found(replace(base, title=title, finding=finding, severity=silent.severity))
 
     def look(title: str) -> tuple[str, str]:
@@ -313,7 +318,6 @@ def test_a_verdict_changes_only_to_another_one_and_when_it_was_seen_twice() -> N
         (incident,) = keeper.book.standing()
         return incident.title, incident.action
 
-    dead, collector = "Node is dead", "Collector does not report"
     assert look(silent.title) == (silent.title, f"do: {silent.title}")
     assert look(dead) == (dead, f"do: {dead}")
     assert look(silent.title) == look(collector) == (dead, f"do: {dead}")
@@ -325,8 +329,10 @@ def test_a_verdict_changes_only_to_another_one_and_when_it_was_seen_twice() -> N
 def test_what_was_said_when_it_was_graver_stands() -> None:
     keeper = Keeper()
     storm = candidate(severity=Severity.WARNING)
-    keeper.look(found(replace(storm, title="a storm", finding=replace(storm.finding, action="x"))))
+    finding = replace(storm.finding, condition="corrected_storm", action="x")
+    keeper.look(found(replace(storm, title="a storm", finding=finding)))
     few = candidate(severity=Severity.INFO)
+    few = replace(few, finding=replace(few.finding, condition="corrected_growth"))
     keeper.look(found(replace(few, title="a few")))
     (incident,) = keeper.book.standing()
     assert (incident.title, incident.action) == ("a storm", "x")
@@ -459,7 +465,9 @@ def test_a_slowness_that_comes_back_keeps_the_reason_that_was_known() -> None:
 
     def look(title: str) -> tuple[str, str]:
         base = candidate(severity=Severity.WARNING)
+        condition = {plain: "", stuck: "gpu_clocks"}.get(title, "cooling")
         finding = replace(base.finding, fault="gpu_slow", action=f"do: {title}")
+        finding = replace(finding, condition=condition)
         keeper.look(found(replace(base, title=title, finding=finding, severity=Severity.WARNING)))
         (one,) = keeper.book.standing()
         return one.title, one.action

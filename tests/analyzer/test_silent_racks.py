@@ -9,7 +9,6 @@ from analyzer.analysis import Analysis, Reading
 from analyzer.away import Told
 from analyzer.detectors.node_silent import silent_nodes
 from analyzer.incidents import Book
-from analyzer.silent_racks import EITHER, NETWORK, POWER
 from gpuvigil.model import (
     EventKind,
     Finding,
@@ -19,11 +18,13 @@ from gpuvigil.model import (
     Severity,
     Subject,
 )
+from gpuvigil.node_silence import NodeSilence
 
 from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node
 from .test_hardware import SPINS
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+EITHER = NodeSilence.RACK_EITHER.heading
 INFO, WARNING = Severity.INFO, Severity.WARNING
 # Two racks of six; of the first some fall silent.
 RACKED = replace(
@@ -42,12 +43,16 @@ def quiet(*numbers: int, scene: Scene = RACKED, seconds: float = 60.0) -> Scene:
 
 
 def of_racks(scene: Scene) -> list[Finding]:
-    return [finding for finding in silent_nodes(scene.window()) if finding.holder]
+    return [finding for finding in silent_nodes(scene.window()) if finding.group]
 
 
 def test_half_of_a_rack_at_once_is_one_matter_of_the_rack() -> None:
     (found,) = of_racks(quiet(2, 4, 5))
-    assert (found.subject, found.title, found.severity) == (node(1), EITHER, WARNING)
+    assert (found.subject, found.condition, found.severity) == (
+        node(1),
+        NodeSilence.RACK_EITHER,
+        WARNING,
+    )
     assert found.members == (node(2), node(4), node(5))
     assert found.since == NOON - 65 * SECOND
     assert found.evidence[0].value == "3 of 6: node-2, node-4, node-5"
@@ -97,10 +102,10 @@ def test_the_other_nodes_of_its_jobs_tell_power_from_network() -> None:
     jobs = (allocation(gpu(2), "job 7"), allocation(gpu(8), "job 7"))
     long = replace(quiet(2, 4, 5, seconds=660.0), allocations=jobs)
     (found,) = of_racks(long)
-    assert (found.title, found.evidence[-1].value) == (NETWORK, "1 alive")
+    assert (found.condition, found.evidence[-1].value) == (NodeSilence.RACK_NETWORK, "1 alive")
     waits = replace(quiet(2, 4, 5, scene=RACKED.changed(gpu(8), SPINS)), allocations=jobs)
     (found,) = of_racks(waits)
-    assert (found.title, found.evidence[-1].value) == (POWER, "1 dead")
+    assert (found.condition, found.evidence[-1].value) == (NodeSilence.RACK_POWER, "1 dead")
 
 
 class Watch:
@@ -342,7 +347,9 @@ def idle(*minutes: float, jobs: int = 0, scene: Scene = RACKED) -> list[tuple[st
     busy = tuple(allocation(gpu(n), f"job {n}") for n in range(1, jobs + 1))
     here = replace(scene, heard=told, allocations=(*HELD, *busy))
     found = silent_nodes(here.window())
-    return [(f.title.partition(":")[0] or f.holder, f.severity) for f in found]
+    return [
+        (f.title.partition(":")[0] or (f.group.key if f.group else ""), f.severity) for f in found
+    ]
 
 
 LEFT = "Idle nodes left one by one"

@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 from alerts.notice import Notice
-from gpuvigil.model import CoveredBy, Record, RecordKind, Transition, Uncovered, older
+from gpuvigil.model import (
+    CoveredBy,
+    Group,
+    GroupKind,
+    Incident,
+    Record,
+    RecordKind,
+    Transition,
+    Uncovered,
+    fingerprint,
+    older,
+)
 
 # Written by the code before causes, conditions and groups had fields of their own.
 RECORDS = [
@@ -41,3 +52,34 @@ def test_one_line_warns_however_many_are_read(caplog: pytest.LogCaptureFixture) 
             for record in of(RecordKind.TRANSITION):
                 Transition.from_record(record)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_its_incidents_say_in_values_what_their_titles_say() -> None:
+    incidents = [Incident.from_record(record) for record in of(RecordKind.INCIDENT)]
+    told = [(one.fault, one.condition, one.group) for one in incidents]
+    rack, cluster = Group(GroupKind.RACK, "r1"), Group(GroupKind.CLUSTER, "c")
+    assert told == [
+        ("node_silent", "dead", None),
+        ("gpu_hot", "heatsink", None),
+        ("gpu_slow", "pcie_narrow", None),
+        ("gpu_slow", "gpu_clocks", None),
+        ("node_silent", "stopped", None),
+        ("node_silent", "taken_away", None),
+        ("node_silent", "rack_power", rack),
+        ("gpu_memory", "half_of_cluster", cluster),
+        ("nvswitch_error", "", None),
+        ("gpu_idle_held", "several_gpus", None),
+    ]
+    assert [one.sxid for one in incidents if one.sxid] == [20034]
+    assert incidents == [Incident.from_record(one.to_record()) for one in incidents]
+    snapshots = (step.body["snapshot"] for step in of(RecordKind.TRANSITION))
+    codes = {Incident.from_record(Record.from_json(one)).xid for one in snapshots}
+    assert codes == {95}
+
+
+def test_what_it_wrote_keeps_its_name() -> None:
+    """A restart with this version finds the same incidents again."""
+    for one in (Incident.from_record(record) for record in of(RecordKind.INCIDENT)):
+        named = one.group.key if one.group is not None else ""
+        if one.fault != "gpu_idle_held":  # whose GPUs is part of its name
+            assert one.fingerprint == fingerprint(one.fault, one.subject, named)

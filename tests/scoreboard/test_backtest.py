@@ -19,7 +19,7 @@ from gpuvigil.store.memory import MemoryStore
 from scoreboard.backtest.command import main
 from scoreboard.backtest.compare import Account, accounts, pairs, raised
 from scoreboard.backtest.past import Past, blocks
-from scoreboard.judge.claims import Claim, claims
+from scoreboard.judge.claims import Claim, Said, claims
 from scoreboard.replay import Replay
 from tests.alerts.examples import a_transition, opened, resolved
 from tests.servers import HubProcess
@@ -49,7 +49,7 @@ def claim(fault: str, subject: Subject, minute: float, **more: Any) -> Claim:
         "fault": fault,
         "subject": subject,
         "severity": Severity.CRITICAL,
-        "words": ((at, fault),),
+        "words": ((at, Said(title=fault)),),
         "action": "look",
         "spans": ((at, at + 10 * MINUTE),),
         "pages": (at,),

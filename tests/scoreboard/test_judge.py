@@ -7,7 +7,7 @@ import pytest
 
 from collector.simulator.fleet import Truth
 from gpuvigil.model import Severity, Subject
-from scoreboard.judge.claims import Claim
+from scoreboard.judge.claims import Claim, Said
 from scoreboard.judge.matching import ECHO, Units, Verdict, false_pages, judge, units
 from scoreboard.judge.score import Tally, curve, score, tally
 from scoreboard.names import names
@@ -40,14 +40,15 @@ def claim(
     hours: float = 1.01, subject: Subject = HERE, fault: str = "gpu_lost", **more: Any
 ) -> Claim:
     at = NOON + timedelta(hours=hours)
-    title = more.pop("title", "GPU fell off the bus")
+    condition, xid = more.pop("condition", ""), more.pop("xid", None)
+    said = Said(title="what it is called", condition=condition, xid=xid)
     values: dict[str, Any] = {
         "id": f"{fault} {subject.key} {hours}",
         "fault": fault,
         "subject": subject,
         "severity": Severity.CRITICAL,
         "action": "Drain the node and reboot it; if the GPU is lost again, check power.",
-        "words": ((at, title),),
+        "words": ((at, said),),
         "spans": ((at, None),),
         "pages": (at,),
         "members": (subject.key,),
@@ -77,7 +78,7 @@ def test_a_fault_of_which_nobody_spoke_is_missed() -> None:
 
 
 def test_a_second_incident_of_one_fault_is_counted_and_no_false_alarm() -> None:
-    second = claim(1.5, fault="gpu_xid", title="Xid 79: GPU has fallen off the bus")
+    second = claim(1.5, fault="gpu_xid", xid=79)
     (outcome,), judged = judge([truth()], [claim(), second])
     assert outcome.incidents == 2
     assert [one.verdict for one in judged] == [Verdict.RIGHT, Verdict.RIGHT]
@@ -93,11 +94,11 @@ def test_another_cause_on_the_right_machine_finds_the_fault_but_not_its_cause() 
 
 
 def test_a_note_about_something_else_has_found_nothing() -> None:
-    note = claim(fault="gpu_xid", title="Xid 31: a user's bug", severity=Severity.INFO, pages=())
+    note = claim(fault="gpu_xid", xid=31, severity=Severity.INFO, pages=())
     (outcome,), (judged,) = judge([truth()], [note])
     assert judged.verdict is Verdict.OTHER
     assert not outcome.found
-    named = claim(fault="gpu_xid", title="Xid 79: gone", severity=Severity.INFO, pages=())
+    named = claim(fault="gpu_xid", xid=79, severity=Severity.INFO, pages=())
     assert judge([truth()], [named])[0][0].found
 
 
@@ -148,7 +149,7 @@ def test_what_stands_all_the_time_finds_nothing() -> None:
 
 def test_a_fault_is_found_from_its_first_sign_on() -> None:
     hidden = truth(detectable_from=NOON + timedelta(hours=2))
-    assert verdict([hidden], claim(1.5, fault="gpu_pcie", title="lanes")) is Verdict.FALSE
+    assert verdict([hidden], claim(1.5, fault="gpu_pcie", condition="lanes")) is Verdict.FALSE
     (outcome,), _ = judge([hidden], [claim(2.5)])
     assert outcome.seconds == 1800.0
 
@@ -166,7 +167,7 @@ def test_what_names_the_fault_may_be_earlier_than_the_first_sign_that_was_estima
     ("one", "expected"),
     [
         (claim(0.99), Verdict.FALSE),  # before the fault itself
-        (claim(1.005, fault="gpu_pcie", title="GPU's PCIe link has lost lanes"), Verdict.FALSE),
+        (claim(1.005, fault="gpu_pcie", condition="pcie_narrow"), Verdict.FALSE),
         (claim(1.005, subject=gpu(2)), Verdict.FALSE),  # a machine that only suffers
     ],
 )
@@ -301,7 +302,8 @@ def test_the_order_of_claims_and_faults_changes_nothing() -> None:
 
 def test_the_cause_counts_from_when_it_was_named_for_good() -> None:
     at = [NOON + timedelta(hours=1, minutes=minutes) for minutes in (0, 1, 2, 3)]
-    words = tuple(zip(at, ("Xid 79", "Xid 31", "Xid 79", "Xid 79: gone"), strict=True))
+    said = (Said(title="one", xid=code) for code in (79, 31, 79, 79))
+    words = tuple(zip(at, said, strict=True))
     (outcome,), _ = judge([truth()], [claim(1.0, fault="gpu_xid", words=words)])
     assert (outcome.cause, outcome.named_seconds, outcome.named_at_first) == (True, 120.0, True)
     taken_back = claim(1.0, fault="gpu_xid", words=words[:2])
@@ -310,13 +312,15 @@ def test_the_cause_counts_from_when_it_was_named_for_good() -> None:
 
 
 def test_programs_own_errors_are_judged_of_nobody() -> None:
-    theirs = claim(subject=gpu(7), fault="gpud xid warn -> ", title="gpud xid warn: 31")
+    theirs = claim(subject=gpu(7), fault="gpud xid warn -> ", xid=31)
     assert judge([truth()], [theirs])[1] == []
-    other = claim(subject=gpu(7), fault="gpud xid warn -> ", title="gpud xid warn: 109")
+    other = claim(subject=gpu(7), fault="gpud xid warn -> ", xid=109)
     assert verdict([truth()], other) is Verdict.FALSE
 
 
-def test_slowness_names_what_its_words_say() -> None:
-    assert names("gpu_slow", "GPU slows its job down") == {"slow GPU"}
-    assert names("gpu_slow", "GPU's clocks do not rise under load") == {"stuck clocks"}
-    assert names("gpu_slow", "GPU's NVLinks receive broken flits") == {"NVLink CRC"}
+def test_slowness_names_what_slows_it() -> None:
+    named = {
+        condition: names("gpu_slow", Said(title="slow", condition=condition))
+        for condition in ("", "gpu_clocks", "nvlink_crc")
+    }
+    assert named == {"": {"slow GPU"}, "gpu_clocks": {"stuck clocks"}, "nvlink_crc": {"NVLink CRC"}}
