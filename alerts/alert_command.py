@@ -106,14 +106,14 @@ def explained(
             yield f"  {_told(notice)}"
 
 
-_BECAME = {NoticeState.SENT: "told", NoticeState.DUE: "to be told"}
+_BECAME = {NoticeState.SENT: "sent", NoticeState.DUE: "pending"}
 
 
 def _added_up(notices: Sequence[Notice]) -> str:
-    """How many decisions, and why: `4 decisions: 1 told (first), 3 not told (2 unremarkable, late)`."""
+    """How many decisions, and why: `4 decisions: 1 sent (first), 3 not sent (2 unremarkable, late)`."""
     reasons: dict[str, Counter[str]] = {}
     for one in notices:
-        became = reasons.setdefault(_BECAME.get(one.state, "not told"), Counter())
+        became = reasons.setdefault(_BECAME.get(one.state, "not sent"), Counter())
         became[one.verdict.name.lower()] += 1
     parts = [
         f"{found.total()} {became} ("
@@ -123,7 +123,9 @@ def _added_up(notices: Sequence[Notice]) -> str:
     ]
     many = f"{len(notices)} decision{'' if len(notices) == 1 else 's'}"
     if not parts:
-        return "no decision yet: what stands is decided when alerts starts with this channel"
+        return (
+            "no decision yet; firing incidents are decided when alerting starts with this channel"
+        )
     return f"{many}: {', '.join(parts)}"
 
 
@@ -242,7 +244,7 @@ def _retry(config: Config, chosen: argparse.Namespace) -> int:
         hub.write_records,
         lambda _, error: refused.append(error),
     )
-    print(f"messages tried again: {len(wanted) - len(refused)}")
+    print(f"retried: {len(wanted) - len(refused)}")
     if refused:
         raise refused[0]
     return 0
@@ -251,7 +253,7 @@ def _retry(config: Config, chosen: argparse.Namespace) -> int:
 def _opinions(config: Config, _: argparse.Namespace) -> int:
     records = service_hubs(config.hub)().records(RecordKind.OPINION)
     if not records:
-        print("nobody has said of a message that it was useful, or noise")
+        print("No votes yet.")
     for rule, useful, noise in opinions(readable(records, Opinion.from_record)):
         command = tried_on_the_past(rule) if noise else ""
         print(f"{rule}: {noise} noise, {useful} useful{f'; try {command}' if command else ''}")

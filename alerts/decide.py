@@ -47,7 +47,7 @@ def _over_before_it_came(case: Case) -> Ruling | None:
     newest = max(later, key=lambda one: one.number, default=None)
     if case.newer or newest is None or State(newest.to_state) is not State.RESOLVED:
         return None
-    reason = "it was over before this could be told"
+    reason = "it resolved before this could be sent"
     return Ruling(verdict=Verdict.SUPERSEDED, state=NoticeState.SUPERSEDED, reason=reason)
 
 
@@ -61,7 +61,7 @@ def _superseded_by(notice: Notice, newest: Notice) -> Ruling:
     return Ruling(
         verdict=Verdict.SUPERSEDED,
         state=NoticeState.SUPERSEDED,
-        reason=f"it was over before this could be told{kept_back}{error}" if unsaid else "",
+        reason=f"it resolved before this could be sent{kept_back}{error}" if unsaid else "",
     )
 
 
@@ -124,7 +124,7 @@ def _over(case: Case) -> Ruling | None:
 def _why_never_told(case: Case) -> str:
     """What kept the beginning from being told."""
     if case.last_said is not None:
-        return "it came back and was over again before that was told"
+        return "it fired again and resolved before that could be sent"
     tried = [one for one in case.older if one.attempts]
     if not tried:
         kept_back = _kept_back(case)
@@ -159,7 +159,7 @@ def _below_minimum(case: Case) -> Ruling | None:
     return Ruling(
         verdict=Verdict.BELOW_MINIMUM,
         state=NoticeState.HELD,
-        reason=f"{severity.value}: {case.route.name} is told from {minimum.value} on",
+        reason=f"{severity.value}: {case.route.name} gets {minimum.value} and above",
     )
 
 
@@ -275,7 +275,7 @@ def _recently(case: Case, told: Notice, kind: Kind) -> Ruling | None:
         verdict=Verdict.TOLD_RECENTLY,
         kind=kind,
         due_at=due_at,
-        reason=f"told {seconds:.0f} s ago; the newest state follows at {moment(due_at)}",
+        reason=f"last update {seconds:.0f} s ago; the next is due at {moment(due_at)}",
     )
 
 

@@ -92,7 +92,7 @@ def inhibited(case: Case) -> Ruling | None:
     return Ruling(
         verdict=Verdict.INHIBITED,
         due_at=case.now + LOOK_AGAIN,
-        reason=f"not told while this stands: {other.title} ({other.id})",
+        reason=f"inhibited by {other.title} ({other.id})",
     )
 
 

@@ -304,7 +304,7 @@ def _who(impact: Impact) -> str:
 def _evidence(incident: Incident, told_as: str) -> str:
     facts = [item for item in incident.evidence if not item.detail]
     # Where it has another title now, nothing else says that it is the same incident.
-    said = [f"told before as: {clean(told_as, 150)}"] if told_as not in {"", incident.title} else []
+    said = [f"sent before as: {clean(told_as, 150)}"] if told_as not in {"", incident.title} else []
     said += [clean(item.text) for item in facts[:LISTED]]
     left_out = len(facts) - LISTED
     if left_out > 0:

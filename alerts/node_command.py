@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     for verb, act in ((accept, _accept), (retire, _retire)):
         verb.add_argument("node", help="its name")
         verb.add_argument("--cluster", help="its cluster; collector.cluster, if left out")
-        verb.add_argument("--by", default="", help="who; the one who runs this, if left out")
+        verb.add_argument("--by", default="", help="who; default: the user who runs this")
         verb.set_defaults(act=act)
     configured_anywhere(verbs.choices.values())
     chosen = options.parse_args(arguments)

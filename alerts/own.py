@@ -75,9 +75,9 @@ def analyzer_trouble(
     return Trouble(
         name="analyzer",
         fault="gpuvigil_analyzer",
-        title="gpuvigil looks for no faults: the analyzer has stopped reporting",
+        title="gpuvigil's analyzer has stopped; no faults are detected",
         value=f"last heard of {duration(now - pulse.at)} ago",
-        action="See the analyzer's log, and start it again.",
+        action="Check the analyzer's log and restart it.",
         place="analyzer",
     )
 
@@ -90,9 +90,9 @@ def detectors_trouble(pulse: Record | None) -> Trouble | None:
     return Trouble(
         name="detectors",
         fault="gpuvigil_detectors",
-        title="gpuvigil looks for some faults no more: detectors fail",
+        title="Some gpuvigil detectors are failing; their faults go undetected",
         value="; ".join(f"{name}: {error}" for name, error in sorted(failing.items())[:LISTED]),
-        action="See the analyzer's log; report the line.",
+        action="Check the analyzer's log and report the error.",
         place="analyzer",
     )
 
@@ -110,7 +110,7 @@ def collector_trouble(
     return Trouble(
         name="collectors",
         fault="gpuvigil_collectors",
-        title="gpuvigil sees nothing: no collector sends data",
+        title="No gpuvigil collector sends data",
         value=f"{len(times)} nodes, the last heard of {duration(now - max(times))} ago",
         action="Check the network to the hub, and the collectors' token: 'gpuvigil doctor' on a node.",
         place="collectors",
@@ -140,7 +140,7 @@ def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
     return Trouble(
         name="spools",
         fault="gpuvigil_spools",
-        title="gpuvigil may lose measurements: many collectors have a full spool or disk",
+        title="Many gpuvigil collectors have a full spool or disk; measurements may be lost",
         value=f"{len(full)} of {nodes} nodes: {named}{more}",
         action="See that the hub answers and keeps up ('gpuvigil doctor' on a node); then give"
         " collector.spool_bytes more room, or free space on the nodes.",
@@ -158,10 +158,10 @@ def channel_trouble(pulse: Mapping[str, object]) -> Trouble | None:
     if failures < FAILURES and refusals < REFUSALS:
         return None
     many = f"{failures} attempts in a row failed"
-    action = f"Mend what it says, then try: gpuvigil alert test {name}"
+    action = f"Fix the error, then run: gpuvigil alert test {name}"
     if refusals:
-        many = f"{refusals} messages in a row were refused" + f", {many}" * (failures > 0)
-        action += f"; what was refused goes out by: gpuvigil alert retry --channel {name}"
+        many = f"{refusals} messages in a row were rejected" + f", {many}" * (failures > 0)
+        action += f"; to send what was rejected, run: gpuvigil alert retry --channel {name}"
     return Trouble(
         name=f"channel-{name}",
         fault=CHANNEL_FAILED,
@@ -291,7 +291,7 @@ def _incident(
         title=trouble.title,
         since=now,
         updated_at=now,
-        impact=Impact(text="faults may go untold" if severity is Severity.CRITICAL else "none"),
+        impact=Impact(text="faults may go unreported" if severity is Severity.CRITICAL else "none"),
         evidence=evidence or (Evidence(name="Seen", value=trouble.value),),
         action=trouble.action,
         source="gpuvigil about itself",

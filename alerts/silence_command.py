@@ -21,21 +21,23 @@ _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 
 def main(arguments: Sequence[str]) -> int:
     """Add, list or end silences; returns the exit code."""
-    options = parser("silence", "What need not be told for a while.")
+    options = parser("silence", "Mute matching alerts for a while.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
-    add = verbs.add_parser("add", help="silence what fits all of the matchers")
+    add = verbs.add_parser("add", help="create a silence; all matchers must match")
     add.add_argument(
         "matcher", nargs="+", help=f'as node="n1" or rack=~"r1.*", of {", ".join(LABELS)}'
     )
     add.add_argument("--for", dest="span", type=_span, required=True, help="30m, 4h or 2d")
-    add.add_argument("--reason", required=True, help="why, for everybody who wonders")
-    add.add_argument("--by", default="", help="who; the one who runs this, if left out")
+    add.add_argument("--reason", required=True, help="why")
+    add.add_argument("--by", default="", help="who; default: the user who runs this")
     add.add_argument(
-        "--from", dest="starts_at", type=_time, help="when it begins, as 2026-11-30T08:00:00Z; now"
+        "--from", dest="starts_at", type=_time, help="start, as 2026-11-30T08:00:00Z; default: now"
     )
-    shown = verbs.add_parser("list", help="show the silences that hold, and those to come")
-    shown.add_argument("--all", action="store_true", help="also those that are over")
-    verbs.add_parser("end", help="end one now").add_argument("id", help="as 'list' shows it")
+    shown = verbs.add_parser("list", help="list active and scheduled silences")
+    shown.add_argument("--all", action="store_true", help="include expired ones")
+    verbs.add_parser("end", help="expire a silence now").add_argument(
+        "id", help="its id, as 'list' shows it"
+    )
     configured_anywhere(verbs.choices.values())
     chosen = options.parse_args(arguments)
     try:
@@ -51,13 +53,13 @@ def line(silence: Silence, now: datetime) -> str:
     if silence.holds(now):
         when = f"for {duration(silence.ends_at - now)} more"
     elif silence.ends_at <= silence.starts_at:
-        when = "called off before it began"
+        when = "cancelled before it began"
     elif silence.starts_at > now:
         when = (
             f"from {moment(silence.starts_at)} for {duration(silence.ends_at - silence.starts_at)}"
         )
     else:
-        when = f"over since {moment(silence.ends_at)}"
+        when = f"expired {moment(silence.ends_at)}"
     return f"{silence.id}  {when}  {' '.join(silence.matchers)}  {silence.by}: {silence.reason}"
 
 
@@ -81,11 +83,11 @@ def _end(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
     if found is None:
         raise ConfigError(f"there is no silence {chosen.id!r}; see 'gpuvigil silence list --all'")
     if found.is_over(now):
-        print(f"{found.id} was over already")
+        print(f"{found.id} had expired already")
         return
     hub.write_records([found.ended(now).to_record()])
     planned = found.starts_at > now
-    what = "is called off" if planned else "is over; what it silenced is told within a minute"
+    what = "is cancelled" if planned else "has expired; alerts it muted are sent within a minute"
     print(f"{found.id} {what}")
 
 

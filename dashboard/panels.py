@@ -265,7 +265,7 @@ def _item(item: Attention, now: datetime) -> dict[str, Any]:
         "impact": f"{item.impact} · for {duration(now - item.since)}{state}",
         "action": item.action,
         "told": [f"{told.channel}: {told.text}" for told in item.told]
-        or ["no decision yet about telling anybody"],
+        or ["no notification decided yet"],
         "page": links.incident_page(item.id),
         "place": links.around(item.subject, item.since, seen),
     }

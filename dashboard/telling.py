@@ -9,7 +9,7 @@ from gpuvigil.model import Record
 
 from .words import counted
 
-NOBODY = "nobody was told"
+NOBODY = "no notification sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class Told:
     """What became of telling people through one channel."""
 
     channel: str
-    text: str  # "sent 4 s ago", "held: less severe than the channel's minimum"
+    text: str  # "sent 4 s ago", "held: below the channel's minimum severity"
     sent: bool
 
 
@@ -39,7 +39,7 @@ def told_of(notices: Iterable[Record], now: datetime, *, over: bool = False) -> 
     told.sort(key=lambda one: (not one.sent, one.channel))
     # That there was no channel is true only as long as no channel has had a later word.
     if nobody and all(_order(nobody[-1]) > _order(said[-1]) for said in channels.values()):
-        later = "its last change was told to nobody"
+        later = "its last change was not sent"
         name = later if channels else NOBODY
         told.append(Told(channel=name, text=_reason(nobody[-1]), sent=False))
     return tuple(told)

@@ -16,10 +16,10 @@ _STATES = {
     "sent": "sent",
     "held": "not sent",
     "superseded": "replaced",
-    "due": "waits",
+    "due": "pending",
     "dead": "given up",
 }
-_KINDS = {"fired": "that it stands", "updated": "what changed", "resolved": "that it is over"}
+_KINDS = {"fired": "firing", "updated": "update", "resolved": "resolved"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Message:
     at: datetime  # when it was decided, or sent
     number: int  # of the step that it is about
     step: str  # "open to resolved"
-    about: str  # "that it stands"
+    about: str  # "firing"
     state: str  # a key of the style: sent, held, superseded, due, dead
     word: str
     reason: str

@@ -45,7 +45,7 @@ def form(incident: Incident) -> None:
     with st.form(f"worth-{incident.id}", border=False):
         left, yes, no = st.columns([5, 1.4, 1.4], vertical_alignment="bottom")
         left.text_input(
-            "Was it worth a message? Who says so",
+            "Was this alert useful? Your name",
             key=f"says-{incident.id}",
             max_chars=LONGEST_NAME,
         )
@@ -65,7 +65,7 @@ def _send(incident: Incident, useful: bool) -> None:
     state = st.session_state
     by = cleaned(state.get(f"says-{incident.id}", ""), LONGEST_NAME)
     if not by:
-        state[f"worth-said-{incident.id}"] = "Nothing was counted: write who says so first."
+        state[f"worth-said-{incident.id}"] = "Not counted: enter your name first."
         return
     record = opinion(incident, by, useful, SystemClock().now()).to_record()
     try:

@@ -62,7 +62,7 @@ def _covered(story: Story) -> Node | None:
 def _held(one: Incident) -> Node | None:
     if not one.held or one.resolved_at is not None:
         return None
-    return el("p", el("b", "Nobody is told while it is out of service: "), one.held)
+    return el("p", el("b", "No alerts while it is out of service: "), one.held)
 
 
 def body(
@@ -119,7 +119,7 @@ def _covers(one: Incident) -> Node | None:
     return el(
         "section",
         el("h3", "What it covers"),
-        el("p", "Not told by themselves, since this explains them:") if hidden else None,
+        el("p", "Explained by this incident, not alerted separately:") if hidden else None,
         el("ul", *hidden) if hidden else None,
         el("p", f"It is about {counted(len(others), 'more place')}:") if members else None,
         el("ul", *members, class_="members") if members else None,

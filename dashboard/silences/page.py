@@ -85,9 +85,9 @@ def sorted_out(
 def row(one: Silence, now: datetime) -> Node:
     """One silence: what, when, who and why."""
     if one.ends_at <= one.starts_at:
-        when = "ended before it began"
+        when = "cancelled before it began"
     elif one.ends_at <= now:
-        when = f"over since {moment(one.ends_at)}"
+        when = f"expired {moment(one.ends_at)}"
     elif one.holds(now):
         when = f"until {moment(one.ends_at)}, for {duration(one.ends_at - now)} more"
     else:
@@ -114,7 +114,7 @@ def _form() -> None:
     state.setdefault(f"by-{form}", state.get("own_name", ""))
     with st.form("silence", border=True):
         st.text_area(
-            "What: a matcher a line, all must hold",
+            "One matcher per line; all must match",
             key=f"matchers-{form}",
             placeholder='node="n1"\nfault=~"port_.*"',
             help=f"Labels: {', '.join(LABELS)}",

@@ -90,9 +90,9 @@ def grid(
         ],
         empty=HOLDERS_UNKNOWN
         if not alone and any(one.strip.unattributed for one in moment.clusters)
-        else "Nobody who is busy gets plainly little out of their GPUs."
+        else "No inefficient jobs."
         if known or not alone
-        else "Of no holder enough is known of this time.",
+        else "Not enough data for this period.",
     )
 
 

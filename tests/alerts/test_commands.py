@@ -57,7 +57,7 @@ def test_planned_maintenance_that_was_called_off_is_listed_no_more() -> None:
     planned = made(['node="n1"'], "ada", "new fans", NOON + 2 * hours, hours, NOON)
     off = planned.ended(NOON + hours)
     assert (planned.is_over(NOON + hours), off.is_over(NOON + hours)) == (False, True)
-    assert "called off before it began" in line(off, NOON + hours)
+    assert "cancelled before it began" in line(off, NOON + hours)
     assert planned.is_over(NOON + 3 * hours)
 
 
@@ -124,12 +124,12 @@ def test_what_is_silenced_is_not_told_and_the_way_of_each_is_explained(
     assert none == "nothing is silenced\n"
     assert "route 1 to chat: yes" in shown.stdout
     assert 'route 2 to other: no, owner="bob"' in shown.stdout
-    assert "channel chat (by route 1): 1 decision: 1 to be told (silenced)\n" in shown.stdout
+    assert "channel chat (by route 1): 1 decision: 1 pending (silenced)\n" in shown.stdout
     assert "\n  suspect to open: due at" in shown.stdout
     assert "silenced: silenced by ada until" in shown.stdout
     assert f"inhibited while this stands: {larger.title} ({larger.id})" in (shown.stdout)
     assert (
-        "channel other (no route leads here): 1 decision: 1 not told (not_routed)\n"
+        "channel other (no route leads here): 1 decision: 1 not sent (not_routed)\n"
         "  suspect to open: held: not_routed" in shown.stdout
     )
 
@@ -166,7 +166,7 @@ def test_what_was_given_up_is_tried_again_when_a_person_asks_for_it(
             receiver.answer(OK)
             said = gpuvigil("alerts", "retry", "--channel", "mended", config=alerts.config)
             story.wait_for("sent")
-    assert said.stdout == "messages tried again: 1\n"
+    assert said.stdout == "retried: 1\n"
 
 
 def test_all_that_a_long_outage_left_is_tried_again(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_all_that_a_long_outage_left_is_tried_again(tmp_path: Path) -> None:
             hub.write_records([one.to_record() for one in more])
         config = AlertsProcess(server, tmp_path).config
         shown = gpuvigil("alerts", "retry", "--channel", "long", config=config)
-    assert shown.stdout == f"messages tried again: {count}\n", shown.stderr
+    assert shown.stdout == f"retried: {count}\n", shown.stderr
 
 
 def test_the_noisiest_rules_come_first(server: HubProcess, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_a_receiver_that_refuses_everything_is_trouble_until_it_takes_something(
         days.comes(opened(id=f"i-{number}", subject=REAL))
     found = channel_trouble(days.pulse())
     assert found is not None
-    assert found.value == "3 messages in a row were refused: host answered 405"
+    assert found.value == "3 messages in a row were rejected: host answered 405"
     assert found.action.endswith("gpuvigil alert retry --channel chat")
     days.ear.says = Delivered()
     days.comes(opened(id="i-last", subject=REAL))
@@ -202,7 +202,7 @@ def test_what_is_said_again_says_all_that_was_said_at_first() -> None:
     _, told, again = days.ear.heard
     assert "costs 4.00 EUR/h" in told.impact
     assert told.answer_link is not None
-    assert "told before as: GPU is slow" in told.evidence
+    assert "sent before as: GPU is slow" in told.evidence
     assert "costs 4.00 EUR/h" in again.impact
     assert again.answer_link is not None
     assert again.evidence == told.evidence

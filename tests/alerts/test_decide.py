@@ -193,7 +193,7 @@ def test_every_channel_is_decided_for_by_itself() -> None:
 def test_an_update_inside_the_interval_is_due_when_the_interval_ends() -> None:
     notice = the_notice(changed(), [sent(opened())], LATER)
     assert notice.due_at == NOON + seconds(300)
-    assert "told 60 s ago" in notice.reason
+    assert "last update 60 s ago" in notice.reason
 
 
 def test_a_waiting_update_is_replaced_by_the_newer_one() -> None:
@@ -229,10 +229,10 @@ def test_what_comes_back_and_goes_inside_the_interval_is_not_told() -> None:
         resolved(4, severity=WARNING), [CHAT], [*told, back], LATER + seconds(4), SETTINGS
     )
     assert (old.id, old.state) == (back.id, NoticeState.SUPERSEDED)
-    kept_back = "told less than the update interval ago"
-    assert old.reason == f"it was over before this could be told: {kept_back}"
+    kept_back = "last update sent less than the update interval ago"
+    assert old.reason == f"it resolved before this could be sent: {kept_back}"
     assert (new.verdict, new.state) == (Verdict.NEVER_TOLD, NoticeState.HELD)
-    assert new.reason == "it came back and was over again before that was told"
+    assert new.reason == "it fired again and resolved before that could be sent"
 
 
 def test_what_changes_before_its_return_was_told_waits_as_the_return_does() -> None:
@@ -261,7 +261,7 @@ def test_what_began_and_ended_while_the_receiver_was_away_says_so() -> None:
     assert tried.due_at is not None
     waiting = replace(tried, due_at=LATER + seconds(60))
     old, end = decide(resolved(), [CHAT], [waiting], LATER, SETTINGS)
-    assert old.reason == "it was over before this could be told; refused the connection"
+    assert old.reason == "it resolved before this could be sent; refused the connection"
     case = Case(notice=end, route=CHAT, siblings=(old,), now=LATER + seconds(61), settings=SETTINGS)
     ruling = judge(case)
     assert ruling.verdict is Verdict.NEVER_TOLD
@@ -274,8 +274,7 @@ def test_who_was_not_told_that_it_began_can_see_why_not_when_it_is_over() -> Non
     quiet = the_notice(opened(severity=INFO))
     over = the_notice(resolved(severity=INFO), [quiet], LATER)
     assert over.reason == (
-        "nobody was told of it, so nobody is told that it is over:"
-        " less severe than the channel's minimum"
+        "no alert was sent, so no resolved message is sent: below the channel's minimum severity"
     )
 
 
@@ -312,7 +311,7 @@ def test_a_reminder_ends_when_the_incident_is_over_or_taken(
 ) -> None:
     told, reminder = reminder_of(opened())
     ended, _ = decide(transition, [CHAT], [told, reminder], LATER, SETTINGS)
-    assert "before this could be told" not in ended.reason
+    assert "before this could be sent" not in ended.reason
     assert (ended.id, ended.state, ended.verdict) == (reminder.id, state, verdict)
 
 

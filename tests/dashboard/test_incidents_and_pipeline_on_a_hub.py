@@ -280,7 +280,7 @@ def test_a_message_that_is_held_is_on_the_page_with_its_reason(hub: HubProcess) 
         at=SystemClock().now(),
         state="held",
         verdict="below_minimum",
-        reason="info: ops is told from warning on",
+        reason="info: ops gets warning and above",
     )
     due = Record(
         kind=RecordKind.NOTICE,
@@ -293,13 +293,13 @@ def test_a_message_that_is_held_is_on_the_page_with_its_reason(hub: HubProcess) 
             "channel": "pager",
             "state": "due",
             "verdict": "reminder",
-            "reason": "told again after the repeat interval if it still stands",
+            "reason": "reminder due after the repeat interval",
             "first_due_at": to_text(SystemClock().now()),
         },
     )
     client.write_records([LOST.to_record(), held, due])
     wait_until("the incident", lambda: live.current().view().attention)
     text = said(open_page("incidents", incident=LOST.id))
-    assert "info: ops is told from warning on" in text
+    assert "info: ops gets warning and above" in text
     assert "below_minimum" in text
-    assert "told again after the repeat interval" in text
+    assert "reminder due after the repeat interval" in text

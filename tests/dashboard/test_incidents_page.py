@@ -295,7 +295,7 @@ def test_names_and_notes_are_bounded_and_hold_nothing_that_steers(by: str, note:
         ({"state": "due", "in_flight": True, "attempts": 2}, "on its way", ("2 attempts",)),
         (
             {"state": "due", "attempts": 3, "last_error": "503", "due": 60},
-            "waits",
+            "pending",
             ("3 attempts", "last error: 503", "due 12:01:00 UTC on 31 Jan, in 60 s"),
         ),
         (
@@ -330,7 +330,7 @@ def test_the_newest_decision_of_a_channel_comes_first_and_what_was_known_then_is
     second = notice(LOST, at=NOON + HOUR, number=2, state="held", snapshot={"broken": True})
     nobody = notice(LOST, channel=None, state="held", number=1)
     found = channels([first, second, nobody], NOON + HOUR, over=False)
-    assert [one.name for one in found] == ["ops", "nobody was told"]
+    assert [one.name for one in found] == ["ops", "no notification sent"]
     newest, oldest = found[0].messages
     assert (newest.number, newest.said) == (2, ())
     assert oldest.said == ("critical: gpu_lost", "n1 GPU 5", "Xid: 79", "Do now: Drain the node.")
@@ -372,7 +372,7 @@ def test_a_story_says_why_nobody_is_told_of_what_is_out_of_service() -> None:
         return texts(story_drawing.head(story, hands(story, NOON), Filters(), NOON))
 
     held = replace(LOST, held="drained: fan [ada@2026-01-31T11:00:00]")
-    assert "Nobody is told while it is out of service: drained: fan [ada" in said(held)
+    assert "No alerts while it is out of service: drained: fan [ada" in said(held)
     assert "out of service" not in said(replace(held, state="resolved", resolved_at=NOON))
     assert "out of service" not in said(LOST)
     for why in ("drained: fan", ""):

@@ -43,14 +43,14 @@ def test_what_ends_next_is_first_and_what_is_over_is_apart() -> None:
     said = [str(row(one, NOON)) for one in (*standing, *over)]
     assert "until 13:00:00 UTC on 20 Nov, for 1 h more" in said[0]
     assert "from 14:00:00 UTC on 20 Nov to 21:00:00 UTC on 20 Nov" in said[1]
-    assert "over since 11:00:00 UTC on 20 Nov" in said[2]
+    assert "expired 11:00:00 UTC on 20 Nov" in said[2]
     assert all("ada: new <b>cable</b>" in text for text in said)  # text, never markup
 
 
 def test_planned_maintenance_that_was_called_off_is_over() -> None:
     off = a_silence("planned", 2, 9).ended(NOON)
     assert sorted_out([off], NOON) == ([], [off])
-    assert "ended before it began" in str(row(off, NOON))
+    assert "cancelled before it began" in str(row(off, NOON))
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "2026-11-20T11:59:59Z"])

@@ -90,7 +90,7 @@ def test_an_incident_says_what_where_impact_and_what_to_do() -> None:
     assert item["impact"] == "1 GPU blocked · for 60 s"
     assert item["action"] == "Drain."
     assert item["simulated"] is True
-    assert item["told"] == ["no decision yet about telling anybody"]
+    assert item["told"] == ["no notification decided yet"]
     assert item["page"] == f"/incidents?incident={one.id}"
     assert item["place"].startswith(f"/gpu?cluster=simulated&node=sim-001&gpu={gpu(5).gpu}&from=")
 
@@ -100,7 +100,9 @@ def test_it_is_said_whom_we_told_and_why_not() -> None:
     before = NOON - timedelta(seconds=4)
     notices = (
         notice(one, before),
-        notice(one, NOON, state="held", reason="told less than the update interval ago"),
+        notice(
+            one, NOON, state="held", reason="last update sent less than the update interval ago"
+        ),
         notice(one, NOON, channel="pager", state="held", reason="simulated"),
         notice(one, NOON, channel="slow", state="due", reason="the receiver failed", attempts=2),
         notice(one, NOON, channel="gone", state="dead", reason="refused for good"),
@@ -117,7 +119,7 @@ def test_that_no_channel_was_configured_is_not_said_once_a_channel_was_told() ->
     one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
     none = notice(one, LONG_AGO, channel=None, state="held", reason="no channel is configured")
     assert [f"{t.channel}: {t.text}" for t in told_of([none], NOON)] == [
-        "nobody was told: no channel is configured"
+        "no notification sent: no channel is configured"
     ]
     sent = notice(one, NOON - timedelta(minutes=11), number=2)
     assert [f"{t.channel}: {t.text}" for t in told_of([none, sent], NOON)] == [
@@ -126,7 +128,7 @@ def test_that_no_channel_was_configured_is_not_said_once_a_channel_was_told() ->
     later = replace(none, body={**none.body, "number": 3})
     assert [f"{t.channel}: {t.text}" for t in told_of([later, sent], NOON)] == [
         "ops: sent 11 min ago",
-        "its last change was told to nobody: no channel is configured",
+        "its last change was not sent: no channel is configured",
     ]
 
 
