@@ -3,7 +3,7 @@
 #   make test    runs the tests
 .POSIX:
 .SUFFIXES:
-.PHONY: help up test test-unit smoke check format scoreboard scoreboard-slice scoreboard-quiet test-servers test-hardware bench screenshots soak month docs wheel collector.pyz clean
+.PHONY: help up test test-unit smoke check format scoreboard scoreboard-slice scoreboard-quiet test-servers test-hardware mutants bench screenshots soak month docs wheel collector.pyz clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -47,6 +47,10 @@ format: $(VENV)/dev ## put the code into its form
 
 test-servers: ## install from Debian what the tests start; no package starts a service
 	scripts/install-test-servers
+
+mutants: $(VENV)/dev ## put 300 small faults into the code, one at a time: does a test notice? ARGUMENTS="--count 40" and others
+	@$(COMPILED)
+	$(ISOLATED) -m scripts.mutants --workers $(WORKERS) $(ARGUMENTS)
 
 test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
 	$(BIN)/python -m pytest -s hardware $(ARGUMENTS)

@@ -1,38 +1,64 @@
 """Small faults put into the code, one at a time: does a test notice?
 
-`python -m scripts.mutants [--count N] [--seed WORD] [--workers N] [--room NAME...]` draws mutants of the rooms below,
-with the commit's hash as seed, runs for each the tests that can see it, and says which of them lived. Equivalent ones
-are listed in `scripts/mutants_equivalent.json` with the reason. Exit code 1 when more lived than `LIVING_SHARE`, or
-when more than `EQUIVALENT_SHARE` of a sample are excused.
+`python -m scripts.mutants [--count N] [--seed WORD] [--workers N] [--room NAME]...` draws mutants, the same number
+from each room of `ROOMS`, with the commit's hash as the seed; runs for each the tests that reach it, and lists those
+that lived. Mutants that change nothing anybody could see are listed in `scripts/mutants_equivalent.json` with the
+reason.
 
-The tests of a mutant are those that import its module, from the nearest on; unit tests only, and the first that fails
-ends it. The sources are copied, so that the checkout stays as it is.
+All tests without servers are collected once, and run once to see which lines of the rooms each of them reaches
+(`Reach`). Then each mutant is a fork of this process: the code of the changed function is swapped in place, and the
+tests that reach its line run, nearest first, until one fails. What is read at import (constants, defaults, class
+bodies) cannot be swapped: there the fork forgets our modules and imports them again, the changed one from memory. The
+checkout stays as it is.
+
+Exit code 1 when too many lived or over `EQUIVALENT_PERCENT` of the sample are excused. 300 or more must be killed to
+90 %. A smaller sample says less: it fails when that many living mutants would be seen in less than one of a hundred
+samples of code of which exactly 90 % are killed. Of 40 that is more than 9 (probability 0.5 %); where 95 % are killed
+it is 0.003 %, and where 70 % are, 80 %.
 """
 
 import argparse
-import ast
+import contextlib
+import gc
+import importlib.abc
+import importlib.util
 import json
+import math
 import os
-import random
+import pickle
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import islice, zip_longest
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from itertools import pairwise
 from pathlib import Path
-from queue import SimpleQueue
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from scripts.mutations import Mutant, all_mutants, sample
 
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "scripts/mutants_equivalent.json"
-LIVING_SHARE, EQUIVALENT_SHARE = 0.10, 0.05
-# What a mutant may run for; one that never ends is noticed.
-SECONDS = 150
+LIVING_PERCENT, EQUIVALENT_PERCENT = 10, 5
+# From so many on the share itself is asked for.
+MANY, DOUBT = 300, 0.01
+# Of a mutant's tests, by their own time: farther ones are not asked.
+SECONDS_OF_TESTS = 40.0
+# A mutant may run for so long, and so many times as long as its tests did; one that never ends is noticed.
+SECONDS, TIMES = 15.0, 3.0
+# One that takes all memory is noticed as well.
+BYTES = 8 << 30
 
 # The rooms in which a wrong line costs most: globs of their sources.
 ROOMS: Mapping[str, Sequence[str]] = {
@@ -59,279 +85,372 @@ ROOMS: Mapping[str, Sequence[str]] = {
         "collector/sensors/kernel_log_parser.py",
     ),
 }
-TREES = ("alerts", "analyzer", "collector", "dashboard", "gpuvigil", "hub", "scoreboard", "scripts")
-COPIED = (*TREES, "tests", "pyproject.toml", "docs", "benchmarks", "packaging", "hardware", "soak")
 
-_COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-_COUNTED: Mapping[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-}
-_CALLED = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+@dataclass(slots=True)
+class Reach:
+    """Which tests reach which line: numbers of tests by path and line, and their seconds by number."""
+
+    lines: dict[str, dict[int, set[int]]] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
+
+    def add(self, other: "Reach") -> None:
+        """What another process has seen."""
+        for path, lines in other.lines.items():
+            mine = self.lines.setdefault(path, {})
+            for line, tests in lines.items():
+                mine.setdefault(line, set()).update(tests)
+        self.seconds |= other.seconds
+        self.failed |= other.failed
+
+    def tests(self, mutant: Mutant) -> set[int]:
+        """Those that reach a mutant; what is read at import may be seen by all that reach its folder."""
+        if mutant.at_import:
+            folder = Path(mutant.path).parent
+            of_folder = (lines for path, lines in self.lines.items() if Path(path).parent == folder)
+            found = set[int]().union(*(tests for lines in of_folder for tests in lines.values()))
+        else:
+            lines, span = self.lines.get(mutant.path, {}), range(mutant.line, mutant.end_line + 1)
+            found = set[int]().union(*(lines.get(line, ()) for line in span))
+        return found - self.failed
+
+
+class Tracer:
+    """Notes the lines of some files that run, also in threads, and of others only that a function was called."""
+
+    def __init__(self, lines: Mapping[str, str], calls: Mapping[str, str]) -> None:
+        """What to note for the files of either, by the file names that code knows."""
+        self._lines, self._calls = lines, calls
+        self.seen = set[tuple[str, int]]()
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
+        """As `sys.settrace` asks it."""
+        file = frame.f_code.co_filename
+        if (path := self._lines.get(file)) is None:
+            if (path := self._calls.get(file)) is not None:
+                self.seen.add((path, frame.f_lineno))
+            return None
+        seen = self.seen
+
+        def line(frame: FrameType, event: str, argument: object) -> Any:
+            seen.add((path, frame.f_lineno))
+            return line
+
+        return line(frame, event, argument)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """One change: lines count from 1, columns are bytes from 0, as in `ast`."""
+class Task:
+    """What a fork of this process does: its exit code, and how long it may run."""
 
-    room: str
-    path: str
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-    was: str
-    now: str
-
-    @property
-    def name(self) -> str:
-        """What names it also after lines above it have changed."""
-        return f"{self.path}: {self.was} -> {self.now}"
-
-    def applied(self, source: str) -> str:
-        """The source with this change."""
-        lines = source.encode().splitlines(keepends=True)
-        first, last = lines[self.line - 1], lines[self.end_line - 1]
-        changed = first[: self.column] + self.now.encode() + last[self.end_column :]
-        return b"".join([*lines[: self.line - 1], changed, *lines[self.end_line :]]).decode()
+    run: Callable[[], int]
+    seconds: float
 
 
-def mutants(room: str, path: str, source: str) -> Iterator[Mutant]:
-    """Every mutant of a source: limits, conditions, signs, numbers, left-out calls."""
-    tree = ast.parse(source)
-    silent = {id(inner) for node in _not_run(tree) for inner in ast.walk(node)}
-    for node in ast.walk(tree):
-        if id(node) in silent:
-            continue
-        for now in _changes(node):
-            yield Mutant(
-                room=room,
-                path=path,
-                line=node.lineno,
-                column=node.col_offset,
-                end_line=node.end_lineno or node.lineno,
-                end_column=node.end_col_offset or node.col_offset,
-                was=ast.unparse(node),
-                now=now,
-            )
+LIVED, KILLED, NO_TEST = 0, 1, 2
+_WORDS = {LIVED: "lived", NO_TEST: "no test"}
 
 
-def _not_run(tree: ast.Module) -> Iterator[ast.AST]:
-    """Annotations, and imports for type checkers only: no test can see them changed."""
-    for node in ast.walk(tree):
-        for field in ("annotation", "returns"):
-            if (found := getattr(node, field, None)) is not None:
-                yield found
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            yield node
-        if isinstance(node, ast.FormattedValue | ast.JoinedStr | ast.Assert | ast.Raise):
-            yield node
-        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("log.", "_log.")):
-            yield node
-
-
-def _changes(node: ast.AST) -> Iterator[str]:  # noqa: C901 - a table of operators
-    match node:
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARED:
-            other = _COMPARED[type(op)]()
-            yield _text(ast.Compare(left=left, ops=[other], comparators=[right]))
-        case ast.Compare(left=left, ops=ops, comparators=others) if len(ops) > 1:
-            for at, op in enumerate(ops):
-                if type(op) in _COMPARED:
-                    changed = [*ops[:at], _COMPARED[type(op)](), *ops[at + 1 :]]
-                    yield _text(ast.Compare(left=left, ops=changed, comparators=others))
-        case ast.BoolOp(op=op, values=values):
-            yield _text(
-                ast.BoolOp(op=ast.Or() if isinstance(op, ast.And) else ast.And(), values=values)
-            )
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield _text(operand)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _COUNTED:
-            yield _text(ast.BinOp(left=left, op=_COUNTED[type(op)](), right=right))
-        case ast.Constant(value=bool(value)):
-            yield str(not value)
-        case ast.Constant(value=int(value) | float(value)):
-            yield repr(value + 1)
-        case ast.Call(func=ast.Name(id=name)) if name in _CALLED:
-            yield _text(
-                ast.Call(func=ast.Name(id=_CALLED[name]), args=node.args, keywords=node.keywords)
-            )
-        case ast.Expr(value=ast.Call()):
-            yield "pass"
-        case ast.Continue():
-            yield "break"
-
-
-def _text(node: ast.expr) -> str:
-    return f"({ast.unparse(node)})"
-
-
-def sample(rooms: Iterable[str], number: int, seed: str) -> list[Mutant]:
-    """So many mutants, the same share of every room, drawn by `seed`."""
-    chance, drawn = random.Random(seed), list[list[Mutant]]()
-    for room in rooms:
-        found = [
-            mutant
-            for glob in ROOMS[room]
-            for path in sorted(ROOT.glob(glob))
-            for mutant in mutants(room, str(path.relative_to(ROOT)), path.read_text())
-        ]
-        chance.shuffle(found)
-        drawn.append(found)
-    turns = (mutant for turn in zip_longest(*drawn) for mutant in turn if mutant is not None)
-    return list(islice(turns, number))
-
-
-class Imports:
-    """Who imports whom, from the sources as they are, tests included."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    @cached_property
-    def _importers(self) -> Mapping[str, set[str]]:
-        found = defaultdict[str, set[str]](set)
-        for tree in (*TREES, "tests"):
-            for path in (self._root / tree).rglob("*.py"):
-                name = str(path.relative_to(self._root))
-                for other in self._imported(path):
-                    found[other].add(name)
-        return found
-
-    def _imported(self, path: Path) -> set[str]:
-        package = path.relative_to(self._root).parent.parts
-        found = set[str]()
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    found |= self._files(tuple(alias.name.split(".")))
-            elif isinstance(node, ast.ImportFrom):
-                above = package[: len(package) - node.level + 1] if node.level else ()
-                module = (*above, *(node.module.split(".") if node.module else ()))
-                found |= self._files(module)
-                for alias in node.names:
-                    found |= self._files((*module, alias.name))
-        return found
-
-    def _files(self, module: tuple[str, ...]) -> set[str]:
-        place = Path(*module) if module else Path()
-        return {
-            str(path)
-            for path in (place.with_suffix(".py"), place / "__init__.py")
-            if module and (self._root / path).is_file()
-        }
-
-    def tests(self, path: str) -> list[str]:
-        """The test files that import a source, the nearest first."""
-        found, seen, ring = list[str](), {path}, [path]
-        while ring:
-            ring = sorted({one for it in ring for one in self._importers.get(it, ())} - seen)
-            seen.update(ring)
-            found += [one for one in ring if Path(one).name.startswith("test_")]
-        folder, stem = f"tests/{Path(path).parent}", Path(path).stem
-        return sorted(found, key=lambda it: (stem not in it, not it.startswith(folder)))
-
-
-def play(mutant: Mutant, tree: Path, tests: Sequence[str]) -> str:
-    """Put it into a copy of the sources and run its tests: "killed", "lived" or "no test"."""
-    if not tests:
-        return "no test"
-    file = tree / mutant.path
-    source = file.read_text()
-    file.write_text(mutant.applied(source))
+def forked(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, int]]:
+    """The number and exit code of each task as they end, so many at a time; `KILLED` for one that was ended."""
+    waiting = list(enumerate(tasks))[::-1]
+    running = dict[int, tuple[int, float, str]]()
     try:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-x",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                *_OPTIONS,
-                *tests,
-            ],
-            cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return "killed"
+        while waiting or running:
+            while waiting and len(running) < workers:
+                number, task = waiting.pop()
+                folder = tempfile.mkdtemp()
+                running[_fork(task, folder)] = (number, time.monotonic() + task.seconds, folder)
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid:
+                number, _, folder = running.pop(pid)
+                _end(pid)
+                shutil.rmtree(folder, ignore_errors=True)
+                yield number, os.waitstatus_to_exitcode(status)
+                continue
+            for late in [pid for pid, (_, until, _) in running.items() if time.monotonic() > until]:
+                _end(late)
+            time.sleep(0.01)
     finally:
-        file.write_text(source)
-    # 5: no test was collected.
-    return {0: "lived", 5: "no test"}.get(done.returncode, "killed")
+        for pid in running:
+            _end(pid)
 
 
-_OPTIONS = ("-m", "not server and not slow", "--timeout", "60", "--hypothesis-seed", "0")
+def _end(pid: int) -> None:
+    """End a fork, and what it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
-def _copy(tree: Path) -> Path:
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-        elif source.exists():
-            shutil.copy2(source, tree / name)
-    return tree
+def _fork(task: Task, folder: str) -> int:
+    """Run a task in a process group and a temporary folder of its own, silently."""
+    sys.stdout.flush()
+    if pid := os.fork():
+        return pid
+    code = KILLED
+    try:
+        os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        code = task.run()
+    finally:
+        os._exit(code)
+
+
+def functions(paths: Iterable[str]) -> Mapping[str, Sequence[FunctionType]]:
+    """All functions that live, by the file that they were written in."""
+    found: dict[str, list[FunctionType]] = {path: [] for path in paths}
+    for it in gc.get_objects():
+        if type(it) is FunctionType and it.__code__.co_filename in found:
+            found[it.__code__.co_filename].append(it)
+    return found
+
+
+def swap(living: Iterable[FunctionType], before: str, after: str) -> None:
+    """Give functions the code that they have in another version of their source with as many functions."""
+    codes = [list(_codes(compile(it, "", "exec", dont_inherit=True))) for it in (before, after)]
+    new = {_identity(old): new for old, new in zip(*codes, strict=True)}
+    for function in living:
+        if (code := new.get(_identity(function.__code__))) is not None:
+            function.__code__ = code
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def _identity(code: CodeType) -> tuple[str, int, bytes]:
+    return code.co_qualname, code.co_firstlineno, code.co_linetable
+
+
+class Anew(importlib.abc.MetaPathFinder):
+    """Finds one module with another source than its file has."""
+
+    def __init__(self, module: str, path: str, source: str) -> None:
+        self._module, self._loader = module, _Given(module, path, source)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The one, or none."""
+        return importlib.util.spec_from_loader(name, self._loader) if name == self._module else None
+
+
+class _Given(SourceFileLoader):
+    def __init__(self, module: str, path: str, source: str) -> None:
+        super().__init__(module, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        return compile(self._source, self.path, "exec", dont_inherit=True)
+
+
+def import_anew(root: Path, mutant: Mutant, source: str) -> None:
+    """Forget every module below a folder, and find the mutated one changed when it is imported again."""
+    ours = {it.stem for it in root.iterdir()}
+    for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
+        del sys.modules[name]
+    module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    sys.meta_path.insert(0, Anew(module, str(root / mutant.path), source))
+
+
+def nearest(mutant: Mutant, reach: Reach, names: Sequence[str]) -> list[int]:
+    """The tests that reach it, those named after its module first, then its folder's, the quickest files first."""
+    seconds = defaultdict[str, float](float)
+    for test in (found := reach.tests(mutant)):
+        seconds[names[test].partition("::")[0]] += reach.seconds[test]
+    stem, folder = Path(mutant.path).stem, f"tests/{Path(mutant.path).parent}/"
+
+    def distance(test: int) -> tuple[bool, bool, float, str, int]:
+        file = names[test].partition("::")[0]
+        return stem not in Path(file).stem, not file.startswith(folder), seconds[file], file, test
+
+    total, chosen = 0.0, list[int]()
+    for test in sorted(found, key=distance):
+        if (total := total + reach.seconds[test]) < SECONDS_OF_TESTS:
+            chosen.append(test)
+    return chosen
+
+
+class Player:
+    """A pytest plugin: plays mutants instead of running once the tests that were collected."""
+
+    def __init__(self, sampled: Sequence[Mutant], root: Path, workers: int) -> None:
+        self._sampled, self._root, self._workers = sampled, root, workers
+        self._functions: Mapping[str, Sequence[FunctionType]] = {}
+        self._began = time.monotonic()
+        self.results = list[tuple[Mutant, str]]()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """The first failing example is enough, and it is the same in every run."""
+        import hypothesis  # noqa: PLC0415 - pytest wants to be there before it
+
+        hypothesis.settings.register_profile(
+            "mutants",
+            deadline=None,
+            phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+            derandomize=True,
+            database=None,
+        )
+        hypothesis.settings.load_profile("mutants")
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Look which test reaches what, then play."""
+        self._functions = functions({str(self._root / mutant.path) for mutant in self._sampled})
+        # What lives now stays: a fork need not copy it because a collection looked at it.
+        gc.collect()
+        gc.freeze()
+        items = session.items
+        self._note(f"{len(items)} tests collected")
+        reach = self._reach(items)
+        self._note("what they reach is known")
+        names = [item.nodeid for item in items]
+        for test in sorted(reach.failed):
+            print(f"fails without a mutant: {names[test]}", flush=True)
+        tasks = [self._task(mutant, reach, items, names) for mutant in self._sampled]
+        for number, code in forked(tasks, self._workers):
+            mutant, result = self._sampled[number], _WORDS.get(code, "killed")
+            self.results.append((mutant, result))
+            if result != "killed":
+                place = f"{mutant.path}:{mutant.line}"
+                print(f"{result}: {place}: {mutant.was} -> {mutant.now}", flush=True)
+        self._note("played")
+        return True
+
+    def _note(self, done: str) -> None:
+        print(f"{done} after {time.monotonic() - self._began:.0f} s", flush=True)
+
+    def _reach(self, items: Sequence[pytest.Item]) -> Reach:
+        """All tests run once, those of a file in one process."""
+        sampled = {str(self._root / mutant.path): mutant.path for mutant in self._sampled}
+        beside = {
+            str(path): str(path.relative_to(self._root))
+            for folder in {Path(it).parent for it in sampled}
+            for path in folder.glob("*.py")
+        }
+        files = defaultdict[str, list[int]](list)
+        for number, item in enumerate(items):
+            files[item.nodeid.partition("::")[0]].append(number)
+        total = Reach()
+        with tempfile.TemporaryDirectory() as folder:
+
+            def task(numbers: Sequence[int]) -> Task:
+                def run() -> int:
+                    found = look(items, numbers, Tracer(sampled, beside))
+                    Path(folder, str(numbers[0])).write_bytes(pickle.dumps(found))
+                    return 0
+
+                return Task(run=run, seconds=600)
+
+            parts = list(files.values())
+            for at, _ in forked([task(numbers) for numbers in parts], self._workers):
+                if (found := Path(folder, str(parts[at][0]))).exists():
+                    total.add(pickle.loads(found.read_bytes()))
+                else:
+                    total.failed.update(parts[at])
+        return total
+
+    def _task(
+        self, mutant: Mutant, reach: Reach, items: Sequence[pytest.Item], names: Sequence[str]
+    ) -> Task:
+        tests = nearest(mutant, reach, names)
+
+        def run() -> int:
+            if not tests:
+                return NO_TEST
+            source = (self._root / mutant.path).read_text()
+            if mutant.at_import:
+                import_anew(self._root, mutant, mutant.applied(source))
+                given = [names[test] for test in tests]
+                return int(pytest.main([*OPTIONS, "-x", f"--rootdir={self._root}", *given]) != 0)
+            living = self._functions[str(self._root / mutant.path)]
+            swap(living, source, mutant.applied(source))
+            return LIVED if all(passes(items, tests)) else KILLED
+
+        return Task(run=run, seconds=SECONDS + TIMES * sum(reach.seconds[it] for it in tests))
+
+
+def passes(items: Sequence[pytest.Item], tests: Sequence[int]) -> Iterator[bool]:
+    """Run tests one after the other, and say of each whether it passed."""
+    for test, after in pairwise([*tests, None]):
+        assert test is not None
+        item = items[test]
+        following = None if after is None else items[after]
+        reports = runtestprotocol(item, log=False, nextitem=following)
+        yield not any(report.failed for report in reports)
+
+
+def look(items: Sequence[pytest.Item], tests: Sequence[int], tracer: Tracer) -> Reach:
+    """What tests reach."""
+    reach = Reach()
+    sys.settrace(tracer)
+    threading.settrace(tracer)
+    began = time.monotonic()
+    for test, passed in zip(tests, passes(items, tests), strict=True):
+        reach.seconds[test], began = time.monotonic() - began, time.monotonic()
+        for path, line in tracer.seen:
+            reach.lines.setdefault(path, {}).setdefault(line, set()).add(test)
+        tracer.seen.clear()
+        if not passed:
+            reach.failed.add(test)
+    sys.settrace(None)
+    return reach
+
+
+OPTIONS = ("-qq", "-p", "no:cacheprovider", "-m", "not server and not slow")
+
+
+def most_living(number: int) -> int:
+    """How many of a sample may live: a tenth of a large one; of a smaller one so many as are hardly chance."""
+    if number >= MANY:
+        return number * LIVING_PERCENT // 100
+    share = LIVING_PERCENT / 100
+    chances = [
+        math.comb(number, it) * share**it * (1 - share) ** (number - it) for it in range(number + 1)
+    ]
+    return next(it for it in range(number + 1) if sum(chances[it + 1 :]) < DOUBT)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Play a sample and tell; exit code 1 when a bar is missed."""
     parser = argparse.ArgumentParser(
-        prog="python -m scripts.mutants", description=__doc__.split("\n")[0]
+        prog="python -m scripts.mutants", description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )
-    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--count", type=int, default=MANY)
     parser.add_argument("--seed", default=None, help="by default the hash of the commit")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--room", action="append", choices=sorted(ROOMS))
+    parser.add_argument("tests", nargs="*", default=["tests"])
     given = parser.parse_args(arguments)
     seed = given.seed or _commit()
-    excused = json.loads(EQUIVALENT.read_text())
-    drawn = sample(given.room or ROOMS, given.count, seed)
-    print(f"{len(drawn)} mutants, seed {seed}", flush=True)
-    began, imports, results = time.monotonic(), Imports(ROOT), list[tuple[Mutant, str]]()
-    with tempfile.TemporaryDirectory(prefix="gpuvigil-mutants-") as scratch:
-        trees = SimpleQueue[Path]()
-        for number in range(given.workers):
-            trees.put(_copy(Path(scratch) / str(number)))
+    rooms = {room: ROOMS[room] for room in given.room or ROOMS}
+    sampled = sample(all_mutants(rooms, ROOT), given.count, seed)
+    print(f"{len(sampled)} mutants, seed {seed}", flush=True)
+    return told(play(sampled, ROOT, given.workers, given.tests, json.loads(EQUIVALENT.read_text())))
 
-        def one(mutant: Mutant) -> tuple[Mutant, str]:
-            if mutant.name in excused:
-                return mutant, "equivalent"
-            tree = trees.get()
-            try:
-                return mutant, play(mutant, tree, imports.tests(mutant.path))
-            finally:
-                trees.put(tree)
 
-        with ThreadPoolExecutor(given.workers) as pool:
-            for mutant, result in pool.map(one, drawn):
-                results.append((mutant, result))
-                if result not in {"killed", "equivalent"}:
-                    print(
-                        f"{result}: {mutant.path}:{mutant.line}: {mutant.was} -> {mutant.now}",
-                        flush=True,
-                    )
-    return _verdict(results, time.monotonic() - began)
+def play(
+    sampled: Sequence[Mutant],
+    root: Path,
+    workers: int,
+    tests: Sequence[str],
+    equivalent: Mapping[str, str],
+) -> list[tuple[Mutant, str]]:
+    """What became of each mutant: "killed", "lived", "no test" or "equivalent"."""
+    player = Player([it for it in sampled if it.name not in equivalent], root, workers)
+    code = pytest.main([*OPTIONS, "-s", f"--rootdir={root}", *tests], plugins=[player])
+    if code not in {0, 5}:
+        raise SystemExit(f"the tests cannot be collected: pytest ended with {code}")
+    excused = [(it, "equivalent") for it in sampled if it.name in equivalent]
+    return [*player.results, *excused]
 
 
 def _commit() -> str:
@@ -341,20 +460,19 @@ def _commit() -> str:
     return done.stdout.strip()
 
 
-def _verdict(results: Sequence[tuple[Mutant, str]], seconds: float) -> int:
+def told(results: Sequence[tuple[Mutant, str]]) -> int:
+    """Print what became of them by room; the exit code."""
     for room in ROOMS:
         counted = Counter(result for mutant, result in results if mutant.room == room)
-        if counted:
-            judged = sum(counted.values()) - counted["equivalent"]
+        if judged := counted.total() - counted["equivalent"]:
             print(f"{room:>12}: {counted['killed']} of {judged} killed")
     counted = Counter(result for _, result in results)
-    judged = len(results) - counted["equivalent"]
+    judged, excused = counted.total() - counted["equivalent"], counted["equivalent"]
     living = judged - counted["killed"]
     print(
-        f"{counted['killed']} of {judged} killed, {counted['equivalent']} equivalent, {seconds:.0f} s"
+        f"{counted['killed']} of {judged} killed, {excused} equivalent; {most_living(judged)} may live"
     )
-    too_many = counted["equivalent"] > EQUIVALENT_SHARE * len(results)
-    return int(living > LIVING_SHARE * judged or too_many)
+    return int(living > most_living(judged) or excused * 100 > EQUIVALENT_PERCENT * len(results))
 
 
 if __name__ == "__main__":
