@@ -30,7 +30,7 @@ def form(story: Story, key: tuple[str, str]) -> None:
     state.setdefault(f"rma-by-{incident.id}", state.get(_NAME, ""))
     with st.form(f"rma-{incident.id}", border=False):
         left, right, *ends = st.columns([2, 3, 1.3, 1.1, 1.2], vertical_alignment="bottom")
-        left.text_input("Who says so", key=f"rma-by-{incident.id}", max_chars=LONGEST_NAME)
+        left.text_input("Your name", key=f"rma-by-{incident.id}", max_chars=LONGEST_NAME)
         right.text_input(
             "Return to the maker: case, tracking number",
             key=f"rma-note-{incident.id}",
@@ -63,7 +63,7 @@ def _send(incident: Incident, chosen: RmaState, key: tuple[str, str]) -> None:
     by = cleaned(state.get(f"rma-by-{incident.id}", ""), LONGEST_NAME)
     note = cleaned(state.get(f"rma-note-{incident.id}", ""), LONGEST_NOTE)
     if not by:
-        state[f"rma-said-{incident.id}"] = "Nothing was written: write who says so first."
+        state[f"rma-said-{incident.id}"] = "Not saved: enter your name first."
         return
     record = step(incident, chosen, by, note, SystemClock().now()).to_record()
     try:

@@ -180,7 +180,7 @@ def rma_main(arguments: Sequence[str]) -> int:
     commands.add_argument("incident", nargs="?", help="the id of an incident of hardware")
     states = [state.value for state in RmaState]
     commands.add_argument("state", nargs="?", choices=states, help="how far it is now")
-    commands.add_argument("--by", metavar="NAME", help="who says so; your login if left out")
+    commands.add_argument("--by", metavar="NAME", help="who; default: your login")
     commands.add_argument("--note", default="", metavar="TEXT", help="the maker's case, say")
     commands.add_argument("--all", action="store_true", help="list those that are over, too")
 

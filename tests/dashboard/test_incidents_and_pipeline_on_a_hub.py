@@ -159,7 +159,7 @@ def test_whoever_reads_it_says_whether_it_was_worth_a_message(hub: HubProcess) -
         return [Opinion.from_record(record) for record in found]
 
     assert answer("Noise", " ") == []
-    assert "write who says so first" in said(test)
+    assert "enter your name first" in said(test)
     (first,) = answer("Noise", "Ann")
     assert (first.by, first.useful, first.fault) == ("Ann", False, over.fault)
     (second,) = answer("Useful", "Ann")  # a later word replaces the first
