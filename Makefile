@@ -13,7 +13,7 @@ ARGUMENTS ?=
 WORKERS ?= 2
 # Tests run where nothing of this machine's gpuvigil is seen and only temporary folders can be written. Programs are
 # compiled before, because they cannot be there.
-COMPILED = $(BIN)/python -m compileall -q -x '/\.' .
+COMPILED = $(BIN)/python -m scripts.compiled
 ISOLATED = $(BIN)/python -m scripts.isolated $(BIN)/python
 SPREAD = -n $(WORKERS) --dist loadfile
 

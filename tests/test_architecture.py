@@ -1,7 +1,10 @@
 """The layout is the architecture; these tests keep it so."""
 
 import ast
+import functools
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,8 +38,42 @@ HEAVY = {
 }
 
 
-def modules(folder: str) -> list[Path]:
-    return sorted((ROOT / folder).rglob("*.py"))
+@functools.cache
+def modules(folder: str) -> tuple[Path, ...]:
+    return tuple(sorted((ROOT / folder).rglob("*.py")))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What these tests ask of a module, which is parsed once for all of them."""
+
+    lines: int
+    imports: frozenset[str]
+    """The dotted names that it imports absolutely."""
+    relative: tuple[ast.ImportFrom, ...]
+    at_top: tuple[ast.ImportFrom, ...]
+    functions: tuple[tuple[str, int], ...]
+    """Each by its place and name, with its lines of code."""
+
+
+@functools.cache
+def source(module: Path) -> Source:
+    text = module.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return Source(
+        lines=text.count("\n"),
+        imports=frozenset(plain | {node.module or "" for node in froms if not node.level}),
+        relative=tuple(node for node in froms if node.level),
+        at_top=tuple(node for node in tree.body if isinstance(node, ast.ImportFrom)),
+        functions=tuple(
+            (f"{module}:{node.lineno} {node.name}", code_lines(node))
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+    )
 
 
 def is_script(module: Path) -> bool:
@@ -44,26 +81,16 @@ def is_script(module: Path) -> bool:
     return name in SCRIPTS or name.startswith("dashboard/pages/")
 
 
-def imports_of(module: Path) -> Iterator[str]:
-    """The dotted names that a module imports absolutely."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield node.module or ""
-
-
 def relative_imports_of(module: Path) -> set[str]:
     """Every part of the names that a module imports relatively, and what it takes from them."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            names |= {*(node.module or "").split("."), *(alias.name for alias in node.names)}
+    for node in source(module).relative:
+        names |= {*(node.module or "").split("."), *(alias.name for alias in node.names)}
     return names
 
 
 def packages_imported_by(module: Path) -> set[str]:
-    return {name.partition(".")[0] for name in imports_of(module)}
+    return {name.partition(".")[0] for name in source(module).imports}
 
 
 @pytest.mark.parametrize("folder", sorted(SERVICES | {"gpuvigil"}))
@@ -88,8 +115,7 @@ def test_who_finds_faults_knows_nothing_of_who_makes_them() -> None:
 
 def test_the_model_imports_nothing_of_ours_but_the_clock() -> None:
     for module in modules("gpuvigil/model"):
-        tree = ast.parse(module.read_text(encoding="utf-8"))
-        ours = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level > 1}
+        ours = {node.module for node in source(module).relative if node.level > 1}
         assert ours <= {"clock"}, module
 
 
@@ -98,10 +124,9 @@ def reachable_kernel(module: Path, seen: set[Path]) -> set[Path]:
     if module in seen or not module.exists():
         return seen
     seen.add(module)
-    for node in ast.parse(module.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom):
-            for target in kernel_targets(module, node):
-                reachable_kernel(target, seen)
+    for node in source(module).at_top:
+        for target in kernel_targets(module, node):
+            reachable_kernel(target, seen)
     return seen
 
 
@@ -170,25 +195,24 @@ def code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 )
 def test_no_function_is_over_60_lines_and_no_file_over_500(folder: str) -> None:
     for module in modules(folder):
-        text = module.read_text(encoding="utf-8")
-        assert text.count("\n") <= 500, module
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert code_lines(node) <= 60, f"{module}:{node.lineno} {node.name}"
+        found = source(module)
+        assert found.lines <= 500, module
+        for function, lines in found.functions:
+            assert lines <= 60, function
 
 
 def test_no_file_names_a_download_address_of_a_registry() -> None:
     forbidden = ("pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "deb.debian" + ".org")
-    for path in ROOT.rglob("*"):
-        hidden = any(part.startswith(".") for part in path.relative_to(ROOT).parts[:-1])
-        if hidden or not path.is_file() or path.suffix in {".png", ".pyc"}:
-            continue
-        text = path.read_text(encoding="utf-8", errors="replace")
-        assert not any(host in text for host in forbidden), path
+    for folder, below, names in os.walk(ROOT):
+        below[:] = [name for name in below if not name.startswith(".") and name != "__pycache__"]
+        for path in (Path(folder, name) for name in names):
+            if path.suffix not in {".png", ".pyc"}:
+                text = path.read_text(encoding="utf-8", errors="replace")
+                assert not any(host in text for host in forbidden), path
 
 
 def test_no_service_judges_by_what_the_simulated_fleet_knows() -> None:
     for folder in SERVICES | {"gpuvigil"}:
         for module in modules(folder):
             if FLEET not in module.parents:
-                assert not any("simulator.fleet" in name for name in imports_of(module)), module
+                assert not any("simulator.fleet" in name for name in source(module).imports), module
