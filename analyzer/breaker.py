@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, where
 from gpuvigil.model import (
     CoveredBy,
     Evidence,
@@ -33,6 +33,7 @@ from .detectors.node_silent import Hearing, hearing
 from .halves import half_of, heard_lately
 from .holdings import Holding
 from .impact import touched, waiting
+from .kinds import SILENCES
 from .sight import Candidate
 from .window import Span, Window
 
@@ -42,9 +43,7 @@ _LEFT, _LEAST_LEFT = 0.25, 2
 # Those that were not heard of for longer will hardly come back as they were; a repair takes hours.
 _AWAITED = timedelta(hours=6)
 # How people use GPUs: that many do the same at the same hour is a custom.
-_OF_USERS = frozenset({"gpu_idle_held", "gpu_memory_held", "gpu_program"})
-# What is told by an event before the rows that show its cause: a port, before its leaf is seen.
-_SETTLES: Mapping[str, timedelta] = {"port_down": timedelta(seconds=30)}
+_OF_USERS = where(lambda row: row.blame.is_use)
 # More would make a record unreadable; then the nodes are named and not what is on them.
 _MOST_MEMBERS = 2000
 _NAMED = 8
@@ -171,8 +170,10 @@ def _counts(
 ) -> bool:
     """Whether it is believed, and what may explain it has had the time to show."""
     finding = candidate.finding
-    settles, known = _SETTLES.get(finding.fault), standing.get(finding.fingerprint)
-    if settles is not None and (known is None or window.now - raised_at(known) < settles):
+    # What is told by an event before the rows that show its cause: a port, before its leaf is seen.
+    settles = FAULTS[finding.fault].settles_seconds if finding.fault in FAULTS else 0.0
+    known = standing.get(finding.fingerprint)
+    if settles and (known is None or window.now - raised_at(known) < timedelta(seconds=settles)):
         return False
     return finding.certain or finding.fingerprint in believed
 
@@ -227,7 +228,7 @@ def _verdict(
     least, share = (LEAST, SHARE) if one is None else (_LEAST_LEFT, _LEFT)
     total = len(heard_lately(window, place[0]) | {node.key for node in nodes}) if nodes else 0
     if len(nodes) >= max(least, share * total) and (
-        one is not None or place[1] != "node_silent" or _is_of_the_middle(window, place[0], alike)
+        one is not None or place[1] not in SILENCES or _is_of_the_middle(window, place[0], alike)
     ):
         return "whole"
     if one is not None:
@@ -236,7 +237,7 @@ def _verdict(
             return "its nodes are gone"
         if blind or not _is_visible(window, one, left):
             return "unknown"
-    if one is None or (not nodes and one.fault != "node_silent"):
+    if one is None or (not nodes and one.fault not in SILENCES):
         return ""
     if not nodes:
         return "its nodes report again"
@@ -254,7 +255,7 @@ def silence_of(
     told = [(c.finding.fault, c.finding.subject, c.label, c.finding.fingerprint) for c in made]
     told += [(i.fault, i.subject, i.label, i.fingerprint) for i in wholes]
     for fault, subject, label, print_ in told:
-        if fault == "node_silent" and subject.cluster == cluster:
+        if fault in SILENCES and subject.cluster == cluster:
             return _by_whole(print_, label)
     return None
 
@@ -265,7 +266,7 @@ def _nodes(one: Incident) -> set[Subject]:
 
 def _left(window: Window, one: Incident) -> set[Subject]:
     """Its nodes that are still in the fleet; of those that fell silent silence itself tells."""
-    if one.fault == "node_silent":
+    if one.fault in SILENCES:
         return _nodes(one)
     return {node for node in _nodes(one) if not _is_gone(window, node)}
 
@@ -282,7 +283,7 @@ def _is_visible(window: Window, one: Incident, nodes: Collection[Subject]) -> bo
     """Whether most of these nodes would show the fault if they had it."""
     heard = [hearing(window, node) for node in nodes]
     wanted = {Hearing.HEARD, Hearing.NOT_EXPECTED}
-    if one.fault == "node_silent":
+    if one.fault in SILENCES:
         wanted.add(Hearing.SILENT)
     return 2 * sum(them in wanted for them in heard) >= len(heard)
 
@@ -303,7 +304,7 @@ def _whole(
     known = [standing[c.finding.fingerprint] for c in alike if c.finding.fingerprint in standing]
     severities: list[Severity] = [c.severity for c in alike] + [i.severity for i in known]
     severity = min(severities, key=lambda severity: severity.rank)
-    if fault == "node_silent":
+    if fault in SILENCES:
         severity = Severity.CRITICAL  # whatever happens there, nobody hears of it
     nodes = {c.finding.subject.of_node() for c in alike}
     finding = Finding(
@@ -314,12 +315,12 @@ def _whole(
         evidence=tuple(_evidence(window, cluster, nodes, alike)),
         detector=alike[0].finding.detector,
         # Nodes do not fall silent together by themselves: the first suspect is ours.
-        action=NodeSilence.NOT_RECEIVED.action if fault == "node_silent" else _ACTION,
+        action=NodeSilence.NOT_RECEIVED.action if fault in SILENCES else _ACTION,
         source=_SOURCE,
         certain=True,
         late=all(c.finding.late for c in alike),
         title=_title(fault),
-        condition=NodeSilence.NOT_RECEIVED.value if fault == "node_silent" else _HALF,
+        condition=NodeSilence.NOT_RECEIVED.value if fault in SILENCES else _HALF,
         group=Group(GroupKind.CLUSTER, cluster),
     )
     members = {member for c in alike for member in c.members}
@@ -337,7 +338,7 @@ def _whole(
 
 
 def _title(fault: str) -> str:
-    if fault == "node_silent":
+    if fault in SILENCES:
         return NodeSilence.NOT_RECEIVED.heading
     return f"{_TITLE}: {FAULTS[fault].title if fault in FAULTS else fault}"
 

@@ -6,62 +6,30 @@ from datetime import datetime, timedelta
 from functools import reduce
 from typing import Protocol, TypeVar
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, Halts, Mended, Reach
 from gpuvigil.model import Finding, Incident, Severity, Subject
 from gpuvigil.node_silence import PLAIN
 
 from .holdings import holder_key
+from .kinds import (
+    EXPLAINED_BY,
+    LINKS_DOWN,
+    OF_RACKS,
+    SHARED,
+    SILENCES,
+    SLOW_JOBS,
+    SWITCHES,
+    TOLD_BY_XID,
+)
 from .window import Window
 
-# A cause hides what follows from it. "here" is the cause's own subject, "below" what is on its node.
-_ALL = frozenset(FAULTS)
-# What is seen of a GPU that something else holds up.
-_HELD_UP = frozenset({"gpu_idle_held", "gpu_hung", "gpu_clocks", "gpu_slow", "gpu_memory_held"})
-_SLOW = frozenset({"gpu_slow"})
-_HIDES: Mapping[str, tuple[str, frozenset[str]]] = {
-    "node_silent": ("below", _ALL - {"node_silent"}),
-    "driver_silent": ("below", _HELD_UP | {"gpu_silent"}),
-    "nvswitch_error": ("below", _HELD_UP | {"gpu_nvlink", "fabric_down"}),
-    "fabric_down": ("below", _HELD_UP),
-    "gpu_lost": (
-        "here",
-        _HELD_UP | {"gpu_xid", "gpu_program", "gpu_silent", "gpu_memory", "gpu_pcie", "gpu_nvlink"},
-    ),
-    "gpu_silent": ("here", _HELD_UP),
-    "gpu_hot": ("below", frozenset({"gpu_clocks", "gpu_slow"})),
-    "gpu_power": ("below", frozenset({"gpu_clocks", "gpu_slow"})),
-    # What slows a GPU down and can be named.
-    "gpu_clocks": ("here", _SLOW),
-    "gpu_hung": ("here", _SLOW),
-    "gpu_memory": ("here", _SLOW),
-    "gpu_pcie": ("here", _SLOW),
-    "gpu_nvlink": ("here", _SLOW),
-    "port_flapping": ("here", frozenset({"port_down"})),
-    "switch_down": ("here", frozenset({"port_down", "port_errors", "port_congested"})),
-    "port_down": ("here", frozenset({"port_errors", "port_congested"})),
-}
-# What an NVSwitch that fails makes its GPUs say.
-_ECHOES = frozenset({45, 74, *range(144, 151)})
-# Of several nodes one cause outside them: that one of them is silent explains nothing of the others.
-SHARED = frozenset({"switch_down", "gpu_power", "gpu_hot", "node_silent"})
 _LIMIT, _COUNTED = "power_limit", "uncorrected_growth"
-_OF_RACKS = frozenset({"gpu_hot", "gpu_power"})
 # What one GPU has beyond its node is none of its air's doing.
 _OWN_HEAT = frozenset({"heatsink", "cooling"})
 
-# Told by an event and seen in the driver's state: one matter, whichever comes first.
-_SAME: Mapping[str, frozenset[int]] = {
-    "gpu_memory": frozenset({48, 63, 64, 92, 94, 95, 140, *range(156, 162), 171, 172}),
-    "gpu_nvlink": frozenset({74, *range(144, 151)}),
-}
-# What slows a GPU down and can be named, once it is more than a note.
-_SLOWS = frozenset({"gpu_clocks", "gpu_hot", "gpu_power", "gpu_pcie", "gpu_nvlink"})
 # A node that is being mended may be away for so long. What began only just before is no reason to
 # mend it, but the beginning of the node's end.
 _MENDED, _BEFORE = timedelta(minutes=30), timedelta(minutes=2)
-_MENDABLE = frozenset({"gpu_lost", "gpu_silent", "driver_silent", "nvswitch_error"})
-# And these, where they are critical: whoever was woken for one drains the node and reboots it.
-_MENDABLE_CRITICALS = frozenset({"gpu_xid", "gpu_memory", "gpu_nvlink", "gpu_power", "fabric_down"})
 
 
 class Told(Protocol):
@@ -98,38 +66,38 @@ def hides(cause: Finding, what: Told) -> bool:
     by_members = _hides_by_members(cause, what)
     if by_members is not None:
         return by_members
-    if cause.fault == "gpu_xid" and cause.severity is Severity.CRITICAL:
-        return cause.subject == subject and fault in _HELD_UP | {"gpu_silent"}
-    if cause.fault == "nvswitch_error" and fault == "gpu_xid":
-        return subject.of_node() == cause.subject and what.xid in _ECHOES
-    if cause.fault == "node_silent" and fault in SHARED and spreads(what):
+    explains = FAULTS[cause.fault].explains if cause.fault in FAULTS else None
+    if explains is None or (explains.if_critical and cause.severity is not Severity.CRITICAL):
         return False
-    where, faults = _HIDES.get(cause.fault, ("here", frozenset[str]()))
-    below = where == "below" and cause.subject.kind == "node"
+    if explains.xids and fault in TOLD_BY_XID:
+        return subject.of_node() == cause.subject and what.xid in explains.xids
+    if cause.fault in SILENCES and fault in SHARED and spreads(what):
+        return False
+    below = explains.reach is Reach.BELOW and cause.subject.kind == "node"
     # Where several GPUs of a node are slow at once, what is wrong with one of them says why.
-    whole = fault == "gpu_slow" and subject.kind == "node" and _slows(cause)
+    whole = fault in SLOW_JOBS and subject.kind == "node" and _slows(cause)
     place = cause.subject.of_node() if whole else cause.subject
-    return fault in faults and (subject.of_node() if below else subject) == place
+    return fault in EXPLAINED_BY[cause.fault] and (subject.of_node() if below else subject) == place
 
 
 def _hides_by_members(cause: Finding, what: Told) -> bool | None:
     """Whether it follows from what is about several; None where its members do not say."""
-    if cause.fault == "node_silent" and cause.members:
+    if cause.fault in SILENCES and cause.members:
         follows = not (what.fault in SHARED and spreads(what)) and not stood_before(cause, what)
         return what.subject.of_node() in cause.members and follows
-    if cause.fault == "switch_down" and what.subject.kind == "node":
+    if cause.fault in SWITCHES and what.subject.kind == "node":
         return _went_with_switch(cause, what)
-    if what.subject in cause.members and cause.fault in {what.fault, "switch_down"}:
+    if what.subject in cause.members and cause.fault in {what.fault, *SWITCHES}:
         return not is_apart(cause, what)
     return None
 
 
 def _went_with_switch(cause: Finding, what: Told) -> bool:
     """A node that is silent since its switch is gone, or whose ports that switch took."""
-    if what.fault == "node_silent":
+    if what.fault in SILENCES:
         return what.subject in cause.members and not spreads(what)
     ports = _members(what)
-    return what.fault == "port_down" and bool(ports) and ports <= {cause.subject, *cause.members}
+    return what.fault in LINKS_DOWN and bool(ports) and ports <= {cause.subject, *cause.members}
 
 
 def _members(what: Told) -> set[Subject]:
@@ -162,8 +130,9 @@ def merged(
     by_place = {(f.fault, f.subject): f for f in found}
     gone: set[str] = set()
     changed: dict[str, Finding] = {}
-    for fault, codes in _SAME.items():
-        for event in [f for f in found if f.fault == "gpu_xid" and f.xid in codes]:
+    for fault, row in FAULTS.items():
+        alike = [f for f in found if f.fault in TOLD_BY_XID and f.xid in row.xids_alike]
+        for event in alike:
             state = by_place.get((fault, event.subject))
             if state is None:
                 changed[event.fingerprint] = _in_known_words(event, standing)
@@ -189,9 +158,9 @@ def _with_switches_names(
     """
     named: dict[str, Finding] = {}
     own = {one.fingerprint for one in found}
-    stands = [i for i in standing.values() if i.fault == "switch_down" and spreads(i)]
+    stands = [i for i in standing.values() if i.fault in SWITCHES and spreads(i)]
     for one in sorted(found, key=lambda one: -len(one.members)) if stands else ():
-        if one.fault != "switch_down" or one.fingerprint in standing:
+        if one.fault not in SWITCHES or one.fingerprint in standing:
             continue
         keys = {one.subject.key, *(member.key for member in one.members)}
         known = max(stands, key=lambda i: len(keys.intersection(i.members)))
@@ -233,7 +202,7 @@ def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
     rack = standing.get(finding.fingerprint)
     if (
         rack is None
-        or finding.fault not in _OF_RACKS
+        or finding.fault not in OF_RACKS
         or not spreads(rack)
         or spreads(finding)
         or finding.severity.rank < rack.severity.rank
@@ -250,7 +219,8 @@ def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
 
 
 def _slows(what: Finding) -> bool:
-    return what.fault in _SLOWS and what.severity is not Severity.INFO
+    row = FAULTS.get(what.fault)
+    return row is not None and row.slows and what.severity is not Severity.INFO
 
 
 def _with_names(
@@ -261,7 +231,7 @@ def _with_names(
     A look of a minute shows that a job waits for a GPU, one of ten minutes why: that is the same
     matter in better words, and nobody is told of two. Of several names the gravest speaks.
     """
-    slow = {i.subject: i for i in standing.values() if i.fault == "gpu_slow"}
+    slow = {i.subject: i for i in standing.values() if i.fault in SLOW_JOBS}
     names: dict[Subject, list[Finding]] = {}
     for finding in found:
         one = slow.get(finding.subject)
@@ -271,7 +241,7 @@ def _with_names(
             and _names(finding, one, believed)
         ):
             names.setdefault(finding.subject, []).append(finding)
-    spoken = {subject: _spoken(them, slow[subject].condition) for subject, them in names.items()}
+    spoken = {subject: _spoken(them, slow[subject]) for subject, them in names.items()}
     gone = {one.fingerprint for them in names.values() for one in them}
     gone |= {one.fingerprint for one in spoken.values()}
     return [*(f for f in found if f.fingerprint not in gone), *spoken.values()]
@@ -291,13 +261,15 @@ def _names(finding: Finding, slow: Incident, believed: Collection[str]) -> bool:
     )
 
 
-def _spoken(names: Iterable[Finding], before: str) -> Finding:
+def _spoken(names: Iterable[Finding], slow: Incident) -> Finding:
     """The slowness in the words of what slows down; of equals, what named it before goes on."""
-    ordered = sorted(names, key=lambda one: (one.severity.rank, _names_it_by(one) != before))
+    ordered = sorted(
+        names, key=lambda one: (one.severity.rank, _names_it_by(one) != slow.condition)
+    )
     first = ordered[0]
     return replace(
         reduce(_both, ordered),
-        fault="gpu_slow",
+        fault=slow.fault,
         title=first.title or FAULTS[first.fault].title,
         condition=_names_it_by(first),
         xid=first.xid,
@@ -317,7 +289,7 @@ def _both(first: Finding, second: Finding) -> Finding:
     graver = min(
         first,
         second,
-        key=lambda f: (f.severity.rank, f.condition == _COUNTED, f.fault == "gpu_xid"),
+        key=lambda f: (f.severity.rank, f.condition == _COUNTED, f.xid is not None),
     )
     lesser = second if graver is first else first
     return replace(
@@ -357,7 +329,7 @@ def by_root(told: Iterable[_Told], causes: Sequence[Finding]) -> Mapping[int, Se
 
 def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Incident | None:
     """The standing incident for which somebody reboots a node that has just fallen silent."""
-    if cause.fault != "node_silent" or cause.members or window.now - cause.since > _MENDED:
+    if cause.fault not in SILENCES or cause.members or window.now - cause.since > _MENDED:
         return None
     before = cause.since - _BEFORE
     stood = [i for i in standing if i.since < before and i.subject.of_node() == cause.subject]
@@ -372,34 +344,17 @@ def stood_before(silence: Told, what: Told) -> bool:
 
 
 def _is_mendable(what: Told) -> bool:
+    mended = FAULTS[what.fault].mended if what.fault in FAULTS else Mended.NO
     critical = what.severity is Severity.CRITICAL
-    return what.fault in _MENDABLE or (critical and what.fault in _MENDABLE_CRITICALS)
-
-
-# What ends or halts a job at once, wherever it is.
-_HALTS = frozenset(
-    {
-        "node_silent",
-        "gpu_lost",
-        "gpu_silent",
-        "driver_silent",
-        "nvswitch_error",
-        "fabric_down",
-        "port_down",
-        "switch_down",
-    }
-)
-
-
-# Of these what needs other nodes.
-_NETWORK = frozenset({"port_down", "switch_down"})
+    return mended is Mended.ALWAYS or (critical and mended is Mended.IF_CRITICAL)
 
 
 def halting(what: Told, severity: Severity) -> bool:
     """Whether a job that has this in one of its GPUs, or on its node, waits everywhere."""
-    return what.fault in _HALTS or (
-        what.fault in {"gpu_xid", "gpu_memory"} and severity is not Severity.INFO
-    )
+    halts = FAULTS[what.fault].halts if what.fault in FAULTS else Halts.NO
+    if halts is Halts.UNLESS_NOTE:
+        return severity is not Severity.INFO
+    return halts is not Halts.NO
 
 
 def stalled_by(
@@ -415,6 +370,6 @@ def stalled_by(
     is_alone = len({gpu.of_node() for gpu in of_job}) == 1
     for gpu in sorted(of_job | {gpu for gpu in gpus if gpu.kind == "gpu"}):
         cause = halted.get(gpu) or halted.get(gpu.of_node())
-        if cause is not None and not (is_alone and cause.fault in _NETWORK):
+        if cause is not None and not (is_alone and FAULTS[cause.fault].halts is Halts.SPREAD):
             return cause
     return None

@@ -1,8 +1,9 @@
 """Findings become candidates for incidents: one per cause, with who is hit."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
@@ -10,7 +11,6 @@ from gpuvigil.model import CoveredBy, Finding, Impact, Incident, Severity, Subje
 
 from .breaker import fold, hide, is_whole, silence_of
 from .causes import (
-    SHARED,
     Told,
     by_root,
     halting,
@@ -23,13 +23,11 @@ from .causes import (
     stood_before,
 )
 from .cures import last_cure, tried
-from .detectors.gpu_clocks import says_whether_stuck
-from .detectors.gpu_hot import says_whether_hot
-from .detectors.gpu_idle_held import says_whether_idle
-from .detectors.gpu_slow import lapsed, says_whether_slow
+from .detector import DETECTORS, Detector
 from .detectors.node_silent import Hearing, hearing, is_missed
 from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import impact, touched
+from .kinds import LINKS_DOWN, OF_PORTS, SHARED, SILENCES, STALLED_JOBS
 from .names import gpus, label
 from .several import is_of_rack, is_of_several, is_of_switch, rack_of, several
 from .sight import Candidate, Sight
@@ -40,9 +38,8 @@ from .window import Window
 _TICKS = 3
 
 
-# Their members are ports, and belong to the incident from the beginning.
-_PORTS = frozenset({"port_down", "switch_down"})
-_SAME_LOSS = frozenset({"port_down", "node_silent"})
+# What a switch or a node without links has named, when it names ports: those, and what they took.
+_SAME_LOSS = LINKS_DOWN | SILENCES
 
 
 def sight(
@@ -70,7 +67,7 @@ def sight(
     for incident in all_standing:
         if not is_whole(incident):
             incidents[incident.subject.of_node()].append(incident)
-    silent = {one.subject.cluster for one in wholes if one.fault == "node_silent"}
+    silent = {one.subject.cluster for one in wholes if one.fault in SILENCES}
     found = [f for f in _distinct(findings) if not (rack_of(f) and f.subject.cluster in silent)]
     found = merged(found, stands, believed)
     candidates, covered = _explained(window, found, incidents, believed)
@@ -177,7 +174,7 @@ def _dark(
 
     A drain explains the silence that led to it no more than that of a single node.
     """
-    gone = {f.subject for f in found if f.fault == "node_silent" and not is_missed(f)}
+    gone = {f.subject for f in found if f.fault in SILENCES and not is_missed(f)}
     return {
         rack.fingerprint: rack
         for rack in racks
@@ -313,7 +310,7 @@ def _stalled(
     """Jobs that spin because something else has halted them, by fingerprint."""
     covered = {}
     for finding in found:
-        if finding.fault == "gpu_hung" and halted:
+        if finding.fault in STALLED_JOBS and halted:
             cause = stalled_by(window, finding, halted)
             if cause is not None:
                 name = FAULTS[cause.fault].title if not cause.title else cause.title
@@ -323,13 +320,7 @@ def _stalled(
     return covered
 
 
-# What shows itself only while a GPU works: that a GPU which rests has it not says nothing. None: the
-# lines of its subject are enough.
-_UNDER_LOAD: Mapping[str, Callable[[Window, Incident], bool | None]] = {
-    "gpu_hot": says_whether_hot,
-    "gpu_clocks": says_whether_stuck,
-    "gpu_slow": says_whether_slow,
-}
+_DETECTORS: Mapping[str, Detector] = {fault: it for it in DETECTORS for fault in it.faults}
 
 
 def is_visible(window: Window, incident: Incident) -> bool:
@@ -343,29 +334,26 @@ def is_visible(window: Window, incident: Incident) -> bool:
     is_over = incident.marked and heard is Hearing.NOT_EXPECTED
     if incident.fault in SHARED and spreads(incident) and not is_over:
         return _is_visible_on_any(window, incident)
-    if incident.fault == "node_silent" or heard is Hearing.NOT_EXPECTED:
+    if incident.fault in SILENCES or heard is Hearing.NOT_EXPECTED:
         return heard is not Hearing.UNSURE
     if not _reports(window, node):
         return False
-    if incident.fault == "gpu_idle_held":
-        members = map(Subject.parse, incident.members or (subject.key,))
-        held = [member for member in members if member.kind == "gpu" and _is_part(window, member)]
-        return all(says_whether_idle(window, gpu) for gpu in held)
-    if (shows := _under_load(window, incident)) is not None and _is_part(window, subject):
+    if (shows := _would_show(window, incident)) is not None and window.has(subject):
         return shows
-    return window.newest(subject) is not None or not _is_part(window, subject)
+    return window.newest(subject) is not None or not window.has(subject)
 
 
 def _is_visible_on_any(window: Window, incident: Incident) -> bool:
     """Of silence each of the nodes must tell, of anything else one of them."""
-    if incident.fault == "node_silent":
+    if incident.fault in SILENCES:
         return all(hearing(window, node) is not Hearing.UNSURE for node in nodes_of(incident))
     heard_of = any(_reports(window, node) for node in nodes_of(incident))
-    return heard_of and _under_load(window, incident) is not False
+    return heard_of and _would_show(window, incident) is not False
 
 
-def _under_load(window: Window, incident: Incident) -> bool | None:
-    says = _UNDER_LOAD.get(incident.fault)
+def _would_show(window: Window, incident: Incident) -> bool | None:
+    detector = _DETECTORS.get(incident.fault)
+    says = None if detector is None else detector.would_show
     return None if says is None else says(window, incident)
 
 
@@ -377,16 +365,6 @@ def _is_punctual(window: Window, node: Subject) -> bool:
     """Whether the node's numbers go on to come: it may have fallen silent only now."""
     missing = window.now - window.heard[node.key]
     return missing.total_seconds() <= _TICKS * window.tick_seconds(node)
-
-
-def _is_part(window: Window, subject: Subject) -> bool:
-    """Whether the node still has the GPU or port; a node without an inventory has everything."""
-    inventory = window.inventories.get(subject.of_node().key)
-    if inventory is None or subject.kind == "node":
-        return True
-    if subject.kind == "gpu":
-        return any(gpu.uuid == subject.gpu for gpu in inventory.gpus)
-    return any((p.device, p.port) == (subject.device, subject.port) for p in inventory.ports)
 
 
 def _distinct(findings: Iterable[Finding]) -> list[Finding]:
@@ -405,7 +383,7 @@ def _candidate(
     who: Impact,
 ) -> Candidate:
     severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]
-    of_ports = cause.fault in _PORTS
+    of_ports = cause.fault in OF_PORTS  # they belong to it from the beginning
     if of_ports and cause.members:  # it has named those, and what their nodes lost
         hidden = [f for f in hidden if f.fault not in _SAME_LOSS]
         followers = [i for i in followers if i.fault not in _SAME_LOSS]
@@ -414,7 +392,7 @@ def _candidate(
     covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in own}
     members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
     about = touched(window, cause) if cause.subject.kind == "node" and not of_ports else ()
-    members |= {*about, *(cause.members if of_ports or cause.fault == "node_silent" else ())}
+    members |= {*about, *(cause.members if of_ports or cause.fault in SILENCES else ())}
     # What is hidden stays as urgent as it was.
     severity = min(severities, key=lambda severity: severity.rank)
     cause = tried(window, cause)
@@ -451,18 +429,24 @@ def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
         if not spreads(incident) and (why := window.retired.get(incident.subject.of_node().key)):
             cured[incident.fingerprint] = why
             continue
-        if incident.fault == "node_silent":
+        if incident.fault in SILENCES:
             cured |= _heard_again(window, incident)
             continue
         cure = last_cure(window, incident.fault, incident.subject)
         if cure is not None and cure.at >= incident.since:
             what = cure.kind.value.replace("_", " ")
             cured[incident.fingerprint] = f"cured: {what} at {moment(cure.at)}"
-        elif incident.fault == "gpu_slow" and (last := lapsed(window, incident)) is not None:
+        elif (last := _lapsed(window, incident)) is not None:
             cured[incident.fingerprint] = (
                 f"not seen since {moment(last)}; no job can show it now: run a benchmark on it"
             )
     return cured
+
+
+def _lapsed(window: Window, incident: Incident) -> datetime | None:
+    detector = _DETECTORS.get(incident.fault)
+    last_shown = None if detector is None else detector.lapsed
+    return None if last_shown is None else last_shown(window, incident)
 
 
 def _heard_again(window: Window, silent: Incident) -> dict[str, str]:

@@ -1,39 +1,29 @@
 """Which events end a fault at once, whatever the numbers say, and which ended it without effect."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from gpuvigil.clock import moment
-from gpuvigil.faults import XID_FAULTS, Scope
+from gpuvigil.faults import FAULTS, XID_FAULTS, Scope, where
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.sxids import sxid
 from gpuvigil.xid_messages import read
 
 from .window import Window
 
-_OF_GPU = frozenset({EventKind.GPU_BACK, EventKind.GPU_RESET, EventKind.BOOT})
-_OF_DRIVER = frozenset({EventKind.DRIVER_BACK, EventKind.BOOT})
-
-CURES: Mapping[str, frozenset[EventKind]] = {
-    "gpu_lost": _OF_GPU,
-    "gpu_xid": _OF_GPU,
-    "gpu_silent": _OF_GPU | _OF_DRIVER,
-    "gpu_slow": _OF_GPU,
-    "driver_silent": _OF_DRIVER,
-    # A reset of all GPUs and switches at once cures it, too, but no single GPU's tells of that.
-    "nvswitch_error": frozenset({EventKind.BOOT}),
-    "port_down": frozenset({EventKind.PORT_UP}),
-}
-
 
 def last_cure(window: Window, fault: str, subject: Subject) -> Event | None:
     """The newest event that ended this fault on this subject, None when there was none."""
     found = None
-    for event in window.node_events(subject.of_node(), *CURES.get(fault, ())):
+    for event in window.node_events(subject.of_node(), *_cures_of(fault)):
         if event.subject in {subject, subject.of_node()} and _counts(window, event, subject):
             found = event
     return found
+
+
+def _cures_of(fault: str) -> frozenset[EventKind]:
+    return FAULTS[fault].cured_by if fault in FAULTS else frozenset()
 
 
 def cured_at(window: Window, fault: str, subject: Subject) -> datetime | None:
@@ -65,7 +55,7 @@ def tried(window: Window, finding: Finding) -> Finding:
 
     Asked for something that has been done twice, people do it a third time.
     """
-    if finding.fault not in _SPEAKS or finding.severity is Severity.INFO:
+    if finding.fault not in _COMES_BACK or finding.severity is Severity.INFO:
         return finding
     cures = in_vain(window, finding)
     if len(cures) < _IN_VAIN:
@@ -85,14 +75,14 @@ def in_vain(window: Window, finding: Finding) -> list[Event]:
 
     Of several with nothing in between the last one is meant: nobody can say what the others did.
     """
-    node, speaks = finding.subject.of_node(), _SPEAKS[finding.fault]
+    node = finding.subject.of_node()
     cures: list[Event] = []
     pending: Event | None = None
     told = False
     for event in window.events.get(node.key, ()):
         if event.kind in _TRIED and event.subject in {finding.subject, node}:
             pending = event if told else pending
-        elif event.subject == finding.subject and speaks(event):
+        elif event.subject == finding.subject and _tells_of(event, finding.fault):
             if pending is not None:
                 cures.append(pending)
             pending, told = None, True
@@ -102,27 +92,18 @@ def in_vain(window: Window, finding: Finding) -> list[Event]:
     return cures
 
 
-def _is_sticky(event: Event) -> bool:
-    """An Xid that stands until it is cured, and is not told by a detector of its own."""
-    xid = event.xid
-    if event.kind is not EventKind.XID or xid is None or xid in XID_FAULTS:
+def _tells_of(event: Event, fault: str) -> bool:
+    """Whether an event says that this fault is there: a code of its own, or one that stands."""
+    own = XID_FAULTS.get(event.xid or 0) if event.kind is EventKind.XID else None
+    if own is not None:
+        return own == fault
+    if event.kind not in FAULTS[fault].told_by:
         return False
-    return read(xid, event.message).scope is Scope.STICKY
+    if event.kind is EventKind.XID:
+        return event.xid is not None and read(event.xid, event.message).scope is Scope.STICKY
+    return event.kind is not EventKind.SXID or sxid(event.sxid or 0).scope is Scope.STICKY
 
 
-def _is_lost(event: Event) -> bool:
-    return event.kind is EventKind.GPU_LOST or XID_FAULTS.get(event.xid or 0) == "gpu_lost"
-
-
-def _is_of_a_switch(event: Event) -> bool:
-    return event.kind is EventKind.SXID and sxid(event.sxid or 0).scope is Scope.STICKY
-
-
-# By fault, the events that tell of it.
-_SPEAKS: Mapping[str, Callable[[Event], bool]] = {
-    "gpu_xid": _is_sticky,
-    "gpu_lost": _is_lost,
-    "nvswitch_error": _is_of_a_switch,
-    "driver_silent": lambda event: event.kind is EventKind.DRIVER_SILENT,
-}
+# What events tell of, and people cure.
+_COMES_BACK = where(lambda row: bool(row.told_by) and not row.cured_by.isdisjoint(_TRIED))
 _WORDS: Mapping[EventKind, str] = {EventKind.GPU_RESET: "reset", EventKind.BOOT: "reboot"}

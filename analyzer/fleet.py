@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.expected import is_retired
-from gpuvigil.faults import XID_FAULTS, Scope
+from gpuvigil.faults import FAULTS, XID_FAULTS, Scope
 from gpuvigil.model import (
     Allocation,
     Event,
@@ -27,7 +27,6 @@ from gpuvigil.xid_messages import Signature, read, signature
 
 from .away import Away, Told
 from .copied import Copied
-from .cures import CURES
 from .departures import LAST_WORDS
 from .holdings import Holding, Holdings
 
@@ -40,11 +39,7 @@ _MOST_ALIKE = 500
 
 # What ends what, for the events that can stand longer than the memory.
 _STANDING: Mapping[EventKind, frozenset[EventKind]] = {
-    EventKind.GPU_LOST: CURES["gpu_lost"],
-    EventKind.XID: CURES["gpu_xid"],
-    EventKind.SXID: CURES["nvswitch_error"],
-    EventKind.DRIVER_SILENT: CURES["driver_silent"],
-    EventKind.PORT_DOWN: CURES["port_down"],
+    **{kind: row.cured_by for row in FAULTS.values() for kind in row.told_by},
     # Why a node is away, for as long as it is.
     EventKind.SHUTDOWN: frozenset({EventKind.BOOT, EventKind.SHUTDOWN}),
     EventKind.STOPPED: frozenset({EventKind.BOOT, EventKind.STOPPED}),

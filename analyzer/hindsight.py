@@ -13,6 +13,7 @@ from gpuvigil.model import EventKind, Evidence, Incident, Severity, Subject
 from gpuvigil.node_silence import UNSETTLED, NodeSilence
 
 from .detectors.node_silent import Hearing, hearing
+from .kinds import SILENCES
 from .sight import Hindsight
 from .window import Span, Window
 
@@ -39,7 +40,7 @@ def hindsights(window: Window, missing: Iterable[Incident]) -> dict[str, Hindsig
     """What the silences among these incidents turn out to have been that are over, by fingerprint."""
     told = {}
     for incident in missing:
-        if incident.fault == "node_silent":
+        if incident.fault in SILENCES:
             nodes = silent_nodes_of(incident)
             if all(hearing(window, node) is Hearing.HEARD for node in nodes):
                 told[incident.fingerprint] = hindsight(window, incident, nodes)

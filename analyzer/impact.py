@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
+from gpuvigil.faults import Blame, where
 from gpuvigil.model import Allocation, Finding, Impact, Subject
 from gpuvigil.states import STOPPING
 
 from .holdings import Holding, holder_key, name
+from .kinds import OF_LINKS, SILENCES, SWITCHES
 from .window import Window
 
-_HELD_FOR_NOTHING = "gpu_idle_held"
-# Its jobs may run on: only what was there when it was last heard can be said.
-_UNHEARD = "node_silent"
+_HELD_FOR_NOTHING = where(lambda row: row.blame is Blame.HOLDER)
 
 
 def impact(window: Window, finding: Finding) -> Impact:
@@ -43,7 +43,7 @@ def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapp
 def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
     """The GPU itself, those that the finding names, or those of the node it is on."""
     subject = finding.subject
-    if finding.fault == _UNHEARD and finding.members:  # nodes of a rack
+    if finding.fault in SILENCES and finding.members:  # nodes of a rack
         return tuple(gpu for node in finding.members for gpu in _of_node(window, node))
     if any(member.kind == "port" for member in finding.members):
         nodes = sorted({s.of_node() for s in (subject, *finding.members)})
@@ -69,9 +69,9 @@ def _waiting(
     standing: Mapping[str, Holding],
 ) -> tuple[Collection[Subject], Mapping[str, Holding]]:
     """A broken GPU blocks itself and all GPUs of its holder; ports only GPUs that are held."""
-    if finding.fault == _HELD_FOR_NOTHING or finding.confined:
+    if finding.fault in _HELD_FOR_NOTHING or finding.confined:
         return frozenset(gpus), {}
-    of_ports = finding.subject.kind == "port" or finding.fault == "port_down"
+    of_ports = finding.subject.kind == "port" or finding.fault in OF_LINKS
     own = frozenset() if of_ports else frozenset(gpus)
     return own, standing
 
@@ -104,9 +104,10 @@ def _text(
     standing = sorted(holdings, key=_largest)
     names = _names([holding.name for holding in standing])
     own = f"{_count(len({a.subject for a in now}), 'GPU')} held by {names}"
-    if finding.fault == _UNHEARD:
+    # Its jobs may run on: only what was there when it was last heard can be said.
+    if finding.fault in SILENCES:
         return f"{own} when last heard" if names else "held by nobody when last heard"
-    if names and finding.fault == _HELD_FOR_NOTHING:
+    if names and finding.fault in _HELD_FOR_NOTHING:
         return own
     if names and finding.confined:
         return f"{names}: the one program that ran on this GPU"
@@ -129,7 +130,7 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     """`64 GPUs on 8 nodes wait for this one`."""
     gpus = _together(holding.gpus for holding in standing)
     nodes = _together(holding.nodes for holding in standing)
-    kind = "switch" if finding.fault == "switch_down" else finding.subject.kind
+    kind = "switch" if finding.fault in SWITCHES else finding.subject.kind
     place = "this one" if kind == "gpu" else f"this {kind}"
     if gpus == 1 and finding.subject in standing[0].gpus:
         return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"

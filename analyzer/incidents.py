@@ -22,6 +22,7 @@ from gpuvigil.node_silence import PLAIN
 
 from .away import Away
 from .breaker import is_whole, raised_at
+from .kinds import SILENCES, SLOW_JOBS
 from .sight import Candidate, Hindsight, Sight
 
 # Numbers of a standing incident are brought up to date this often, without a transition.
@@ -277,7 +278,7 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
 def _by_its_name(old: Incident, candidate: Candidate) -> Candidate:
     """A slowness that comes back is the one whose reason was known, where it does not tell another."""
     unnamed = candidate.finding.condition in PLAIN
-    if old.fault != "gpu_slow" or old.condition in PLAIN or not unnamed:
+    if old.fault not in SLOW_JOBS or old.condition in PLAIN or not unnamed:
         return candidate
     return _in_words_of(old, candidate)
 
@@ -308,7 +309,7 @@ def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
 
 
 # Whose words are a verdict by what others say, which may come and go, or what explains them.
-_VERDICTS = frozenset({"node_silent", "gpu_slow"})
+_VERDICTS = SILENCES | SLOW_JOBS
 
 
 def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:

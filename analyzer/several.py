@@ -3,6 +3,7 @@
 from gpuvigil.model import Finding, GroupKind, Incident, Subject
 
 from .causes import spreads
+from .kinds import SWITCHES
 
 _NAMED = 3
 
@@ -14,12 +15,12 @@ def is_of_rack(incident: Incident) -> bool:
 
 def is_of_switch(what: Finding | Incident) -> bool:
     """Whether it is about the ports of several nodes."""
-    return what.fault == "switch_down" and spreads(what)
+    return what.fault in SWITCHES and spreads(what)
 
 
 def is_of_several_with(incident: Incident, node: Subject) -> bool:
     """Whether it is about several nodes, this one among them."""
-    if incident.fault == "switch_down":
+    if incident.fault in SWITCHES:
         return any(member.startswith(f"{node.key}/") for member in incident.members)
     return node.key in incident.members and is_of_rack(incident)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from gpuvigil.clock import moment
+from gpuvigil.faults import FAULTS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, GpuIdentity, Severity, Subject
 
 from .window import Window
@@ -12,19 +13,6 @@ LOG_COMMAND = "nvidia-bug-report.sh"
 # The raw lines of a storm say no more than its last few.
 _LINES = 5
 _KINDS = (EventKind.XID, EventKind.SXID, EventKind.PCIE_ERROR)
-# About how a GPU is used or reached, not about the part.
-_HARDWARE = frozenset(
-    {
-        "gpu_lost",
-        "gpu_xid",
-        "gpu_silent",
-        "gpu_memory",
-        "gpu_nvlink",
-        "gpu_pcie",
-        "gpu_hot",
-        "nvswitch_error",
-    }
-)
 
 
 def case(window: Window, finding: Finding) -> tuple[Evidence, ...]:
@@ -32,7 +20,8 @@ def case(window: Window, finding: Finding) -> tuple[Evidence, ...]:
 
     Empty for everything else. What nobody has read is left out.
     """
-    if finding.severity is not Severity.CRITICAL or finding.fault not in _HARDWARE:
+    row = FAULTS.get(finding.fault)
+    if finding.severity is not Severity.CRITICAL or row is None or not row.of_maker:
         return ()
     subject = finding.subject
     told: list[Evidence] = []

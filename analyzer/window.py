@@ -97,6 +97,15 @@ class Window:
         """The answer to a `Need`; without rows when nothing was asked or nothing came."""
         return self.rows.get((measurement, span), _EMPTY)
 
+    def has(self, subject: Subject) -> bool:
+        """Whether the node still has the GPU or port; a node without an inventory has everything."""
+        inventory = self.inventories.get(subject.of_node().key)
+        if inventory is None or subject.kind == "node":
+            return True
+        if subject.kind == "gpu":
+            return any(gpu.uuid == subject.gpu for gpu in inventory.gpus)
+        return any((p.device, p.port) == (subject.device, subject.port) for p in inventory.ports)
+
     def newest(self, subject: Subject) -> Row | None:
         """The newest line of a subject, None when it has none within the recent span."""
         return self.get(subject.kind, Span.NOW).get(subject)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpuvigil.model import Finding
+from gpuvigil.model import Finding, Incident
 
 from ..window import Need, Window
 
@@ -39,3 +39,8 @@ class Detector:
     sentence: str
     source: str
     next_due: Callable[[Window], datetime | None] | None = None
+    # Of what shows itself only under load, or over a span: whether an incident that stands would
+    # show now if it were there. None: the lines of its subject are enough.
+    would_show: Callable[[Window, Incident], bool | None] | None = None
+    # When an incident was seen last that nothing can show any more.
+    lapsed: Callable[[Window, Incident], datetime | None] | None = None

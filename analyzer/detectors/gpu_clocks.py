@@ -87,4 +87,5 @@ DETECTOR = Detector(
     reads_events=False,
     sentence="A GPU whose clocks stay low under load, though neither power nor heat says why.",
     source="clock event counters, and the cluster's other GPUs of the model",
+    would_show=says_whether_stuck,
 )

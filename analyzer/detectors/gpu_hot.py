@@ -312,4 +312,5 @@ DETECTOR = Detector(
     reads_events=False,
     sentence="A GPU that heat slows down, or that is hotter than its power and its peers explain.",
     source="nvml.h, clock event reasons; degrees per watt against peers",
+    would_show=says_whether_hot,
 )

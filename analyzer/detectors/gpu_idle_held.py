@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuvigil.clock import duration, micros, moment
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Allocation, Evidence, Finding, Subject
+from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..index import Numbers
@@ -64,6 +64,13 @@ def idle_held_gpus(window: Window) -> list[Finding]:
     candidates = sorted(rows.where(idle), key=lambda found: found[0].key)
     findings = [_finding(window, subject, row) for subject, row in candidates]
     return [*findings, *_together(window, findings)]
+
+
+def says_whether_held_idle(window: Window, incident: Incident) -> bool:
+    """Whether the span tells that of each of its GPUs that its node still has."""
+    members = map(Subject.parse, incident.members or (incident.subject.key,))
+    held = [member for member in members if member.kind == "gpu" and window.has(member)]
+    return all(says_whether_idle(window, gpu) for gpu in held)
 
 
 def says_whether_idle(window: Window, gpu: Subject) -> bool:
@@ -232,4 +239,5 @@ DETECTOR = Detector(
     reads_events=False,
     sentence="A GPU that was held and computed nothing over the whole idle span.",
     source="job_defense_shield: 0 % at every sample",
+    would_show=says_whether_held_idle,
 )

@@ -200,4 +200,6 @@ DETECTOR = Detector(
     reads_events=False,
     sentence="A GPU that its job's other GPUs began to wait for.",
     source="what a GPU draws at its clock, against its job's others and its own past",
+    would_show=says_whether_slow,
+    lapsed=lapsed,
 )

@@ -13,6 +13,7 @@ from .model import (
     Title,
     with_release,
 )
+from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 from .table import FAULTS, XID_FAULTS, found_by, where
 from .xids import NOUVEAU_ACTION, Scope, Xid, xid, xids
 
@@ -25,10 +26,16 @@ __all__ = [
     "Described",
     "EndsBy",
     "EndsJob",
+    "Explains",
     "Fault",
+    "Halts",
     "Link",
+    "Mended",
+    "Reach",
     "Scope",
+    "Shared",
     "Shows",
+    "Sign",
     "Stops",
     "Title",
     "Xid",

@@ -8,8 +8,9 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from ..model import Severity
+from ..model import EventKind, Severity
 from .played import Played
+from .relations import Explains, Halts, Mended, Shared, Sign
 
 RELEASE = "gpuvigil collect --release 10m"
 _RESET = re.compile(r"\breset (the GPU('s PCIe bus)?|all its GPUs( and switches)?)", re.IGNORECASE)
@@ -163,6 +164,19 @@ class Fault(Described):
     link: Link
     drains: bool  # `gpuvigil act` drains a node for it, unless configured otherwise
     loses_data: bool  # the node's collector may drop what it has read
+    signs: frozenset[Sign]  # what it may be no more than a sign of
+    explains: Explains | None
+    shared: Shared
+    # Events that say it is there, and stand until a cure; of Xids and SXids those that are sticky
+    # and no other fault's.
+    told_by: frozenset[EventKind]
+    xids_alike: frozenset[int]  # an Xid that tells the same matter: one incident, not two
+    cured_by: frozenset[EventKind]  # events that end it, whatever the numbers say
+    mended: Mended
+    halts: Halts
+    slows: bool  # a GPU, so that its job's slowness is called by it, once it is more than a note
+    of_maker: bool  # if critical: what its maker's support asks for is gathered
+    settles_seconds: float  # for how long what may explain it has the time to show
     tuned_by: str | None  # the key of `[analyzer]` that makes it rarer when it is doubled
     simulated_as: tuple[str, ...]  # kinds of the simulated fleet that it names
     played: Played  # how the selftest makes it happen

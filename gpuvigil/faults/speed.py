@@ -1,8 +1,9 @@
 """What makes a GPU slow, or its job."""
 
-from ..model import Severity
+from ..model import EventKind, Severity
 from .model import About, Blame, Fault, Link, Shows, Stops, Title
 from .played import Fields, Grows, Held, Played, Turns
+from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
 _BUSY: Fields = {"up": 1, "utilization_percent": 95}
 _FULL_SPEED, _STUCK = 1_980_000_000, 1_000_000_000
@@ -26,6 +27,17 @@ ROWS = (
         link=Link.NOTHING,
         drains=False,
         loses_data=False,
+        signs=frozenset(),
+        explains=Explains(reach=Reach.BELOW, signs=frozenset({Sign.SLOWED})),
+        shared=Shared.RACK,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=True,
+        of_maker=True,
+        settles_seconds=0.0,
         tuned_by="steady_seconds",
         simulated_as=(),
         played=Played(
@@ -56,6 +68,17 @@ ROWS = (
         link=Link.NOTHING,
         drains=False,
         loses_data=False,
+        signs=frozenset(),
+        explains=Explains(reach=Reach.BELOW, signs=frozenset({Sign.SLOWED})),
+        shared=Shared.RACK,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.IF_CRITICAL,
+        halts=Halts.NO,
+        slows=True,
+        of_maker=False,
+        settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
         played=Played(gpus=({"up": 1, "power_brake_seconds": Grows(per_second=0.9)},)),
@@ -78,6 +101,17 @@ ROWS = (
         link=Link.NOTHING,
         drains=False,
         loses_data=False,
+        signs=frozenset({Sign.HELD_UP, Sign.SLOWED}),
+        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.SLOW_JOB})),
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=True,
+        of_maker=False,
+        settles_seconds=0.0,
         tuned_by="steady_seconds",
         simulated_as=("stuck clocks",),
         played=Played(
@@ -105,6 +139,17 @@ ROWS = (
         link=Link.NOTHING,
         drains=False,
         loses_data=False,
+        signs=frozenset({Sign.HELD_UP, Sign.SLOWED, Sign.SLOW_JOB}),
+        explains=None,
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset({EventKind.GPU_BACK, EventKind.GPU_RESET, EventKind.BOOT}),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("slow GPU",),
         played=Played(
@@ -139,6 +184,17 @@ ROWS = (
         link=Link.NOTHING,
         drains=False,
         loses_data=False,
+        signs=frozenset({Sign.HELD_UP, Sign.JOB_STALLED}),
+        explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.SLOW_JOB})),
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("hung process",),
         played=Played(

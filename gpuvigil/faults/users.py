@@ -3,6 +3,7 @@
 from ..model import EventKind, Severity
 from .model import About, Blame, Fault, Link, Shows, Stops, Title
 from .played import GIB, Held, Played, Told
+from .relations import Halts, Mended, Shared, Sign
 
 _CATALOGUE = "NVIDIA Xid catalogue"
 
@@ -25,6 +26,17 @@ ROWS = (
         link=Link.NOTHING,
         drains=False,
         loses_data=False,
+        signs=frozenset({Sign.GPU_BROKEN}),
+        explains=None,
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
         played=Played(
@@ -50,6 +62,17 @@ ROWS = (
         link=Link.NOTHING,
         drains=False,
         loses_data=False,
+        signs=frozenset({Sign.HELD_UP}),
+        explains=None,
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
         tuned_by="idle_after_seconds",
         simulated_as=(),
         played=Played(
@@ -84,6 +107,17 @@ ROWS = (
         link=Link.NOTHING,
         drains=False,
         loses_data=False,
+        signs=frozenset({Sign.HELD_UP}),
+        explains=None,
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset(),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("zombie memory",),
         played=Played(

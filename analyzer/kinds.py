@@ -1,0 +1,33 @@
+"""Faults by what their rows say of them; nothing here or elsewhere in correlation names one."""
+
+from collections.abc import Mapping
+
+from gpuvigil.faults import FAULTS, About, Shared, Shows, Sign, where
+from gpuvigil.model import EventKind
+
+# Nobody hears from the node.
+SILENCES = where(lambda row: row.shows is Shows.UNHEARD)
+SWITCHES = where(lambda row: row.about is About.SWITCH)
+# About ports, or named by them.
+OF_PORTS = where(lambda row: row.about in {About.PORT, About.SWITCH})
+OF_LINKS = where(lambda row: row.about is About.PORT)
+LINKS_DOWN = where(lambda row: Sign.LINK_DOWN in row.signs)
+# A job waits for one of its GPUs, for a reason that others may tell.
+SLOW_JOBS = where(lambda row: Sign.SLOW_JOB in row.signs)
+STALLED_JOBS = where(lambda row: Sign.JOB_STALLED in row.signs)
+TOLD_BY_XID = where(lambda row: EventKind.XID in row.told_by)
+# Of several nodes one cause outside them: that one of them is silent explains nothing of the others.
+SHARED = where(lambda row: row.shared is not Shared.NO)
+OF_RACKS = where(lambda row: row.shared is Shared.RACK)
+
+
+def _explained_by(cause: str) -> frozenset[str]:
+    explains = FAULTS[cause].explains
+    if explains is None:
+        return frozenset()
+    if explains.everything:
+        return frozenset(FAULTS) - {cause}
+    return where(lambda row: not explains.signs.isdisjoint(row.signs))
+
+
+EXPLAINED_BY: Mapping[str, frozenset[str]] = {cause: _explained_by(cause) for cause in FAULTS}

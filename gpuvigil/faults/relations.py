@@ -1,0 +1,62 @@
+"""What faults have to do with each other: what explains what, what ends it, and who mends it."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Sign(Enum):
+    """What a fault may be no more than a sign of: what explains that, explains the fault."""
+
+    HELD_UP = "something holds the GPU up"
+    SLOWED = "something slows the GPU down"
+    SLOW_JOB = "something slows its job down"
+    JOB_STALLED = "its job waits for something, wherever that is"
+    NO_ANSWER = "the GPU does not answer"
+    GPU_BROKEN = "the GPU is broken"
+    FABRIC = "the NVLink fabric is broken"
+    LINK_DOWN = "the network link is down"
+    LINK_BAD = "the network link is bad"
+
+
+class Reach(Enum):
+    """Of what a cause explains the signs."""
+
+    HERE = "its own subject"
+    BELOW = "everything on its node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explains:
+    """What follows from a fault, and is not told beside it."""
+
+    reach: Reach
+    signs: frozenset[Sign]
+    everything: bool = False  # whatever it is, but for its own kind
+    xids: frozenset[int] = frozenset()  # that GPUs below report because of it
+    if_critical: bool = False  # a lesser one explains nothing
+
+
+class Shared(Enum):
+    """Whether one cause outside them may give it to several nodes, and what that is."""
+
+    NO = "each node's is its own"
+    RACK = "the rack's air or power"  # what is left of it on one node is no other matter
+    SWITCH = "a switch"
+    SILENCE = "what nodes need to be heard"
+
+
+class Mended(Enum):
+    """Whether whoever is told of it drains the node and reboots it, which is silent meanwhile."""
+
+    NO = "no"
+    IF_CRITICAL = "if critical"
+    ALWAYS = "always"
+
+
+class Halts(Enum):
+    """Whether a job that has it in one of its GPUs, or on its node, waits everywhere."""
+
+    NO = "no"
+    UNLESS_NOTE = "unless it is an info"
+    SPREAD = "a job over several nodes"
+    ALWAYS = "always"
