@@ -33,7 +33,7 @@ test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long, in under
 	$(ISOLATED) -m pytest $(SPREAD) -m 'not server and not slow' $(ARGUMENTS)
 
 smoke: $(VENV)/up ## start the product, look whether it answers, end it; VENV=.venv-up makes an environment of its own
-	@$(COMPILED)
+	@$(BIN)/python -m compileall -q -x "/\." .
 	$(ISOLATED) -m scripts.smoke
 
 check: $(VENV)/dev ## lint, format and types, changing nothing
