@@ -11,11 +11,11 @@ from analyzer.analysis import Analysis, Reading
 from analyzer.detector import DETECTORS, questions
 from analyzer.incidents import Book
 from analyzer.reading import rows, without_old_selftests
-from collector.selftest.faults import FAULTS, Fault
 from collector.selftest.outcome import outcomes, table
-from collector.selftest.play import Play
+from collector.selftest.play import Play, names
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AnalyzerSettings
+from gpuvigil.faults import FAULTS, Fault
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Incident, RecordKind
 from gpuvigil.selftest import OVER_AFTER, node_name, over
@@ -28,7 +28,9 @@ SECOND = timedelta(seconds=1)
 class Site:
     """The analyzer beside a store in memory, and one run of the selftest."""
 
-    def __init__(self, chosen: AnalyzerSettings, faults: Sequence[Fault] = FAULTS) -> None:
+    def __init__(
+        self, chosen: AnalyzerSettings, faults: Sequence[Fault] = tuple(FAULTS.values())
+    ) -> None:
         self.now = NOON
         self.settings = chosen
         self.play = Play(run="t1", began=NOON, settings=chosen, faults=faults)
@@ -52,13 +54,13 @@ class Site:
         for _ in range(count):
             self.now += timedelta(seconds=seconds)
             for node in self.play.nodes:
-                if ticking and not node.fault.is_silent:
+                if ticking and not node.fault.played.is_silent:
                     self.store.write("\n".join(self.play.lines(node, self.now)).encode())
                     self.heard[node.subject.key] = self.now
             ahead = {
-                node.subject.key: node.fault.clock_ahead_seconds
+                node.subject.key: node.fault.played.clock_ahead_seconds
                 for node in self.play.nodes
-                if node.fault.clock_ahead_seconds
+                if node.fault.played.clock_ahead_seconds
             }
             read = without_old_selftests(
                 Reading(
@@ -89,10 +91,10 @@ class Site:
 
 
 def test_there_is_a_fault_for_everything_that_a_detector_can_tell() -> None:
-    told = {(fault.rule, fault.fault) for fault in FAULTS}
+    told = {(row.detector, key) for key, row in FAULTS.items()}
     assert told == {(one.name, fault) for one in DETECTORS for fault in one.faults}
-    names = [name for fault in FAULTS for name in fault.names]
-    assert len(names) == len(set(names))
+    nodes = [name for row in FAULTS.values() for name in names(row)]
+    assert len(nodes) == len(set(nodes))
 
 
 def test_every_rule_fires_and_all_of_it_ends_when_the_nodes_are_silent() -> None:
@@ -102,7 +104,7 @@ def test_every_rule_fires_and_all_of_it_ends_when_the_nodes_are_silent() -> None
     site.passes(10.0, 5, ticking=True)
     assert site.silent() == []
     # One incident for each, and nothing beside it.
-    assert site.standing() == sorted(fault.fault for fault in FAULTS)
+    assert site.standing() == sorted(FAULTS)
     assert all(one.marked for one in site.incidents.values())
     # What rests on events counts from when they were told.
     found = outcomes(site.play, site.incidents.values(), dict.fromkeys(site.incidents, 30.0), 25.0)
@@ -114,7 +116,7 @@ def test_every_rule_fires_and_all_of_it_ends_when_the_nodes_are_silent() -> None
 
 
 def test_a_rule_that_is_switched_off_is_told_by_name() -> None:
-    few = [fault for fault in FAULTS if fault.rule in {"gpu_lost", "gpu_xid"}]
+    few = [row for row in FAULTS.values() if row.detector in {"gpu_lost", "gpu_xid"}]
     site = Site(AnalyzerSettings(xid_overrides=("64=ignore",)), few)
     site.tell()
     site.passes(10.0, 6, ticking=True)

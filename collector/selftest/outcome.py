@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpuvigil.model import Incident
 
-from .play import Play
+from .play import Play, events_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +36,18 @@ def outcomes(
     for fault in play.faults:
         nodes = [node.subject.node for node in play.nodes if node.fault is fault]
         here = [one for node in nodes for one in of_node.get(node, ())]
-        own = sorted((seen[one.id], one.id) for one in here if one.fault == fault.fault)
+        own = sorted((seen[one.id], one.id) for one in here if one.fault == fault.key)
         others = sorted(
-            {one.fault for one in here if one.fault != fault.fault and one.resolved_at is None}
+            {one.fault for one in here if one.fault != fault.key and one.resolved_at is None}
         )
-        made = Outcome(rule=fault.rule, fault=fault.fault, others=tuple(others))
+        made = Outcome(rule=fault.detector, fault=fault.key, others=tuple(others))
         if own:
             made = Outcome(
-                rule=fault.rule,
-                fault=fault.fault,
-                seconds=_since_told(own[0][0], told if fault.told(play.settings) else None),
+                rule=fault.detector,
+                fault=fault.key,
+                seconds=_since_told(
+                    own[0][0], told if events_of(fault.played, play.settings) else None
+                ),
                 incident=own[0][1],
                 others=tuple(others),
             )

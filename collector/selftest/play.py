@@ -1,12 +1,14 @@
 """What the selftest's nodes tell, moment by moment; nothing here is sent."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuvigil import __version__
 from gpuvigil.clock import to_ns
 from gpuvigil.config import AnalyzerSettings
+from gpuvigil.faults import FAULTS, Fault
+from gpuvigil.faults.played import Fields, Grows, Played, Told, Turns
 from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import (
@@ -20,8 +22,6 @@ from gpuvigil.model import (
     Subject,
 )
 from gpuvigil.selftest import node_name
-
-from .faults import FAULTS, Fault, Fields, Grows, Told, Turns
 
 _MODEL = "gpuvigil selftest"
 # Of each span that a rule looks at, so many lines are told; a collector tells about as many.
@@ -43,12 +43,12 @@ class Node:
     def gpus(self) -> tuple[Subject, ...]:
         """All that are installed."""
         node = self.subject
-        names = (f"GPU-{node.node}-{index}" for index in range(self.fault.gpus_installed))
+        names = (f"GPU-{node.node}-{index}" for index in range(self.fault.played.gpus_installed))
         return tuple(replace(node, gpu=name) for name in names)
 
     @property
     def port(self) -> Subject | None:
-        port = self.fault.port
+        port = self.fault.played.port
         return None if port is None else replace(self.subject, device=port.device, port=port.port)
 
     def place(self, on: str) -> Subject:
@@ -67,7 +67,7 @@ class Play:
     run: str
     began: datetime
     settings: AnalyzerSettings
-    faults: Sequence[Fault] = field(default=FAULTS)
+    faults: Sequence[Fault] = tuple(FAULTS.values())
 
     @property
     def tick_seconds(self) -> float:
@@ -83,7 +83,7 @@ class Play:
                 fault=fault,
             )
             for fault in self.faults
-            for name in fault.names
+            for name in names(fault)
         )
 
     def history(self, node: Node) -> list[str]:
@@ -97,25 +97,28 @@ class Play:
 
     def lines(self, node: Node, at: datetime) -> list[str]:
         """What a tick of the node tells."""
-        fault, tags = node.fault, {"cluster": node.subject.cluster, "node": node.subject.node}
-        found = [self._line("node", tags, fault.node_fields, at)]
-        for index, fields in enumerate(fault.gpus):
+        played, tags = (
+            node.fault.played,
+            {"cluster": node.subject.cluster, "node": node.subject.node},
+        )
+        found = [self._line("node", tags, played.node_fields, at)]
+        for index, fields in enumerate(played.gpus):
             of_gpu = {**tags, "uuid": str(node.gpus[index].gpu), "model": _MODEL}
             found.append(self._line("gpu", of_gpu, {"index": index, **fields}, at))
-        if fault.port is not None and fault.port_fields:
-            port = fault.port
+        if played.port is not None and played.port_fields:
+            port = played.port
             named = {"device": port.device, "port": port.port, "kind": port.kind}
             of_port = {**tags, **named, "role": port.role}
-            found.append(self._line("port", of_port, fault.port_fields, at))
+            found.append(self._line("port", of_port, played.port_fields, at))
         return [line for line in found if line is not None]
 
     def inventory(self, node: Node) -> Inventory:
         """What the node has."""
-        fault, name = node.fault, node.subject.node
-        at = self.began - timedelta(seconds=fault.inventory_seconds_ago)
-        tick, lacks = self.tick_seconds, fault.driverless_seconds_ago
+        played, name = node.fault.played, node.subject.node
+        at = self.began - timedelta(seconds=played.inventory_seconds_ago)
+        tick, lacks = self.tick_seconds, played.driverless_seconds_ago
         addresses = [f"0000:{index + 1:02x}:00.0" for index in range(len(node.gpus))]
-        if fault.ticks_slowly:
+        if played.ticks_slowly:
             tick = max(tick, self.settings.idle_after_seconds / _LINES_OF_A_SPAN)
         return Inventory(
             subject=node.subject,
@@ -134,10 +137,10 @@ class Play:
                 )
                 for index, gpu in enumerate(node.gpus)
             ),
-            ports=() if fault.port is None else (fault.port,),
-            driver=fault.driver if lacks is None else None,
+            ports=() if played.port is None else (played.port,),
+            driver=played.driver if lacks is None else None,
             driver_state="loaded" if lacks is None else "no driver",
-            rack=fault.rack,
+            rack=played.rack,
             on_bus=tuple(BusGpu(address=one, vendor="NVIDIA") for one in addresses),
             driverless_since=None if lacks is None else self.began - timedelta(seconds=lacks),
         )
@@ -145,7 +148,7 @@ class Play:
     def allocations(self) -> Iterator[Allocation]:
         """Who holds GPUs of these nodes."""
         for node in self.nodes:
-            held = node.fault.held
+            held = node.fault.played.held
             if held is None:
                 continue
             ended = held.ended_ago
@@ -162,14 +165,14 @@ class Play:
     def events(self, now: datetime) -> Iterator[Event]:
         """What the collectors tell at once, at `now`."""
         for node in self.nodes:
-            for number, told in enumerate(node.fault.told(self.settings)):
+            for number, told in enumerate(events_of(node.fault.played, self.settings)):
                 at = now - timedelta(seconds=told.seconds_ago)
                 yield self._event(node.place(told.on), told, at, str(number))
 
     def cures(self, now: datetime) -> Iterator[Event]:
         """What ends those faults that stand until something mends them."""
         for node in self.nodes:
-            for on in sorted({told.on for told in node.fault.told(self.settings)}):
+            for on in sorted({told.on for told in events_of(node.fault.played, self.settings)}):
                 yield self._event(node.place(on), Told(kind=_CURES[on]), now, f"cure {on}")
 
     def _event(self, subject: Subject, told: Told, at: datetime, name: str) -> Event:
@@ -204,6 +207,27 @@ class Play:
         return value
 
 
-def rules(faults: Iterable[Fault] = FAULTS) -> tuple[str, ...]:
+def names(fault: Fault) -> tuple[str, ...]:
+    """What the nodes that have it are called, without the run."""
+    name, nodes = fault.key.replace("_", "-"), fault.played.nodes
+    return (name,) if nodes == 1 else tuple(f"{name}-{n + 1}" for n in range(nodes))
+
+
+def events_of(played: Played, settings: AnalyzerSettings) -> Sequence[Told]:
+    """What is told, with the ages that the settings ask for."""
+    found = [
+        replace(one, seconds_ago=one.seconds_ago + getattr(settings, one.older_by))
+        if one.older_by
+        else one
+        for one in played.told
+    ]
+    for number in range(settings.port_flap_count if played.flaps else 0):
+        ago = 10.0 * (settings.port_flap_count - number)
+        found.append(Told(kind=EventKind.PORT_DOWN, on="port", seconds_ago=ago))
+        found.append(Told(kind=EventKind.PORT_UP, on="port", seconds_ago=ago - 4.0))
+    return found
+
+
+def rules(faults: Iterable[Fault] = tuple(FAULTS.values())) -> tuple[str, ...]:
     """The detectors that the selftest asks, in the order of its table."""
-    return tuple(dict.fromkeys(fault.rule for fault in faults))
+    return tuple(dict.fromkeys(fault.detector for fault in faults))

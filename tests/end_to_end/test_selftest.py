@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from collector.selftest import command
-from collector.selftest.faults import FAULTS
 from dashboard.terminal.fleet import look
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import load
+from gpuvigil.faults import FAULTS
 from gpuvigil.model import SELFTEST_CLUSTER, AllocationState, Incident, RecordKind, readable
 from gpuvigil.store.choice import hubs
 from gpuvigil.usage.query import clusters
@@ -102,7 +102,7 @@ def test_every_rule_fires_through_hub_and_analyzer_and_nothing_is_left(
         process.wait(timeout=20)
     assert (code, said[-1].startswith("every rule fired")) == (0, True), "\n".join(said)
     told = incidents(hub)
-    assert {one.fault for one in told} == {fault.fault for fault in FAULTS}
+    assert {one.fault for one in told} == set(FAULTS)
     assert {one.state for one in told} == {"resolved"}
     held = [AllocationState.HELD.value]
     assert hub.hub().records(RecordKind.ALLOCATION, states=held) == ()
