@@ -7,15 +7,16 @@ whoever was told of the beginning, also in a silence or at night.
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
+from gpuvigil.idleness import IDLE
 from gpuvigil.lifecycle import State
+from gpuvigil.states import UNHEARD
 
 from .case import Case, Ruling
 from .hours import begins, ends
-from .notice import IDLE, Kind, NoticeState, Verdict, is_idle_end, is_idle_notice
+from .notice import Kind, NoticeState, Verdict, is_idle_end, is_idle_notice
 from .own import CHANNEL_FAILED, DIGEST, OWN
 
 # What is often explained by something that is seen a little later.
-WAITING = frozenset({"node_silent"})
 # A silence may be ended before its time, what inhibits may end: it is looked at again this often.
 LOOK_AGAIN = timedelta(seconds=60)
 
@@ -114,7 +115,7 @@ def waits_for_cause(case: Case) -> Ruling | None:
     if case.believed_firing:
         return None
     wait = case.path.wait_seconds
-    if case.incident.fault in WAITING:
+    if case.incident.fault in UNHEARD:
         wait = max(wait, case.settings.cause_wait_seconds)
     return _until(case, case.spell_began + timedelta(seconds=wait), Verdict.WAITS_FOR_CAUSE)
 

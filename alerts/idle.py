@@ -19,6 +19,7 @@ from gpuvigil.idleness import (
     END,
     FOR_JOBS,
     FOR_PODS,
+    IDLE,
     Idleness,
     Idler,
     Policy,
@@ -38,7 +39,7 @@ from gpuvigil.model import (
     fingerprint,
 )
 
-from .notice import IDLE, IDLE_NOTICE
+from .notice import IDLE_NOTICE
 from .own import OWN, ended
 
 # Job names under which people sit in front of a job: shells, `salloc`, Open OnDemand, notebooks.

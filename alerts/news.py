@@ -7,11 +7,12 @@ about one GPU (docs/decisions/0034). Somebody is told what would make them act o
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpuvigil.idleness import IDLE
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Subject
 
 from .case import Case
-from .notice import IDLE, Notice, Verdict, is_idle_notice
+from .notice import Notice, Verdict, is_idle_notice
 
 # Another order of size: twice as many as was ever told, and a node's worth of GPUs more at least.
 GROWN_TIMES, GROWN_BY = 2, 8

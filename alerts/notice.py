@@ -26,7 +26,6 @@ from gpuvigil.model import (
     cause_to_json,
 )
 
-IDLE = "gpu_idle_held"
 # How the ids of the incidents begin that are notices to the holders of idle GPUs.
 IDLE_NOTICE = "idle-"
 

@@ -23,10 +23,10 @@ from gpuvigil.model import (
     Transition,
     fingerprint,
 )
+from gpuvigil.states import UNHEARD
 
 OWN = "gpuvigil"  # the cluster that such things are said to be in
 CHANNEL_FAILED, DIGEST = "gpuvigil_channel", "digest"
-NODE_SILENT = "node_silent"
 
 # How long a thing is away before somebody is told.
 ANALYZER_SILENT = timedelta(seconds=60)
@@ -123,7 +123,7 @@ def is_told_of(nodes: Iterable[Mapping[str, object]], standing: Iterable[Inciden
     last = max(known, key=lambda node: from_text(str(node["received_at"])))
     key = Subject(cluster=str(last["cluster"]), node=str(last["node"])).key
     return any(
-        one.fault == NODE_SILENT and key in one.members and _is_of_several(one) for one in standing
+        one.fault in UNHEARD and key in one.members and _is_of_several(one) for one in standing
     )
 
 

@@ -5,6 +5,7 @@ from datetime import datetime, time, timedelta
 
 from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.errors import ConfigError
+from gpuvigil.faults import where
 from gpuvigil.hub import Hub
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.matching import labels_of
@@ -35,7 +36,7 @@ from .route import path
 from .situation import Lookout
 
 LOOK_SECONDS = 5.0
-SPOOL_FULL = "host_disk"  # the fault of a node whose collector has no room
+_LOSES_DATA = where(lambda row: row.loses_data)
 # The hub's status names every node: of a large fleet it is long.
 STATUS_SECONDS = 60.0
 # Looks that are further apart say that the hub was away, or this process.
@@ -112,7 +113,7 @@ class Watch:
             full = {
                 one.subject.node
                 for one in self._standing()
-                if one.fault == SPOOL_FULL and one.subject.real
+                if one.fault in _LOSES_DATA and one.subject.real
             }
             self._full, self._counted = sorted(full), now
         return self._full

@@ -26,7 +26,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.past import stood_since
 from gpuvigil.store.beside import store_of
-from gpuvigil.wasted import HOUR, WasteHour, faulty_in, waste_hour
+from gpuvigil.wasted import HOUR, WasteHour, excuses_in, waste_hour
 from gpuvigil.work_span import ASKED
 
 # How long after its end an hour is judged; what comes later than the last is in nobody's sum. All
@@ -102,7 +102,7 @@ class Thrift:
             subject = Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"])
             if not subject.marked:
                 rows[subject.cluster][subject.key] = row
-        faulty = faulty_in(told.incidents, span)
+        excused = excuses_in(told.incidents, span)
         for cluster, of_cluster in sorted(rows.items()):
             yield waste_hour(
                 cluster,
@@ -110,7 +110,7 @@ class Thrift:
                 [one for one in told.held if one.subject.cluster == cluster],
                 [one for one in told.inventories if one.subject.cluster == cluster],
                 of_cluster,
-                faulty,
+                excused,
             )
 
     def _told(self, oldest: datetime) -> _Told:

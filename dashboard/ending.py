@@ -96,15 +96,6 @@ _OF_EVENTS = {
     EventKind.OOM_KILL: (Why.MEMORY, "the kernel killed a process for want of memory"),
     EventKind.BOOT: (Why.NODE, "the node was booted"),
 }
-_OF_FAULTS = {
-    **dict.fromkeys(("node_silent",), Why.NODE),
-    **dict.fromkeys(("port_down", "port_flapping", "switch_down"), Why.NETWORK),
-    **dict.fromkeys(("gpu_lost", "gpu_nvlink", "nvswitch_error", "fabric_down"), Why.HARDWARE),
-    **dict.fromkeys(("gpu_memory", "gpu_pcie", "driver_silent", "gpu_silent"), Why.HARDWARE),
-}
-_GRAVE_AT_ONCE = frozenset({"node_silent", "port_down", "switch_down"})
-# True of a dead node and of a dead collector: of one that told a job's exit code it is the second.
-_OF_OTHER_NODES = frozenset({"node_silent"})
 _SAID = {
     Why.HARDWARE: "hardware failed",
     Why.NODE: "its node went away",
@@ -269,14 +260,19 @@ def _of_incident(incident: Incident, ending: Ending) -> Why | None:
     assert ending.ended_at is not None
     fresh = incident.since >= around(ending.ended_at)[0]
     its = _is_its(incident.subject.key, incident.subject.gpu, ending)
-    grave = incident.severity is Severity.CRITICAL or incident.fault in _GRAVE_AT_ONCE
+    ends = FAULTS[incident.fault].ends_job if incident.fault in FAULTS else None
+    if ends is None:
+        return None
+    grave = incident.severity is Severity.CRITICAL or ends.always
     if not (fresh and its and grave) or _is_before(incident.since, ending):
         return None
     if incident.resolved_at is not None and incident.resolved_at <= ending.ended_at - _BACK_FOR:
         return None
-    if incident.fault in _OF_OTHER_NODES and ending.nodes < 2 and _tells_itself(ending):
+    why = Why(ends.by.value)
+    # A silent node is a dead one or a dead collector: of one that told a job's exit code it is the second.
+    if why is Why.NODE and ending.nodes < 2 and _tells_itself(ending):
         return None
-    return _of(ending, _OF_FAULTS.get(incident.fault))
+    return _of(ending, why)
 
 
 def _is_before(at: datetime, ending: Ending) -> bool:

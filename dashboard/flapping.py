@@ -4,10 +4,11 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration
 from gpuvigil.config import AnalyzerSettings
+from gpuvigil.faults import Link, where
 from gpuvigil.lifecycle import Patience, State
 from gpuvigil.model import Event, Incident
 
-_PORT_FLAPS = "port_flapping"
+_FLAPS = where(lambda row: row.link is Link.FLAPS)
 
 
 def flapping(
@@ -22,10 +23,10 @@ def flapping(
     `port` is the state of the port that it is about, `last` that port's last change.
     """
     flaps = incident.state == State.FLAPPING.value
-    if not flaps and incident.fault != _PORT_FLAPS:
+    if not flaps and incident.fault not in _FLAPS:
         return ""
     wait = Patience().flap_window if flaps else timedelta(seconds=settings.clear_seconds)
-    if incident.fault == _PORT_FLAPS:
+    if incident.fault in _FLAPS:
         # Its downs must first have left the span in which they are counted.
         wait += timedelta(seconds=settings.port_flap_events_seconds)
     minutes = -(-wait // timedelta(minutes=1))

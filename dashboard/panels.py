@@ -6,6 +6,8 @@ from typing import Any
 
 from gpuvigil import links
 from gpuvigil.clock import duration, moment, to_text
+from gpuvigil.faults import FAULTS, About
+from gpuvigil.states import HUNG
 
 from .attention import Attention
 from .changes import Change
@@ -136,7 +138,7 @@ def _asked(numbers: Strip) -> str:
     return f"{known}{rest}"
 
 
-_HANGS = {"driver_silent": "driver hangs", "gpu_silent": "GPU hangs"}
+_HANGS = {key: "driver hangs" if FAULTS[key].about is About.NODE else "GPU hangs" for key in HUNG}
 
 
 def _hung(numbers: Strip) -> Html:

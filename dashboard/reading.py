@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuvigil.clock import from_text
+from gpuvigil.faults import Link, where
 from gpuvigil.hub import Hub
 from gpuvigil.metrics import GPU, NODE, PORT
 from gpuvigil.model import AllocationState, RecordKind, Subject
@@ -25,7 +26,7 @@ ARRIVAL = timedelta(seconds=10)
 # The most that the hub gives in one answer.
 _MOST_RECORDS = 100_000
 # Whose last change is shown; of the others the book hears when they change.
-PORT_FAULTS = frozenset({"port_down", "port_flapping"})
+PORT_FAULTS = where(lambda row: row.link is not Link.NOTHING)
 
 
 def load(hub: Hub, *, messages: bool = True) -> Book:

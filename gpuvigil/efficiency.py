@@ -48,7 +48,6 @@ class Work:
     memory_most_bytes: float | None = None
     memory_total_bytes: float | None = None
     coverage: float = 1.0  # samples of those that there should be, from the span's beginning on
-    faulty: bool = False  # a fault of it or of its node stands that keeps programs from computing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +64,9 @@ def judge(works: Sequence[Work]) -> Judged | None:
     """The plainest advice for all GPUs of one holder; None where nothing speaks against it.
 
     GPUs that computed nothing come first; a job of which all did is idle, which is not said here.
-    Nothing is said of a holder with a GPU that is faulty or was hardly measured: the others wait for it.
+    Nothing is said of a holder with a GPU that was hardly measured: the others wait for it.
     """
-    if any(one.faulty or one.coverage < COVERAGE for one in works):
+    if any(one.coverage < COVERAGE for one in works):
         return None
     known = [one for one in works if one.utilization_most_percent is not None]
     still = [one for one in known if (one.utilization_most_percent or 0.0) < NOTHING_PERCENT]

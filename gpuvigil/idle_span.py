@@ -5,19 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from .faults import FAULTS, Stops
 from .idleness import Around, Idleness, Measured, idleness
 from .model import Incident, Severity, Subject
-from .states import STOPPING
 from .store import Aggregate, Function
+from .struck import struck
 
-# What keeps programs from computing, whoever holds the GPU; and so does whatever is critical.
-_EXCUSES = STOPPING | {"gpu_xid", "node_silent", "gpu_hung", "nvswitch_error", "fabric_down"}
-# What keeps those from computing that need other nodes.
-_CUT_OFF = frozenset({"port_down", "port_flapping", "switch_down"})
-# What keeps programs waiting for their data: storage that does not answer, or has no room for what they write.
-_STUCK = frozenset({"host_mount", "host_disk"})
-# A file system that is nearly full is told as a note, and keeps nobody waiting; one without room is graver.
-_FILLS = "host_space"
 # A GPU that was seen for the last part of the span only may be in a gap between two steps.
 _SEEN_FROM = 0.2
 
@@ -108,8 +101,20 @@ class Excuses:
         node = gpu.of_node().key
         return gpu.key in self.broken or node in self.broken or (spread and node in self.cut_off)
 
+    def hold_up(self, holder: Sequence[Subject]) -> bool:
+        """Whether they keep a holder of these GPUs from computing, or let it wait."""
+        spread = is_spread(holder)
+        return any(
+            self.cover(gpu, spread=spread) or gpu.of_node().key in self.stuck for gpu in holder
+        )
+
 
 NONE = Excuses()
+
+
+def is_spread(gpus: Iterable[Subject]) -> bool:
+    """Whether they are on several nodes."""
+    return len({gpu.of_node() for gpu in gpus}) > 1
 
 
 def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Excuses:
@@ -120,12 +125,14 @@ def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Exc
     for one in incidents:
         if one.resolved_at is not None and (since is None or one.resolved_at < since):
             continue
-        keys = one.struck
-        if one.fault in _CUT_OFF:
-            cut_off |= {Subject.parse(key).of_node().key for key in keys}
-        elif one.fault in _STUCK or (one.fault == _FILLS and one.severity is not Severity.INFO):
-            stuck |= {Subject.parse(key).of_node().key for key in keys}
-        elif one.fault in _EXCUSES or one.severity is Severity.CRITICAL:
+        keys = struck(one)
+        nodes = {Subject.parse(key).of_node().key for key in keys}
+        stops = FAULTS[one.fault].stops if one.fault in FAULTS else Stops.NOBODY
+        if stops is Stops.SPREAD:
+            cut_off |= nodes
+        elif stops is Stops.STORAGE and one.severity is not Severity.INFO:
+            stuck |= nodes
+        elif stops is Stops.HOLDER or one.severity is Severity.CRITICAL:
             broken.update(keys)
     return Excuses(broken=frozenset(broken), cut_off=frozenset(cut_off), stuck=frozenset(stuck))
 
@@ -169,7 +176,7 @@ def why_idle(
     """
     if held_since is not None and held_since > span.start:
         return None
-    spread = len({one.of_node() for one in (gpu, *peers)}) > 1
+    spread = is_spread((gpu, *peers))
     around = Around(
         faulty=span.excuses.cover(gpu, spread=spread),
         peers_busy=any(span.busy(one) for one in peers),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
+from .faults import Blame, where
 from .model import Incident
 
 # Less of the samples of a span says too little about it; as the idle detector has it.
@@ -26,7 +27,8 @@ _PARKED = 0.1
 _THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
 
 
-IDLE = "gpu_idle_held"  # the fault
+# The fault: it has one detector, and notices to holders bear its key.
+(IDLE,) = where(lambda row: row.blame is Blame.HOLDER)
 END = "end"  # the stage after the notices
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
+from .faults import where
 from .lifecycle import State
 from .model import RESERVED_CLUSTERS, Incident, Severity
 
@@ -20,15 +21,7 @@ _WEIGHTS = {Severity.CRITICAL: 1.0, Severity.WARNING: 0.25}
 # Two pages within two weeks, or as much of what can wait, and nobody calls it chance.
 LEMON_SCORE = 1.5
 
-# Of the machine, and not of how it is used, set up or reached. A node that falls silent is not among
-# them: most are rebooted or taken back on purpose.
-HARDWARE = frozenset(
-    {
-        *("gpu_lost", "gpu_xid", "gpu_silent", "gpu_memory", "gpu_nvlink", "gpu_pcie"),
-        *("gpu_hot", "gpu_power", "gpu_clocks", "gpu_slow", "driver_silent", "nvswitch_error"),
-        *("host_memory", "host_power", "host_fan", "port_down", "port_flapping", "port_errors"),
-    }
-)
+HARDWARE = where(lambda row: row.blame.is_hardware)
 # What follows within an hour is the same failure, seen by another rule or at the next attempt.
 _SAME = timedelta(hours=1)
 

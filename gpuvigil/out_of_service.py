@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import Enum
 
 from .config import AnalyzerSettings
+from .faults import About, Shows, where
 from .model import ScheduledNode, Subject
 
 # For so long a scheduler's last word counts; Slurm's is told every ten minutes, Kubernetes' every minute.
@@ -75,7 +76,9 @@ _FAILED = frozenset({"FAIL", "FAILING", "ERROR", "INVAL", "INVALID_REG", "NOT_RE
 # What people write of hardware that is being mended.
 _OF_REPAIRS = re.compile(r"(?i)\b(rma|repair|replac|swap|reseat|vendor|spare|exchange)")
 # With these no GPU of a node can be used.
-_STOPS_NODE = frozenset({"driver_silent", "driver_not_loaded"})
+_STOPS_NODE = where(
+    lambda row: row.about is About.NODE and row.shows in {Shows.HANGS, Shows.NO_DRIVER}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

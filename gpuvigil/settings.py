@@ -6,6 +6,7 @@ Durations are numbers of seconds. The tables of `docs/settings.md` are written f
 from dataclasses import dataclass
 from pathlib import Path
 
+from .faults import where
 from .pricing import CostSettings
 from .receivers import AlertsSettings
 from .setting import setting as _setting
@@ -374,7 +375,7 @@ class ActionsSettings:
     of: str = _setting("slurm", "whose nodes: slurm, or kubernetes (see `[kubernetes]`)")
     dry_run: bool = _setting(True, "only say in the log what would be done")
     faults: tuple[str, ...] = _setting(
-        ("gpu_lost",),
+        tuple(sorted(where(lambda row: row.drains))),
         "faults (of docs/faults.md) for which a node is drained; none that is only inferred",
     )
     after_seconds: float = _setting(120.0, "an incident stands this long before a node is drained")

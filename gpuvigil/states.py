@@ -3,15 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .faults import FAULTS
+from .faults import FAULTS, Shows, where
 from .model import GpuState, Severity, Unmeasured
 
 # With these no program on the GPU gets on; with the others it may suffer.
-STOPPING = frozenset({"gpu_lost", "gpu_silent", "driver_silent"})
+STOPPING = where(lambda row: row.shows in {Shows.HANGS, Shows.LOST})
 # What of these hides the GPU's state is itself a defect.
-HUNG = ("driver_silent", "gpu_silent")
-# Nobody can say what such a GPU does; the first that stands gives the reason.
-_BLINDING = ("node_silent", *HUNG)
+HUNG = tuple(key for key, row in FAULTS.items() if row.shows is Shows.HANGS)
+# Nobody hears from the node: whether it is the node or its collector is not known yet.
+UNHEARD = where(lambda row: row.shows is Shows.UNHEARD)
+_STATES = {
+    Shows.UNHEARD: GpuState.UNKNOWN,
+    Shows.HANGS: GpuState.UNKNOWN,
+    Shows.LOST: GpuState.UNAVAILABLE,
+    Shows.LOST_IF_CRITICAL: GpuState.UNAVAILABLE,
+}
+# The first that stands gives the reason.
+_SHOWN = tuple(row for shows in _STATES for row in FAULTS.values() if row.shows is shows)
 # Why nobody can say of a GPU that answers whether it is idle.
 NO_UTILIZATION, NO_PROCESSES = "utilisation not measured", "processes not measured"
 # Read errors and hung calls leave the GPU where it is; only "lost" says that it is gone.
@@ -52,16 +60,19 @@ def _in_service(
     row: Mapping[str, Any] | None, held: bool, faults: Mapping[str, Severity]
 ) -> tuple[GpuState, str]:
     """The same while its node takes jobs."""
-    for fault in _BLINDING:
-        if fault in faults and not (fault == "node_silent" and row is not None):
-            return GpuState.UNKNOWN, FAULTS[fault].title
-    if "gpu_lost" in faults:
-        return GpuState.UNAVAILABLE, FAULTS["gpu_lost"].title
-    if faults.get("gpu_xid") is Severity.CRITICAL:
-        return GpuState.UNAVAILABLE, FAULTS["gpu_xid"].title
+    for fault in _SHOWN if faults else ():
+        severity = faults.get(fault.key)
+        if severity is not None and _is_shown(fault.shows, severity, row):
+            return _STATES[fault.shows], fault.title
     if row is None:
         return GpuState.UNKNOWN, "no data"
     return _measured(row, held)
+
+
+def _is_shown(shows: Shows, severity: Severity, row: Mapping[str, Any] | None) -> bool:
+    if shows is Shows.UNHEARD:
+        return row is None
+    return shows is not Shows.LOST_IF_CRITICAL or severity is Severity.CRITICAL
 
 
 def is_failing(state: GpuState, own: Mapping[str, Severity], out: bool = False) -> bool:

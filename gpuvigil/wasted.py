@@ -12,15 +12,12 @@ from urllib.parse import unquote
 
 from .clock import to_text
 from .efficiency import judge, scattered
-from .idle_span import Row
+from .idle_span import Excuses, Row, excuses
 from .model import Allocation, Incident, Inventory, Record, RecordKind, Subject
-from .states import STOPPING
 from .usage.model import cluster_key
 from .work_span import worked
 
 HOUR = timedelta(hours=1)
-# What keeps a holder's programs from computing, whatever they do.
-KEEPS_FROM_WORK = STOPPING | {"gpu_xid", "node_silent", "port_down", "gpu_hung"}
 _Holder = tuple[str, str | None]  # and its user
 
 
@@ -81,9 +78,9 @@ def waste_hour(
     allocations: Iterable[Allocation],
     inventories: Sequence[Inventory],
     rows: Mapping[str, Row],
-    faulty: frozenset[str],
+    excused: Excuses,
 ) -> WasteHour:
-    """The hour of a cluster; `rows` are those of `work_span.ASKED` by a GPU's key, `faulty` GPUs and nodes."""
+    """The hour of a cluster; `rows` are those of `work_span.ASKED` by a GPU's key; who is `excused` is not judged."""
     span = start, start + HOUR
     held = [one for one in allocations if _overlaps(one, span)]
     ticks = {one.subject.key: one.tick_seconds for one in inventories}
@@ -93,17 +90,9 @@ def waste_hour(
     wastes = []
     for them in _alone(held, span).values():
         keys = [one.subject.key for one in them]
-        if any(key not in rows for key in keys):
+        if any(key not in rows for key in keys) or excused.hold_up([one.subject for one in them]):
             continue
-        judged = judge(
-            [
-                replace(
-                    worked(rows[key], span, ticks.get(_node(key), 10.0)),
-                    faulty=key in faulty or _node(key) in faulty,
-                )
-                for key in keys
-            ]
-        )
+        judged = judge([worked(rows[key], span, ticks.get(_node(key), 10.0)) for key in keys])
         if judged is not None:
             one = them[0]
             wastes.append(
@@ -126,16 +115,9 @@ def waste_hour(
     )
 
 
-def faulty_in(incidents: Iterable[Incident], span: tuple[datetime, datetime]) -> frozenset[str]:
-    """Keys of GPUs and nodes against which something stood in the span that keeps programs from computing."""
-    return frozenset(
-        key
-        for one in incidents
-        if one.fault in KEEPS_FROM_WORK
-        and one.since < span[1]
-        and (one.resolved_at is None or one.resolved_at > span[0])
-        for key in one.struck
-    )
+def excuses_in(incidents: Iterable[Incident], span: tuple[datetime, datetime]) -> Excuses:
+    """Of what stood in the span, whom it kept from computing."""
+    return excuses((one for one in incidents if one.since < span[1]), since=span[0])
 
 
 def _alone(

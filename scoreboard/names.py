@@ -7,34 +7,11 @@ node is silent is true of a dead node and of a dead collector, and names neither
 import re
 from collections.abc import Mapping
 
+from gpuvigil.faults import FAULTS, Blame, where
 from gpuvigil.node_silence import NodeSilence
 
 from .judge.claims import Said
 
-# By fault of the product, the kinds of the simulated fleet that it names.
-_BY_FAULT: Mapping[str, frozenset[str]] = {
-    "gpu_lost": frozenset({"off the bus", "missing since boot"}),
-    "gpu_silent": frozenset({"GSP hang"}),
-    "driver_silent": frozenset({"driver hang"}),
-    "driver_not_loaded": frozenset(),
-    "nvswitch_error": frozenset({"NVSwitch"}),
-    "port_down": frozenset({"port down"}),
-    "port_flapping": frozenset({"port flap"}),
-    "node_silent": frozenset(),
-    "fabric_down": frozenset({"fabric manager"}),
-    "gpu_clocks": frozenset({"stuck clocks"}),
-    "gpu_slow": frozenset({"slow GPU"}),
-    "gpu_hung": frozenset({"hung process"}),
-    "gpu_memory_held": frozenset({"zombie memory"}),
-    "gpus_missing": frozenset({"missing since installation"}),
-    "driver_drift": frozenset({"driver drift"}),
-    "host_memory": frozenset({"DIMM errors"}),
-    "clock_wrong": frozenset(),
-    "host_disk": frozenset({"disk full"}),
-    "port_errors": frozenset({"bad cable"}),
-    "port_congested": frozenset({"congestion"}),
-    "switch_down": frozenset({"leaf down"}),
-}
 # By condition (`gpuvigil.conditions`), where a fault has several.
 _BY_CONDITION: Mapping[str, frozenset[str]] = {
     "sram_threshold": frozenset({"SRAM threshold"}),
@@ -88,7 +65,7 @@ _BY_XID: Mapping[int, frozenset[str]] = {
     149: frozenset({"NVLink down"}),
 }
 # Claims about how a GPU is used, well or badly: they are about who holds it, not what is broken.
-OF_USE = frozenset({"gpu_idle_held", "gpu_program"})
+OF_USE = where(lambda row: row.blame in {Blame.HOLDER, Blame.PROGRAM})
 # Also a baseline's claim about one of these codes, whatever else the rule is about: NVIDIA's
 # catalogue gives them to the program first.
 _OF_PROGRAMS = frozenset({13, 31, 43, 45})
@@ -107,13 +84,15 @@ def names(fault: str, said: Said) -> frozenset[str]:
         return frozenset(filter(None, fault.partition(NAMING)[2].split("|")))
     if said.condition in _BY_CONDITION:
         return _BY_CONDITION[said.condition]
-    if said.condition in _BY_FAULT:  # slowness, once its cause can be named
-        return _BY_FAULT[said.condition]
-    if fault == "node_silent":
-        return _SILENT.get(said.condition, frozenset())
-    if fault == "gpu_xid":
+    if said.condition in _SILENT:
+        return _SILENT[said.condition]
+    # Slowness, once its cause can be named.
+    row = FAULTS.get(said.condition) or FAULTS.get(fault)
+    if row is None:
+        return frozenset()
+    if row.by_xid:
         return _BY_XID.get(said.xid or 0, frozenset())
-    return _BY_FAULT.get(fault, frozenset())
+    return frozenset(row.simulated_as)
 
 
 # The step that an advice is about, by the words in which it is told; "drain" goes before any.

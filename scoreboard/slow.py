@@ -20,6 +20,7 @@ import numpy as np
 
 from collector.simulator.fleet import FaultOrder, FleetSettings, Truth, build
 from collector.simulator.fleet.kinds import KINDS
+from gpuvigil.faults import where
 from gpuvigil.model import Allocation
 
 from .judge.claims import Claim, claims
@@ -75,7 +76,8 @@ def played(seed: int) -> dict[str, Any]:
     for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
         held |= {one.id: one for one in block.allocations}
         replay.feed(block)
-    said = [one for one in claims(replay.transitions) if one.fault == "gpu_slow"]
+    slow = where(lambda row: _KIND in row.simulated_as)
+    said = [one for one in claims(replay.transitions) if one.fault in slow]
     truths = [one for one in fleet.truths() if one.fault == _KIND and not one.hidden]
     sick = {one.subject for one in truths}
     return {

@@ -13,12 +13,11 @@ from enum import Enum
 
 from gpuvigil.clock import duration
 from gpuvigil.config import ActionsSettings
-from gpuvigil.idleness import END, Idleness
+from gpuvigil.idleness import END, IDLE, Idleness
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Incident, Job, Record, Severity, Transition
 
 from ..idle import Held, Terms, notice, stage_of
-from ..notice import IDLE
 
 HOUR = timedelta(hours=1)
 _MARK = "gpuvigil ["

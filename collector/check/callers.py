@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuvigil.model import Finding, Severity
+from gpuvigil.states import HUNG
 
 from . import words
 from .facts import Facts
@@ -105,7 +106,7 @@ def stops_jobs(finding: Finding) -> bool:
 
     A driver that does not answer may be waking up, and waiting for it must not fail a job.
     """
-    return drains(finding) and finding.fault not in {"driver_silent", "gpu_silent"}
+    return drains(finding) and finding.fault not in HUNG
 
 
 def drains(finding: Finding) -> bool:

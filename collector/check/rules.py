@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, Described
+from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, Described, Look
 from gpuvigil.model import Evidence, Finding, GpuIdentity, Severity, Subject, Unmeasured
 from gpuvigil.node_faults import NODE_FAULTS
 from gpuvigil.sxids import Sxid
@@ -18,8 +18,10 @@ DETECTOR = "check"
 # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 _MISMATCH = 18
 
+# The faults of which one look sees as much as a history would; the rest are of `NODE_FAULTS`.
+_SEEN = {row.look: row.key for row in FAULTS.values() if row.look is not None}
 # What is still being started on a node that was booted just now is no reason to drain it.
-_STARTED_AT_BOOT = frozenset({"driver_not_loaded", "driver_unusable", "fabric_not_ready"})
+_STARTED_AT_BOOT = frozenset({_SEEN[Look.NO_DRIVER], "driver_unusable", "fabric_not_ready"})
 BOOT_SECONDS = 600.0
 
 
@@ -84,7 +86,7 @@ def driver(facts: Facts) -> Iterator[Finding]:
 
 def _driver_not_loaded(facts: Facts, evidence: Mapping[str, str]) -> Finding:
     """Critical where GPUs are expected; a card that nobody ever used may be left without a driver."""
-    found = _finding(facts, "driver_not_loaded", evidence)
+    found = _finding(facts, _SEEN[Look.NO_DRIVER], evidence)
     if any(gpu.driver == "nouveau" for gpu in facts.pci or ()):
         held = Evidence(name="the GPUs are held by", value="nouveau")
         found = replace(found, evidence=(*found.evidence, held), action=NOUVEAU_ACTION)
@@ -103,7 +105,9 @@ def _silent_driver(facts: Facts) -> Iterator[Finding]:
     silent = silence.of_driver(facts)
     if silent is not None:
         evidence = silence.evidence(facts)
-        yield _finding(facts, "driver_silent", evidence, certain=silence.is_certain(silent))
+        yield _finding(
+            facts, _SEEN[Look.DRIVER_HANGS], evidence, certain=silence.is_certain(silent)
+        )
 
 
 def expected_gpus(facts: Facts) -> dict[str, GpuIdentity | PciGpu]:
@@ -137,7 +141,7 @@ def missing_gpus(facts: Facts) -> Iterator[Finding]:
             evidence["missing since"] = f"{facts.known.missing_since[uuid]:%Y-%m-%d %H:%M} UTC"
         if facts.pci is not None:
             evidence["on the PCI bus"] = "yes" if address in on_bus else "no"
-        yield _finding(facts, "gpu_lost", evidence, uuid or address)
+        yield _finding(facts, _SEEN[Look.GPU_GONE], evidence, uuid or address)
 
 
 def too_few_gpus(facts: Facts) -> Iterator[Finding]:
@@ -171,7 +175,7 @@ def gpus(facts: Facts) -> Iterator[Finding]:
             yield from _silent_gpu(facts, gpu)
         elif gpu.values is None:
             lost = gpu.reason is Unmeasured.LOST
-            key = "gpu_lost" if lost else "gpu_unreadable"
+            key = _SEEN[Look.GPU_GONE] if lost else "gpu_unreadable"
             yield _finding(facts, key, {"NVML": gpu.failure}, subject_of(facts, gpu))
         else:
             for claim in judge(gpu.values):
@@ -188,7 +192,9 @@ def _silent_gpu(facts: Facts, gpu: GpuFacts) -> Iterator[Finding]:
     if silent is not None:
         evidence = silence.evidence(facts, gpu.index)
         certain = silence.is_certain(silent)
-        yield _finding(facts, "gpu_silent", evidence, subject_of(facts, gpu), certain=certain)
+        yield _finding(
+            facts, _SEEN[Look.GPU_HANGS], evidence, subject_of(facts, gpu), certain=certain
+        )
 
 
 def subject_of(facts: Facts, gpu: GpuFacts) -> str:
@@ -233,7 +239,7 @@ def ports(facts: Facts) -> Iterator[Finding]:
             gone = (port.device, port.port) not in now
             found = _finding(
                 facts,
-                "port_down",
+                _SEEN[Look.PORT_DOWN],
                 {"link": "has gone from the system" if gone else "down", "role": port.role},
             )
             subject = replace(found.subject, device=port.device, port=port.port)
@@ -250,7 +256,7 @@ def kernel_log(facts: Facts) -> Iterator[Finding]:
     answers = facts.driver is not None and not facts.driver.failure
     seen, wanted = facts.kernel or (), facts.xid_overrides
     for told in standing(seen, driver_answers=answers, overrides=wanted):
-        key = "nvswitch_error" if isinstance(told.row, Sxid) else "gpu_xid"
+        key = _SEEN[Look.SXID] if isinstance(told.row, Sxid) else _SEEN[Look.XID]
         gpu = None if told.address is None else uuids.get(told.address, told.address)
         found = _finding(facts, key, told.evidence, gpu, certain=told.certain)
         yield replace(

@@ -6,11 +6,11 @@ from datetime import datetime
 from itertools import count
 
 from gpuvigil.faults import FAULTS
+from gpuvigil.idleness import IDLE
 from gpuvigil.model import Incident, Severity, Subject
 from gpuvigil.states import STOPPING
 
 from .content import FaultCount, Trouble
-from .holders import IDLE_FAULT
 from .rounding import HOUR, near
 
 MOST_TROUBLES = 8
@@ -20,7 +20,7 @@ _MOST_EVIDENCE = 2
 
 def is_hardware(incident: Incident) -> bool:
     """Not the idle rule, and not an Xid that says "info": those are mostly a program's own."""
-    return incident.fault != IDLE_FAULT and incident.severity is not Severity.INFO
+    return incident.fault != IDLE and incident.severity is not Severity.INFO
 
 
 def fault_counts(
@@ -87,7 +87,7 @@ def _trouble(one: Incident, start: datetime, end: datetime, mark: int) -> Troubl
 def fault_title(incident: Incident) -> str:
     """What the incident counts as."""
     fault = FAULTS.get(incident.fault)
-    return incident.title if fault is None or incident.fault == "gpu_xid" else fault.title
+    return incident.title if fault is None or fault.by_xid else fault.title
 
 
 def gpus_of(incident: Incident) -> frozenset[str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from gpuvigil.idleness import IDLE
 from gpuvigil.model import Incident, Subject
 from gpuvigil.usage import Share, share_percent
 from gpuvigil.usage.holding import NOBODY_KNOWN
@@ -14,7 +15,6 @@ from .rounding import HOUR, near, rounded, shared
 
 MOST_HOLDERS = 15
 MOST_IDLE = 10
-IDLE_FAULT = "gpu_idle_held"
 NOT_KNOWN = "holder not known"
 _Interval = tuple[datetime, datetime]
 
@@ -111,7 +111,7 @@ def claims(
     incidents: Iterable[Incident], start: datetime, end: datetime
 ) -> Iterator[tuple[Incident, _Interval, dict[Subject, float]]]:
     """Each incident of the idle rule, its part of the span, and the seconds of GPUs that are its own."""
-    found = [one for one in incidents if one.fault == IDLE_FAULT]
+    found = [one for one in incidents if one.fault == IDLE]
     found.sort(key=lambda one: (-len(idle_gpus(one)), one.since, one.id))
     taken: dict[Subject, list[_Interval]] = {}
     for one in found:

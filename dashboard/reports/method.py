@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from gpuvigil import __version__
 from gpuvigil.clock import duration
+from gpuvigil.idleness import IDLE
 from gpuvigil.model import Incident, Severity
 
 from . import words
 from .content import Method
 from .cost import cost_notes
 from .coverage import FULL_PERCENT, Coverage
-from .holders import IDLE_FAULT
 from .read import Facts
 from .rounding import down
 
@@ -94,7 +94,7 @@ def _notes(
             "Less than 95 % is known, so shares are ranges: what is unknown could have been all "
             "allocated, or none of it."
         )
-    told = sum(one.severity is Severity.INFO and one.fault != IDLE_FAULT for one in incidents)
+    told = sum(one.severity is Severity.INFO and one.fault != IDLE for one in incidents)
     if told:
         what = words.counted(told, "incident")
         notes.append(

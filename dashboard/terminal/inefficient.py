@@ -18,7 +18,7 @@ from ..queued import rooms
 from ..words import HOLDERS_UNKNOWN, counted
 from .fleet import Moment
 from .grid import Column, Grid, Value, percents, tenths, whole
-from .reasons import faulty_of, is_faulty
+from .reasons import excused
 
 COLUMNS = (
     Column(key="wasted_gpu_hours", title="GPU-HOURS", show=tenths, right=True),
@@ -64,11 +64,16 @@ def grid(
     """A row per holder that had all its GPUs alone over the whole span, the largest waste first."""
     works = _works(moment, rows, span)
     bill = _Bill(prices=prices, models=models_of(moment.inventories), span=span)
-    alone = _alone(moment)
-    known = sum(_is_known(held, works, span[0]) for held in alone.values())
+    alone, excuses = _alone(moment), excused(moment)
+    left = {
+        holder: held
+        for holder, held in alone.items()
+        if not excuses.hold_up([one.subject for one in held])
+    }
+    known = sum(_is_known(held, works, span[0]) for held in left.values())
     found = [
         _row(holder, held, [works[one.subject.key] for one in held], judged, bill)
-        for holder, held in alone.items()
+        for holder, held in left.items()
         if (judged := _judged(held, works, span[0])) is not None
     ]
     found.sort(key=lambda row: (-_number(row[0]), str(row[4])))
@@ -138,7 +143,7 @@ class _Bill:
 def _is_known(held: Sequence[Allocation], of_gpus: Mapping[str, Work], start: datetime) -> bool:
     """Whether enough was measured of all its GPUs, over the whole span, for a word about them."""
     works = [of_gpus.get(one.subject.key) for one in held]
-    whole = all(one is not None and not one.faulty and one.coverage >= COVERAGE for one in works)
+    whole = all(one is not None and one.coverage >= COVERAGE for one in works)
     active = any(one is not None and one.sm_percent is not None for one in works)
     return whole and active and all(one.started_at <= start for one in held)
 
@@ -178,15 +183,13 @@ def _row(
 def _works(
     moment: Moment, rows: Mapping[str, _Row], span: tuple[datetime, datetime]
 ) -> Mapping[str, Work]:
-    """What each GPU did, by its key, with how much of it was measured and whether it is broken."""
-    faulty = faulty_of(moment)
+    """What each GPU did, by its key, with how much of it was measured."""
     found: dict[str, Work] = {}
     for one in moment.inventories:
         for gpu in one.gpus:
             key = replace(one.subject, gpu=gpu.uuid).key
             if key in rows:
-                done = worked(rows[key], span, one.tick_seconds)
-                found[key] = replace(done, faulty=is_faulty(key, faulty))
+                found[key] = worked(rows[key], span, one.tick_seconds)
     return found
 
 

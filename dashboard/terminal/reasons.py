@@ -8,6 +8,7 @@ from gpuvigil.hub import Hub
 from gpuvigil.idle_span import (
     ASKED,
     ASKED_OF_SERVERS,
+    Excuses,
     Measurements,
     Row,
     excuses,
@@ -20,7 +21,6 @@ from gpuvigil.model import Allocation, GpuState, Incident, Subject
 from gpuvigil.past import over_since
 from gpuvigil.routing import stands_by
 from gpuvigil.store.beside import store_of
-from gpuvigil.wasted import KEEPS_FROM_WORK
 
 from .fleet import Moment
 
@@ -128,12 +128,6 @@ def _key(held: Allocation) -> _Holder:
     return held.subject.cluster, held.holder, held.user
 
 
-def faulty_of(moment: Moment) -> frozenset[str]:
-    """GPUs and nodes against which something stands that keeps programs from computing."""
-    stopping = (one for one in moment.view.attention if one.incident.fault in KEEPS_FROM_WORK)
-    return frozenset(key for one in stopping for key in one.incident.struck)
-
-
-def is_faulty(gpu: str, faulty: frozenset[str]) -> bool:
-    """Whether the GPU of that key, or its node, is among these."""
-    return gpu in faulty or Subject.parse(gpu).of_node().key in faulty
+def excused(moment: Moment) -> Excuses:
+    """Whom that which stands now keeps from computing."""
+    return excuses(one.incident for one in moment.view.attention)

@@ -21,6 +21,8 @@ from gpuvigil.model import (
     Subject,
     readable,
 )
+from gpuvigil.states import UNHEARD
+from gpuvigil.struck import struck
 from gpuvigil.usage.model import cluster_key
 
 from ..ending import BEFORE, Clue, Ending, Verdict, around, verdict
@@ -298,10 +300,10 @@ def of_nodes(incidents: Iterable[Incident], nodes: Sequence[Subject]) -> list[In
     mine = {node.key: node for node in nodes}
     found: dict[str, Incident] = {}
     for one in incidents:
-        struck = {Subject.parse(key).of_node().key for key in one.struck}
-        hit = sorted(struck & mine.keys())
+        told = {Subject.parse(key).of_node().key for key in struck(one)}
+        hit = sorted(told & mine.keys())
         if one.subject.of_node().key in hit:
             found[one.id] = one
-        elif hit and one.fault == "node_silent":
+        elif hit and one.fault in UNHEARD:
             found[one.id] = replace(one, subject=mine[hit[0]])
     return list(found.values())

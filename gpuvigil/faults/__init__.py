@@ -8,9 +8,9 @@ from .model import (
     EndsJob,
     Fault,
     Link,
+    Look,
     Shows,
     Stops,
-    Title,
     with_release,
 )
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
@@ -30,6 +30,7 @@ __all__ = [
     "Fault",
     "Halts",
     "Link",
+    "Look",
     "Mended",
     "Reach",
     "Scope",
@@ -37,7 +38,6 @@ __all__ = [
     "Shows",
     "Sign",
     "Stops",
-    "Title",
     "Xid",
     "found_by",
     "where",

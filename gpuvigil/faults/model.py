@@ -113,21 +113,24 @@ class EndsJob:
     always: bool = False
 
 
-class Title(str, Enum):
-    """What an incident's title says beyond the row's."""
-
-    ROW = "the row's"
-    CONDITION = "its gravest condition"  # of `gpuvigil.conditions`
-    XID = "its Xid"
-    OUTCOME = "how it turned out"
-
-
 class Link(str, Enum):
     """What the page of a fault about a port says of the link."""
 
     NOTHING = "nothing"
     STATE = "up or down now"
     FLAPS = "up or down now, and how long it must be quiet"
+
+
+class Look(str, Enum):
+    """What one look at a node sees of a fault, without any history: `gpuvigil check`."""
+
+    NO_DRIVER = "no driver"
+    DRIVER_HANGS = "driver hangs"
+    GPU_GONE = "GPU gone"
+    GPU_HANGS = "GPU hangs"
+    XID = "Xid"
+    SXID = "SXid"
+    PORT_DOWN = "port down"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +163,9 @@ class Fault(Described):
     shows: Shows
     blame: Blame
     ends_job: EndsJob | None
-    titled: Title
+    by_xid: bool  # each Xid counts as a fault of its own
     link: Link
+    look: Look | None
     drains: bool  # `gpuvigil act` drains a node for it, unless configured otherwise
     loses_data: bool  # the node's collector may drop what it has read
     signs: frozenset[Sign]  # what it may be no more than a sign of

@@ -1,7 +1,7 @@
 """What can be wrong with the network: ports and switches."""
 
 from ..model import EventKind, Severity
-from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Shows, Stops, Title
+from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Shows, Stops
 from .played import Grows, Played, Told, port
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
@@ -24,8 +24,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.LINK,
         ends_job=EndsJob(EndsBy.NETWORK, always=True),
-        titled=Title.ROW,
+        by_xid=False,
         link=Link.STATE,
+        look=Look.PORT_DOWN,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.LINK_DOWN}),
@@ -61,8 +62,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.LINK,
         ends_job=EndsJob(EndsBy.NETWORK),
-        titled=Title.ROW,
+        by_xid=False,
         link=Link.FLAPS,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset(),
@@ -96,8 +98,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.LINK,
         ends_job=None,
-        titled=Title.ROW,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.LINK_BAD}),
@@ -132,8 +135,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.UNKNOWN,
         ends_job=None,
-        titled=Title.ROW,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.LINK_BAD}),
@@ -168,8 +172,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.UNKNOWN,
         ends_job=EndsJob(EndsBy.NETWORK, always=True),
-        titled=Title.ROW,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset(),

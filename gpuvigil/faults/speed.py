@@ -1,7 +1,7 @@
 """What makes a GPU slow, or its job."""
 
 from ..model import EventKind, Severity
-from .model import About, Blame, Fault, Link, Shows, Stops, Title
+from .model import About, Blame, Fault, Link, Shows, Stops
 from .played import Fields, Grows, Held, Played, Turns
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
@@ -23,8 +23,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.COOLING,
         ends_job=None,
-        titled=Title.CONDITION,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset(),
@@ -64,8 +65,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.POWER,
         ends_job=None,
-        titled=Title.CONDITION,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset(),
@@ -97,8 +99,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.GPU,
         ends_job=None,
-        titled=Title.ROW,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.HELD_UP, Sign.SLOWED}),
@@ -135,8 +138,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.GPU,
         ends_job=None,
-        titled=Title.ROW,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.HELD_UP, Sign.SLOWED, Sign.SLOW_JOB}),
@@ -180,8 +184,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.UNKNOWN,
         ends_job=None,
-        titled=Title.ROW,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.HELD_UP, Sign.JOB_STALLED}),

@@ -1,7 +1,7 @@
 """What is wrong with how a GPU is used, and not with the machine."""
 
 from ..model import EventKind, Severity
-from .model import About, Blame, Fault, Link, Shows, Stops, Title
+from .model import About, Blame, Fault, Link, Shows, Stops
 from .played import GIB, Held, Played, Told
 from .relations import Halts, Mended, Shared, Sign
 
@@ -22,8 +22,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.PROGRAM,
         ends_job=None,
-        titled=Title.XID,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.GPU_BROKEN}),
@@ -58,8 +59,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.HOLDER,
         ends_job=None,
-        titled=Title.ROW,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.HELD_UP}),
@@ -103,8 +105,9 @@ ROWS = (
         shows=Shows.MEASURED,
         blame=Blame.LEFTOVER,
         ends_job=None,
-        titled=Title.ROW,
+        by_xid=False,
         link=Link.NOTHING,
+        look=None,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.HELD_UP}),

@@ -32,7 +32,7 @@ info | state | the node's own history | `/metrics`: names of a GPU | nvml.h | - 
 )
 
 GPU_XID = Measurement(
-    name="gpu_xid",
+    name="gpu_xids",
     tags=("cluster", "node", "uuid", "xid"),
     sentence="One line per GPU and Xid code that was reported, on `/metrics` only; without `uuid` where no GPU is known for it.",
     metrics=table(

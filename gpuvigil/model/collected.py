@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum
+from enum import Enum, auto
 from typing import Any
 
 from ..clock import from_text, to_text
@@ -12,25 +12,32 @@ from .subject import Subject
 
 
 class EventKind(str, Enum):
-    """A thing that happened once, reported by a collector when it happened."""
+    """A thing that happened once, reported by a collector when it happened.
 
-    XID = "xid"
-    GPU_LOST = "gpu_lost"
-    GPU_BACK = "gpu_back"
-    GPU_RESET = "gpu_reset"
-    PORT_DOWN = "port_down"
-    PORT_UP = "port_up"
-    DRIVER_SILENT = "driver_silent"
-    DRIVER_BACK = "driver_back"
-    SXID = "sxid"  # an Xid of an NVSwitch
-    PCIE_ERROR = "pcie_error"
-    OOM_KILL = "oom_kill"
-    MACHINE_CHECK = "machine_check"
-    LOGS = "logs"  # collected, or not: its message says where or why not
-    HOST = "host"  # a supply, a fan or a mount that fails, or is well again: its message names it
-    SHUTDOWN = "shutdown"  # the machine goes down in order; its message begins with what comes then
-    STOPPED = "stopped"  # the collector was stopped in order, and the machine stays
-    BOOT = "boot"  # its time is when the machine started, not when the collector did
+    Told and kept under its name in lower case: who renames one keeps that word.
+    """
+
+    @staticmethod
+    def _generate_next_value_(name: str, start: int, count: int, last_values: list[Any]) -> str:
+        return name.lower()
+
+    XID = auto()
+    GPU_LOST = auto()
+    GPU_BACK = auto()
+    GPU_RESET = auto()
+    PORT_DOWN = auto()
+    PORT_UP = auto()
+    DRIVER_SILENT = auto()
+    DRIVER_BACK = auto()
+    SXID = auto()  # an Xid of an NVSwitch
+    PCIE_ERROR = auto()
+    OOM_KILL = auto()
+    MACHINE_CHECK = auto()
+    LOGS = auto()  # collected, or not: its message says where or why not
+    HOST = auto()  # a supply, a fan or a mount that fails, or is well again: its message names it
+    SHUTDOWN = auto()  # the machine goes down in order; its message begins with what comes then
+    STOPPED = auto()  # the collector was stopped in order, and the machine stays
+    BOOT = auto()  # its time is when the machine started, not when the collector did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

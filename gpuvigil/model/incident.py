@@ -155,25 +155,6 @@ class Incident:
     def marked(self) -> bool:
         return self.subject.marked
 
-    @property
-    def struck(self) -> tuple[str, ...]:
-        """Keys of all that it says is hit: the subject and the members.
-
-        What is told of silent nodes of a rack has the rack's first node for its subject and among
-        its members, whether that is silent or not: only of a silent one its GPUs are there, too.
-        """
-        keys = tuple(dict.fromkeys((self.subject.key, *self.members)))
-        own = f"{self.subject.key}/"
-        others = [key for key in self.members if not f"{key}/".startswith(own)]
-        if self.fault != "node_silent" or not others:
-            return keys
-        gpus = [key for key in self.members if "/gpu/" in key]
-        if not gpus:
-            return self.members
-        if any(key.startswith(own) for key in gpus):
-            return keys
-        return tuple(key for key in keys if key != self.subject.key)
-
     def to_record(self) -> Record:
         """Kind `incident`; `version` must grow with every change."""
         body = plain(self)

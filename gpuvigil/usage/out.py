@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from ..model import Incident, Rma, RmaState, ScheduledNode, Scheduler, Severity, Subject
 from ..out_of_service import SPEAKS_FOR, USUAL, Checks, LostTo, lost_to, name_of
 from ..rmas import newest
+from ..struck import struck
 
 # Node and GPU; a node as a whole has no GPU.
 Out = Mapping[tuple[str, str], LostTo]
@@ -92,7 +93,7 @@ def _standing(incidents: Iterable[Incident], at: datetime) -> Mapping[str, set[s
     for one in incidents:
         stood = one.since < at and (one.resolved_at is None or one.resolved_at >= at)
         if stood and one.severity is Severity.CRITICAL:
-            for key in one.struck:
+            for key in struck(one):
                 found[Subject.parse(key).node].add(one.fault)
     return found
 

@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuvigil.idle_span import excuses
-from gpuvigil.model import Allocation, Record, Severity
-from gpuvigil.wasted import HOUR, Waste, WasteHour, faulty_in, waste_hour
+from gpuvigil import idle_span
+from gpuvigil.faults import FAULTS, Stops
+from gpuvigil.idle_span import Measurements, excuses, why_idle
+from gpuvigil.idleness import Idleness
+from gpuvigil.model import Allocation, Incident, Record, Severity, Subject
+from gpuvigil.wasted import HOUR, Waste, WasteHour, excuses_in, waste_hour
 from gpuvigil.work_span import ASKED
 from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
 
-FIRST = node("n-1", "prod")
+FIRST, SECOND = node("n-1", "prod"), node("n-2", "prod")
 SPAN = (NOON - HOUR, NOON)
 LITTLE: dict[str, Any] = {
     **dict.fromkeys((one.column for one in ASKED), None),
@@ -34,9 +37,12 @@ def held(index: int, holder: str = "job 7", minutes: float = 120, **values: Any)
     return replace(allocation(gpu(index, FIRST), holder, "ann"), started_at=began, **values)
 
 
-def hour(*allocations: Allocation, faulty: Sequence[str] = ()) -> WasteHour:
-    rows = {gpu(index, FIRST).key: LITTLE for index in range(4)}
-    return waste_hour("prod", SPAN[0], allocations, [inventory(FIRST, 4)], rows, frozenset(faulty))
+def hour(*allocations: Allocation, incidents: Sequence[Incident] = ()) -> WasteHour:
+    rows = {gpu(index, one).key: LITTLE for one in (FIRST, SECOND) for index in range(4)}
+    del rows[gpu(3, SECOND).key]
+    inventories = [inventory(FIRST, 4), inventory(SECOND, 4)]
+    excused = excuses_in(incidents, SPAN)
+    return waste_hour("prod", SPAN[0], allocations, inventories, rows, excused)
 
 
 def test_who_gets_little_is_kept_with_hours_and_model() -> None:
@@ -55,7 +61,7 @@ def test_who_gets_little_is_kept_with_hours_and_model() -> None:
         [held(0, ended_at=NOON - timedelta(minutes=5))],
         [held(0), held(0, "job 8")],
         [held(0), held(1, part="shared")],
-        [replace(held(0), subject=gpu(0, node("n-2", "prod")))],  # of which nothing was measured
+        [replace(held(0), subject=gpu(3, SECOND))],  # of which nothing was measured
     ],
 )
 def test_nothing_is_kept_of_who_had_them_in_part_shared_them_or_was_not_measured(
@@ -73,10 +79,80 @@ def test_a_job_that_ended_after_the_hour_and_one_that_goes_on_had_all_of_it() ->
 def test_whose_gpu_or_node_was_broken_in_the_hour_is_not_blamed() -> None:
     stands = incident("gpu_lost", gpu(0, FIRST), Severity.CRITICAL)
     for fault in (stands, replace(stands, resolved_at=SPAN[0] + timedelta(minutes=1))):
-        assert hour(held(0), faulty=sorted(faulty_in([fault], SPAN))).wastes == ()
+        assert hour(held(0), incidents=[fault]).wastes == ()
     was = replace(stands, since=SPAN[0] - 2 * HOUR, resolved_at=SPAN[0] - HOUR)
     idle = incident("gpu_idle_held", gpu(0, FIRST), Severity.INFO)
-    assert faulty_in([was, idle], SPAN) == frozenset()
+    assert hour(held(0), incidents=[was, idle]).wastes
+
+
+def _idle(on: Sequence[Subject], incidents: Sequence[Incident]) -> Idleness | None:
+    """Why the first of a holder's GPUs is idle, which computed nothing all the hour."""
+    row: dict[str, Any] = {
+        **dict.fromkeys((one.column for one in idle_span.ASKED), None),
+        idle_span.SAMPLES: 360,
+        idle_span.MOST_USED: 0.0,
+        "compute_processes_max": 1,
+        "first_at": SPAN[0],
+    }
+    span = Measurements(
+        start=SPAN[0],
+        end=SPAN[1],
+        rows={one.key: row for one in on},
+        expected={one.of_node().key: 360.0 for one in on},
+        excuses=excuses(incidents, SPAN[0]),
+    )
+    return why_idle(on[0], on[1:], span)
+
+
+# With the severity, whether it stops a job of one node, too.
+STOPPING = {
+    "nvswitch_error": (Severity.WARNING, True),
+    "fabric_down": (Severity.WARNING, True),
+    "gpu_hung": (Severity.WARNING, True),
+    "host_mount": (Severity.WARNING, True),
+    "host_disk": (Severity.WARNING, True),
+    "host_space": (Severity.WARNING, True),
+    "port_down": (Severity.WARNING, False),
+    "port_flapping": (Severity.WARNING, False),
+    "switch_down": (Severity.WARNING, False),
+    "gpu_memory": (Severity.CRITICAL, True),
+}
+
+
+@pytest.mark.parametrize("fault", STOPPING)
+def test_who_is_kept_from_computing_is_neither_idle_nor_inefficient(fault: str) -> None:
+    severity, alone = STOPPING[fault]
+    stands = incident(fault, FIRST, severity, since=SPAN[0])
+    on_both = [held(0), replace(held(0), subject=gpu(0, SECOND))]
+    assert hour(*on_both).wastes
+    assert _blames([one.subject for one in on_both], [])
+    assert hour(*on_both, incidents=[stands]).wastes == ()
+    assert not _blames([one.subject for one in on_both], [stands])
+    # A job of one node needs no other: what cuts it off does not stop it.
+    assert (hour(held(0), incidents=[stands]).wastes == ()) is alone
+    assert _blames([gpu(0, FIRST)], [stands]) is not alone
+
+
+def _blames(on: Sequence[Subject], incidents: Sequence[Incident]) -> bool:
+    why = _idle(on, incidents)
+    assert why is not None
+    return why.blames
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_idle_hours_and_inefficient_ones_excuse_by_one_definition(fault: str) -> None:
+    for severity in Severity:
+        stands = incident(fault, FIRST, severity, since=SPAN[0])
+        for holder in ([held(0)], [held(0), replace(held(0), subject=gpu(0, SECOND))]):
+            excused = not _blames([one.subject for one in holder], [stands])
+            assert (hour(*holder, incidents=[stands]).wastes == ()) is excused
+
+
+def test_a_file_system_that_is_nearly_full_keeps_nobody_waiting() -> None:
+    assert FAULTS["host_space"].stops is Stops.STORAGE
+    nearly = incident("host_space", FIRST, Severity.INFO, since=SPAN[0])
+    assert hour(held(0), incidents=[nearly]).wastes
+    assert _blames([gpu(0, FIRST)], [nearly])
 
 
 _WASTES = st.builds(
@@ -105,11 +181,11 @@ def test_the_first_node_of_a_silent_rack_is_faulty_only_where_it_is_silent_itsel
     members = [it for one in (second, third) for it in (one.key, gpu(0, one).key)]
     rack = incident("node_silent", FIRST, Severity.WARNING, since=SPAN[0])
     lives = replace(rack, members=(FIRST.key, *members))
-    assert faulty_in([lives], SPAN) == frozenset(members)
+    assert excuses_in([lives], SPAN).broken == frozenset(members)
     assert not excuses([lives]).cover(gpu(0, FIRST))
     assert excuses([lives]).cover(gpu(1, second))
     dark = replace(rack, members=(FIRST.key, gpu(0, FIRST).key, *members))
-    assert faulty_in([dark], SPAN) == frozenset(dark.members)
+    assert excuses_in([dark], SPAN).broken == frozenset(dark.members)
     assert excuses([dark]).cover(gpu(0, FIRST))
     alone = replace(rack, members=(FIRST.key,))
     assert excuses([alone]).cover(gpu(0, FIRST))
