@@ -3,7 +3,7 @@
 #   make test    runs the tests
 .POSIX:
 .SUFFIXES:
-.PHONY: help up test test-unit smoke check format scoreboard scoreboard-slice scoreboard-quiet test-servers test-hardware mutants bench screenshots soak month docs wheel collector.pyz clean
+.PHONY: help up test test-unit test-sites smoke check format scoreboard scoreboard-slice scoreboard-quiet test-servers test-hardware mutants bench screenshots soak month docs wheel collector.pyz clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -11,11 +11,13 @@ BIN = $(VENV)/bin
 ARGUMENTS ?=
 # Test files run beside each other in this many processes; each starts servers of its own.
 WORKERS ?= 2
+# Those that start servers mostly wait for them.
+WAITING_WORKERS ?= 4
 # Tests run where nothing of this machine's gpuvigil is seen and only temporary folders can be written. Programs are
 # compiled before, because they cannot be there.
 COMPILED = $(BIN)/python -m scripts.compiled
 ISOLATED = $(BIN)/python -m scripts.isolated $(BIN)/python
-SPREAD = -n $(WORKERS) --dist loadfile
+SPREAD = --dist loadfile --no-loadscope-reorder
 
 help: ## say what there is
 	@sed -n 's/^\([a-z.-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -24,13 +26,17 @@ up: $(VENV)/up ## run gpuvigil on this machine; ARGUMENTS="--simulate 16" and ot
 	@$(BIN)/gpuvigil up $(ARGUMENTS)
 
 # What fails is run on the commit before, too, and gets a second try if it did not fail there: scripts/suite.py.
-test: $(VENV)/dev ## run every test (needs gcc, Chromium and others: make test-servers)
+test: $(VENV)/dev ## run every test but those of test-sites (needs gcc, Chromium and others: make test-servers)
 	@$(COMPILED)
-	$(ISOLATED) -m scripts.suite $(SPREAD) $(ARGUMENTS)
+	$(ISOLATED) -m scripts.suite -n $(WAITING_WORKERS) $(SPREAD) --tier test $(ARGUMENTS)
 
-test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long, in under 90 seconds
+test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long
 	@$(COMPILED)
-	$(ISOLATED) -m pytest $(SPREAD) -m 'not server and not slow' $(ARGUMENTS)
+	$(ISOLATED) -m pytest -n $(WORKERS) $(SPREAD) --tier unit $(ARGUMENTS)
+
+test-sites: $(VENV)/dev ## run the tests that install packages, start other people's servers, or play days of a fleet
+	@$(COMPILED)
+	$(ISOLATED) -m scripts.suite -n $(WAITING_WORKERS) $(SPREAD) --tier sites $(ARGUMENTS)
 
 smoke: $(VENV)/up ## start the product, look whether it answers, end it; VENV=.venv-up makes an environment of its own
 	@$(BIN)/python -m compileall -q -x "/\." .
@@ -55,8 +61,9 @@ mutants: $(VENV)/dev ## put 300 small faults into the code, one at a time: does 
 test-hardware: $(VENV)/dev ## the tests that need a real NVIDIA GPU
 	$(BIN)/python -m pytest -s hardware $(ARGUMENTS)
 
-soak: $(VENV)/dev ## the long fault runs; SOAK_SEED=n repeats one
+soak: $(VENV)/dev ## the long fault runs (SOAK_SEED=n repeats one), and every property with many examples
 	$(BIN)/python -m pytest -s soak $(ARGUMENTS)
+	HYPOTHESIS_PROFILE=many $(BIN)/python -m pytest -m hypothesis --timeout 1800 tests
 
 month: $(VENV)/dev ## tell of a simulated fleet's month, write docs/month.md (half an hour; SOAK_SEED=n plays another)
 	SOAK_SEED=$${SOAK_SEED:-9} $(BIN)/python -m pytest -s soak/test_month.py $(ARGUMENTS)

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,13 @@ from tests.postgresql import Postgresql, programs
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# How long an example takes says something about the machine, not about the code.
-hypothesis.settings.register_profile("any machine", deadline=None)
-hypothesis.settings.load_profile("any machine")
+# How long an example takes says something about the machine, not about the code. A run tries a few examples,
+# others each time, and what fails says how it is had again; `make soak` tries many.
+hypothesis.settings.register_profile("few", deadline=None, max_examples=30, print_blob=True)
+hypothesis.settings.register_profile("many", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
+SECOND_TIER = {"server", "slow", "site"}
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -81,6 +84,29 @@ def browser(needs: Callable[[str, str], str]) -> Iterator["Browser"]:
         )
         yield browser
         browser.close()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--tier`: what it leaves out belongs to another tier, and does not count as deselected."""
+    parser.addoption("--tier", choices=("unit", "test", "sites"), help="the tests of this tier")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tier's tests; files that take long begin first, so that small ones fill the end."""
+    marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
+    long_ = {item.path for item, names in marks.items() if names & SECOND_TIER}
+    tier = config.getoption("--tier", None)
+    items[:] = sorted(
+        (item for item in items if tier is None or is_in(tier, marks[item])),
+        key=lambda item: item.path not in long_,
+    )
+
+
+def is_in(tier: str, marks: Set[str]) -> bool:
+    """Whether a test with these marks belongs to that tier; all are in either `test` or `sites`."""
+    if tier == "unit":
+        return not marks & SECOND_TIER
+    return ("site" in marks) == (tier == "sites")
 
 
 @pytest.hookimpl(trylast=True)

@@ -27,7 +27,7 @@ from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.servers import HubProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.site]
 
 MOST_BYTES = 3 * 1024 * 1024
 # Only the standard library: no environment variables of Python's, no site-packages.

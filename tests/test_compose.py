@@ -125,6 +125,7 @@ def directory() -> Iterator[Path]:
 
 
 @pytest.mark.server
+@pytest.mark.site
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_command_and_health_check_works_as_it_is_written(
     profile: str, directory: Path

@@ -169,6 +169,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 @pytest.mark.slow
+@pytest.mark.site
 def test_the_commit_before_decides_in_a_real_checkout(
     checkout: Checkout, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,6 +183,7 @@ def test_the_commit_before_decides_in_a_real_checkout(
 
 
 @pytest.mark.slow
+@pytest.mark.site
 def test_a_shallow_clone_gives_no_second_try_and_says_why(
     checkout: Checkout, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +200,7 @@ def test_a_shallow_clone_gives_no_second_try_and_says_why(
 
 
 @pytest.mark.slow
+@pytest.mark.site
 def test_while_something_is_not_committed_the_last_commit_is_the_one_before(
     checkout: Checkout, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,6 +210,7 @@ def test_while_something_is_not_committed_the_last_commit_is_the_one_before(
 
 
 @pytest.mark.slow
+@pytest.mark.site
 def test_a_run_without_failures_ends_with_what_pytest_says(
     checkout: Checkout, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,6 +220,7 @@ def test_a_run_without_failures_ends_with_what_pytest_says(
 
 
 @pytest.mark.slow
+@pytest.mark.site
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_in_ci_a_deselected_test_fails_the_run_whoever_deselects_it(workers: str) -> None:
     some = ["tests/gpuvigil/test_clock.py", "-n", workers, "-k", "span"]

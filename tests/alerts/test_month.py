@@ -13,7 +13,7 @@ from .month.account import Account, accounts
 from .month.fleet import Played, play
 from .month.outbox import CONFIGURATIONS, Told, configuration, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.site]
 
 HOUR = 3600.0
 FAULTS = (

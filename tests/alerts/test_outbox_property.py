@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.case import Case, Route
@@ -222,7 +222,6 @@ def _next(
     return a_transition(number, signal, to_state, state, at=now, severity=severity)
 
 
-@settings(max_examples=300, deadline=None)
 @given(story=STORIES)
 def test_the_last_thing_a_receiver_hears_is_the_newest_state(
     story: list[Round],
@@ -240,7 +239,6 @@ def test_the_last_thing_a_receiver_hears_is_the_newest_state(
         assert last is None or last.kind is Kind.RESOLVED
 
 
-@settings(max_examples=150, deadline=None)
 @given(story=STORIES)
 def test_nobody_is_left_with_an_incident_that_is_over_whatever_its_severity_was(
     story: list[Round],
@@ -256,7 +254,6 @@ def test_nobody_is_left_with_an_incident_that_is_over_whatever_its_severity_was(
         assert last.kind is not Kind.RESOLVED
 
 
-@settings(max_examples=150, deadline=None)
 @given(story=STORIES)
 def test_an_older_state_never_follows_a_newer_one_and_nothing_is_told_twice_without_need(
     story: list[Round],
@@ -271,7 +268,6 @@ def test_an_older_state_never_follows_a_newer_one_and_nothing_is_told_twice_with
         assert times <= 1 + world.unclear.get(id_, 0)
 
 
-@settings(max_examples=100, deadline=None)
 @given(story=STORIES, every_change=st.booleans())
 def test_who_was_told_of_what_is_critical_and_stands_is_told_again_unless_somebody_has_it(
     story: list[Round], every_change: bool
@@ -334,7 +330,6 @@ def held_back(number: int) -> World:
     )
 
 
-@settings(max_examples=300, deadline=None)
 @given(story=STORIES, number=st.integers(0, 5))
 def test_whatever_keeps_messages_back_nobody_is_left_with_what_is_over_and_nothing_overtakes(
     story: list[Round], number: int
@@ -353,7 +348,6 @@ def test_whatever_keeps_messages_back_nobody_is_left_with_what_is_over_and_nothi
     assert all(one.repeat for one in due)
 
 
-@settings(max_examples=150, deadline=None)
 @given(story=STORIES, number=st.sampled_from([0, 1, 3, 4]))
 def test_what_was_kept_back_for_a_while_is_told_in_the_end_if_it_still_stands(
     story: list[Round], number: int
@@ -369,7 +363,6 @@ def test_what_was_kept_back_for_a_while_is_told_in_the_end_if_it_still_stands(
         assert world.received[-1].number == telling[-1].number
 
 
-@settings(max_examples=300, deadline=None)
 @given(before=STORIES, away=STORIES, late=st.integers(0, 3))
 def test_a_channel_that_comes_or_comes_back_ends_up_with_what_stands_and_nothing_else(
     before: list[Round], away: list[Round], late: int

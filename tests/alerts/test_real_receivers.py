@@ -33,7 +33,7 @@ from .process import AlertsProcess
 from .test_message import noticed
 from .test_service import Story
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 URL = "https://gpus.example.org"
 

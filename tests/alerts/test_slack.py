@@ -182,7 +182,7 @@ SUBJECTS = st.one_of(
 
 
 # How fast examples are made says nothing about the messages.
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     subject=SUBJECTS,
     texts=st.lists(TEXT, min_size=4, max_size=4),

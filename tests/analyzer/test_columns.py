@@ -18,7 +18,6 @@ _ROWS = st.lists(
 )
 
 
-@settings(max_examples=100)
 @given(_ROWS, st.booleans())
 def test_a_group_has_its_own_middle(rows: list[tuple[int, int, float]], lasting: bool) -> None:
     first = _codes([row[0] for row in rows], lasting)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.incidents import Book, advance, rebuild
@@ -396,7 +396,6 @@ def sight_of(given_: Mapping[int, str], fresh: bool) -> Sight:
     )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(looks, max_size=25))
 def test_no_order_gap_or_restart_loses_or_doubles_an_incident(
     story: list[tuple[int, tuple[str, ...], bool, bool]],
@@ -445,7 +444,6 @@ def assert_every_life_is_whole(keeper: Keeper) -> None:
     assert all(len(them) == 1 for them in standing.values())
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(looks, max_size=15))
 def test_the_order_in_which_findings_come_makes_no_difference(
     story: list[tuple[int, tuple[str, ...], bool, bool]],

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.xid_repeats import Repeats, at_least, repeats
@@ -119,7 +119,6 @@ def test_an_exception_counts_on_one_part_of_the_gpu(places: tuple[str, str], tol
     assert (found is not None) == told
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 40), st.floats(1e-6, 30.0))
 def test_the_tail_is_poissons(count: int, expected: float) -> None:
     below = math.fsum(

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.ages import Ages
@@ -154,7 +154,6 @@ def test_a_disk_that_takes_nothing_costs_bodies_and_not_the_process(tmp_path: Pa
     assert [body.content for body in drain(spool)] == [b"", b"x a=4", b"x a=2", b"x a=3"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_torn_or_changed_file_is_counted_and_never_sent(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -284,7 +283,6 @@ class Owner:
             (self.spool.done if operation == "send" else self.spool.drop)(taken)
 
 
-@settings(max_examples=80, deadline=None)
 @given(operations=OPERATIONS, blocks=st.integers(1, 5))
 def test_what_there_is_no_room_for_is_counted_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, operations: list[str], blocks: int
@@ -302,7 +300,6 @@ def test_what_there_is_no_room_for_is_counted_and_nothing_else(
     owner.spool.close()
 
 
-@settings(max_examples=80, deadline=None)
 @given(operations=OPERATIONS)
 def test_every_body_is_delivered_once_or_counted(
     tmp_path_factory: pytest.TempPathFactory, operations: list[str]
@@ -453,7 +450,6 @@ def test_a_long_outage_costs_neither_time_nor_memory(tmp_path: Path) -> None:
     assert len(list(drain(spool))) == 6000
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 40) | st.none(), max_size=80))
 def test_the_lowest_number_is_always_first(steps: list[int | None]) -> None:
     shelf, kept = Shelf(), list[Place]()

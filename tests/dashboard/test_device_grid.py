@@ -5,7 +5,7 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.device.chart import Frame, decent, interval, option, table, top
@@ -31,7 +31,6 @@ def on_grid(steps: dict[int, float]) -> Floats:
 
 
 # The first table of a process takes its time.
-@settings(deadline=None)
 @given(measured_steps)
 def test_a_point_is_drawn_exactly_where_a_step_had_a_sample_and_with_its_value(
     steps: dict[int, float],

@@ -88,7 +88,6 @@ def fleets(draw: st.DrawFn) -> Facts:
     )
 
 
-@settings(deadline=None)
 @given(fleets())
 def test_counts_add_up_to_the_number_of_gpus(facts: Facts) -> None:
     for view in clusters(facts):
@@ -101,7 +100,6 @@ def test_counts_add_up_to_the_number_of_gpus(facts: Facts) -> None:
         assert numbers.known == numbers.gpus - numbers.looks[Look.UNKNOWN] - active
 
 
-@settings(deadline=None)
 @given(fleets())
 def test_simulated_and_real_are_never_summed(facts: Facts) -> None:
     views = clusters(facts)
@@ -122,7 +120,6 @@ def test_simulated_and_real_are_never_summed(facts: Facts) -> None:
         assert other.strip == view.strip
 
 
-@settings(deadline=None)
 @given(fleets())
 def test_what_is_unknown_is_never_free_idle_or_zero(facts: Facts) -> None:
     for view in clusters(facts):
@@ -141,7 +138,6 @@ def test_what_is_unknown_is_never_free_idle_or_zero(facts: Facts) -> None:
                     )
 
 
-@settings(deadline=None)
 @given(fleets())
 def test_the_power_is_of_those_that_were_measured(facts: Facts) -> None:
     for view in clusters(facts):
@@ -488,7 +484,6 @@ def here_name(of: Subject) -> tuple[str, str]:
     return of.cluster, of.node
 
 
-@settings(deadline=None)
 @given(troubles())
 def test_every_gpu_is_in_the_state_that_the_rules_give_it_alone(facts: Facts) -> None:
     for view in clusters(facts):
@@ -496,7 +491,6 @@ def test_every_gpu_is_in_the_state_that_the_rules_give_it_alone(facts: Facts) ->
             assert (one.state, one.reason) == by_the_rules(facts, one)
 
 
-@settings(deadline=None)
 @given(troubles())
 def test_the_silent_nodes_are_those_that_the_clusters_show_as_silent(facts: Facts) -> None:
     shown = {node.subject for view in clusters(facts) for node in view.silent_nodes}

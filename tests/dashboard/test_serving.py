@@ -220,7 +220,6 @@ _LINE = st.tuples(
 
 
 @given(st.lists(_LINE, max_size=30, unique_by=lambda one: one[:3]), st.integers(0, 6))
-@settings(max_examples=60, deadline=None)
 def test_courses_are_the_same_as_row_by_row(
     lines: list[tuple[str, str, int, float | None]], cut: int
 ) -> None:

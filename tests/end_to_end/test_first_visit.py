@@ -12,7 +12,7 @@ from tests.end_to_end.conftest import about
 from tests.product import Product, clean_environment
 from tests.receiver import Receiver
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.site, pytest.mark.server, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent.parent
 

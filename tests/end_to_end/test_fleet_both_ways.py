@@ -24,7 +24,7 @@ from scoreboard.rolling import RollingStore
 from tests.hub.talk import ask
 from tests.servers import HubProcess
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 SETTINGS = AnalyzerSettings(idle_after_seconds=600.0)
 MINUTES = 20

@@ -27,7 +27,7 @@ from tests.servers import HubProcess
 from tests.services import commands, running, simulated
 from tests.timeseries import VictoriaMetrics
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.site, pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(400)]
 
 NODES, SEED, TICK_SECONDS = 2, 1, 1.0
 FRESH_SECONDS = 5.0

@@ -33,7 +33,7 @@ from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 from tests.timeseries import Prometheus
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 SETTINGS = """
 [hub]

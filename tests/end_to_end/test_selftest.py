@@ -21,7 +21,7 @@ from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 from tests.timeseries import InfluxDB, VictoriaMetrics
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 # Shorter spans than usual: nodes tick every two seconds then.
 SETTINGS = """

@@ -13,7 +13,7 @@ from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.unanswered import Unanswered, is_possible
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 LONGEST_DELAY_SECONDS = 5.0
 

@@ -18,7 +18,7 @@ from tests.end_to_end.slurm import PROGRAMS, Slurm
 from tests.polling import wait_until
 from tests.servers import HubProcess
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 NODES = ("n1", "n2", "n3", "n4")

@@ -15,7 +15,7 @@ from tests.collector.check.nodes import a_node, identity
 from tests.end_to_end.slurm import PROGRAMS, Slurm
 from tests.polling import wait_until
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 NODES = tuple(f"n{number}" for number in range(1, 13))
 (LOST,) = findings(

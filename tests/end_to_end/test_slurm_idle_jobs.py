@@ -21,7 +21,7 @@ from tests.end_to_end.slurm import PROGRAMS, Slurm
 from tests.polling import wait_until
 from tests.servers import HubProcess
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 GPUS = 13
 

@@ -26,7 +26,7 @@ from tests.end_to_end.slurm import PROGRAMS, Slurm, free_port
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 SCRIPT = Path(__file__).parents[2] / "packaging" / "slurm" / "gpuvigil-job"
 ORDER = (5, 2, 0, 1, 7, 3, 4, 6)  # minor numbers, as gres.conf has them

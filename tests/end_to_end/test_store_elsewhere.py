@@ -26,7 +26,7 @@ from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 from tests.timeseries import VictoriaMetrics
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 NODES, GPUS = 3, 2
 SETTINGS = """

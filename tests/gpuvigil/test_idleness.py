@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuvigil.idleness import (
@@ -88,7 +88,6 @@ def test_each_case_has_its_name(
     ),
     st.builds(Around, faulty=st.booleans(), peers_faulty=st.booleans(), standby=st.booleans()),
 )
-@settings(max_examples=60, deadline=None)
 def test_nobody_is_blamed_for_a_fault_or_over_bad_readings(
     measured: Measured, around: Around
 ) -> None:
@@ -143,7 +142,6 @@ def test_who_is_exempt_hears_nothing() -> None:
 
 
 @given(st.lists(st.integers(0, 600), max_size=30), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_each_stage_comes_once_in_order_and_at_its_distance(at: list[int], ends: bool) -> None:
     policy = replace(FOR_JOBS, end_after=120 * MINUTE if ends else None)
     idler = Idler(why=Idleness.MEMORY_PARKED, since=MONDAY)

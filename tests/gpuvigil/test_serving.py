@@ -154,7 +154,6 @@ def most(replicas: list[Replica], step: int) -> float:
 
 
 @given(services())
-@settings(max_examples=60)
 def test_so_many_carry_it_and_one_less_would_not(replicas: list[Replica]) -> None:
     found = needed(replicas)
     assert found is not None
@@ -197,7 +196,6 @@ def test_order_says_nothing_idle_replicas_carry_nothing_and_less_work_needs_no_m
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.floats(0.01, 1.0))
-@settings(max_examples=50)
 def test_a_percentile_is_one_of_the_values_that_enough_do_not_exceed(
     values: list[float], share: float
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.hub.outage import Outage, come_back
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.site, pytest.mark.server, pytest.mark.timeout(600)]
 
 
 def test_a_hub_that_was_away_gets_all_that_waited_in_order_and_nobody_is_paged_for_the_past(

@@ -16,7 +16,7 @@ from tests.power_loss.recording import Recording
 from tests.power_loss.store_program import NAME
 from tests.servers import HubProcess
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.site]
 
 
 def test_what_a_hub_has_answered_with_204_or_200_survives_a_power_loss(

@@ -15,7 +15,7 @@ from tests.power_loss.mutants import ROOT, syncs, without_line
 from tests.power_loss.recording import Recording
 from tests.power_loss.spool_program import ALL, RECORDS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.site, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def states(recorder: Path, tmp_path: Path, code: Path = ROOT) -> Iterator[State]:

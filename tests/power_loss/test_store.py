@@ -15,7 +15,7 @@ from tests.power_loss.recording import Recording
 from tests.power_loss.store_check import wrong_with
 from tests.power_loss.store_program import HOURS, NAME
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.site, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # Of the states that a power loss may leave, each so-manieth is opened; `every=1` takes minutes.
 EVERY = 8

@@ -86,6 +86,7 @@ def trouble_in_blocks(made: Made, start: datetime) -> list[Block]:
 
 
 @pytest.mark.slow
+@pytest.mark.site
 def test_the_past_as_a_store_gives_it_leads_to_the_same_incidents() -> None:
     store, made = MemoryStore(), trouble()
     told = trouble_in_blocks(made, NOON)
@@ -117,6 +118,7 @@ def test_the_past_as_a_store_gives_it_leads_to_the_same_incidents() -> None:
 
 
 @pytest.mark.server
+@pytest.mark.site
 def test_a_hub_is_asked_and_another_limit_tells_who_would_not_have_been_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,6 +118,7 @@ def test_the_page_counts_spans_jobs_and_look_alikes() -> None:
 
 
 @pytest.mark.server
+@pytest.mark.site
 @pytest.mark.timeout(600)
 def test_the_slice_gives_the_committed_numbers() -> None:
     seed = play.seed_of(play.SLICE, 0)

@@ -16,7 +16,7 @@ from scoreboard.recorded.overlay import OVERLAYS, Injection, lay
 from scoreboard.recorded.play import Recording
 from scoreboard.recorded.read import recording
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.site]
 
 COMMANDS = Path(__file__).parents[2] / "docs/commands.md"
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)

@@ -12,7 +12,7 @@ from scoreboard.replay import Replay
 
 from .made import NOON, Made, event, gpu, node, port
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.site]
 
 LATER = NOON + timedelta(minutes=12)
 

@@ -22,7 +22,7 @@ from gpuvigil.store.memory import MemoryStore
 from gpuvigil.store.shape import latest_schema
 from scoreboard.rolling import RollingStore
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.site]
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 STEP = timedelta(seconds=10)

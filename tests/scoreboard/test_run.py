@@ -21,7 +21,7 @@ from scoreboard.splits import (
     TUNING_KINDS,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.site]
 
 
 def test_what_is_kept_out_is_in_no_tuning_fleet() -> None:

@@ -153,7 +153,6 @@ _LABELS = st.text(max_size=40) | st.sampled_from(
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(NAMES)), _LABELS, _BAD), max_size=20))
-@settings(max_examples=100)
 def test_no_text_makes_a_number_that_was_not_measured(parts: list[tuple[str, str, str]]) -> None:
     text = "\n".join(f"{name}{labels} {value}" for name, labels, value in parts)
     good = 'vllm:num_requests_running{model_name="the one"} 7'

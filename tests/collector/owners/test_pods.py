@@ -187,7 +187,6 @@ SOME = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.none() | SOME, max_size=8))
 def test_what_is_held_is_what_the_last_answer_said(
     answers: list[list[tuple[str, str]] | None],

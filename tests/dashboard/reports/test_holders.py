@@ -1,7 +1,7 @@
 import time
 from datetime import timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.reports.build import build
@@ -25,7 +25,6 @@ SHARES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(shares=SHARES)
 def test_the_table_of_holders_adds_up_to_what_was_allocated(shares: list[object]) -> None:
     counted = usage(shares, start=END - timedelta(hours=2), gpus=64)  # type: ignore[arg-type]
@@ -71,7 +70,6 @@ def spells(draw: st.DrawFn) -> Incident:
     return idle(*(gpu(n) for n in numbers), since=since, until=until, label=f"n1 {numbers}")
 
 
-@settings(max_examples=60, deadline=None)
 @given(found=st.lists(spells(), max_size=8))
 def test_each_gpus_idle_time_counts_once_however_many_incidents_speak_of_it(
     found: list[Incident],

@@ -443,7 +443,6 @@ def facts(draw: st.DrawFn) -> Facts:
 
 
 @given(facts())
-@settings(max_examples=100, deadline=None)
 def test_the_states_add_up_to_installed_and_each_amount_is_part_of_the_next(given_: Facts) -> None:
     found = count(given_)
     if found is None:
@@ -467,7 +466,6 @@ def test_the_states_add_up_to_installed_and_each_amount_is_part_of_the_next(give
 
 
 @given(facts())
-@settings(max_examples=50, deadline=None)
 def test_nothing_is_free_on_a_node_that_is_out_of_service(given_: Facts) -> None:
     found = count(given_)
     for place in () if found is None else found.places:
@@ -476,7 +474,6 @@ def test_nothing_is_free_on_a_node_that_is_out_of_service(given_: Facts) -> None
 
 
 @given(facts())
-@settings(max_examples=50, deadline=None)
 def test_holders_have_together_what_was_allocated(given_: Facts) -> None:
     found = count(given_)
     if found is None:

@@ -211,7 +211,6 @@ def _plainly(rows: pa.Table, numbers: dict[Gpu, int], grid: Grid) -> dict[Any, l
     ),
     st.lists(_CELL, max_size=40, unique_by=lambda one: (one.number, one.gpu)),
 )
-@settings(max_examples=60, deadline=None)
 def test_columns_give_the_same_devices_as_row_by_row(
     parts: list[tuple[tuple[str, str, float | None, float | None], int, int, str]],
     cells: list[Minute],

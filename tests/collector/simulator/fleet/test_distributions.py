@@ -13,7 +13,7 @@ from collector.simulator.fleet.workloads import Ending
 
 from . import runs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.site]
 
 REFERENCE = Path(__file__).parents[4] / "docs/reference"
 LIKE_ACME = runs.with_settings(seed=1, nodes=32, days=1.5, models=("A100",), demand=0.85)

@@ -16,7 +16,7 @@ from gpuvigil.model import Subject
 
 from . import runs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.site]
 
 START, SECONDS = 3600.0, 10_800.0
 QUIET = runs.with_settings(demand=0.9)

@@ -13,7 +13,7 @@ from gpuvigil.model import Event, EventKind, GpuIdentity, Inventory
 
 from . import runs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.site]
 
 START, SECONDS = 3600.0, 7200.0
 QUIET = runs.with_settings(seed=7, nodes=6, demand=1.0, workloads=("tensor parallel",), days=0.2)
