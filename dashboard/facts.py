@@ -174,7 +174,7 @@ _READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
 }
 
 
-_PORT_EVENTS = frozenset({EventKind.PORT_UP.value, EventKind.PORT_DOWN.value})
+_PORT_EVENTS = frozenset({EventKind.PORT_UP, EventKind.PORT_DOWN})
 
 
 def _name(record: Record) -> tuple[str, float]:
