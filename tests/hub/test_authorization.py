@@ -30,6 +30,7 @@ from gpuvigil.model import (
     Subject,
 )
 from hub.tokens import Tokens
+from tests.hub.in_process import HubThread
 from tests.hub.talk import ask
 from tests.servers import HubProcess
 
@@ -263,7 +264,7 @@ def scoped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     directory = tmp_path_factory.mktemp("scopes")
     file = directory / "scheduler-token"
     file.write_text("of-any-scheduler\n", encoding="utf-8")
-    with HubProcess(directory, {"scheduler_token_file": file}) as hub:
+    with HubThread(directory, {"scheduler_token_file": file}) as hub:
         yield hub
 
 
@@ -306,7 +307,6 @@ def clients(scoped: HubProcess, tokens: dict[str, str]) -> Iterator[dict[str, Hu
         client.close()
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("kind", list(RecordKind))
 def test_who_may_write_what_about_whom(clients: dict[str, Hub], kind: RecordKind) -> None:
     assert (kind in SERVICES_KINDS) == (kind not in CASES)
@@ -332,7 +332,6 @@ def _write(hub: HubProcess, token: str, record: Record) -> tuple[int, str]:
     return answer.status, answer.json.get("message", "")
 
 
-@pytest.mark.server
 def test_one_line_of_another_keeps_the_whole_body_out(
     scoped: HubProcess, tokens: dict[str, str]
 ) -> None:
@@ -349,20 +348,21 @@ def test_one_line_of_another_keeps_the_whole_body_out(
     assert client.status()["sequence"] == before
 
 
-@pytest.mark.server
 def test_who_may_not_speak_for_a_scheduler_is_told_how_to_and_so_is_the_log(
-    scoped: HubProcess, tokens: dict[str, str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for what in ("node", "collector"):
+    with HubThread(tmp_path) as hub:
         for record in (job(), scheduler()):
-            status, message = _write(scoped, tokens[what], record)
-            assert (status, f"a {what}'s token may not write" in message) == (403, True)
+            status, message = _write(hub, hub.collector_token, record)
+            assert (status, "a collector's token may not write" in message) == (403, True)
             assert "gpuvigil token create --scope scheduler --cluster" in message
-    log = scoped.log.read_text(encoding="utf-8")
-    assert log.count("a scheduler's records refused") == 1  # and not for each
+        status, message = _write(
+            hub, hub.collector_token, replace(event(), kind=RecordKind.SILENCE)
+        )
+        assert (status, "gpuvigil token create" in message) == (403, False)
+    assert caplog.text.count("a scheduler's records refused") == 1  # and not for each
 
 
-@pytest.mark.server
 def test_a_scheduler_reads_what_it_goes_on_from_of_its_cluster_alone(
     scoped: HubProcess, tokens: dict[str, str]
 ) -> None:
@@ -398,7 +398,6 @@ def test_a_scheduler_reads_what_it_goes_on_from_of_its_cluster_alone(
         assert ask(f"{scoped.url}/{path}", b"{}", token=tokens["scheduler"]).status == 403, path
 
 
-@pytest.mark.server
 def test_what_another_wrote_under_an_id_of_ours_is_not_replaced(
     scoped: HubProcess, tokens: dict[str, str]
 ) -> None:

@@ -15,17 +15,18 @@ import pytest
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub import Hub
 from gpuvigil.model import Allocation, AllocationState, Record, RecordKind, Subject
+from tests.hub.in_process import HubThread
 from tests.hub.talk import ask
 from tests.servers import HubProcess
-
-pytestmark = pytest.mark.server
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 EVENT, NOTICE, TRANSITION = RecordKind.EVENT, RecordKind.NOTICE, RecordKind.TRANSITION
 INCIDENT = RecordKind.INCIDENT
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(
+    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)]
+)
 def settings(request: pytest.FixtureRequest) -> dict[str, object]:
     """Where the records lie."""
     if request.param == "sqlite":
@@ -37,7 +38,7 @@ def settings(request: pytest.FixtureRequest) -> dict[str, object]:
 def records_hub(
     tmp_path_factory: pytest.TempPathFactory, settings: dict[str, object]
 ) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("records"), settings) as process:
+    with HubThread(tmp_path_factory.mktemp("records"), settings) as process:
         yield process
 
 
