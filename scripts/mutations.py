@@ -80,8 +80,8 @@ def mutants(room: str, path: str, source: str) -> Iterator[Mutant]:
             )
 
 
-def _not_run(tree: ast.Module) -> Iterator[ast.AST]:
-    """What no test is to see: types, the words of messages and log lines, and assertions."""
+def _not_run(tree: ast.Module) -> Iterator[ast.AST]:  # noqa: C901 - a table of kinds
+    """What no test is to see: types and how classes are made, the words of messages and log lines, assertions."""
     for node in ast.walk(tree):
         for name in ("annotation", "returns"):
             if (found := getattr(node, name, None)) is not None:
@@ -89,8 +89,12 @@ def _not_run(tree: ast.Module) -> Iterator[ast.AST]:
         match node:
             case ast.JoinedStr() | ast.Assert() | ast.Raise():
                 yield node
+            case ast.ClassDef(decorator_list=decorators):
+                yield from decorators  # slots, frozen and the like
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 yield node
+            case ast.BinOp(left=left, right=right) if _is_number(node):
+                yield from (left, right)
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log" | "_log")))):
                 yield node
 
@@ -114,6 +118,8 @@ def _changes(node: ast.AST) -> Iterator[str]:  # noqa: C901 - a table of kinds
             yield _text(ast.BoolOp(op=other, values=values))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield _text(operand)
+        case ast.BinOp() if _is_number(node):
+            yield _text(ast.BinOp(node, ast.Add(), ast.Constant(1)))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _COUNTED:
             yield _text(ast.BinOp(left=left, op=_COUNTED[type(op)](), right=right))
         case ast.Constant(value=bool(value)):
@@ -126,6 +132,16 @@ def _changes(node: ast.AST) -> Iterator[str]:  # noqa: C901 - a table of kinds
             yield "pass"
         case ast.Continue():
             yield "break"
+
+
+def _is_number(node: ast.AST) -> bool:
+    """Whether it is written as a product of numbers, which is one number: 32 * 1024 * 1024."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return _is_number(left) and _is_number(right)
+        case ast.Constant(value=int() | float()):
+            return True
+    return False
 
 
 def _text(node: ast.expr) -> str:
