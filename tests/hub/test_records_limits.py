@@ -18,6 +18,7 @@ from hub.records.book import under
 from hub.records.intake import record_of
 from tests.hub.in_process import HubThread
 from tests.hub.talk import Reply, ask
+from tests.servers import HubProcess
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
@@ -36,7 +37,7 @@ def book(tmp_path: Path) -> Iterator[Book]:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubThread]:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     with HubThread(tmp_path_factory.mktemp("limits"), {"body_lines_count": 10_000}) as running:
         yield running
 
@@ -167,7 +168,7 @@ def test_a_record_is_kept_up_to_the_limit_and_refused_beyond(
 # --- what may be asked ----------------------------------------------------------------------------
 
 
-def asked(hub: HubThread, path: str, body: bytes | None = None) -> Reply:
+def asked(hub: HubProcess, path: str, body: bytes | None = None) -> Reply:
     return ask(f"{hub.url}/api/v1/{path}", body, token=hub.service_token)
 
 
@@ -186,7 +187,7 @@ def asked(hub: HubThread, path: str, body: bytes | None = None) -> Reply:
         ("changes?after=-1&wait=0", "changes?after=-1&wait=-1"),
     ],
 )
-def test_a_number_is_taken_up_to_its_limit(hub: HubThread, inside: str, outside: str) -> None:
+def test_a_number_is_taken_up_to_its_limit(hub: HubProcess, inside: str, outside: str) -> None:
     assert asked(hub, inside).status == 200
     assert asked(hub, outside).status == 400
 
@@ -201,13 +202,13 @@ def test_a_number_is_taken_up_to_its_limit(hub: HubThread, inside: str, outside:
         ('"lease_seconds": 1, "wait_seconds": 0', '"lease_seconds": 1, "wait_seconds": 3601'),
     ],
 )
-def test_a_claim_is_taken_up_to_its_limits(hub: HubThread, inside: str, outside: str) -> None:
+def test_a_claim_is_taken_up_to_its_limits(hub: HubProcess, inside: str, outside: str) -> None:
     for limits, status in ((inside, 200), (outside, 400)):
         body = f'{{"kind": "silence", "owner": "a", {limits}}}'.encode()
         assert asked(hub, "claim", body).status == status
 
 
-def test_what_is_asked_for_is_what_is_found(hub: HubThread) -> None:
+def test_what_is_asked_for_is_what_is_found(hub: HubProcess) -> None:
     client = hub.hub()
     made = [
         one("a", kind=EVENT, subject="c/n1", parent="p"),
@@ -229,7 +230,7 @@ def test_what_is_asked_for_is_what_is_found(hub: HubThread) -> None:
     assert found(limit="2") == ["b", "c"]
 
 
-def test_who_waits_is_answered_at_once_when_there_is_something(hub: HubThread) -> None:
+def test_who_waits_is_answered_at_once_when_there_is_something(hub: HubProcess) -> None:
     client = hub.hub()
     sequence = client.write_records([one("waits", kind=TRANSITION, due_at=NOON)])
     assert len(client.changes(sequence - 1, [TRANSITION], wait_seconds=30).records) == 1
@@ -239,7 +240,7 @@ def test_who_waits_is_answered_at_once_when_there_is_something(hub: HubThread) -
     assert client.changes(-1, [TRANSITION]).sequence == sequence
 
 
-def test_a_new_record_and_the_end_of_a_lease_wake_who_waits_for_work(hub: HubThread) -> None:
+def test_a_new_record_and_the_end_of_a_lease_wake_who_waits_for_work(hub: HubProcess) -> None:
     client = hub.hub()
     soon = datetime.now(timezone.utc) + timedelta(seconds=0.5)
     client.write_records([one("soon", kind=RecordKind.SILENCE, due_at=soon)])
@@ -251,7 +252,7 @@ def test_a_new_record_and_the_end_of_a_lease_wake_who_waits_for_work(hub: HubThr
     client.finish(RecordKind.SILENCE, "b", ["soon"], [replace(one("done"), kind=EVENT)])
 
 
-def test_many_lines_are_taken_and_more_are_not(hub: HubThread) -> None:
+def test_many_lines_are_taken_and_more_are_not(hub: HubProcess) -> None:
     client = hub.hub()
     before = client.status()["sequence"]
     body = b"\n" * 10_000
