@@ -3,12 +3,17 @@ FROM python:3.11-slim-bookworm AS build
 WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY gpuvigil gpuvigil
+COPY accounting accounting
 COPY collector collector
+COPY integrations integrations
 COPY hub hub
 COPY analyzer analyzer
 COPY alerts alerts
 COPY dashboard dashboard
-COPY scoreboard scoreboard
+COPY report report
+COPY cli cli
+COPY simulator simulator
+COPY evaluation evaluation
 RUN python -m venv /opt/gpuvigil \
     && /opt/gpuvigil/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[all,influxdb]'
 

@@ -88,19 +88,19 @@ SCOREBOARD_FIRST ?= 0
 SCOREBOARD_COUNT ?= 1
 SCOREBOARD_WORKERS ?= 2
 scoreboard: $(VENV)/dev ## hold the detectors and others against simulated fleets, write docs/scoreboard.md (hours; goes on where it was)
-	$(BIN)/python -m scoreboard.run all $(SCOREBOARD_FIRST) $(SCOREBOARD_COUNT) --workers $(SCOREBOARD_WORKERS)
-	$(BIN)/python -m scoreboard.plots
+	$(BIN)/python -m evaluation.run all $(SCOREBOARD_FIRST) $(SCOREBOARD_COUNT) --workers $(SCOREBOARD_WORKERS)
+	$(BIN)/python -m evaluation.plots
 	$(BIN)/python -m scripts.docs
 
 scoreboard-slice: $(VENV)/dev ## play again what the tests play again, after a change of detectors
-	$(BIN)/python -m scoreboard.run slice 0 1
+	$(BIN)/python -m evaluation.run slice 0 1
 	$(BIN)/python -m scripts.docs
 
 scoreboard-quiet: $(VENV)/dev ## go on adding fault-free node-days until stopped; `make scoreboard` then draws and writes
-	$(BIN)/python -m scoreboard.run quiet 0 1000 --sets gpuvigil --workers $(SCOREBOARD_WORKERS)
+	$(BIN)/python -m evaluation.run quiet 0 1000 --sets gpuvigil --workers $(SCOREBOARD_WORKERS)
 
 screenshots: $(VENV)/dev ## photograph every page of the running product into docs/images
-	$(BIN)/python -m scripts.screenshots
+	$(BIN)/python -m benchmarks.screenshots
 
 docs: $(VENV)/dev ## write the tables in docs/ from the code
 	$(BIN)/python -m scripts.docs

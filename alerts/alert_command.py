@@ -9,12 +9,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import EPOCH, SystemClock, moment
-from gpuvigil.command import configured_anywhere, fail, parser, run_service
 from gpuvigil.config import AlertsSettings, Config, load
+from gpuvigil.config.startup import configured_anywhere, fail, parser, run_service
+from gpuvigil.config.tuning import tried_on_the_past
 from gpuvigil.errors import ConfigError, GpuvigilError, HubRefused
-from gpuvigil.hub import Hub, service_hubs
+from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import Signal, State
-from gpuvigil.matching import labels_of
+from gpuvigil.matching.matchers import labels_of
 from gpuvigil.model import (
     Evidence,
     Impact,
@@ -27,19 +28,18 @@ from gpuvigil.model import (
     fingerprint,
     readable,
 )
-from gpuvigil.statedir import config_of_up
-from gpuvigil.tuning import tried_on_the_past
+from gpuvigil.state_directory import config_of_up
 
-from .channel import Channel, Delivered, Outcome, tried
 from .channels import configured
-from .courier import notices_of
-from .delivery import tried_anew
-from .message import Message, message
-from .notice import Kind, Notice, NoticeState, draft
-from .paging import all_of, in_parts
-from .route import fitting, misfit, path
+from .decisions.attempts import tried_anew
+from .delivery.batches import all_of, in_parts
+from .delivery.dispatcher import notices_of
+from .messages.channel import Channel, Delivered, Outcome, tried
+from .messages.message import Message, message
+from .routing.notice import Kind, Notice, NoticeState, draft
+from .routing.route import fitting, misfit, path
+from .routing.situation import Lookout
 from .service import run
-from .situation import Lookout
 
 _NOBODY = "No channel is configured, so no alerts are sent; see docs/alerts.md."
 TESTED = Subject(cluster="gpuvigil", node="test")

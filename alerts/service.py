@@ -12,30 +12,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
+from accounting.cost.money import Prices
 from gpuvigil import __version__
 from gpuvigil.clock import Clock, SystemClock, to_text
 from gpuvigil.config import Config
 from gpuvigil.errors import HubError
-from gpuvigil.hub import Hub, service_hubs
+from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import State
 from gpuvigil.log import Log
 from gpuvigil.model import UNREADABLE, Incident, Record, RecordKind, Transition
-from gpuvigil.money import Prices
-from gpuvigil.offers import seal
+from gpuvigil.web.signed_links import seal
 
-from .case import Route, writes_to_owners
 from .channels import configured
 from .channels.dead_man import dead_man
-from .cost import LOOK_SECONDS
-from .courier import Courier, hand_out, notices_of
-from .decide import decide
-from .desk import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
-from .exporter import Exporter, exposition
-from .newcomers import tell_what_stands
-from .notice import Notice, NoticeState, Verdict
-from .situation import Lookout, Situation
-from .uphold import Upheld, Upholder
-from .watch import Watch, call_dead_man
+from .decisions.decide import decide
+from .delivery.dispatcher import Courier, hand_out, notices_of
+from .delivery.exporter import Exporter, exposition
+from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
+from .delivery.new_channel import tell_what_stands
+from .delivery.resend import Upheld, Upholder
+from .delivery.self_check import Watch, call_dead_man
+from .messages.cost import LOOK_SECONDS
+from .routing.case import Route, writes_to_owners
+from .routing.notice import Notice, NoticeState, Verdict
+from .routing.situation import Lookout, Situation
 
 PULSE_SECONDS = 10.0
 # A stop waits this long for what is on its way; the rest is durable and goes out later.
@@ -126,9 +126,9 @@ def _idle_steps(
     """The look at idle GPUs, where a channel writes to owners."""
     if not writes_to_owners([courier.channel.route for courier in couriers.values()]):
         return {}
-    from gpuvigil.store.choice import hubs  # noqa: PLC0415 - only who asks the store needs Arrow
+    from gpuvigil.store.configured import hubs  # noqa: PLC0415 - only who asks the store needs Arrow
 
-    from .idle_watch import IdleWatch  # noqa: PLC0415 - as above
+    from .idle.idle_job import IdleWatch  # noqa: PLC0415 - as above
 
     return {"idle": IdleWatch(desk, hubs(config), config.analyzer.idle_below_percent).step}
 

@@ -20,19 +20,19 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
-from gpuvigil.out_of_service import Checks
+from gpuvigil.schedulers.out_of_service import Checks
 
-from .acknowledge import acknowledge, entry_of
-from .breaker import is_whole
-from .correlate import sight
-from .detector import DETECTORS, Detector
+from .correlation.all_detectors import DETECTORS, Detector
+from .correlation.breaker import is_whole
+from .correlation.correlate import sight
+from .correlation.observation import Sight
+from .correlation.several_nodes import is_of_several_with
 from .detectors.node_silent import waited_for
-from .fleet import Fleet
-from .incidents import Book, advance, hold
-from .rows import Rows
-from .several import is_of_several_with
-from .sight import Sight
-from .window import Key, Window
+from .fleet_state import Fleet
+from .incidents.acknowledgement import acknowledge, entry_of
+from .incidents.book import Book, advance, hold
+from .window.rows import Rows
+from .window.window import Key, Window
 
 # An incident and its transitions, or more of them: kept together or not at all.
 Unit = tuple[Record, ...]

@@ -13,26 +13,21 @@ from datetime import datetime, timedelta
 
 from gpuvigil import __version__
 from gpuvigil.clock import Clock, SystemClock, to_text
-from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config
+from gpuvigil.config.startup import parser, run_service
 from gpuvigil.errors import HubError, HubRefused
-from gpuvigil.hub import Hub, addresses
+from gpuvigil.hub_client import Hub, addresses
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import UNREADABLE, Acknowledgement, Record, RecordKind, Subject
-from gpuvigil.out_of_service import Checks
-from gpuvigil.store.beside import store_of
-from gpuvigil.store.choice import hubs
+from gpuvigil.schedulers.out_of_service import Checks
+from gpuvigil.store.configured import hubs
+from gpuvigil.store.external import store_of
 from gpuvigil.store.prometheus import PrometheusStore
 
-from .acknowledge import line
 from .analysis import Analysis, Unit, patience
-from .detector import DETECTORS, questions
-from .histories import Histories
-from .index import Indices
-from .jobs import Jobs
-from .lateness import Arrival, absence, is_late
-from .reading import (
+from .correlation.all_detectors import DETECTORS, questions
+from .hub_queries import (
     KINDS,
     Ear,
     beginning,
@@ -42,10 +37,15 @@ from .reading import (
     subjects,
     without_old_selftests,
 )
-from .replacements import Replacements
-from .scout import Scout
-from .thrift import Thrift
-from .usage import UsageCounter
+from .incidents.acknowledgement import line
+from .incidents.history import Histories
+from .incidents.late_events import Arrival, absence, is_late
+from .jobs.efficiency_job import Thrift
+from .jobs.job_accounts import Jobs
+from .jobs.prometheus_inventory import Scout
+from .jobs.replacement_job import Replacements
+from .jobs.usage_job import UsageCounter
+from .window.index import Indices
 
 # How long a wait for changes keeps a stop waiting.
 _POLL_SECONDS = 2.0

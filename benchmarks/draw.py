@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.spine import say
-from dashboard.facts import Facts
+from dashboard.data.hub_queries import numbers
+from dashboard.data.views import fleet_view
 from dashboard.fleet import Fleet
-from dashboard.reading import numbers
-from dashboard.tables import CELL_FIELDS, gpu_table, node_table, port_table
-from dashboard.views import fleet_view
+from dashboard.model.facts import Facts
+from dashboard.model.newest_rows import CELL_FIELDS, gpu_table, node_table, port_table
 from gpuvigil.clock import to_text
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
     Allocation,
     GpuIdentity,

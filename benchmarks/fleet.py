@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.spine import about, say
-from collector.simulator.fleet import FleetSettings, build
+from simulator.fleet import FleetSettings, build
 
 RESULT = Path(__file__).with_suffix(".json")
 TICK_SECONDS = 10.0

@@ -24,16 +24,16 @@ from pathlib import Path
 
 from benchmarks.past import GPUS_PER_NODE, Past, begin
 from benchmarks.past import records as records_of
-from collector.envelope import WRITE_PATH
-from collector.simulator.cluster import Node
-from collector.simulator.faults import InjectedFault, change
-from collector.simulator.player import Story
-from collector.simulator.sensors import Moment, NodeSensors
+from collector.spool.batches import WRITE_PATH
 from gpuvigil import __version__
 from gpuvigil.clock import to_text
 from gpuvigil.config import read_secret
 from gpuvigil.errors import HubUnavailable
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
+from simulator.cluster import Node
+from simulator.faults import InjectedFault, change
+from simulator.player import Story
+from simulator.sensors import Moment, NodeSensors
 
 # Of one node; half a megabyte of line protocol at eight GPUs.
 TICKS_PER_BODY = 60

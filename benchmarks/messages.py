@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.spine import about, rounded, say, summary
-from collector.simulator.inject import main as inject
+from simulator.inject import main as inject
 from tests.product import Product
 from tests.receiver import Received, Receiver
 

@@ -33,7 +33,7 @@ from benchmarks.stage import (
     wait_for_answer,
 )
 from benchmarks.watching import Stretch, Watch, in_milliseconds
-from gpuvigil import links
+from gpuvigil.web import page_links
 
 RESULT = Path(__file__).with_suffix(".json")
 SIZES = (1_000, 10_000)
@@ -231,7 +231,7 @@ def open_gpu(page: Page) -> None:
 
 
 def open_incidents(page: Page) -> None:
-    page.locator(f"nav a[href='{links.INCIDENTS}']").click()
+    page.locator(f"nav a[href='{page_links.INCIDENTS}']").click()
     page.locator(INCIDENT).first.wait_for(timeout=PATIENCE_MS)
 
 

@@ -24,7 +24,7 @@ from benchmarks.past import GPUS_PER_NODE, begin
 from benchmarks.spine import about, descendants, rounded, say, summary
 from benchmarks.store_sustained import resident_mib
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import RecordKind
 from tests.servers import HubProcess
 from tests.services import commands, running, simulated

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
-from collector.simulator.cluster import DRIVER, Cluster, Node, allocations, build, node_name
-from collector.simulator.faults import InjectedFault
-from collector.simulator.sensors import events
 from gpuvigil import __version__
 from gpuvigil.model import Inventory, Record
+from simulator.cluster import DRIVER, Cluster, Node, allocations, build, node_name
+from simulator.faults import InjectedFault
+from simulator.sensors import events
 
 GPUS_PER_NODE = 8
 

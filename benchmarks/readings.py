@@ -1,6 +1,6 @@
 """What the GPUs of a made-up cluster read, step by step: numbers that vary as real ones do.
 
-The fields and what stays as it is are the simulator's (`collector.simulator.model.gpu_fields`, 73
+The fields and what stays as it is are the simulator's (`simulator.model.gpu_fields`, 73
 of them; what a real H100 sends beside them hardly ever moves, and would flatter every figure by
 sample); what moves is drawn here from one seed, the same for every way of writing it down:
 
@@ -27,10 +27,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from collector.simulator.cluster import GPU_MEMORY_BYTES, build
-from collector.simulator.model import NO_WORK, gpu_fields
 from gpuvigil.clock import to_ns
 from gpuvigil.lineprotocol import LineTemplate
+from simulator.cluster import GPU_MEMORY_BYTES, build
+from simulator.model import NO_WORK, gpu_fields
 
 GPUS_PER_NODE = 8
 CLUSTER = "made-up"

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.footprint import cpu_seconds
 from benchmarks.spine import about, say
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 from tests.postgresql import Postgresql, programs
 from tests.servers import HubProcess

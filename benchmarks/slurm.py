@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.spine import about
-from collector.slurm.asking import Slurm as Asking
-from collector.slurm.changes import Jobs
-from collector.slurm.pace import Pace
-from collector.slurm.watch import Watch
 from gpuvigil.clock import SystemClock
 from gpuvigil.model import Record, Subject
+from integrations.slurm.changes import Jobs
+from integrations.slurm.client import Slurm as Asking
+from integrations.slurm.pace import Pace
+from integrations.slurm.watch import Watch
 from tests.end_to_end.slurm import Slurm
 from tests.polling import wait_until
 

@@ -26,7 +26,7 @@ from benchmarks.store_week import POLLS_AT_REST, merge, opened, seal
 from benchmarks.victoria import Victoria
 from gpuvigil import __version__
 from gpuvigil.clock import to_ns, to_text
-from hub.embedded.writing import DAY
+from hub.embedded.segment_writer import DAY
 from tests.servers import HubProcess
 
 SEED = 1

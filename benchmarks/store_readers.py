@@ -14,12 +14,12 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-from dashboard.device.reading import GPU_FIELDS
-from dashboard.snapshot import Snapshot
+from dashboard.data.snapshot import Snapshot
+from dashboard.device.hub_queries import GPU_FIELDS
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config
 from gpuvigil.config import load as read_config
-from gpuvigil.hub import Hub, service_hubs
+from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.store.hub import HubStore
 
 REFRESH_SECONDS = 2.0

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.footprint import cpu_seconds
 from benchmarks.spine import descendants
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Event, EventKind, RecordKind, Subject
 from tests.servers import HubProcess
 from tests.services import commands, running, simulated

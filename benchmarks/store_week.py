@@ -47,7 +47,7 @@ Opens = Callable[[], AbstractContextManager[Questions]]
 CACHE = Path(__file__).parent / ".cache"
 SEED = 1
 # Of the store, what decides how its files look.
-_WRITERS = ("pieces", "schema", "sealing", "sql", "units", "writing")
+_WRITERS = ("aggregates", "schema", "segments", "sql", "sealed_files", "segment_writer")
 _MERGE_SECONDS = 300.0
 POLLS_AT_REST = 5
 
@@ -109,7 +109,7 @@ def _victoria(week: Week, *, remembered: bool) -> Iterator[Questions]:
 
 def loaded(gpus: int, days: int) -> Week:
     """The week in the cache; loaded when it is not there, or what writes it was changed since."""
-    sources = [Path(__file__).parent / "readings.py", ROOT / "hub/rows.py"]
+    sources = [Path(__file__).parent / "readings.py", ROOT / "hub/bodies/tables.py"]
     sources += [ROOT / "hub/embedded" / f"{name}.py" for name in _WRITERS]
     key = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:12]
     folder = CACHE / f"week-{gpus}-{days}-{key}"

@@ -19,19 +19,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from accounting.cost.money import Prices
+from accounting.usage import BUCKET, Bucket
+from accounting.usage.count import Facts, Roster, count
+from accounting.usage.grid import MINUTES
+from accounting.usage.ledger import DAY, HOUR, SIX_HOURS, Ledger, summed
+from accounting.usage.ledger_query import answer
+from accounting.usage.ownership import Book
+from accounting.usage.slices import SLICE_FIELDS
 from benchmarks.footprint import cpu_seconds
 from benchmarks.spine import about, say
-from dashboard.terminal import used
-from gpuvigil.hub import Hub
+from cli import usage
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, GpuIdentity, Inventory, Record, Subject
-from gpuvigil.money import Prices
-from gpuvigil.usage import BUCKET, Bucket
-from gpuvigil.usage.count import Facts, Roster, count
-from gpuvigil.usage.grid import MINUTES
-from gpuvigil.usage.holding import Book
-from gpuvigil.usage.ledger import DAY, HOUR, SIX_HOURS, Ledger, summed
-from gpuvigil.usage.question import answer
-from gpuvigil.usage.slices import SLICE_FIELDS
 from tests.servers import HubProcess
 
 RESULT = Path(__file__).with_suffix(".json")
@@ -242,12 +242,12 @@ def _asked(hub: HubProcess) -> list[dict[str, Any]]:
     }
     found = []
     for name, (start, until) in spans.items():
-        for by in used.BY:
+        for by in usage.BY:
             times = []
             for _ in range(REPEATS):
                 began = time.process_time(), cpu_seconds(own), time.perf_counter()
-                shape = used.shape(by, Prices(), (start, until))
-                rows = used.grid([answer(client, "c", start, until, until, shape)], by).rows
+                shape = usage.shape(by, Prices(), (start, until))
+                rows = usage.grid([answer(client, "c", start, until, until, shape)], by).rows
                 times.append(
                     (
                         time.process_time() - began[0] + cpu_seconds(own) - began[1],

@@ -16,11 +16,11 @@ from gpuvigil import lifeline
 from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.model import Unmeasured
 
-from . import cputime, frugal
-from .cputime import CallTime
 from .nvml import Driver, DriverError, Events, load_library
-from .report import CHANGED, LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen, dump
-from .sweeping import GpuSweep, Patience, Runners
+from .nvml.sweeps import GpuSweep, Patience, Runners
+from .processes import cpu_time, memory_trim
+from .processes.cpu_time import CallTime
+from .samples.messages import CHANGED, LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen, dump
 
 _EVENT_WAIT_MILLISECONDS = 1000
 _COUNT_SECONDS = 5.0  # GPUs that appear are seen within this time
@@ -71,7 +71,7 @@ class Reader:
     def _start(self) -> None:
         """Everything that speaks to the driver as a whole, in a thread that may get stuck."""
         load_library()
-        self._first = CallTime(self._clock, cputime.threads())
+        self._first = CallTime(self._clock, cpu_time.threads())
         try:
             driver = Driver()
         except DriverError as error:
@@ -126,17 +126,17 @@ class Reader:
         return True
 
     def _sweep(self) -> Tick:
-        at, start, before = self._clock.now(), self._clock.monotonic(), cputime.threads()
+        at, start, before = self._clock.now(), self._clock.monotonic(), cpu_time.threads()
         gpus = self._gpus if self._ready.is_set() else ()
         patience = min(self._patience.seconds, _SHARE_OF_TICK * self._tick_seconds)
         self._runners.sweep([gpu for gpu in gpus if not gpu.is_under_way], patience, before)
         sweep_seconds = self._clock.monotonic() - start if gpus else None
         tick = self._tick(at, gpus, sweep_seconds)
-        return replace(tick, spent_seconds=cputime.spent_seconds(before))
+        return replace(tick, spent_seconds=cpu_time.spent_seconds(before))
 
     def _tick(self, at: datetime, sweeps: Sequence[GpuSweep], sweep_seconds: float | None) -> Tick:
         waits = any(sweep.is_under_way for sweep in sweeps)
-        spent = cputime.threads() if waits else None
+        spent = cpu_time.threads() if waits else None
         stuck = [thread for sweep in sweeps if (thread := sweep.look(spent)) is not None]
         gpus = tuple(sweep.tick(spent, stuck) for sweep in sweeps)
         gone = any(gpu.reason is Unmeasured.DRIVER_NOT_LOADED for gpu in gpus)
@@ -153,7 +153,7 @@ class Reader:
     def _starting_seconds(self) -> float | None:
         if self._ready.is_set():
             return None
-        return 0.0 if self._first is None else self._first.seconds(cputime.threads())
+        return 0.0 if self._first is None else self._first.seconds(cpu_time.threads())
 
     def _silent_seconds(self, gpus: Sequence[GpuTick]) -> float | None:
         """How long no call has come back, once that is longer than a driver may take."""
@@ -173,7 +173,7 @@ def main(arguments: Sequence[str]) -> int:
     lifeline.hold()
     # No argparse, which would stay with half a MiB.
     tick_seconds, driver_seconds, start_seconds, slow_seconds = map(float, arguments)
-    frugal.settle()
+    memory_trim.settle()
     # Ctrl-C is the supervisor's affair, who ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     writing = threading.Lock()

@@ -6,22 +6,22 @@ import threading
 from argparse import Namespace
 from collections.abc import Sequence
 
-from gpuvigil import command
 from gpuvigil.clock import Clock, SystemClock
-from gpuvigil.config import CollectorSettings, Config, secret_source
-from gpuvigil.hub import Hub
+from gpuvigil.config import CollectorSettings, Config, secret_source, startup
+from gpuvigil.hub_client import Hub
+from gpuvigil.hub_client.tls import trust
 from gpuvigil.log import Log
 from gpuvigil.model import Subject
-from gpuvigil.trust import trust
 
-from . import frugal, privileges, release
-from .agent import Agent
-from .beside import beside
-from .envelope import Sender
-from .localsocket import Door
-from .recall import recall
-from .shipper import Shipper
-from .spool import Spool
+from .agent import privileges, release_command
+from .agent.agent import Agent
+from .agent.control_socket import Door
+from .agent.hub_restore import recall
+from .processes import memory_trim
+from .spool.batches import Sender
+from .spool.queue import Spool
+from .spool.remote_write import beside
+from .spool.shipper import Shipper
 
 log = Log("collector")
 
@@ -31,7 +31,7 @@ _SPREAD = 0.5  # of a tick: within this time after their start, nodes begin to s
 
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
-    frugal.settle()
+    memory_trim.settle()
     privileges.tell(config.collector)
     settings, clock = config.collector, SystemClock()
     token_file = config.hub.collector_token_file
@@ -98,9 +98,9 @@ def _ask(hub: Hub, node: Subject, agent: Agent, clock: Clock, stop: threading.Ev
 
 def main(arguments: Sequence[str]) -> int:
     """Run the agent until SIGTERM, or tell one that runs what to do; returns the exit code."""
-    parser = command.parser("collect", "Read this node's sensors and send them to the hub.")
-    release.add_options(parser)
+    parser = startup.parser("collect", "Read this node's sensors and send them to the hub.")
+    release_command.add_options(parser)
     chosen = parser.parse_args(arguments)
-    if release.is_asked(chosen):
-        return release.run(parser, chosen)
-    return command.run_service(parser, arguments, _run)
+    if release_command.is_asked(chosen):
+        return release_command.run(parser, chosen)
+    return startup.run_service(parser, arguments, _run)

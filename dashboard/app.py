@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.frame import PLACES, frame
+from dashboard.layout.frame import PLACES, frame
 
 HERE = Path(__file__).parent
 

@@ -24,26 +24,26 @@ from streamlit import file_util
 from streamlit.runtime.pages_manager import PagesManager
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.command import parser, run_service
 from gpuvigil.config import AlertsSettings, Config, DashboardSettings
-from gpuvigil.connections import Limits, Places, most_connections, raise_open_files
-from gpuvigil.door import Door
+from gpuvigil.config.startup import parser, run_service
 from gpuvigil.errors import ConfigError, GpuvigilError
-from gpuvigil.httpserver import limited
-from gpuvigil.keys import Keys
 from gpuvigil.log import Log
-from gpuvigil.offers import seal
-from gpuvigil.signin import source_hash
-from gpuvigil.store.choice import hubs
+from gpuvigil.store.configured import hubs
+from gpuvigil.web.connections import Limits, Places, most_connections, raise_open_files
+from gpuvigil.web.http_server import limited
+from gpuvigil.web.signed_links import seal
 
-from . import live
-from . import overview as _overview  # noqa: F401 - loaded now: the first visitor does not wait for it
-from .astray import Astray
-from .frame import PLACES
-from .incidents.answering import Answering
-from .live_socket import LiveSocket
-from .questions import Questions
-from .snapshot import Snapshot
+from .auth.door import Door
+from .auth.keys import Keys
+from .auth.live_socket import LiveSocket
+from .auth.sign_in_page import source_hash
+from .data import live
+from .data.questions import Questions
+from .data.snapshot import Snapshot
+from .incidents.message_links import Answering
+from .layout.frame import PLACES
+from .layout.not_found import Astray
+from .overview import page as _overview  # noqa: F401 - loaded now: the first visitor does not wait for it
 
 SCRIPT = Path(__file__).parent / "app.py"
 DRAIN_SECONDS = 3

@@ -21,8 +21,8 @@ from typing import Any
 
 from benchmarks.footprint import cpu_seconds
 from benchmarks.spine import about
-from collector.reading import CallCost
-from collector.report import LOADED, GpuTick, Tick, contents, load
+from collector.samples.gpu_sample import CallCost
+from collector.samples.messages import LOADED, GpuTick, Tick, contents, load
 from gpuvigil.metrics import GPU, MIG, NVLINK
 
 from . import products

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from collector.report import LOADED, Tick
+from collector.samples.messages import LOADED, Tick
 from gpuvigil.metrics import GPU
 from tests.collector.test_reader import Reader
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.maintenance import open_devices
+from collector.agent.maintenance import open_devices
 from gpuvigil.model import Unmeasured
 from tests.collector.agent import ROOT, Agent
 from tests.collector.receiver import Receiver, field

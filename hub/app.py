@@ -20,23 +20,27 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuvigil.clock import Clock, SystemClock
-from gpuvigil.command import parser, run_service
 from gpuvigil.config import Config, HubSettings
-from gpuvigil.connections import Limits, Places, most_connections, raise_open_files
+from gpuvigil.config.startup import parser, run_service
 from gpuvigil.errors import ConfigError, GpuvigilError
-from gpuvigil.httpserver import limited
 from gpuvigil.log import Log
+from gpuvigil.web.connections import Limits, Places, most_connections, raise_open_files
+from gpuvigil.web.http_server import limited
 
-from .answers import EXCEPTION_HANDLERS, Arriving, failure
-from .changes import News
-from .committer import Committer
-from .counters import Counters
+from .auth.authentication import WRITE, App, Gate
+from .auth.tokens import Tokens
+from .bodies.deduplication import Node
 from .embedded import Embedded
-from .gate import WRITE, App, Gate
-from .ingest import Ingest
-from .keeper import Keeper
-from .keyring import tokens_file
-from .opening import Opening
+from .endpoints.query import Telemetry
+from .endpoints.starting import Opening
+from .endpoints.status import Status
+from .endpoints.store import StoreDesk
+from .endpoints.tokens import TokenDesk
+from .endpoints.write import Ingest
+from .http.bearer import tokens_file
+from .http.long_poll import News
+from .http.responses import EXCEPTION_HANDLERS, Arriving, failure
+from .http.tls import ServerTls, server_tls
 from .records import (
     BackupKeeper,
     Book,
@@ -50,13 +54,9 @@ from .records import (
     open_kept,
     open_records,
 )
-from .seen import Node
-from .status import Status
-from .store_desk import StoreDesk
-from .telemetry import Telemetry
-from .tls import ServerTls, server_tls
-from .token_desk import TokenDesk
-from .tokens import Tokens
+from .telemetry.committer import Committer
+from .telemetry.compaction import Keeper
+from .telemetry.counters import Counters
 
 _LOG = Log("hub")
 

@@ -9,17 +9,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gpuvigil.command import configured_anywhere, fail, parser
 from gpuvigil.config import HubSettings, load, secret_source
+from gpuvigil.config.startup import configured_anywhere, fail, parser
 from gpuvigil.errors import GpuvigilError, HubUnavailable, StoreError
-from gpuvigil.hub import Hub
-from gpuvigil.private import UMASK
-from gpuvigil.statedir import config_of_up
-from gpuvigil.trust import trust
+from gpuvigil.hub_client import Hub
+from gpuvigil.hub_client.tls import trust
+from gpuvigil.private_files import UMASK
+from gpuvigil.state_directory import config_of_up
 
-from . import store_desk
 from .embedded import Embedded
-from .keyring import tokens_file
+from .endpoints import store as store_desk
+from .http.bearer import tokens_file
 from .records import ends_file, in_postgresql, merge_ends, set_records_aside, wrong_inside
 
 # A copy of a year of telemetry takes its time.

@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.command import configured_anywhere, fail, parser
 from gpuvigil.config import Config, HubSettings, load
+from gpuvigil.config.startup import configured_anywhere, fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable, StoreError
-from gpuvigil.hub import Hub, addresses, service_hubs
-from gpuvigil.private import UMASK, write_private
-from gpuvigil.statedir import config_of_up
+from gpuvigil.hub_client import Hub, addresses, service_hubs
+from gpuvigil.private_files import UMASK, write_private
+from gpuvigil.state_directory import config_of_up
 
-from .keyring import Issued, Scope, tokens_file
+from .http.bearer import Issued, Scope, tokens_file
 from .records import Ends, Keyring, Transactions, ends_file, open_records
 from .records.database import SQLITE_NAME
 

@@ -17,12 +17,6 @@ import tomllib
 ROOT = Path(__file__).parent.parent
 OURS = ("gpuvigil", "collector")
 STARTS = ("gpuvigil/__main__.py",)
-# Needs numpy and Arrow, and no node plays a fleet.
-LEFT_OUT = (
-    "collector/simulator/fleet",
-    "collector/simulator/live.py",
-    "collector/simulator/live_faults.py",
-)
 # Tables, which no import names.
 DATA = ("gpuvigil/data/*.csv", "collector/**/*.csv")
 
@@ -43,7 +37,7 @@ if sys.version_info < (3, 10):
 DIRECT = {
     "collect": "collector.supervisor",
     "read": "collector.reader",
-    "machine": "collector.machine.child",
+    "machine": "collector.machine.inspection_child",
 }
 
 if sys.argv[1:2] and sys.argv[1] in DIRECT:
@@ -51,7 +45,7 @@ if sys.argv[1:2] and sys.argv[1] in DIRECT:
 
     sys.exit(import_module(DIRECT[sys.argv[1]]).main(sys.argv[2:]))
 
-from gpuvigil.cli import main
+from gpuvigil.command_line import main
 
 sys.exit(main())
 '''
@@ -100,8 +94,7 @@ def sources() -> set[Path]:
 
 
 def _follow(module: Path, seen: set[Path]) -> None:
-    left_out = any(module.is_relative_to(ROOT / place) for place in LEFT_OUT)
-    if left_out or module in seen or not module.is_file():
+    if module in seen or not module.is_file():
         return
     seen.add(module)
     package = module.parent

@@ -9,23 +9,23 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from collector.simulator.faults import KINDS
-from gpuvigil.conditions import CONDITIONS
+from evaluation import drivers, slow
+from evaluation.holders import page as holders_page
+from evaluation.holders import play as holders
+from evaluation.page import page
+from evaluation.plots import pictures
+from evaluation.results import read
 from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings
 from gpuvigil.faults import FAULTS, Described, Fault, xids
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.faults.node_faults import NODE_FAULTS
+from gpuvigil.faults.sxids import sxids
 from gpuvigil.lifecycle import diagram
 from gpuvigil.metrics import EXPORTED, Metric, Seen
-from gpuvigil.node_faults import NODE_FAULTS
-from gpuvigil.sxids import sxids
-from scoreboard import drivers, slow
-from scoreboard.holders import page as holders_page
-from scoreboard.holders import play as holders
-from scoreboard.page import page
-from scoreboard.plots import pictures
-from scoreboard.results import read
 from scripts import benchmarks_page, fleet_page, hardware_page, month_page, scaling_page
 from scripts.commits import forget_lost, is_whole
 from scripts.figures import Figures
+from simulator.faults import KINDS
 
 ROOT = Path(__file__).parent.parent
 
@@ -78,7 +78,7 @@ def settings() -> Iterator[str]:
     """Every setting with its default."""
     yield "# Settings"
     yield ""
-    yield "One TOML file, named with `--config`; written from `gpuvigil/settings.py` and `gpuvigil/receivers.py` by `make docs`. Durations are seconds."
+    yield "One TOML file, named with `--config`; written from `gpuvigil/config/settings.py` and `gpuvigil/config/channels.py` by `make docs`. Durations are seconds."
     yield "`GPUVIGIL_<SECTION>_<KEY>` in the environment wins over the file, for example `GPUVIGIL_HUB_PORT=9000`; a list of texts or numbers has commas in it: `GPUVIGIL_ANALYZER_XID_OVERRIDES=63=warning,45=ignore`."
     yield "An unknown key, a wrong type or a secret file that cannot be read is one line and exit code 2."
     yield "Relative paths are relative to the file. `gpuvigil up` uses shorter ticks (1 s) and writes the file it runs with into its state directory."
@@ -130,7 +130,7 @@ def faults() -> Iterator[str]:
     yield from condition_rows()
     yield "## What one look finds"
     yield ""
-    yield "Beside those above, and without any history: `gpuvigil check` ([what it is for](check.md)), from `gpuvigil/node_faults.py`."
+    yield "Beside those above, and without any history: `gpuvigil check` ([what it is for](check.md)), from `gpuvigil/faults/node_faults.py`."
     yield ""
     yield "| fault | severity | what | first action | where the rule comes from |"
     yield "|---|---|---|---|---|"
@@ -157,7 +157,7 @@ def condition_rows() -> Iterator[str]:
     yield ""
     yield "## Conditions"
     yield ""
-    yield "What speaks for a fault that has several signs, from `gpuvigil/conditions.py`; an incident says the gravest of them."
+    yield "What speaks for a fault that has several signs, from `gpuvigil/faults/conditions.py`; an incident says the gravest of them."
     yield ""
     yield "| condition | severity | what | first action | where the rule comes from |"
     yield "|---|---|---|---|---|"
@@ -213,7 +213,7 @@ def simulated_faults() -> Iterator[str]:
     """What `gpuvigil inject` can do."""
     yield "# Simulated faults"
     yield ""
-    yield "What `gpuvigil inject` can make happen, written from `collector/simulator/faults.py` by `make docs`. Each changes only"
+    yield "What `gpuvigil inject` can make happen, written from `simulator/faults.py` by `make docs`. Each changes only"
     yield "what the simulated sensors read; everything after them is the product. `--clear` ends one, `--clear all` every one."
     yield ""
     yield "| fault | place | what the sensors read |"
@@ -224,7 +224,7 @@ def simulated_faults() -> Iterator[str]:
 
 def scoreboard_page() -> Iterator[str]:
     """How well faults are found, from the committed results."""
-    yield from page(read(), json.loads((ROOT / "scoreboard/speed.json").read_text()))
+    yield from page(read(), json.loads((ROOT / "evaluation/speed.json").read_text()))
     yield ""
     if drivers.RESULT.exists():
         yield from drivers.section(json.loads(drivers.RESULT.read_text()))

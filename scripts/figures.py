@@ -67,7 +67,7 @@ MESSAGES = Figure(
 PORTS = Figure(
     title="From a lost link to the webhook",
     place=("ports",),
-    code=("alerts", "analyzer", "collector/ports.py", "collector/sensors", "hub"),
+    code=("alerts", "analyzer", "collector/rows/port_rows.py", "collector/sensors", "hub"),
     command="python -m benchmarks.ports",
     minutes=3,
 )
@@ -83,17 +83,14 @@ COLLECTOR = Figure(
     place=("collector",),
     code=(
         "collector",
-        *(
-            f"!collector/{it}"
-            for it in ("check", "doctor", "kubernetes", "selftest", "simulator", "slurm")
-        ),
+        *(f"!collector/{it}" for it in ("check", "doctor")),
     ),
     command="python -m benchmarks.collector",
     minutes=15,
 )
 INGEST = _of_stores("ingest", "Ingest at saturation", _INGEST, 5)
 SUSTAINED = _of_stores(
-    "sustained", "A site that runs", ("analyzer", "dashboard/snapshot.py", *_INGEST), 3
+    "sustained", "A site that runs", ("analyzer", "dashboard/data/snapshot.py", *_INGEST), 3
 )
 WEEK = _of_stores("week", "A week of questions", ("gpuvigil/store", "hub/embedded"), 20)
 SCALE = _of_stores("scale", "A hundred thousand GPUs", _INGEST, 4)
@@ -102,28 +99,28 @@ HUNDRED_THOUSAND = _of_passes("hundred_thousand", "A pass of the analyzer, 100,0
 USAGE = Figure(
     title="Usage",
     place=("usage",),
-    code=("gpuvigil/money.py", "gpuvigil/usage", "hub/records"),
+    code=("accounting/cost/money.py", "accounting/usage", "hub/records"),
     command="python -m benchmarks.usage",
     minutes=3,
 )
 SLURM = Figure(
     title="Asking Slurm",
     place=("slurm",),
-    code=("collector/slurm",),
+    code=("integrations/slurm",),
     command="python -m benchmarks.slurm",
     minutes=3,
 )
 RECORDS = Figure(
     title="Records",
     place=("records",),
-    code=("gpuvigil/hub.py", "hub/changes.py", "hub/records"),
+    code=("gpuvigil/hub_client/__init__.py", "hub/http/long_poll.py", "hub/records"),
     command="python -m benchmarks.records",
     minutes=2,
 )
 FLEET = Figure(
     title="Playing the simulated fleet",
     place=("fleet",),
-    code=("collector/simulator/fleet",),
+    code=("simulator/fleet",),
     command="python -m benchmarks.fleet",
     minutes=3,
 )

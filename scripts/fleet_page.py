@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from collector.simulator.fleet.hardware import MODELS
-from collector.simulator.fleet.kinds import KINDS
-from collector.simulator.fleet.site import FaultKind
-from collector.simulator.fleet.workloads import WORKLOADS
 from scripts.figures import FLEET, Figures
+from simulator.fleet.hardware import MODELS
+from simulator.fleet.kinds import KINDS
+from simulator.fleet.site import FaultKind
+from simulator.fleet.workloads import WORKLOADS
 
 _HOURS = (
     "Hours: the shortest, the median, the longest. A fault lasts at most a third of the time for"
@@ -19,7 +19,7 @@ def page(figures: Figures) -> Iterator[str]:
     """Faults, workloads and GPU models."""
     yield "# Tables of the simulated fleet"
     yield ""
-    yield "Written from `collector/simulator/fleet/` by `make docs`; [Simulated fleet](fleet.md) says what they mean."
+    yield "Written from `simulator/fleet/` by `make docs`; [Simulated fleet](fleet.md) says what they mean."
     yield ""
     yield f"## Faults: {len(KINDS)}"
     yield ""

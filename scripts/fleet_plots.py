@@ -13,9 +13,9 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from collector.simulator.fleet import FaultOrder, Fleet, FleetSettings, build
-from collector.simulator.fleet.jobs import Job
-from collector.simulator.fleet.workloads import WORKLOADS
+from simulator.fleet import FaultOrder, Fleet, FleetSettings, build
+from simulator.fleet.jobs import Job
+from simulator.fleet.workloads import WORKLOADS
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs/reference"

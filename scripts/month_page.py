@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from alerts.notice import Verdict
+from alerts.routing.notice import Verdict
 
 ROOT = Path(__file__).parent.parent
 _REMINDS = Verdict.STILL_STANDING.name.lower()

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collector.simulator.cluster import build
-from collector.simulator.model import NO_WORK, gpu_fields
 from gpuvigil.config import Config
 from scripts.figures import FIGURES, RECORDS, SCALE, SUSTAINED, Figures
+from simulator.cluster import build
+from simulator.model import NO_WORK, gpu_fields
 
 GPUS_PER_NODE = 8
 NODES = (100, 1_000, 12_500)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from collector.body import decode
-from collector.simulator.faults import change
-from gpuvigil.hub import Hub
+from collector.spool.body import decode
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import RecordKind
 from gpuvigil.store.hub import HubStore
+from simulator.faults import change
 from tests.hub.outage import (
     Lane,
     Outage,

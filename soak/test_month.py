@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.simulator.fleet import FleetSettings
-from scoreboard.fingerprint import fleet_hash, judged_hash
+from evaluation.fingerprint import fleet_hash, judged_hash
+from simulator.fleet import FleetSettings
 from soak.results import ROOT, recorded
 from tests.alerts.month.account import accounts
 from tests.alerts.month.fleet import kept

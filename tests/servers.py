@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from tests.polling import wait_until
 
 ROOT = Path(__file__).parent.parent

@@ -11,13 +11,25 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SERVICES = {"collector", "analyzer", "alerts", "dashboard", "hub"}
+# The floors: which packages each may import. Services meet at the hub and never import each other.
+FLOORS: dict[str, set[str]] = {
+    "gpuvigil": set(),
+    "accounting": {"gpuvigil"},
+    "collector": {"gpuvigil"},
+    "hub": {"accounting", "gpuvigil"},
+    "analyzer": {"accounting", "gpuvigil"},
+    "alerts": {"accounting", "gpuvigil"},
+    "dashboard": {"accounting", "gpuvigil"},
+    "report": {"accounting", "gpuvigil"},
+    "integrations": {"collector", "gpuvigil"},
+    "cli": {"accounting", "dashboard", "gpuvigil", "report"},
+    "simulator": {"collector", "gpuvigil"},
+    "evaluation": {"accounting", "alerts", "analyzer", "gpuvigil", "simulator"},
+}
+TOOLS = {"scripts", "benchmarks", "soak", "hardware"}
 
 # Scripts that Streamlit runs have no package of their own, so they import absolutely.
 SCRIPTS = {"dashboard/app.py"}
-
-# The simulated fleet is not part of what goes to nodes, and nothing that does imports it.
-FLEET = ROOT / "collector/simulator/fleet"
-LIVE = {ROOT / "collector/simulator" / name for name in ("live.py", "live_faults.py")}
 
 # What a node must not have to install for the collector.
 HEAVY = {
@@ -50,6 +62,9 @@ class Source:
     lines: int
     imports: frozenset[str]
     """The dotted names that it imports absolutely."""
+    plain: frozenset[str]
+    """Those of them that it imports as a whole."""
+    froms: tuple[ast.ImportFrom, ...]
     relative: tuple[ast.ImportFrom, ...]
     at_top: tuple[ast.ImportFrom, ...]
     functions: tuple[tuple[str, int], ...]
@@ -66,6 +81,8 @@ def source(module: Path) -> Source:
     return Source(
         lines=text.count("\n"),
         imports=frozenset(plain | {node.module or "" for node in froms if not node.level}),
+        plain=frozenset(plain),
+        froms=tuple(froms),
         relative=tuple(node for node in froms if node.level),
         at_top=tuple(node for node in tree.body if isinstance(node, ast.ImportFrom)),
         functions=tuple(
@@ -81,36 +98,64 @@ def is_script(module: Path) -> bool:
     return name in SCRIPTS or name.startswith("dashboard/pages/")
 
 
-def relative_imports_of(module: Path) -> set[str]:
-    """Every part of the names that a module imports relatively, and what it takes from them."""
-    names: set[str] = set()
-    for node in source(module).relative:
-        names |= {*(node.module or "").split("."), *(alias.name for alias in node.names)}
-    return names
+@functools.cache
+def file_of(*parts: str) -> Path | None:
+    """The file of a dotted name; None for what is no module of ours."""
+    if parts[:1] and parts[0] in {*FLOORS, *TOOLS}:
+        place = ROOT.joinpath(*parts)
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if file.is_file():
+                return file
+    return None
+
+
+def targets_of(module: Path) -> Iterator[Path]:
+    """Every module of ours that a module imports, absolutely or relatively, at its top or late."""
+    for name in source(module).plain:
+        if found := file_of(*name.split(".")):
+            yield found
+    for node in source(module).froms:
+        folder = module.relative_to(ROOT).parts[: -node.level] if node.level else ()
+        base = (*folder, *(node.module or "").split(".")) if node.module else folder
+        for alias in node.names:
+            if found := file_of(*base, alias.name) or file_of(*base):
+                yield found
 
 
 def packages_imported_by(module: Path) -> set[str]:
     return {name.partition(".")[0] for name in source(module).imports}
 
 
-@pytest.mark.parametrize("folder", sorted(SERVICES | {"gpuvigil"}))
-def test_services_and_kernel_import_no_service(folder: str) -> None:
+@pytest.mark.parametrize("folder", sorted(FLOORS))
+def test_imports_fall_downwards_only(folder: str) -> None:
     for module in modules(folder):
-        allowed = {"dashboard"} if is_script(module) else set()
-        assert not packages_imported_by(module) & (SERVICES - allowed), module
+        found = packages_imported_by(module) & {*FLOORS, *TOOLS, "tests"}
+        assert found - {folder} <= FLOORS[folder], module
 
 
-@pytest.mark.parametrize("folder", sorted(SERVICES | {"gpuvigil"}))
-def test_the_product_imports_nothing_of_its_tests(folder: str) -> None:
-    for module in modules(folder):
-        assert not packages_imported_by(module) & {"tests", "scoreboard", "benchmarks"}, module
+def test_the_floors_have_no_circle_and_services_none_of_each_other() -> None:
+    below: set[str] = set()
+    while new := {it for it, allowed in FLOORS.items() if allowed <= below} - below:
+        below |= new
+    assert below == set(FLOORS)
+    assert not any(FLOORS[service] & SERVICES for service in SERVICES)
+
+
+def test_no_two_folders_import_each_other() -> None:
+    edges = {
+        (module.parent, target.parent): (module, target)
+        for folder in {*FLOORS, *TOOLS}
+        for module in modules(folder)
+        for target in targets_of(module)
+        if target.parent != module.parent
+    }
+    assert len(edges) > 100
+    assert [edges[one] for one in edges if (one[1], one[0]) in edges] == []
 
 
 def test_who_finds_faults_knows_nothing_of_who_makes_them() -> None:
     for module in modules("analyzer"):
-        text = module.read_text(encoding="utf-8")
-        assert "simulator" not in text, module
-        assert not packages_imported_by(module) & {"collector", "scoreboard"}, module
+        assert "simulator" not in module.read_text(encoding="utf-8"), module
 
 
 def test_the_model_imports_nothing_of_ours_but_the_clock() -> None:
@@ -148,38 +193,41 @@ def kernel_targets(module: Path, node: ast.ImportFrom) -> Iterator[Path]:
 def test_a_node_needs_nothing_heavy_for_the_collector() -> None:
     seen: set[Path] = set()
     for module in modules("collector"):
-        if FLEET not in module.parents and module not in LIVE:
-            reachable_kernel(module, seen)
-            assert "fleet" not in relative_imports_of(module), module
-    assert ROOT / "gpuvigil/hub.py" in seen
+        reachable_kernel(module, seen)
+    assert ROOT / "gpuvigil/hub_client/__init__.py" in seen
     for module in seen:
         assert not packages_imported_by(module) & HEAVY, module
+    # Child processes are started, not imported; the doctor asks what they ask.
+    children = {it for it in modules("collector") if it.stem.endswith("_child")} - {
+        ROOT / "collector/processes/watchdog_child.py"
+    }
+    assert len(children) == 3
     for module in modules("collector"):
-        assert "child" not in relative_imports_of(module) or module.parent.name == "doctor", module
+        assert not children & set(targets_of(module)) or module.parent.name == "doctor", module
 
 
 def test_only_one_package_touches_the_driver() -> None:
-    for folder in SERVICES | {"gpuvigil"}:
+    for folder in FLOORS:
         for module in modules(folder):
             if "pynvml" in packages_imported_by(module):
                 assert module.parent == ROOT / "collector/nvml"
 
 
 def test_nothing_needs_grpc() -> None:
-    for folder in SERVICES | {"gpuvigil"}:
+    for folder in FLOORS:
         for module in modules(folder):
             assert not packages_imported_by(module) & {"grpc", "google"}, module
 
 
 def test_inject_can_change_only_what_sensors_read() -> None:
     seen: set[Path] = set()
-    reachable_kernel(ROOT / "collector/simulator/inject.py", seen)
+    reachable_kernel(ROOT / "simulator/inject.py", seen)
     names = {path.relative_to(ROOT).as_posix() for path in seen}
-    assert "collector/simulator/inject.py" in names
+    assert "simulator/inject.py" in names
     for path in seen:
         imported = packages_imported_by(path)
         assert not imported & {"hub", "analyzer", "alerts", "http", "socket", "urllib3"}, path
-    assert "gpuvigil/hub.py" not in names
+    assert "gpuvigil/hub_client/__init__.py" not in names
 
 
 def code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -190,9 +238,7 @@ def code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return lines
 
 
-@pytest.mark.parametrize(
-    "folder", sorted(SERVICES | {"gpuvigil", "scripts", "benchmarks", "scoreboard"})
-)
+@pytest.mark.parametrize("folder", sorted({*FLOORS, *TOOLS}))
 def test_no_function_is_over_60_lines_and_no_file_over_500(folder: str) -> None:
     for module in modules(folder):
         found = source(module)
@@ -209,10 +255,3 @@ def test_no_file_names_a_download_address_of_a_registry() -> None:
             if path.suffix not in {".png", ".pyc"}:
                 text = path.read_text(encoding="utf-8", errors="replace")
                 assert not any(host in text for host in forbidden), path
-
-
-def test_no_service_judges_by_what_the_simulated_fleet_knows() -> None:
-    for folder in SERVICES | {"gpuvigil"}:
-        for module in modules(folder):
-            if FLEET not in module.parents:
-                assert not any("simulator.fleet" in name for name in source(module).imports), module

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import tomllib
 
-from gpuvigil.cli import COMMANDS
+from gpuvigil.command_line import COMMANDS
 from gpuvigil.config import load
 from tests.composed import COMPOSE, ROOT, SERVICES, of_profile, substituted
 

@@ -8,13 +8,13 @@ import pytest
 import tomllib
 import yaml
 
-from analyzer.detector import DETECTORS
-from gpuvigil.cli import COMMANDS
+from accounting.cost.money import Prices
+from analyzer.correlation.all_detectors import DETECTORS
+from gpuvigil.command_line import COMMANDS
 from gpuvigil.config import STORES, load
 from gpuvigil.faults import FAULTS
-from gpuvigil.hub import Hub, addresses
-from gpuvigil.money import Prices
-from hub.keyring import Scope
+from gpuvigil.hub_client import Hub, addresses
+from hub.http.bearer import Scope
 from scripts.docs import PAGES, written
 
 ROOT = Path(__file__).parent.parent
@@ -138,7 +138,7 @@ def test_the_proxy_before_a_store_lets_through_what_a_collector_writes() -> None
     (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     nodes, services = yaml.safe_load(example)["users"]
     (route,) = nodes["url_map"]
-    written = (ROOT / "collector/beside.py").read_text(encoding="utf-8")
+    written = (ROOT / "collector/spool/remote_write.py").read_text(encoding="utf-8")
     assert set(route["src_paths"]) == set(re.findall(r'f"(/[/\w]*write)\?', written))
     assert "url_map" not in services
     assert services["bearer_token"] != nodes["bearer_token"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scoreboard.words import commit as in_short
+from evaluation.figures_text import commit as in_short
 from scripts import benchmarks_page, fleet_page, scaling_page
 from scripts.commits import cited, forget_lost, is_kept, is_outdated, is_whole
 from scripts.figures import BENCHMARKS, FIGURES, Figure, Figures
@@ -14,7 +14,7 @@ from scripts.figures import BENCHMARKS, FIGURES, Figure, Figures
 ROOT = Path(__file__).parent.parent
 FILES = (
     *sorted(ROOT.glob("benchmarks/*.json")),
-    *sorted(ROOT.glob("scoreboard/*.json")),
+    *sorted(ROOT.glob("evaluation/*.json")),
     ROOT / "soak/results.json",
 )
 

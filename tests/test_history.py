@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.history import Target, write
 from benchmarks.past import Past, begin, faults, held
-from collector.simulator.player import Story
 from gpuvigil.model import Allocation, RecordKind
 from gpuvigil.store.hub import HubStore
+from simulator.player import Story
 from tests.servers import HubProcess
 
 ORIGIN = datetime(2026, 11, 14, tzinfo=timezone.utc)

@@ -65,7 +65,7 @@ def test_state_and_homes_are_empty_and_what_is_needed_is_there(tmp_path: Path) -
     kept = ROOT.is_relative_to("/var/lib") or Path(sys.base_prefix).is_relative_to("/var/lib")
     assert seen == "end\n" or kept
     assert inside(f"ls {tmp_path} 2>/dev/null || echo hidden") == "hidden\n"
-    assert inside(f"{sys.executable} -c 'import pytest, gpuvigil.cli; print(1)'") == "1\n"
+    assert inside(f"{sys.executable} -c 'import pytest, gpuvigil.command_line; print(1)'") == "1\n"
     assert inside("git rev-parse --is-inside-work-tree && pwd").split() == ["true", str(ROOT)]
 
 

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analyzer.detector import DETECTORS, questions
-from dashboard import details, serving
-from dashboard.cluster import PortView
+from accounting.usage.grid import FIELDS
+from accounting.usage.slices import SLICE_FIELDS
+from analyzer.correlation.all_detectors import DETECTORS, questions
 from dashboard.device import host, parts, ports
 from dashboard.device.grid import grid
-from dashboard.device.reading import OFFSETS, Fields, Numbers
-from dashboard.pipeline import reading as pipeline
-from dashboard.tables import CELL_FIELDS
+from dashboard.device.hub_queries import OFFSETS, Fields, Numbers
+from dashboard.layout import details
+from dashboard.lists import inference_usage
+from dashboard.model.cluster import PortView
+from dashboard.model.newest_rows import CELL_FIELDS
+from dashboard.pipeline import hub_queries as pipeline
 from gpuvigil.metrics import GPU, MEASUREMENTS, MIG, NODE, NVLINK, PORT, Measurement, Metric
-from gpuvigil.usage.grid import FIELDS
-from gpuvigil.usage.slices import SLICE_FIELDS
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
@@ -29,7 +30,7 @@ def asked_for() -> set[tuple[str, str]]:
     found = {("gpu", name) for name in (*FIELDS, *CELL_FIELDS)}
     found |= {("mig", name) for name in SLICE_FIELDS}
     found |= {("node", name) for name in pipeline.FIELDS}
-    found |= {("inference", name) for name in serving.FIELDS}
+    found |= {("inference", name) for name in inference_usage.FIELDS}
     for need in questions(DETECTORS).values():
         names = {*need.fields, *(aggregate.field for aggregate in need.aggregates)}
         found |= {(need.measurement, name) for name in names}

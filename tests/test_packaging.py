@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuvigil.cli import COMMANDS
+from gpuvigil.command_line import COMMANDS
 from gpuvigil.config import load
 
 ROOT = Path(__file__).parent.parent

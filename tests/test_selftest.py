@@ -8,18 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.detector import DETECTORS, questions
-from analyzer.incidents import Book
-from analyzer.reading import rows, without_old_selftests
-from collector.selftest.outcome import outcomes, table
-from collector.selftest.play import Play, names
+from analyzer.correlation.all_detectors import DETECTORS, questions
+from analyzer.hub_queries import rows, without_old_selftests
+from analyzer.incidents.book import Book
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS, Fault
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Incident, RecordKind
-from gpuvigil.selftest import OVER_AFTER, node_name, over
+from gpuvigil.model.selftest_nodes import OVER_AFTER, node_name, over
 from gpuvigil.store.memory import MemoryStore
+from simulator.selftest.outcome import outcomes, table
+from simulator.selftest.play import Play, names
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from alerts.channels.slack import payload
-from alerts.message import message
-from alerts.notice import Kind
+from alerts.messages.message import message
+from alerts.routing.notice import Kind
 from gpuvigil.model import Impact
 from scripts.slack_preview import page
 from tests.alerts.examples import NOON, opened

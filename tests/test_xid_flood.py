@@ -10,20 +10,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alerts.case import Route
-from alerts.channel import Delivered
-from alerts.decide import decide
-from alerts.delivery import begun, settled
-from alerts.notice import Notice, Verdict
+from alerts.decisions.attempts import begun, settled
+from alerts.decisions.decide import decide
+from alerts.messages.channel import Delivered
+from alerts.routing.case import Route
+from alerts.routing.notice import Notice, Verdict
 from analyzer.analysis import Analysis
-from analyzer.incidents import Book
-from collector.bursts import BURST_SECONDS
-from collector.kernelbook import KernelBook
+from analyzer.incidents.book import Book
+from collector.kernel_log.burst_limit import BURST_SECONDS
+from collector.kernel_log.event_book import KernelBook
 from collector.sensors.kernel_log import Batch, LogEvent, Position
 from collector.sensors.kernel_log_parser import parse
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AlertsSettings, AnalyzerSettings
 from gpuvigil.faults import xid
+from gpuvigil.faults.xid_messages import signature
 from gpuvigil.model import (
     Event,
     EventKind,
@@ -35,7 +36,6 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
-from gpuvigil.xid_messages import signature
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 NODE = Subject(cluster="c", node="n1")

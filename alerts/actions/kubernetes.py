@@ -8,10 +8,18 @@ kept for patches, too). Every change names the version that it was decided on, s
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuvigil.apiserver import ApiError, ApiServer, Conflict, Forbidden, NotThere, Object, path_of
 from gpuvigil.model import Act
+from gpuvigil.schedulers.kubernetes_api import (
+    ApiError,
+    ApiServer,
+    Conflict,
+    Forbidden,
+    NotThere,
+    Object,
+    path_of,
+)
 
-from .decide import ActionError, Machine, Step
+from .drain_rules import ActionError, Machine, Step
 
 MANAGER = "gpuvigil"
 ANNOTATION = "gpuvigil/cordoned"

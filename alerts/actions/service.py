@@ -8,13 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from gpuvigil.apiserver import api_server
 from gpuvigil.clock import SystemClock
-from gpuvigil.command import parser, run_service
 from gpuvigil.config import ActionsSettings, Config
+from gpuvigil.config.startup import parser, run_service
 from gpuvigil.errors import ConfigError, GpuvigilError, HubError
 from gpuvigil.faults import FAULTS
-from gpuvigil.hub import Hub, service_hubs
+from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.log import Log
 from gpuvigil.model import (
@@ -26,12 +25,13 @@ from gpuvigil.model import (
     Subject,
     readable,
 )
+from gpuvigil.schedulers.kubernetes_api import api_server
 
-from ..own import analyzer_trouble
-from .decide import ActionError, Machine, Past, Plan, Step, marked, plan
-from .idle_jobs import IdleJobs
+from ..messages.self_monitoring import analyzer_trouble
+from .drain_rules import ActionError, Machine, Past, Plan, Step, marked, plan
+from .job_end_loop import IdleJobs
 from .kubernetes import Kubernetes
-from .said import Said
+from .log_once import Said
 from .slurm import Slurm
 
 _MOST = 10_000

@@ -6,12 +6,12 @@ import subprocess
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 
-from gpuvigil import slurm_nodes
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import Act
+from gpuvigil.schedulers import slurm_nodes
 
-from .decide import ActionError, Machine, Step
-from .endings import Ending, How, Running
+from .drain_rules import ActionError, Machine, Step
+from .job_end_rules import Ending, How, Running
 
 # Columns of `squeue -O`, each so wide; none of them is text that users choose (a job's name could look like any).
 _COLUMNS = {

@@ -6,7 +6,7 @@ from typing import Any
 from gpuvigil.config import AlertsSettings
 from gpuvigil.errors import ConfigError
 
-from ..channel import Channel
+from ..messages.channel import Channel
 from .alertmanager import alertmanager
 from .apprise import apprise
 from .command import command

@@ -12,9 +12,9 @@ from typing import Any
 from gpuvigil.clock import to_text
 from gpuvigil.config import AlertmanagerSettings
 
-from ..channel import Outcome
-from ..message import Message
-from .post import Post, Posting
+from ..messages.channel import Outcome
+from ..messages.message import Message
+from .http_post import Post, Posting
 from .webhook import annotations_of, labels_of
 
 # A firing alert ends by itself after so many posts that did not come, as Prometheus has it.

@@ -10,12 +10,12 @@ from typing import Any
 from gpuvigil.config import AppriseSettings
 from gpuvigil.errors import ConfigError
 
-from ..case import Route
-from ..channel import Delivered, Outcome, Pace, Retry
-from ..message import Message
+from ..messages.channel import Delivered, Outcome, Pace, Retry
+from ..messages.message import Message
+from ..routing.case import Route
 from .address import url_of
-from .parts import LONGEST_TITLE, answers, links, title
-from .post import route_of
+from .http_post import route_of
+from .shared_parts import LONGEST_TITLE, answers, links, title
 
 PACE = Pace(burst=1, per_second=1.0)
 

@@ -12,10 +12,10 @@ from contextlib import suppress
 from gpuvigil.config import CommandSettings
 from gpuvigil.errors import ConfigError
 
-from ..case import Route
-from ..channel import Delivered, Outcome, Pace, Refused, Retry
-from ..message import Message
-from .post import route_of
+from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
+from ..messages.message import Message
+from ..routing.case import Route
+from .http_post import route_of
 from .webhook import payload
 
 NEVER = 65

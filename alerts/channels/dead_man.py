@@ -7,8 +7,8 @@ from datetime import datetime
 
 from gpuvigil.config import AlertsSettings, PostSettings
 
-from ..channel import Outcome
-from .post import Post, Posting
+from ..messages.channel import Outcome
+from .http_post import Post, Posting
 
 
 class DeadMan:

@@ -16,10 +16,10 @@ from gpuvigil.clock import to_text
 from gpuvigil.config import DiscordSettings
 from gpuvigil.model import Severity
 
-from ..channel import Delivered, Outcome, Pace, Refused, Retry
-from ..message import Message
-from .parts import answers, cut, links, title
-from .post import Answer, Post, Posting, outcome_of
+from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
+from ..messages.message import Message
+from .http_post import Answer, Post, Posting, outcome_of
+from .shared_parts import answers, cut, links, title
 
 PACE = Pace(burst=5, per_second=0.5)
 LONGEST_TITLE = 256

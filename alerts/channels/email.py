@@ -22,12 +22,12 @@ from gpuvigil.config import EmailSettings, read_secret
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Severity
 
-from ..case import Route
-from ..channel import Delivered, Outcome, Pace, Refused, Retry
-from ..message import Message
+from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
+from ..messages.message import Message
+from ..routing.case import Route
 from .address import in_ascii, is_forbidden
-from .parts import answers, links, title
-from .post import route_of
+from .http_post import route_of
+from .shared_parts import answers, links, title
 
 PACE = Pace(burst=20, per_second=2.0)
 LONGEST_SUBJECT = 200

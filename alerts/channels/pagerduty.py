@@ -11,11 +11,11 @@ from typing import Any
 from gpuvigil.clock import to_text
 from gpuvigil.config import PagerdutySettings
 
-from ..channel import Outcome, Pace, Retry
-from ..message import Message
+from ..messages.channel import Outcome, Pace, Retry
+from ..messages.message import Message
 from .address import secret_of
-from .parts import answers, cut, links
-from .post import Answer, Post, Posting, outcome_of
+from .http_post import Answer, Post, Posting, outcome_of
+from .shared_parts import answers, cut, links
 
 PACE = Pace(burst=10, per_second=2.0)
 LONGEST_SUMMARY = 1024

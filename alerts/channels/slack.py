@@ -15,12 +15,12 @@ from gpuvigil.config import SlackSettings
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Severity
 
-from ..case import Route
-from ..channel import Delivered, Outcome, Pace, Refused, Retry
-from ..message import LISTED, Message
-from ..notice import is_idle_notice
-from .parts import answers, headline, links, title
-from .post import Answer, Post, Posting, outcome_of
+from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
+from ..messages.message import LISTED, Message
+from ..routing.case import Route
+from ..routing.notice import is_idle_notice
+from .http_post import Answer, Post, Posting, outcome_of
+from .shared_parts import answers, headline, links, title
 
 # One message a second is what Slack takes for long.
 PACE = Pace(burst=1, per_second=1.0)

@@ -12,12 +12,12 @@ from typing import Any
 
 from gpuvigil.config import SlackSettings
 
-from ..case import Route
-from ..channel import Delivered, Outcome, Pace, Refused, Retry
-from ..message import Message
+from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
+from ..messages.message import Message
+from ..routing.case import Route
 from .address import in_ascii, secret_of
-from .parts import headline
-from .post import Answer, Post, Posting, outcome_of
+from .http_post import Answer, Post, Posting, outcome_of
+from .shared_parts import headline
 from .slack import LONGEST_TEXT, escaped, mentioned, payload, unheard
 
 PACE = Pace(burst=1, per_second=1.0)

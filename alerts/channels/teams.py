@@ -12,10 +12,10 @@ from typing import Any
 from gpuvigil.config import TeamsSettings
 from gpuvigil.model import Severity
 
-from ..channel import Pace
-from ..message import Message
-from .parts import LONGEST_TITLE, answers, cut_bytes, headline, links, title
-from .post import Post, Posting
+from ..messages.channel import Pace
+from ..messages.message import Message
+from .http_post import Post, Posting
+from .shared_parts import LONGEST_TITLE, answers, cut_bytes, headline, links, title
 
 PACE = Pace(burst=4, per_second=1.0)
 LONGEST_TITLE_BYTES = 400

@@ -12,9 +12,9 @@ from typing import Any
 from gpuvigil.clock import to_text
 from gpuvigil.config import WebhookSettings
 
-from ..message import Message, clean, listed
+from ..messages.message import Message, clean, listed
 from .address import secret_of
-from .post import Post, Posting
+from .http_post import Post, Posting
 
 # What Alertmanager writes for "not over yet": Go's zero time.
 NO_END = "0001-01-01T00:00:00Z"

@@ -20,7 +20,7 @@ from datetime import datetime
 
 from gpuvigil.model import Finding, Incident
 
-from ..window import Need, Window
+from ..window.window import Need, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

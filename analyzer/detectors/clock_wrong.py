@@ -3,7 +3,7 @@
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 
-from ..window import Window
+from ..window.window import Window
 from . import Detector
 
 _FAULT = FAULTS["clock_wrong"]

@@ -7,8 +7,8 @@ from datetime import timedelta
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Inventory
 
-from ..index import Remembered
-from ..window import Window
+from ..window.index import Remembered
+from ..window.window import Window
 from . import Detector
 
 _FAULT = FAULTS["driver_drift"]

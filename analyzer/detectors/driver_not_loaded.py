@@ -5,7 +5,7 @@ from datetime import timedelta
 from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, found_by
 from gpuvigil.model import BusGpu, Evidence, Finding, Inventory, Severity
 
-from ..window import Window
+from ..window.window import Window
 from . import Detector
 
 _FAULT = FAULTS["driver_not_loaded"]

@@ -7,9 +7,9 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..columns import clusters, models, most, seconds, together
-from ..rows import Row
-from ..window import Need, Span, Window
+from ..window.columns import clusters, models, most, seconds, together
+from ..window.rows import Row
+from ..window.window import Need, Span, Window
 from . import Detector
 
 _LEAST = Aggregate(function=Function.MIN, field="fabric_state")

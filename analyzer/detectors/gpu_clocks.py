@@ -6,8 +6,8 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Incident
 from gpuvigil.store import Aggregate, Function
 
-from ..columns import clusters, models, per_group, seconds, together
-from ..window import Need, Span, Window
+from ..window.columns import clusters, models, per_group, seconds, together
+from ..window.window import Need, Span, Window
 from . import Detector
 
 # What holds clocks down for a good reason, in seconds of it.

@@ -10,13 +10,22 @@ from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from .. import heat
-from ..claims import Claim, findings
-from ..columns import Floats, Mask, clusters, counted, nodes, per_group, racks, together
-from ..heat import CELSIUS, LIMIT, WATTS, WORKING_SHARE, WORKING_WATTS, Heat, heat_of, works
-from ..rows import Row, Rows
-from ..together import by_node, by_rack, rack_mates
-from ..window import Need, Span, Window
+from ..evidence import heat
+from ..evidence.claims import Claim, findings
+from ..evidence.grouping import by_node, by_rack, rack_mates
+from ..evidence.heat import (
+    CELSIUS,
+    LIMIT,
+    WATTS,
+    WORKING_SHARE,
+    WORKING_WATTS,
+    Heat,
+    heat_of,
+    works,
+)
+from ..window.columns import Floats, Mask, clusters, counted, nodes, per_group, racks, together
+from ..window.rows import Row, Rows
+from ..window.window import Need, Span, Window
 from . import Detector
 
 _HARDWARE, _SOFTWARE = (

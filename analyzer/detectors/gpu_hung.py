@@ -12,10 +12,10 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..columns import seconds
-from ..holdings import holder_key
-from ..rows import Row
-from ..window import Need, Span, Window
+from ..window.columns import seconds
+from ..window.holdings import holder_key
+from ..window.rows import Row
+from ..window.window import Need, Span, Window
 from . import Detector
 
 _BUSY = Aggregate(function=Function.MIN, field="utilization_percent")

@@ -13,9 +13,9 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..index import Numbers
-from ..rows import Row, Rows
-from ..window import Need, Span, Window
+from ..window.index import Numbers
+from ..window.rows import Row, Rows
+from ..window.window import Need, Span, Window
 from . import Detector
 
 # Whether kernels ran is said by either; some exporters and MIG leave one of them out. That memory was

@@ -6,12 +6,12 @@ from datetime import datetime
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, XID_FAULTS, found_by, xid
+from gpuvigil.faults.xid_messages import read
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
-from gpuvigil.xid_messages import read
 
-from ..cures import cured_at
-from ..rows import Row
-from ..window import Need, Span, Window
+from ..evidence.cures import cured_at
+from ..window.rows import Row
+from ..window.window import Need, Span, Window
 from . import Detector
 
 NEEDS = (

@@ -9,9 +9,9 @@ from gpuvigil.faults import found_by
 from gpuvigil.model import EventKind, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..claims import Claim, findings
-from ..rows import Row
-from ..window import Need, Span, Window
+from ..evidence.claims import Claim, findings
+from ..window.rows import Row
+from ..window.window import Need, Span, Window
 from . import Detector
 
 _PENDING = (

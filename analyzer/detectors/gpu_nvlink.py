@@ -8,10 +8,10 @@ from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding
 from gpuvigil.store import Aggregate, Function
 
-from ..claims import Claim, findings
-from ..columns import models, most, nodes, together
-from ..rows import Row
-from ..window import Need, Span, Window
+from ..evidence.claims import Claim, findings
+from ..window.columns import models, most, nodes, together
+from ..window.rows import Row
+from ..window.window import Need, Span, Window
 from . import Detector
 
 _CRC, _REPLAYS, _RECOVERIES = (

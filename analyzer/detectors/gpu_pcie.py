@@ -9,10 +9,10 @@ from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding
 from gpuvigil.store import Aggregate, Function
 
-from ..claims import Claim, findings
-from ..columns import Floats
-from ..rows import Row
-from ..window import Need, Span, Window
+from ..evidence.claims import Claim, findings
+from ..window.columns import Floats
+from ..window.rows import Row
+from ..window.window import Need, Span, Window
 from . import Detector
 
 NEEDS = (

@@ -9,10 +9,10 @@ from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..claims import Claim, findings
-from ..columns import clusters, models, per_group, together
-from ..together import by_node, by_rack
-from ..window import Need, Span, Window
+from ..evidence.claims import Claim, findings
+from ..evidence.grouping import by_node, by_rack
+from ..window.columns import clusters, models, per_group, together
+from ..window.window import Need, Span, Window
 from . import Detector
 
 _BRAKE = Aggregate(function=Function.INCREASE, field="power_brake_seconds")

@@ -9,10 +9,10 @@ import numpy as np
 from gpuvigil.faults import found_by
 from gpuvigil.model import Evidence, Finding, GpuIdentity, Inventory
 
-from ..claims import Claim, findings
-from ..columns import models, nodes, per_group, together
-from ..index import Remembered
-from ..window import Need, Span, Window
+from ..evidence.claims import Claim, findings
+from ..window.columns import models, nodes, per_group, together
+from ..window.index import Remembered
+from ..window.window import Need, Span, Window
 from . import Detector
 
 NEEDS = (Need(measurement="gpu", span=Span.NOW, fields=("ecc_mode", "mig_mode")),)

@@ -6,9 +6,9 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject, Unmeasured
 from gpuvigil.store import Aggregate, Function
 
-from ..cures import cured_at
-from ..rows import Row
-from ..window import Need, Span, Window
+from ..evidence.cures import cured_at
+from ..window.rows import Row
+from ..window.window import Need, Span, Window
 from . import Detector
 
 NEEDS = (

@@ -19,10 +19,10 @@ from gpuvigil.clock import EPOCH, micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 
-from ..columns import Floats, per_group
-from ..holdings import holder_key
-from ..paces import LOOKS, NEEDS, PEERS, Change, Look, beside_of, change_of
-from ..window import Span, Window
+from ..evidence.job_pace import LOOKS, NEEDS, PEERS, Change, Look, beside_of, change_of
+from ..window.columns import Floats, per_group
+from ..window.holdings import holder_key
+from ..window.window import Span, Window
 from . import Detector
 
 __all__ = ["NEEDS", "lapsed", "says_whether_slow", "slow_gpus"]

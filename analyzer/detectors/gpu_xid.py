@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import lru_cache
 
 from gpuvigil.faults import XID_FAULTS, Scope, Xid, found_by
+from gpuvigil.faults.xid_messages import Signature, signature
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
-from gpuvigil.xid_messages import Signature, signature
 
-from ..coded import Coded
-from ..window import Need, Span, Window
-from ..xid_policy import audible, overridden, row_of, suspect
-from ..xid_repeats import Repeats, repeats
+from ..evidence.coded_events import Coded
+from ..evidence.xid_policy import audible, overridden, row_of, suspect
+from ..evidence.xid_repeats import Repeats, repeats
+from ..window.window import Need, Span, Window
 from . import Detector
 from .gpu_lost import xid_evidence
 

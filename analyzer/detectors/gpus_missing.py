@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Inventory
 
-from ..index import Remembered
-from ..window import Window
+from ..window.index import Remembered
+from ..window.window import Window
 from . import Detector
 
 _FAULT = FAULTS["gpus_missing"]

@@ -6,8 +6,8 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..columns import seconds
-from ..window import Need, Span, Window
+from ..window.columns import seconds
+from ..window.window import Need, Span, Window
 from . import Detector
 
 DROPPED = Aggregate(function=Function.INCREASE, field="dropped_bodies")

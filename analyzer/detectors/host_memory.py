@@ -9,8 +9,8 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..rows import Row
-from ..window import Need, Span, Window
+from ..window.rows import Row
+from ..window.window import Need, Span, Window
 from . import Detector
 
 _CORRECTED, _UNCORRECTED = (

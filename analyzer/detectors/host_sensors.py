@@ -9,8 +9,8 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..columns import seconds
-from ..window import Need, Span, Window
+from ..window.columns import seconds
+from ..window.window import Need, Span, Window
 from . import Detector
 
 _SPACE = Aggregate(function=Function.MIN, field="space_used_share")

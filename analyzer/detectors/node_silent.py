@@ -11,15 +11,15 @@ from functools import cached_property
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
+from gpuvigil.model.reporting import ARRIVAL, are_most, in_the_middle, late_after, silent_after
 from gpuvigil.node_silence import IN_ORDER, NodeSilence
-from gpuvigil.reporting import ARRIVAL, are_most, in_the_middle, late_after, silent_after
 
-from ..departures import Departure, departure
-from ..halves import heard_lately, racks
-from ..holdings import holder_key
-from ..scaled_down import WITHIN, is_scaled_down, one_by_one
-from ..silent_racks import of_racks
-from ..window import DEFAULT_TICK_SECONDS, Need, Span, Window
+from ..evidence.cluster_wide import heard_lately, racks
+from ..evidence.planned_silence import Departure, departure
+from ..evidence.scaled_down import WITHIN, is_scaled_down, one_by_one
+from ..evidence.silent_racks import of_racks
+from ..window.holdings import holder_key
+from ..window.window import DEFAULT_TICK_SECONDS, Need, Span, Window
 from . import Detector
 from .gpu_hung import RECENT, spinning, working
 from .host_disk import DROPPED

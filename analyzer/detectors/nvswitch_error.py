@@ -2,11 +2,11 @@
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import found_by
+from gpuvigil.faults.sxids import sxid
 from gpuvigil.model import Event, EventKind, Evidence, Finding
-from gpuvigil.sxids import sxid
 
-from ..coded import Coded
-from ..window import Window
+from ..evidence.coded_events import Coded
+from ..window.window import Window
 from . import Detector
 
 _SXIDS = Coded(

@@ -15,20 +15,12 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..cures import cured_at
-from ..holdings import holder_key
-from ..index import Numbers
-from ..port_drops import (
-    ALONE,
-    SAME_NAME,
-    drop_of,
-    due_at,
-    fabric_ports,
-    is_leaving,
-    near,
-)
-from ..rows import Row, Rows
-from ..window import Need, Span, Window
+from ..evidence.cures import cured_at
+from ..evidence.port_drops import ALONE, SAME_NAME, drop_of, due_at, fabric_ports, is_leaving, near
+from ..window.holdings import holder_key
+from ..window.index import Numbers
+from ..window.rows import Row, Rows
+from ..window.window import Need, Span, Window
 from . import Detector
 
 NEEDS = (

@@ -8,8 +8,8 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..columns import clusters, per_group, port_kinds, together
-from ..window import Need, Span, Window
+from ..window.columns import clusters, per_group, port_kinds, together
+from ..window.window import Need, Span, Window
 from . import Detector
 
 _SYMBOLS, _RECEIVE, _DISCARDS = (

@@ -12,7 +12,8 @@ from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 
-from ..port_drops import (
+from ..evidence.grouping import rack_mates
+from ..evidence.port_drops import (
     Drop,
     drop_of,
     fabric_ports,
@@ -23,9 +24,8 @@ from ..port_drops import (
     role_of,
     together,
 )
-from ..rows import Rows
-from ..together import rack_mates
-from ..window import Need, Span, Window
+from ..window.rows import Rows
+from ..window.window import Need, Span, Window
 from . import Detector
 from .node_silent import Hearing, hearing
 

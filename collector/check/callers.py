@@ -15,10 +15,10 @@ To all of them only what is certain is critical (`words.result`).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuvigil.faults.gpu_states import HUNG
 from gpuvigil.model import Finding, Severity
-from gpuvigil.states import HUNG
 
-from . import words
+from . import findings_text
 from .facts import Facts
 
 NPD_LENGTH = 80
@@ -50,29 +50,35 @@ class Caller:
         return Outcome(lines=(f"gpuvigil check: {why}",), code=self.broken)
 
 
-_PEOPLES_CODES = {"critical": 4, "warning": 3, words.UNKNOWN: 1}
-_NAGIOS_CODES = {"critical": 2, "warning": 1, words.UNKNOWN: 3}
+_PEOPLES_CODES = {"critical": 4, "warning": 3, findings_text.UNKNOWN: 1}
+_NAGIOS_CODES = {"critical": 2, "warning": 1, findings_text.UNKNOWN: 3}
 
 
 def _people(facts: Facts, found: Sequence[Finding]) -> Outcome:
-    lines = [words.line(facts, finding) for finding in found]
-    lines += [*words.unread(facts), words.summary(facts, found)]
-    return Outcome(lines=tuple(lines), code=_PEOPLES_CODES.get(words.result(facts, found), 0))
+    lines = [findings_text.line(facts, finding) for finding in found]
+    lines += [*findings_text.unread(facts), findings_text.summary(facts, found)]
+    return Outcome(
+        lines=tuple(lines), code=_PEOPLES_CODES.get(findings_text.result(facts, found), 0)
+    )
 
 
 def _json(facts: Facts, found: Sequence[Finding]) -> Outcome:
-    return Outcome(lines=(words.as_json(facts, found),), code=_people(facts, found).code)
+    return Outcome(lines=(findings_text.as_json(facts, found),), code=_people(facts, found).code)
 
 
 def _nagios(facts: Facts, found: Sequence[Finding]) -> Outcome:
-    result = words.result(facts, found)
+    result = findings_text.result(facts, found)
     code = _NAGIOS_CODES.get(result, 0)
     word = result.upper() if code else "OK"
-    first = f"{_bare(words.claim(facts, found[0]))} ({words.counts(found)})" if found else ""
-    head = f"GPUVIGIL {word} - {first or _bare(words.summary(facts, found))}"
+    first = (
+        f"{_bare(findings_text.claim(facts, found[0]))} ({findings_text.counts(found)})"
+        if found
+        else ""
+    )
+    head = f"GPUVIGIL {word} - {first or _bare(findings_text.summary(facts, found))}"
     lines = [f"{head} | {_performance(facts, found)}"]
-    lines += [_bare(words.line(facts, finding)) for finding in found]
-    return Outcome(lines=(*lines, *map(_bare, words.unread(facts))), code=code)
+    lines += [_bare(findings_text.line(facts, finding)) for finding in found]
+    return Outcome(lines=(*lines, *map(_bare, findings_text.unread(facts))), code=code)
 
 
 def _performance(facts: Facts, found: Sequence[Finding]) -> str:
@@ -96,8 +102,8 @@ def _slurm_health(facts: Facts, found: Sequence[Finding]) -> Outcome:
 
 
 def _slurm_gate(facts: Facts, found: Sequence[Finding]) -> Outcome:
-    lines = [words.line(facts, finding) for finding in found]
-    lines += words.unread(facts)
+    lines = [findings_text.line(facts, finding) for finding in found]
+    lines += findings_text.unread(facts)
     return Outcome(lines=tuple(lines), code=int(any(map(stops_jobs, found))))
 
 
@@ -119,10 +125,12 @@ def _npd(facts: Facts, found: Sequence[Finding]) -> Outcome:
     certain = [finding for finding in problems if finding.certain]
     problems = certain or problems
     if not problems:
-        code = _NPD_UNKNOWN if words.result(facts, found) == words.UNKNOWN else 0
-        return Outcome(lines=(shortened(words.summary(facts, found), NPD_LENGTH),), code=code)
+        code = _NPD_UNKNOWN if findings_text.result(facts, found) == findings_text.UNKNOWN else 0
+        return Outcome(
+            lines=(shortened(findings_text.summary(facts, found), NPD_LENGTH),), code=code
+        )
     more = f" (+{len(problems) - 1})" if len(problems) > 1 else ""
-    text = f"{words.short_place(facts, problems[0])}: {problems[0].title}"
+    text = f"{findings_text.short_place(facts, problems[0])}: {problems[0].title}"
     line = shortened(text, NPD_LENGTH - len(more)) + more
     return Outcome(lines=(line,), code=1 if certain else _NPD_UNKNOWN)
 

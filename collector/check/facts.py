@@ -6,11 +6,11 @@ from datetime import datetime
 
 from gpuvigil.model import GpuIdentity, PortIdentity, Unmeasured
 
-from ..driverlock import Stuck
-from ..fieldvalues import Values
+from ..processes.driver_lock import Stuck
+from ..samples.field_values import Values
 from ..sensors.pci import PciGpu
 from ..sensors.ports import PortReading
-from .kernel import KernelSeen
+from .kernel_log import KernelSeen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from gpuvigil.model import Severity
 
-from ..fieldvalues import Values
+from ..samples.field_values import Values
 
 HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A fault of `gpuvigil.node_faults`, its evidence, and where they differ its severity and action."""
+    """A fault of `gpuvigil.faults.node_faults`, its evidence, and where they differ its severity and action."""
 
     fault: str
     evidence: Mapping[str, str]

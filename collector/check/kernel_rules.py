@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuvigil.faults import XID_FAULTS, Scope, Xid, xid
+from gpuvigil.faults.sxids import Sxid, sxid
+from gpuvigil.faults.xid_messages import read
 from gpuvigil.model import Severity
-from gpuvigil.sxids import Sxid, sxid
-from gpuvigil.xid_messages import read
 
 from ..sensors.kernel_event import KernelEventKind
-from .kernel import KernelSeen
+from .kernel_log import KernelSeen
 
 # azurehpc-health-checks looks back as far; what came before it was lived with, or cured unseen.
 LOOK_BACK_SECONDS = 7200.0

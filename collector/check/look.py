@@ -14,11 +14,11 @@ from typing import Any
 from gpuvigil.config import CollectorSettings
 from gpuvigil.errors import GpuvigilError
 
-from ..aside import End, Say, all_at_once, aside, calling
-from ..driverlock import hold_the_driver
-from ..localsocket import Question
+from ..agent.control_socket import Question
+from ..processes.driver_lock import hold_the_driver
+from ..processes.watchdog_child import End, Say, all_at_once, aside, calling
+from .agent_samples import Said, completed, parse
 from .facts import DriverFacts, Facts, GpuFacts, Known
-from .said import Said, completed, parse
 
 _PAST_SECONDS = 2.0
 _AGENT_SECONDS = 0.5  # for each step of asking it; what it answers is waited for beside the look
@@ -104,12 +104,12 @@ class _Past:
         self._known = Known()
 
     def look(self) -> None:
-        from .. import remembered  # noqa: PLC0415 - only the child needs it
+        from ..agent import saved_state  # noqa: PLC0415 - only the child needs it
 
         try:
-            file = self._readable(self._public / remembered.PUBLIC)
+            file = self._readable(self._public / saved_state.PUBLIC)
             if file is not None:
-                found = remembered.load(file)
+                found = saved_state.load(file)
                 self._known = Known(
                     gpus=tuple(found.gpus.values()),
                     ports=tuple(found.ports.values()),
@@ -163,7 +163,7 @@ def _look_at_ports(settings: CollectorSettings, say: Say) -> None:
 
 
 def _look_at_the_log(settings: CollectorSettings, at: datetime, say: Say) -> None:
-    from .kernel import read_log  # noqa: PLC0415 - only the child needs it
+    from .kernel_log import read_log  # noqa: PLC0415 - only the child needs it
 
     say("kernel", read_log(settings, at))
 

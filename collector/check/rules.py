@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from gpuvigil.faults import FAULTS, NOUVEAU_ACTION, Described, Look
+from gpuvigil.faults.node_faults import NODE_FAULTS
+from gpuvigil.faults.sxids import Sxid
 from gpuvigil.model import Evidence, Finding, GpuIdentity, Severity, Subject, Unmeasured
-from gpuvigil.node_faults import NODE_FAULTS
-from gpuvigil.sxids import Sxid
 
 from ..sensors.pci import PciGpu, same_form
-from . import silence
+from . import driver_silence
 from .facts import Facts, GpuFacts
 from .gpu_rules import judge
 from .kernel_rules import standing
@@ -102,11 +102,11 @@ def unsupported(facts: Facts) -> Iterator[Finding]:
 
 
 def _silent_driver(facts: Facts) -> Iterator[Finding]:
-    silent = silence.of_driver(facts)
+    silent = driver_silence.of_driver(facts)
     if silent is not None:
-        evidence = silence.evidence(facts)
+        evidence = driver_silence.evidence(facts)
         yield _finding(
-            facts, _SEEN[Look.DRIVER_HANGS], evidence, certain=silence.is_certain(silent)
+            facts, _SEEN[Look.DRIVER_HANGS], evidence, certain=driver_silence.is_certain(silent)
         )
 
 
@@ -188,10 +188,10 @@ def gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def _silent_gpu(facts: Facts, gpu: GpuFacts) -> Iterator[Finding]:
-    silent = silence.of_gpu(facts, gpu.index)
+    silent = driver_silence.of_gpu(facts, gpu.index)
     if silent is not None:
-        evidence = silence.evidence(facts, gpu.index)
-        certain = silence.is_certain(silent)
+        evidence = driver_silence.evidence(facts, gpu.index)
+        certain = driver_silence.is_certain(silent)
         yield _finding(
             facts, _SEEN[Look.GPU_HANGS], evidence, subject_of(facts, gpu), certain=certain
         )

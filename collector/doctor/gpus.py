@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from gpuvigil.config import CollectorSettings
 from gpuvigil.model import Unmeasured
 
-from ..aside import CALL_SECONDS, End, Say, all_at_once, calling
-from ..driverlock import Stuck, hold_the_driver
+from ..processes.driver_lock import Stuck, hold_the_driver
+from ..processes.watchdog_child import CALL_SECONDS, End, Say, all_at_once, calling
 from ..sensors.pci import PciGpu
 from .diagnosis import Diagnosis, limited, missing, ok
 from .groups import Readable, diagnose
@@ -107,9 +107,9 @@ def _look_at_driver(settings: CollectorSettings, say: Say) -> None:
 def _is_released(settings: CollectorSettings) -> bool:
     from gpuvigil.clock import SystemClock  # noqa: PLC0415 - only the child needs these
 
-    from .. import remembered  # noqa: PLC0415
+    from ..agent import saved_state  # noqa: PLC0415
 
-    until = remembered.load(settings.spool_directory / "node.json").released_until
+    until = saved_state.load(settings.spool_directory / "node.json").released_until
     return until is not None and SystemClock().now() < until
 
 

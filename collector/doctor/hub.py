@@ -9,11 +9,11 @@ from pathlib import Path
 
 from gpuvigil.config import Config, HubSettings, read_secret, says
 from gpuvigil.errors import ConfigError, HubError, HubRefused
-from gpuvigil.hub import Hub, addresses
+from gpuvigil.hub_client import Hub, addresses
+from gpuvigil.hub_client.tls import trust
 from gpuvigil.model import Subject
-from gpuvigil.trust import trust
 
-from ..nodeconfig import token_file
+from ..agent.node_config import token_file
 from .diagnosis import Diagnosis, State, limited, missing, ok
 
 _PATIENCE_SECONDS = 4.0

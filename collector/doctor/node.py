@@ -13,8 +13,8 @@ from gpuvigil.clock import from_text, moment
 from gpuvigil.config import CollectorSettings
 from gpuvigil.errors import GpuvigilError
 
-from .. import privileges
-from ..localsocket import NoAgentError, ask
+from ..agent import privileges
+from ..agent.control_socket import NoAgentError, ask
 from ..sensors.ports import PortSensor
 from .diagnosis import Diagnosis, limited, missing, ok
 

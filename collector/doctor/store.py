@@ -7,9 +7,9 @@ from gpuvigil.clock import EPOCH
 from gpuvigil.config import StoreSettings
 from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable
 
-from ..beside import beside
-from ..body import Body
-from ..envelope import WRITE_PATH
+from ..spool.batches import WRITE_PATH
+from ..spool.body import Body
+from ..spool.remote_write import beside
 from .diagnosis import Diagnosis, missing, ok
 
 _PATIENCE_SECONDS = 4.0

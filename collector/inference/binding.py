@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..sensors import files
 from .address import Address
-from .said import Replica
+from .scrape_result import Replica
 
 _LISTENS = "0A"
 _MOST_FORBEARS = 16

@@ -7,7 +7,7 @@ one that is wrong spoils no other.
 import re
 from collections.abc import Iterator
 
-from .names import NAMES, Sample
+from .metric_names import NAMES, Sample
 
 MOST_SAMPLES = 4_000
 LONGEST_LINE = 4_096

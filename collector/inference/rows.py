@@ -6,10 +6,10 @@ from datetime import datetime
 from gpuvigil.metrics import INFERENCE, Kind
 from gpuvigil.model import Subject
 
-from ..monotone import Monotone
-from ..rows import Number, Row
-from .keeper import Served
-from .said import Replica
+from ..rows.catalogue_rows import Number, Row
+from ..rows.monotone_counters import Monotone
+from .scrape_result import Replica
+from .scrape_supervisor import Served
 
 _COUNTERS = tuple(metric for metric in INFERENCE.metrics if metric.kind is Kind.COUNTER)
 _GAUGES = tuple(metric.name for metric in INFERENCE.metrics if metric.kind is Kind.GAUGE)

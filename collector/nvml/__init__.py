@@ -6,7 +6,7 @@ Semantics of calls, fields and codes: NVIDIA, "NVML API Reference Guide" and the
 version 13). `nvmlDeviceGetPcieThroughput` is never called: it samples for 20 ms.
 """
 
-from ..reading import CallCost, Reading
+from ..samples.gpu_sample import CallCost, Reading
 from .codes import DriverError
 from .driver import Driver, load_library
 from .events import Events

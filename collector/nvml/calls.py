@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable
 
-from ..reading import CallCost
+from ..samples.gpu_sample import CallCost
 from .codes import FUNCTION_NOT_FOUND, NOT_SUPPORTED, OF_ALL, REFUSALS, SUCCESS, DriverError
 
 _FUNCTION = re.compile(r"nvml\w+")

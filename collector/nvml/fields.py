@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pynvml
 
-from ..fieldvalues import Entry, FieldValues, decode, latencies
-from ..reading import CallCost
+from ..samples.field_values import Entry, FieldValues, decode, latencies
+from ..samples.gpu_sample import CallCost
 from .calls import Calls
 from .codes import OF_ALL, DriverError
 

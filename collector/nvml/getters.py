@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pynvml
 
-from ..fieldvalues import NOT_AVAILABLE, Values
+from ..samples.field_values import NOT_AVAILABLE, Values
 from .calls import Calls
 
 Read = Callable[[Values], bool]  # true when the call succeeded

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pynvml
 
-from ..fieldvalues import Field, Values
+from ..samples.field_values import Field, Values
 from .calls import Calls
 from .codes import SUCCESS
 

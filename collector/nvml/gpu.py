@@ -4,8 +4,8 @@ import ctypes
 
 from gpuvigil.model import GpuIdentity
 
-from ..fieldvalues import FAST_FIELDS, SLOW_FIELDS, FieldValues, Values
-from ..reading import CallCost, Reading
+from ..samples.field_values import FAST_FIELDS, SLOW_FIELDS, FieldValues, Values
+from ..samples.gpu_sample import CallCost, Reading
 from .calls import Calls
 from .codes import DriverError
 from .fields import Fields, unknown

@@ -3,7 +3,7 @@
 import ctypes
 from dataclasses import dataclass, field
 
-from ..fieldvalues import Entry, Field, FieldValues, Values
+from ..samples.field_values import Entry, Field, FieldValues, Values
 from .calls import Calls
 from .fields import Fields
 from .getters import drop_impossible

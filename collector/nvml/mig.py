@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pynvml
 
-from ..fieldvalues import Values
-from ..reading import MigDevice
+from ..samples.field_values import Values
+from ..samples.gpu_sample import MigDevice
 from .calls import Calls
 from .getters import MEMORY, Read, drop_impossible
 from .gpm import Gpm

@@ -8,12 +8,12 @@ from pathlib import Path
 from gpuvigil.log import Log
 from gpuvigil.model import Allocation, Subject
 
+from . import pods
 from .cgroups import Place
 from .jobfiles import JobFiles
 from .jobs import HOLDER, Gpus, Jobs
-from .kubelet import pods
-from .kubelet.pods import Pods
-from .kubelet.seen import Answer
+from .kubelet.device_map import Answer
+from .pods import Pods
 from .processes import Holders, ProcessTable
 
 log = Log("collector")

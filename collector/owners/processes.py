@@ -15,7 +15,7 @@ from pathlib import Path
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import Allocation, Subject
 
-from ..patient import Patient
+from ..processes.abandonable_thread import Patient
 from ..sensors import files
 from . import cgroups
 from .cgroups import Place

@@ -1,4 +1,4 @@
-// What the fleet map is given, and where its cells go. Data: dashboard/map_frame.py and fleet_map.py.
+// What the fleet map is given, and where its cells go. Data: dashboard/data/map_frame.py and fleet_map.py.
 
 const [FREE, ACTIVE, IDLE, DEGRADED, FAILED, UNKNOWN, OUT] = [0, 1, 2, 3, 4, 5, 6];
 const NO_BYTE = 0xff, NO_SHORT = 0xffff;

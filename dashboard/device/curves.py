@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpuvigil.metrics import GPU
+from gpuvigil.numbers_in_words import title
 
-from ..words import title
 from .grid import Floats, increase, median, rates
-from .reading import OFFSETS, Numbers
+from .hub_queries import OFFSETS, Numbers
 
 GIB = 2.0**30
 

@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from gpuvigil import links
 from gpuvigil.clock import duration, moment, to_text
 from gpuvigil.model import Event, Incident
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.web import page_links
+from gpuvigil.web.markup import Html, joined, tag
 
-from ..attention import Attention
-from ..cluster import Cell, Look
-from ..markup import Html, joined, tag
-from ..views import FleetView
-from ..words import counted
+from ..data.attention import Attention
+from ..data.views import FleetView
+from ..model.cluster import Cell, Look
 from . import window as windows
 from .curves import Chart
+from .device_address import Device
 from .marks import is_good, name
-from .place import Device
 from .window import Choice, Window
 
 MOST_LISTED = 12
@@ -61,14 +61,17 @@ def siblings(device: Device, window: Mapping[str, str]) -> Html:
     """The node and all of its GPUs, as links to their pages with the same window."""
     place = {"cluster": device.node.cluster, "node": device.node.node}
     node = _chip(
-        device.node.node, "node", windows.address(links.NODE, place, window), not device.asked_gpu
+        device.node.node,
+        "node",
+        windows.address(page_links.NODE, place, window),
+        not device.asked_gpu,
     )
     cells = device.view.cells if device.view else ()
     chips = [
         _chip(
             cell.label,
             look(cell),
-            windows.address(links.GPU, {**place, "gpu": cell.subject.gpu or ""}, window),
+            windows.address(page_links.GPU, {**place, "gpu": cell.subject.gpu or ""}, window),
             cell.subject.gpu == device.gpu,
             f"{cell.label}: {cell.state.value}, {cell.reason}",
         )
@@ -87,7 +90,7 @@ def control(device: Device, window: Window, now: datetime) -> Html:
     """Which time is shown, and the ways to other times; each is a change of the address."""
     spans = [_choice(device, one) for one in windows.choices(window, now)]
     earlier, later, live = (_choice(device, one) for one in windows.moves(window, now))
-    fixed = Choice(name="Fix", query=links.window(window.start, window.end))
+    fixed = Choice(name="Fix", query=page_links.window(window.start, window.end))
     hold = _choice(device, fixed) if window.live else joined()
     past = not window.live and window.end <= now
     text = windows.sentence(window, now)
@@ -130,7 +133,7 @@ def _standing(item: Attention) -> Html:
             "h2",
             tag("span", item.severity.value, class_="badge"),
             " ",
-            tag("a", item.title, href=links.incident_page(item.id)),
+            tag("a", item.title, href=page_links.incident_page(item.id)),
             tag("small", f"{item.label}, {item.state}, since {moment(item.since)}"),
         ),
         tag("p", tag("b", "Do now: "), item.action, class_="action") if item.action else joined(),
@@ -185,7 +188,7 @@ def past(found: Sequence[Incident], now: datetime) -> Html:
             ),
             tag(
                 "span",
-                tag("a", one.title, href=links.incident_page(one.id)),
+                tag("a", one.title, href=page_links.incident_page(one.id)),
                 " ",
                 tag(
                     "small",
@@ -273,7 +276,7 @@ def strip_head(device: Device, gpus: Sequence[tuple[str, str]], window: Mapping[
                 tag("i", class_=f"span {look(cell)}"),
                 label,
                 tag("small", state),
-                href=windows.address(links.GPU, place, window),
+                href=windows.address(page_links.GPU, place, window),
             )
         )
     return tag("div", *items, class_="gv-strip-head", style=_COLUMNS)

@@ -7,22 +7,23 @@ from datetime import timedelta
 import numpy as np
 import streamlit as st
 
-from gpuvigil import links
 from gpuvigil.clock import SystemClock, duration, moment
 from gpuvigil.errors import HubError
 from gpuvigil.model import Event, Incident, Subject
-from gpuvigil.reporting import silent_after
+from gpuvigil.model.reporting import silent_after
+from gpuvigil.web import page_links
+from gpuvigil.web.markup import joined, tag
 
-from .. import colours, details, live, panels
 from ..components import style
-from ..markup import joined, tag
-from ..questions import Said
-from . import asking, curves, drawing, parts, spans, timeline
+from ..data import live
+from ..data.questions import Said
+from ..layout import colours, details, panels
+from . import curves, device_query, drawing, parts, spans, timeline
 from .chart import Frame
+from .device_address import Device
 from .grid import Floats
+from .hub_queries import Numbers, Story, moved, newest
 from .marks import marks, shades
-from .place import Device
-from .reading import Numbers, Story, moved, newest
 from .side_by_side import side_by_side
 from .window import step
 
@@ -37,24 +38,24 @@ def draw() -> None:
     style("device")
     refresh = live.refresh_seconds()
     st.fragment(_now, run_every=refresh)()
-    view, found = asking.looked_up()
+    view, found = device_query.looked_up()
     if found is None:
         return
-    pace = asking.pace(found, asking.window(view), view.now)
+    pace = device_query.pace(found, device_query.window(view), view.now)
     st.fragment(_over_time, run_every=pace)()
     st.fragment(_numbers, run_every=refresh)()
     st.fragment(_parts, run_every=PARTS_SECONDS)()
 
 
 def _now() -> None:
-    view, found = asking.looked_up()
+    view, found = device_query.looked_up()
     if found is None or not found.asked_gpu:
         st.html(
             panels.notes(["The link names no GPU: search for a node, a UUID or a PCI address."])
         )
         return
-    shown = asking.window(view)
-    cell, items = found.cell, asking.standing(view, found)
+    shown = device_query.window(view)
+    cell, items = found.cell, device_query.standing(view, found)
     state = ("not known", "unknown") if cell is None else (cell.state.value, drawing.look(cell))
     at = view.rows_at if cell is None else found.view.heard_at if found.view else None
     reason = "" if cell is None else cell.reason
@@ -74,7 +75,7 @@ def _now() -> None:
     with right:
         driver = found.inventory.driver if found.inventory else None
         st.html(details.identity(found.identity, found.gpu, driver))
-        st.html(details.described(asking.failed_before(found, view.now)))
+        st.html(details.described(device_query.failed_before(found, view.now)))
 
 
 def _held(held: bool | None, holder: str) -> str:
@@ -84,7 +85,7 @@ def _held(held: bool | None, holder: str) -> str:
 
 
 def _over_time() -> None:
-    told = asking.over_time(whole=False)
+    told = device_query.over_time(whole=False)
     if told is not None:
         found, story = told
         gpu, numbers = _identified(found, story)
@@ -165,7 +166,7 @@ def _rows(
         allocations=held,
         incidents=incidents,
     )
-    hrefs = {one.id: links.incident_page(one.id) for one in incidents}
+    hrefs = {one.id: page_links.incident_page(one.id) for one in incidents}
     return (
         timeline.Row(name="State", spans=states, nothing="no data in this window"),
         timeline.Row(
@@ -198,11 +199,11 @@ def _believed(found: Device) -> timedelta:
 
 
 def _numbers() -> None:
-    view, found = asking.looked_up()
+    view, found = device_query.looked_up()
     if found is None or not found.gpu:
         return
     since = view.now - _believed(found) - ARRIVAL
-    items = asking.standing(view, found)
+    items = device_query.standing(view, found)
     try:
         said: Said = live.shared().questions.ask(
             ("newest", found.subject.key),
@@ -216,7 +217,7 @@ def _numbers() -> None:
 
 
 def _parts() -> None:
-    view, found = asking.looked_up()
+    view, found = device_query.looked_up()
     if found is None or not found.gpu:
         return
     fresh = _believed(found) + ARRIVAL

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..words import counted
+from gpuvigil.numbers_in_words import counted
+
 from .curves import GIB, Chart, Curve
 from .grid import Floats, increase
-from .reading import Numbers
+from .hub_queries import Numbers
 
 
 def charts(numbers: Numbers) -> tuple[Chart, ...]:

@@ -6,21 +6,22 @@ from dataclasses import replace
 
 import streamlit as st
 
-from gpuvigil import links
 from gpuvigil.clock import SystemClock, moment
 from gpuvigil.model import Inventory, Subject
+from gpuvigil.numbers_in_words import NOT_MEASURED, counted, of_clock
+from gpuvigil.web import page_links
+from gpuvigil.web.markup import joined, tag
 
-from .. import colours, details, live, panels
 from ..components import style
-from ..markup import joined, tag
-from ..words import NOT_MEASURED, counted, of_clock
-from . import asking, curves, drawing, host, multiples, ports, spans, timeline, window
+from ..data import live
+from ..layout import colours, details, panels
+from . import curves, device_query, drawing, host, ports, small_multiples, spans, timeline, window
 from .chart import Frame
+from .device_address import Device
+from .hub_queries import Story
 from .marks import marks, shades
-from .multiples import Strip
-from .place import Device
-from .reading import Story
 from .side_by_side import side_by_side
+from .small_multiples import Strip
 
 STRIP_PIXELS, LABELS_PIXELS = 74, 16
 STRIPS = ("utilization", "power", "temperature", "memory", "clock", "nvlink")
@@ -31,19 +32,19 @@ def draw() -> None:
     """The whole page: what is now renews itself at the page's pace, what was more slowly."""
     style("device")
     st.fragment(_now, run_every=live.refresh_seconds())()
-    view, found = asking.looked_up()
+    view, found = device_query.looked_up()
     if found is None:
         return
-    pace = asking.pace(found, asking.window(view), view.now)
+    pace = device_query.pace(found, device_query.window(view), view.now)
     st.fragment(_over_time, run_every=pace)()
 
 
 def _now() -> None:
-    view, found = asking.looked_up()
+    view, found = device_query.looked_up()
     if found is None:
         st.html(panels.notes([_NO_NODE]))
         return
-    shown = asking.window(view)
+    shown = device_query.window(view)
     heard = found.view.heard_at if found.view else None
     silent = found.view is None or found.view.silent
     word = "not known" if found.view is None else "silent" if silent else "reporting"
@@ -57,10 +58,10 @@ def _now() -> None:
     st.html(drawing.siblings(found, shown.window.query))
     left, right = st.columns([5, 3], gap="medium")
     with left:
-        st.html(drawing.standing(asking.standing(view, found), "this node"))
+        st.html(drawing.standing(device_query.standing(view, found), "this node"))
     with right:
         clock = view.clocks.get((found.node.cluster, found.node.node))
-        failed = asking.failed_before(found, view.now)
+        failed = device_query.failed_before(found, view.now)
         st.html(details.described((*_identity(found), ("Clock", of_clock(clock)), *failed)))
 
 
@@ -96,7 +97,7 @@ def _collector(known: Inventory) -> str:
 
 
 def _over_time() -> None:
-    told = asking.over_time(whole=True)
+    told = device_query.over_time(whole=True)
     if told is not None:
         _history(*told)
 
@@ -154,11 +155,11 @@ def _rows(found: Device, story: Story, gpus: Sequence[tuple[str, str]]) -> tuple
             incidents=[it for it in story.happened.incidents if spans.concerns(it, subject)],
         )
         place = {"cluster": subject.cluster, "node": subject.node, "gpu": uuid}
-        href = window.address(links.GPU, place, shown.query)
+        href = window.address(page_links.GPU, place, shown.query)
         nothing = "no data in this window"
         rows.append(timeline.Row(name=label, spans=states, href=href, nothing=nothing))
     incidents = story.happened.incidents
-    hrefs = {one.id: links.incident_page(one.id) for one in incidents}
+    hrefs = {one.id: page_links.incident_page(one.id) for one in incidents}
     stood = spans.stood(incidents, shown, now, hrefs)
     return (*rows, timeline.Row(name="Incidents", spans=stood, nothing="none"))
 
@@ -166,15 +167,21 @@ def _rows(found: Device, story: Story, gpus: Sequence[tuple[str, str]]) -> tuple
 def _multiples(found: Device, story: Story, gpus: Sequence[tuple[str, str]], frame: Frame) -> None:
     st.html(drawing.multiples_legend(len(gpus)))
     strips = [
-        _marked(found, story, gpus, multiples.of_gpus(story.numbers, gpus, curves.BY_KEY[key]))
+        _marked(
+            found, story, gpus, small_multiples.of_gpus(story.numbers, gpus, curves.BY_KEY[key])
+        )
         for key in STRIPS
     ]
-    for number in range(0, len(gpus), multiples.PANELS):
-        here = gpus[number : number + multiples.PANELS]
+    for number in range(0, len(gpus), small_multiples.PANELS):
+        here = gpus[number : number + small_multiples.PANELS]
         with st.container(key=f"strips-{number}"):
             st.html(drawing.strip_head(found, here, story.window.query))
             for one in strips:
-                _strip(multiples.lines(one)[number // multiples.PANELS], frame, one is strips[-1])
+                _strip(
+                    small_multiples.lines(one)[number // small_multiples.PANELS],
+                    frame,
+                    one is strips[-1],
+                )
 
 
 def _marked(found: Device, story: Story, gpus: Sequence[tuple[str, str]], one: Strip) -> Strip:
@@ -201,10 +208,10 @@ def _strip(one: Strip, frame: Frame, last: bool) -> None:
         st.html(tag("p", f"{NOT_MEASURED} in this window", class_="gv-line"))
         return
     st.echarts_chart(
-        multiples.option(one, frame, labelled=last),
+        small_multiples.option(one, frame, labelled=last),
         height=STRIP_PIXELS + (LABELS_PIXELS if last else 0),
         key=f"node-{one.key}",
-        alt=multiples.sentence(one, frame.window),
+        alt=small_multiples.sentence(one, frame.window),
     )
 
 
@@ -217,7 +224,7 @@ def _ports(found: Device, story: Story, frame: Frame) -> None:
     st.html(drawing.ports_title(len(named)))
     lines = ports.rows(named, found.ports, numbers, found.asked_port)
     with st.container(key="strips-ports"):
-        for one in multiples.lines(traffic):
+        for one in small_multiples.lines(traffic):
             st.html(drawing.port_head([panel.label for panel in one.panels], found.asked_port))
             _strip(one, frame, last=True)
     st.html(ports.table(lines))

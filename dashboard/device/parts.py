@@ -6,13 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuvigil.clock import moment
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.metrics import MIG, NVLINK, Measurement
 from gpuvigil.model import Subject
-from gpuvigil.store.beside import store_of
-
-from ..markup import Html, joined, tag
-from ..words import natural, percent, speed
+from gpuvigil.numbers_in_words import natural, percent, speed
+from gpuvigil.store.external import store_of
+from gpuvigil.web.markup import Html, joined, tag
 
 # A link has a line when something has changed, and hourly.
 LINKS_BACK = timedelta(minutes=70)

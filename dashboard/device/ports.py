@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..cluster import PortView
-from ..markup import Html, joined, tag
-from ..words import natural, speed
+from gpuvigil.numbers_in_words import natural, speed
+from gpuvigil.web.markup import Html, joined, tag
+
+from ..model.cluster import PortView
 from .curves import Curve
 from .grid import increase, rates
-from .multiples import Panel, Strip, strip
-from .reading import OFFSETS, Fields, Numbers
+from .hub_queries import OFFSETS, Fields, Numbers
+from .small_multiples import Panel, Strip, strip
 
 _ERRORS = {
     "receive_errors": "receive errors",

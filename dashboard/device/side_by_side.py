@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from ..markup import tag
-from ..words import NOT_MEASURED
+from gpuvigil.numbers_in_words import NOT_MEASURED
+from gpuvigil.web.markup import tag
+
 from . import chart, drawing
 from .chart import Frame
 from .curves import Chart

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from gpuvigil.clock import moment
+from gpuvigil.faults.gpu_states import gpu_state
 from gpuvigil.model import Allocation, GpuState, Incident, Subject
-from gpuvigil.states import gpu_state
 
 from .grid import Grid
-from .reading import Fields
+from .hub_queries import Fields
 from .window import Window
 
 # A row arrives this much later than the time that it speaks of; until then nothing is missing.

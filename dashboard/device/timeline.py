@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from gpuvigil.clock import duration, moment, to_text
+from gpuvigil.web.markup import Html, joined, tag
 
-from ..markup import Html, joined, tag
 from .marks import Mark, least
 from .spans import Span
 from .window import Window, cut

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from urllib.parse import urlencode
 
-from gpuvigil import links
 from gpuvigil.clock import EPOCH, duration, from_text, moment
+from gpuvigil.web import page_links
 
 CHOICES = (
     (timedelta(minutes=15), "15 min"),
@@ -45,7 +45,7 @@ class Window:
         """How an address says it."""
         if self.live:
             return {"last": str(round(self.span.total_seconds()))}
-        return links.window(self.start, self.end)
+        return page_links.window(self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from ..terminal.grid import Column, Grid, Value
-from ..tree import Node, each, el
-from ..words import counted
-from .reading import Tables
+from gpuvigil.numbers_in_words import counted
+
+from ..layout.tree import Node, each, el
+from ..lists.table import Column, Grid, Value
+from .hub_queries import Tables
 
 MOST_ROWS = 30
 _DASH = "–"

@@ -3,13 +3,14 @@
 import streamlit as st
 
 from gpuvigil.errors import HubError
+from gpuvigil.web.markup import joined, tag
 
-from .. import live, panels
 from ..components import style
-from ..markup import joined, tag
-from ..tree import show
+from ..data import live
+from ..layout import panels
+from ..layout.tree import show
 from .drawing import page
-from .reading import Tables, tables
+from .hub_queries import Tables, tables
 
 # The store is asked for an hour of every GPU: not more often than this for all who look.
 FRESH_SECONDS = 60.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..gpus import Column
+from ..model.gpus import Column
 
 NodeName = tuple[str, str]  # cluster and node
 

@@ -8,9 +8,9 @@ from datetime import datetime
 import numpy as np
 
 from gpuvigil.model import Allocation, Incident, Scheduler, Severity, Subject
-from gpuvigil.out_of_service import SPEAKS_FOR, name_of, why_out
+from gpuvigil.schedulers.out_of_service import SPEAKS_FOR, name_of, why_out
 
-from ..gpus import Column
+from ..model.gpus import Column
 from .keys import NodeName
 from .roster import Roster
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuvigil.model import SIMULATED_CLUSTER, Inventory, PortIdentity, Subject
+from gpuvigil.numbers_in_words import natural
 
-from ..cluster import Layout
-from ..gpus import Column
-from ..words import natural
-from .hearing import patience
+from ..model.cluster import Layout
+from ..model.gpus import Column
 from .keys import Keys, NodeName
+from .liveness import patience
 
 # More nodes than this get no block of their own on the map.
 BLOCKS = 64

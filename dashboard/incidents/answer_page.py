@@ -5,7 +5,8 @@ from html import escape
 from gpuvigil.clock import moment
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Incident
-from gpuvigil.signin import source_hash
+
+from ..auth.sign_in_page import source_hash
 
 _STYLE = """
 :root{color-scheme:dark}

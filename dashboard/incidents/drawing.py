@@ -5,10 +5,10 @@ from datetime import datetime
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.lifecycle import State
-from gpuvigil.links import INCIDENTS
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.web.page_links import INCIDENTS
 
-from ..tree import Node, each, el
-from ..words import counted
+from ..layout.tree import Node, each, el
 from .filters import LONGEST_TEXT, SPAN_NAMES, Filters
 from .listing import Choice, Entry, Listing
 

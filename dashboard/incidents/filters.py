@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from urllib.parse import urlencode
 
-from gpuvigil.links import INCIDENTS
+from gpuvigil.web.page_links import INCIDENTS
 
 LONGEST_TEXT = 200
 SPANS = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}

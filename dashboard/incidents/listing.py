@@ -8,9 +8,9 @@ from datetime import datetime
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Severity
+from gpuvigil.numbers_in_words import counted, natural
 
-from ..attention import Attention
-from ..words import counted, natural
+from ..data.attention import Attention
 from .filters import Filters
 
 MOST_SHOWN = 200

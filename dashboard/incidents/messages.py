@@ -7,9 +7,9 @@ from typing import Any
 
 from gpuvigil.clock import duration, from_text, moment
 from gpuvigil.model import Incident, Record
+from gpuvigil.numbers_in_words import counted
 
-from ..telling import NOBODY, told_of
-from ..words import counted
+from ..model.delivery_status import NOBODY, told_of
 
 # What became of a notice, in words and for the eye.
 _STATES = {

@@ -8,16 +8,17 @@ import streamlit as st
 from gpuvigil.clock import moment
 from gpuvigil.errors import HubError
 from gpuvigil.model import Silence
+from gpuvigil.web.markup import joined, tag
 
-from .. import live, panels
 from ..components import style
-from ..markup import joined, tag
-from ..tree import el, show
-from . import drawing, opinion, returning, story_drawing, taking
+from ..data import live
+from ..layout import panels
+from ..layout.tree import el, show
+from . import acknowledgement, drawing, part_return, story_drawing, usefulness
 from .filters import Filters
+from .hub_queries import MOST, NEWEST, Past, Story, newest_past, story
 from .listing import listing, standing_entry
 from .messages import channels
-from .reading import MOST, NEWEST, Past, Story, newest_past, story
 from .story import Taken, hands, timeline
 
 # What ended is looked up this often; a long list of it less often.
@@ -112,8 +113,8 @@ def _story(asked: Filters, now: datetime) -> None:
         for place, line in enumerate(silences(found.silences, now))
     ]
     show("story", *old, *silenced, story_drawing.head(found, holding, asked, now))
-    taking.form(found.incident, holding, key)
+    acknowledgement.form(found.incident, holding, key)
     told = channels(found.notices, now, over=over)
     show("story-body", *story_drawing.body(found, told, timeline(found), asked, now))
-    returning.form(found, key)
-    opinion.form(found.incident)
+    part_return.form(found, key)
+    usefulness.form(found.incident)

@@ -8,9 +8,9 @@ from enum import Enum
 from gpuvigil.clock import duration, moment
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Acknowledgement, Act, CoveredBy, Incident, NodeAction, Record, Transition
+from gpuvigil.numbers_in_words import counted
 
-from ..words import counted
-from .reading import Story
+from .hub_queries import Story
 
 # Three of its passes, and never less than this.
 LEAST_PATIENCE = timedelta(seconds=30)

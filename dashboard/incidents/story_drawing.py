@@ -2,15 +2,15 @@
 
 from datetime import datetime, timedelta
 
-from gpuvigil import links
 from gpuvigil.clock import duration, moment, to_text
 from gpuvigil.model import Evidence, Incident, Subject
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.web import page_links
 
-from ..tree import Node, each, el
-from ..words import counted
+from ..layout.tree import Node, each, el
 from .filters import Filters
+from .hub_queries import Story
 from .messages import Channel, Message
-from .reading import Story
 from .story import Hands, Moment, Taken, covered_by, span, whose
 
 MOST_MEMBERS = 24
@@ -36,7 +36,11 @@ def head(story: Story, hands: Hands, asked: Filters, now: datetime) -> Node:
         el("h2", one.title, key=one.id, tabindex="-1", arrives="1"),
         el(
             "p",
-            el("a", one.label or one.subject.key, href=links.around(one.subject, one.since, until)),
+            el(
+                "a",
+                one.label or one.subject.key,
+                href=page_links.around(one.subject, one.since, until),
+            ),
             f" · cluster {one.subject.cluster}",
             f" · {one.gpus}" if one.gpus else None,
         ),

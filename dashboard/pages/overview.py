@@ -1,5 +1,5 @@
 """The overview."""
 
-from dashboard.overview import draw
+from dashboard.overview.page import draw
 
 draw()

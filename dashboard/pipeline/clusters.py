@@ -8,12 +8,12 @@ from statistics import median
 from typing import Any
 
 from gpuvigil.clock import EPOCH, from_text
-from gpuvigil.expected import is_retired
 from gpuvigil.model import SIMULATED_CLUSTER, Inventory, Subject
-from gpuvigil.reporting import TICKS, silent_after
+from gpuvigil.model.expected_nodes import is_retired
+from gpuvigil.model.reporting import TICKS, silent_after
+from gpuvigil.numbers_in_words import natural
 
-from ..words import natural
-from .reading import WINDOW, Sources
+from .hub_queries import WINDOW, Sources
 
 Row = Mapping[str, Any]
 

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpuvigil import __version__, links
+from gpuvigil import __version__
 from gpuvigil.clock import duration, moment
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.web import page_links
 
-from ..tree import Node, el
-from ..words import counted
+from ..layout.tree import Node, el
 from .clusters import CLOCK_LIMIT_SECONDS, MOST_NAMED, ClusterHealth, NodeHealth
 from .services import HubHealth, Outbox, Pulse
 from .view import (
@@ -188,7 +189,7 @@ def _named(one: _Line, at: datetime) -> list[Node]:
     """The worst nodes, each a link to its page of the last hour, and how many more there are."""
     found: list[Node] = []
     for node in one.nodes[:MOST_NAMED]:
-        href = links.subject_page(node.subject, at - _HOUR, at)
+        href = page_links.subject_page(node.subject, at - _HOUR, at)
         found += [", "] if found else []
         found += [el("a", node.subject.node, href=href), f" {one.said(node)}"]
     more = len(one.nodes) - MOST_NAMED

@@ -5,13 +5,14 @@ from datetime import timedelta
 import streamlit as st
 
 from gpuvigil.errors import HubError
+from gpuvigil.web.markup import joined, tag
 
-from .. import live, panels
 from ..components import style
-from ..markup import joined, tag
-from ..tree import el, show
+from ..data import live
+from ..layout import panels
+from ..layout.tree import el, show
 from . import drawing
-from .reading import Sources, inventories, read
+from .hub_queries import Sources, inventories, read
 from .view import pipeline
 
 # The answer counts rows and looks at every node: not more often than this for all who look.

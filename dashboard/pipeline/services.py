@@ -8,7 +8,7 @@ from typing import Any
 from gpuvigil.clock import from_text
 from gpuvigil.model import Record
 
-from ..telling import is_failing
+from ..model.delivery_status import is_failing
 
 # Three passes, or three pulses, and never less than this.
 LEAST_PATIENCE = timedelta(seconds=30)

@@ -7,10 +7,10 @@ from enum import IntEnum
 
 from gpuvigil import __version__
 from gpuvigil.clock import duration, moment
+from gpuvigil.numbers_in_words import counted
 
-from ..words import counted
 from .clusters import CLOCK_LIMIT_SECONDS, ClusterHealth, NodeHealth, clusters
-from .reading import Sources
+from .hub_queries import Sources
 from .services import HubHealth, Outbox, Pulse, hub_health, outboxes, pulse
 
 COVERAGE_LIMIT_PERCENT = 95.0

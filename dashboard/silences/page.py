@@ -7,17 +7,18 @@ import streamlit as st
 
 from gpuvigil.clock import SystemClock, duration, from_text, moment
 from gpuvigil.errors import ConfigError, HubError
-from gpuvigil.hub import Hub
-from gpuvigil.matching import LABELS
+from gpuvigil.hub_client import Hub
+from gpuvigil.matching.matchers import LABELS
+from gpuvigil.matching.silences import made, new_id
 from gpuvigil.model import RecordKind, Silence, readable
-from gpuvigil.silencing import made, new_id
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.web.markup import joined, tag
 
-from .. import live, panels
 from ..components import style
-from ..incidents.cleaning import LONGEST_NAME, cleaned
-from ..markup import joined, tag
-from ..tree import Node, el, show
-from ..words import counted
+from ..data import live
+from ..incidents.typed_text import LONGEST_NAME, cleaned
+from ..layout import panels
+from ..layout.tree import Node, el, show
 
 LONGEST_REASON, LONGEST_MATCHERS = 500, 2_000
 # Of those that are over, the last.

@@ -16,7 +16,7 @@ class Silence:
     """
 
     id: str
-    matchers: tuple[str, ...]  # as `gpuvigil.matching` reads them
+    matchers: tuple[str, ...]  # as `gpuvigil.matching.matchers` reads them
     by: str
     reason: str
     at: datetime  # when it was written

@@ -8,7 +8,7 @@ from enum import Enum, IntEnum
 # refuses it: simulated and real can then never be mixed up, nor summed.
 SIMULATED_CLUSTER = "simulated"
 # So does everything that `gpuvigil selftest` makes happen: it goes the way of a real fault to an
-# incident, and no further. See `gpuvigil.selftest`.
+# incident, and no further. See `gpuvigil.model.selftest_nodes`.
 SELFTEST_CLUSTER = "selftest"
 # Names that no site may give to a cluster of its own.
 RESERVED_CLUSTERS = frozenset({SIMULATED_CLUSTER, SELFTEST_CLUSTER})

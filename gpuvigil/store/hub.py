@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ..clock import to_text
 from ..errors import HubRefused, StoreError
-from ..hub import Hub
+from ..hub_client import Hub
 from . import Aggregate
 
 

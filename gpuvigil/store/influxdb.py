@@ -15,8 +15,9 @@ from ..config import StoreSettings
 from ..errors import StoreError
 from ..lineprotocol.mark import MARK
 from ..metrics import MEASUREMENTS, Measurement
-from . import LATEST_NS, Aggregate, Function, reduce
-from .shape import (
+from . import LATEST_NS, Aggregate, Function, reduction
+from .http import Web
+from .schema import (
     TIME,
     aggregate_type,
     fields_of,
@@ -25,8 +26,7 @@ from .shape import (
     series_schema,
     tags_of,
 )
-from .web import Web
-from .writing import Writer
+from .writer import Writer
 
 _MICROSECOND = timedelta(microseconds=1)
 _LINES = [("samples", pa.int64()), ("first_at", TIME), ("last_at", TIME)]
@@ -55,7 +55,7 @@ class InfluxStore:
         """See `Store.window`."""
         catalogue = measurement_of(measurement)
         fields_of(catalogue, [it.field for it in aggregates])
-        wanted = reduce.asked(aggregates)
+        wanted = reduction.asked(aggregates)
         pieces = list(_pieces((start, end), self._longest))
         if len(pieces) > 1:
             means = [it for it in wanted if it.function is Function.MEAN]
@@ -67,8 +67,10 @@ class InfluxStore:
         tables = [
             _table(catalogue, kinds, self._select(catalogue, asked, {}, piece)) for piece in pieces
         ]
-        table = tables[0] if len(tables) == 1 else reduce.joined_windows(catalogue, tables, wanted)
-        return reduce.finished_window(catalogue, aggregates, table)
+        table = (
+            tables[0] if len(tables) == 1 else reduction.joined_windows(catalogue, tables, wanted)
+        )
+        return reduction.finished_window(catalogue, aggregates, table)
 
     def series(
         self,
@@ -95,7 +97,7 @@ class InfluxStore:
                 rows.append(row)
         keys = [*catalogue.tags, "at"]
         weights = {name: f"{name}_count" for name in ("offset_seconds", *names)}
-        found = reduce.joined_means(_table(catalogue, kinds, rows), keys, weights)
+        found = reduction.joined_means(_table(catalogue, kinds, rows), keys, weights)
         order = [(name, "ascending") for name in keys]
         schema = series_schema(catalogue, names)
         return found.select(schema.names).cast(schema).sort_by(order).combine_chunks()
@@ -114,7 +116,7 @@ class InfluxStore:
         schema = latest_schema(catalogue, names)
         kinds = [(name, schema.field(name).type) for name in ("at", *names)]
         lines = _table(catalogue, kinds, [row for row in found if row[len(catalogue.tags)]])
-        return reduce.latest(catalogue, names, lines)
+        return reduction.latest(catalogue, names, lines)
 
     def forget(self, before: datetime) -> None:
         """See `Store.forget`; StoreError from InfluxDB 3, which deletes nothing by time."""

@@ -13,15 +13,8 @@ from ..clock import EPOCH, Clock, SystemClock, from_ns, to_ns
 from ..errors import StoreError
 from ..metrics import MEASUREMENTS, Measurement
 from . import LATEST_NS, Aggregate, Function
-from .lines import Row, read
-from .shape import (
-    fields_of,
-    latest_schema,
-    measurement_of,
-    series_schema,
-    tags_of,
-    window_schema,
-)
+from .accepted_lines import Row, read
+from .schema import fields_of, latest_schema, measurement_of, series_schema, tags_of, window_schema
 
 _Tags = tuple[str, ...]
 _Number = int | float

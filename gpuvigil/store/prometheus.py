@@ -16,11 +16,11 @@ from ..clock import EPOCH, Clock, SystemClock
 from ..config import StoreSettings
 from ..errors import StoreError
 from ..metrics import Measurement
-from . import Aggregate, reduce
-from .exporters import DCGM, EXPORTERS, Column, Exporter, Labels, holder_of, node_of
+from . import Aggregate, reduction
+from .exporter_names import DCGM, EXPORTERS, Column, Exporter, Labels, holder_of, node_of
+from .http import Web
 from .promql import Tags, seconds, selector
-from .shape import fields_of, latest_schema, measurement_of, series_schema, tags_of
-from .web import Web
+from .schema import fields_of, latest_schema, measurement_of, series_schema, tags_of
 
 _MILLISECOND = timedelta(milliseconds=1)
 # A scrape is given the server's own time: it may be ahead of ours by so much.
@@ -54,7 +54,7 @@ class PrometheusStore:
         catalogue = measurement_of(measurement)
         names = fields_of(catalogue, [it.field for it in aggregates])
         lines = self._lines(catalogue, names, {}, (start, end))
-        return reduce.window(catalogue, aggregates, lines)
+        return reduction.window(catalogue, aggregates, lines)
 
     def series(
         self,
@@ -74,14 +74,14 @@ class PrometheusStore:
         if not names and step >= _LONG_STEP and (span[1] - span[0]) / step <= _FEW_STEPS:
             return self._presence(catalogue, wanted, span, step)
         lines = self._lines(catalogue, names, wanted, span)
-        return reduce.series(catalogue, names, lines, step)
+        return reduction.series(catalogue, names, lines, step)
 
     def latest(self, measurement: str, fields: Collection[str], since: datetime) -> pa.Table:
         """See `Store.latest`."""
         catalogue = measurement_of(measurement)
         names = fields_of(catalogue, fields)
         lines = self._lines(catalogue, names, {}, (since, self._clock.now() + _AHEAD))
-        return reduce.latest(catalogue, names, lines)
+        return reduction.latest(catalogue, names, lines)
 
     def forget(self, before: datetime) -> None:
         """Refused: see the class."""

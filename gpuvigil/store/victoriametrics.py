@@ -19,9 +19,10 @@ from ..config import StoreSettings
 from ..errors import StoreError
 from ..lineprotocol.mark import MARK
 from ..metrics import Measurement
-from . import Aggregate, Function, reduce
+from . import Aggregate, Function, reduction
+from .http import Web
 from .promql import Selector, Tags, number, seconds, selector, subject
-from .shape import (
+from .schema import (
     TIME,
     aggregate_type,
     fields_of,
@@ -30,8 +31,7 @@ from .shape import (
     series_schema,
     tags_of,
 )
-from .web import Web
-from .writing import Writer
+from .writer import Writer
 
 _ROLLUPS: Mapping[Function, str] = {
     Function.COUNT: "count_over_time",
@@ -84,7 +84,7 @@ class VictoriaMetricsStore:
         """See `Store.window`."""
         catalogue = measurement_of(measurement)
         fields_of(catalogue, [it.field for it in aggregates])
-        wanted, span = reduce.asked(aggregates), (_ms(start), _ms(end))
+        wanted, span = reduction.asked(aggregates), (_ms(start), _ms(end))
         marks = {
             column: self._rolled(catalogue, rollup, [MARK], span)
             for column, rollup in (
@@ -108,7 +108,7 @@ class VictoriaMetricsStore:
                 _fill(rows, texts, *kinds[-1])
         schema = pa.schema([*((tag, pa.string()) for tag in catalogue.tags), *kinds])
         table = pa.Table.from_pylist(list(rows.values()), schema=schema)
-        return reduce.finished_window(catalogue, aggregates, table)
+        return reduction.finished_window(catalogue, aggregates, table)
 
     def series(
         self,
@@ -130,10 +130,10 @@ class VictoriaMetricsStore:
         points = (until if doubted else last) - first
         if step % _MILLISECOND or first >= last or points > _MOST_POINTS:
             lines = self._lines(catalogue, names, wanted, (start, end))
-            return reduce.series(catalogue, names, lines, step)
+            return reduction.series(catalogue, names, lines, step)
         cut = [(start, first * step_ms), (last * step_ms, end)]
         edges = [self._lines(catalogue, names, wanted, it) for it in cut if it[0] < it[1]]
-        parts = [reduce.series(catalogue, names, it, step) for it in edges]
+        parts = [reduction.series(catalogue, names, it, step) for it in edges]
         whole = self._steps(catalogue, names, wanted, (first, last, first + points), step_ms)
         keys = [(name, "ascending") for name in (*catalogue.tags, "at")]
         return pa.concat_tables([whole, *parts]).sort_by(keys).combine_chunks()
@@ -157,7 +157,7 @@ class VictoriaMetricsStore:
             ]
         lines = _table(latest_schema(catalogue, names), list(marks), columns)
         lines = lines.filter(pc.greater_equal(lines.column("at"), pa.scalar(since, TIME)))
-        return reduce.latest(catalogue, names, lines)
+        return reduction.latest(catalogue, names, lines)
 
     def forget(self, before: datetime) -> None:
         """Refused with StoreError: the server forgets by itself, after its -retentionPeriod."""

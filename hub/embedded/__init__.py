@@ -1,8 +1,8 @@
 """The embedded time-series store: DuckDB for what is new, Parquet files for what is over."""
 
 from .question import Latest, Question, Series, TooLarge, Window
+from .statistics import Dropped, Verified, is_crowded
 from .store import Embedded
-from .told import Dropped, Verified, is_crowded
 
 __all__ = [
     "Dropped",

@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 
 from .schema import quoted, text
-from .units import Unit, make_folder, sync
+from .sealed_files import Unit, make_folder, sync
 
 
 def copy_tables(cursor: duckdb.DuckDBPyConnection, path: Path, to: Path) -> None:

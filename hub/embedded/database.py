@@ -13,7 +13,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.errors import StoreError
 
 from . import damage
-from .names import Names
+from .folder_sync import Names
 from .schema import prepare
 
 Cursor = duckdb.DuckDBPyConnection

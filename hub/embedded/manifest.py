@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from gpuvigil.metrics import MEASUREMENTS
 
-from .parts import Ints
+from .line_arrays import Ints
 from .schema import quoted
+from .sealed_files import Unit, units
 from .subjects import Subjects, read_subjects
-from .units import Unit, units
 
 Span = tuple[int, int]
 

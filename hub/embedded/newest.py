@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from gpuvigil.metrics import Measurement
 
-from ..rows import TIME, arrow_type
-from .reading import lines_of
+from ..bodies.tables import TIME, arrow_type
 from .schema import newest_table, quoted
-from .units import units
+from .sealed_files import units
+from .sealed_sql import lines_of
 
 Ints = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]  # int64 or float64

@@ -11,9 +11,9 @@ from gpuvigil.clock import from_ns, to_ns
 from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS, Measurement, Metric
 
-from ..rows import EXTRA, TIME, arrow_type
-from ..seen import Arrival, Lane
-from .units import TABLE as UNITS
+from ..bodies.deduplication import Arrival, Lane
+from ..bodies.tables import EXTRA, TIME, arrow_type
+from .sealed_files import TABLE as UNITS
 
 # Raised when a reader of the old version could not make sense of what the new one writes.
 # 2: most lines are in sealed files, which version 1 would not find.

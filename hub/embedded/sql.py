@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuvigil.metrics import Metric
 
-from .pieces import BUCKET_NS, ROLLED, Piece, pieces_of
+from .aggregates import BUCKET_NS, ROLLED, Piece, pieces_of
 from .question import Series, Window
 from .schema import quoted
 

@@ -19,22 +19,21 @@ from gpuvigil.log import Log
 from gpuvigil.metrics import MEASUREMENTS, Measurement
 from gpuvigil.store import EARLIEST_NS
 
-from ..rows import EXTRA
-from ..seen import Arrival
-from . import damage, sealing
-from .asking import Asking
+from ..bodies.deduplication import Arrival
+from ..bodies.tables import EXTRA
+from . import damage, segments
+from .answer_cache import Remembered
 from .backup import copy_tables, copy_units
-from .bounded import ANSWER_BYTES
+from .bounded_answer import ANSWER_BYTES
 from .database import Database, Lost, Work
-from .each import Each
-from .finding import adopted, mark, marked, remove_orphans, unmark
-from .inspecting import Inspector
+from .independently import Each
 from .manifest import Contents, Manifest, Span, read_contents, read_hot, times_of
 from .newest import Newest, read_newest
+from .open_readers import Readers
+from .query import Asking
 from .question import Latest, Question, Series, Window
-from .readers import Readers
-from .reading import rows_of
-from .remembered import Remembered
+from .recovery import adopted, mark, marked, remove_orphans, unmark
+from .rollup_cache import Change, Slices, seconds_of
 from .schema import (
     any_older,
     arrival,
@@ -45,8 +44,10 @@ from .schema import (
     read_through,
     seen_table,
 )
-from .slices import Change, Slices, seconds_of
-from .told import (
+from .sealed_files import BESIDE, Unit, make_folder, strike, units
+from .sealed_sql import rows_of
+from .segment_writer import HOUR_NS, Maker
+from .statistics import (
     Dropped,
     Verified,
     beyond,
@@ -57,8 +58,7 @@ from .told import (
     room_bytes,
     sizes,
 )
-from .units import BESIDE, Unit, make_folder, strike, units
-from .writing import HOUR_NS, Maker
+from .verification import Inspector
 
 _LOG = Log("hub")
 _OF_SLICES = 4  # they may take a quarter of what the tables may, beside it
@@ -193,7 +193,7 @@ class Embedded:
         def work(cursor: duckdb.DuckDBPyConnection) -> list[Unit]:
             gone = []
             for measurement in (*MEASUREMENTS.values(), BESIDE):
-                gone += sealing.cut(cursor, self._maker, measurement, before_ns, now_ns)
+                gone += segments.cut(cursor, self._maker, measurement, before_ns, now_ns)
                 delete_older(cursor, measurement.name, before_ns)
             for measurement in MEASUREMENTS.values():
                 delete_older(cursor, newest_table(measurement), before_ns)
@@ -216,7 +216,7 @@ class Embedded:
         each = Each(self._stopping)
         with self._tidying:
             for it in (*MEASUREMENTS.values(), BESIDE):
-                due = partial(sealing.due_hours, measurement=it, now_ns=now_ns)
+                due = partial(segments.due_hours, measurement=it, now_ns=now_ns)
                 for start_ns in self._database.transaction(partial(due, before_ns=now_ns - hot_ns)):
                     with each:
                         self._seal_hour(it, start_ns, now_ns)
@@ -233,7 +233,7 @@ class Embedded:
         with self._tidying:
             for it in MEASUREMENTS.values():
                 found = self._database.transaction(partial(units, measurement=it.name))
-                for start_ns, pieces in sealing.due_days(found, now_ns - hot_ns, now_ns):
+                for start_ns, pieces in segments.due_days(found, now_ns - hot_ns, now_ns):
                     with each:
                         each.done += self._join_day(it, (start_ns, pieces), now_ns)
         return each.count()
@@ -243,13 +243,13 @@ class Embedded:
         tables = (*MEASUREMENTS, EXTRA, *map(newest_table, MEASUREMENTS.values()))
 
         def is_due(cursor: duckdb.DuckDBPyConnection) -> bool:
-            stripped, gone = sealing.expiring(units(cursor), lines_before_ns, rolled_before_ns)
+            stripped, gone = segments.expiring(units(cursor), lines_before_ns, rolled_before_ns)
             return bool(stripped or gone or any_older(cursor, tables, lines_before_ns))
 
         def work(cursor: duckdb.DuckDBPyConnection) -> tuple[list[Unit], list[Unit]]:
             for table in tables:
                 delete_older(cursor, table, lines_before_ns)
-            return sealing.expire(cursor, lines_before_ns, rolled_before_ns)
+            return segments.expire(cursor, lines_before_ns, rolled_before_ns)
 
         with self._tidying:
             # Looked at each minute, and seldom so: what is remembered stays while nothing changes.
@@ -374,7 +374,7 @@ class Embedded:
         newest = self._newest.get(measurement.name)
 
         def work(cursor: duckdb.DuckDBPyConnection) -> None:
-            sealing.seal(cursor, self._maker, measurement, start_ns, now_ns)
+            segments.seal(cursor, self._maker, measurement, start_ns, now_ns)
             if newest is None:
                 return
             # Whoever has no line in the hot table any more is found here after a restart.
@@ -409,7 +409,7 @@ class Embedded:
     ) -> bool:
         if len(day[1]) < 2:
             return False
-        join = partial(sealing.join, maker=self._maker, measurement=measurement)
+        join = partial(segments.join, maker=self._maker, measurement=measurement)
         self._remove(self._made(partial(join, day=day, now_ns=now_ns)))
         self._stepped("swept")
         return True

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from gpuvigil.metrics import Measurement
 
-from .parts import Ints
+from .line_arrays import Ints
 from .schema import quoted, subjects_table
 
 Tags = tuple[str, ...]

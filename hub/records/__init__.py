@@ -1,14 +1,14 @@
 """The records: small, transactional, in SQL; this package alone opens them."""
 
-from .backup_keeper import BackupKeeper
+from .backup_job import BackupKeeper
 from .backups import wrong_inside
-from .book import Book, LeaseLostError
 from .database import in_postgresql, open_records
-from .desk import Desk
-from .keyring import Keyring, Watch
-from .moving import move_records
+from .endpoint import Desk
+from .issued_tokens import Keyring, Watch
+from .record_book import Book, LeaseLostError
 from .repair import Opened, open_kept, set_records_aside
 from .revoked import Ends, ends_file, merge_ends
+from .to_postgresql import move_records
 from .transactions import Transactions
 
 __all__ = [

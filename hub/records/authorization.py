@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from accounting.usage.model import cluster_key
 from gpuvigil.model import COLLECTOR_KINDS, SCHEDULER_KINDS, Record, RecordKind, Subject
-from gpuvigil.usage.model import cluster_key
 
-from ..answers import Refused
-from ..keyring import Bearer, Scope, foreign
+from ..http.bearer import Bearer, Scope, foreign
+from ..http.responses import Refused
 
 # How a scheduler gets a token of its own; people read it in an answer and in the log.
 MAKE_TOKEN = "gpuvigil token create --scope scheduler --cluster CLUSTER --name slurm"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from alerts.case import Route
+from alerts.routing.case import Route
 from gpuvigil.config import AlertsSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Evidence, Impact, Incident, Severity, Subject, Transition, fingerprint

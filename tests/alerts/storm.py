@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import Signal
 from gpuvigil.model import RecordKind, Severity
 from tests.polling import wait_until

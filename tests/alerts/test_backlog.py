@@ -5,18 +5,18 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.backlog import (
+from alerts.delivery.backlog import (
     IN_HAND_SECONDS,
     LONGEST_SECONDS,
     STEP_SECONDS,
     Backlog,
     most_in_hand,
 )
-from alerts.channel import Pace
-from alerts.desk import CLAIM_LIMIT, GATHER_SECONDS, LEASE_SECONDS, Desk
+from alerts.delivery.hub_access import CLAIM_LIMIT, GATHER_SECONDS, LEASE_SECONDS, Desk
+from alerts.messages.channel import Pace
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AlertsSettings
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
 
 paces = st.builds(

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from alerts.channel import Bucket, Delivered, Outcome, Pace, Refused, Retry
 from alerts.channels.command import Command
 from alerts.channels.discord import discord
 from alerts.channels.discord import payload as discord_payload
 from alerts.channels.discord import posts as discord_posts
 from alerts.channels.email import email, letter, letters, owner_addresses
 from alerts.channels.pagerduty import payload as pagerduty_payload
-from alerts.channels.parts import links, title
+from alerts.channels.shared_parts import links, title
 from alerts.channels.slack import payload as slack_payload
 from alerts.channels.slack_bot import SlackBot
 from alerts.channels.teams import payload as teams_payload
 from alerts.channels.webhook import SIGNATURE, TIME, payload, webhook
-from alerts.message import Message, message
-from alerts.notice import Kind, Verdict
+from alerts.messages.channel import Bucket, Delivered, Outcome, Pace, Refused, Retry
+from alerts.messages.message import Message, message
+from alerts.routing.notice import Kind, Verdict
 from gpuvigil.config import (
     CommandSettings,
     DiscordSettings,
@@ -34,7 +34,7 @@ from gpuvigil.config import (
 )
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Evidence, Impact, Severity
-from gpuvigil.offers import PATH, Seal
+from gpuvigil.web.signed_links import PATH, Seal
 from tests.receiver import Answer, Receiver
 
 from .examples import NOON, REAL, changed, opened, resolved, seconds

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from alerts.notice import NoticeState, draft
-from alerts.silence_command import line
+from alerts.routing.notice import NoticeState, draft
+from cli.silence_command import line
 from gpuvigil.lifecycle import Signal
+from gpuvigil.matching.silences import made
 from gpuvigil.model import (
     Acceptance,
     Impact,
@@ -22,7 +23,6 @@ from gpuvigil.model import (
     Severity,
     Subject,
 )
-from gpuvigil.silencing import made
 from tests.alerts.actions.lost import lost_gpu
 from tests.polling import wait_until
 from tests.receiver import OK, Answer, Receiver

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from alerts.cost import Models, cost_words, models_of
-from alerts.message import message
-from alerts.notice import Kind, draft
+from accounting.cost.money import Prices
+from alerts.messages.cost import Models, cost_words, models_of
+from alerts.messages.message import message
+from alerts.routing.notice import Kind, draft
+from gpuvigil.config.pricing import CostSettings, PriceSettings
 from gpuvigil.errors import HubUnavailable
 from gpuvigil.model import GpuIdentity, Impact, Inventory, Subject
-from gpuvigil.money import Prices
-from gpuvigil.pricing import CostSettings, PriceSettings
 from tests.servers import HubProcess
 
 from .examples import GPU, NOON, REAL, an_incident, opened, resolved

@@ -5,23 +5,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from alerts.case import Route
-from alerts.channel import Delivered, Outcome, Pace, Refused
-from alerts.courier import Courier, hand_out
-from alerts.decide import decide
-from alerts.desk import Desk
-from alerts.idle import notice
-from alerts.message import Message
-from alerts.notice import Notice, Verdict
-from alerts.own import REFUSALS, channel_trouble
-from alerts.uphold import Upholder
+from accounting.cost.money import Prices
+from accounting.efficiency.idleness import FOR_JOBS, Idleness
+from alerts.decisions.decide import decide
+from alerts.delivery.dispatcher import Courier, hand_out
+from alerts.delivery.hub_access import Desk
+from alerts.delivery.resend import Upholder
+from alerts.idle.idle_notice import notice
+from alerts.messages.channel import Delivered, Outcome, Pace, Refused
+from alerts.messages.message import Message
+from alerts.messages.self_monitoring import REFUSALS, channel_trouble
+from alerts.routing.case import Route
+from alerts.routing.notice import Notice, Verdict
 from gpuvigil.clock import ManualClock
-from gpuvigil.idleness import FOR_JOBS, Idleness
+from gpuvigil.config.pricing import CostSettings, PriceSettings
 from gpuvigil.log import Log
 from gpuvigil.model import Impact, Incident, RecordKind, Severity, Transition
-from gpuvigil.money import Prices
-from gpuvigil.offers import Seal
-from gpuvigil.pricing import CostSettings, PriceSettings
+from gpuvigil.web.signed_links import Seal
 
 from .examples import CHAT, NOON, REAL, SETTINGS, an_incident, changed, opened, taken
 from .month.shelf import ShelfHub, Shelves

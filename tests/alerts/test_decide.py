@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from alerts.case import Case, Route
-from alerts.channel import Delivered, Outcome, Refused, Retry
-from alerts.decide import RULES, decide, judge
-from alerts.delivery import begun, settled
-from alerts.notice import Kind, Notice, NoticeState, Verdict
+from alerts.decisions.attempts import begun, settled
+from alerts.decisions.decide import RULES, decide, judge
+from alerts.messages.channel import Delivered, Outcome, Refused, Retry
+from alerts.routing.case import Case, Route
+from alerts.routing.notice import Kind, Notice, NoticeState, Verdict
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Severity, Transition
 

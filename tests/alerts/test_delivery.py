@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.channel import Delivered, Refused, Retry
-from alerts.decide import decide
-from alerts.delivery import (
+from alerts.decisions.attempts import (
     LONGEST_PAUSE_SECONDS,
     LONGEST_RETRY_AFTER_SECONDS,
     Pause,
@@ -18,7 +16,9 @@ from alerts.delivery import (
     put_back,
     settled,
 )
-from alerts.notice import Notice, NoticeState, Verdict
+from alerts.decisions.decide import decide
+from alerts.messages.channel import Delivered, Refused, Retry
+from alerts.routing.notice import Notice, NoticeState, Verdict
 
 from .examples import CHAT, NOON, SETTINGS, opened, seconds
 

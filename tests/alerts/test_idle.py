@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from alerts.case import Route, writes_to_owners
-from alerts.decide import decide
-from alerts.delivery import reminded_after
-from alerts.desk import Desk
-from alerts.idle import (
+from accounting.efficiency.idle_query import ASKED, Excuses, Measurements, Row, excuses, why_idle
+from accounting.efficiency.idleness import FOR_JOBS, Idleness
+from alerts.decisions.attempts import reminded_after
+from alerts.decisions.decide import decide
+from alerts.delivery.hub_access import Desk
+from alerts.idle.idle_job import MOST_AT_ONCE, IdleWatch
+from alerts.idle.idle_notice import (
     Held,
     holdings,
     idle_since,
@@ -23,17 +25,15 @@ from alerts.idle import (
     terms,
     verdict,
 )
-from alerts.idle_rows import used_share
-from alerts.idle_watch import MOST_AT_ONCE, IdleWatch
-from alerts.message import message
-from alerts.news import owners
-from alerts.notice import NoticeState, Verdict, draft
-from alerts.own import OWN
+from alerts.idle.idle_samples import used_share
+from alerts.messages.message import message
+from alerts.messages.self_monitoring import OWN
+from alerts.routing.case import Route, writes_to_owners
+from alerts.routing.notice import NoticeState, Verdict, draft
+from alerts.routing.update_policy import owners
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AlertsSettings, EmailSettings, IdleSettings
-from gpuvigil.hub import Hub
-from gpuvigil.idle_span import ASKED, Excuses, Measurements, Row, excuses, why_idle
-from gpuvigil.idleness import FOR_JOBS, Idleness
+from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import (
     RESERVED_CLUSTERS,
@@ -49,7 +49,7 @@ from gpuvigil.model import (
     Transition,
     fingerprint,
 )
-from gpuvigil.store.beside import store_of
+from gpuvigil.store.external import store_of
 from tests.polling import wait_until
 from tests.servers import HubProcess
 

@@ -4,12 +4,12 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 
-from alerts.channel import Delivered, Outcome, Pace
-from alerts.courier import Courier
-from alerts.decide import decide
-from alerts.desk import LEASE_SECONDS, Desk
-from alerts.message import Message
-from alerts.notice import Notice, NoticeState
+from alerts.decisions.decide import decide
+from alerts.delivery.dispatcher import Courier
+from alerts.delivery.hub_access import LEASE_SECONDS, Desk
+from alerts.messages.channel import Delivered, Outcome, Pace
+from alerts.messages.message import Message
+from alerts.routing.notice import Notice, NoticeState
 from gpuvigil.clock import ManualClock
 from gpuvigil.log import Log
 from gpuvigil.model import RecordKind

@@ -5,9 +5,9 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.situation import Situation
+from alerts.routing.situation import Situation
 from gpuvigil.config import InhibitSettings
-from gpuvigil.matching import fit, labels_of
+from gpuvigil.matching.matchers import fit, labels_of
 from gpuvigil.model import Incident, Subject
 
 from .examples import NOON, an_incident, seconds

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.channels.parts import links
+from alerts.channels.shared_parts import links
 from alerts.channels.webhook import payload
-from alerts.decide import decide
-from alerts.message import Message, clean, listed, message
-from alerts.notice import Kind, Notice, Verdict
-from alerts.own import analyzer_trouble
-from alerts.own import opened as trouble_opened
+from alerts.decisions.decide import decide
+from alerts.messages.message import Message, clean, listed, message
+from alerts.messages.self_monitoring import analyzer_trouble
+from alerts.messages.self_monitoring import opened as trouble_opened
+from alerts.routing.notice import Kind, Notice, Verdict
 from gpuvigil.model import CoveredBy, Evidence, Impact, Subject, Transition
 
 from .examples import CHAT, GPU, NOON, REAL, SETTINGS, changed, opened, resolved, seconds

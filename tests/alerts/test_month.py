@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from alerts.notice import NoticeState, Verdict
-from collector.simulator.fleet import FaultOrder, FleetSettings
+from alerts.routing.notice import NoticeState, Verdict
+from simulator.fleet import FaultOrder, FleetSettings
 
 from .month.account import Account, accounts
 from .month.fleet import Played, play

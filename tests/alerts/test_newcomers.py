@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from alerts.case import Route
-from alerts.channel import Delivered
-from alerts.decide import decide
-from alerts.delivery import begun, orphaned, settled
-from alerts.desk import Desk
-from alerts.newcomers import tell_what_stands
-from alerts.notice import Kind, Notice, NoticeState
-from alerts.own import analyzer_trouble, digest
-from alerts.own import opened as trouble_opened
-from alerts.situation import Lookout
+from alerts.decisions.attempts import begun, orphaned, settled
+from alerts.decisions.decide import decide
+from alerts.delivery.hub_access import Desk
+from alerts.delivery.new_channel import tell_what_stands
+from alerts.messages.channel import Delivered
+from alerts.messages.self_monitoring import analyzer_trouble, digest
+from alerts.messages.self_monitoring import opened as trouble_opened
+from alerts.routing.case import Route
+from alerts.routing.notice import Kind, Notice, NoticeState
+from alerts.routing.situation import Lookout
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AlertsSettings, RouteSettings
 from gpuvigil.lifecycle import Signal

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from alerts.case import Case, Route
-from alerts.channel import Delivered, Outcome, Refused
 from alerts.channels.email import body
-from alerts.decide import decide, judge
-from alerts.delivery import begun, settled
-from alerts.message import message
-from alerts.news import told_owners
-from alerts.notice import Notice, NoticeState, Verdict
+from alerts.decisions.attempts import begun, settled
+from alerts.decisions.decide import decide, judge
+from alerts.messages.channel import Delivered, Outcome, Refused
+from alerts.messages.message import message
+from alerts.routing.case import Case, Route
+from alerts.routing.notice import Notice, NoticeState, Verdict
+from alerts.routing.update_policy import told_owners
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Impact, Severity, Transition
-from gpuvigil.offers import Seal
+from gpuvigil.web.signed_links import Seal
 
 from .examples import NOON, REAL, SETTINGS, a_transition, changed, opened, resolved, seconds, taken
 

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.case import Case, Route
-from alerts.channel import Delivered
-from alerts.decide import decide, judge
-from alerts.delivery import begun, settled
-from alerts.message import message
-from alerts.notice import Kind, Notice, NoticeState, Verdict
+from alerts.decisions.attempts import begun, settled
+from alerts.decisions.decide import decide, judge
+from alerts.messages.channel import Delivered
+from alerts.messages.message import message
+from alerts.routing.case import Case, Route
+from alerts.routing.notice import Kind, Notice, NoticeState, Verdict
 from gpuvigil.config import AlertsSettings, RouteSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Severity, Transition

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.case import Case, Route
-from alerts.channel import Delivered, Outcome, Retry
-from alerts.decide import decide, judge, replaced, ruled
-from alerts.delivery import begun, orphaned, settled
-from alerts.newcomers import decided_last, due_again, left_behind, newcomers
-from alerts.notice import Kind, Notice, NoticeState, Verdict
-from alerts.situation import NOTHING, Situation
+from alerts.decisions.attempts import begun, orphaned, settled
+from alerts.decisions.decide import decide, judge, replaced, ruled
+from alerts.delivery.new_channel import decided_last, due_again, left_behind, newcomers
+from alerts.messages.channel import Delivered, Outcome, Retry
+from alerts.routing.case import Case, Route
+from alerts.routing.notice import Kind, Notice, NoticeState, Verdict
+from alerts.routing.situation import NOTHING, Situation
 from gpuvigil.config import AlertsSettings, InhibitSettings, RouteSettings, TimesSettings
 from gpuvigil.lifecycle import STANDING, TRANSITIONS, Signal, State
 from gpuvigil.model import Severity, Silence, Transition

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from alerts.case import Case, Route
-from alerts.channel import Delivered
-from alerts.decide import decide, judge, ruled
-from alerts.delivery import begun, settled
-from alerts.desk import Desk
-from alerts.message import message
-from alerts.notice import NoticeState, Verdict
-from alerts.own import (
+from alerts.decisions.attempts import begun, settled
+from alerts.decisions.decide import decide, judge, ruled
+from alerts.delivery.batches import MOST
+from alerts.delivery.hub_access import Desk
+from alerts.delivery.self_check import Watch, last_day
+from alerts.messages.channel import Delivered
+from alerts.messages.message import message
+from alerts.messages.self_monitoring import (
     FAILURES,
     Trouble,
     analyzer_trouble,
@@ -35,12 +35,12 @@ from alerts.own import (
     opened,
     spool_trouble,
 )
-from alerts.paging import MOST
-from alerts.watch import Watch, last_day
+from alerts.routing.case import Case, Route
+from alerts.routing.notice import NoticeState, Verdict
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import AlertsSettings, RouteSettings
 from gpuvigil.errors import HubRefused
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import Signal
 from gpuvigil.log import Log
 from gpuvigil.model import Inventory, Record, RecordKind, Severity, Subject, Transition

@@ -3,7 +3,7 @@
 from datetime import datetime, timezone
 from typing import Any
 
-from alerts.own_records import repairs
+from alerts.messages.damaged_records import repairs
 from gpuvigil.clock import to_text
 from gpuvigil.model import Record, RecordKind, Severity
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.paging import all_of
+from alerts.delivery.batches import all_of
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import Record, RecordKind
 

@@ -14,13 +14,13 @@ from urllib.parse import unquote
 
 import pytest
 
-from alerts.channel import Channel, Delivered, Outcome, Refused, Retry
 from alerts.channels import CHANNELS, configured
 from alerts.channels.address import is_forbidden
-from alerts.channels.post import Answer as Answered
-from alerts.channels.post import outcome_of
-from alerts.message import Message, message
-from alerts.notice import Kind
+from alerts.channels.http_post import Answer as Answered
+from alerts.channels.http_post import outcome_of
+from alerts.messages.channel import Channel, Delivered, Outcome, Refused, Retry
+from alerts.messages.message import Message, message
+from alerts.routing.notice import Kind
 from gpuvigil.config import (
     RECEIVERS,
     AlertsSettings,

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from alerts.channel import Delivered, Refused, Retry
 from alerts.channels.alertmanager import Alertmanager
 from alerts.channels.apprise import Apprise
 from alerts.channels.email import TRIES_FOR_SOME, email
-from alerts.delivery import Pause
-from alerts.message import Message, message
-from alerts.notice import Kind
+from alerts.decisions.attempts import Pause
+from alerts.messages.channel import Delivered, Refused, Retry
+from alerts.messages.message import Message, message
+from alerts.routing.notice import Kind
 from gpuvigil.config import AlertmanagerSettings, AppriseSettings, EmailSettings
 from gpuvigil.errors import ConfigError
 from gpuvigil.lifecycle import Signal

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.case import Case, Route
-from alerts.channel import Delivered, Refused, Retry
-from alerts.decide import decide, judge, ruled
-from alerts.delivery import begun, settled
-from alerts.hours import begins, ends
-from alerts.notice import Notice, NoticeState, Verdict
-from alerts.route import fitting, path
-from alerts.situation import NOTHING, Situation
+from alerts.decisions.attempts import begun, settled
+from alerts.decisions.decide import decide, judge, ruled
+from alerts.messages.channel import Delivered, Refused, Retry
+from alerts.routing.case import Case, Route
+from alerts.routing.notice import Notice, NoticeState, Verdict
+from alerts.routing.open_hours import begins, ends
+from alerts.routing.route import fitting, path
+from alerts.routing.situation import NOTHING, Situation
 from gpuvigil.config import (
     AlertsSettings,
     InhibitSettings,
@@ -29,7 +29,7 @@ from gpuvigil.config import (
 from gpuvigil.errors import ConfigError
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import Signal, State
-from gpuvigil.matching import LABELS, Matcher, fit, labels_of, matcher
+from gpuvigil.matching.matchers import LABELS, Matcher, fit, labels_of, matcher
 from gpuvigil.model import (
     CoveredBy,
     Impact,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from alerts.desk import LEASE_SECONDS
+from alerts.delivery.hub_access import LEASE_SECONDS
 from gpuvigil.errors import HubUnavailable
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Record, RecordKind, Severity, Transition
 from tests.polling import wait_until

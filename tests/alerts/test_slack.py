@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from alerts.channel import Delivered, Outcome, Refused, Retry
-from alerts.channels.post import Answer as Answered
+from alerts.channels.http_post import Answer as Answered
 from alerts.channels.slack import LONGEST_HEADER, escaped, judge, mentioned, payload, slack
 from alerts.channels.slack_bot import SlackBot
-from alerts.message import Message, message
-from alerts.notice import Kind, Notice, Verdict
+from alerts.messages.channel import Delivered, Outcome, Refused, Retry
+from alerts.messages.message import Message, message
+from alerts.routing.notice import Kind, Notice, Verdict
 from gpuvigil.config import SlackSettings
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import CoveredBy, Evidence, Impact, Severity, Subject

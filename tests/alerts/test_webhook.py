@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from alerts.channel import Delivered
 from alerts.channels.webhook import payload, webhook
-from alerts.message import Message, message
-from alerts.notice import Kind
+from alerts.messages.channel import Delivered
+from alerts.messages.message import Message, message
+from alerts.routing.notice import Kind
 from gpuvigil.config import WebhookSettings
 from tests.receiver import Receiver
 

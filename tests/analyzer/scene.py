@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from analyzer.detector import DETECTORS, questions
-from analyzer.holdings import Holdings
-from analyzer.reading import span_of
-from analyzer.rows import Rows
-from analyzer.window import Need, Span, Window
+from analyzer.correlation.all_detectors import DETECTORS, questions
+from analyzer.hub_queries import span_of
+from analyzer.window.holdings import Holdings
+from analyzer.window.rows import Rows
+from analyzer.window.window import Need, Span, Window
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import (

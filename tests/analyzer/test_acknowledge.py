@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.acknowledge import acknowledge, line, pending
-from analyzer.incidents import Book, advance
-from analyzer.sight import Sight
-from gpuvigil.hub import Hub
+from analyzer.correlation.observation import Sight
+from analyzer.incidents.acknowledgement import acknowledge, line, pending
+from analyzer.incidents.book import Book, advance
+from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import Patience, State
 from gpuvigil.model import (
     Acknowledgement,

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.detector import DETECTORS, Detector
-from analyzer.incidents import Book
-from analyzer.window import Window
+from analyzer.correlation.all_detectors import DETECTORS, Detector
+from analyzer.incidents.book import Book
+from analyzer.window.window import Window
 from gpuvigil.model import (
     EventKind,
     Finding,

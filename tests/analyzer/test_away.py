@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.away import Away, Told
-from analyzer.detector import DETECTORS, Detector
-from analyzer.incidents import Book, rebuild
-from analyzer.reading import KINDS
-from analyzer.window import Window
+from analyzer.correlation.all_detectors import DETECTORS, Detector
+from analyzer.hub_queries import KINDS
+from analyzer.incidents.book import Book, rebuild
+from analyzer.window.out_of_service import Away, Told
+from analyzer.window.window import Window
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Patience
 from gpuvigil.model import (
@@ -25,7 +25,7 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
-from gpuvigil.out_of_service import Checks, taken_out
+from gpuvigil.schedulers.out_of_service import Checks, taken_out
 
 from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node
 

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.breaker import is_whole, raised_at
-from analyzer.detector import DETECTORS
-from analyzer.incidents import Book
-from analyzer.window import Window
+from analyzer.correlation.all_detectors import DETECTORS
+from analyzer.correlation.breaker import is_whole, raised_at
+from analyzer.incidents.book import Book
+from analyzer.window.window import Window
 from gpuvigil.model import EventKind, Finding, Incident, Record, RecordKind, Severity, Subject
 
 from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, node, with_port_down

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.correlate import sight
-from analyzer.incidents import Book
-from gpuvigil.conditions import CONDITIONS
+from analyzer.correlation.correlate import sight
+from analyzer.incidents.book import Book
 from gpuvigil.faults import FAULTS
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 
 from .scene import NOON, Scene, allocation, event, gpu, healthy, node, port, with_port_down

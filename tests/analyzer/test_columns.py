@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.columns import Codes, Floats, counted, most, per_group, together
-from analyzer.copied import Copied
+from analyzer.window.columns import Codes, Floats, counted, most, per_group, together
+from analyzer.window.copied import Copied
 
 _ROWS = st.lists(
     st.tuples(

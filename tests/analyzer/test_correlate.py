@@ -9,12 +9,12 @@ from types import FrameType
 
 import pytest
 
-from analyzer.correlate import sight
-from analyzer.detector import DETECTORS
-from analyzer.impact import impact
-from analyzer.sight import Sight
-from gpuvigil.conditions import CONDITIONS
+from analyzer.correlation.all_detectors import DETECTORS
+from analyzer.correlation.correlate import sight
+from analyzer.correlation.impact import impact
+from analyzer.correlation.observation import Sight
 from gpuvigil.faults import FAULTS
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import (
     CoveredBy,
     EventKind,

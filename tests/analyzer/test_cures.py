@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from analyzer.cures import in_vain
+from analyzer.evidence.cures import in_vain
 from gpuvigil.model import Event, EventKind, Finding, Severity
 
 from .scene import NOON, Scene, event, gpu, healthy, node

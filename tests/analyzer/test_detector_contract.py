@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.detector import DETECTORS, Detector, questions
-from analyzer.window import Window
+from analyzer.correlation.all_detectors import DETECTORS, Detector, questions
+from analyzer.window.window import Window
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import EventKind, Finding, PortIdentity, Subject

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analyzer.analysis import Analysis
-from analyzer.explain import explained, main
+from analyzer.explain_command import explained, main
 from gpuvigil.model import (
     RESERVED_CLUSTERS,
     Incident,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.fleet import Fleet
-from analyzer.holdings import Holdings
+from analyzer.fleet_state import Fleet
+from analyzer.window.holdings import Holdings
 from gpuvigil.model import EventKind, Record, RecordKind
 
 from .scene import NOON, allocation, event, gpu, inventory, node

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.correlate import is_visible, sight
+from analyzer.correlation.correlate import is_visible, sight
 from analyzer.detectors.gpu_slow import slow_gpus
-from analyzer.window import Window
+from analyzer.window.window import Window
 from gpuvigil.model import Finding, Incident, Severity, Subject
 
 from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, in_one_job, node

@@ -25,9 +25,9 @@ from analyzer.detectors.host_sensors import failing_parts
 from analyzer.detectors.node_silent import silent_nodes
 from analyzer.detectors.port_errors import bad_ports
 from analyzer.detectors.switch_down import switches_down
-from analyzer.window import Window
-from gpuvigil.conditions import CONDITIONS
+from analyzer.window.window import Window
 from gpuvigil.config import AnalyzerSettings
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Allocation, Event, EventKind, Finding, Severity
 
 from .scene import (

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.detectors.gpu_hot import hot_gpus
-from analyzer.heat import heat_of
-from analyzer.window import Span
-from gpuvigil.conditions import CONDITIONS
+from analyzer.evidence.heat import heat_of
+from analyzer.window.window import Span
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Finding, Severity, Subject
 
 from .scene import NOON, TICK, Scene, gpu, healthy, inventory, node

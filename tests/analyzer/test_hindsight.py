@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.detector import DETECTORS
-from analyzer.hindsight import hindsight
-from analyzer.incidents import Book
+from analyzer.correlation.all_detectors import DETECTORS
+from analyzer.correlation.hindsight import hindsight
+from analyzer.incidents.book import Book
+from evaluation.judge.claims import claims
+from evaluation.judge.fault_names import names
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import (
     Event,
@@ -23,8 +25,6 @@ from gpuvigil.model import (
     Transition,
 )
 from gpuvigil.node_silence import IN_ORDER, NodeSilence
-from scoreboard.judge.claims import claims
-from scoreboard.names import names
 
 from .scene import NOON, SETTINGS, Sample, allocation, event, gpu, healthy, inventory, node
 from .test_silent_racks import RACKED

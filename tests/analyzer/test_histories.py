@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from analyzer.histories import HISTORY, Histories
+from analyzer.incidents.history import HISTORY, Histories
 from gpuvigil.model import (
     Evidence,
     GpuIdentity,

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.incidents import Book, advance, rebuild
-from analyzer.sight import Candidate, Sight
+from analyzer.correlation.observation import Candidate, Sight
+from analyzer.incidents.book import Book, advance, rebuild
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
 from gpuvigil.model import (

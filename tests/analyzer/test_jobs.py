@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from analyzer.jobs import Jobs
-from gpuvigil.matching import fit, labels_of
+from analyzer.jobs.job_accounts import Jobs
+from gpuvigil.matching.matchers import fit, labels_of
 from gpuvigil.model import (
     Allocation,
     Impact,

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from analyzer.lateness import Arrival, absence, is_late
+from analyzer.incidents.late_events import Arrival, absence, is_late
 from gpuvigil.clock import to_text
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)

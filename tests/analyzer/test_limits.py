@@ -24,7 +24,7 @@ from analyzer.detectors.host_disk import full_disks
 from analyzer.detectors.host_memory import failing_hosts
 from analyzer.detectors.host_sensors import failing_parts
 from analyzer.detectors.port_errors import bad_ports
-from analyzer.window import Window
+from analyzer.window.window import Window
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 
 from .scene import (

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.breaker import is_whole
-from analyzer.detector import DETECTORS
-from analyzer.incidents import Book, rebuild
-from analyzer.reading import not_over
+from analyzer.correlation.all_detectors import DETECTORS
+from analyzer.correlation.breaker import is_whole
+from analyzer.hub_queries import not_over
+from analyzer.incidents.book import Book, rebuild
 from gpuvigil.lifecycle import STANDING, Patience
 from gpuvigil.model import (
     Event,

@@ -9,14 +9,21 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.correlate import sight
-from analyzer.detector import DETECTORS, questions
+from analyzer.correlation.all_detectors import DETECTORS, questions
+from analyzer.correlation.correlate import sight
 from analyzer.detectors.node_silent import silent_nodes
 from analyzer.detectors.port_down import NO_FABRIC, broken_ports
 from analyzer.detectors.switch_down import AT_ONCE, switches_down
-from analyzer.incidents import Book
-from analyzer.port_drops import Drop, due_at, is_complete, is_switch, may_share_switch, together
-from analyzer.rows import Rows
+from analyzer.evidence.port_drops import (
+    Drop,
+    due_at,
+    is_complete,
+    is_switch,
+    may_share_switch,
+    together,
+)
+from analyzer.incidents.book import Book
+from analyzer.window.rows import Rows
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import (

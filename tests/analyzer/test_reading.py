@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from analyzer.reading import Ear, offsets, wrong_clocks
+from analyzer.hub_queries import Ear, offsets, wrong_clocks
 from gpuvigil.clock import to_text
 
 from .scene import NOON, node

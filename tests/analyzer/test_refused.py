@@ -9,7 +9,7 @@ from analyzer.service import Service
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import Config
 from gpuvigil.errors import HubRefused
-from gpuvigil.hub import Changes, Hub
+from gpuvigil.hub_client import Changes, Hub
 from gpuvigil.model import EventKind, Record, RecordKind
 
 from .scene import NOON, event, gpu

@@ -7,11 +7,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.index import Index, Indices
-from analyzer.rows import Rows
+from analyzer.window.index import Index, Indices
+from analyzer.window.rows import Rows
 from gpuvigil.clock import micros
 from gpuvigil.model import Subject
-from gpuvigil.store.shape import TIME
+from gpuvigil.store.schema import TIME
 
 from .scene import NOON, gpu, node
 

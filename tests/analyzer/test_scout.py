@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from analyzer.scout import changed_hands, inventories, renewed
+from analyzer.jobs.prometheus_inventory import changed_hands, inventories, renewed
 from gpuvigil.model import Allocation, Inventory, Subject
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)

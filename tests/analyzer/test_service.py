@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuvigil.clock import to_ns, to_text
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.lineprotocol import Value, encode
 from gpuvigil.model import (
     EventKind,

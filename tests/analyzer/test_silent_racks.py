@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.away import Told
 from analyzer.detectors.node_silent import silent_nodes
-from analyzer.incidents import Book
+from analyzer.incidents.book import Book
+from analyzer.window.out_of_service import Told
 from gpuvigil.model import (
     EventKind,
     Finding,

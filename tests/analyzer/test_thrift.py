@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from analyzer.thrift import Thrift, hours_due, missing_until
+from accounting.efficiency.inefficient_hours import HOUR, WasteHour
+from analyzer.jobs.efficiency_job import Thrift, hours_due, missing_until
 from gpuvigil.clock import ManualClock, to_ns
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Record, RecordKind, Severity
 from gpuvigil.store.hub import HubStore
-from gpuvigil.wasted import HOUR, WasteHour
 from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
 from tests.servers import HubProcess
 

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.usage import (
+from accounting.usage import BUCKET, Bucket
+from accounting.usage.inputs import Reader
+from accounting.usage.ledger import HOUR, Ledger
+from accounting.usage.ledger_query import answer, floor_of
+from accounting.usage.model import floor
+from accounting.usage.rollup import SETTLE
+from analyzer.jobs.usage_job import (
     GRACE,
     Known,
     UsageCounter,
@@ -18,13 +24,7 @@ from analyzer.usage import (
 )
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import RecordKind, Retirement, ScheduledNode, Scheduler, Subject
-from gpuvigil.usage import BUCKET, Bucket
-from gpuvigil.usage.ledger import HOUR, Ledger
-from gpuvigil.usage.model import floor
-from gpuvigil.usage.question import answer, floor_of
-from gpuvigil.usage.read import Reader
-from gpuvigil.usage.rollup import SETTLE
-from tests.gpuvigil.usage.told import GPUS, own, quarters, tell
+from tests.accounting.usage.told import GPUS, own, quarters, tell
 from tests.polling import wait_until
 from tests.servers import HubProcess
 

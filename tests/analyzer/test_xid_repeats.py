@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.xid_repeats import Repeats, at_least, repeats
+from analyzer.evidence.xid_repeats import Repeats, at_least, repeats
 from gpuvigil.model import Allocation, Event, EventKind
 
 from .scene import NOON, Scene, allocation, event, gpu, node

@@ -6,14 +6,14 @@ from datetime import timedelta
 
 from playwright.sync_api import Page, expect
 
-from dashboard.frame import PLACES
-from gpuvigil import links
+from dashboard.layout.frame import PLACES
 from gpuvigil.clock import SystemClock
 from gpuvigil.model import Subject
+from gpuvigil.web import page_links
 
 PATHS = [place.path for place in PLACES]
 # The overview has a second layout, for a screen on the wall.
-LAYOUTS = [*PATHS, f"{links.OVERVIEW}?wall=1"]
+LAYOUTS = [*PATHS, f"{page_links.OVERVIEW}?wall=1"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,11 @@ class Shown:
         now = SystemClock().now()
         start = now - timedelta(minutes=30)
         known: Mapping[str, str] = {
-            links.GPU: links.subject_page(self.gpu, start, now),
-            links.NODE: links.subject_page(self.gpu.of_node(), start, now),
-            links.INCIDENTS: links.incident_page(self.incident) if self.incident else path,
+            page_links.GPU: page_links.subject_page(self.gpu, start, now),
+            page_links.NODE: page_links.subject_page(self.gpu.of_node(), start, now),
+            page_links.INCIDENTS: page_links.incident_page(self.incident)
+            if self.incident
+            else path,
         }
         return known.get(path, path)
 

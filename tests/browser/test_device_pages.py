@@ -8,9 +8,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpuvigil import links
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.store.hub import HubStore
+from gpuvigil.web import page_links
 from tests.dashboard.device_past import NODE, SPAN, TICK, gpu_line, known, write_past
 from tests.dashboard.scene import gpu, node
 from tests.dashboard.servers import GPUS, DashboardProcess, Feed
@@ -43,7 +43,7 @@ def query_of(page: Page) -> dict[str, str]:
 
 
 def past_of(index: int, start: datetime) -> str:
-    return links.subject_page(gpu(index, NODE), start, start + SPAN)
+    return page_links.subject_page(gpu(index, NODE), start, start + SPAN)
 
 
 def go(page: Page, dashboard: DashboardProcess, address: str) -> None:
@@ -154,15 +154,15 @@ def test_the_search_leads_to_one_lists_several_and_explains_itself(opened: Visit
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", [links.GPU, links.NODE])
+@pytest.mark.parametrize("path", [page_links.GPU, page_links.NODE])
 def test_the_page_keeps_to_the_rules_of_accessibility(
     browser: Browser, dashboard: DashboardProcess, start: datetime, path: str, scheme: str
 ) -> None:
-    subject = gpu(1, NODE) if path == links.GPU else NODE
+    subject = gpu(1, NODE) if path == page_links.GPU else NODE
     dark = scheme == "dark"
     with browser.new_context(color_scheme="dark" if dark else "light") as context:
         page = context.new_page()
-        go(page, dashboard, links.subject_page(subject, start, start + SPAN))
+        go(page, dashboard, page_links.subject_page(subject, start, start + SPAN))
         expect(page.locator(".gv-timeline .bar .span.unknown").first).to_be_visible(
             timeout=PATIENCE
         )
@@ -189,7 +189,7 @@ def test_a_live_page_goes_on_and_a_node_shows_all_of_its_gpus(
 ) -> None:
     assert start
     page = visit.page
-    go(page, dashboard, f"{links.NODE}?cluster={NODE.cluster}&node=sim-002&last=900")
+    go(page, dashboard, f"{page_links.NODE}?cluster={NODE.cluster}&node=sim-002&last=900")
     said = page.locator(".gv-control .window")
     expect(said).to_contain_text("Live: the last 15 min", timeout=PATIENCE)
     before = said.text_content()

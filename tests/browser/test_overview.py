@@ -9,10 +9,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.cluster import Look
-from gpuvigil import links
+from dashboard.model.cluster import Look
 from gpuvigil.clock import from_text
 from gpuvigil.model import Severity
+from gpuvigil.web import page_links
 from tests.dashboard.scene import gpu, incident, node
 from tests.dashboard.servers import GPUS, LOOKS, NODES, DashboardProcess, Feed
 
@@ -133,7 +133,7 @@ def test_an_incident_leads_to_its_page_and_to_its_subject_around_its_time(
     asked = parse_qs(urlsplit(place).query)
     assert urlsplit(place).path == "/gpu"
     assert asked["gpu"] == [one.subject.gpu]
-    assert asked["from"] == [f"{one.since - links.MARGIN:%Y-%m-%dT%H:%M:%SZ}"]
+    assert asked["from"] == [f"{one.since - page_links.MARGIN:%Y-%m-%dT%H:%M:%SZ}"]
     feed.hub.write_records([replace(one, state="resolved", version=2).to_record()])
     expect(entry).to_be_hidden(timeout=15_000)
 

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Response
 
-from gpuvigil import links
 from gpuvigil.clock import SystemClock
 from gpuvigil.model import Acknowledgement, Allocation, Evidence, Impact, Incident, Severity
+from gpuvigil.web import page_links
 from tests.dashboard.scene import gpu, incident, node
 from tests.dashboard.servers import DashboardProcess, Feed
 from tests.servers import HubProcess
@@ -158,7 +158,12 @@ def test_a_strangers_text_stays_text(
     assert page.locator("img[src='x']").count() == 0
     assert page.locator("script", has_text="hit").count() == 0
     assert page.locator("svg[onload]").count() == 0
-    if urlsplit(path).path in {links.OVERVIEW, links.GPU, links.NODE, links.INCIDENTS}:
+    if urlsplit(path).path in {
+        page_links.OVERVIEW,
+        page_links.GPU,
+        page_links.NODE,
+        page_links.INCIDENTS,
+    }:
         assert page.get_by_text(HOSTILE_NODE).count() > 0
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from collector.beside import beside
 from collector.doctor.store import diagnose
-from collector.envelope import Sender
-from collector.rows import Number, Row
-from collector.shipper import Shipper
-from collector.spool import Spool
+from collector.rows.catalogue_rows import Number, Row
+from collector.spool.batches import Sender
+from collector.spool.queue import Spool
+from collector.spool.remote_write import beside
+from collector.spool.shipper import Shipper
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import StoreSettings
 from gpuvigil.metrics import GPU

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.bus import Bus
-from collector.report import LOADED, STARTING, GpuTick, Tick
+from collector.agent.pci_bus import Bus
+from collector.samples.messages import LOADED, STARTING, GpuTick, Tick
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import GpuIdentity
 from tests.sysfs import PciTree

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import cputime
-from collector.cputime import CallTime, Spent, Threads, had, quiet_seconds, spent_seconds, threads
+from collector.processes import cpu_time
+from collector.processes.cpu_time import (
+    CallTime,
+    Spent,
+    Threads,
+    had,
+    quiet_seconds,
+    spent_seconds,
+    threads,
+)
 from gpuvigil.clock import SystemClock
 from tests.load import Load
 
@@ -105,4 +113,4 @@ def test_a_process_without_a_core_was_not_quiet() -> None:
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
-    assert cputime.threads(os.getpid()) is not None
+    assert cpu_time.threads(os.getpid()) is not None

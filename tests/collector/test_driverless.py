@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from collector import remembered
-from collector.bus import Bus
-from collector.driverless import Driverless, expects_gpus, unsupported
-from collector.remembered import Remembered
-from collector.report import CHANGED, LOADED, NO_DRIVER, RELEASED, STARTING, Tick
+from collector.agent import saved_state
+from collector.agent.missing_driver import Driverless, expects_gpus, unsupported
+from collector.agent.pci_bus import Bus
+from collector.agent.saved_state import Remembered
+from collector.samples.messages import CHANGED, LOADED, NO_DRIVER, RELEASED, STARTING, Tick
 from gpuvigil.config import CollectorSettings
 from gpuvigil.model import BusGpu, GpuIdentity, Inventory, Subject
 from tests.sysfs import PciTree
@@ -96,8 +96,8 @@ def test_in_a_container_only_the_kernels_own_word_counts(
 
 def test_it_outlives_the_collector_and_not_a_boot(tmp_path: Path) -> None:
     known = Remembered(driverless_since=NOW, boot_id="a")
-    remembered.save(tmp_path / "node.json", known)
-    again = remembered.load(tmp_path / "node.json")
+    saved_state.save(tmp_path / "node.json", known)
+    again = saved_state.load(tmp_path / "node.json")
     again.enter("a")
     assert again.driverless_since == NOW
     again.enter("b")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.ear import KernelEar
-from collector.inbox import Work
-from collector.kernelbook import KernelBook
+from collector.agent.inbox import Work
+from collector.agent.kernel_log_listener import KernelEar
+from collector.kernel_log.event_book import KernelBook
 from collector.sensors.kernel_log import Source
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import Event, GpuIdentity, Subject

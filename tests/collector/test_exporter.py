@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from collector.exporter import Exporter
-from collector.rows import Row, Steady, lines_of
+from collector.agent.exporter import Exporter
+from collector.rows.catalogue_rows import Row, Steady, lines_of
 from gpuvigil.errors import ConfigError
 from gpuvigil.lineprotocol import parse
 from gpuvigil.metrics import EXPORTED, GPU, NODE

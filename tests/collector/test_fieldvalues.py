@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.fieldvalues import Field, decode, decode_value, latencies
+from collector.samples.field_values import Field, decode, decode_value, latencies
 
 FORMATS = {0: "=d", 1: "=I4x", 2: "=Q", 3: "=Q", 4: "=q", 5: "=i4x"}
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from collector.fieldvalues import Values
-from collector.reading import CallCost, MigDevice
-from collector.report import GpuTick
+from collector.samples.field_values import Values
+from collector.samples.gpu_sample import CallCost, MigDevice
+from collector.samples.messages import GpuTick
 from gpuvigil.metrics import DRIVER_CALL, GPU, MIG, NVLINK
 from gpuvigil.model import Unmeasured
 

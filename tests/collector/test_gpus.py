@@ -3,11 +3,20 @@
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from collector.events import EventMaker
-from collector.gpunews import GpuNews, Silence
-from collector.gpus import GpuBook
-from collector.monotone import Monotone
-from collector.report import CHANGED, LOADED, NO_DRIVER, RELEASED, STARTING, GpuTick, Tick, XidSeen
+from collector.rows.events import EventMaker
+from collector.rows.gpu_changes import GpuNews, Silence
+from collector.rows.gpu_history import GpuBook
+from collector.rows.monotone_counters import Monotone
+from collector.samples.messages import (
+    CHANGED,
+    LOADED,
+    NO_DRIVER,
+    RELEASED,
+    STARTING,
+    GpuTick,
+    Tick,
+    XidSeen,
+)
 from gpuvigil.model import EventKind, GpuIdentity, Subject, Unmeasured
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from collector.inbox import Inbox
-from collector.keeper import ReaderKeeper
-from collector.report import NO_DRIVER, Tick
-from collector.verdict import Verdict, judge
+from collector.agent.inbox import Inbox
+from collector.agent.reader_health import Verdict, judge
+from collector.agent.reader_supervisor import ReaderKeeper
+from collector.samples.messages import NO_DRIVER, Tick
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import CollectorSettings
 from tests.nvml_fake import FakeDriver

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.bursts import BURST_SECONDS
-from collector.kernelbook import KernelBook
+from collector.kernel_log.burst_limit import BURST_SECONDS
+from collector.kernel_log.deduplication import Twins
+from collector.kernel_log.event_book import KernelBook
 from collector.sensors.kernel_log import Batch, LogEvent, Position
 from collector.sensors.kernel_log_parser import parse
-from collector.twins import Twins
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import Event, EventKind, GpuIdentity, Subject
 

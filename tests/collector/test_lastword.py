@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.lastword import last_word
+from collector.agent.shutdown_event import last_word
 from gpuvigil.model import EventKind
 
 # systemctl(1), list-jobs: job, unit, type, state.

@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from collector.fieldvalues import Values
-from collector.links import LinkBook
-from collector.monotone import Monotone
-from collector.rows import Row
+from collector.rows.catalogue_rows import Row
+from collector.rows.monotone_counters import Monotone
+from collector.rows.nvlink_rows import LinkBook
+from collector.samples.field_values import Values
 from gpuvigil.clock import EPOCH
 
 TAGS = {"cluster": "c", "node": "n", "uuid": "GPU-1", "model": "H100"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.localsocket import NAME, Door, ask
+from collector.agent.control_socket import NAME, Door, ask
 from tests.shortage import shortage
 
 

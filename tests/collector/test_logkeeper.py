@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.events import EventMaker
-from collector.logkeeper import LogKeeper, is_grave
+from collector.agent.log_collection import LogKeeper, is_grave
+from collector.rows.events import EventMaker
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.model import Event, EventKind, Subject

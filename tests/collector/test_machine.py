@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from collector.machine import parts
-from collector.machine.child import _had_time, look
-from collector.machine.keeper import Machine
+from collector.machine.inspection_child import _had_time, look
+from collector.machine.inspection_result import Seen, line, parse
+from collector.machine.inspection_supervisor import Machine
 from collector.machine.mounts import used_share, watched
-from collector.machine.seen import Seen, line, parse
 from gpuvigil.clock import ManualClock, SystemClock
 from gpuvigil.config import CollectorSettings
 from tests.disk import Disk

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.monotone import Monotone
+from collector.rows.monotone_counters import Monotone
 
 READINGS = st.lists(st.integers(0, 2**64 - 1), min_size=1)
 WIDTHS = st.sampled_from([32, 64])

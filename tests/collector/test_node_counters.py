@@ -9,10 +9,10 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from collector.agent import Agent
-from collector.envelope import Sender
-from collector.lanes import Lane
-from collector.spool import Spool
+from collector.agent.agent import Agent
+from collector.spool.batches import Sender
+from collector.spool.queue import Spool
+from collector.spool.subscriptions import Lane
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import CollectorSettings
 from tests.polling import wait_until

@@ -4,8 +4,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from collector.page import Page
-from collector.rows import Row
+from collector.rows.catalogue_rows import Row
+from collector.rows.info_rows import Page
 from gpuvigil.metrics import DRIVER_CALL, GPU, GPU_INFO, GPU_XID, NODE_TICK, NVLINK, Measurement
 from gpuvigil.model import Event, EventKind, GpuIdentity, Subject
 

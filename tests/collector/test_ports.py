@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.events import EventMaker
-from collector.monotone import Monotone
-from collector.ports import PortBook
+from collector.rows.events import EventMaker
+from collector.rows.monotone_counters import Monotone
+from collector.rows.port_rows import PortBook
 from collector.sensors.ports import PortReading, PortSensor
 from gpuvigil.metrics import PORT
 from gpuvigil.model import Event, EventKind, PortIdentity, Subject

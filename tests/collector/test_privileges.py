@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.privileges import Access, lacks, look
+from collector.agent.privileges import Access, lacks, look
 from gpuvigil.config import CollectorSettings
 
 ALL = Access(root=True, driver=True, kernel_log=True, journal=True, others=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.fieldvalues import Values
-from collector.reading import CallCost, MigDevice
-from collector.report import (
+from collector.samples.field_values import Values
+from collector.samples.gpu_sample import CallCost, MigDevice
+from collector.samples.messages import (
     LOADED,
     NO_DRIVER,
     STARTING,

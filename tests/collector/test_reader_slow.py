@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from collector.reading import CallCost
-from collector.report import LOADED, GpuTick
+from collector.samples.gpu_sample import CallCost
+from collector.samples.messages import LOADED, GpuTick
 from gpuvigil.metrics import NVLINK, Seen
 from tests.nvml_fake import FakeDriver
 

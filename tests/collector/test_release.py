@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.release import seconds_of
+from collector.agent.release_command import seconds_of
 from gpuvigil.lineprotocol import Line
 from gpuvigil.model import Unmeasured
 from tests.collector.agent import ROOT, Agent
@@ -191,7 +191,7 @@ def test_who_may_not_is_told_so(watching: Agent) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else")
     script = (
-        "import os, sys; from pathlib import Path; from collector.localsocket import ask\n"
+        "import os, sys; from pathlib import Path; from collector.agent.control_socket import ask\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "try: ask(Path(sys.argv[1]), {'do': 'status'})\n"
         "except Exception as error: print(error); sys.exit(error.exit_code)\n"

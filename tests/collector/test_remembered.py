@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import remembered
-from collector.monotone import Monotone
+from collector.agent import saved_state
+from collector.rows.monotone_counters import Monotone
 from gpuvigil.model import Allocation, GpuIdentity, PortIdentity, Subject
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
@@ -23,10 +23,10 @@ HELD = Allocation(
 )
 
 
-def everything() -> remembered.Remembered:
+def everything() -> saved_state.Remembered:
     counters = Monotone()
     counters.take("GPU-1 energy_joules", 5.5, from_zero=True)
-    return remembered.Remembered(
+    return saved_state.Remembered(
         gpus={"GPU-1": GPU},
         ports={("mlx5_0", "1"): PORT},
         held=[HELD],
@@ -39,8 +39,8 @@ def everything() -> remembered.Remembered:
 
 
 def test_everything_is_read_as_it_was_saved(tmp_path: Path) -> None:
-    remembered.save(tmp_path / "node.json", everything())
-    assert remembered.load(tmp_path / "node.json") == everything()
+    saved_state.save(tmp_path / "node.json", everything())
+    assert saved_state.load(tmp_path / "node.json") == everything()
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_everything_is_read_as_it_was_saved(tmp_path: Path) -> None:
 def test_after_a_boot_registers_are_counted_from_zero(
     tmp_path: Path, boot: str | None, before: str | None, after: int
 ) -> None:
-    known = remembered.Remembered(boot_id=boot)
+    known = saved_state.Remembered(boot_id=boot)
     known.counters.take("mlx5_0 1 receive_bytes", 25)
     known.counters.take("node reader_restarts", 25)
     known.counters.take("GPU-1 energy_joules", 25)
-    remembered.save(tmp_path / "node.json", known)
-    again = remembered.load(tmp_path / "node.json")
+    saved_state.save(tmp_path / "node.json", known)
+    again = saved_state.load(tmp_path / "node.json")
     again.enter(before)
     assert again.counters.take("mlx5_0 1 receive_bytes", 30) == (after, False)
     assert again.counters.take("GPU-1 energy_joules", 30) == (after, False)
@@ -64,7 +64,7 @@ def test_after_a_boot_registers_are_counted_from_zero(
 
 
 def test_a_first_start_knows_nothing(tmp_path: Path) -> None:
-    assert remembered.load(tmp_path / "node.json") == remembered.Remembered()
+    assert saved_state.load(tmp_path / "node.json") == saved_state.Remembered()
 
 
 @given(data=st.data())
@@ -72,11 +72,11 @@ def test_a_file_that_was_cut_is_nothing_known(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "cut.json"
-    remembered.save(path, everything())
+    saved_state.save(path, everything())
     content = path.read_bytes()
     path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
-    assert remembered.load(path) == remembered.Remembered()
+    assert saved_state.load(path) == saved_state.Remembered()
 
 
 def test_a_place_that_cannot_be_written_is_no_end(tmp_path: Path) -> None:
-    remembered.save(tmp_path / "no/node.json", everything())
+    saved_state.save(tmp_path / "no/node.json", everything())

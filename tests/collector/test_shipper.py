@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from collector.body import Body
-from collector.envelope import Sender
-from collector.gate import Gate
-from collector.shipper import Shipper
-from collector.spool import Spool
+from collector.spool.backoff import Gate
+from collector.spool.batches import Sender
+from collector.spool.body import Body
+from collector.spool.queue import Spool
+from collector.spool.shipper import Shipper
 from gpuvigil.clock import ManualClock, SystemClock, from_text
 from gpuvigil.errors import ConfigError
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Event, EventKind, RecordKind, Subject
 from tests.collector.receiver import RESET, Receiver, Reply, Request, as_a_hub, refusing
 from tests.polling import wait_until

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.detectors.gpu_hung import hung_jobs
-from collector.events import EventMaker
-from collector.gpus import GpuBook
-from collector.monotone import Monotone
-from collector.report import LOADED, GpuTick, Tick
-from collector.rows import Number
-from collector.spins import Spins
+from collector.rows.catalogue_rows import Number
+from collector.rows.events import EventMaker
+from collector.rows.gpu_history import GpuBook
+from collector.rows.monotone_counters import Monotone
+from collector.rows.spin_times import Spins
+from collector.samples.messages import LOADED, GpuTick, Tick
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import Severity, Subject
 from tests.analyzer.scene import allocation, gpu, healthy

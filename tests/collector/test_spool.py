@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.ages import Ages
-from collector.body import Body
-from collector.envelope import Sender
-from collector.lanes import Lane
-from collector.shelf import Place, Shelf
-from collector.spool import Spool
+from collector.spool.ages import Ages
+from collector.spool.batches import Sender
+from collector.spool.body import Body
+from collector.spool.disk_queue import Place, Shelf
+from collector.spool.queue import Spool
+from collector.spool.subscriptions import Lane
 from gpuvigil.clock import ManualClock
 from gpuvigil.errors import ConfigError
 from tests.shortage import shortage
@@ -321,8 +321,8 @@ WRITER = """
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from collector.envelope import Sender
-from collector.spool import Spool
+from collector.spool.batches import Sender
+from collector.spool.queue import Spool
 spool = Spool(Path(sys.argv[1]), 1 << 30, memory_bytes=0)
 sender = Sender(cluster="c", node="n", boot="b")
 for number in range(1_000_000):
@@ -468,9 +468,9 @@ FULL_DISK = """
 import json, os, resource, sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from collector.envelope import Sender
-from collector.lanes import Lane
-from collector.spool import Spool
+from collector.spool.batches import Sender
+from collector.spool.subscriptions import Lane
+from collector.spool.queue import Spool
 directory, limit = Path(sys.argv[1]), int(sys.argv[2])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from collector.beside import beside
 from collector.doctor.store import diagnose
-from collector.shipper import Shipper
-from collector.spool import Spool
+from collector.spool.queue import Spool
+from collector.spool.remote_write import beside
+from collector.spool.shipper import Shipper
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import StoreSettings
 from tests.collector.receiver import Receiver, Reply, Request

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import trustme
 
-from collector.beside import beside
-from collector.body import Body
-from collector.envelope import WRITE_PATH
+from collector.spool.batches import WRITE_PATH
+from collector.spool.body import Body
+from collector.spool.remote_write import beside
 from gpuvigil.config import StoreSettings
 from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable, StoreError, StoreUnavailable
 from gpuvigil.store import Store
-from gpuvigil.store.choice import open_store
+from gpuvigil.store.configured import open_store
 from tests.polling import wait_until
 from tests.timeseries import InfluxDB, VictoriaMetrics
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from dashboard.facts import Facts
-from dashboard.tables import Row, gpu_table
+from dashboard.model.facts import Facts
+from dashboard.model.newest_rows import Row, gpu_table
 from gpuvigil.clock import to_text
 from gpuvigil.model import (
     Allocation,

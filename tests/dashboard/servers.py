@@ -8,9 +8,9 @@ import sys
 import threading
 from pathlib import Path
 
-from dashboard.cluster import Look
+from dashboard.auth.door import new_link
+from dashboard.model.cluster import Look
 from gpuvigil.clock import SystemClock, to_ns
-from gpuvigil.door import new_link
 from gpuvigil.errors import HubError
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Record, RecordKind, Subject

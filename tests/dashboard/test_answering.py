@@ -13,12 +13,12 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from dashboard.incidents.answering import Answering
+from dashboard.auth.door import Door
+from dashboard.auth.keys import Keys
+from dashboard.incidents.message_links import Answering
 from gpuvigil.clock import ManualClock
-from gpuvigil.door import Door
-from gpuvigil.hub import Hub
-from gpuvigil.keys import Keys
-from gpuvigil.matching import covered, labels_of
+from gpuvigil.hub_client import Hub
+from gpuvigil.matching.matchers import covered, labels_of
 from gpuvigil.model import (
     Acknowledgement,
     Impact,
@@ -29,7 +29,7 @@ from gpuvigil.model import (
     Silence,
     Subject,
 )
-from gpuvigil.offers import LIFE, PATH, Seal
+from gpuvigil.web.signed_links import LIFE, PATH, Seal
 from tests.polling import wait_until
 from tests.servers import HubProcess
 

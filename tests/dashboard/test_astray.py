@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from dashboard.astray import Astray, said
+from dashboard.layout.not_found import Astray, said
 
 PAGE = "text/html,application/xhtml+xml,*/*;q=0.8"
 

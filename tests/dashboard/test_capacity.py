@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.facts import Facts
+from accounting.usage import BUCKET
+from accounting.usage.ledger_query import answer
+from accounting.usage.model import floor
+from accounting.usage.query import usage
+from cli import usage as used
+from dashboard.data.hub_queries import load, numbers
 from dashboard.fleet import clusters
-from dashboard.gpus import Look
-from dashboard.reading import load, numbers
-from dashboard.reports.build import build
-from dashboard.reports.read import read
-from dashboard.tables import CELL_FIELDS
-from dashboard.terminal import used
+from dashboard.model.facts import Facts
+from dashboard.model.gpus import Look
+from dashboard.model.newest_rows import CELL_FIELDS
 from gpuvigil.config import Config
 from gpuvigil.model import ScheduledNode, Scheduler, Subject
-from gpuvigil.usage import BUCKET
-from gpuvigil.usage.model import floor
-from gpuvigil.usage.query import usage
-from gpuvigil.usage.question import answer
-from tests.gpuvigil.usage.told import own, tell
+from report.build import build
+from report.inputs import read
+from tests.accounting.usage.told import own, tell
 from tests.servers import HubProcess
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.changes import BACK, MOST, Change, Happened, changes, moved
-from gpuvigil import links
+from dashboard.data.changes import BACK, MOST, Change, Happened, changes, moved
 from gpuvigil.model import (
     Allocation,
     CoveredBy,
@@ -19,6 +18,7 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
+from gpuvigil.web import page_links
 
 from .scene import NOON, allocation, gpu, incident, node
 
@@ -96,7 +96,7 @@ def test_programs_are_called_by_their_command_and_never_by_a_number() -> None:
     (line,) = lines(allocations=(held(gpu(0), "pid 1"), held(gpu(1), "pid 2")))
     assert line.text == "python of alice started, 2 GPUs on sim-001"
     start = NOON - 2 * HOUR
-    assert line.href == links.around(node(), start, start)
+    assert line.href == page_links.around(node(), start, start)
 
 
 def test_a_burst_of_reboots_is_one_line() -> None:

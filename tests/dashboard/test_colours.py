@@ -2,9 +2,9 @@
 
 import re
 
-from dashboard.colours import colours
 from dashboard.components import HERE
-from dashboard.gpus import Look
+from dashboard.layout.colours import colours
+from dashboard.model.gpus import Look
 
 
 def test_a_chart_gets_the_colour_of_its_screen() -> None:

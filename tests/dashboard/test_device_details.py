@@ -4,20 +4,20 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from dashboard.attention import attention
-from dashboard.details import described, identity, numbers
+from dashboard.data.attention import attention
+from dashboard.data.hub_queries import clocks
+from dashboard.data.views import FleetView, fleet_view
 from dashboard.device import drawing
-from dashboard.device.place import Device, device
+from dashboard.device.device_address import Device, device
 from dashboard.device.window import Window, asked
-from dashboard.facts import Facts
 from dashboard.fleet import clusters
-from dashboard.reading import clocks
-from dashboard.tables import gpu_table
-from dashboard.views import FleetView, fleet_view
-from dashboard.words import NOT_MEASURED, of_clock, title
+from dashboard.layout.details import described, identity, numbers
+from dashboard.model.facts import Facts
+from dashboard.model.newest_rows import gpu_table
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import GPU
 from gpuvigil.model import GpuIdentity, Severity, Subject, Unmeasured
+from gpuvigil.numbers_in_words import NOT_MEASURED, of_clock, title
 
 from .scene import NOON, busy_fleet, gpu, incident, inventory, node, row
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dashboard.device.chart import Frame, decent, interval, option, table, top
 from dashboard.device.curves import Chart, Curve, errors, link
 from dashboard.device.grid import Floats, Grid, grid, increase, laid, median, rates
-from dashboard.device.reading import Numbers
+from dashboard.device.hub_queries import Numbers
 from dashboard.device.window import Window
 from gpuvigil.clock import to_ns
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import live
-from dashboard.questions import Questions
-from dashboard.snapshot import Snapshot
-from gpuvigil import links
+from dashboard.data import live
+from dashboard.data.questions import Questions
+from dashboard.data.snapshot import Snapshot
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Severity
 from gpuvigil.store.hub import HubStore
+from gpuvigil.web import page_links
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
@@ -42,7 +42,7 @@ class World:
 
     @property
     def window(self) -> dict[str, str]:
-        return links.window(self.start, self.end)
+        return page_links.window(self.start, self.end)
 
     def open(self, page: str, **query: str) -> AppTest:
         test = AppTest.from_file(

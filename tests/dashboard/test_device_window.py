@@ -21,7 +21,7 @@ from dashboard.device.window import (
     sentence,
     step,
 )
-from gpuvigil import links
+from gpuvigil.web import page_links
 
 from .scene import NOON
 
@@ -44,7 +44,7 @@ def test_a_young_installation_shows_less_until_there_is_more() -> None:
 
 
 def test_a_fixed_window_is_the_same_whenever_it_is_opened() -> None:
-    query = links.window(NOON - HOUR, NOON)
+    query = page_links.window(NOON - HOUR, NOON)
     today, tomorrow = asked(query, NOON, KEPT), asked(query, NOON + timedelta(days=1), KEPT)
     assert today == tomorrow
     assert today.window.query == query
@@ -84,14 +84,14 @@ def test_a_window_that_cannot_be_shown_is_one_clear_line_and_the_last_hour(
 
 
 def test_a_window_from_before_what_is_kept_is_shown_and_says_so() -> None:
-    query = links.window(NOON - timedelta(days=4), NOON - timedelta(days=3))
+    query = page_links.window(NOON - timedelta(days=4), NOON - timedelta(days=3))
     found = asked(query, NOON, KEPT)
     assert found.window.query == query
     assert found.wrong == "Numbers are kept for 2 d: this is older."
 
 
 def test_a_link_of_a_message_may_reach_into_the_future() -> None:
-    found = asked(links.window(NOON - HOUR, NOON + HOUR / 2), NOON, KEPT)
+    found = asked(page_links.window(NOON - HOUR, NOON + HOUR / 2), NOON, KEPT)
     assert found.wrong == ""
     assert sentence(found.window, NOON).endswith("ends in 30 min")
 
@@ -132,16 +132,16 @@ def test_a_fixed_window_keeps_its_middle_when_it_gets_longer_and_does_not_enter_
     end = NOON - timedelta(days=1)
     fixed = Window(start=end - HOUR, end=end, live=False)
     six = next(one for one in choices(fixed, NOON) if one.name == "6 h")
-    assert six.query == links.window(end - 3.5 * HOUR, end + 2.5 * HOUR)
+    assert six.query == page_links.window(end - 3.5 * HOUR, end + 2.5 * HOUR)
     near = Window(start=NOON - HOUR, end=NOON, live=False)
     day = next(one for one in choices(near, NOON) if one.name == "24 h")
-    assert day.query == links.window(NOON - 24 * HOUR, NOON)
+    assert day.query == page_links.window(NOON - 24 * HOUR, NOON)
 
 
 def test_from_live_there_is_no_later_and_earlier_is_fixed() -> None:
     earlier, later, live = moves(asked({}, NOON, KEPT).window, NOON)
     assert later.query is None
-    assert earlier.query == links.window(NOON - 1.5 * HOUR, NOON - HOUR / 2)
+    assert earlier.query == page_links.window(NOON - 1.5 * HOUR, NOON - HOUR / 2)
     assert live.chosen
     assert live.query == {"last": "3600"}
 
@@ -156,5 +156,5 @@ def test_a_window_says_whether_it_slides_and_how_long_ago_it_ended() -> None:
 
 def test_an_address_carries_the_place_and_the_window() -> None:
     place = {"cluster": "a b", "node": "n&1"}
-    query = dict(parse_qsl(urlsplit(address(links.NODE, place, {"last": "900"})).query))
+    query = dict(parse_qsl(urlsplit(address(page_links.NODE, place, {"last": "900"})).query))
     assert query == {**place, "last": "900"}

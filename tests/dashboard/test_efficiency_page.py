@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from dashboard.efficiency.drawing import MOST_ROWS, page
-from dashboard.efficiency.reading import Tables, or_why
-from dashboard.terminal import holders, inefficient, inference
-from dashboard.terminal.grid import Grid, Value
+from dashboard.efficiency.hub_queries import Tables, or_why
+from dashboard.lists import holders, inefficient, inference
+from dashboard.lists.table import Grid, Value
 from gpuvigil.errors import StoreError, StoreUnavailable
 from gpuvigil.model import SIMULATED_CLUSTER
 from tests.dashboard.scene import NOON

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.cluster import Cell, ClusterView, Look
-from dashboard.facts import Book, Facts
+from dashboard.data.fleet_map import encoded
 from dashboard.fleet import Fleet, clusters, silent_nodes
-from dashboard.fleet_map import encoded
-from dashboard.tables import gpu_table, port_table
-from dashboard.words import percent, watts
+from dashboard.model.cluster import Cell, ClusterView, Look
+from dashboard.model.facts import Book, Facts
+from dashboard.model.newest_rows import gpu_table, port_table
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
+from gpuvigil.faults.gpu_states import NO_PROCESSES, NO_UTILIZATION, gpu_state
 from gpuvigil.model import (
     GpuState,
     Retirement,
@@ -25,7 +25,7 @@ from gpuvigil.model import (
     Subject,
     Unmeasured,
 )
-from gpuvigil.states import NO_PROCESSES, NO_UTILIZATION, gpu_state
+from gpuvigil.numbers_in_words import percent, watts
 
 from .scene import (
     LONG_AGO,

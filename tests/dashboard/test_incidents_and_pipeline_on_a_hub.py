@@ -9,13 +9,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import TextInput
 
-from dashboard import live
-from dashboard.incidents.reading import story
-from dashboard.questions import Questions
-from dashboard.snapshot import Snapshot
+from dashboard.data import live
+from dashboard.data.questions import Questions
+from dashboard.data.snapshot import Snapshot
+from dashboard.incidents.hub_queries import story
 from gpuvigil.clock import SystemClock, to_text
 from gpuvigil.config import AnalyzerSettings, Config
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
     Acknowledgement,
     Incident,

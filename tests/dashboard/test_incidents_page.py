@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from dashboard.attention import attention
-from dashboard.contact import outdated
+from dashboard.data.attention import attention
+from dashboard.data.freshness import outdated
+from dashboard.data.questions import Said
 from dashboard.incidents import drawing, story_drawing
-from dashboard.incidents.cleaning import LONGEST_NAME
+from dashboard.incidents.acknowledgement import LONGEST_NOTE, acknowledgement
 from dashboard.incidents.filters import Filters
+from dashboard.incidents.hub_queries import Past, Story
 from dashboard.incidents.listing import MOST_SHOWN, Entry, Listing, entry, listing, standing_entry
 from dashboard.incidents.messages import channels
-from dashboard.incidents.reading import Past, Story
 from dashboard.incidents.story import Taken, hands, timeline
-from dashboard.incidents.taking import LONGEST_NOTE, acknowledgement
-from dashboard.questions import Said
-from dashboard.tree import Node
+from dashboard.incidents.typed_text import LONGEST_NAME
+from dashboard.layout.tree import Node
 from gpuvigil.clock import to_text
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import (

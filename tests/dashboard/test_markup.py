@@ -2,7 +2,7 @@
 
 import pytest
 
-from dashboard.markup import Html, tag
+from gpuvigil.web.markup import Html, tag
 
 
 def test_texts_and_attributes_are_escaped_and_html_is_not() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import live
-from dashboard.cluster import Look
-from dashboard.questions import Questions
-from dashboard.snapshot import Snapshot
+from dashboard.data import live
+from dashboard.data.questions import Questions
+from dashboard.data.snapshot import Snapshot
+from dashboard.model.cluster import Look
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.model import Severity

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dashboard.pipeline import drawing
-from dashboard.pipeline.reading import WINDOW, Sources
+from dashboard.pipeline.hub_queries import WINDOW, Sources
 from dashboard.pipeline.view import Level, PipelineView, pipeline
 from gpuvigil import __version__
 from gpuvigil.clock import from_text, to_text

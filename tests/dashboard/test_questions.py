@@ -5,10 +5,10 @@ from datetime import datetime, timezone
 
 import pytest
 
-from dashboard.questions import FORGOTTEN_SECONDS, LATE_SECONDS, MOST_KEPT, Questions, Said
+from dashboard.data.questions import FORGOTTEN_SECONDS, LATE_SECONDS, MOST_KEPT, Questions, Said
 from gpuvigil.clock import ManualClock
 from gpuvigil.errors import HubError, HubUnavailable
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 

@@ -4,8 +4,8 @@ import time
 from collections import Counter
 from typing import Any
 
-from dashboard.facts import Facts
-from dashboard.reading import load
+from dashboard.data.hub_queries import load
+from dashboard.model.facts import Facts
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import Record, RecordKind, Severity
 from tests.alerts.month.shelf import ShelfHub, Shelves

@@ -5,8 +5,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from dashboard.search import EXPLAINED, MOST_SHOWN, Hit, find, results
-from dashboard.views import fleet_view
+from dashboard.data.views import fleet_view
+from dashboard.layout.search import EXPLAINED, MOST_SHOWN, Hit, find, results
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import GpuIdentity, Inventory, Severity, Subject
 

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.activity import ACTIVITY, activity, pieces
-from dashboard.courses import Course, courses
-from dashboard.serving import GAUGES, PLACE, Service, Told, asked, services
-from dashboard.terminal import inference
-from dashboard.terminal.fleet import Moment, moment_of
-from dashboard.terminal.grid import csv_text, json_text, text
+from accounting.cost.money import Prices
+from dashboard.data.activity import ACTIVITY, activity, pieces
+from dashboard.data.series import Course, courses
+from dashboard.lists import inference
+from dashboard.lists.fleet_now import Moment, moment_of
+from dashboard.lists.inference_usage import GAUGES, PLACE, Service, Told, asked, services
+from dashboard.lists.table import csv_text, json_text, text
 from gpuvigil.clock import EPOCH, SystemClock, micros, to_ns
 from gpuvigil.config import AnalyzerSettings, CostSettings, IdleSettings, PriceSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.lineprotocol import encode
-from gpuvigil.money import Prices
 from gpuvigil.store.hub import HubStore
 from tests.dashboard.scene import NOON, allocation, busy_fleet, gpu, node
 from tests.servers import HubProcess

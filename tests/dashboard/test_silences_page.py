@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import live
-from dashboard.questions import Questions
+from dashboard.data import live
+from dashboard.data.questions import Questions
+from dashboard.data.snapshot import Snapshot
 from dashboard.silences.page import begins, row, sorted_out
-from dashboard.snapshot import Snapshot
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.errors import ConfigError
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
+from gpuvigil.matching.silences import made
 from gpuvigil.model import RecordKind, Silence, readable
-from gpuvigil.silencing import made
 from tests.servers import ROOT, HubProcess
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)

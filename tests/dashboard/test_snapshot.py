@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.snapshot import UNWATCHED_AFTER_SECONDS, Snapshot
+from dashboard.data.snapshot import UNWATCHED_AFTER_SECONDS, Snapshot
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, HubSettings
-from gpuvigil.hub import service_hubs
+from gpuvigil.hub_client import service_hubs
 from gpuvigil.model import Severity
 from tests.polling import wait_until
 from tests.servers import HubProcess

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from dashboard import trend
-from dashboard.colours import colours
+from accounting.usage import BUCKET, Bucket, Seconds, Usage
+from dashboard.data import trend
+from dashboard.layout.colours import colours
 from gpuvigil.model import Severity
-from gpuvigil.usage import BUCKET, Bucket, Seconds, Usage
 
 from .scene import NOON, gpu, incident
 

@@ -7,26 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.attention import attention
-from dashboard.cluster import Look
-from dashboard.facts import Book, Facts
-from dashboard.flapping import flapping
+from dashboard.data.attention import attention
+from dashboard.data.flapping import flapping
+from dashboard.data.fleet_map import encoded
+from dashboard.data.views import FleetView, fleet_view
 from dashboard.fleet import clusters, silent_nodes
-from dashboard.fleet_map import encoded
-from dashboard.markup import Html, joined, tag
-from dashboard.panels import (
-    attention_items,
-    attention_title,
-    banners,
-    header,
-    ports,
-    strip,
-)
-from dashboard.place import place
-from dashboard.tables import gpu_table, port_table
-from dashboard.telling import told_of
-from dashboard.views import FleetView, fleet_view
-from dashboard.words import measured
+from dashboard.layout.panels import attention_items, attention_title, banners, header, ports, strip
+from dashboard.model.cluster import Look
+from dashboard.model.delivery_status import told_of
+from dashboard.model.facts import Book, Facts
+from dashboard.model.newest_rows import gpu_table, port_table
+from dashboard.overview.deep_link import place
 from gpuvigil.clock import to_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import GPU
@@ -39,6 +30,8 @@ from gpuvigil.model import (
     Severity,
     Subject,
 )
+from gpuvigil.numbers_in_words import measured
+from gpuvigil.web.markup import Html, joined, tag
 
 from .scene import (
     LONG_AGO,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, RecordKind
 from gpuvigil.store.hub import HubStore
 from tests.nvml_fake import DEFAULTS, FakeDriver

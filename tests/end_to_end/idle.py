@@ -5,16 +5,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from alerts.actions.idle_jobs import Found, IdleJobs
+from accounting.efficiency.idleness import FOR_JOBS, Idleness
+from alerts.actions.job_end_loop import Found, IdleJobs
 from alerts.actions.slurm import Slurm as Commands
-from alerts.case import Route
-from alerts.decide import decide
-from alerts.idle import holdings, notice
-from alerts.notice import NoticeState
+from alerts.decisions.decide import decide
+from alerts.idle.idle_notice import holdings, notice
+from alerts.routing.case import Route
+from alerts.routing.notice import NoticeState
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import ActionsSettings, AlertsSettings, CollectorSettings, Config, IdleSettings
-from gpuvigil.hub import Hub
-from gpuvigil.idleness import FOR_JOBS, Idleness
+from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import (
     Allocation,
@@ -25,7 +25,7 @@ from gpuvigil.model import (
     Subject,
     fingerprint,
 )
-from gpuvigil.store.beside import store_of
+from gpuvigil.store.external import store_of
 
 MINUTE = timedelta(minutes=1)
 USER = getpass.getuser()

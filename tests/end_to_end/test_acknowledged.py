@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import live
-from dashboard.questions import Questions
-from dashboard.snapshot import Snapshot
+from dashboard.data import live
+from dashboard.data.questions import Questions
+from dashboard.data.snapshot import Snapshot
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.model import RecordKind

@@ -12,8 +12,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from gpuvigil.faults.gpu_states import gpu_state
 from gpuvigil.model import GpuState, Inventory, RecordKind, Unmeasured
-from gpuvigil.states import gpu_state
 from tests.end_to_end.conftest import Site, about
 from tests.polling import wait_until
 

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 from analyzer.analysis import Analysis, Reading
-from analyzer.detector import DETECTORS, Detector, questions
-from analyzer.reading import rows
-from analyzer.rows import Rows
-from analyzer.window import Key, Window
-from collector.simulator.bodies import Arriving, Posting
-from collector.simulator.fleet import Block, FaultOrder, FleetSettings, build
+from analyzer.correlation.all_detectors import DETECTORS, Detector, questions
+from analyzer.hub_queries import rows
+from analyzer.window.rows import Rows
+from analyzer.window.window import Key, Window
+from evaluation.rolling_store import RollingStore
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import SIMULATED_CLUSTER, Finding, Record, RecordKind
 from gpuvigil.store.hub import HubStore
-from scoreboard.rolling import RollingStore
+from simulator.bodies import Arriving, Posting
+from simulator.fleet import Block, FaultOrder, FleetSettings, build
 from tests.hub.talk import ask
 from tests.servers import HubProcess
 

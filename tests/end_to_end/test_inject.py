@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.simulator import inject
 from gpuvigil.model import Incident, RecordKind, readable
+from simulator import inject
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 

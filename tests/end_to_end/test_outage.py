@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from collector.simulator.cluster import build, gpu_subject
-from dashboard.snapshot import UNWATCHED_AFTER_SECONDS
-from gpuvigil import links
+from dashboard.data.snapshot import UNWATCHED_AFTER_SECONDS
 from gpuvigil.config import load
 from gpuvigil.model import Severity, Silence
-from gpuvigil.store.beside import store_of
-from gpuvigil.store.choice import hubs
+from gpuvigil.store.configured import hubs
+from gpuvigil.store.external import store_of
+from gpuvigil.web import page_links
+from simulator.cluster import build, gpu_subject
 from tests.browser.places import LAYOUTS, Shown, wait_until_drawn
 from tests.dashboard.scene import incident
 from tests.dashboard.servers import DashboardProcess
@@ -86,7 +86,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 def screen(browser: Browser, site: Site) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     page = context.new_page()
-    page.goto(site.dashboards[links.OVERVIEW].link())
+    page.goto(site.dashboards[page_links.OVERVIEW].link())
     wait_until_drawn(page)
     page.close()
     yield context
@@ -148,7 +148,7 @@ def test_every_page_is_fresh_when_it_is_opened_after_an_outage_that_nobody_saw(
         id="1", matchers=(), by="alice", reason="a new riser", at=now, starts_at=now, ends_at=end
     )
     site.hub.hub().write_records([lost.to_record(), silence.to_record()])
-    only_now = {links.INCIDENTS: lost.title, links.SILENCES: silence.reason}
+    only_now = {page_links.INCIDENTS: lost.title, page_links.SILENCES: silence.reason}
     late, pages = {}, {}
     for path, dashboard in site.dashboards.items():
         page = screen.new_page()

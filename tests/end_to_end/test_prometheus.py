@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import live
-from dashboard.cluster import Look
-from dashboard.questions import Questions
-from dashboard.snapshot import Snapshot
-from dashboard.words import HOLDERS_UNKNOWN
+from dashboard.data import live
+from dashboard.data.questions import Questions
+from dashboard.data.snapshot import Snapshot
+from dashboard.model.cluster import Look
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config, StoreSettings, load
 from gpuvigil.errors import StoreError
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import AllocationState, Incident, Inventory, RecordKind
+from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN
 from gpuvigil.store import Aggregate, Function, Store
-from gpuvigil.store.beside import store_of
-from gpuvigil.store.choice import hubs
+from gpuvigil.store.configured import hubs
+from gpuvigil.store.external import store_of
 from gpuvigil.store.prometheus import PrometheusStore
 from tests.exporters import GPUS, NODES, Exporters, uuid
 from tests.polling import wait_until
@@ -249,7 +249,7 @@ def _opened(name: str) -> str:
 
 def _report(file: Path) -> None:
     """The quarter of an hour that runs is counted from Prometheus, minute by minute."""
-    program = "import sys; from dashboard.reports.command import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from report.report_command import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "--config", str(file), "--last", "1h", "-o", "json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

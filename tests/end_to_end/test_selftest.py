@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from collector.selftest import command
-from dashboard.terminal.fleet import look
+from accounting.usage.query import clusters
+from dashboard.lists.fleet_now import look
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import load
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import SELFTEST_CLUSTER, AllocationState, Incident, RecordKind, readable
-from gpuvigil.store.choice import hubs
-from gpuvigil.usage.query import clusters
+from gpuvigil.store.configured import hubs
+from simulator.selftest import selftest_command
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 from tests.timeseries import InfluxDB, VictoriaMetrics
@@ -88,7 +88,7 @@ def test_every_rule_fires_through_hub_and_analyzer_and_nothing_is_left(
 ) -> None:
     path, said = config(hub, store), list[str]()
     # Without an analyzer one line says so, and nothing is told.
-    assert command.main(["--config", str(path)]) == 1
+    assert selftest_command.main(["--config", str(path)]) == 1
     assert capsys.readouterr().err == (
         "gpuvigil selftest: the analyzer has never made a pass: start it first (`gpuvigil analyze`)\n"
     )
@@ -96,7 +96,7 @@ def test_every_rule_fires_through_hub_and_analyzer_and_nothing_is_left(
     process = analyzer(hub, path)
     try:
         wait_until("a pass", lambda: hub.hub().records(RecordKind.PULSE), 60.0)
-        code = command.run(load(path), 90.0, SystemClock(), said.append)
+        code = selftest_command.run(load(path), 90.0, SystemClock(), said.append)
     finally:
         os.kill(process.pid, signal.SIGTERM)
         process.wait(timeout=20)

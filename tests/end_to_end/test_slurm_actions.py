@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from alerts.actions.decide import No
+from alerts.actions.drain_rules import No
 from alerts.actions.service import Actor
 from alerts.actions.slurm import Slurm as Commands
 from alerts.actions.slurm import SlurmError

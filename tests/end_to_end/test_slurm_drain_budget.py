@@ -9,7 +9,7 @@ import pytest
 
 from collector.check.facts import GpuFacts
 from collector.check.rules import findings
-from collector.check.slurm import Drained, drain
+from collector.check.slurm_drain import Drained, drain
 from gpuvigil.model import Unmeasured
 from tests.collector.check.nodes import a_node, identity
 from tests.end_to_end.slurm import PROGRAMS, Slurm

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from alerts.actions.endings import NoEnd
-from alerts.actions.idle_jobs import Found
+from alerts.actions.job_end_loop import Found
+from alerts.actions.job_end_rules import NoEnd
 from alerts.actions.slurm import Slurm as Commands
-from collector.slurm.asking import Slurm as Asking
-from collector.slurm.pace import Pace
 from gpuvigil.config import IdleSettings
 from gpuvigil.model import RecordKind, Subject
+from integrations.slurm.client import Slurm as Asking
+from integrations.slurm.pace import Pace
 from tests.end_to_end.idle import Site
 from tests.end_to_end.slurm import PROGRAMS, Slurm
 from tests.polling import wait_until

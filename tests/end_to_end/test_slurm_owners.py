@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from collector.slurm.asking import AskingError
-from collector.slurm.asking import Slurm as Asking
-from collector.slurm.pace import Pace
-from gpuvigil.jobs import by_holder, filled
 from gpuvigil.model import Allocation, Job, Record, RecordKind, Subject
+from gpuvigil.schedulers.jobs import by_holder, filled
+from integrations.slurm.client import AskingError
+from integrations.slurm.client import Slurm as Asking
+from integrations.slurm.pace import Pace
 from tests.collector.agent import ROOT, Agent
 from tests.collector.receiver import Receiver
 from tests.end_to_end.slurm import PROGRAMS, Slurm, free_port
@@ -68,9 +68,7 @@ class Site:
             '[collector]\ncluster = "c"\nnode = "login"\n'
             f'[slurm]\ninterval_seconds = 5\nrequests_per_minute = 30\nspool_directory = "{self.directory}/asking"\n'
         )
-        program = (
-            "import sys; from collector.slurm.command import main; sys.exit(main(sys.argv[1:]))"
-        )
+        program = "import sys; from integrations.slurm.slurm_command import main; sys.exit(main(sys.argv[1:]))"
         self.asking = subprocess.Popen(
             [sys.executable, "-c", program, "--config", str(config)],
             cwd=ROOT,

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import live
-from dashboard.questions import Questions
-from dashboard.snapshot import Snapshot
+from accounting.usage.query import usage
+from dashboard.data import live
+from dashboard.data.questions import Questions
+from dashboard.data.snapshot import Snapshot
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config, load
 from gpuvigil.model import SIMULATED_CLUSTER, RecordKind
-from gpuvigil.store.choice import hubs
-from gpuvigil.usage.query import usage
+from gpuvigil.store.configured import hubs
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 from tests.timeseries import VictoriaMetrics

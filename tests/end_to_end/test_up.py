@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from cli.up.readiness import are_our_pages
+from dashboard.auth.keys import Keys
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import load, read_secret
 from gpuvigil.errors import GpuvigilError
-from gpuvigil.hub import Hub
-from gpuvigil.keys import Keys
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, GpuIdentity, Inventory, RecordKind
-from gpuvigil.up.readiness import are_our_pages
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
 from tests.product import Product, clean_environment

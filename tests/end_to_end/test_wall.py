@@ -15,8 +15,8 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from benchmarks.history import Target, write
 from benchmarks.past import begin
-from collector.simulator.cluster import build, gpu_subject
-from gpuvigil import links
+from gpuvigil.web import page_links
+from simulator.cluster import build, gpu_subject
 from tests.browser.places import LAYOUTS, Shown, wait_until_drawn
 from tests.dashboard.scene import gpu
 from tests.dashboard.servers import GPUS, NODES, DashboardProcess, Feed
@@ -25,7 +25,7 @@ from tests.servers import HubProcess
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-WALL = f"{links.OVERVIEW}?wall=1"
+WALL = f"{page_links.OVERVIEW}?wall=1"
 PATIENCE_SECONDS = 60.0
 STALE = re.compile(r"stopped reporting|no data since|silent for")
 AWAY = re.compile("No answer from|Connection error")
@@ -139,7 +139,10 @@ def test_a_silent_node_is_named_as_stale_on_every_page_that_shows_it(
 ) -> None:
     node = build(4, 8, seed=1).nodes[2]
     shown = Shown(gpu=gpu_subject(node, 0))
-    paths = set(LAYOUTS) - {links.INCIDENTS, links.SILENCES}  # which show no number of a node
+    paths = set(LAYOUTS) - {
+        page_links.INCIDENTS,
+        page_links.SILENCES,
+    }  # which show no number of a node
     pages = {path: opened(screen, dashboard, shown.address(path)) for path in paths}
     assert in_time(pages, STALE, set()) == set()
     silence = gpuvigil("inject", "node-silent", "--node", node.subject.node, config=simulator)
@@ -177,7 +180,9 @@ def test_what_was_lost_is_a_gap_in_every_chart_and_never_0(
     node = next(it for it in past.cluster().nodes if it.subject.node == silent.node)
     page = screen.new_page()
     charts = Charts(page)
-    page.goto(dashboard.url + links.subject_page(gpu_subject(node, 0), past.origin, done.until))
+    page.goto(
+        dashboard.url + page_links.subject_page(gpu_subject(node, 0), past.origin, done.until)
+    )
     expect(page.locator("[data-testid='stEChartsChart'] canvas").first).to_be_visible(
         timeout=30_000
     )

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 import pytest
 
 import gpuvigil
-from gpuvigil.cli import COMMANDS, INTERNAL, main
+from gpuvigil.command_line import COMMANDS, INTERNAL, main
 
 
 def test_every_command_has_an_entry_point_and_every_entry_point_a_command() -> None:
@@ -32,7 +32,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "import sys, gpuvigil.cli as c; c.main(['--help']); print(*sys.modules)"
+    code = "import sys, gpuvigil.command_line as c; c.main(['--help']); print(*sys.modules)"
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout

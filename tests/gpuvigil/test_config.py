@@ -8,7 +8,7 @@ import pytest
 
 from gpuvigil.config import Config, load, read_secret, secret_source
 from gpuvigil.errors import ConfigError
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 
 
 def refusal(tmp_path: Path, text: str, environment: dict[str, str] | None = None) -> str:

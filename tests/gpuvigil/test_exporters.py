@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuvigil.store.exporters import holder_of
+from gpuvigil.store.exporter_names import holder_of
 
 OWN = {"pod": "nvidia-dcgm-exporter-x7k2p", "namespace": "gpu-operator"}
 

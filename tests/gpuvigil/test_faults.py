@@ -2,11 +2,11 @@
 
 import pytest
 
-from gpuvigil.conditions import CONDITIONS
 from gpuvigil.faults import FAULTS, XID_FAULTS, Scope, Xid, xid, xids
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.faults.node_faults import NODE_FAULTS
+from gpuvigil.faults.sxids import sxids
 from gpuvigil.model import Severity
-from gpuvigil.node_faults import NODE_FAULTS
-from gpuvigil.sxids import sxids
 
 
 @pytest.mark.parametrize("key", CONDITIONS)

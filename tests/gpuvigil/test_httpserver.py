@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from gpuvigil.connections import Limits, Place, Places, most_connections, sender
-from gpuvigil.httpserver import limited
 from gpuvigil.log import Log
+from gpuvigil.web.connections import Limits, Place, Places, most_connections, sender
+from gpuvigil.web.http_server import limited
 from tests.polling import wait_until
 
 pytestmark = pytest.mark.server

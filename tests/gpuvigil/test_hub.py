@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuvigil.command import fail
 from gpuvigil.config import HubSettings
+from gpuvigil.config.startup import fail
 from gpuvigil.errors import ConfigError, HubUnavailable
-from gpuvigil.hub import Hub, service_hubs
+from gpuvigil.hub_client import Hub, service_hubs
 
 
 def test_a_token_that_is_being_replaced_is_a_hub_that_is_away_for_now(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuvigil.hub import Hub
-from gpuvigil.jobs import by_holder, disagreements, filled, jobs_since, told_since
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, Job, Record, RecordKind, Scheduler, Subject
+from gpuvigil.schedulers.jobs import by_holder, disagreements, filled, jobs_since, told_since
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpuvigil.log import Log
-from gpuvigil.metricserver import MetricsServer
+from gpuvigil.web.metrics_server import MetricsServer
 
 HEAD_SECONDS = 0.6
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuvigil.offers import LIFE, Seal
+from gpuvigil.web.signed_links import LIFE, Seal
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
 OURS = Seal(lambda: "k" * 40)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alerts.notice import Notice
+from alerts.routing.notice import Notice
 from gpuvigil.model import (
     CoveredBy,
     Group,

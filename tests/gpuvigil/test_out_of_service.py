@@ -5,7 +5,7 @@ from collections.abc import Collection
 import pytest
 
 from gpuvigil.model import ScheduledNode
-from gpuvigil.out_of_service import Checks, LostTo, lost_to
+from gpuvigil.schedulers.out_of_service import Checks, LostTo, lost_to
 
 ALICE, ROOT, SLURM = (f"[{who}@2026-01-31T11:00:00]" for who in ("alice", "root", "slurm"))
 

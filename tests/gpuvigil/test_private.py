@@ -12,7 +12,7 @@ import pytest
 
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Record, RecordKind
-from gpuvigil.private import write_private
+from gpuvigil.private_files import write_private
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 

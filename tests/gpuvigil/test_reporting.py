@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from gpuvigil.reporting import are_most, at_once, in_the_middle, late_after, silent_after
+from gpuvigil.model.reporting import are_most, at_once, in_the_middle, late_after, silent_after
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuvigil.faults import FAULTS
+from gpuvigil.faults.gpu_states import gpu_state, is_failing
 from gpuvigil.model import GpuState, Severity, Unmeasured
-from gpuvigil.states import gpu_state, is_failing
 
 BUSY = {"up": 1, "utilization_percent": 97, "compute_processes": 1}
 STILL = {"up": 1, "utilization_percent": 0, "compute_processes": 0}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from gpuvigil.clock import to_ns
 from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import GPU
-from gpuvigil.store import Aggregate, Function, reduce
+from gpuvigil.store import Aggregate, Function, reduction
 from gpuvigil.store.memory import MemoryStore
-from gpuvigil.store.shape import latest_schema
+from gpuvigil.store.schema import latest_schema
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
@@ -74,22 +74,22 @@ def test_lines_are_reduced_as_the_store_in_memory_does(
 ) -> None:
     store, table = memory(rows), lines(rows)
     span = (NOON, NOON + HOUR)
-    assert_alike(reduce.window(GPU, EVERY, table), store.window("gpu", EVERY, *span))
-    found = reduce.series(GPU, FIELDS, table, step * SECOND)
+    assert_alike(reduction.window(GPU, EVERY, table), store.window("gpu", EVERY, *span))
+    found = reduction.series(GPU, FIELDS, table, step * SECOND)
     assert_alike(found, store.series("gpu", FIELDS, {}, span, step * SECOND))
-    assert_alike(reduce.latest(GPU, FIELDS, table), store.latest("gpu", FIELDS, NOON))
+    assert_alike(reduction.latest(GPU, FIELDS, table), store.latest("gpu", FIELDS, NOON))
 
 
 @given(rows=ROWS, cuts=st.lists(st.integers(0, 3600), max_size=4))
 def test_a_window_is_the_same_when_it_is_put_together_from_parts(
     rows: list[dict[str, Any]], cuts: list[int]
 ) -> None:
-    wanted = reduce.asked(EVERY)
+    wanted = reduction.asked(EVERY)
     edges = [0, *sorted(cuts), 3600]
     parts = [
-        reduce.window(GPU, wanted, lines([it for it in rows if start <= it["second"] < end]))
+        reduction.window(GPU, wanted, lines([it for it in rows if start <= it["second"] < end]))
         for start, end in pairwise(edges)
     ]
-    joined = reduce.joined_windows(GPU, parts, wanted)
-    found = reduce.finished_window(GPU, EVERY, joined)
+    joined = reduction.joined_windows(GPU, parts, wanted)
+    found = reduction.finished_window(GPU, EVERY, joined)
     assert_alike(found, memory(rows).window("gpu", EVERY, NOON, NOON + HOUR))

@@ -11,7 +11,7 @@ import pytest
 
 from gpuvigil.config import StoreSettings
 from gpuvigil.errors import ConfigError, StoreError, StoreUnavailable
-from gpuvigil.store.web import Web
+from gpuvigil.store.http import Web
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 import pytest
 
 from gpuvigil.faults import Scope
+from gpuvigil.faults.sxids import sxid, sxids
 from gpuvigil.model import Severity
-from gpuvigil.sxids import sxid, sxids
 
 
 def test_every_row_has_a_source_an_action_and_words() -> None:

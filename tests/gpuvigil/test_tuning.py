@@ -2,9 +2,9 @@
 
 import pytest
 
+from gpuvigil.config.settings import AnalyzerSettings
+from gpuvigil.config.tuning import tried_on_the_past
 from gpuvigil.faults import FAULTS
-from gpuvigil.settings import AnalyzerSettings
-from gpuvigil.tuning import tried_on_the_past
 
 LIMITS = {key: row.tuned_by for key, row in FAULTS.items() if row.tuned_by is not None}
 

@@ -3,8 +3,8 @@
 import pytest
 
 from gpuvigil.faults import Scope, xid
+from gpuvigil.faults.xid_messages import read
 from gpuvigil.model import Severity
-from gpuvigil.xid_messages import read
 
 NVLINK = "Xid 74: NVLink: fatal error detected on link 5({})"
 

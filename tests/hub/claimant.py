@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpuvigil.clock import SystemClock
 from gpuvigil.errors import HubRefused, HubUnavailable
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 
 LEASE_SECONDS = 3.0

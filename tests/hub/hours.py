@@ -7,10 +7,10 @@ from pathlib import Path
 from gpuvigil.clock import to_ns
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
-from hub.body import Body
-from hub.committer import commit
+from hub.bodies.deduplication import Seen
 from hub.embedded import Embedded, Latest, Window
-from hub.seen import Seen
+from hub.telemetry.body import Body
+from hub.telemetry.committer import commit
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)

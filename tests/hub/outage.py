@@ -9,13 +9,13 @@ from pathlib import Path
 
 import duckdb
 
-from collector.simulator.cluster import build, node_name
-from collector.simulator.faults import InjectedFault, change
-from collector.simulator.player import Player, Story
-from collector.spool import Spool
+from collector.spool.queue import Spool
 from gpuvigil.config import SimulatorSettings
 from gpuvigil.model import Incident, RecordKind
 from gpuvigil.store.hub import HubStore
+from simulator.cluster import build, node_name
+from simulator.faults import InjectedFault, change
+from simulator.player import Player, Story
 from tests.polling import wait_until
 from tests.receiver import Received, Receiver
 from tests.servers import HubProcess

@@ -10,12 +10,12 @@ import pytest
 from gpuvigil.clock import SystemClock, to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.model import Record, RecordKind
-from hub.body import Body
-from hub.committer import Committer
-from hub.counters import Counters
 from hub.embedded import Embedded
 from hub.records import Book, open_records
-from hub.records.aging import LOOK
+from hub.records.retention import LOOK
+from hub.telemetry.body import Body
+from hub.telemetry.committer import Committer
+from hub.telemetry.counters import Counters
 from tests.polling import wait_until
 
 LIMIT = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)

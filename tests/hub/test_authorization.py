@@ -13,7 +13,7 @@ import pytest
 
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError, HubRefused
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
     Allocation,
     BusGpu,
@@ -29,7 +29,7 @@ from gpuvigil.model import (
     Scheduler,
     Subject,
 )
-from hub.tokens import Tokens
+from hub.auth.tokens import Tokens
 from tests.hub.in_process import HubThread
 from tests.hub.talk import ask
 from tests.servers import HubProcess

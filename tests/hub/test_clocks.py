@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuvigil.clock import to_ns
-from hub.body import Body
-from hub.clocks import Clocks, ClockState, offset_of
-from hub.committer import commit
+from hub.bodies.deduplication import Identity, Lane, Seen
 from hub.embedded import Embedded
-from hub.seen import Identity, Lane, Seen
+from hub.telemetry.body import Body
+from hub.telemetry.clocks import Clocks, ClockState, offset_of
+from hub.telemetry.committer import commit
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 NODE = ("c", "n")

@@ -9,11 +9,11 @@ import pytest
 
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import HubSettings
-from hub.body import Body, Outcome
-from hub.committer import Committer, commit
-from hub.counters import Counters
+from hub.bodies.deduplication import Arrival, Identity, Lane, Seen
 from hub.embedded import Embedded
-from hub.seen import Arrival, Identity, Lane, Seen
+from hub.telemetry.body import Body, Outcome
+from hub.telemetry.committer import Committer, commit
+from hub.telemetry.counters import Counters
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from gpuvigil.errors import HubUnavailable
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 from gpuvigil.store.hub import HubStore
 from tests.hub.talk import ask, identity

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.embedded.crew import Crew
+from hub.embedded.thread_pool import Crew
 
 
 @given(st.integers(1, 3), st.lists(st.integers(0, 9), max_size=20))

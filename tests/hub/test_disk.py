@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuvigil.errors import HubUnavailable
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 from gpuvigil.store.hub import HubStore
 from tests.disk import Disk

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from gpuvigil.clock import to_ns
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
-from hub.body import Body
-from hub.committer import commit
-from hub.embedded import Embedded, Latest, Window, sealing
+from hub.bodies.deduplication import Seen
+from hub.bodies.tables import TIME
+from hub.embedded import Embedded, Latest, Window, segments
+from hub.embedded.aggregates import BUCKET_NS
 from hub.embedded.newest import Newest
-from hub.embedded.pieces import BUCKET_NS
-from hub.embedded.sealing import DAY_NS
-from hub.embedded.units import BESIDE, Unit
-from hub.embedded.writing import DAY, HOUR, HOUR_NS
-from hub.rows import TIME
-from hub.seen import Seen
+from hub.embedded.sealed_files import BESIDE, Unit
+from hub.embedded.segment_writer import DAY, HOUR, HOUR_NS
+from hub.embedded.segments import DAY_NS
+from hub.telemetry.body import Body
+from hub.telemetry.committer import commit
 from tests.hub.hours import NOON, garble
 
 NODE = MEASUREMENTS["node"]
@@ -147,7 +147,7 @@ def test_a_day_is_joined_when_it_is_over_and_again_when_a_late_hour_has_waited()
     end = DAY_NS
 
     def days(found: Sequence[Unit], before_ns: int = end, now_ns: int = 0) -> list[int]:
-        return [start for start, _ in sealing.due_days(found, before_ns, now_ns)]
+        return [start for start, _ in segments.due_days(found, before_ns, now_ns)]
 
     hours = [unit(HOUR, 0, 1), unit(HOUR, end - 1, end - 1)]
     assert days(hours) == [0]
@@ -166,7 +166,7 @@ def test_what_is_kept_for_a_time_goes_when_its_newest_line_is_older_than_that() 
     cut, rolled = 1000 * DAY_NS, 100 * DAY_NS
 
     def gone(found: Unit) -> tuple[bool, bool]:
-        stripped, dropped = sealing.expiring([found], cut, rolled)
+        stripped, dropped = segments.expiring([found], cut, rolled)
         return bool(stripped), bool(dropped)
 
     assert gone(unit(DAY, cut - 5, cut)) == (False, False)
@@ -259,7 +259,7 @@ def test_a_day_is_split_where_the_next_node_would_be_too_many_lines() -> None:
     with duckdb.connect() as connection:
         counts = "(VALUES ('a', 2), ('b', 2), ('c', 1), ('d', 5)) AS it(node, lines)"
         source = f"(SELECT node FROM {counts}, range(lines))"
-        parts = list(sealing._parts(connection, source, 4))
+        parts = list(segments._parts(connection, source, 4))
         nodes = [
             connection.execute(f"SELECT DISTINCT node FROM {source} WHERE {one}").fetchall()
             for one in parts

@@ -14,16 +14,16 @@ import pytest
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
-from hub.body import Body
-from hub.committer import commit
-from hub.counters import Counters
-from hub.embedded import Embedded, sealing
+from hub.bodies.deduplication import Seen
+from hub.embedded import Embedded, segments
 from hub.embedded.damage import moved_away
 from hub.embedded.database import Database
-from hub.embedded.units import sha256
-from hub.embedded.writing import Maker
-from hub.keeper import Keeper
-from hub.seen import Seen
+from hub.embedded.sealed_files import sha256
+from hub.embedded.segment_writer import Maker
+from hub.telemetry.body import Body
+from hub.telemetry.committer import commit
+from hub.telemetry.compaction import Keeper
+from hub.telemetry.counters import Counters
 from tests.hub.hours import (
     GPU,
     HOUR,
@@ -228,7 +228,7 @@ def test_hours_sealed_before_a_field_was_known_answer_beside_those_after(
     with duckdb.connect(str(path)) as connection:
         connection.begin()
         maker = Maker(folder=folder, after_step=lambda _step: None)
-        sealing.seal(connection, maker, before, to_ns(NOON), LATER_NS)
+        segments.seal(connection, maker, before, to_ns(NOON), LATER_NS)
         connection.commit()
     store = opened()
     write(store, 1)

@@ -11,10 +11,10 @@ import pytest
 
 from gpuvigil.clock import to_ns
 from gpuvigil.errors import StoreError
-from hub.embedded import Embedded, sealing
-from hub.embedded.finding import mark
-from hub.embedded.units import Unit, units
-from hub.embedded.writing import Maker
+from hub.embedded import Embedded, segments
+from hub.embedded.recovery import mark
+from hub.embedded.sealed_files import Unit, units
+from hub.embedded.segment_writer import Maker
 from tests.hub.hours import (
     GPU,
     HOUR,
@@ -160,7 +160,7 @@ def join_in_parts(store: Embedded, path: Path, *, committed: bool) -> list[Unit]
         connection.begin()
         maker = Maker(folder=folder, after_step=lambda _step: None, most_lines=1)
         start_ns = to_ns(NOON.replace(hour=0))
-        sealing.join(connection, maker, GPU, (start_ns, hours), LATER_NS)
+        segments.join(connection, maker, GPU, (start_ns, hours), LATER_NS)
         parts = units(connection, "gpu")
         if committed:
             connection.commit()

@@ -18,10 +18,10 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.memory import MemoryStore
-from hub.body import Body
-from hub.committer import commit
+from hub.bodies.deduplication import Seen
 from hub.embedded import Embedded, Latest, Series, Window
-from hub.seen import Seen
+from hub.telemetry.body import Body
+from hub.telemetry.committer import commit
 
 pytestmark = pytest.mark.slow
 

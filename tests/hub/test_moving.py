@@ -9,7 +9,7 @@ import pytest
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.model import Record, RecordKind
-from hub.keyring import Scope
+from hub.http.bearer import Scope
 from hub.records import Book, Keyring, move_records, open_records
 from tests.postgresql import Postgresql
 

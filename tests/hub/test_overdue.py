@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hub.overdue import Overdue
+from hub.http.timeouts import Overdue
 
 
 def test_whoever_takes_too_long_is_ended_and_goes_on_after_it() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hub.pace import Pace
+from hub.http.event_loop_slices import Pace
 
 
 def burst(pace: Pace, count: int, cancelled: range = range(0)) -> tuple[list[int], list[int]]:

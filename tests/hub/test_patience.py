@@ -13,13 +13,13 @@ import pytest
 from gpuvigil.clock import from_ns
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import GpuvigilError
-from hub.body import Body
-from hub.committer import commit
+from hub.bodies.deduplication import Seen
 from hub.embedded import Embedded, TooLarge
+from hub.endpoints.query import series
 from hub.records import open_records
 from hub.records.migrations.upgrade import LOCK
-from hub.seen import Seen
-from hub.telemetry import series
+from hub.telemetry.body import Body
+from hub.telemetry.committer import commit
 from tests.hub.talk import Reply, ask
 from tests.polling import wait_until
 from tests.postgresql import Postgresql

@@ -13,10 +13,10 @@ import pytest
 from gpuvigil.clock import to_ns
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
+from hub.bodies.tables import TIME
 from hub.embedded import Embedded, Question, Series, Window
+from hub.embedded.answer_cache import Remembered, cost_bytes
 from hub.embedded.manifest import Contents, Manifest
-from hub.embedded.remembered import Remembered, cost_bytes
-from hub.rows import TIME
 
 DAY = datetime(2026, 1, 30, tzinfo=timezone.utc)
 MINUTE, HOUR = 60_000_000_000, 3_600_000_000_000

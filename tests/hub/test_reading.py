@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from gpuvigil.clock import to_ns
 from gpuvigil.lineprotocol import parse_columns
-from hub.body import Body, Outcome
-from hub.columns import read
-from hub.reading import read_bodies, shifted
-from hub.rows import Assembly, fit
+from hub.bodies.bulk_parser import read
+from hub.bodies.tables import Assembly, fit
+from hub.telemetry.batch import read_bodies, shifted
+from hub.telemetry.body import Body, Outcome
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 

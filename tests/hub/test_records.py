@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpuvigil.errors import HubRefused
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, AllocationState, Record, RecordKind, Subject
 from tests.hub.in_process import HubThread
 from tests.hub.talk import ask

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpuvigil.errors import HubRefused, HubUnavailable
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 from tests.polling import wait_until
 from tests.servers import HubProcess

@@ -12,10 +12,10 @@ from sqlalchemy import true
 from gpuvigil.clock import to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.model import Record, RecordKind
-from hub.answers import Refused
+from hub.http.responses import Refused
 from hub.records import Book, LeaseLostError, open_records
-from hub.records.book import under
-from hub.records.intake import record_of
+from hub.records.record_book import under
+from hub.records.validation import record_of
 from tests.hub.in_process import HubThread
 from tests.hub.talk import Reply, ask
 from tests.servers import HubProcess

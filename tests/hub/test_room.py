@@ -8,11 +8,11 @@ import pytest
 
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import HubSettings
-from hub.counters import Counters
+from hub.bodies.tables import TIME
 from hub.embedded import Embedded
-from hub.embedded.told import beyond, is_crowded, room_bytes
-from hub.keeper import Keeper
-from hub.rows import TIME
+from hub.embedded.statistics import beyond, is_crowded, room_bytes
+from hub.telemetry.compaction import Keeper
+from hub.telemetry.counters import Counters
 from tests.hub.hours import GPU, HOUR, LATER_NS, NOON
 
 LINES = 4_000

@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 
 from gpuvigil.lineprotocol import Refusal, parse_columns
-from hub.rows import EXTRA, Assembly, fit
+from hub.bodies.tables import EXTRA, Assembly, fit
 
 RECEIVED_NS = 7_000_000_000
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.seen import (
+from hub.bodies.deduplication import (
     MOST_LANES,
     MOST_SPANS,
     SILENT_LANE,

@@ -4,9 +4,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub.body import Body
-from hub.reading import read_bodies
-from hub.series import Series, head_of, node_of
+from hub.telemetry.batch import read_bodies
+from hub.telemetry.body import Body
+from hub.telemetry.series_limit import Series, head_of, node_of
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuvigil.shares import Shares
-from hub.answers import Arriving, Refused, body_from
-from hub.shares import Allowance, Turns
+from gpuvigil.web.limits import Shares
+from hub.http.limits import Allowance, Turns
+from hub.http.responses import Arriving, Refused, body_from
 
 MOST = 1000
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 400)), max_size=60)

@@ -18,9 +18,9 @@ from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.memory import MemoryStore
 from hub.embedded import Embedded, Window
-from hub.embedded.dense import Dense
-from hub.embedded.slices import Plan, Slices
-from hub.embedded.slots import Slots
+from hub.embedded.dense_arrays import Dense
+from hub.embedded.rollup_cache import Plan, Slices
+from hub.embedded.subject_slots import Slots
 
 from .test_embedded_property import Store, assert_alike
 

@@ -14,8 +14,8 @@ import trustme
 
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError, HubUnavailable
-from gpuvigil.hub import Hub
-from gpuvigil.trust import Trust, trust
+from gpuvigil.hub_client import Hub
+from gpuvigil.hub_client.tls import Trust, trust
 from tests.polling import wait_until
 from tests.servers import HubProcess
 

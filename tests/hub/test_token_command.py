@@ -15,7 +15,7 @@ import pytest
 from gpuvigil.clock import from_text
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError
-from hub.keyring import Bearer, Scope
+from hub.http.bearer import Bearer, Scope
 from hub.records import Keyring, Transactions, open_records
 from tests.hub.talk import Reply, ask, identity
 from tests.servers import ROOT, HubProcess

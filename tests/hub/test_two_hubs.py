@@ -16,7 +16,7 @@ import pytest
 
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import HubUnavailable
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 from hub.records import Book, open_records
 from tests.alerts.examples import a_transition

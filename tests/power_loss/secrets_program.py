@@ -7,8 +7,8 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
-from gpuvigil.keys import Keys
-from gpuvigil.private import write_private
+from dashboard.auth.keys import Keys
+from gpuvigil.private_files import write_private
 from tests.power_loss.recording import acknowledge
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)

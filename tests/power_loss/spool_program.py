@@ -8,11 +8,11 @@ import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from collector import remembered
-from collector.body import Body
-from collector.envelope import Sender
-from collector.lanes import Lane
-from collector.spool import Spool
+from collector.agent import saved_state
+from collector.spool.batches import Sender
+from collector.spool.body import Body
+from collector.spool.queue import Spool
+from collector.spool.subscriptions import Lane
 from gpuvigil.model import Event, EventKind, GpuIdentity, Subject
 from tests.power_loss.recording import acknowledge
 
@@ -35,9 +35,9 @@ def event(number: int) -> Body:
     return SENDER.records([told.to_record()], NOW + timedelta(seconds=number))
 
 
-def gpus(number: int) -> remembered.Remembered:
+def gpus(number: int) -> saved_state.Remembered:
     uuids = [f"GPU-{n}" for n in range(number)]
-    return remembered.Remembered(
+    return saved_state.Remembered(
         gpus={
             uuid: GpuIdentity(uuid=uuid, index=0, pci_address=None, model="H100") for uuid in uuids
         }
@@ -46,7 +46,7 @@ def gpus(number: int) -> remembered.Remembered:
 
 def main(root: Path, log: Path) -> None:
     spool = Spool(root, 1024 * 1024, memory_bytes=0)
-    remembered.save(root / "node.json", gpus(1))
+    saved_state.save(root / "node.json", gpus(1))
     for number in range(RECORDS):
         spool.put(event(number))
         acknowledge(log, f"event {number}")
@@ -55,7 +55,7 @@ def main(root: Path, log: Path) -> None:
     assert first is not None
     acknowledge(log, "sent event 0")  # by the hub
     spool.done(first)
-    remembered.save(root / "node.json", gpus(2))
+    saved_state.save(root / "node.json", gpus(2))
     spool.close()
 
 

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from gpuvigil.clock import to_ns
-from hub.body import Body
-from hub.committer import commit
+from hub.bodies.deduplication import Identity, Lane, Seen
 from hub.embedded import Embedded
-from hub.seen import Identity, Lane, Seen
+from hub.telemetry.body import Body
+from hub.telemetry.committer import commit
 from tests.power_loss.recording import acknowledge
 
 START = datetime(2026, 1, 30, tzinfo=timezone.utc)

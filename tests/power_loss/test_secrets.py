@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.auth.keys import Keys
 from gpuvigil.config import read_secret
 from gpuvigil.errors import ConfigError
-from gpuvigil.keys import Keys
 from tests.power_loss.disk_image import DiskImage, State, power_losses
 from tests.power_loss.mutants import ROOT, syncs, without_line
 from tests.power_loss.recording import Recording
@@ -56,7 +56,7 @@ def test_after_a_power_loss_secrets_are_whole(recorder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("module", "number", "line"), syncs("gpuvigil/private.py", "gpuvigil/keys.py")
+    ("module", "number", "line"), syncs("gpuvigil/private_files.py", "dashboard/auth/keys.py")
 )
 def test_no_sync_can_be_left_out(
     recorder: Path, tmp_path: Path, module: str, number: int, line: str

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collector import remembered
-from collector.spool import Spool
+from collector.agent import saved_state
+from collector.spool.queue import Spool
 from tests.power_loss.disk_image import DiskImage, State, power_losses
 from tests.power_loss.mutants import ROOT, syncs, without_line
 from tests.power_loss.recording import Recording
@@ -35,7 +35,7 @@ def wrong_with(state: State, folder: Path) -> str:
     folder.mkdir()
     state.write(folder)
     told = list(events(folder))
-    known = remembered.load(folder / "node.json")
+    known = saved_state.load(folder / "node.json")
     text = (folder / "node.json").read_text() if (folder / "node.json").exists() else ""
     shutil.rmtree(folder)
     taken = {f"event {n}" for n in range(RECORDS)} & set(state.acknowledged)
@@ -70,7 +70,7 @@ def test_after_a_power_loss_every_event_that_the_spool_took_is_there(
 
 
 @pytest.mark.parametrize(
-    ("module", "number", "line"), syncs("collector/body.py", "collector/remembered.py")
+    ("module", "number", "line"), syncs("collector/spool/body.py", "collector/agent/saved_state.py")
 )
 def test_no_sync_can_be_left_out(
     recorder: Path, tmp_path: Path, module: str, number: int, line: str

@@ -8,8 +8,8 @@ passed over, as protobuf asks (protobuf.dev, "Encoding").
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from . import seen
-from .seen import Answer, Hold
+from . import device_map
+from .device_map import Answer, Hold
 
 LIST = "/v1.PodResourcesLister/List"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
@@ -61,7 +61,7 @@ def _is_claimed(container: _Fields) -> bool:
 
 def _gpus(devices: _Fields) -> tuple[str, ...]:
     names = (it.decode(errors="replace") for it in devices[_DEVICES_IDS])
-    return tuple(name for name in names if seen.device(name))
+    return tuple(name for name in names if device_map.device(name))
 
 
 def _text(of: _Fields, number: int) -> str:

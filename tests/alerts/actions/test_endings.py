@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.actions.endings import (
+from accounting.efficiency.idleness import FOR_JOBS, Idleness
+from alerts.actions.job_end_rules import (
     Ending,
     How,
     NoEnd,
@@ -24,11 +25,10 @@ from alerts.actions.endings import (
     within,
 )
 from alerts.actions.slurm import Slurm
-from alerts.idle import Held, Terms, notice, terms
-from alerts.message import message
-from alerts.notice import draft, is_idle_end
+from alerts.idle.idle_notice import Held, Terms, notice, terms
+from alerts.messages.message import message
+from alerts.routing.notice import draft, is_idle_end
 from gpuvigil.config import ActionsSettings, IdleSettings
-from gpuvigil.idleness import FOR_JOBS, Idleness
 from gpuvigil.model import Incident, Job, Severity, Subject, fingerprint
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)  # a Friday

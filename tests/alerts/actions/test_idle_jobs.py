@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from alerts.actions.endings import NoEnd
+from accounting.efficiency.recent_incidents import over_since
+from alerts.actions.job_end_rules import NoEnd
 from alerts.actions.slurm import SlurmError
 from gpuvigil.config import IdleSettings
 from gpuvigil.model import Incident, Job, RecordKind, Severity, Subject, fingerprint
-from gpuvigil.past import over_since
 from tests.end_to_end.idle import USER, Site
 from tests.servers import HubProcess
 

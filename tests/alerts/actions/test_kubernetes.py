@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from alerts.actions.decide import ActionError, No, Step, plan
+from alerts.actions.drain_rules import ActionError, No, Step, plan
 from alerts.actions.kubernetes import ANNOTATION, Kubernetes, KubernetesError
 from alerts.actions.service import Actor
-from gpuvigil.apiserver import ApiServer
 from gpuvigil.config import ActionsSettings
 from gpuvigil.model import Act, Record, RecordKind
+from gpuvigil.schedulers.kubernetes_api import ApiServer
 from tests.servers import HubProcess
 
 from .apiserver import NodesServer

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.actions.decide import Machine, No, Past, plan, reason
+from alerts.actions.drain_rules import Machine, No, Past, plan, reason
 from gpuvigil.config import ActionsSettings
 from gpuvigil.model import (
     RESERVED_CLUSTERS,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from alerts.actions.decide import Machine
+from alerts.actions.drain_rules import Machine
 from alerts.actions.slurm import Slurm, SlurmError
 
 # As scontrol 22.05 writes a node with -o, shortened.

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from alerts.notice import POSTPONED, Kind, Notice, NoticeState, Verdict
-from alerts.own import DIGEST, OWN
+from alerts.messages.self_monitoring import DIGEST, OWN
+from alerts.routing.notice import POSTPONED, Kind, Notice, NoticeState, Verdict
+from evaluation.judge.claims import claims
+from evaluation.judge.matching import judge
 from gpuvigil.config import AlertsSettings
-from scoreboard.judge.claims import claims
-from scoreboard.judge.matching import judge
 
 from .fleet import Played
 from .outbox import Told

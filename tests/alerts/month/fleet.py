@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from collector.simulator.fleet import Fleet, FleetSettings, Truth, build
+from evaluation.fingerprint import fleet_hash, judged_hash
+from evaluation.replay import Replay
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Signal
 from gpuvigil.model import (
@@ -20,8 +21,7 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
-from scoreboard.fingerprint import fleet_hash, judged_hash
-from scoreboard.replay import Replay
+from simulator.fleet import Fleet, FleetSettings, Truth, build
 
 BLOCK = timedelta(hours=1)
 # The share of what asks for somebody that somebody takes, and after how many minutes.

@@ -17,25 +17,25 @@ from typing import Any
 
 from sqlalchemy import ColumnElement
 
-from alerts.channel import Channel, Delivered, Outcome
 from alerts.channels import configured
-from alerts.courier import Courier, hand_out
-from alerts.desk import Desk
-from alerts.message import Message
-from alerts.notice import Notice
+from alerts.delivery.dispatcher import Courier, hand_out
+from alerts.delivery.hub_access import Desk
+from alerts.delivery.self_check import Watch
+from alerts.messages.channel import Channel, Delivered, Outcome
+from alerts.messages.message import Message
+from alerts.routing.notice import Notice
+from alerts.routing.situation import Lookout
 from alerts.service import tell
-from alerts.situation import Lookout
-from alerts.watch import Watch
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import AlertsSettings, load
 from gpuvigil.errors import HubRefused
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import Record, RecordKind
 from gpuvigil.model.subject import SIMULATED_CLUSTER
 from hub.records import Book, LeaseLostError
-from hub.records.book import under
 from hub.records.database import open_sqlite
+from hub.records.record_book import under
 from hub.records.tables import record
 
 from .fleet import Played

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuvigil.clock import ManualClock
 from gpuvigil.errors import HubRefused
-from gpuvigil.hub import Hub
+from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 
 Shelf = dict[str, Record]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collector.localsocket import ask
+from collector.agent.control_socket import ask
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.faults import FAULTS
-from gpuvigil.node_faults import NODE_FAULTS
+from gpuvigil.faults.node_faults import NODE_FAULTS
 from tests.collector.agent import Agent
 from tests.collector.check.node import Node, Told, run
 from tests.load import Load

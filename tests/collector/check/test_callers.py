@@ -18,9 +18,9 @@ from collector.check.callers import (
 )
 from collector.check.facts import DriverFacts, Facts, GpuFacts, Known
 from collector.check.rules import findings
-from collector.check.slurm import reason, why_left_alone
+from collector.check.slurm_drain import reason, why_left_alone
 from gpuvigil.model import Unmeasured
-from gpuvigil.slurm_nodes import nodes
+from gpuvigil.schedulers.slurm_nodes import nodes
 from tests.collector.check.nodes import HEALTHY, a_node, identity
 
 

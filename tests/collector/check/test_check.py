@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from collector import remembered
+from collector.agent import saved_state
+from collector.agent.control_socket import Door, Reply, Request
 from collector.check.callers import CALLERS
-from collector.localsocket import Door, Reply, Request
 from gpuvigil.clock import to_text
 from gpuvigil.model import GpuIdentity, PortIdentity
 from tests.collector.check.node import Node, run
@@ -112,14 +112,14 @@ def test_a_gpu_that_is_on_the_bus_only_is_lost(node: Node) -> None:
 
 
 def test_what_the_collector_remembers_is_held_against_what_is_here(node: Node) -> None:
-    known = remembered.Remembered()
+    known = saved_state.Remembered()
     known.gpus["GPU-old"] = GpuIdentity(
         uuid="GPU-old", index=9, pci_address="00000000:AA:00.0", model="H100"
     )
     known.ports["mlx5_0", "1"] = PortIdentity(
         device="mlx5_0", port="1", kind="infiniband", role="fabric", was_up=True
     )
-    remembered.save(node.spool / "node.json", known)
+    saved_state.save(node.spool / "node.json", known)
     tree = PortTree(node.sysfs)
     tree.infiniband("mlx5_0")
     tree.down("mlx5_0")
@@ -131,9 +131,9 @@ def test_what_the_collector_remembers_is_held_against_what_is_here(node: Node) -
 
 
 def test_a_driver_that_was_released_is_left_alone(node: Node) -> None:
-    known = remembered.Remembered()
+    known = saved_state.Remembered()
     known.released_until = datetime.now(timezone.utc) + timedelta(minutes=10)
-    remembered.save(node.spool / "node.json", known)
+    saved_state.save(node.spool / "node.json", known)
     node.driver.hang_all()  # who touched it would wait
     told = node.check("--as", "slurm-prolog")
     assert told.code == 0
@@ -146,24 +146,24 @@ def test_a_release_is_known_to_whoever_may_not_read_what_the_collector_remembers
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else")
-    known = remembered.Remembered()
+    known = saved_state.Remembered()
     known.released_until = datetime.now(timezone.utc) + timedelta(minutes=10)
-    remembered.save(node.spool / "node.json", known)
+    saved_state.save(node.spool / "node.json", known)
     node.spool.chmod(0o700)
     for folder in list(tmp_path.parents)[:-1]:
         folder.chmod(folder.stat().st_mode | 0o055)
     tmp_path.chmod(0o755)
     as_nobody = (
-        "import os, sys; import collector.remembered, collector.nvml, collector.localsocket\n"
-        "import collector.check.kernel, collector.sensors.pci, collector.sensors.ports\n"
-        "from collector.check.command import main\n"
+        "import os, sys; import collector.agent.saved_state, collector.nvml, collector.agent.control_socket\n"
+        "import collector.check.kernel_log, collector.sensors.pci, collector.sensors.ports\n"
+        "from collector.check.check_command import main\n"
         "os.setgid(65534); os.setuid(65534); sys.exit(main(sys.argv[1:]))\n"
     )
     command = [sys.executable, "-c", as_nobody, "--config", str(node.config)]
     told = run(command, node.environment)
     assert "not looked at: the collector's memory: Permission denied" in told.out
     (tmp_path / "run").mkdir()
-    remembered.publish(tmp_path / "run", known)
+    saved_state.publish(tmp_path / "run", known)
     node.driver.hang_all()  # who touched it would wait
     told = run(command, node.environment)
     assert "released for maintenance" in told.out
@@ -172,12 +172,12 @@ def test_a_release_is_known_to_whoever_may_not_read_what_the_collector_remembers
 
 
 def test_a_gpu_that_has_gone_keeps_its_number_unless_another_has_it(node: Node) -> None:
-    known = remembered.Remembered()
+    known = saved_state.Remembered()
     for index in (2, 9):
         known.gpus[f"GPU-{index}"] = GpuIdentity(
             uuid=f"GPU-{index}", index=index, pci_address=f"00000000:A{index}:00.0", model="H100"
         )
-    remembered.save(node.spool / "node.json", known)
+    saved_state.save(node.spool / "node.json", known)
     value = json.loads(node.check("-o", "json").out)
     assert [finding["place"] for finding in value["findings"]] == [
         "former GPU 2 (00000000:A2:00.0, GPU-2)",
@@ -383,7 +383,7 @@ def test_the_others_hear_that_they_asked_wrongly(node: Node) -> None:
 def test_a_check_that_fails_itself_drains_no_node(node: Node, who: str) -> None:
     # Too few files for a pipe to the process that looks.
     script = (
-        "import resource, sys; from collector.check.command import main;"
+        "import resource, sys; from collector.check.check_command import main;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4)); sys.exit(main(['--as', sys.argv[1]]))"
     )
     told = run([sys.executable, "-c", script, who], node.environment)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.check.slurm import over_budget
-from gpuvigil.slurm_nodes import SlurmNode, most_out_of_service, nodes
+from collector.check.slurm_drain import over_budget
+from gpuvigil.schedulers.slurm_nodes import SlurmNode, most_out_of_service, nodes
 
 IDLE, DRAINED = frozenset({"IDLE"}), frozenset({"IDLE", "DRAIN"})
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from collector.check.facts import Facts, GpuFacts
-from collector.check.kernel import KernelSeen, read
+from collector.check.kernel_log import KernelSeen, read
 from collector.check.rules import findings
 from collector.sensors.kernel_log_parser import parse
 from gpuvigil.model import Finding, Severity, Unmeasured

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.aside import CALL_SECONDS
+from collector.check.driver_silence import unjudged
 from collector.check.facts import DriverFacts, Facts, GpuFacts, Known
+from collector.check.findings_text import action
 from collector.check.gpu_rules import judge
 from collector.check.rules import findings
-from collector.check.silence import unjudged
-from collector.check.words import action
-from collector.driverlock import Stuck
+from collector.processes.driver_lock import Stuck
+from collector.processes.watchdog_child import CALL_SECONDS
 from collector.sensors.pci import PciGpu, same_form
 from collector.sensors.ports import PortReading
+from gpuvigil.faults.node_faults import NODE_FAULTS
 from gpuvigil.metrics import GPU
 from gpuvigil.model import Finding, PortIdentity, Severity, Unmeasured
-from gpuvigil.node_faults import NODE_FAULTS
 from tests.collector.check.nodes import HEALTHY, a_node, identity, on_bus
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from collector.agent.newest_samples import Newest
+from collector.check.agent_samples import Said, completed, parse
+from collector.check.driver_silence import unjudged
 from collector.check.facts import DriverFacts, Facts
 from collector.check.rules import findings
-from collector.check.said import Said, completed, parse
-from collector.check.silence import unjudged
-from collector.newest import Newest
-from collector.report import LOADED, NO_DRIVER, RELEASED, GpuTick, Tick
+from collector.samples.messages import LOADED, NO_DRIVER, RELEASED, GpuTick, Tick
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.model import Unmeasured
 from tests.collector.check.nodes import HEALTHY, a_node, identity

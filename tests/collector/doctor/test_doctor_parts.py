@@ -10,14 +10,14 @@ from tempfile import TemporaryDirectory
 import grpc
 import pytest
 
-from collector.aside import End
-from collector.doctor import asked, gpus, hub, node
+from collector.agent.exporter import Exporter
+from collector.agent.node_config import file_of_up
+from collector.doctor import gpus, hub, node, owner_sources
 from collector.doctor.diagnosis import Diagnosis, State, can_work, limited, lines, missing, ok
 from collector.doctor.groups import Readable, diagnose, group_of, groups
-from collector.driverlock import Stuck
-from collector.exporter import Exporter
-from collector.nodeconfig import file_of_up
-from collector.rows import Row
+from collector.processes.driver_lock import Stuck
+from collector.processes.watchdog_child import End
+from collector.rows.catalogue_rows import Row
 from collector.sensors.pci import PciGpu
 from gpuvigil.config import CollectorSettings, HubSettings
 from gpuvigil.metrics import GPU, NODE
@@ -263,14 +263,16 @@ def test_a_collector_of_ours_is_named_that_has_the_metrics_port(tmp_path: Path) 
 
 
 def test_inference_servers_are_asked_and_told_by_address() -> None:
-    (line,) = asked.inference(SETTINGS)
+    (line,) = owner_sources.inference(SETTINGS)
     assert (line.state, line.text) == (State.OK, "none declared in collector.inference_urls")
     with (
         InferenceServer(good(page("vllm-0.9"))) as server,
         InferenceServer(good(b"x 1\n")) as other,
     ):
         urls = (server.url, other.url, "http://127.0.0.1:9/metrics", "http://10.0.0.1:8000/metrics")
-        served, wrong, nobody, elsewhere = asked.inference(replace(SETTINGS, inference_urls=urls))
+        served, wrong, nobody, elsewhere = owner_sources.inference(
+            replace(SETTINGS, inference_urls=urls)
+        )
     assert (served.state, served.text) == (State.OK, f"{server.url}: vllm serves qwen")
     assert wrong.state is State.LIMITED
     assert wrong.text.startswith(f"{other.url}: its page tells of no request")
@@ -282,19 +284,19 @@ def test_the_kubelet_is_asked_where_there_is_one() -> None:
     with TemporaryDirectory() as folder:
         kubelet = FakeKubelet(Path(folder) / "kubelet.sock")
         settings = replace(SETTINGS, kubelet_socket=kubelet.socket)
-        (line,) = asked.kubelet(settings)
+        (line,) = owner_sources.kubelet(settings)
         assert (line.state, line.text) == (State.OK, f"none here: no {kubelet.socket}")
         kubelet.pods = {"ml/a-0": {"main": {"nvidia.com/gpu": ["GPU-0", "GPU-1"]}}}
         kubelet.start()
         try:
-            (line,) = asked.kubelet(settings)
+            (line,) = owner_sources.kubelet(settings)
             assert line.state is State.OK
             assert line.text == f"{kubelet.socket}: pods that hold GPUs: 1, devices: 2"
             kubelet.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
-            (line,) = asked.kubelet(settings)
+            (line,) = owner_sources.kubelet(settings)
         finally:
             kubelet.stop()
         assert line.state is State.LIMITED
         assert "RESOURCE_EXHAUSTED: not today: which pod has which GPU is not known" in line.text
-    (line,) = asked.kubelet(replace(SETTINGS, kubelet_socket=None))
+    (line,) = owner_sources.kubelet(replace(SETTINGS, kubelet_socket=None))
     assert line.text == "not asked: collector.kubelet_socket is empty"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from collector.inference import child
+from collector.inference import scrape_child
 from collector.inference.address import Address, address
 from collector.inference.binding import serving
-from collector.inference.said import Answer
+from collector.inference.scrape_result import Answer
 from gpuvigil.errors import ConfigError
 from tests.collector.inference.pages import (
     Behaviour,
@@ -31,7 +31,7 @@ def at(url: str) -> Address:
 @pytest.mark.server
 def test_a_page_is_read_from_a_real_server() -> None:
     with InferenceServer(good(page("vllm-0.9"))) as server:
-        said = child.ask(at(server.url))
+        said = scrape_child.ask(at(server.url))
     assert (said.why, [one.model for one in said.replicas]) == ("", ["qwen"])
 
 
@@ -51,7 +51,7 @@ def test_a_page_is_read_from_a_real_server() -> None:
 )
 def test_what_is_no_page_is_said_in_a_line_and_no_number(behave: Behaviour, why: str) -> None:
     with InferenceServer(behave) as server:
-        said = child.ask(at(server.url))
+        said = scrape_child.ask(at(server.url))
     assert said.replicas == ()
     assert said.why
     assert why in said.why
@@ -65,7 +65,7 @@ def test_what_is_no_page_is_said_in_a_line_and_no_number(behave: Behaviour, why:
 def test_who_drips_is_given_up(start: bytes) -> None:
     began = time.monotonic()
     with InferenceServer(dripping(start)) as server:
-        said = child.ask(at(server.url), limit_seconds=0.5)
+        said = scrape_child.ask(at(server.url), limit_seconds=0.5)
     assert "took over 0.5 s" in said.why
     assert time.monotonic() - began < 30.0
 
@@ -74,7 +74,7 @@ def test_who_drips_is_given_up(start: bytes) -> None:
 def test_nobody_who_listens_is_no_error() -> None:
     with InferenceServer(good(b"")) as server:
         url = server.url
-    assert child.ask(at(url)) == Answer(url=url)
+    assert scrape_child.ask(at(url)) == Answer(url=url)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from collector.inference.exposition import sample
-from collector.inference.names import Sample
+from collector.inference.metric_names import Sample
 from tests.collector.inference.pages import PAGES
 
 NAMES = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.inference.keeper import Inference, Served
+from collector.inference.scrape_supervisor import Inference, Served
 from gpuvigil.clock import ManualClock, SystemClock
 from tests.collector.inference.pages import InferenceServer, good
 from tests.polling import wait_until

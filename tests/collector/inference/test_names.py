@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.inference import child, exposition
-from collector.inference.names import NAMES, replicas
-from collector.inference.said import MOST_REPLICAS, Answer, Replica, line, parse
+from collector.inference import exposition, scrape_child
+from collector.inference.metric_names import NAMES, replicas
+from collector.inference.scrape_result import MOST_REPLICAS, Answer, Replica, line, parse
 from tests.collector.inference.pages import page
 
 LLAMA = "meta-llama/Meta-Llama-3-8B"
@@ -172,7 +172,7 @@ def test_a_page_of_a_thousand_models_is_cut() -> None:
 
 def test_a_page_of_short_lines_takes_no_more_memory_than_itself() -> None:
     good = b'vllm:num_requests_running{model_name="m"} 7\n'
-    content = b"a\n" * (child.LARGEST_BYTES // 2) + good
+    content = b"a\n" * (scrape_child.LARGEST_BYTES // 2) + good
     assert replicas(exposition.samples(good))
     tracemalloc.start()
     (one,) = replicas(exposition.samples(content))

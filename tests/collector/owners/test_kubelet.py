@@ -12,8 +12,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from collector.owners.kubelet.keeper import Kubelet
-from collector.owners.kubelet.seen import Answer
+from collector.owners.kubelet.device_map import Answer
+from collector.owners.kubelet.query_supervisor import Kubelet
 from gpuvigil.clock import ManualClock, SystemClock
 from tests.collector.owners.kubelet import FakeKubelet
 from tests.polling import wait_until
@@ -160,7 +160,7 @@ def test_a_socket_that_may_not_be_opened_is_one_clear_line(what: str, fake: Fake
     done = python(
         "-c",
         "import os; from pathlib import Path; from gpuvigil import log\n"
-        "from collector.owners.kubelet.keeper import Kubelet; from gpuvigil.clock import SystemClock\n"
+        "from collector.owners.kubelet.query_supervisor import Kubelet; from gpuvigil.clock import SystemClock\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); log.configure('info')\n"
         f"kubelet = Kubelet(Path({str(fake.socket)!r}), 1.0, SystemClock(), {{}})\n"
         "kubelet.keep(); kubelet.keep()",

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.owners.jobs import Gpus
-from collector.owners.kubelet import seen
-from collector.owners.kubelet.pods import Pods
-from collector.owners.kubelet.seen import Answer, Device, Hold, Unknown, device
+from collector.owners.kubelet import device_map
+from collector.owners.kubelet.device_map import Answer, Device, Hold, Unknown, device
 from collector.owners.owners import Owners
+from collector.owners.pods import Pods
 from gpuvigil.model import Allocation, GpuIdentity, Record, Subject
 from tests.collector.test_processes import BOOT, Proc
 
@@ -217,14 +217,14 @@ def test_the_childs_lines_are_read_as_they_were_written(
     holds: list[Hold], offered: tuple[str, ...] | None
 ) -> None:
     answer = Answer(holds=tuple(holds), allocatable=offered, claimed=("x/y",))
-    assert seen.parse(seen.line(answer)) == answer
-    assert seen.parse(seen.line(Unknown("why"))) == Unknown("why")
+    assert device_map.parse(device_map.line(answer)) == answer
+    assert device_map.parse(device_map.line(Unknown("why"))) == Unknown("why")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"holds": 3, "allocatable": null}', "7"])
 def test_what_the_child_does_not_say_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        seen.parse(text)
+        device_map.parse(text)
 
 
 class Node:

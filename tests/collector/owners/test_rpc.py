@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.owners.kubelet import messages
+from collector.owners.kubelet.device_map import Answer, Hold
 from collector.owners.kubelet.rpc import RpcError, call, headers
-from collector.owners.kubelet.seen import Answer, Hold
 from tests.collector.owners import definition
 
 METHOD = "/v1.PodResourcesLister/List"

@@ -1,0 +1,1 @@
+"""What the GPUs were used for, what that cost and what was wasted: pure functions over telemetry and records."""

@@ -1,0 +1,1 @@
+"""What GPU-hours and energy cost."""

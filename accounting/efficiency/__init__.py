@@ -1,0 +1,1 @@
+"""GPUs that are held and do little, and the reason."""

@@ -1,0 +1,30 @@
+"""What is asked of the store about GPUs that may do little, and how its rows are read."""
+
+from datetime import datetime
+
+from gpuvigil.store import Aggregate, Function
+
+from .efficiency import COVERAGE, Work
+from .idle_query import Row, values
+
+_MEAN, _MAX = Function.MEAN, Function.MAX
+_OF_GPUS = {
+    "utilization_percent": Aggregate(function=_MEAN, field="utilization_percent"),
+    "utilization_most_percent": Aggregate(function=_MAX, field="utilization_percent"),
+    "sm_percent": Aggregate(function=_MEAN, field="sm_activity_percent"),
+    "tensor_percent": Aggregate(function=_MEAN, field="tensor_activity_percent"),
+    "dram_percent": Aggregate(function=_MEAN, field="dram_activity_percent"),
+    "memory_most_bytes": Aggregate(function=_MAX, field="memory_used_bytes"),
+    "memory_total_bytes": Aggregate(function=_MAX, field="memory_total_bytes"),
+}
+_COUNTED = Aggregate(function=Function.COUNT, field="utilization_percent")
+ASKED = (*_OF_GPUS.values(), _COUNTED)
+
+
+def worked(row: Row, span: tuple[datetime, datetime], tick_seconds: float) -> Work:
+    """A row of `ASKED` over a span; one that begins late in it was hardly measured."""
+    length = span[1] - span[0]
+    expected = max(length.total_seconds() / tick_seconds, 1.0)
+    late = row["first_at"] > span[0] + (1.0 - COVERAGE) * length
+    coverage = 0.0 if late else (row[_COUNTED.column] or 0) / expected
+    return Work(coverage=coverage, **values(_OF_GPUS, row))

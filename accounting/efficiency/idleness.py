@@ -1,0 +1,206 @@
+"""Why a held GPU computes nothing, and when its holder should hear of it: pure, from what was measured.
+
+Thresholds of the defaults: notices at 60 and 105 minutes and an end at 120 are those of Princeton's
+job_defense_shield (docs/alert/cancel_gpu_jobs.md); 30 minutes for pods that of wseaton/gpu-pruner.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+from gpuvigil.faults import Blame, where
+from gpuvigil.model import Incident
+
+# Less of the samples of a span says too little about it; as the idle detector has it.
+_COVERAGE = 0.8
+# A board at 0 % draws a tenth to a fifth of its limit, a small one of 70 W up to two fifths: at this much of it the 0 is
+# a wrong reading. Of the largest modules it is known best (an H100 with a context draws 118 to 121 of 700 W:
+# docs/reference/h100_workload_stats.csv), so that less is enough.
+_WORKING_POWER, _WORKING_POWER_SMALL, _WORKING_POWER_LARGE = 0.3, 0.4, 0.25
+_SMALL_BOARD_WATTS, _LARGE_BOARD_WATTS = 300.0, 600.0
+# It draws the same all the time; what goes up and down by this much of the limit works in bursts [chosen].
+_SWING = 0.1
+# A context without data takes some hundred MiB; a model that waits takes much of the memory.
+_PARKED = 0.1
+# nvml.h, nvmlClocksEventReason*: HW slowdown, SW and HW thermal slowdown, HW power brake.
+_THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
+
+
+# The fault: it has one detector, and notices to holders bear its key.
+(IDLE,) = where(lambda row: row.blame is Blame.HOLDER)
+END = "end"  # the stage after the notices
+
+
+class Idleness(str, Enum):
+    """Why a held GPU computes nothing."""
+
+    NO_PROCESS = "no process"
+    NOTHING_COMPUTED = "process, nothing computed"
+    MEMORY_PARKED = "memory parked"
+    SOME_GPUS = "some of its GPUs"
+    WAITS = "waits for data or a dead peer"
+    FAULTY = "GPU faulty or throttled"
+    NO_DATA = "no trustworthy data"
+    STANDBY = "standby by declaration"
+    NO_REQUESTS = "no requests"
+
+    @property
+    def blames(self) -> bool:
+        """Whether its holder can do something about it; nobody is written to for the others."""
+        return self in _HOLDERS_OWN
+
+
+_HOLDERS_OWN = frozenset(
+    {
+        Idleness.NO_PROCESS,
+        Idleness.NOTHING_COMPUTED,
+        Idleness.MEMORY_PARKED,
+        Idleness.SOME_GPUS,
+        Idleness.NO_REQUESTS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A held GPU over the idle span; None was not measured."""
+
+    coverage: float  # samples of those that there should be
+    utilization_most_percent: float | None
+    memory_utilization_most_percent: float | None = None
+    processes_most: float | None = None
+    memory_least_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    power_watts: float | None = None  # its mean
+    power_least_watts: float | None = None
+    power_most_watts: float | None = None
+    power_limit_watts: float | None = None
+    sm_activity_most_percent: float | None = None
+    clock_event_reasons: int | None = None
+    requests: float | None = None  # of the inference servers that it serves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What is known beside the GPU's own numbers."""
+
+    faulty: bool = False  # a fault of it or of its node stands
+    peers_busy: bool = False  # other GPUs of its holder computed
+    peers_faulty: bool = False  # a fault of another GPU or node of its holder stands
+    waits_for_data: bool = False  # its node's programs were stuck on storage
+    standby: bool = False  # its holder is declared to wait for work
+
+
+def idleness(measured: Measured, around: Around, below_percent: float = 1.0) -> Idleness | None:
+    """Why it is idle; None when it computed something within the span.
+
+    What excuses its holder is asked first: nobody is blamed for a fault, or over bad readings.
+    """
+    most = (measured.utilization_most_percent, measured.memory_utilization_most_percent)
+    if any(percent is not None and percent >= below_percent for percent in most):
+        return None
+    memory = _share(measured.memory_least_bytes, measured.memory_total_bytes)
+    cases = (
+        (Idleness.FAULTY, around.faulty or (measured.clock_event_reasons or 0) & _THROTTLED),
+        (Idleness.NO_DATA, not _trustworthy(measured, below_percent)),
+        (Idleness.STANDBY, around.standby),
+        (Idleness.WAITS, around.peers_faulty or around.waits_for_data),
+        # Requests that were answered between two samples are work, which the samples do not show.
+        (Idleness.NO_DATA, (measured.requests or 0.0) > 0),
+        (Idleness.NO_REQUESTS, measured.requests == 0),
+        (Idleness.SOME_GPUS, around.peers_busy),
+        (Idleness.NO_DATA, measured.processes_most is None),
+        (Idleness.NO_PROCESS, measured.processes_most == 0),
+        (Idleness.MEMORY_PARKED, memory >= _PARKED),
+    )
+    return next((why for why, holds in cases if holds), Idleness.NOTHING_COMPUTED)
+
+
+def _trustworthy(measured: Measured, below_percent: float) -> bool:
+    """Enough samples, and a 0 % that neither the board's power nor its other counters contradict."""
+    if measured.utilization_most_percent is None or measured.coverage < _COVERAGE:
+        return False
+    if (measured.sm_activity_most_percent or 0.0) >= below_percent:
+        return False
+    limit = measured.power_limit_watts
+    mean, least, most = (
+        _share(watts, limit)
+        for watts in (measured.power_watts, measured.power_least_watts, measured.power_most_watts)
+    )
+    swings = measured.power_least_watts is not None and most - least >= _SWING
+    return not swings and max(mean, least) < _working_power(limit)
+
+
+def _working_power(limit_watts: float | None) -> float:
+    """From which share of its limit on a board is at work."""
+    if limit_watts is None or _SMALL_BOARD_WATTS <= limit_watts < _LARGE_BOARD_WATTS:
+        return _WORKING_POWER
+    return _WORKING_POWER_SMALL if limit_watts < _SMALL_BOARD_WATTS else _WORKING_POWER_LARGE
+
+
+def _share(part: float | None, whole: float | None) -> float:
+    return part / whole if part is not None and whole else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a partition or a namespace asks of those who hold GPUs."""
+
+    notices: tuple[timedelta, ...] = (timedelta(minutes=60), timedelta(minutes=105))
+    end_after: timedelta | None = None  # nothing is ended unless asked for
+    interactive_exempt: bool = True
+    busy_share_exempt: float = 0.5  # who used this much of what it had since its start
+    work_days: frozenset[int] = frozenset(range(7))  # Monday is 0: notices on these only
+
+    def stages(self) -> tuple[tuple[str, timedelta], ...]:
+        """Names and lengths, in order."""
+        told = [(f"notice {n}", after) for n, after in enumerate(self.notices, 1)]
+        return (*told, *(((END, self.end_after),) if self.end_after is not None else ()))
+
+
+FOR_JOBS = Policy()
+FOR_PODS = Policy(notices=(timedelta(minutes=30),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idler:
+    """A job or pod whose GPUs are idle."""
+
+    why: Idleness
+    since: datetime
+    interactive: bool = False
+    used_share: float | None = None  # of its measured GPU-seconds since its start
+
+
+def due(policy: Policy, idler: Idler, sent: Mapping[str, datetime], now: datetime) -> str | None:
+    """The stage whose notice is to be given now; None for none.
+
+    Each stage once and in order. After a pause in which several came due, they keep their distance,
+    so that between the first notice and the end there is always the time that the policy promises.
+    """
+    if not idler.why.blames or now.weekday() not in policy.work_days:
+        return None
+    if idler.interactive and policy.interactive_exempt:
+        return None
+    if idler.used_share is not None and idler.used_share >= policy.busy_share_exempt:
+        return None
+    before = timedelta()
+    told_at: datetime | None = None
+    for name, after in policy.stages():
+        if name not in sent:
+            reached = now - idler.since >= after
+            waited = told_at is None or now - told_at >= after - before
+            return name if reached and waited else None
+        before, told_at = after, sent[name]
+    return None
+
+
+def told_idle(standing: Iterable[Incident]) -> dict[str, datetime]:
+    """Since when GPUs are idle, by key, as far as an incident says so; what came late says nothing."""
+    found: dict[str, datetime] = {}
+    for one in standing:
+        if one.fault == IDLE and not one.late:
+            for key in one.members or (one.subject.key,):
+                found[key] = min(one.since, found.get(key, one.since))
+    return found

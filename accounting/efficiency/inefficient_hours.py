@@ -1,0 +1,159 @@
+"""Who was busy and got little out of their GPUs, hour by hour: what is kept for reports.
+
+An hour is judged once, when it is over, of holders that had their GPUs alone and all the while: by
+`efficiency.judge`, as `gpuvigil inefficient` does it. Hours that a job had in part are in nobody's sum.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from datetime import datetime, timedelta
+from urllib.parse import unquote
+
+from gpuvigil.clock import to_text
+from gpuvigil.model import Allocation, Incident, Inventory, Record, RecordKind, Subject
+
+from ..usage.model import cluster_key
+from .efficiency import judge, scattered
+from .efficiency_query import worked
+from .idle_query import Excuses, Row, excuses
+
+HOUR = timedelta(hours=1)
+_Holder = tuple[str, str | None]  # and its user
+
+
+@dataclass(frozen=True, slots=True)
+class Waste:
+    """What one holder did not fill in an hour."""
+
+    holder: str
+    user: str | None
+    account: str | None
+    partition: str | None
+    model: str | None  # of its GPUs
+    advice: str
+    gpus: int
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WasteHour:
+    """One cluster in one hour."""
+
+    cluster: str
+    start: datetime
+    wastes: tuple[Waste, ...]
+    scattered_gpus: (
+        int  # free on nodes that were partly held, where together they would be whole nodes
+    )
+
+    def to_record(self, version: int = 1) -> Record:
+        """Kind `waste`; a later judgement of the same hour has a higher version."""
+        return Record(
+            kind=RecordKind.WASTE,
+            id=f"{cluster_key(self.cluster)}|{to_text(self.start)}",
+            at=self.start,
+            subject=cluster_key(self.cluster),
+            version=version,
+            body={
+                "wastes": [list(astuple(one)) for one in self.wastes],
+                "scattered_gpus": self.scattered_gpus,
+            },
+        )
+
+    @classmethod
+    def from_record(cls, record: Record) -> "WasteHour":
+        """What `to_record` wrote; ValueError, KeyError or TypeError when it is none."""
+        count = len(fields(Waste))
+        return cls(
+            cluster=unquote(record.subject),
+            start=record.at,
+            wastes=tuple(Waste(*one[:count]) for one in record.body["wastes"]),
+            scattered_gpus=int(record.body["scattered_gpus"]),
+        )
+
+
+def waste_hour(
+    cluster: str,
+    start: datetime,
+    allocations: Iterable[Allocation],
+    inventories: Sequence[Inventory],
+    rows: Mapping[str, Row],
+    excused: Excuses,
+) -> WasteHour:
+    """The hour of a cluster; `rows` are those of `work_span.ASKED` by a GPU's key; who is `excused` is not judged."""
+    span = start, start + HOUR
+    held = [one for one in allocations if _overlaps(one, span)]
+    ticks = {one.subject.key: one.tick_seconds for one in inventories}
+    models = {
+        replace(one.subject, gpu=it.uuid).key: it.model for one in inventories for it in one.gpus
+    }
+    wastes = []
+    for them in _alone(held, span).values():
+        keys = [one.subject.key for one in them]
+        if any(key not in rows for key in keys) or excused.hold_up([one.subject for one in them]):
+            continue
+        judged = judge([worked(rows[key], span, ticks.get(_node(key), 10.0)) for key in keys])
+        if judged is not None:
+            one = them[0]
+            wastes.append(
+                Waste(
+                    holder=one.holder,
+                    user=one.user,
+                    account=one.account,
+                    partition=one.partition,
+                    model=models.get(keys[0]),
+                    advice=judged.advice.value,
+                    gpus=judged.gpus,
+                    gpu_hours=round(judged.gpus * judged.wasted_share, 4),
+                )
+            )
+    return WasteHour(
+        cluster=cluster,
+        start=start,
+        wastes=tuple(sorted(wastes, key=lambda one: (-one.gpu_hours, one.holder, one.user or ""))),
+        scattered_gpus=_scattered(held, rows, span[1]),
+    )
+
+
+def excuses_in(incidents: Iterable[Incident], span: tuple[datetime, datetime]) -> Excuses:
+    """Of what stood in the span, whom it kept from computing."""
+    return excuses((one for one in incidents if one.since < span[1]), since=span[0])
+
+
+def _alone(
+    held: Sequence[Allocation], span: tuple[datetime, datetime]
+) -> Mapping[_Holder, Sequence[Allocation]]:
+    """Holders that had each of their GPUs alone and over the whole span."""
+    of_gpu: defaultdict[str, set[_Holder]] = defaultdict(set)
+    found: defaultdict[_Holder, list[Allocation]] = defaultdict(list)
+    out: set[_Holder] = set()
+    for one in held:
+        key = one.holder, one.user
+        of_gpu[one.subject.key].add(key)
+        found[key].append(one)
+        whole = one.started_at <= span[0] and (one.ended_at is None or one.ended_at >= span[1])
+        if one.part is not None or not whole:
+            out.add(key)
+    for holders in of_gpu.values():
+        if len(holders) > 1:
+            out |= holders
+    return {key: them for key, them in found.items() if key not in out}
+
+
+def _scattered(held: Sequence[Allocation], rows: Mapping[str, Row], at: datetime) -> int:
+    """Of GPUs that were measured, those that nobody held at the end and that would be whole nodes."""
+    taken = {one.subject.key for one in held if one.ended_at is None or one.ended_at >= at}
+    gpus: defaultdict[str, list[bool]] = defaultdict(list)
+    for key in rows:
+        gpus[_node(key)].append(key not in taken)
+    found = scattered([(sum(free), len(free)) for free in gpus.values()])
+    return 0 if found is None else found.gpus
+
+
+def _overlaps(one: Allocation, span: tuple[datetime, datetime]) -> bool:
+    return one.started_at < span[1] and (one.ended_at is None or one.ended_at > span[0])
+
+
+def _node(gpu: str) -> str:
+    return Subject.parse(gpu).of_node().key

@@ -1,0 +1,34 @@
+"""Incidents that are just over: who stopped over a fault need not go on when it ends."""
+
+from datetime import datetime
+
+from gpuvigil.hub_client import Hub
+from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.model import Incident, RecordKind, readable
+
+_FIRST, _MOST = 500, 100_000
+
+
+def stood_since(hub: Hub, since: datetime) -> list[Incident]:
+    """Those that stood at any time since then, however long ago they began. HubError as `over_since`."""
+    states = tuple(state.value for state in STANDING)
+    standing = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
+    return [*readable(standing, Incident.from_record), *over_since(hub, since)]
+
+
+def over_since(hub: Hub, since: datetime) -> list[Incident]:
+    """Those that were resolved since then, however long ago they began.
+
+    The hub tells them in the order in which they were written down, which is hardly another than that of
+    their ends; a whole half of them has to be older. HubError when it does not answer.
+    """
+    limit = _FIRST
+    while True:
+        records = hub.records(RecordKind.INCIDENT, states=(State.RESOLVED.value,), limit=limit)
+        found = list(readable(records, Incident.from_record))
+        older = (one.resolved_at is None or one.resolved_at < since for one in found[: limit // 2])
+        if len(records) < limit or limit >= _MOST or all(older):
+            return [
+                one for one in found if one.resolved_at is not None and one.resolved_at >= since
+            ]
+        limit = min(8 * limit, _MOST)

@@ -1,0 +1,1 @@
+"""Hardware that fails again and again, and parts on their way back to the maker."""

@@ -1,0 +1,438 @@
+"""The count of one quarter of an hour of one cluster: pure, from rows and records to a `Bucket`.
+
+**Who is installed.** A GPU that sent a row in the quarter or in the hour before it, and every GPU
+of the inventory of an expected node (`gpuvigil.model.expected_nodes`), however long it is silent: a node leaves
+with the first quarter that begins after somebody retired it. An inventory that is younger than the
+quarter counts for it only when its node sent something in the day before, or was counted for it
+before. A GPU that nobody knew before counts from its first minute on. The
+quarter that is still running ends now; of the minute that is still running, or has just ended, only
+GPUs count that have sent already.
+
+**A minute of which nothing at all was heard from the whole cluster** is unknown when somebody was
+there to hear it (`Facts.watched_since`); before that it is absent: nobody counted.
+
+**States.** One GPU and minute at a time, by the means of its rows; the seconds of all states add up
+to the installed ones exactly. The order is that of `gpuvigil.faults.gpu_states.gpu_state`:
+unknown      there is no row; it did not answer; its utilisation was not measured
+unavailable  it was lost (`up` is 0), or released for maintenance; or its node was out of service,
+             and nothing is known of it, or nobody held it and it was at 0 %
+active       its utilisation was over 0
+at 0 %       for the seconds in which it was held it is idle; for the others free, or unknown when
+             its processes were not measured
+Other than by what is out of service, incidents are not asked: what they say about a minute may be
+learnt later, and a count must come out the same an hour on. So a GPU with a critical Xid counts by
+what it computed.
+
+**Lost.** Where it is known what was out of service (`Facts.out`), each second that is unavailable is
+lost to what its node was out of service for, else to a fault, to repair or to maintenance, as its GPU
+was. A node that sent nothing for the whole quarter is absent: it is lost to nobody knows what, and
+its state stays unknown. A node that is drained still computes until its jobs have ended.
+
+**Held.** Allocations say to the second from when to when. In a minute with none, a compute process
+holds the GPU for the whole minute; its holder is not known. `allocated` are the held seconds whose
+state is known, `measured` those of them with a utilisation, `used` that share of them.
+**Holders** that hold a GPU at the same time (time slicing, MPS, several processes) have equal
+parts of it, which are marked `shared`: who used how much of it cannot be said.
+
+**MIG.** In a minute in which a GPU's devices sent, each of them counts by itself, by its part of the
+GPU's compute slices (`slices.weight`); what is left of the GPU is free. Together they are the GPU,
+whatever is reconfigured. A device is active when it computed, idle when it is held or has a process
+and computed nothing. Who holds the GPU holds those of its devices that have a process, unless an
+allocation names the device itself.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuvigil.model import Allocation, Inventory
+from gpuvigil.model.expected_nodes import expected
+from gpuvigil.schedulers.out_of_service import LostTo
+
+from .amounts import Place, Seconds
+from .columns import PLACES, SECONDS, Rows, places_of, table_of
+from .grid import FIELDS, MINUTE, MINUTES, Grid, runs
+from .identities import Gpus, Sending
+from .memory import Memory
+from .model import BUCKET, Bucket
+from .out_of_service import Out
+from .ownership import NOBODY_KNOWN, Book, Bools, Floats, Gpu, Ints, Owner, Pieces
+from .sharing import Held, Units, shares
+from .slices import on_slices, slices_of, with_slices
+
+# What a GPU sent so long ago speaks for it without an inventory.
+SENT_WITHIN = timedelta(hours=1)
+# A row arrives a tick, a commit and a hop after it was read.
+ARRIVAL = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """Inventories, once for any number of quarters: of each node since when, and its GPUs."""
+
+    nodes: tuple[tuple[str, datetime, tuple[Gpu, ...]], ...]
+    memory: Memory  # models are in it
+
+    @classmethod
+    def of(cls, inventories: Iterable[Inventory]) -> "Roster":
+        """The same, read."""
+        nodes: list[tuple[str, datetime, tuple[Gpu, ...]]] = []
+        models: dict[Gpu, str] = {}
+        for one in inventories:
+            named = {(one.subject.node, gpu.uuid): gpu.model for gpu in one.gpus}
+            models |= named
+            nodes.append((one.subject.node, one.at, tuple(named)))
+        return cls(nodes=tuple(nodes), memory=Memory(models, [gpus for *_, gpus in nodes]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of one cluster around the bucket that begins at `start`.
+
+    `rows`: `Store.series` of measurement `gpu` with `FIELDS` and steps of a minute; rows of other
+    times are left out. `heard`: by node's name, when it was last heard, whatever it sent; `retired`:
+    when somebody said that it is not expected any more. `out`: what was out of service, None where
+    nobody can say.
+    """
+
+    cluster: str
+    start: datetime
+    now: datetime
+    rows: pa.Table
+    sent: Collection[Gpu] = ()  # GPUs with a row in the hour before
+    nodes_sent: Collection[str] = ()  # nodes with a row in the day before, or counted before
+    heard: Mapping[str, datetime] = field(default_factory=dict)
+    retired: Mapping[str, datetime] = field(default_factory=dict)
+    listening_since: datetime | None = None  # the hub
+    out: Out | None = field(default_factory=dict)
+    inventories: Sequence[Inventory] | Roster = ()
+    allocations: Sequence[Allocation] | Book = ()
+    slices: pa.Table | None = None  # the same of measurement `mig`, with `SLICE_FIELDS`
+    watched_since: datetime | None = None
+
+
+def count(facts: Facts) -> Bucket | None:
+    """The bucket, ordered by holder; None when nothing was installed in it that anybody counted."""
+    end = min(facts.start + BUCKET, facts.now)
+    rows = _of_span(facts.rows, facts.start, end)
+    heads, length = runs(rows, ("node", "uuid", "model"))
+    roster = facts.inventories
+    roster = roster if isinstance(roster, Roster) else Roster.of(roster)
+    sending = roster.memory.sending(heads)
+    fleet = _Fleet(facts, end, roster, sending)
+    of_row = np.repeat(sending.of_head, length)
+    grid = Grid.of(rows, of_row, facts.start, len(fleet.gpus.keys), FIELDS)
+    width = _widths(facts, fleet, grid, len(sending.keys))
+    present = width.sum(axis=1) > 0
+    if not present.any():
+        return None
+    service = _Service.of(facts, end, fleet.gpus, grid)
+    units = _Units.of(facts, end, fleet.gpus, roster.memory, grid, width)
+    seconds = _seconds(units, service)
+    of_model = np.bincount(fleet.gpus.of_model[present])
+    places = _places(seconds, units, fleet.gpus, present)
+    return Bucket(
+        cluster=facts.cluster,
+        start=facts.start,
+        gpus=int(present.sum()),
+        nodes=len(table_of(places, PLACES)["node"].unique()),
+        seconds=_summed(seconds),
+        shares=shares(units.everybody, units.known),
+        places=places,
+        models={
+            model: number
+            for model, number in zip(fleet.gpus.model_names, of_model.tolist(), strict=False)
+            if model and number
+        },
+        counted_at=facts.now,
+        watched_since=facts.watched_since,
+        out=facts.out,
+    )
+
+
+def _of_span(rows: pa.Table, start: datetime, end: datetime) -> pa.Table:
+    at = rows["at"]
+    inside = pc.and_(
+        pc.greater_equal(at, pa.scalar(start, at.type)), pc.less(at, pa.scalar(end, at.type))
+    )
+    return rows if pc.all(inside).as_py() else rows.filter(inside)
+
+
+class _Fleet:
+    """The GPUs that are installed: first those with rows in the bucket, as they are numbered."""
+
+    def __init__(self, facts: Facts, end: datetime, roster: Roster, sending: Sending) -> None:
+        self.known_from: dict[str, datetime] = {}  # by node: since its inventory
+        before: list[tuple[Gpu, ...]] = []
+        there: list[tuple[Gpu, ...]] = []
+        there_at = _expected(facts, end, roster)
+        whole = roster.memory.whole(sending)
+        for number, (node, at, gpus) in enumerate(roster.nodes):
+            sent_before = node in facts.nodes_sent
+            if sent_before or at < facts.start:
+                before.append(gpus)
+            if node in there_at and (sent_before or at < end):
+                self.known_from[node] = at
+                if number not in whole:
+                    there.append(gpus)
+        every = sending.every
+        new = every.difference(facts.sent)
+        # Of those that sent in the hour before, mostly all have a row again.
+        all_again = len(facts.sent) == len(every) - len(new)
+        left = facts.retired.keys() - there_at
+        silent = (
+            set[Gpu]()
+            if all_again
+            else {gpu for gpu in facts.sent if gpu[0] not in left}.difference(every)
+        )
+        silent.update(*(set(gpus).difference(every) for gpus in there))
+        self.gpus = roster.memory.gpus(sending, sorted(silent))
+        unknown = {*new, *silent.difference(facts.sent)}
+        if unknown:
+            unknown.difference_update(*before)
+        self.new = sorted(self.gpus.number[key] for key in unknown)
+
+
+def _expected(facts: Facts, end: datetime, roster: Roster) -> frozenset[str]:
+    """The nodes that nobody had retired by the quarter's begin."""
+    cluster = facts.cluster
+    told = {(cluster, node): at for node, at, _ in roster.nodes}
+    told |= {(cluster, node): at for node, at in facts.heard.items()}
+    gone = {(cluster, node): at for node, at in facts.retired.items() if at <= facts.start}
+    return frozenset(node for _, node in expected(told, gone, (), end, facts.listening_since))
+
+
+def _widths(facts: Facts, fleet: _Fleet, grid: Grid, sending: int) -> Floats:
+    """Seconds of each GPU and minute in which it was installed and somebody counted."""
+    began = [facts.start + number * MINUTE for number in range(MINUTES)]
+    seconds = [min(max((facts.now - at).total_seconds(), 0.0), 60.0) for at in began]
+    width = np.tile(np.array(seconds), (len(fleet.gpus.keys), 1))
+    running = np.array([at + MINUTE > facts.now - ARRIVAL for at in began])
+    width[:, running] *= grid.row[:, running]
+    watched = facts.watched_since
+    unheard = np.array([watched is None or at < watched for at in began]) & ~grid.row.any(axis=0)
+    width[:, unheard] = 0.0
+    for number in fleet.new:
+        node, _ = fleet.gpus.keys[number]
+        first = int(grid.row[number].argmax()) if number < sending else MINUTES
+        if number >= sending and node in fleet.known_from:
+            first = -((facts.start - fleet.known_from[node]) // MINUTE)
+        width[number, : max(first, 0)] = 0.0
+    return width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Units:
+    """GPUs, then slices: what they were in each minute, for how long, and who held them."""
+
+    grid: Grid
+    width: Floats  # seconds of a GPU, weighted
+    holding: Floats  # of them, held by anybody
+    blind: Bools  # whether anybody has a process there was not measured
+    known: Units
+    everybody: Held
+
+    @classmethod
+    def of(
+        cls,
+        facts: Facts,
+        end: datetime,
+        gpus: Gpus,
+        memory: Memory,
+        grid: Grid,
+        width: Floats,
+    ) -> "_Units":
+        """The units of a quarter that ends at `end`."""
+        physical = np.arange(len(gpus.keys))
+        book = facts.allocations
+        book = book if isinstance(book, Book) else Book.of(book)
+        cut_rows = None if facts.slices is None else _of_span(facts.slices, facts.start, end)
+        if cut_rows is None or not cut_rows.num_rows:
+            held = book.pieces(gpus.number, facts.start, end)
+            parts = _overlaps(held, width)
+        else:
+            heads, length = runs(cut_rows, ("node", "uuid", "mig", "profile"))
+            devices = memory.devices((heads, gpus))
+            slices = slices_of(cut_rows, length, devices, grid)
+            grid, weights, cut = with_slices(grid, slices)
+            width = np.vstack([width, width[slices.parent]])
+            held, mask = on_slices(book.pieces(devices.number, facts.start, end), slices, cut)
+            parts = np.where(mask, _overlaps(held, width), 0.0) * weights[held.gpu]
+            width = width * weights
+            physical = np.concatenate([physical, slices.parent])
+        return cls._held(grid, width, held, parts, physical, gpus)
+
+    @classmethod
+    def _held(
+        cls,
+        grid: Grid,
+        width: Floats,
+        held: Pieces,
+        parts: Floats,
+        physical: Ints,
+        gpus: Gpus,
+    ) -> "_Units":
+        known_holder = np.zeros(width.shape)
+        alone = np.bincount(held.gpu, minlength=len(width))[held.gpu] == 1
+        known_holder[held.gpu[alone]] = parts[alone]
+        np.add.at(known_holder, held.gpu[~alone], parts[~alone])
+        known_holder = np.minimum(known_holder, width)
+        somebody = grid.measured & (known_holder == 0) & (grid.processes > 0)
+        unnamed = np.nonzero(somebody.any(axis=1))[0]
+        everybody = Held(
+            gpu=np.concatenate([held.gpu, unnamed]),
+            owner=np.concatenate([held.owner, np.full(len(unnamed), len(held.owners))]),
+            owners=(*held.owners, Owner(user="", holder=NOBODY_KNOWN)),
+            parts=np.concatenate([parts, np.where(somebody, width, 0.0)[unnamed]]),
+            shared=np.concatenate([held.shared, np.zeros(len(unnamed), np.bool_)]),
+        )
+        return cls(
+            grid=grid,
+            width=width,
+            holding=np.where(somebody, width, known_holder),
+            blind=~somebody & np.isnan(grid.processes),
+            known=Units(
+                known=grid.measured | grid.lost,
+                measured=grid.measured,
+                used=grid.used,
+                power=grid.power,
+                physical=physical,
+                models=gpus.model_names,
+                model=gpus.of_model[physical],
+            ),
+            everybody=everybody,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Service:
+    """Of each GPU: what its node is out of service for, as a place in `_LOSSES`, and -1 for nothing."""
+
+    judged: bool
+    node_out: Ints
+    in_repair: Bools
+    absent: Bools  # its node sent nothing in the quarter
+
+    @classmethod
+    def of(cls, facts: Facts, end: datetime, gpus: Gpus, grid: Grid) -> "_Service":
+        """Of a quarter that ends at `end`."""
+        names, of_node = gpus.nodes
+        out = facts.out or {}
+        codes = [_LOSSES.index(out[name, ""]) if (name, "") in out else -1 for name in names]
+        sent = np.bincount(of_node, grid.row.any(axis=1), len(names)) > 0
+        recent = [
+            (at := facts.heard.get(name)) is not None and end - BUCKET <= at < end for name in names
+        ]
+        repairs = {key for key in out if key[1]}
+        return cls(
+            judged=facts.out is not None,
+            node_out=np.array(codes, np.int64)[of_node],
+            in_repair=np.array([key in repairs for key in gpus.keys], np.bool_)
+            if repairs
+            else np.zeros(len(gpus.keys), np.bool_),
+            absent=~(sent | np.array(recent, np.bool_))[of_node],
+        )
+
+
+_LOSSES = tuple(LostTo)
+
+
+def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
+    """Each of `Seconds`, by unit."""
+    grid, width, holding = units.grid, units.width, units.holding
+    still = grid.measured & (grid.used == 0)
+    rest = np.where(still, width - holding, 0.0)
+    known, powered = units.known.known, grid.power >= 0
+    power = np.where(powered, grid.power, 0.0)
+    out = (service.node_out >= 0)[units.known.physical][:, None]
+    in_repair = service.in_repair[units.known.physical][:, None]
+    gone = grid.lost | (~known & (out | in_repair))
+    blind = units.blind & ~out
+    return {
+        "installed": width.sum(axis=1),
+        "active": _where(width, grid.measured & ~still),
+        "idle": _where(holding, still),
+        "free": _where(rest, ~units.blind & ~out),
+        "unavailable": _where(width, gone) + _where(rest, np.broadcast_to(out, rest.shape)),
+        "unknown": _where(width, ~known & ~gone) + _where(rest, blind),
+        "allocated": _where(holding, known),
+        "measured": _where(holding, grid.measured),
+        "used": _where(holding, grid.used),
+        "powered": _where(width, powered),
+        "energy_joules": _where(width, power),
+        "unattributed": _where(width - holding, grid.measured & units.blind & ~(still & out)),
+        **_lost(units, service, gone, rest),
+    }
+
+
+def _lost(units: _Units, service: _Service, gone: Bools, rest: Floats) -> dict[str, Floats]:
+    """What was lost to what, of what was judged."""
+    grid, width = units.grid, units.width
+    names = [f"lost_{one.value}" for one in _LOSSES]
+    none = dict.fromkeys(("judged", *names), np.zeros(len(width)))
+    if not service.judged:
+        return none
+    if not (gone.any() or (service.node_out >= 0).any() or service.absent.any()):
+        return {**none, "judged": width.sum(axis=1)}
+    of_node = service.node_out[units.known.physical][:, None]
+    own = np.where(grid.released, _LOSSES.index(LostTo.MAINTENANCE), _LOSSES.index(LostTo.FAULT))
+    repair = service.in_repair[units.known.physical][:, None]
+    own = np.where(repair, _LOSSES.index(LostTo.REPAIR), own)
+    code = np.where(of_node >= 0, of_node, own)
+    seconds = np.where(gone, width, 0.0) + np.where(of_node >= 0, rest, 0.0)
+    found = {name: _where(seconds, code == place) for place, name in enumerate(names)}
+    absent = service.absent[units.known.physical][:, None]
+    found["lost_unknown"] += _where(width, absent & ~units.known.known & ~gone)
+    return {"judged": width.sum(axis=1), **found}
+
+
+def _where(values: Floats, weights: Bools | Floats) -> Floats:
+    """The weighted sum of each unit over its minutes."""
+    found: Floats = np.einsum("ij,ij->i", values, weights)
+    return found
+
+
+def _summed(seconds: Mapping[str, Floats]) -> Seconds:
+    return Seconds(**{name: float(values.sum()) for name, values in seconds.items()})
+
+
+def _places(
+    seconds: Mapping[str, Floats], units: _Units, gpus: Gpus, present: Bools
+) -> Sequence[Place]:
+    """By node and model, ordered."""
+    models = gpus.model_names
+    names, of_node = gpus.nodes
+    code = of_node * len(models) + gpus.of_model
+    at = np.nonzero(np.bincount(code[present]))[0]
+    place = np.searchsorted(at, code)
+    there = place < len(at)
+    there[there] = at[place[there]] == code[there]
+    of = np.where(there, place, len(at))[units.known.physical]
+    sums = {name: np.bincount(of, values, len(at) + 1) for name, values in seconds.items()}
+    labels = [(names[one // len(models)], models[one % len(models)]) for one in at.tolist()]
+    order = sorted(range(len(at)), key=labels.__getitem__)
+    columns: dict[str, Any] = {
+        "node": [labels[n][0] for n in order],
+        "model": [labels[n][1] for n in order],
+        **{name: sums[name][: len(at)][order] for name in SECONDS},
+    }
+    return Rows(pa.table(columns, PLACES), places_of)
+
+
+def _overlaps(held: Pieces, width: Floats) -> Floats:
+    """Seconds of each piece in each minute, its share taken; none where its GPU does not count."""
+    edges = 60.0 * np.arange(MINUTES + 1)
+    # Most pieces are of the whole quarter.
+    some = (held.start > 0.0) | (held.end < edges[-1])
+    late = np.maximum(held.start[some, None], edges[None, :-1])
+    early = np.minimum(held.end[some, None], edges[None, 1:])
+    seconds = np.full((len(some), MINUTES), 60.0)
+    seconds[some] = np.clip(early - late, 0.0, 60.0)
+    seconds *= held.share[:, None]
+    seconds[width[held.gpu] <= 0] = 0.0
+    return seconds

@@ -1,0 +1,74 @@
+"""Who is who in a quarter: GPUs by number, and what follows from their names alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from .grid import coded, numbered
+from .ownership import Gpu, Ints
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sending:
+    """The GPUs that have rows, as these name them."""
+
+    keys: tuple[Gpu, ...]
+    of_head: Ints  # of each head of `grid.runs`, the number of its GPU
+    models: tuple[str, ...]  # of several the last by name; "" where none is named
+
+    @classmethod
+    def of(cls, heads: pa.Table) -> "Sending":
+        """`heads`: columns `node`, `uuid` and `model`."""
+        keys, of_head = numbered(heads, "node", "uuid")
+        return cls(
+            keys=tuple(keys), of_head=of_head, models=_models_told(heads, of_head, len(keys))
+        )
+
+    @cached_property
+    def every(self) -> frozenset[Gpu]:
+        """The same, to look up."""
+        return frozenset(self.keys)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Gpus:
+    """The GPUs that are installed, by number: first those that have rows."""
+
+    keys: tuple[Gpu, ...]
+    models: tuple[str, ...]  # "" where nobody names one
+
+    @cached_property
+    def number(self) -> Mapping[Gpu, int]:
+        """Of each key."""
+        return {key: number for number, key in enumerate(self.keys)}
+
+    @cached_property
+    def model_names(self) -> tuple[str, ...]:
+        """The different ones, ordered."""
+        return tuple(sorted(set(self.models)))
+
+    @cached_property
+    def of_model(self) -> Ints:
+        """Of each GPU the number of its model's name."""
+        number = {name: place for place, name in enumerate(self.model_names)}
+        return np.array([number[model] for model in self.models], np.int64)
+
+    @cached_property
+    def nodes(self) -> tuple[list[str], Ints]:
+        """The different ones, and of each GPU the number of its own."""
+        found: dict[str, int] = {}
+        of_node = [found.setdefault(node, len(found)) for node, _ in self.keys]
+        return list(found), np.array(of_node, np.int64)
+
+
+def _models_told(heads: pa.Table, of_head: Ints, gpus: int) -> tuple[str, ...]:
+    """The model that the rows of each GPU name; of several the last by name."""
+    found, of_model = coded(heads["model"])
+    names = np.array([*found, ""], dtype=object)
+    rank = np.argsort(np.argsort(names))
+    best = np.full(gpus, rank[-1])
+    np.maximum.at(best, of_head, rank[of_model])
+    return tuple(np.sort(names)[best].tolist())

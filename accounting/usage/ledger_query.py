@@ -1,0 +1,201 @@
+"""What `gpuvigil usage` asks: a span as one ledger, from as few records as there are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import pairwise
+
+from gpuvigil.clock import EPOCH
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Record, RecordKind, readable
+
+from .allocations import MOST_RECORDS
+from .grid import MINUTE
+from .ledger import DAY, HOUR, SIX_HOURS, STATES, Ledger, summed
+from .model import BUCKET, cluster_key, floor
+from .query import TELEMETRY, quarters_from_store
+
+# Quarters that nobody recorded yet are counted on the spot up to so many minutes of GPUs; of a
+# larger fleet a long span ends with the newest quarter that was.
+_AT_ONCE = 60_000
+_LONG = timedelta(hours=6)
+_Span = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A span of a cluster; `until` is before the ledger's end where the newest was not counted."""
+
+    ledger: Ledger
+    until: datetime
+    asked_until: datetime
+    parts: tuple[Ledger, ...]  # the same, cut where it was asked to be
+    # Between the first quarter that was counted and `until`: they are in no number here.
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What of an answer is wanted: what is not read costs nothing."""
+
+    cuts: Sequence[datetime] = ()  # midnights in UTC at which a part begins
+    places: bool = True  # else all are one
+    holders: bool = True
+
+
+_WHOLE = Shape()
+
+
+def answer(
+    hub: Hub,
+    cluster: str,
+    start: datetime,
+    end: datetime,
+    now: datetime,
+    shape: Shape = _WHOLE,
+) -> Answer:
+    """Usage over whole quarters of an hour, the running one cut at `now`.
+
+    `parts` begin at the start and at those cuts that lie within the span.
+    HubUnavailable, HubRefused or StoreError when the hub does not answer.
+    """
+    start = floor(start)
+    until = asked = min(ceiling_of(end, BUCKET), now)
+    found = cover(hub, cluster, (start, until), shape=shape)
+    last = max(found, key=lambda one: one.end, default=None)
+    recorded_until = start if last is None else min(last.end, until)
+    gpus = 0 if last is None else last.gpus
+    if gpus * ((until - recorded_until) // MINUTE) > _AT_ONCE and until - start >= _LONG:
+        until = recorded_until
+    for hole in _worth_counting(found, (start, until), gpus, now):
+        found += map(Ledger.of, quarters_from_store(hub, cluster, hole, (), now))
+    length = max(until - start, timedelta())
+    parts = _cut(found, cluster, (start, start + length), shape.cuts, now)
+    whole = parts[0] if not parts[1:] else summed(parts, cluster, start, length, now)
+    return Answer(
+        ledger=whole,
+        until=until,
+        asked_until=asked,
+        parts=parts,
+        missing=_missing(found, until),
+    )
+
+
+def _worth_counting(
+    found: Sequence[Ledger], span: _Span, gpus: int, now: datetime
+) -> Iterator[_Span]:
+    """Gaps to be counted on the spot: the last, and of the others the newest as far as it is little.
+
+    The newest are counted first after an outage, so that what is recorded may have any gaps.
+    """
+    gaps = [span]
+    for one in found:
+        gaps = [gap for of in gaps for gap in _without(of, [one.start], one.length)]
+    oldest = floor(now - TELEMETRY)
+    rows = 0
+    for since, until in sorted(gaps, reverse=True):
+        since = max(since, oldest)  # noqa: PLW2901 - what is older was forgotten
+        rows += gpus * ((until - since) // MINUTE)
+        if since < until and (until == span[1] or rows <= _AT_ONCE):
+            yield since, until
+
+
+def _missing(found: Sequence[Ledger], until: datetime) -> int:
+    """Whole quarters that are in none of these ledgers, from the first one on that was counted."""
+    whole = [one for one in found if one.end <= until]
+    if not whole:
+        return 0
+    first = min(whole, key=lambda one: one.start)
+    # Of a first day nobody knows which of its quarters was the first.
+    unknown = first.length // BUCKET - first.quarters
+    return max((until - first.start) // BUCKET - unknown - sum(one.quarters for one in whole), 0)
+
+
+def _cut(
+    found: Sequence[Ledger], cluster: str, span: _Span, cuts: Sequence[datetime], now: datetime
+) -> tuple[Ledger, ...]:
+    edges = (span[0], *(one for one in sorted(cuts) if span[0] < one < span[1]), span[1])
+    return tuple(
+        summed(
+            [one for one in found if since <= one.start < until],
+            cluster,
+            since,
+            until - since,
+            now,
+        )
+        for since, until in pairwise(edges)
+    )
+
+
+def cover(
+    hub: Hub,
+    cluster: str,
+    span: _Span,
+    lengths: Sequence[timedelta] = (DAY, SIX_HOURS, HOUR, BUCKET),
+    instead: Mapping[tuple[datetime, timedelta], Ledger] | None = None,
+    shape: Shape = _WHOLE,
+) -> list[Ledger]:
+    """Ledgers that lie in a span and not over each other, the longest there are.
+
+    What `instead` has by start and length is taken for what is recorded.
+    """
+    found: list[Ledger] = []
+    gaps = [span]
+    for length in lengths:
+        taken: dict[datetime, Ledger] = {}
+        for since, until in gaps:
+            first, last = ceiling_of(since, length), floor_of(until, length)
+            if length == BUCKET:
+                last = until
+            if first < last:
+                taken |= _recorded(hub, cluster, (first, last), length, shape)
+                for (start, of), ledger in (instead or {}).items():
+                    if of == length and first <= start < last:
+                        taken[start] = ledger
+        found += taken.values()
+        gaps = [gap for one in gaps for gap in _without(one, sorted(taken), length)]
+    return found
+
+
+def _recorded(
+    hub: Hub, cluster: str, span: _Span, length: timedelta, shape: Shape
+) -> dict[datetime, Ledger]:
+    kind = RecordKind.USAGE if length == BUCKET else RecordKind.USAGE_SPAN
+    records: Sequence[Record] = hub.records(
+        kind,
+        subject=cluster_key(cluster),
+        since=span[0],
+        until=span[1],
+        states=() if length == BUCKET else (STATES[length],),
+        limit=MOST_RECORDS,
+    )
+    read = partial(Ledger.from_record, places=shape.places, holders=shape.holders)
+    ledgers = readable(records, read)
+    return {
+        one.start: one
+        for one in ledgers
+        if one.cluster == cluster and one.start == floor_of(one.start, length)
+    }
+
+
+def _without(span: _Span, starts: Sequence[datetime], length: timedelta) -> Iterator[_Span]:
+    since, until = span
+    for start in starts:
+        if since <= start < until:
+            if since < start:
+                yield since, start
+            since = start + length
+    if since < until:
+        yield since, until
+
+
+def floor_of(at: datetime, length: timedelta) -> datetime:
+    """The start of the quarter, hour or day in UTC that a time lies in."""
+    return EPOCH + (at - EPOCH) // length * length
+
+
+def ceiling_of(at: datetime, length: timedelta) -> datetime:
+    """The first start of one at a time or after it."""
+    down = floor_of(at, length)
+    return down if down == at else down + length

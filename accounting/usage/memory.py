@@ -1,0 +1,86 @@
+"""What is kept from quarter to quarter of one cluster.
+
+Quarters that follow each other mostly have the same GPUs, and working through ten thousand names
+takes as long as all that is measured of them: so the last answer is kept while the question is the same.
+"""
+
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from .identities import Gpus, Sending
+from .ownership import Gpu
+from .slices import Devices
+
+_Question = TypeVar("_Question")
+_Answer = TypeVar("_Answer")
+
+
+class Last(Generic[_Question, _Answer]):
+    """A pure function that keeps its last answer for as long as the question is the same."""
+
+    def __init__(
+        self,
+        work: Callable[[_Question], _Answer],
+        same: Callable[[_Question, _Question], bool],
+    ) -> None:
+        self._work = work
+        self._same = same
+        self._known: tuple[_Question, _Answer] | None = None
+
+    def __call__(self, question: _Question) -> _Answer:
+        known = self._known
+        if known is None or not self._same(known[0], question):
+            known = self._known = question, self._work(question)
+        return known[1]
+
+
+class Memory:
+    """What is kept from quarter to quarter of one cluster."""
+
+    def __init__(self, models: Mapping[Gpu, str], nodes: Sequence[Collection[Gpu]]) -> None:
+        """`models`: as inventories name them; `nodes`: the GPUs of each inventory."""
+        self._models = models
+        self._nodes = nodes
+        self.whole: Last[Sending, frozenset[int]] = Last(self._whole, operator.is_)
+        self.sending: Last[pa.Table, Sending] = Last(Sending.of, _same_heads)
+        self._gpus: Last[tuple[Sending, Sequence[Gpu]], Gpus] = Last(self._installed, _same_gpus)
+        self.devices: Last[tuple[pa.Table, Gpus], Devices] = Last(Devices.of, _same_devices)
+
+    def gpus(self, sending: Sending, silent: Sequence[Gpu]) -> Gpus:
+        """Those that send, and behind them those that are silent."""
+        return self._gpus((sending, tuple(silent)))
+
+    def _whole(self, sending: Sending) -> frozenset[int]:
+        """The inventories all of whose GPUs send."""
+        return frozenset(
+            number for number, gpus in enumerate(self._nodes) if sending.every.issuperset(gpus)
+        )
+
+    def _installed(self, question: tuple[Sending, Sequence[Gpu]]) -> Gpus:
+        sending, silent = question
+        told = self._models.get
+        return Gpus(
+            keys=(*sending.keys, *silent),
+            models=(
+                *(
+                    told(key) or said
+                    for key, said in zip(sending.keys, sending.models, strict=True)
+                ),
+                *(told(key) or "" for key in silent),
+            ),
+        )
+
+
+def _same_heads(before: pa.Table, now: pa.Table) -> bool:
+    return bool(before.equals(now))
+
+
+def _same_gpus(before: tuple[Sending, Sequence[Gpu]], now: tuple[Sending, Sequence[Gpu]]) -> bool:
+    return before[0] is now[0] and before[1] == now[1]
+
+
+def _same_devices(before: tuple[pa.Table, Gpus], now: tuple[pa.Table, Gpus]) -> bool:
+    return before[1] is now[1] and bool(before[0].equals(now[0]))

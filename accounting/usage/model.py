@@ -1,0 +1,190 @@
+"""The words of usage. All amounts are GPU-seconds: ten GPUs for a minute are 600.
+
+A GPU is *allocated* while a process or a job holds it; it is *used* to the share of its measured
+utilisation. Simulated and real clusters are never in one value: a bucket is of one cluster.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote, unquote
+
+from gpuvigil.clock import EPOCH, from_text, to_text
+from gpuvigil.model import SIMULATED_CLUSTER, Record, RecordKind
+
+from .amounts import Place, Seconds, Share, share_percent, summed
+from .columns import PLACES, SHARES, packed, places_of, shares_of, table_of, unpacked
+from .out_of_service import Out, read, written
+
+# Every time zone's days can be cut from quarters of an hour.
+BUCKET = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """One cluster in one quarter of an hour that began at `start`."""
+
+    cluster: str
+    start: datetime
+    gpus: int  # installed in it
+    nodes: int
+    seconds: Seconds
+    shares: Sequence[Share] = ()
+    places: Sequence[Place] = ()  # ordered; they add up to `seconds`
+    models: Mapping[str, int] = field(default_factory=dict)  # GPUs by model
+    counted_at: datetime
+    settled: bool = False  # counted again once late data had its time to come
+    # From then on minutes in which nothing at all was heard are unknown; before, nobody counted.
+    watched_since: datetime | None = None
+    # What was out of service when the quarter was counted first; None where nobody could say.
+    out: Out | None = None
+
+    @property
+    def counted(self) -> timedelta:
+        """For how long of the quarter a GPU was counted: in the first and the last a part of it."""
+        seconds = self.seconds.installed / self.gpus if self.gpus else 0.0
+        return min(timedelta(seconds=seconds), BUCKET)
+
+    @property
+    def began(self) -> datetime:
+        """Since when it was counted, of a quarter in which counting began."""
+        return max(min(self.start + BUCKET, self.counted_at) - self.counted, self.start)
+
+    def to_record(self) -> Record:
+        """Kind `usage`; a later count replaces an earlier one. Places and holders are packed."""
+        seconds = {f.name: round(getattr(self.seconds, f.name), 3) for f in fields(Seconds)}
+        return Record(
+            kind=RecordKind.USAGE,
+            id=f"{cluster_key(self.cluster)}|{to_text(self.start)}",
+            at=self.start,
+            subject=cluster_key(self.cluster),
+            version=int(self.counted_at.timestamp() * 1_000_000),
+            body={
+                "gpus": self.gpus,
+                "nodes": self.nodes,
+                "seconds": seconds,
+                "places": packed(table_of(self.places, PLACES)),
+                "holders": packed(table_of(self.shares, SHARES)),
+                "models": dict(self.models),
+                "counted_at": to_text(self.counted_at),
+                "settled": self.settled,
+                "watched_since": to_text(watched) if (watched := self.watched_since) else None,
+                "out_of_service": None if self.out is None else written(self.out),
+            },
+        )
+
+    @classmethod
+    def from_record(cls, record: Record, *, places: bool = True) -> "Bucket":
+        """The bucket that `to_record` wrote; ValueError, KeyError or TypeError when it is none.
+
+        Without `places` they are left out: of many buckets they are much, and only sums need them.
+        """
+        body = record.body
+        known = {f.name for f in fields(Seconds)}
+        watched = body.get("watched_since")
+        return cls(
+            cluster=unquote(record.subject),
+            start=record.at,
+            gpus=int(body["gpus"]),
+            nodes=int(body["nodes"]),
+            seconds=Seconds(**{k: float(v) for k, v in body["seconds"].items() if k in known}),
+            shares=_shares(body),
+            places=places_of(unpacked(body["places"], PLACES))
+            if places and "places" in body
+            else (),
+            models=dict(body.get("models", {})),
+            counted_at=from_text(body["counted_at"]),
+            settled=bool(body.get("settled")),
+            watched_since=None if watched is None else from_text(watched),
+            out=None if (out := body.get("out_of_service")) is None else read(out),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """One cluster from `start` to `end`, both on a quarter of an hour or cut at now.
+
+    `buckets` are ordered; a quarter of which nothing was ever counted is absent, not zero.
+    """
+
+    cluster: str
+    start: datetime
+    end: datetime
+    buckets: tuple[Bucket, ...]
+
+    @property
+    def simulated(self) -> bool:
+        return self.cluster == SIMULATED_CLUSTER
+
+    @property
+    def seconds(self) -> Seconds:
+        """All of it."""
+        return sum((bucket.seconds for bucket in self.buckets), Seconds())
+
+    @property
+    def gpus(self) -> int:
+        """The most that were installed at once."""
+        return max((bucket.gpus for bucket in self.buckets), default=0)
+
+    @property
+    def nodes(self) -> int:
+        return max((bucket.nodes for bucket in self.buckets), default=0)
+
+    @property
+    def allocated_percent(self) -> float | None:
+        """See `Seconds.allocated_percent`."""
+        return self.seconds.allocated_percent
+
+    @property
+    def used_percent(self) -> float | None:
+        """Used, of the allocated GPU-hours that were measured."""
+        return share_percent(self.seconds.used, self.seconds.measured)
+
+    @property
+    def in_service_percent(self) -> float | None:
+        """See `Seconds.in_service_percent`."""
+        return self.seconds.in_service_percent
+
+    @property
+    def coverage_percent(self) -> float | None:
+        """GPU-hours whose state was known, of those that were installed while anybody counted."""
+        return share_percent(self.seconds.known, self.seconds.installed)
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """Holders over the whole span, those that had most first."""
+        found: defaultdict[tuple[str, ...], list[Share]] = defaultdict(list)
+        for bucket in self.buckets:
+            models: defaultdict[tuple[str, ...], list[Share]] = defaultdict(list)
+            for share in bucket.shares:
+                # What is left of a user is one for each of its accounts.
+                of = (share.account or "", share.partition or "") if share.is_rest else ()
+                models[(*share.key, *of)].append(share)
+            for key, them in models.items():
+                gpus = sum(share.gpus for share in them)
+                found[key].append(replace(summed(them), gpus=gpus) if them[1:] else them[0])
+        joined = map(summed, found.values())
+        return tuple(sorted(joined, key=lambda one: (-one.allocated, one.key)))
+
+
+def cluster_key(cluster: str) -> str:
+    """A cluster as a subject that records are asked for by: its nodes lie below it."""
+    return quote(cluster, safe=":._-")
+
+
+def floor(at: datetime) -> datetime:
+    """The start of the quarter of an hour that a time lies in."""
+    return EPOCH + (at - EPOCH) // BUCKET * BUCKET
+
+
+# The columns of `shares` before holders were packed.
+_BEFORE = ("holder", "user", "command", "gpus", "allocated", "measured", "used", "idle")
+
+
+def _shares(body: Mapping[str, Any]) -> tuple[Share, ...]:
+    if "holders" in body:
+        return shares_of(unpacked(body["holders"], SHARES))
+    names = (*_BEFORE, "partition", "account")
+    return tuple(Share(**dict(zip(names, row, strict=False))) for row in body["shares"])

@@ -1,0 +1,129 @@
+"""The one question about usage: pages and reports have their numbers from here."""
+
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+
+from gpuvigil.clock import from_text
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import SIMULATED_CLUSTER, Inventory, RecordKind, readable
+from gpuvigil.model.selftest_nodes import without_marked
+
+from .allocations import MOST_RECORDS
+from .inputs import Reader
+from .model import BUCKET, Bucket, Usage, cluster_key, floor
+
+# Telemetry is kept for so long unless told otherwise: what is older was counted, or never will be.
+TELEMETRY = timedelta(hours=48)
+# Quarters that are looked for at once when nothing says whether there is anything in them.
+_LOOK = timedelta(hours=6)
+# So few are counted without a look before: the newest ones mostly have rows.
+_FEW = 8
+# The work of one question is bounded: a minute of a GPU is a row.
+_MOST_ROWS = 1_000_000
+
+
+def usage(hub: Hub, cluster: str, start: datetime, end: datetime, now: datetime) -> Usage:
+    """Usage of a cluster over whole quarters of an hour, the running one cut at `now`.
+
+    Recorded buckets, and those not recorded yet counted from the store by the same rules, newest
+    first and at most a million minutes of GPUs. HubUnavailable, HubRefused or StoreError when the
+    hub does not answer.
+    """
+    start, until = floor(start), min(_ceiling(end), now)
+    found = {bucket.start: bucket for bucket in recorded(hub, cluster, start, until)}
+    oldest = max(start, floor(now - TELEMETRY))
+    missing = [at for at in _quarters(oldest, until) if at not in found]
+    found |= {bucket.start: bucket for bucket in _from_store(hub, cluster, missing, now)}
+    buckets = tuple(found[at] for at in sorted(found))
+    return Usage(cluster=cluster, start=start, end=max(until, start), buckets=buckets)
+
+
+def quarters_from_store(
+    hub: Hub,
+    cluster: str,
+    span: tuple[datetime, datetime],
+    known: Collection[datetime],
+    now: datetime,
+) -> Iterator[Bucket]:
+    """Quarters of a span that are not among the known ones, counted by the rules of `usage`."""
+    oldest = max(span[0], floor(now - TELEMETRY))
+    missing = [at for at in _quarters(oldest, span[1]) if at not in known]
+    return _from_store(hub, cluster, missing, now)
+
+
+def _from_store(hub: Hub, cluster: str, missing: list[datetime], now: datetime) -> Iterator[Bucket]:
+    if missing:
+        reader = Reader(hub=hub, cluster=cluster, oldest=missing[0], now=now)
+        yield from _counted(reader, missing)
+
+
+def recorded(
+    hub: Hub, cluster: str, start: datetime, end: datetime, *, places: bool = False
+) -> Iterator[Bucket]:
+    """The recorded buckets that begin in `[start, end)`; what cannot be read is left out."""
+    records = hub.records(
+        RecordKind.USAGE, subject=cluster_key(cluster), since=start, until=end, limit=MOST_RECORDS
+    )
+    for bucket in readable(records, partial(Bucket.from_record, places=places)):
+        if bucket.cluster == cluster and bucket.start == floor(bucket.start):
+            yield bucket
+
+
+def clusters(hub: Hub) -> tuple[str, ...]:
+    """Clusters that have usage or GPUs to count: real ones by name, the simulated one last.
+
+    The selftest's is none of them.
+    """
+    named = {str(node["cluster"]) for node in without_marked(hub.status())["nodes"]}
+    found = [name for name in named if _has_usage(hub, name) or _has_gpus(hub, name)]
+    return tuple(sorted(found, key=lambda name: (name == SIMULATED_CLUSTER, name)))
+
+
+def _has_usage(hub: Hub, cluster: str) -> bool:
+    return bool(hub.records(RecordKind.USAGE, subject=cluster_key(cluster), limit=1))
+
+
+def _has_gpus(hub: Hub, cluster: str) -> bool:
+    records = hub.records(RecordKind.INVENTORY, subject=cluster_key(cluster))
+    return any(one.gpus for one in readable(records, Inventory.from_record))
+
+
+def _counted(reader: Reader, missing: list[datetime]) -> Iterator[Bucket]:
+    """Newest first. Minutes without any row count once the hub listened: it would have heard."""
+    listened_since = from_text(reader.hub.status()["started_at"])
+    rows = 0
+    for look in _looks(missing):
+        few = len(look) <= _FEW
+        heard = look if few else reader.quarters_with_rows(look[-1], look[0] + BUCKET)
+        for start in look:
+            if rows >= _MOST_ROWS:
+                return
+            if start in heard or start + BUCKET > listened_since:
+                bucket = reader.count(start, listened_since)
+                if bucket is not None:
+                    rows += int(bucket.seconds.installed / 60.0)
+                    yield bucket
+
+
+def _looks(missing: Iterable[datetime]) -> Iterator[list[datetime]]:
+    """The quarters newest first, in parts of a few hours."""
+    part: list[datetime] = []
+    for start in sorted(missing, reverse=True):
+        if part and part[0] - start >= _LOOK:
+            yield part
+            part = []
+        part.append(start)
+    if part:
+        yield part
+
+
+def _quarters(start: datetime, end: datetime) -> Iterator[datetime]:
+    while start < end:
+        yield start
+        start += BUCKET
+
+
+def _ceiling(at: datetime) -> datetime:
+    down = floor(at)
+    return down if down == at else down + BUCKET

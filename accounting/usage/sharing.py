@@ -1,0 +1,170 @@
+"""What each holder had of a bucket."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .amounts import AMOUNTS, OTHERS, Share
+from .columns import SHARES, Rows, shares_of
+from .grid import different
+from .ownership import Bools, Floats, Ints, Owner
+
+# A bucket with more holders joins the smallest.
+MOST_HOLDERS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Parallel rows: `parts` (seconds per minute) of GPU number `gpu` were an owner's."""
+
+    gpu: Ints
+    owner: Ints
+    owners: tuple[Owner, ...]
+    parts: Floats
+    shared: Bools  # at a time at which others had it too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """What is known of each GPU or slice (down) and minute (across)."""
+
+    known: Bools
+    measured: Bools
+    used: Floats  # as a share, 0 where it was not measured
+    power: Floats  # W, NaN where it was not measured
+    physical: Ints  # of each unit, the number of the GPU that it is a part of
+    models: tuple[str, ...]  # by number, "" where nobody names one
+    model: Ints  # of each unit
+
+
+def shares(held: Held, units: Units) -> Sequence[Share]:
+    """Holders with an allocated second by model, those that had most first."""
+    amounts = _amounts(held, units)
+    model = units.model[held.gpu]
+    keys: dict[tuple[str, str], int] = {}
+    holder = np.zeros(len(held.owners), np.int64)
+    for number in different(held.owner).tolist():  # a book may have many more
+        holder[number] = keys.setdefault(held.owners[number].key, len(keys))
+    models = max(len(units.models), 1)
+    code = holder[held.owner] * models + model
+    some = amounts["allocated"] > 0
+    found = different(code[some])
+    of_row = np.searchsorted(found, code[some])
+    sums: dict[str, Floats] = {
+        name: np.bincount(of_row, values[some], len(found)).astype(np.float64)
+        for name, values in amounts.items()
+    }
+    gpus = _different(of_row, units.physical[held.gpu[some]], len(found))
+    owner = _spokesman(of_row, held.owner[some], amounts["allocated"][some], held.owners)
+    # Those that had most first; of equals by name.
+    rank = {key: place for place, key in enumerate(sorted(keys))}
+    by_name = np.array([rank[key] for key in keys], np.int64)[found // models]
+    order = np.lexsort((found % models, by_name, -sums["allocated"]))
+    many = _Many(
+        owners=[held.owners[one] for one in owner[order].tolist()],
+        models=[units.models[one] for one in (found[order] % models).tolist()],
+        gpus=gpus[order],
+        sums={name: values[order] for name, values in sums.items()},
+    )
+    return Rows(many.shares(), shares_of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Many:
+    """Holders by model as parallel columns, those that had most first."""
+
+    owners: list[Owner]
+    models: list[str]
+    gpus: Ints
+    sums: dict[str, Floats]
+
+    def shares(self) -> pa.Table:
+        """The largest, and the rest of each user, account, partition, project and model as one."""
+        first = _table(self.owners[:MOST_HOLDERS], self.models, self.gpus, self.sums)
+        if len(self.owners) <= MOST_HOLDERS:
+            return first
+        groups: dict[tuple[str, ...], int] = {}
+        of = np.array(
+            [
+                groups.setdefault((o.user, o.account, o.partition, o.project, model), len(groups))
+                for o, model in zip(
+                    self.owners[MOST_HOLDERS:], self.models[MOST_HOLDERS:], strict=True
+                )
+            ],
+            np.int64,
+        )
+        owners = [
+            Owner(user=user, holder=OTHERS, account=account, partition=partition, project=project)
+            for user, account, partition, project, _ in groups
+        ]
+        sums = {
+            name: np.bincount(of, one[MOST_HOLDERS:]).astype(np.float64)
+            for name, one in self.sums.items()
+        }
+        gpus = np.bincount(of, self.gpus[MOST_HOLDERS:]).astype(np.int64)
+        rest = _table(owners, [model for *_, model in groups], gpus, sums)
+        return pa.concat_tables([first, rest]).combine_chunks()
+
+
+def _table(
+    owners: Sequence[Owner], models: Sequence[str], gpus: Ints, sums: Mapping[str, Floats]
+) -> pa.Table:
+    """A row per owner; what nobody names is null."""
+    size = len(owners)
+    columns: dict[str, Any] = {
+        name: [getattr(owner, name) or None for owner in owners]
+        for name in ("user", "account", "project", "partition", "command")
+    }
+    columns |= {
+        "holder": [owner.holder for owner in owners],
+        "model": [model or None for model in models[:size]],
+        "gpus": gpus[:size],
+        **{name: sums[name][:size] for name in AMOUNTS},
+    }
+    return pa.table({name: columns[name] for name in SHARES.names}, SHARES)
+
+
+def _amounts(held: Held, units: Units) -> dict[str, Floats]:
+    """Of each row its GPU-seconds, and joules."""
+    gpu, parts = held.gpu, held.parts
+    power = np.where(units.power >= 0, units.power, 0.0)
+    allocated = _where(parts, units.known[gpu])
+    return {
+        "allocated": allocated,
+        "measured": _where(parts, units.measured[gpu]),
+        "used": _where(parts, units.used[gpu]),
+        "idle": _where(parts, (units.measured & (units.used == 0))[gpu]),
+        "shared": np.where(held.shared, allocated, 0.0),
+        "energy_joules": _where(parts, power[gpu]),
+    }
+
+
+def _where(values: Floats, weights: Bools | Floats) -> Floats:
+    """The weighted sum of each row over its minutes."""
+    found: Floats = np.einsum("ij,ij->i", values, weights)
+    return found
+
+
+def _different(of_row: Ints, gpu: Ints, size: int) -> Ints:
+    """How many different GPUs each has."""
+    width = int(gpu.max(initial=0)) + 1
+    return np.bincount(different(of_row * width + gpu) // width, minlength=size)
+
+
+def _spokesman(of_row: Ints, owner: Ints, allocated: Floats, owners: tuple[Owner, ...]) -> Ints:
+    """Of all commands of one holder the one that had most, which gives its name."""
+    code = of_row * max(len(owners), 1) + owner
+    found = different(code)
+    most = np.bincount(np.searchsorted(found, code), allocated, len(found))
+    rank: dict[int, tuple[float, str]] = {}
+    chosen = np.zeros(int(of_row.max()) + 1 if len(of_row) else 0, dtype=np.int64)
+    for pair, amount in zip(found.tolist(), most.tolist(), strict=True):
+        holder, number = divmod(pair, len(owners))
+        value = (amount, owners[number].command)
+        if holder not in rank or value > rank[holder]:
+            rank[holder] = value
+            chosen[holder] = number
+    return chosen

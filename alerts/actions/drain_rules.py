@@ -1,0 +1,225 @@
+"""Which nodes to drain and which to give back: pure, from what stands and what the scheduler says of its nodes.
+
+A node is drained for an incident of one of the chosen faults, of itself or one of its GPUs, once it
+has stood for a while; never when that puts more of the cluster out of service than is allowed, whoever took the
+others out. The reason carries our mark, the fault, the incident and its evidence. Only a node whose reason still carries that
+mark is given back, once a person has accepted it after its incident was resolved, while nothing of any fault stands
+there and the scheduler calls it fit for work but for the drain: what a person drained, or wrote a reason of their own
+for, stays theirs.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+
+from gpuvigil.config import ActionsSettings
+from gpuvigil.errors import GpuvigilError
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.model import Act, Incident, Subject
+from gpuvigil.schedulers.out_of_service import takes_jobs
+from gpuvigil.schedulers.slurm_nodes import DRAINED, most_out_of_service
+
+_MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
+_STANDING = frozenset(state.value for state in STANDING)
+_LONGEST_REASON = 200
+
+
+class ActionError(GpuvigilError):
+    """The scheduler did not answer, or would not: then nothing is done."""
+
+
+class No(str, Enum):
+    """Why nothing is done for an incident that stands."""
+
+    YOUNG = "it has not stood for actions.after_seconds yet"
+    STRANGER = "the scheduler knows no node of that name"
+    OUT = "the node is out of service already"
+    RELEASED = "somebody gave the node back while it stands"
+    SHARE = "more of the cluster would be out of service than actions.most_percent allows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A node as its scheduler tells of it, in Slurm's words."""
+
+    name: str
+    states: frozenset[str]
+    reason: str = ""
+    gpus: int = 0
+    version: str = field(default="", compare=False)  # where a scheduler numbers what it tells
+
+    @property
+    def in_service(self) -> bool:
+        return takes_jobs(self.states)
+
+    @property
+    def fit(self) -> bool:
+        """Whether it would take jobs, were it not drained: not so what is down or does not answer."""
+        return takes_jobs(self.states - {DRAINED})
+
+    @property
+    def ours(self) -> tuple[str, str] | None:
+        """Fault and incident of our mark; None for a node that we did not drain, or no longer hold."""
+        return self._mark if DRAINED in self.states else None
+
+    @property
+    def released(self) -> tuple[str, str] | None:
+        """The same of a node that still carries our mark, though somebody gave it back."""
+        return None if DRAINED in self.states else self._mark
+
+    @property
+    def _mark(self) -> tuple[str, str] | None:
+        found = _MARK.match(self.reason)
+        return (found[1], found[2]) if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing to do; `reason` is what the scheduler is told."""
+
+    what: Act
+    node: str
+    incident: str
+    reason: str = ""
+    version: str = ""  # of the node, when it was looked at last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """One thing that is not done, and why."""
+
+    node: str
+    incident: str
+    why: No
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All of one look."""
+
+    steps: tuple[Step, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What was done to nodes before, by us and by people."""
+
+    # Nodes drained here, and for which incidents: one that takes jobs again was given back by a person.
+    drained: Collection[tuple[str, str]] = ()
+    accepted: Mapping[str, datetime] = field(default_factory=dict)  # the last time, by node
+
+
+NO_PAST = Past()
+
+
+def plan(
+    settings: ActionsSettings,
+    cluster: str,
+    incidents: Iterable[Incident],
+    machines: Mapping[str, Machine],
+    now: datetime,
+    past: Past = NO_PAST,
+) -> Plan:
+    """`incidents`: all that stand, and those that our marks name, standing or not."""
+    known = {one.id: one for one in incidents}
+    suspicious = _suspicious(cluster, known.values())
+    acting = [one for one in known.values() if _acts(settings, cluster, one)]
+    steps: list[Step] = []
+    refused: list[Refused] = []
+    out = sum(not machine.in_service for machine in machines.values())
+    most = most_out_of_service(len(machines), settings.most_percent)
+    for one in sorted(acting, key=lambda it: (it.since, it.id)):
+        why = _why_not(settings, one, machines, now, past.drained)
+        planned = any(step.node == one.subject.node for step in steps)
+        if why is None and (planned or out >= most):
+            why = No.OUT if planned else No.SHARE
+        if why is not None:
+            refused.append(Refused(node=one.subject.node, incident=one.id, why=why))
+            continue
+        out += 1
+        node = one.subject.node
+        steps.append(Step(what=Act.DRAIN, node=node, incident=one.id, reason=reason(one)))
+    if settings.resume:
+        steps += [
+            Step(what=Act.RESUME, node=machine.name, incident=ours[1])
+            for machine in machines.values()
+            if (ours := machine.ours) is not None
+            and machine.fit
+            and machine.name not in suspicious
+            and _is_over(known.get(ours[1]), past.accepted.get(machine.name))
+        ]
+    return Plan(steps=tuple(steps), refused=tuple(refused))
+
+
+def reason(incident: Incident) -> str:
+    """What stands in `sinfo -R`: our mark, the fault, the incident, and what was seen."""
+    seen = "; ".join(one.text for one in incident.evidence if not one.detail)
+    said = f"gpuvigil [{incident.fault} {incident.id}] {incident.title}: {seen}"
+    plain = "".join(ch if ch.isprintable() and ch not in "\"'\\" else " " for ch in said)
+    return plain[:_LONGEST_REASON].rstrip(" :;")
+
+
+def marked(machines: Iterable[Machine]) -> Sequence[str]:
+    """The incidents that our marks name."""
+    return [ours[1] for machine in machines if (ours := machine.ours) is not None]
+
+
+def _acts(settings: ActionsSettings, cluster: str, one: Incident) -> bool:
+    return (
+        one.fault in settings.faults
+        and one.state in _STANDING
+        and one.subject.cluster == cluster
+        and one.subject.kind in {"node", "gpu"}
+        and one.subject.real
+        and not one.late
+        and not _spreads(one)
+    )
+
+
+def _spreads(one: Incident) -> bool:
+    """Whether it is about several nodes: what they share is at fault, or the rule, and no node."""
+    node = one.subject.of_node()
+    return any(Subject.parse(member).of_node() != node for member in one.members)
+
+
+def _suspicious(cluster: str, incidents: Iterable[Incident]) -> frozenset[str]:
+    """Nodes of which anything stands, whatever it is: a silence or an outage hides what is behind it."""
+    return frozenset(
+        subject.node
+        for one in incidents
+        if one.state in _STANDING
+        for subject in (one.subject, *map(Subject.parse, one.members))
+        if subject.cluster == cluster and subject.real
+    )
+
+
+def _why_not(
+    settings: ActionsSettings,
+    one: Incident,
+    machines: Mapping[str, Machine],
+    now: datetime,
+    drained: Collection[tuple[str, str]],
+) -> No | None:
+    machine = machines.get(one.subject.node)
+    if machine is None:
+        return No.STRANGER
+    if not machine.in_service:
+        return No.OUT
+    if (machine.name, one.id) in drained or machine.released == (one.fault, one.id):
+        return No.RELEASED
+    if now - one.since < timedelta(seconds=settings.after_seconds):
+        return No.YOUNG
+    return None
+
+
+def _is_over(one: Incident | None, accepted_at: datetime | None) -> bool:
+    """What nobody remembers is nobody's to give back; what something else covers may be there still.
+
+    Quiet is no proof: a node without jobs shows no fault. It was tested after its incident ended, or stays drained.
+    """
+    if one is None or one.resolved_at is None or one.state in _STANDING or one.covered_by:
+        return False
+    return accepted_at is not None and accepted_at >= one.resolved_at

@@ -1,0 +1,248 @@
+"""Looks for idle jobs whose end is due, looks again right before, ends them and tells their owners."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from accounting.efficiency.idleness import END
+from accounting.efficiency.recent_incidents import over_since
+from gpuvigil.clock import Clock, to_text
+from gpuvigil.config import Config
+from gpuvigil.hub_client import Hub
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.log import Log, Value
+from gpuvigil.model import (
+    Allocation,
+    AllocationState,
+    Incident,
+    RecordKind,
+    Subject,
+    Transition,
+    readable,
+)
+from gpuvigil.schedulers.jobs import Jobs, filled, jobs_since
+
+from ..delivery.dispatcher import notices_of
+from ..delivery.self_check import last_step
+from ..idle.idle_notice import PLACE, Held, Terms, holdings, idle_since, terms, verdict
+from ..idle.idle_samples import Look
+from ..routing.notice import is_idle_end
+from .drain_rules import Machine
+from .job_end_rules import (
+    HOUR,
+    Ending,
+    How,
+    NoEnd,
+    begun,
+    beside,
+    by_controller,
+    by_policy,
+    by_slurm,
+    done,
+    is_begun,
+    ripe,
+    told,
+    within,
+)
+from .log_once import Said
+from .slurm import Slurm, SlurmError
+
+_MOST = 100_000
+_DAY = timedelta(days=1)
+
+
+@dataclass(slots=True)
+class Found:
+    """What one look gave: jobs to be ended, and jobs that are not."""
+
+    endings: list[Ending] = field(default_factory=list)
+    refused: list[tuple[str, NoEnd]] = field(default_factory=list)
+
+
+class IdleJobs:
+    """Of one Slurm cluster; `look` does all of it."""
+
+    def __init__(self, hub: Hub, slurm: Slurm, config: Config, clock: Clock, log: Log) -> None:
+        self._hub = hub
+        self._slurm = slurm
+        self._settings = config.actions
+        self._policies = config.alerts.idle
+        self._below = config.analyzer.idle_below_percent
+        self._cluster = config.collector.cluster
+        self._clock = clock
+        self._log = log
+        self._said = Said(log)
+        self._untold: list[Transition] = []
+
+    def look(self, standing: Sequence[Incident], machines: Mapping[str, Machine]) -> Found:
+        """Ends what is due; ActionError, HubError or StoreError when something is not known."""
+        self._tell()
+        now = self._clock.now()
+        steps = self._steps(now)
+        self._settle(steps)
+        found = self._due(now, standing, self._allocations() if self._is_any(standing, now) else [])
+        installed = sum(machine.gpus for machine in machines.values())
+        may, may_not = within(self._settings, found.endings, lately(steps, now), installed)
+        found.refused += [(one.held.holder, why) for one, why in may_not]
+        found.endings = [one for one in may if self._do(one, found.refused)]
+        self._said.only(
+            "not ended", {(job, "idle"): {"why": why.value} for job, why in found.refused}
+        )
+        if self._settings.dry_run:
+            self._said.only(
+                "would be ended", {(one.held.holder, "idle"): _facts(one) for one in found.endings}
+            )
+        return found
+
+    def _is_any(self, standing: Sequence[Incident], now: datetime) -> bool:
+        """Whether anything has been idle for as long as the shortest policy asks: else nothing need be read."""
+        ends = [one.end_minutes for one in self._policies if one.end_minutes]
+        shortest = timedelta(minutes=min(ends)) if ends else None
+        since = idle_since(standing).values()
+        return shortest is not None and any(now - at >= shortest for at in since)
+
+    def _do(self, ending: Ending, refused: list[tuple[str, NoEnd]]) -> bool:
+        """Look at this one again, at Slurm last of all, and end it; whether it was, or would be."""
+        again = self._again(ending)
+        now = self._clock.now()
+        running = self._slurm.job(ending.number) if again.endings else None
+        why = by_slurm(ending, running, now) if again.endings else None
+        if not again.endings or running is None or why is not None:
+            refused += [(ending.held.holder, why or NoEnd.CHANGED)]
+            return False
+        ending = again.endings[0]
+        facts = _facts(ending)
+        if self._settings.dry_run:
+            return True
+        step = begun(told(ending, now))
+        # What cannot be written down is not done: it would neither count nor be told.
+        self._hub.write_records([step.to_record()])
+        try:
+            self._slurm.end(ending, running.target, ending.mark(now))
+        except SlurmError as error:
+            # A controller that answers late has mostly done it all the same.
+            self._log.error("not known to be ended", job=ending.number, error=str(error), **facts)
+            raise
+        self._log.info("ended", job=ending.number, undo=ending.undo, **facts)
+        self._untold.append(done(step))
+        self._tell()
+        return True
+
+    def _settle(self, steps: Iterable[Transition]) -> None:
+        """Tell of what was begun, by whichever process, and is known to be ended only now."""
+        for step in filter(is_begun, steps):
+            number = str(step.snapshot["body"]["label"]).removeprefix("job ")
+            found = self._slurm.job(number)
+            if found is None or not found.goes_on(step.at):
+                self._untold.append(done(step))
+        self._tell()
+
+    def _again(self, ending: Ending) -> Found:
+        """The same question about the same holder, with everything asked anew."""
+        states = tuple(state.value for state in STANDING)
+        records = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
+        nodes = {gpu.of_node() for gpu in ending.held.gpus}
+        allocations = [one for node in nodes for one in self._allocations(node)]
+        found = self._due(
+            self._clock.now(), list(readable(records, Incident.from_record)), allocations
+        )
+        same = ending.held.notice(END)
+        return Found([one for one in found.endings if one.held.notice(END) == same])
+
+    def _due(
+        self, now: datetime, standing: Sequence[Incident], allocations: Sequence[Allocation]
+    ) -> Found:
+        found = Found()
+        jobs = jobs_since(self._hub, None, now - HOUR) if allocations else {}
+        theirs = [filled(one, jobs) for one in allocations]
+        due: list[tuple[Held, Terms]] = []
+        for held in holdings(theirs, idle_since(standing)):
+            asked = terms(self._policies, held) if held.cluster == self._cluster else None
+            if asked is not None and ripe(held, asked, now):
+                due.append((held, asked))
+        stood = self._stood(standing, [asked for _, asked in due], now)
+        look = Look(self._hub, stood, now, [held for held, _ in due])
+        for held, asked in due:
+            why = self._why_not(held, asked, standing, jobs, look)
+            if isinstance(why, NoEnd):
+                found.refused.append((held.holder, why))
+            else:
+                found.endings.append(why)
+        return found
+
+    def _stood(
+        self, standing: Sequence[Incident], due: Sequence[Terms], now: datetime
+    ) -> Sequence[Incident]:
+        """What may excuse anybody of those who are due: what stood at any time until their end."""
+        lengths = [asked.policy.end_after for asked in due if asked.policy.end_after is not None]
+        longest = max(lengths, default=None)
+        return (*standing, *(over_since(self._hub, now - longest) if longest else ()))
+
+    def _why_not(
+        self, held: Held, asked: Terms, standing: Sequence[Incident], jobs: Jobs, look: Look
+    ) -> NoEnd | Ending:
+        if last_step(self._hub, held.notice(END)) is not None:
+            return NoEnd.ONCE
+        if beside(held, standing):
+            return NoEnd.BESIDE
+        after = asked.policy.end_after
+        assert after is not None
+        found = look.why(held, after, self._below)
+        sent = self._sent(held, asked)
+        no = by_policy(held, asked, sent, found, look.used_share(held), look.now)
+        if no is None and not look.seen_lately(held, after):
+            no = NoEnd.STALE
+        if no is None:
+            known = jobs.get((held.cluster, held.holder), ())
+            no = by_controller(held, max(known, key=lambda job: job.submitted_at, default=None))
+        how = How(asked.end_by)
+        return no or Ending(held=held, how=how, why=verdict(found.values()), asked=asked)
+
+    def _sent(self, held: Held, asked: Terms) -> dict[str, datetime]:
+        """When each stage's notice of this idleness went out, to the owner or whoever is asked for it.
+
+        A job's notices have one name for all its life, and for the lives after that when it is requeued.
+        """
+        sent = {}
+        for stage, _ in asked.policy.stages():
+            times = [one.sent_at for one in notices_of(self._hub, held.notice(stage)).values()]
+            known = [at for at in times if at is not None and at >= held.since]
+            if known:
+                sent[stage] = min(known)
+        return sent
+
+    def _allocations(self, node: Subject | None = None) -> list[Allocation]:
+        """What is held, in this cluster or on one of its nodes."""
+        held = (AllocationState.HELD.value,)
+        key = None if node is None else node.key
+        found = self._hub.records(RecordKind.ALLOCATION, subject=key, states=held, limit=_MOST)
+        every = readable(found, Allocation.from_record)
+        return [one for one in every if one.subject.cluster == self._cluster]
+
+    def _steps(self, now: datetime) -> list[Transition]:
+        """The last step of each end that was begun within a day, by whichever process."""
+        records = self._hub.records(RecordKind.TRANSITION, subject=PLACE.key, since=now - _DAY)
+        steps: Iterable[Transition] = readable(records, Transition.from_record)
+        ours = [step for step in steps if is_idle_end(step.incident)]
+        return list({one.incident: one for one in sorted(ours, key=lambda it: it.number)}.values())
+
+    def _tell(self) -> None:
+        """Write down what was done: by it owners hear, and it is not done twice."""
+        if self._untold:
+            self._hub.write_records([one.to_record() for one in self._untold])
+            self._untold.clear()
+
+
+def lately(steps: Iterable[Transition], now: datetime) -> list[int]:
+    """The GPUs of each job whose end was begun within the last hour."""
+    return [int(step.snapshot["body"]["impact"]["gpus"]) for step in steps if now - step.at < HOUR]
+
+
+def _facts(ending: Ending) -> dict[str, Value]:
+    return {
+        "user": ending.held.user,
+        "how": ending.how.value,
+        "gpus": ending.gpus,
+        "why": ending.why.value,
+        "idle_since": to_text(ending.held.since),
+    }

@@ -1,0 +1,261 @@
+"""Which idle jobs are ended, and why not: pure, from what the hub and Slurm say of each.
+
+A job is ended for its owner's good only if everything speaks for it: its policy has an end, all notices have
+gone out and as long ago as the policy promises, every GPU of it was seen to compute nothing for the whole time,
+nothing that hides or excuses it stands beside it, and Slurm calls it a batch job that runs. Once a job, and
+never more of a cluster in an hour than is allowed: what looks idle all at once is more likely measured wrongly.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
+
+from accounting.efficiency.idleness import END, IDLE, Idleness
+from gpuvigil.clock import duration
+from gpuvigil.config import ActionsSettings
+from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.model import Incident, Job, Record, Severity, Transition
+
+from ..idle.idle_notice import Held, Terms, notice, stage_of
+
+HOUR = timedelta(hours=1)
+_MARK = "gpuvigil ["
+_RUNS = "RUNNING"
+_GOING_ON = frozenset({_RUNS, "SUSPENDED"})
+# Slurm tells how long a job ran in whole seconds, and pauses that short make nobody idle.
+_PAUSE = timedelta(minutes=1)
+_STANDING = frozenset(state.value for state in STANDING)
+
+
+class How(str, Enum):
+    """What becomes of a job; `cancel` cannot be taken back, what is requeued begins anew."""
+
+    CANCEL = "cancel"
+    REQUEUE = "requeue"
+    HOLD = "hold"
+
+    @property
+    def past(self) -> str:
+        return _PAST[self]
+
+
+_PAST = {
+    How.CANCEL: "cancelled",
+    How.REQUEUE: "requeued",
+    How.HOLD: "requeued and held",
+}
+
+
+class NoEnd(str, Enum):
+    """Why a job whose policy has an end, and whose time has come, is not ended."""
+
+    UNTOLD = "its notices have not all gone out"
+    INTERACTIVE = "somebody may sit in front of it"
+    NOT_NOW = "its policy says not now: a day off, notices too late, or much used before"
+    COMPUTES = "not all of its GPUs were idle for the whole time"
+    EXCUSED = "what was measured excuses its holder, or cannot be trusted"
+    STALE = "some of its GPUs were not measured in the last minutes"
+    BESIDE = "something else stands of its GPUs, its nodes or its whole cluster"
+    UNKNOWN = "Slurm's controller has not told of it: gpuvigil slurm does that"
+    UNSEEN = "Slurm gives it other GPUs than its nodes told of"
+    CHANGED = "it does not run in Slurm as its nodes told"
+    NO_BATCH = "it is no batch job"
+    HETEROGENEOUS = "it is part of a heterogeneous job"
+    NO_REQUEUE = "its owner does not want it to be requeued"
+    ONCE = "it was ended once before"
+    RATE = "actions.ends_per_hour have been ended"
+    SHARE = (
+        "more of the cluster's GPUs would be taken within an hour than actions.ends_percent allows"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A job as Slurm tells of it in the moment before it is ended."""
+
+    target: str  # what it alone is called: "17", of an array's task "15_3"
+    user: str
+    state: str
+    started_at: datetime | None
+    batch: bool
+    requeues: bool
+    heterogeneous: bool
+    mark: str  # its administrators' comment
+    suspended: timedelta | None = None  # for how long of its time; None is not known
+
+    def goes_on(self, since: datetime) -> bool:
+        """Whether it is the same run that went on then."""
+        begun = self.started_at is not None and self.started_at <= since
+        return self.state in _GOING_ON and begun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """A job that is to be ended, and what speaks for it."""
+
+    held: Held
+    how: How
+    why: Idleness
+    asked: Terms
+
+    @property
+    def number(self) -> str:
+        """Slurm's own."""
+        return self.held.holder.removeprefix("job ")
+
+    @property
+    def gpus(self) -> int:
+        return len(self.held.gpus)
+
+    def mark(self, now: datetime) -> str:
+        """What is written into the job: who ended it, why, and since when it was idle."""
+        idle = f"{self.gpus} GPUs {self.why.value} for {duration(now - _youngest(self.held))}"
+        return (
+            f"{_MARK}{IDLE} {self.held.notice(END)}] {self.how.past} {now:%Y-%m-%dT%H:%MZ}: {idle}"
+        )
+
+    @property
+    def undo(self) -> str:
+        """What takes it back, as far as that can be."""
+        return {
+            How.CANCEL: "none: it is submitted anew by its owner",
+            How.REQUEUE: "none: it begins anew by itself; scontrol hold keeps it from that",
+            How.HOLD: f"scontrol release {self.number}",
+        }[self.how]
+
+
+def ripe(held: Held, asked: Terms, now: datetime) -> bool:
+    """Whether the time of its end has come, by what of it is idle for the longest."""
+    after = asked.policy.end_after
+    return held.of_slurm and after is not None and now - held.since >= after
+
+
+def by_policy(
+    held: Held,
+    asked: Terms,
+    sent: Mapping[str, datetime],
+    found: Mapping[str, Idleness],
+    used_share: float | None,
+    now: datetime,
+) -> NoEnd | None:
+    """What its policy and what was measured say against it; `found` is why each GPU is idle."""
+    everything = {gpu.key for gpu in held.gpus}
+    told = {name: at for name, at in sent.items() if name != END}
+    promised = {name for name, _ in asked.policy.stages()} - {END}
+    young = asked.policy.end_after is None or now - _youngest(held) < asked.policy.end_after
+    why = next(iter(found.values()), Idleness.NO_DATA)
+    cases = (
+        (NoEnd.INTERACTIVE, held.interactive and asked.policy.interactive_exempt),
+        (NoEnd.UNTOLD, told.keys() != promised),
+        (NoEnd.COMPUTES, held.idle.keys() != everything or young),
+        (NoEnd.EXCUSED, any(not one.blames for one in found.values())),
+        (NoEnd.COMPUTES, found.keys() != everything),
+        (NoEnd.NOT_NOW, stage_of(held, asked, told, now, why, used_share) != END),
+    )
+    return next((no for no, holds in cases if holds), None)
+
+
+def beside(held: Held, standing: Iterable[Incident]) -> bool:
+    """Whether anything but idleness stands that may explain it: of its nodes, or of no single node."""
+    nodes = {gpu.of_node().key for gpu in held.gpus}
+    for one in standing:
+        harmless = one.fault == IDLE or one.severity is Severity.INFO or one.state not in _STANDING
+        if harmless or one.subject.cluster != held.cluster:
+            continue
+        members = {key.partition("/gpu/")[0].partition("/port/")[0] for key in one.members}
+        if one.subject.kind == "node" and members - {one.subject.key}:
+            return True  # about many: a switch, a part of the cluster
+        if (members | {one.subject.of_node().key}) & nodes:
+            return True
+    return False
+
+
+def by_controller(held: Held, job: Job | None) -> NoEnd | None:
+    """What the hub's record of the job says against it: whether its nodes have told of all of it."""
+    if job is None:
+        return NoEnd.UNKNOWN
+    if job.state != _RUNS or job.user != held.user:
+        return NoEnd.CHANGED
+    seen = {gpu.node for gpu in held.gpus}
+    return None if job.gpus == len(held.gpus) and set(job.nodes) == seen else NoEnd.UNSEEN
+
+
+def by_slurm(ending: Ending, found: Running | None, now: datetime) -> NoEnd | None:
+    """What Slurm itself says against it, asked in the moment before."""
+    after = ending.asked.policy.end_after
+    if found is None or after is None or found.started_at is None:
+        return NoEnd.CHANGED
+    same = found.state == _RUNS and found.user == ending.held.user
+    # While it is suspended it computes nothing, and that is not its owner's doing.
+    paused = found.suspended is None or found.suspended > _PAUSE
+    cases = (
+        (NoEnd.ONCE, found.mark.startswith(_MARK)),
+        (NoEnd.CHANGED, not same or paused or now - found.started_at < after),
+        (NoEnd.HETEROGENEOUS, found.heterogeneous),
+        (NoEnd.NO_BATCH, not found.batch),
+        (NoEnd.NO_REQUEUE, ending.how is not How.CANCEL and not found.requeues),
+    )
+    return next((why for why, holds in cases if holds), None)
+
+
+def within(
+    settings: ActionsSettings, endings: Iterable[Ending], lately: Sequence[int], installed: int
+) -> tuple[list[Ending], list[tuple[Ending, NoEnd]]]:
+    """Those that may be ended now, the longest idle first, and those that may not.
+
+    `lately`: the GPUs of each job that was ended in the last hour; `installed`: all of the cluster.
+    """
+    most = int(installed * settings.ends_percent / 100.0)
+    count, taken = len(lately), sum(lately)
+    may: list[Ending] = []
+    may_not: list[tuple[Ending, NoEnd]] = []
+    for one in sorted(endings, key=lambda it: (it.held.since, it.number)):
+        if count >= settings.ends_per_hour:
+            may_not.append((one, NoEnd.RATE))
+        elif taken + one.gpus > most:
+            may_not.append((one, NoEnd.SHARE))
+        else:
+            may.append(one)
+            count, taken = count + 1, taken + one.gpus
+    return may, may_not
+
+
+def told(ending: Ending, now: datetime) -> Transition:
+    """What its owner is told: a notice of the last stage, which stands for the end itself, too."""
+    held = ending.held
+    step = notice(held, END, ending.asked.policy, ending.why, now)
+    said = Incident.from_record(Record.from_json(step.snapshot))
+    many = f"{ending.gpus} GPU{'s' if ending.gpus > 1 else ''}"
+    idle = duration(now - _youngest(held))
+    changed = replace(
+        said,
+        title=f"Your {held.holder} was {ending.how.past}: its {many} computed nothing for {idle}",
+        action=_NEXT[ending.how].format(number=ending.number),
+    )
+    return replace(step, snapshot=changed.to_record().to_json())
+
+
+def begun(end: Transition) -> Transition:
+    """Written down before anything is done: it counts, and says nothing to anybody until it is `done`."""
+    return replace(end, to_state=State.SUSPECT.value)
+
+
+def is_begun(step: Transition) -> bool:
+    return step.to_state == State.SUSPECT.value
+
+
+def done(begun_: Transition) -> Transition:
+    """The step after it, which its owner hears of."""
+    return replace(begun_, number=begun_.number + 1, to_state=State.OPEN.value)
+
+
+_NEXT = {
+    How.CANCEL: "Submit it again when it can use what it asks for.",
+    How.REQUEUE: "It begins again from its start when there is room; it is not ended a second time.",
+    How.HOLD: "It waits until it is released: scontrol release {number}.",
+}
+
+
+def _youngest(held: Held) -> datetime:
+    return max(held.idle.values())

@@ -1,0 +1,301 @@
+"""Posting JSON to one receiver: what every chat and webhook shares.
+
+The URL is a secret, only its host is ever said. Every attempt has a connection of its own, which is
+checked before anything is sent and cut when the time is up.
+"""
+
+import contextlib
+import ipaddress
+import json
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import httpx
+
+from gpuvigil import __version__
+from gpuvigil.config import PostSettings, ReceiverSettings
+from gpuvigil.errors import ConfigError
+from gpuvigil.model import Severity
+
+from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
+from ..messages.message import Message
+from ..routing.case import Route
+from .address import ForbiddenAddressError, check, is_forbidden, url_of
+
+CONNECT_SECONDS = 5.0
+# Of an answer's body only this much is looked at.
+BODY_BYTES = 16_384
+# What is said of it is one plain word: anything longer might repeat the URL.
+_WORD = re.compile(r"[a-z][a-z_]{0,59}")
+
+# Timeout, and a route or token that may be in the middle of a rotation: worth another try.
+RETRIED = frozenset({401, 403, 404, 408, 425})
+
+# What ends an attempt without an answer.
+_BROKEN = (httpx.TransportError, httpx.StreamError, ssl.SSLError, OSError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a receiver answered at `at`; `word` is the body of a failure when that is one word."""
+
+    host: str
+    status: int
+    at: datetime
+    retry_after: str | None = None
+    word: str = ""
+    content: bytes = b""  # what a receiver answers that is asked for more than a status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """One request: `path` goes behind the receiver's URL, `query` into it."""
+
+    payload: Any
+    method: str = "POST"
+    path: str = ""
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def outcome_of(answer: Answer) -> Outcome:
+    """What an answer means by its status alone: taken, later, or never."""
+    said = f"{answer.host} answered {answer.status}"
+    if 200 <= answer.status < 300:
+        return Delivered()
+    if answer.status == 429 or answer.status >= 500:
+        after_seconds = _retry_after(answer.retry_after, answer.at)
+        perhaps_received = answer.status >= 500
+        return Retry(reason=said, after_seconds=after_seconds, perhaps_received=perhaps_received)
+    if answer.status in RETRIED:
+        return Retry(reason=said)
+    if 300 <= answer.status < 400:
+        said += " and redirects are not followed"
+    return Refused(reason=said)
+
+
+class Posting:
+    """A channel that posts what `posts` makes of a message, and asks `judge` what came back.
+
+    `posts` may need several requests; the first that is not taken ends the attempt.
+    """
+
+    def __init__(
+        self,
+        settings: PostSettings,
+        posts: Callable[[Message], Sequence[Post]],
+        *,
+        judge: Callable[[Answer], Outcome] = outcome_of,
+        pace: Pace = Pace(),  # noqa: B008 - it is frozen
+        sign: Callable[[bytes], Mapping[str, str]] | None = None,
+        reads: bool = False,
+    ) -> None:
+        """With `sign` headers are made of each body; with `reads` the answer's body is judged."""
+        self._settings = settings
+        self._posts = posts
+        self._judge = judge
+        self._pace = pace
+        self._sign = sign
+        self._reads = reads
+        check(url_of(settings), settings)
+        self._client = httpx.Client(
+            verify=_trusted(),
+            # Every attempt has its own connection: messages are rare, kept ones go stale.
+            limits=httpx.Limits(max_keepalive_connections=0),
+            timeout=httpx.Timeout(settings.timeout_seconds, connect=CONNECT_SECONDS),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    @property
+    def route(self) -> Route:
+        return route_of(self._settings)
+
+    @property
+    def timeout_seconds(self) -> float:
+        return self._settings.timeout_seconds
+
+    @property
+    def pace(self) -> Pace:
+        return self._pace
+
+    def deliver(self, message: Message) -> Outcome:
+        try:
+            return self.send(self._posts(message), message.notice, message.at)
+        except ConfigError as error:
+            # A secret's file may be in the middle of a rotation.
+            return Retry(reason=str(error))
+
+    def send(self, posts: Sequence[Post], key: str, at: datetime) -> Outcome:
+        """Post these one after the other; ConfigError when there is no URL at the moment."""
+        url = url_of(self._settings)
+        check(url, self._settings)
+        outcome: Outcome = Delivered()
+        # A channel may be named in any script; a header may not.
+        headers = {"Idempotency-Key": quote(key, safe=":")}
+        with _Line(self.timeout_seconds) as line:
+            for post in posts:
+                outcome = self._post(url, post, headers, at, line)
+                if not isinstance(outcome, Delivered):
+                    break
+        return outcome
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _post(
+        self, url: str, post: Post, headers: Mapping[str, str], at: datetime, line: "_Line"
+    ) -> Outcome:
+        host = urlsplit(url).hostname or ""
+        body = json.dumps(post.payload, ensure_ascii=False).encode()
+        sent = {
+            "Content-Type": "application/json",
+            "User-Agent": f"gpuvigil/{__version__}",
+            **headers,
+            **post.headers,
+            **({} if self._sign is None else self._sign(body)),
+        }
+        try:
+            with self._client.stream(
+                post.method,
+                _address(url, post),
+                content=body,
+                headers=sent,
+                extensions={"trace": line.trace},
+            ) as response:
+                return self._judge(_answer(response, host, at, reads=self._reads))
+        except ForbiddenAddressError as error:
+            return Refused(reason=f"{host}: {error}")
+        except httpx.ConnectError as error:
+            return Retry(reason=f"{host}: cannot connect: {_why(error)}")
+        except httpx.ConnectTimeout:
+            return Retry(reason=f"{host}: no connection within {CONNECT_SECONDS:g} s")
+        except _BROKEN as error:
+            if line.cut or isinstance(error, httpx.TimeoutException):
+                said = f"{host}: no answer within {self._settings.timeout_seconds:g} s"
+            else:
+                said = f"{host}: the connection broke: {_why(error)}"
+            return Retry(reason=said, perhaps_received=True)
+        except httpx.InvalidURL:
+            return Refused(reason=f"the URL of the channel {self._settings.name} is not one")
+
+
+def route_of(settings: ReceiverSettings) -> Route:
+    """What a channel wants to hear, by its settings."""
+    return Route(
+        name=settings.name,
+        minimum_severity=Severity(settings.minimum_severity),
+        send_resolved=settings.send_resolved,
+        pager=settings.pager,
+        every_change=settings.every_change,
+    )
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The system's CAs, which take a while to read."""
+    return ssl.create_default_context()
+
+
+def _address(url: str, post: Post) -> str:
+    parts = urlsplit(url)
+    query = "&".join(one for one in (parts.query, post.query) if one)
+    path = parts.path.rstrip("/") + post.path if post.path else parts.path
+    return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
+
+
+class _Line:
+    """One attempt's connection: checked before anything is sent, cut when the time is up.
+
+    httpx limits every single read; a receiver that drips would never end without this.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._socket: socket.socket | None = None
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+        self.cut = False
+
+    def __enter__(self) -> "_Line":
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def trace(self, event: str, values: dict[str, Any]) -> None:
+        """httpcore calls this at every step; the connection is the result of two of them."""
+        if event not in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+            return
+        stream = values["return_value"]
+        self._socket = stream.get_extra_info("socket")
+        address = ipaddress.ip_address(self._socket.getpeername()[0].partition("%")[0])
+        if is_forbidden(address):
+            stream.close()
+            raise ForbiddenAddressError(f"{address} is a link-local or metadata address")
+
+    def _cut(self) -> None:
+        self.cut = True
+        if self._socket is not None:
+            try:
+                self._socket.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return  # it ended by itself
+
+
+def _answer(response: httpx.Response, host: str, at: datetime, *, reads: bool) -> Answer:
+    content = _content(response) if reads or not response.is_success else b""
+    return Answer(
+        host=host,
+        status=response.status_code,
+        at=at,
+        retry_after=response.headers.get("Retry-After"),
+        word="" if response.is_success else _word(content),
+        content=content,
+    )
+
+
+def _content(response: httpx.Response) -> bytes:
+    """The body's beginning; the status stands also when the body breaks off."""
+    body = b""
+    # What is compressed is not worth unpacking: it may be a bomb.
+    with contextlib.suppress(*_BROKEN):
+        for chunk in response.iter_raw(BODY_BYTES):
+            body += chunk
+            if len(body) >= BODY_BYTES:
+                break
+    return body
+
+
+def _word(body: bytes) -> str:
+    """The body if it is one word."""
+    word = body.decode("utf-8", "replace").strip()
+    return word if _WORD.fullmatch(word) else ""
+
+
+def _retry_after(text: str | None, now: datetime) -> float | None:
+    """Seconds from now; the header holds seconds or a date (RFC 9110, section 10.2.3)."""
+    if text is None:
+        return None
+    try:
+        return max(float(int(text)), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max((parsedate_to_datetime(text) - now).total_seconds(), 0.0)
+    except (ValueError, TypeError):
+        return None
+
+
+def _why(error: Exception) -> str:
+    """The reason in one line; httpx repeats the system's words and never the URL."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

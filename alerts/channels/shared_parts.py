@@ -1,0 +1,77 @@
+"""What every channel says in its own form: the questions with their answers, and the links."""
+
+from urllib.parse import urlsplit
+
+from gpuvigil.model import Severity
+from gpuvigil.web.page_links import PIPELINE
+
+from ..messages.message import Message
+
+LONGEST_TITLE = 300
+
+
+def answers(message: Message) -> list[tuple[str, str]]:
+    """A pair per question; of what is over how long it was, why it is, and what is left to do."""
+    if not message.firing:
+        why = [("Why over", message.ended)] if message.ended else []
+        return [("From", message.since), *why, ("Do now", message.action)]
+    return [
+        ("Where", message.where),
+        ("Since", message.since),
+        ("Impact", message.impact),
+        ("Evidence", message.evidence),
+        ("Do now", message.action),
+    ]
+
+
+def links(message: Message) -> list[tuple[str, str]]:
+    """What is behind each link, and its address; what is needed first comes first."""
+    kind = {"gpu": "GPU", "node": "node", "port": "port"}[message.subject.kind]
+    # What gpuvigil says of itself is about no node.
+    kind = "pipeline" if urlsplit(message.link).path.endswith(PIPELINE) else kind
+    page = [(f"Open the {kind}", message.link)]
+    if message.runbook and message.firing:
+        page.append(("Runbook", message.runbook))
+    return page + _answers(message)
+
+
+def _answers(message: Message) -> list[tuple[str, str]]:
+    """To its own page, and to what may be said to it without a sign-in."""
+    answer, story = message.answer_link, ("The whole story", message.incident_link)
+    if answer is None:
+        asks = message.firing and not message.owners_only
+        return [("Acknowledge", message.incident_link) if asks else story]
+    if not message.firing:
+        return [story, ("Useful or noise?", answer)]
+    taken = [("Acknowledge", f"{answer}?do=acknowledge"), ("Silence 4 h", f"{answer}?do=silence")]
+    return [*taken, story, ("Useful or noise?", f"{answer}?do=opinion")]
+
+
+def title(message: Message, longest: int) -> str:
+    """What and where, at most `longest` characters, and how bad: not by a colour alone."""
+    how_bad = message.severity.value
+    says_so = not message.firing or message.severity is Severity.INFO
+    says_so = says_so or f"Now {how_bad}: " in message.summary
+    mark = "" if says_so else f" ({how_bad})"
+    return cut(message.summary, longest - len(mark)) + mark
+
+
+def headline(message: Message) -> str:
+    """One line for a phone's notification: what, how bad, who is hit, what to do."""
+    what = title(message, LONGEST_TITLE)
+    if not message.firing:
+        return f"{what}. {message.action}"
+    return f"{what}. Impact: {message.impact}. Do now: {message.action}"
+
+
+def cut(text: str, longest: int) -> str:
+    """At most `longest` characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def cut_bytes(text: str, longest: int) -> str:
+    """At most `longest` bytes of UTF-8."""
+    written = text.encode()
+    if len(written) <= longest:
+        return text
+    return written[: longest - 3].decode(errors="ignore") + "…"

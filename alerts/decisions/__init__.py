@@ -1,0 +1,1 @@
+"""Who is told what, and why not: pure rules."""

@@ -1,0 +1,232 @@
+"""What an attempt makes of a notice: sent, due again later, or dead; pure.
+
+Before an attempt the notice is kept as `in_flight`, due again when the attempt must have ended. A
+process that is killed in the middle thus loses nothing: the notice comes due by itself, and whoever
+claims it knows that the receiver may have it already.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import moment
+from gpuvigil.config import AlertsSettings
+from gpuvigil.lifecycle import State
+from gpuvigil.model import Severity
+
+from ..messages.channel import Delivered, Outcome, Refused, Retry
+from ..messages.self_monitoring import DIGEST
+from ..routing.notice import Kind, Notice, NoticeState, Verdict, is_idle_notice
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 300.0
+# A receiver may not silence us for longer than this.
+LONGEST_RETRY_AFTER_SECONDS = 3600.0
+
+# In these the incident stands and nobody has taken it.
+_UNATTENDED = frozenset({State.OPEN.value, State.FLAPPING.value})
+
+
+def begun(notice: Notice, now: datetime, patience_seconds: float) -> Notice:
+    """The notice while it is on its way; due again when `patience_seconds` have passed."""
+    return notice.next(
+        state=NoticeState.DUE,
+        in_flight=True,
+        attempts=notice.attempts + 1,
+        due_at=now + timedelta(seconds=patience_seconds),
+    )
+
+
+def settled(  # noqa: PLR0913 - each is known to the courier alone
+    notice: Notice,
+    outcome: Outcome,
+    now: datetime,
+    chance: float,
+    settings: AlertsSettings,
+    repeat_seconds: float = 0.0,
+    *,
+    told_at: datetime | None = None,
+    reminders: int = 0,
+) -> list[Notice]:
+    """The notice after an attempt, and the reminder that follows; `chance` is in [0, 1).
+
+    With `repeat_seconds`, which a route may ask for, also what is not critical is told again.
+    `reminders`: how many in a row there were, with this notice, since there was news.
+    `told_at`: what the reminder counts from, if this notice is for one alone whom it newly hits, or
+    tells what merely changed: it took the place of a reminder, which keeps its time, whatever becomes
+    of the notice.
+    """
+    match outcome:
+        case Delivered(receipt=receipt):
+            # How many an owner got in a day is asked of the hub by this time: one may have waited long.
+            to_owner = is_idle_notice(notice.incident)
+            sent = notice.next(
+                at=now if to_owner else notice.at,
+                state=NoticeState.SENT,
+                in_flight=False,
+                perhaps_told=True,
+                due_at=None,
+                sent_at=now,
+                receipt=receipt,
+                last_error=None,
+            )
+            after = reminded_after(sent, settings, repeat_seconds, reminders)
+            return [sent, *_reminders(sent, now, told_at or now, after)]
+        case Refused(reason=reason):
+            ended = _dead(notice, Verdict.REFUSED, reason)
+        case Retry():
+            ended = _again(notice, outcome, now, chance, settings)
+    if told_at is None or ended.state is not NoticeState.DEAD:
+        return [ended]
+    after = reminded_after(ended, settings, repeat_seconds, reminders)
+    return [ended, *_reminders(ended, now, told_at, after)]
+
+
+def pause_seconds(failures: int, asked_seconds: float | None, chance: float) -> float:
+    """How long to leave a receiver alone after its n-th failure in a row.
+
+    Never less than it asked for. Chance keeps many senders from coming back together.
+    """
+    if asked_seconds is not None:
+        return min(asked_seconds, LONGEST_RETRY_AFTER_SECONDS) + chance
+    doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 30)
+    return float(min(doubled, LONGEST_PAUSE_SECONDS) * (0.75 + chance / 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """How a receiver has done lately, and until when it is left alone."""
+
+    failures: int = 0
+    refusals: int = 0  # messages that it refused for good, since it last took one
+    until: datetime | None = None
+
+    def after(self, outcome: Outcome, now: datetime, chance: float) -> "Pause":
+        """A receiver that answers is not left alone, whatever it says to one message."""
+        if isinstance(outcome, Refused):
+            return self if outcome.for_nobody else Pause(refusals=self.refusals + 1)
+        if isinstance(outcome, Delivered) or outcome.for_some:
+            return Pause()
+        failures = self.failures + 1
+        wait = pause_seconds(failures, outcome.after_seconds, chance)
+        return replace(self, failures=failures, until=now + timedelta(seconds=wait))
+
+    def holds(self, now: datetime) -> bool:
+        return self.until is not None and now < self.until
+
+    def left(self, now: datetime) -> timedelta:
+        """How much of it is left; nothing when it is over."""
+        return timedelta() if self.until is None else max(self.until - now, timedelta())
+
+
+def put_back(notice: Notice, pause: Pause, due_at: datetime) -> Notice:
+    """The notice when its receiver is left alone for now."""
+    failed = f"the receiver failed {pause.failures} times in a row"
+    return _waiting(notice, Verdict.BACKING_OFF, failed, due_at)
+
+
+def queued(notice: Notice, due_at: datetime) -> Notice:
+    """The notice when more is to be told than its receiver takes at once."""
+    return _waiting(notice, Verdict.QUEUED, "", due_at)
+
+
+def _waiting(notice: Notice, verdict: Verdict, reason: str, due_at: datetime) -> Notice:
+    return notice.next(
+        verdict=verdict,
+        reason=reason,
+        due_at=due_at,
+        in_flight=False,
+        perhaps_told=notice.perhaps_told or notice.in_flight,
+    )
+
+
+def orphaned(notice: Notice) -> Notice:
+    """The notice when its channel is no longer configured."""
+    return _dead(notice, Verdict.CHANNEL_GONE, notice.last_error)
+
+
+def tried_anew(notice: Notice, now: datetime) -> Notice:
+    """A notice that was given up, due again because a person asked for it."""
+    return notice.next(
+        state=NoticeState.DUE,
+        verdict=Verdict.BACKING_OFF,
+        reason="tried again because a person asked for it",
+        attempts=0,
+        due_at=now,
+        first_due_at=now,
+    )
+
+
+def _again(
+    notice: Notice, outcome: Retry, now: datetime, chance: float, settings: AlertsSettings
+) -> Notice:
+    perhaps_told = notice.perhaps_told or outcome.perhaps_received
+    tried = replace(notice, perhaps_told=perhaps_told)
+    since = notice.first_due_at or notice.at
+    if now - since >= timedelta(seconds=settings.give_up_seconds):
+        return _dead(tried, Verdict.GAVE_UP, outcome.reason)
+    wait = pause_seconds(notice.attempts, outcome.after_seconds, chance)
+    due_at = now + timedelta(seconds=wait)
+    return tried.next(
+        in_flight=False,
+        verdict=Verdict.BACKING_OFF,
+        reason=f"{outcome.reason}; tried {notice.attempts} times, next at {moment(due_at)}",
+        last_error=outcome.reason,
+        due_at=due_at,
+    )
+
+
+def _dead(notice: Notice, verdict: Verdict, error: str | None) -> Notice:
+    reason = verdict.value if error is None else f"{verdict.value}: {error}"
+    return notice.next(
+        state=NoticeState.DEAD,
+        verdict=verdict,
+        reason=reason,
+        last_error=error,
+        in_flight=False,
+        due_at=None,
+    )
+
+
+def reminded_after(
+    told: Notice, settings: AlertsSettings, repeat_seconds: float, reminders: int = 0
+) -> timedelta | None:
+    """How long after it was told it is told again; None when it is not.
+
+    Each of the `reminders` that were told in a row doubles it: whoever has not come by then knows.
+    """
+    unattended = told.to_state in _UNATTENDED and told.kind is not Kind.RESOLVED
+    critical = told.severity is Severity.CRITICAL
+    every = repeat_seconds or (settings.repeat_seconds if critical else 0.0)
+    # A digest is of one day, and a notice to an owner of its stage: neither is to be taken.
+    once = told.fault == DIGEST or is_idle_notice(told.incident)
+    if not unattended or every <= 0 or once:
+        return None
+    longest = max(settings.repeat_at_most_seconds, every)
+    return timedelta(seconds=min(every * 2.0 ** min(reminders, 30), longest))
+
+
+def _reminders(
+    sent: Notice, now: datetime, told_at: datetime, after: timedelta | None
+) -> list[Notice]:
+    """A critical incident that nobody has taken is told again, as long as it stands."""
+    if after is None:
+        return []
+    due_at = told_at + after
+    reminder = replace(
+        sent,
+        repeat=sent.repeat + 1,
+        at=now,
+        kind=Kind.UPDATED,
+        state=NoticeState.DUE,
+        verdict=Verdict.REMINDER,
+        reason="",
+        due_at=due_at,
+        first_due_at=due_at,
+        attempts=0,
+        perhaps_told=False,
+        last_error=None,
+        sent_at=None,
+        receipt=None,
+        version=1,
+    )
+    return [reminder]

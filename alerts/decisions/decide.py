@@ -1,0 +1,407 @@
+"""Who is told what, and why not: pure rules, each with a named reason.
+
+`decide` runs when a transition is claimed, `judge` again just before a message goes out, since
+meanwhile a newer state may stand beside it. Both follow the same table `RULES`: the first rule that
+speaks decides.
+
+An attempt without a clear answer, a time-out say, may have reached the receiver. Such a notice
+counts as told where the end of an incident is concerned: a "resolved" too many harms nobody, a
+"firing" that stays for ever does.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import moment
+from gpuvigil.config import AlertsSettings
+from gpuvigil.lifecycle import Signal, State
+from gpuvigil.model import Severity, Transition
+
+from ..routing.case import Case, Route, Ruling
+from ..routing.notice import (
+    NEUTRAL,
+    POSTPONED,
+    Kind,
+    Notice,
+    NoticeState,
+    Verdict,
+    draft,
+    is_idle_notice,
+)
+from ..routing.situation import NOTHING, Situation
+from ..routing.update_policy import news
+from . import suppression
+from .attempts import reminded_after
+
+# The clocks of two alerts processes may differ by this much: a notice that is due later than that
+# cannot be in another one's hands.
+CLOCK_MARGIN = timedelta(seconds=2)
+# How soon a message looks again whether the one before it has gone; later, the longer that one waits.
+WAIT_FOR_EARLIER = timedelta(seconds=1)
+LONGEST_WAIT_FOR_EARLIER = timedelta(seconds=15)
+# Keeps the order where two notices would be due at the same moment.
+JUST_AFTER = timedelta(milliseconds=1)
+
+
+def _superseded(case: Case) -> Ruling | None:
+    if all(one.verdict in NEUTRAL for one in case.newer):
+        return None
+    return _superseded_by(case.notice, max(case.newer, key=lambda one: one.order))
+
+
+def _over_before_it_came(case: Case) -> Ruling | None:
+    """The end was decided out of turn, and before this channel was configured: it will hear of none."""
+    later = [one for one in case.others if one.number > case.notice.number]
+    newest = max(later, key=lambda one: one.number, default=None)
+    if case.newer or newest is None or State(newest.to_state) is not State.RESOLVED:
+        return None
+    reason = "it resolved before this could be sent"
+    return Ruling(verdict=Verdict.SUPERSEDED, state=NoticeState.SUPERSEDED, reason=reason)
+
+
+def _superseded_by(notice: Notice, newest: Notice) -> Ruling:
+    """An end that nobody is told of replaces what nobody was told of."""
+    unsaid = newest.kind is Kind.RESOLVED and notice.kind is not Kind.RESOLVED
+    reminds = bool(notice.repeat) or notice.verdict is Verdict.UNREMARKABLE
+    unsaid = unsaid and not (reminds or notice.perhaps_told or notice.in_flight)
+    kept_back = f": {notice.verdict.value}" if notice.verdict in POSTPONED else ""
+    error = f"; {notice.last_error}" if notice.last_error else ""
+    return Ruling(
+        verdict=Verdict.SUPERSEDED,
+        state=NoticeState.SUPERSEDED,
+        reason=f"it resolved before this could be sent{kept_back}{error}" if unsaid else "",
+    )
+
+
+def _unconfirmed(case: Case) -> Ruling | None:
+    verdicts = {State.SUSPECT: Verdict.SUSPECT, State.DISMISSED: Verdict.DISMISSED}
+    verdict = verdicts.get(case.to_state)
+    return None if verdict is None else Ruling(verdict=verdict, state=NoticeState.HELD)
+
+
+def _marked(case: Case) -> Ruling | None:
+    """The selftest asks whether faults are found, and wakes nobody to know."""
+    if not case.notice.to_incident().marked:
+        return None
+    return Ruling(verdict=Verdict.SELFTEST, state=NoticeState.HELD)
+
+
+def _simulated(case: Case) -> Ruling | None:
+    spared = case.route.pager or case.route.owners_only
+    if not (spared and case.notice.to_incident().simulated):
+        return None
+    return Ruling(verdict=Verdict.SIMULATED, state=NoticeState.HELD)
+
+
+def _taken(case: Case) -> Ruling | None:
+    reminded = case.notice.repeat > 0 and any(o.verdict is Verdict.TAKEN for o in case.newer)
+    if reminded or case.notice.signal == Signal.ACKNOWLEDGED.value:
+        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
+    return None
+
+
+def _waits(case: Case) -> Ruling | None:
+    """Never overtake: an older message that may be in somebody's hands ends first."""
+    ahead = [one for one in case.older if one.state is NoticeState.DUE]
+    if any(not replaceable(one, case.now) for one in ahead):
+        waited = max(case.now - (one.due_at or case.now) for one in ahead)
+        wait = min(max(waited, WAIT_FOR_EARLIER), LONGEST_WAIT_FOR_EARLIER)
+        due_at = case.now + wait
+        return Ruling(verdict=Verdict.WAITS, due_at=due_at)
+    # What a receiver asked for one message of an incident holds for the next one, too.
+    held_back = [one.due_at for one in ahead if one.attempts and one.due_at is not None]
+    if held_back:
+        due_at = max(held_back) + JUST_AFTER
+        return Ruling(verdict=Verdict.BACKING_OFF, due_at=due_at)
+    return None
+
+
+def _over(case: Case) -> Ruling | None:
+    if case.to_state is not State.RESOLVED:
+        return None
+    if not case.believed_firing:
+        return Ruling(
+            verdict=Verdict.NEVER_TOLD, state=NoticeState.HELD, reason=_why_never_told(case)
+        )
+    # The end of a notice to an owner is that it need not go out: that one knows what became of it.
+    if not case.route.send_resolved or is_idle_notice(case.notice.incident):
+        return Ruling(verdict=Verdict.RESOLVED_OFF, state=NoticeState.HELD)
+    return Ruling(verdict=Verdict.OVER)
+
+
+def _why_never_told(case: Case) -> str:
+    """What kept the beginning from being told."""
+    if case.last_said is not None:
+        return "it fired again and resolved before that could be sent"
+    tried = [one for one in case.older if one.attempts]
+    if not tried:
+        kept_back = _kept_back(case)
+        return "" if kept_back is None else f"{Verdict.NEVER_TOLD.value}: {kept_back.value}"
+    error = f": {tried[-1].last_error}" if tried[-1].last_error else ""
+    return f"it began and ended while {case.route.name} could not be reached{error}"
+
+
+def _kept_back(case: Case) -> Verdict | None:
+    """The last reason for which this spell was not told; None when there was no such reason."""
+    for one in reversed(case.older):
+        if one.kind is Kind.RESOLVED:
+            return None
+        held = one.state is NoticeState.HELD and one.verdict is not Verdict.TAKEN
+        if held or one.verdict in POSTPONED:
+            return one.verdict
+    return None
+
+
+def _late(case: Case) -> Ruling | None:
+    if case.believed_firing or not case.notice.to_incident().late:
+        return None
+    return Ruling(verdict=Verdict.LATE, state=NoticeState.HELD)
+
+
+def _below_minimum(case: Case) -> Ruling | None:
+    if case.path is not None and case.path.digest:
+        return None  # that is where what is less severe is told
+    severity, minimum = case.notice.severity, case.route.minimum_severity
+    if case.believed_firing or severity.rank <= minimum.rank:
+        return None
+    return Ruling(
+        verdict=Verdict.BELOW_MINIMUM,
+        state=NoticeState.HELD,
+        reason=f"{severity.value}: {case.route.name} gets {minimum.value} and above",
+    )
+
+
+def _told_over_recently(case: Case) -> Ruling | None:
+    """What comes and goes is not told each time; what needs hands now, or flaps, is."""
+    said, notice = case.last_said, case.notice
+    urgent = notice.severity is Severity.CRITICAL or notice.signal == Signal.FLAPPED.value
+    # Also what changes before its return was told: it is the return that is told, then.
+    if said is None or urgent or case.last_told is not None:
+        return None
+    if said.severity.rank > notice.severity.rank:
+        return None
+    return _recently(case, said, Kind.FIRED)
+
+
+def _first(case: Case) -> Ruling | None:
+    if case.last_told is not None:
+        return None
+    # Whoever heard of an earlier spell hears that it is back; to anybody else it is new.
+    ends = [one.order for one in case.older if one.kind is Kind.RESOLVED]
+    if case.notice.from_state == State.RESOLVED.value:
+        ends.append(case.notice.order)
+    heard = [one for one in case.older if one.sent_at is not None or one.perhaps_told]
+    if any(one.order <= max(ends, default=(0, 0)) for one in heard):
+        return Ruling(verdict=Verdict.RETURNED, kind=Kind.FIRED)
+    escalates = case.path is not None and case.path.escalate_seconds is not None
+    return Ruling(verdict=Verdict.ESCALATED if escalates else Verdict.FIRST, kind=Kind.FIRED)
+
+
+def _unremarkable(case: Case) -> Ruling | None:
+    """What changed makes no message where it cannot be brought up to date; a reminder tells it."""
+    if not _is_unremarkable(case):
+        return None
+    if any(one.verdict is Verdict.TAKEN for one in case.newer):
+        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
+    due_at = _reminder_at(case)
+    if due_at is None:
+        return Ruling(verdict=Verdict.UNREMARKABLE, state=NoticeState.HELD)
+    if due_at <= case.now:
+        return None
+    return Ruling(
+        verdict=Verdict.UNREMARKABLE,
+        kind=Kind.UPDATED,
+        due_at=due_at,
+        reason=f"{Verdict.UNREMARKABLE.value}; it is in the reminder at {moment(due_at)}",
+    )
+
+
+def _is_unremarkable(case: Case) -> bool:
+    if case.route.every_change or case.last_told is None or case.notice.repeat:
+        return False
+    if case.incident.held or case.was_held:
+        return False  # it is out of service, or in service again
+    return not _is_worse(case) and news(case) is None
+
+
+def _reminder_at(case: Case) -> datetime | None:
+    """When what all were told is to be told again; None when it need not be."""
+    repeat = case.path.repeat_seconds if case.path else 0.0
+    after = reminded_after(case.notice, case.settings, repeat, case.reminders_after())
+    told_at = case.reminded_from
+    return None if after is None or told_at is None else told_at + after
+
+
+def _reminder(case: Case) -> Ruling | None:
+    # What made no message of its own is looked at again only when a reminder is due.
+    if not (case.notice.repeat or _is_unremarkable(case) or _is_due_to_all(case)):
+        return None
+    return Ruling(verdict=Verdict.STILL_STANDING, kind=Kind.UPDATED)
+
+
+def _is_due_to_all(case: Case) -> bool:
+    """What only one would hear, or nobody, as it makes no sound, is in the reminder once that is due."""
+    if case.last_told is None or _is_worse(case) or news(case) not in {None, Verdict.NEWLY_HIT}:
+        return False
+    due_at = _reminder_at(case)
+    return due_at is not None and due_at <= case.now
+
+
+def _is_worse(case: Case) -> bool:
+    told = case.last_told_to_all
+    return told is not None and case.notice.severity.rank < told.severity.rank
+
+
+def _resumed(case: Case) -> Ruling | None:
+    """Whoever was told before the node was taken out believes that somebody has seen to it."""
+    if case.last_told is None or not case.was_held:
+        return None
+    return Ruling(verdict=Verdict.RESUMED, kind=Kind.UPDATED)
+
+
+def _worse(case: Case) -> Ruling | None:
+    return Ruling(verdict=Verdict.WORSE, kind=Kind.UPDATED) if _is_worse(case) else None
+
+
+def _told_recently(case: Case) -> Ruling | None:
+    if case.last_told is None:
+        return None
+    for_one = news(case) is Verdict.NEWLY_HIT
+    told = case.last_told if for_one else case.last_told_to_all
+    return None if told is None else _recently(case, told, Kind.UPDATED)
+
+
+def _recently(case: Case, told: Notice, kind: Kind) -> Ruling | None:
+    """Wait until the update interval since `told` is over."""
+    if told.sent_at is None:
+        return None
+    due_at = told.sent_at + timedelta(seconds=case.update_seconds)
+    if due_at <= case.now:
+        return None
+    seconds = max((case.now - told.sent_at).total_seconds(), 0.0)
+    return Ruling(
+        verdict=Verdict.TOLD_RECENTLY,
+        kind=kind,
+        due_at=due_at,
+        reason=f"last update {seconds:.0f} s ago; the next is due at {moment(due_at)}",
+    )
+
+
+def _changed(case: Case) -> Ruling:
+    return Ruling(verdict=news(case) or Verdict.CHANGED, kind=Kind.UPDATED)
+
+
+# The first that speaks decides; the last one always does.
+RULES: tuple[Callable[[Case], Ruling | None], ...] = (
+    _superseded,
+    _over_before_it_came,
+    _unconfirmed,
+    _marked,
+    _simulated,
+    _taken,
+    _waits,
+    _over,
+    _late,
+    suppression.about_gpuvigil,
+    suppression.of_idle_gpus,
+    suppression.not_routed,
+    suppression.no_owner,
+    _below_minimum,
+    _unremarkable,
+    *suppression.RULES,
+    _told_over_recently,
+    _first,
+    _resumed,
+    _reminder,
+    _worse,
+    _told_recently,
+)
+
+
+def judge(case: Case) -> Ruling:
+    """What becomes of the notice now."""
+    for rule in RULES:
+        ruling = rule(case)
+        if ruling is not None:
+            return ruling
+    return _changed(case)
+
+
+def decide(
+    transition: Transition,
+    routes: Sequence[Route],
+    earlier: Sequence[Notice],
+    now: datetime,
+    settings: AlertsSettings,
+    situation: Situation = NOTHING,
+) -> list[Notice]:
+    """A notice for every channel about `transition`, and new versions of those it replaces.
+
+    `earlier` are the incident's notices so far, of all channels. Without a channel there is one
+    notice that says so.
+    """
+    if not routes:
+        none = draft(transition, None, now)
+        return [_ruled(none, Ruling(verdict=Verdict.NO_CHANNEL, state=NoticeState.HELD))]
+    decided: list[Notice] = []
+    for route in routes:
+        notice = draft(transition, route.name, now)
+        siblings = tuple(one for one in earlier if one.channel == route.name)
+        case = Case(
+            notice=notice,
+            route=route,
+            siblings=siblings,
+            now=now,
+            settings=settings,
+            situation=situation,
+            others=tuple(one for one in earlier if one.channel != route.name),
+        )
+        fresh = _ruled(notice, judge(case))
+        if fresh.verdict is Verdict.WAITS:
+            # The one before it has mostly gone by the time this one is delivered.
+            fresh = replace(fresh, due_at=now)
+        decided += [*replaced(fresh, siblings, now), fresh]
+    return decided
+
+
+def ruled(notice: Notice, ruling: Ruling, now: datetime) -> Notice:
+    """The notice's next version, after `ruling` at `now`."""
+    # Of the day on which it was held, and not on which it began to wait: each digest tells one day's.
+    at = now if ruling.verdict is Verdict.DIGEST else notice.at
+    return replace(_ruled(notice, ruling), at=at).next()
+
+
+def replaceable(notice: Notice, now: datetime) -> bool:
+    """A due notice that surely nobody is delivering at this moment."""
+    later = notice.due_at is not None and notice.due_at > now + CLOCK_MARGIN
+    return notice.state is NoticeState.DUE and not notice.in_flight and later
+
+
+def replaced(newest: Notice, siblings: Sequence[Notice], now: datetime) -> list[Notice]:
+    """The next versions of waiting notices that need not go out, since `newest` says more."""
+    waiting = [o for o in siblings if o.order < newest.order and replaceable(o, now)]
+    if newest.verdict not in NEUTRAL:
+        return [ruled(one, _superseded_by(one, newest), now) for one in waiting]
+    # A person who took the incident needs no reminder; what was never said is still said.
+    taken = Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
+    if newest.verdict is not Verdict.TAKEN:
+        return []
+    reminders = [o for o in waiting if o.repeat or o.verdict is Verdict.UNREMARKABLE]
+    return [ruled(one, taken, now) for one in reminders]
+
+
+def _ruled(notice: Notice, ruling: Ruling) -> Notice:
+    due_at = None if ruling.state is not NoticeState.DUE else ruling.due_at or notice.due_at
+    postponed = ruling.verdict in POSTPONED
+    return replace(
+        notice,
+        verdict=ruling.verdict,
+        state=ruling.state,
+        kind=ruling.kind or notice.kind,
+        reason=ruling.reason,
+        due_at=due_at,
+        first_due_at=due_at if postponed else notice.first_due_at,
+        in_flight=notice.in_flight and ruling.send_now,
+        perhaps_told=notice.perhaps_told or notice.in_flight,
+    )

@@ -1,0 +1,168 @@
+"""The rules that keep a message back, for a while or for good, whatever the incident's story is.
+
+They are asked in turn by `decide`, of notices that would begin to tell somebody; an end is told to
+whoever was told of the beginning, also in a silence or at night.
+"""
+
+from datetime import datetime, timedelta
+
+from accounting.efficiency.idleness import IDLE
+from gpuvigil.clock import moment
+from gpuvigil.faults.gpu_states import UNHEARD
+from gpuvigil.lifecycle import State
+
+from ..messages.self_monitoring import CHANNEL_FAILED, DIGEST, OWN
+from ..routing.case import Case, Ruling
+from ..routing.notice import Kind, NoticeState, Verdict, is_idle_end, is_idle_notice
+from ..routing.open_hours import begins, ends
+
+# What is often explained by something that is seen a little later.
+# A silence may be ended before its time, what inhibits may end: it is looked at again this often.
+LOOK_AGAIN = timedelta(seconds=60)
+
+
+def about_gpuvigil(case: Case) -> Ruling | None:
+    """A digest goes to its channel, whatever else holds; that a channel fails goes by the others."""
+    subject = case.incident.subject
+    if subject.cluster != OWN:
+        return None
+    its_own = subject.node == case.route.name
+    if case.incident.fault == DIGEST:
+        if its_own and case.notice.repeat:
+            return Ruling(verdict=Verdict.DIGEST, state=NoticeState.HELD)  # it was told there
+        if its_own:
+            return Ruling(verdict=Verdict.FIRST, kind=Kind.FIRED)
+        return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.HELD)
+    if case.incident.fault == CHANNEL_FAILED and its_own:
+        return Ruling(verdict=Verdict.OWN_CHANNEL, state=NoticeState.HELD)
+    return None
+
+
+def of_idle_gpus(case: Case) -> Ruling | None:
+    """The notices of the idle policy are for owners, who hear of idle GPUs by nothing else."""
+    if is_idle_notice(case.notice.incident):
+        if case.route.owners:
+            return None
+        return Ruling(verdict=Verdict.FOR_OWNER, state=NoticeState.HELD)
+    if case.notice.fault == IDLE and case.route.owners_only and not case.believed_firing:
+        return Ruling(verdict=Verdict.IDLE_POLICY, state=NoticeState.HELD)
+    return None
+
+
+def not_routed(case: Case) -> Ruling | None:
+    if case.path is not None:
+        return None
+    return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.HELD)
+
+
+def out_of_service(case: Case) -> Ruling | None:
+    """What happens to a drained node, or one that leaves, wakes nobody: the incident stands.
+
+    There is nothing to wait for: that the node is back is a step of the incident's own.
+    """
+    why = case.incident.held
+    if not why:
+        return None
+    reason = f"{Verdict.OUT_OF_SERVICE.value}: {why}"
+    return Ruling(verdict=Verdict.OUT_OF_SERVICE, state=NoticeState.HELD, reason=reason)
+
+
+def no_owner(case: Case) -> Ruling | None:
+    """Who writes to owners alone has nobody to write to about what nobody holds."""
+    if not case.route.owners_only or case.believed_firing or case.incident.impact.users:
+        return None
+    return Ruling(verdict=Verdict.NO_OWNER, state=NoticeState.HELD)
+
+
+def silenced(case: Case) -> Ruling | None:
+    silence = case.situation.silence(case.labels, case.now)
+    if silence is None:
+        return None
+    why = f": {silence.reason}" if silence.reason else ""
+    return Ruling(
+        verdict=Verdict.SILENCED,
+        due_at=min(silence.ends_at, case.now + LOOK_AGAIN),
+        reason=f"silenced by {silence.by} until {moment(silence.ends_at)}{why} ({silence.id})",
+    )
+
+
+def inhibited(case: Case) -> Ruling | None:
+    other = case.situation.inhibitor(case.settings.inhibit, case.incident, case.labels)
+    if other is None:
+        return None
+    return Ruling(
+        verdict=Verdict.INHIBITED,
+        due_at=case.now + LOOK_AGAIN,
+        reason=f"inhibited by {other.title} ({other.id})",
+    )
+
+
+def escalation(case: Case) -> Ruling | None:
+    """Told only if nobody has taken it by then, counted from when the first receiver was told."""
+    assert case.path is not None
+    if case.path.escalate_seconds is None or case.believed_firing:
+        return None
+    taken = case.to_state is State.ACKNOWLEDGED or case.incident.acknowledged_by
+    if taken or any(one.verdict is Verdict.TAKEN for one in case.newer):
+        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
+    began = case.first_to_be_told(case.path.escalates_from)
+    return _until(case, began + timedelta(seconds=case.path.escalate_seconds), Verdict.ESCALATES)
+
+
+def waits_for_cause(case: Case) -> Ruling | None:
+    """What a larger fault may explain is on the page at once; its message waits for that a little."""
+    assert case.path is not None
+    if case.believed_firing:
+        return None
+    wait = case.path.wait_seconds
+    if case.incident.fault in UNHEARD:
+        wait = max(wait, case.settings.cause_wait_seconds)
+    return _until(case, case.spell_began + timedelta(seconds=wait), Verdict.WAITS_FOR_CAUSE)
+
+
+def digested(case: Case) -> Ruling | None:
+    assert case.path is not None
+    if not case.path.digest or case.believed_firing:
+        return None
+    return Ruling(verdict=Verdict.DIGEST, state=NoticeState.HELD)
+
+
+def out_of_hours(case: Case) -> Ruling | None:
+    assert case.path is not None
+    opens = ends(case.path.quiet_times, case.now) or begins(case.path.times, case.now)
+    return None if opens is None else _until(case, opens, Verdict.OUT_OF_HOURS)
+
+
+def owner_maximum(case: Case) -> Ruling | None:
+    """Who has many idle jobs hears of some of them a day, of the others when that day is over."""
+    most, day = case.settings.idle_notices_per_day, timedelta(days=1)
+    counts = is_idle_notice(case.notice.incident) and not is_idle_end(case.notice.incident)
+    told = sorted((at for at in case.told_to_owner if at > case.now - day), reverse=True)
+    if not (counts and 0 < most <= len(told)) or case.believed_firing:
+        return None
+    return _until(case, told[most - 1] + day, Verdict.OWNER_MAXIMUM)
+
+
+def _until(case: Case, due_at: datetime, verdict: Verdict) -> Ruling | None:
+    if due_at <= case.now:
+        return None
+    kind = Kind.UPDATED if case.believed_firing else Kind.FIRED
+    return Ruling(
+        verdict=verdict,
+        kind=kind,
+        due_at=due_at,
+        reason=f"{verdict.value}; looked at again at {moment(due_at)}",
+    )
+
+
+# In the order in which they are asked; those before `below_minimum` of `decide` hold for anything.
+RULES = (
+    out_of_service,
+    silenced,
+    inhibited,
+    escalation,
+    waits_for_cause,
+    digested,
+    out_of_hours,
+    owner_maximum,
+)

@@ -1,0 +1,1 @@
+"""From due notices to the workers of channels."""

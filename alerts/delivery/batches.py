@@ -1,0 +1,64 @@
+"""More than the hub says, or takes, at once: in as many requests as that takes."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from gpuvigil.errors import HubRefused
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Record, RecordKind
+
+MOST = 10_000  # of one answer
+# What one body begins with; of what is larger it takes fewer.
+_MOST_WRITTEN = 500
+# What the hub answers to a body that is larger than it takes.
+_TOO_LARGE = 413
+
+T = TypeVar("T")
+
+
+def all_of(
+    hub: Hub,
+    kind: RecordKind,
+    states: Collection[str],
+    begin: datetime,
+    end: datetime,
+    most: int = MOST,
+) -> Iterator[Record]:
+    """Those of a kind in one of the states whose time is from `begin` to `end`.
+
+    Where one answer does not hold them the time is parted, by the times of what it did hold.
+    """
+    found = hub.records(kind, states=states, since=begin, until=end, limit=most)
+    later = sorted(one.at for one in found if one.at > begin)
+    if len(found) < most or not later:
+        yield from found
+        return
+    del found
+    middle = later[len(later) // 2]
+    yield from all_of(hub, kind, states, begin, middle, most)
+    yield from all_of(hub, kind, states, middle, end, most)
+
+
+def in_parts(
+    items: Sequence[T],
+    write: Callable[[Sequence[T]], object],
+    left_out: Callable[[T, HubRefused], None],
+) -> None:
+    """Call `write` with all items in turn, of as many at once as the hub takes in one body.
+
+    One that is too large by itself is left out, and keeps none of the others.
+    """
+    most = _MOST_WRITTEN
+    while items:
+        part = items[:most]
+        try:
+            write(part)
+        except HubRefused as error:
+            if error.status != _TOO_LARGE:
+                raise
+            if len(part) > 1:
+                most = len(part) // 2
+                continue
+            left_out(part[0], error)
+        items = items[len(part) :]

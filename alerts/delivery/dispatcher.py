@@ -1,0 +1,276 @@
+"""Delivery: notices that are due are claimed and handed to one worker per channel.
+
+At least once, newest state last. A receiver that hangs holds up its own worker only.
+"""
+
+import contextlib
+import itertools
+import queue
+import threading
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import to_text
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity, readable
+
+from ..decisions.attempts import Pause, begun, orphaned, put_back, queued, settled
+from ..decisions.decide import judge, replaced, ruled
+from ..messages.channel import Bucket, Channel, Delivered, Outcome, tried
+from ..messages.cost import cost_words
+from ..messages.message import Message, message
+from ..routing.case import Case
+from ..routing.notice import Notice, NoticeState, is_idle_end, is_idle_notice, receipt_of
+from ..routing.situation import Lookout
+from ..routing.update_policy import title, told_owners
+from .backlog import IN_HAND_SECONDS, Backlog, most_in_hand
+from .hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Desk
+
+# How long after a channel's time-out an attempt's outcome may still be on its way to the hub.
+RECORDING_SECONDS = 5.0
+_MOST_NOTICES = 100_000
+
+
+class Courier:
+    """One channel's worker: what it has in hand is delivered one by one, the most severe first."""
+
+    def __init__(self, channel: Channel, desk: Desk) -> None:
+        self.channel = channel
+        self._desk = desk
+        self._hub = desk.connect()
+        self._lookout = Lookout(self._hub, desk.settings)
+        self._in_hand: dict[str, Record] = {}  # the newest version that was claimed of each
+        self._backlog = Backlog.empty(channel.pace, _RANKS)
+        self._lock = threading.Lock()
+        # The most severe first, then as claimed: a receiver's limit may make the others wait.
+        self._queue: queue.PriorityQueue[tuple[int, int, str]] = queue.PriorityQueue()
+        self._claimed = itertools.count()
+        self._pause = Pause()
+        self._last_sent_at: datetime | None = None
+        self._last_error = ""
+        self._attempts = self._failures = 0
+        self._seconds = 0.0
+        self._bucket = Bucket.full(channel.pace, desk.clock.monotonic())
+
+    def take(self, record: Record) -> bool:
+        """Take a claimed notice in hand, if there is room; one that already is stays in the queue.
+
+        Of that the newer version counts: nobody would deal with its claim otherwise. For what is
+        critical there is twice the room: it goes out before what came earlier.
+        """
+        rank = _rank(record)
+        room = most_in_hand(self.channel.pace) * (2 if rank == 0 else 1)
+        with self._lock:
+            if record.id in self._in_hand:
+                if self._in_hand[record.id].version < record.version:
+                    self._in_hand[record.id] = record
+                return True
+            if len(self._in_hand) >= room or self._rests_seconds() > IN_HAND_SECONDS:
+                return False
+            self._in_hand[record.id] = record
+        self._queue.put((rank, next(self._claimed), record.id))
+        return True
+
+    def later(self, notice: Notice) -> Notice:
+        """The notice when it has to wait for its turn; of one thread."""
+        now = self._desk.clock.monotonic()
+        rank = notice.severity.rank
+        self._backlog, seconds = self._backlog.give(rank, now, now + self._rests_seconds())
+        due_at = self._desk.clock.now() + timedelta(seconds=seconds)
+        pause = self._pause
+        if pause.until is not None and self._rests_seconds() > IN_HAND_SECONDS:
+            return put_back(notice, pause, due_at)
+        return queued(notice, due_at)
+
+    def step(self) -> None:
+        """Deal with the next notice in hand, or wait a little for one.
+
+        The receiver's pace is kept before a notice is looked at, so that the newest state is what goes
+        out; a short rest of the receiver's is waited for, with all that is in hand.
+        """
+        clock = self._desk.clock
+        if clock.wait(self._desk.stop, self._bucket.wait_seconds(clock.monotonic())):
+            return
+        rest = self._rests_seconds()
+        if rest <= IN_HAND_SECONDS and clock.wait(self._desk.stop, rest):
+            return
+        try:
+            *_, id_ = self._queue.get(timeout=POLL_SECONDS / 4)
+        except queue.Empty:
+            return
+        with self._lock:
+            record = self._in_hand.pop(id_)
+        self._deal(record)
+
+    def _rests_seconds(self) -> float:
+        """How long the receiver is left alone from now on."""
+        return self._pause.left(self._desk.clock.now()).total_seconds()
+
+    def pulse(self) -> dict[str, object]:
+        """How the channel does, for people."""
+        pause, sent_at = self._pause, self._last_sent_at
+        return {
+            "name": self.channel.route.name,
+            "waiting": self._queue.qsize(),
+            "failures": pause.failures,
+            "refusals": pause.refusals,
+            "last_error": self._last_error if pause.failures or pause.refusals else None,
+            "attempts_total": self._attempts,
+            "failures_total": self._failures,
+            "seconds_total": round(self._seconds, 3),
+            "paused_until": None if pause.until is None else to_text(pause.until),
+            "last_sent_at": None if sent_at is None else to_text(sent_at),
+        }
+
+    def _deal(self, record: Record) -> None:
+        notice = Notice.from_record(record)
+        everything = notices_of(self._hub, notice.incident)
+        current = everything.get(notice.id)
+        if current is None or current.version != notice.version:
+            return  # it went on without this claim
+        siblings = tuple(
+            one
+            for one in everything.values()
+            if one.channel == notice.channel and one.id != notice.id
+        )
+        now = self._desk.clock.now()
+        case = Case(
+            notice=notice,
+            route=self.channel.route,
+            siblings=siblings,
+            now=now,
+            settings=self._desk.settings,
+            situation=self._lookout.look(self._desk.clock.monotonic()),
+            others=tuple(one for one in everything.values() if one.channel != notice.channel),
+            told_to_owner=self._told_to_owner(notice, now),
+        )
+        ruling = judge(case)
+        if not ruling.send_now:
+            self._desk.finish(self._hub, ruled(notice, ruling, now))
+        elif self._pause.holds(now):
+            left = self._pause.left(now)
+            self._desk.finish(self._hub, put_back(notice, self._pause, now + left))
+        else:
+            self._send(ruled(notice, ruling, now), case)
+
+    def _told_to_owner(self, notice: Notice, now: datetime) -> tuple[datetime, ...]:
+        """When this channel told the owner of other idle GPUs, the last two days."""
+        if not is_idle_notice(notice.incident):
+            return ()
+        users = set(notice.to_incident().impact.users)
+        since, sent = now - timedelta(days=2), (NoticeState.SENT.value,)
+        found = self._hub.records(
+            RecordKind.NOTICE, subject=notice.subject, since=since, states=sent, limit=_MOST_NOTICES
+        )
+        others = (one for one in readable(found, Notice.from_record) if one.id != notice.id)
+        mine = (one for one in others if one.channel == notice.channel)
+        counted = (one for one in mine if is_idle_notice(one.incident))
+        theirs = (one for one in counted if users & set(one.to_incident().impact.users))
+        return tuple(one.sent_at for one in theirs if one.sent_at and not is_idle_end(one.incident))
+
+    def _send(self, notice: Notice, case: Case) -> None:
+        desk, now, siblings = self._desk, self._desk.clock.now(), case.siblings
+        going = begun(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
+        desk.finish(self._hub, going, replaced(going, siblings, now))
+        outcome = tried(lambda: self.channel.deliver(said(going, case, desk, now)))
+        ended = desk.clock.now()
+        self._bucket = self._bucket.take(desk.clock.monotonic())
+        self._pause = self._pause.after(outcome, ended, desk.chance())
+        repeat = case.path.repeat_seconds if case.path else 0.0
+        told_at = case.told_to_all_at(going.verdict)
+        chance = desk.chance()
+        after = settled(
+            going,
+            outcome,
+            ended,
+            chance,
+            desk.settings,
+            repeat,
+            told_at=told_at,
+            reminders=case.reminders_after(going.verdict),
+        )
+        self._last_sent_at = after[0].sent_at or self._last_sent_at
+        self._count(outcome, (ended - now).total_seconds())
+        desk.keep(self._hub, after)
+        self._say(after[0], (ended - now).total_seconds())
+
+    def _count(self, outcome: Outcome, seconds: float) -> None:
+        self._attempts += 1
+        self._seconds += max(seconds, 0.0)
+        if not isinstance(outcome, Delivered):
+            self._failures += 1
+            self._last_error = outcome.reason
+
+    def _say(self, notice: Notice, seconds: float) -> None:
+        say = self._desk.log.info if notice.sent_at else self._desk.log.warning
+        say(
+            notice.state.value if notice.sent_at else "not delivered",
+            notice=notice.id,
+            kind=notice.kind.value,
+            attempts=notice.attempts,
+            seconds=seconds,
+            error=notice.last_error or "",
+        )
+
+
+def said(notice: Notice, case: Case, desk: Desk, now: datetime) -> Message:
+    """What the channel of a case is told by its notice; ConfigError when the links' key is away."""
+    return message(
+        notice,
+        now,
+        desk.settings.external_url,
+        receipt_of(notice, case.siblings),
+        seal=desk.seal,
+        runbook_url=desk.settings.runbook_url,
+        told_owners=told_owners(case.told),
+        told_as=title(case.last_told) if case.last_told else "",
+        owners_only=case.route.owners_only,
+        cost=cost_words(desk.prices, notice.to_incident(), desk.models.known, now),
+    )
+
+
+def hand_out(hub: Hub, desk: Desk, couriers: Mapping[str, Courier]) -> None:
+    """Claim what is due and give it to the couriers; what has no channel any more is dead.
+
+    What a courier has no room for goes back at once, all in one commit.
+    """
+    claimed = hub.claim(
+        RecordKind.NOTICE,
+        desk.owner,
+        lease_seconds=LEASE_SECONDS,
+        limit=CLAIM_LIMIT,
+        wait_seconds=POLL_SECONDS,
+    )
+    back: list[Notice] = []
+    for record in claimed:
+        courier = couriers.get(str(record.body.get("channel")))
+        if courier is not None and courier.take(record):
+            continue
+        try:
+            notice = Notice.from_record(record)
+            back.append(orphaned(notice) if courier is None else courier.later(notice))
+        except UNREADABLE as error:
+            desk.log.warning("notice cannot be read", id=record.id, error=repr(error))
+    if back:
+        desk.finish_all(hub, back)
+    desk.gather(len(claimed))
+
+
+_RANKS = len(Severity)
+
+
+def _rank(record: Record) -> int:
+    """How urgent a notice is; one that another version wrote is the least."""
+    try:
+        return Notice.from_record(record).severity.rank
+    except UNREADABLE:
+        return _RANKS
+
+
+def notices_of(hub: Hub, incident: str) -> dict[str, Notice]:
+    """The incident's notices by id; one that another version wrote is left out."""
+    found = {}
+    for record in hub.records(RecordKind.NOTICE, parent=incident):
+        with contextlib.suppress(*UNREADABLE):
+            found[record.id] = Notice.from_record(record)
+    return found

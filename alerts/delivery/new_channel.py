@@ -1,0 +1,119 @@
+"""What stands is told to a channel that was not there when it began.
+
+The first channel, one more, or another name: what was decided before it came was decided without it.
+A process keeps its channels, so this is looked at once after each start; from then on every step is
+decided for all of them. The rules are the ordinary ones, with what the channel was told by an earlier
+start beside them.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from gpuvigil.hub_client import Hub
+from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.model import Incident, RecordKind, Transition, readable
+
+from ..decisions.attempts import tried_anew
+from ..decisions.decide import decide
+from ..messages.self_monitoring import OWN, is_digest
+from ..routing.case import Route
+from ..routing.notice import Notice, NoticeState, Verdict
+from ..routing.situation import Lookout
+from .dispatcher import notices_of
+from .hub_access import Desk
+
+# More incidents than can stand, and than steps of gpuvigil's own are kept.
+_MOST = 100_000
+
+
+def decided_last(notices: Iterable[Notice]) -> int | None:
+    """The number of the newest step that was decided; None when none was."""
+    return max((one.number for one in notices), default=None)
+
+
+def newcomers(notices: Collection[Notice], routes: Sequence[Route]) -> list[Route]:
+    """The channels for which the newest decided step was not decided.
+
+    What is not decided at all will be, for every channel, by whoever claims it.
+    """
+    newest = decided_last(notices)
+    there = {one.channel for one in notices if one.number == newest}
+    return [] if newest is None else [one for one in routes if one.name not in there]
+
+
+def left_behind(notices: Collection[Notice], routes: Sequence[Route]) -> list[Route]:
+    """Those of them that would still hear of what is over.
+
+    An attempt was cut off, and the end was decided while the channel was not configured.
+    """
+    waiting = {one.channel for one in notices if one.state is NoticeState.DUE}
+    return [one for one in newcomers(notices, routes) if one.name in waiting]
+
+
+def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetime) -> list[Notice]:
+    """What came due while its channel was not configured, of channels that are configured again."""
+    last = [
+        max(mine, key=lambda one: one.order)
+        for route in routes
+        if (mine := [one for one in notices if one.channel == route.name])
+    ]
+    newest = decided_last(notices)
+    return [
+        replace(tried_anew(one, now), verdict=Verdict.QUEUED, reason="its channel is there again")
+        for one in last
+        if one.verdict is Verdict.CHANNEL_GONE and one.number == newest
+    ]
+
+
+def tell_what_stands(hub: Hub, desk: Desk, routes: Sequence[Route], lookout: Lookout) -> None:
+    """Decide what stands for the channels that are new, the most severe first; and what is over and still due."""
+    standing = _standing(hub)
+    for incident in [*standing, *_still_due(hub, standing)]:
+        if desk.stop.is_set():
+            return
+        notices = list(notices_of(hub, incident).values())
+        now = desk.clock.now()
+        stands = incident in standing
+        decided = due_again(notices, routes, now) if stands else []
+        new = newcomers(notices, routes) if stands else left_behind(notices, routes)
+        step = _step(hub, incident, decided_last(notices)) if new else None
+        if step is not None:
+            situation = lookout.look(desk.clock.monotonic())
+            decided += decide(step, new, notices, now, desk.settings, situation)
+        if decided and desk.keep(hub, decided):
+            channels = ", ".join(sorted({str(one.channel) for one in decided}))
+            desk.log.info("stood before its channel", incident=incident, channels=channels)
+
+
+def _step(hub: Hub, incident: str, number: int | None) -> Transition | None:
+    record = hub.record(RecordKind.TRANSITION, f"{incident}:{number}")
+    return next(readable([record] if record else [], Transition.from_record), None)
+
+
+def _standing(hub: Hub) -> dict[str, None]:
+    """The ids of what stands: gpuvigil's own troubles, and incidents, the most severe first."""
+    states = tuple(state.value for state in STANDING)
+    found = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
+    incidents = sorted(readable(found, Incident.from_record), key=lambda one: one.severity.rank)
+    return dict.fromkeys([*_own_troubles(hub), *(one.id for one in incidents)])
+
+
+def _still_due(hub: Hub, standing: Collection[str]) -> list[str]:
+    """What is over, and of which something is still to be told."""
+    due = hub.records(RecordKind.NOTICE, states=(NoticeState.DUE.value,), limit=_MOST)
+    ids = dict.fromkeys(one.incident for one in readable(due, Notice.from_record))
+    return [id_ for id_ in ids if id_ not in standing and not is_digest(id_)]
+
+
+def _own_troubles(hub: Hub) -> list[str]:
+    """Those that stand; a digest is of its day, and of one channel."""
+    steps: Iterable[Transition] = readable(
+        hub.records(RecordKind.TRANSITION, subject=OWN, limit=_MOST), Transition.from_record
+    )
+    newest = {one.incident: one for one in sorted(steps, key=lambda one: one.number)}
+    return [
+        id_
+        for id_, one in newest.items()
+        if one.to_state == State.OPEN.value and not is_digest(id_)
+    ]

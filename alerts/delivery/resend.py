@@ -1,0 +1,93 @@
+"""What stands is said again and again to those who forget what nobody repeats, as Alertmanager does."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol, runtime_checkable
+
+from gpuvigil.hub_client import Hub
+from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.model import Incident, RecordKind, readable
+
+from ..messages.channel import Delivered, Outcome, tried
+from ..messages.message import Message
+from ..routing.case import Case, Route
+from ..routing.notice import Notice, NoticeState
+from .dispatcher import notices_of, said
+from .hub_access import Desk
+
+# Incidents that ended last, among which those of the last minutes are.
+NEWEST_ENDED = 300
+MOST_STANDING = 100_000
+
+
+@runtime_checkable
+class Upheld(Protocol):
+    """A channel whose receiver forgets."""
+
+    resend_seconds: float
+    ended_for: timedelta  # how long what is over is said again
+
+    @property
+    def route(self) -> Route: ...
+
+    def uphold(self, messages: Sequence[Message], now: datetime) -> Outcome:
+        """Say all of these again."""
+
+
+class Upholder:
+    """One such channel's loop: every `resend_seconds` all that it was told of and still counts."""
+
+    def __init__(self, upheld: Upheld, desk: Desk) -> None:
+        self._upheld = upheld
+        self._desk = desk
+        self._hub = desk.connect()
+
+    def step(self) -> None:
+        """Wait, then say it all again."""
+        desk, upheld = self._desk, self._upheld
+        if desk.clock.wait(desk.stop, upheld.resend_seconds):
+            return
+        now, name = desk.clock.now(), upheld.route.name
+        found = (self._told(one, now) for one in _incidents(self._hub, now - upheld.ended_for))
+        cases = [one for one in found if one is not None]
+        if not cases:
+            return
+        outcome = tried(
+            lambda: upheld.uphold([said(one.notice, one, desk, now) for one in cases], now)
+        )
+        if isinstance(outcome, Delivered):
+            desk.log.debug("upheld", channel=name, messages=len(cases))
+        else:
+            desk.log.warning("not upheld", channel=name, error=outcome.reason)
+
+    def _told(self, incident: str, now: datetime) -> Case | None:
+        """What the channel was told last of an incident, beside all that it was told before."""
+        route = self._upheld.route
+        notices = [
+            one for one in notices_of(self._hub, incident).values() if one.channel == route.name
+        ]
+        last = last_told(notices)
+        if last is None:
+            return None
+        others = tuple(one for one in notices if one is not last)
+        return Case(
+            notice=last, route=route, siblings=others, now=now, settings=self._desk.settings
+        )
+
+
+def last_told(notices: Iterable[Notice]) -> Notice | None:
+    """Which of a channel's notices of an incident was surely told last."""
+    told = [one for one in notices if one.state is NoticeState.SENT]
+    return max(told, key=lambda one: one.order, default=None)
+
+
+def _incidents(hub: Hub, since: datetime) -> list[str]:
+    """Those that stand, and those that ended since then."""
+    states = tuple(state.value for state in STANDING)
+    standing = hub.records(RecordKind.INCIDENT, states=states, limit=MOST_STANDING)
+    ended = readable(
+        hub.records(RecordKind.INCIDENT, states=(State.RESOLVED.value,), limit=NEWEST_ENDED),
+        Incident.from_record,
+    )
+    late = [one.id for one in ended if one.resolved_at is not None and one.resolved_at >= since]
+    return [record.id for record in standing] + late

@@ -1,0 +1,239 @@
+"""Looks at gpuvigil itself every few seconds, and once a day at what was held for digests."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, time, timedelta
+
+from gpuvigil.clock import EPOCH, from_text
+from gpuvigil.errors import ConfigError
+from gpuvigil.faults import where
+from gpuvigil.hub_client import Hub
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.matching.matchers import labels_of
+from gpuvigil.model import Incident, Record, RecordKind, Transition, readable
+from gpuvigil.model.selftest_nodes import without_marked
+
+from ..channels.dead_man import DeadMan
+from ..messages.channel import Delivered
+from ..messages.damaged_records import PULSE, repairs
+from ..messages.self_monitoring import (
+    Trouble,
+    analyzer_trouble,
+    channel_trouble,
+    collector_trouble,
+    detectors_trouble,
+    digest,
+    digest_of,
+    ended,
+    is_told_of,
+    of_gone_channels,
+    opened,
+    spool_trouble,
+)
+from ..routing.route import path
+from ..routing.situation import Lookout
+from .batches import all_of
+from .dispatcher import Courier
+from .hub_access import Desk
+
+LOOK_SECONDS = 5.0
+_LOSES_DATA = where(lambda row: row.loses_data)
+# The hub's status names every node: of a large fleet it is long.
+STATUS_SECONDS = 60.0
+# Looks that are further apart say that the hub was away, or this process.
+AWAY_SECONDS = 30.0
+# Of the time that somebody may be silent, so much counts as over when this process starts.
+STARTING_SECONDS = 30.0
+# What was decided before a digest's hour may be written a little after it.
+WRITTEN_SECONDS = 60.0
+# Incidents that are looked at, of all that stand.
+MOST_STANDING = 100_000
+
+
+class Watch:
+    """One process's look at everybody, its own channels included."""
+
+    def __init__(self, desk: Desk, couriers: Sequence[Courier]) -> None:
+        self._desk = desk
+        self._couriers = couriers
+        self._hub = desk.connect()
+        self._lookout = Lookout(self._hub, desk.settings)
+        self._digested: dict[str, datetime] = {}  # by channel, until when
+        self._nodes: Sequence[Mapping[str, object]] = ()
+        self._full: Sequence[str] = ()
+        self._repairs_version: int | None = None  # of the pulse that was looked at
+        self._looked = self._cleared = self._counted = float("-inf")
+        self._looked_at: datetime | None = None
+        self._listens_since = EPOCH
+        self.well_at: datetime | None = None  # when all was well last, as seen from here
+
+    def step(self) -> None:
+        """Look, write down what has changed, and wait."""
+        desk = self._desk
+        now = desk.clock.now()
+        pulses = {one.id: one for one in self._hub.records(RecordKind.PULSE)}
+        nodes, listening = self._heard_of(), self._listening(now)
+        shared = {
+            "analyzer": analyzer_trouble(pulses.get("analyzer"), now, listening),
+            "collectors": collector_trouble(nodes, now, listening),
+        }
+        steps: list[Transition | None] = [
+            self._change(name, trouble, now)
+            for name, trouble in shared.items()
+            if not (name == "collectors" and trouble and self._is_told_of(nodes))
+        ]
+        # The dead man goes on: what the other detectors find is told.
+        steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
+        steps.append(self._change("spools", spool_trouble(self._full_spools(), len(nodes)), now))
+        steps += self._of_records(pulses.get(PULSE), now)
+        steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
+        steps += self._of_gone_channels(pulses.values(), now)
+        day = last_day(desk.settings.digest_at, now)
+        digests = {name: self._digest(name, *day) for name in self._undigested(day[1])}
+        steps += digests.values()
+        records = [one.to_record() for one in steps if one is not None]
+        if records:
+            self._hub.write_records(records)
+        self._repairs_version = pulses[PULSE].version if PULSE in pulses else None
+        self._digested.update(dict.fromkeys(digests, day[1]))
+        if not any(shared.values()):
+            self.well_at = now
+        desk.clock.wait(desk.stop, LOOK_SECONDS)
+
+    def _heard_of(self) -> Sequence[Mapping[str, object]]:
+        """The nodes, with when the hub heard of each; at most a minute old."""
+        now = self._desk.clock.monotonic()
+        if now - self._looked >= STATUS_SECONDS:
+            self._nodes, self._looked = without_marked(self._hub.status())["nodes"], now
+        return self._nodes
+
+    def _full_spools(self) -> Sequence[str]:
+        """Nodes against which it stands that their collector drops what it measured; once a minute."""
+        now = self._desk.clock.monotonic()
+        if now - self._counted >= STATUS_SECONDS:
+            full = {
+                one.subject.node
+                for one in self._standing()
+                if one.fault in _LOSES_DATA and one.subject.real
+            }
+            self._full, self._counted = sorted(full), now
+        return self._full
+
+    def _listening(self, now: datetime) -> datetime:
+        """Since when whoever sends to the hub would be heard of here.
+
+        After an hour without the hub all that it knows is an hour old, and nobody's fault; and who
+        starts everything at once has alerts look before the others have said anything.
+        """
+        if self._looked_at is None:
+            self._listens_since = now - timedelta(seconds=STARTING_SECONDS)
+        elif now - self._looked_at > timedelta(seconds=AWAY_SECONDS):
+            self._listens_since = now
+        self._looked_at = now
+        return self._listens_since
+
+    def _change(self, name: str, trouble: Trouble | None, now: datetime) -> Transition | None:
+        before = last_step(self._hub, f"self-{name}")
+        return ended(before, now) if trouble is None else opened(trouble, before, now)
+
+    def _is_told_of(self, nodes: Sequence[Mapping[str, object]]) -> bool:
+        """Whether the analyzer has told of it: nobody needs two messages of one silence."""
+        return is_told_of(nodes, self._standing())
+
+    def _of_records(self, pulse: Record | None, now: datetime) -> Sequence[Transition | None]:
+        """Repairs of the hub's records, whenever it tells of another or of the end of one."""
+        if pulse is None or pulse.version == self._repairs_version:
+            return []
+        return [self._change(name, trouble, now) for name, trouble in repairs(pulse)]
+
+    def _of_channel(self, pulse: dict[str, object], now: datetime) -> Transition | None:
+        """A channel's trouble ends when it has delivered again, here, since that was told."""
+        trouble, name = channel_trouble(pulse), f"channel-{pulse['name']}"
+        before = last_step(self._hub, f"self-{name}")
+        if trouble is not None:
+            return opened(trouble, before, now)
+        sent_at = pulse.get("last_sent_at")
+        again = before is not None and sent_at and from_text(str(sent_at)) > before.at
+        return ended(before, now) if again else None
+
+    def _of_gone_channels(self, pulses: Iterable[Record], now: datetime) -> Sequence[Transition]:
+        """The ends of what an earlier configuration's channels left standing; once a minute."""
+        at = self._desk.clock.monotonic()
+        if at - self._cleared < STATUS_SECONDS:
+            return []
+        names = {one.channel.route.name for one in self._couriers}
+        gone = sorted(channels_of(pulses) - names)
+        steps = [last_step(self._hub, f"self-channel-{name}") for name in gone]
+        self._cleared = at
+        return of_gone_channels([one for one in steps if one is not None], names, now)
+
+    def _undigested(self, end: datetime) -> list[str]:
+        """The channels whose digest until `end` was not told, as far as is known here."""
+        return [name for name in digesting(self._desk) if self._digested.get(name) != end]
+
+    def _digest(self, channel: str, begin: datetime, end: datetime) -> Transition | None:
+        """What was held for a channel's digest of a day, unless it was told."""
+        if last_step(self._hub, digest_of(channel, begin)) is not None:
+            return None
+        day = all_of(self._hub, RecordKind.NOTICE, ("held",), begin, end)
+        held = [one for one in day if one.body.get("channel") == channel]
+        return digest(channel, held, begin, end, self._standing_for(channel)) if held else None
+
+    def _standing_for(self, channel: str) -> list[Incident]:
+        """What stands of which some route tells the channel: others' incidents are not its readers'."""
+        settings = self._desk.settings
+        racks = self._lookout.look(self._desk.clock.monotonic()).racks
+        return [
+            one
+            for one in self._standing()
+            if path(settings, labels_of(one, racks), channel) is not None
+        ]
+
+    def _standing(self) -> list[Incident]:
+        states = tuple(state.value for state in STANDING)
+        found = self._hub.records(RecordKind.INCIDENT, states=states, limit=MOST_STANDING)
+        return list(readable(found, Incident.from_record))
+
+
+def channels_of(pulses: Iterable[Record]) -> set[str]:
+    """The channels that some alerts process has, or had."""
+    found = (one.body.get("channels") for one in pulses if one.subject == "alerts")
+    listed = (channel for them in found if isinstance(them, list) for channel in them)
+    return {str(one["name"]) for one in listed if isinstance(one, Mapping) and "name" in one}
+
+
+def last_day(digest_at: str, now: datetime) -> tuple[datetime, datetime]:
+    """The last day from digest to digest of which all is written down."""
+    at, written = time.fromisoformat(digest_at), now - timedelta(seconds=WRITTEN_SECONDS)
+    end = written.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
+    end -= timedelta(days=1) if end > written else timedelta()
+    return end - timedelta(days=1), end
+
+
+def digesting(desk: Desk) -> list[str]:
+    """The channels that some route gives a digest."""
+    routes = desk.settings.routes
+    return list(dict.fromkeys(name for one in routes if one.digest for name in one.receivers))
+
+
+def last_step(hub: Hub, incident: str) -> Transition | None:
+    """The newest transition of an incident."""
+    steps: Iterable[Transition] = readable(
+        hub.records(RecordKind.TRANSITION, parent=incident), Transition.from_record
+    )
+    return max(steps, key=lambda one: one.number, default=None)
+
+
+def call_dead_man(ping: DeadMan, desk: Desk, watch: Watch) -> None:
+    """Call as long as this process has lately seen that all is well, then wait."""
+    now, every = desk.clock.now(), desk.settings.dead_man_seconds
+    if watch.well_at is not None and now - watch.well_at < timedelta(seconds=30):
+        try:
+            outcome = ping.call(now)
+        except ConfigError as error:
+            desk.log.warning("dead man not called", error=str(error))
+        else:
+            if not isinstance(outcome, Delivered):
+                desk.log.warning("dead man not called", error=outcome.reason)
+        desk.clock.wait(desk.stop, every)
+        return
+    desk.clock.wait(desk.stop, 1.0)

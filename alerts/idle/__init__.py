@@ -1,0 +1,1 @@
+"""Holders of idle GPUs: who is written to, and what."""

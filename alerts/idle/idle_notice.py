@@ -1,0 +1,308 @@
+"""Who is written to since the GPUs that they hold compute nothing, and what: pure.
+
+A notice is a transition of an incident of its own, like what gpuvigil says of itself: routed, kept
+back and delivered as everything is. Its id follows from job and stage, so that two alerts processes
+say it once. It is for the owner alone, who hears nothing else about idle GPUs.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from accounting.efficiency.idle_query import Measurements, why_idle
+from accounting.efficiency.idleness import (
+    END,
+    FOR_JOBS,
+    FOR_PODS,
+    IDLE,
+    Idleness,
+    Idler,
+    Policy,
+    due,
+    told_idle,
+)
+from gpuvigil.clock import duration
+from gpuvigil.config import IdleSettings
+from gpuvigil.lifecycle import Signal, State
+from gpuvigil.matching.matchers import Labels, fit
+from gpuvigil.model import (
+    Allocation,
+    Evidence,
+    Impact,
+    Incident,
+    Severity,
+    Subject,
+    Transition,
+    fingerprint,
+)
+
+from ..messages.self_monitoring import OWN, ended
+from ..routing.notice import IDLE_NOTICE
+
+# Job names under which people sit in front of a job: shells, `salloc`, Open OnDemand, notebooks.
+_INTERACTIVE = frozenset({"bash", "sh", "zsh", "tcsh", "interactive", "salloc", "vscode"})
+_INTERACTIVE_BEGIN = ("sys/dashboard/", "jupyter", "ood-")
+_PROCESSES = "processes"
+PLACE = Subject(cluster=OWN, node="idle")  # where the notices are said to be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What one job, one pod, or a user's processes hold in a cluster."""
+
+    cluster: str
+    holder: str  # "job 1234", "pod team/train-0", or "processes"
+    pod: str | None = None  # of what Kubernetes runs, one of its pods: "team/train-0"
+    user: str
+    gpus: tuple[Subject, ...]
+    idle: Mapping[str, datetime]  # since when, by the keys of those that are idle
+    started_at: datetime
+    partition: str | None = None
+    account: str | None = None
+    command: str | None = None
+
+    @property
+    def since(self) -> datetime:
+        return min(self.idle.values())
+
+    def only(self, keys: Iterable[str]) -> "Held":
+        """The same with these of its idle GPUs; ValueError when it is none of them."""
+        idle = {key: self.idle[key] for key in keys if key in self.idle}
+        if not idle:
+            raise ValueError("none of them is idle")
+        return replace(self, idle=idle)
+
+    @property
+    def of_slurm(self) -> bool:
+        """Whether it is a job, and no pod's."""
+        return self.holder.startswith("job ") and self.pod is None
+
+    @property
+    def labels(self) -> Labels:
+        """What a policy is matched by."""
+        nodes = dict.fromkeys(one.node for one in self.gpus)
+        found = {
+            "fault": (IDLE,),
+            "cluster": (self.cluster,),
+            "node": tuple(nodes),
+            "owner": (self.user,),
+            "holder": (self.holder,),
+            "account": (self.account or "",),
+            "partition": (self.partition or "",),
+        }
+        return {label: values for label, values in found.items() if any(values)}
+
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody may sit in front of it: what a shell or a notebook is called."""
+        name = (self.command or "").lower()
+        return name in _INTERACTIVE or name.startswith(_INTERACTIVE_BEGIN)
+
+    def notice(self, stage: str) -> str:
+        """The id of the incident that is the notice of a stage: the same as long as it is one job.
+
+        Names of pods, of what they are of, and of users' processes come again; for them each day's
+        idleness is its own.
+        """
+        again = "" if self.of_slurm else f"{self.since:%Y-%m-%d}"
+        named = f"{self.cluster}|{self.holder}|{self.user}|{again}"
+        return f"{IDLE_NOTICE}{hashlib.sha256(named.encode()).hexdigest()[:16]}-{stage.replace(' ', '-')}"
+
+
+def idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
+    """Since when GPUs are idle, by key, as far as an incident says so; of made-up ones nobody is told."""
+    return told_idle(one for one in standing if one.subject.real)
+
+
+def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) -> list[Held]:
+    """Who holds idle GPUs, the longest idle first.
+
+    Left out is what has no user's name, and what is shared or a slice: whose idleness that is,
+    nobody can say.
+    """
+    groups: dict[tuple[str, str, str], list[Allocation]] = defaultdict(list)
+    users: dict[str, set[str | None]] = defaultdict(set)
+    for one in allocations:
+        users[one.subject.key].add(one.user)
+        if one.user and one.ended_at is None and one.part is None:
+            named = one.holder.startswith(("job ", "pod "))
+            holder = one.holder if named else _PROCESSES
+            groups[one.subject.cluster, holder, one.user].append(one)
+    shared = {key for key, of_gpu in users.items() if len(of_gpu) > 1}
+    found = []
+    for (cluster, holder, user), them in groups.items():
+        oldest_last = sorted(them, key=lambda one: one.started_at, reverse=True)
+        held = {one.subject.key: one for one in oldest_last if one.subject.key not in shared}
+        gpus = {key: one.subject for key, one in held.items()}
+        first = oldest_last[-1]
+        # Whoever had a GPU before may have left it idle, too.
+        mine = {key: max(idle[key], one.started_at) for key, one in held.items() if key in idle}
+        if mine:
+            found.append(
+                Held(
+                    cluster=cluster,
+                    holder=holder,
+                    user=user,
+                    gpus=tuple(gpus.values()),
+                    idle=mine,
+                    started_at=first.started_at,
+                    pod=first.pod,
+                    partition=first.partition,
+                    account=first.account,
+                    command=first.command,
+                )
+            )
+    return sorted(found, key=lambda one: (one.since, one.cluster, one.holder, one.user))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """A policy, and in which zone its days are."""
+
+    policy: Policy
+    local: Callable[[datetime], datetime]
+    end_by: str = "cancel"  # how a job is ended, where the policy has an end
+
+
+def terms(settings: Sequence[IdleSettings], held: Held) -> Terms | None:
+    """What is asked of this holder; None when nothing is, as of one who is declared to stand by."""
+    if not settings:
+        return Terms(policy=FOR_PODS if held.pod else FOR_JOBS, local=lambda at: at)
+    fitting = next((one for one in settings if fit(one.match, held.labels)), None)
+    if fitting is None or fitting.standby or not fitting.notice_minutes:
+        return None
+    policy = Policy(
+        notices=tuple(timedelta(minutes=one) for one in fitting.notice_minutes),
+        interactive_exempt=not fitting.interactive,
+        busy_share_exempt=fitting.busy_percent / 100.0,
+        work_days=fitting.weekdays(),
+        end_after=timedelta(minutes=fitting.end_minutes) if fitting.end_minutes else None,
+    )
+    zone = ZoneInfo(fitting.zone)
+    return Terms(policy=policy, local=lambda at: at.astimezone(zone), end_by=fitting.end_by)
+
+
+def stage_of(
+    held: Held,
+    asked: Terms,
+    sent: Mapping[str, datetime],
+    now: datetime,
+    why: Idleness = Idleness.NOTHING_COMPUTED,
+    used_share: float | None = None,
+) -> str | None:
+    """The stage whose notice is due; without a reason, whether it is worth asking for one."""
+    idler = Idler(why=why, since=held.since, interactive=held.interactive, used_share=used_share)
+    return due(asked.policy, idler, sent, asked.local(now))
+
+
+def reasons(held: Held, span: Measurements) -> dict[str, Idleness]:
+    """Why the holder's GPUs are idle, by key; not of one that computed something."""
+    told = {
+        gpu.key: why_idle(gpu, [one for one in held.gpus if one.key != gpu.key], span)
+        for gpu in held.gpus
+        if gpu.key in held.idle
+    }
+    return {key: why for key, why in told.items() if why is not None}
+
+
+def verdict(found: Iterable[Idleness]) -> Idleness:
+    """The reason of most; what excuses one of the GPUs excuses their holder."""
+    them = list(found)
+    return min(set(them), key=lambda one: (one.blames, -them.count(one), one.value))
+
+
+def over(before: Transition, now: datetime) -> Transition | None:
+    """The end of a notice that nobody was told yet; None when it has ended."""
+    step = ended(before, now)
+    reason = "its holder has ended or computes again"
+    return None if step is None else replace(step, subject=before.subject, reason=reason)
+
+
+def notice(
+    held: Held,
+    stage: str,
+    policy: Policy,
+    why: Idleness,
+    now: datetime,
+    before: Transition | None = None,
+) -> Transition:
+    """What the owner is told at a stage; `before` is the end of one that was never told."""
+    idle = [one for one in held.gpus if one.key in held.idle]
+    subject = idle[0] if len(idle) == 1 else idle[0].of_node()
+    count = len(idle)
+    many = f"{count} GPU{'s' if count > 1 else ''}"
+    whose = "Your processes" if held.holder == _PROCESSES else f"Your {held.holder}"
+    verb = "hold" if held.holder == _PROCESSES else "holds"
+    hours = sum((now - since).total_seconds() for since in held.idle.values()) / 3600.0
+    incident = Incident(
+        id=held.notice(stage),
+        fingerprint=fingerprint(IDLE, subject, f"{held.holder}|{held.user}|{stage}"),
+        fault=IDLE,
+        subject=subject,
+        severity=Severity.INFO,
+        state=State.OPEN.value,
+        title=f"{whose} {verb} {many} that compute{'s' if count == 1 else ''} nothing",
+        since=held.since,
+        updated_at=now,
+        impact=Impact(
+            gpus=count,
+            holders=(held.holder,),
+            users=(held.user,),
+            text=f"{many} of {len(held.gpus)} that you hold; {hours:.1f} GPU-hours idle until now",
+            accounts=(held.account,) if held.account else (),
+            partitions=(held.partition,) if held.partition else (),
+        ),
+        evidence=(
+            Evidence(name="seen", value=f"{why.value}, for {duration(now - held.since)}"),
+            *((Evidence(name="command", value=held.command),) if held.command else ()),
+        ),
+        action=_action(held, why),
+        source="the site's idle policy",
+        members=tuple(one.key for one in idle) if count > 1 else (),
+        label=held.holder,
+    )
+    said = replace(incident, action=f"{incident.action}{_last(held, stage, policy)}")
+    return Transition(
+        incident=incident.id,
+        number=1 if before is None else before.number + 1,
+        from_state=State.SUSPECT.value if before is None else before.to_state,
+        to_state=State.OPEN.value,
+        signal=(Signal.CONFIRMED if before is None else Signal.RETURNED).value,
+        at=now,
+        reason=stage,
+        # As what gpuvigil says of itself: no page takes it for an incident of the node.
+        subject=PLACE,
+        snapshot=said.to_record().to_json(),
+    )
+
+
+def _last(held: Held, stage: str, policy: Policy) -> str:
+    """What follows the last notice."""
+    if [name for name, _ in policy.stages() if name != END][-1] != stage:
+        return ""
+    if policy.end_after is None or not held.of_slurm:
+        return " This is the last notice about it."
+    return f" It may be ended when they were idle for {duration(policy.end_after)}."
+
+
+_HINTS = {
+    Idleness.NO_PROCESS: "No process of yours is on them: a program may have ended early. ",
+    Idleness.MEMORY_PARKED: "Their memory is in use, and nothing is computed. ",
+    Idleness.NO_REQUESTS: "Their inference server runs, and nobody asks it: scale it to zero, or have it declared"
+    " as standby. ",
+    Idleness.SOME_GPUS: "Others of the same job compute: ask for as many as it uses. ",
+}
+
+
+def _action(held: Held, why: Idleness) -> str:
+    kind, _, name = held.holder.partition(" ")
+    if held.pod:
+        ends = f"If you do not need them, scale down or delete what pod {held.pod} is of"
+    elif kind == "job":
+        ends = f"If you do not need them: scancel {name}"
+    else:
+        ends = "If you do not need them, end the processes"
+    return f"{_HINTS.get(why, '')}{ends}."

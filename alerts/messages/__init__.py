@@ -1,0 +1,1 @@
+"""What a message says, and the seam to the channels that carry it."""

@@ -1,0 +1,114 @@
+"""The seam to the people's side: a channel takes a message and says how that went."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gpuvigil.errors import ConfigError
+
+from ..routing.case import Route
+from .message import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """The receiver took it. `receipt` is its name for the message, where it gives one."""
+
+    receipt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Not now. `after_seconds` is what the receiver asked for; None when it did not say."""
+
+    reason: str
+    after_seconds: float | None = None
+    perhaps_received: bool = False  # no clear answer: it may have arrived all the same
+    for_some: bool = False  # its other readers have it: the receiver is well, and not left alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Never: the same message would be refused again."""
+
+    reason: str
+    for_nobody: bool = False  # whom it is for has no place there: it says nothing of the receiver
+
+
+Outcome = Delivered | Retry | Refused
+
+
+def tried(attempt: Callable[[], Outcome]) -> Outcome:
+    """What an attempt comes to, whatever goes wrong in it: a channel must not fail in silence.
+
+    Of what nobody thought of only the kind and the place are said; its words may hold a secret.
+    """
+    try:
+        return attempt()
+    except ConfigError as error:  # a secret's file may be in the middle of a rotation
+        return Retry(reason=str(error))
+    except Exception as error:  # noqa: BLE001 - else it would be tried for ever, and count as well
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
+        return Retry(reason=said, perhaps_received=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What a receiver takes for long: a token bucket of `burst` messages, refilled so often."""
+
+    burst: int = 10
+    per_second: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """The tokens that were left at monotonic `at`; pure."""
+
+    pace: Pace
+    tokens: float
+    at: float
+
+    @classmethod
+    def full(cls, pace: Pace, now: float) -> "Bucket":
+        return cls(pace=pace, tokens=pace.burst, at=now)
+
+    def wait_seconds(self, now: float) -> float:
+        """How long until a message may go out; 0 when it may now."""
+        return max(1.0 - self._left(now), 0.0) / self.pace.per_second
+
+    def take(self, now: float) -> "Bucket":
+        """The bucket after a message went out at `now`."""
+        return Bucket(pace=self.pace, tokens=self._left(now) - 1.0, at=now)
+
+    def _left(self, now: float) -> float:
+        grown = self.tokens + (now - self.at) * self.pace.per_second
+        return min(grown, float(self.pace.burst))
+
+
+class Channel(Protocol):
+    """One way to tell people; used by one thread at a time.
+
+    `deliver` makes one attempt, ends within `timeout_seconds`, and raises nothing for a receiver's
+    fault. Reasons are one line and hold no secret.
+    """
+
+    @property
+    def route(self) -> Route:
+        """What this channel wants to hear."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The longest that `deliver` takes."""
+
+    @property
+    def pace(self) -> Pace:
+        """How fast messages may follow each other, as measured from the end of each attempt."""
+
+    def deliver(self, message: Message) -> Outcome:
+        """Try once."""
+
+    def close(self) -> None:
+        """Let go of connections."""

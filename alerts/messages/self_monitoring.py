@@ -1,0 +1,319 @@
+"""What alerts has to say of gpuvigil itself, and once a day of what is merely information; pure.
+
+It goes the same way as what the analyzer finds: as a transition that alerts claims, decides and
+delivers. Ids and numbers follow from what is kept, so that two processes say the same thing once.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import duration, from_text
+from gpuvigil.faults.gpu_states import UNHEARD
+from gpuvigil.lifecycle import Signal, State
+from gpuvigil.model import (
+    UNREADABLE,
+    Evidence,
+    Impact,
+    Incident,
+    Record,
+    Severity,
+    Subject,
+    Transition,
+    fingerprint,
+)
+
+OWN = "gpuvigil"  # the cluster that such things are said to be in
+CHANNEL_FAILED, DIGEST = "gpuvigil_channel", "digest"
+
+# How long a thing is away before somebody is told.
+ANALYZER_SILENT = timedelta(seconds=60)
+COLLECTORS_SILENT = timedelta(seconds=180)  # longer than what is known of them may be old
+# With the pauses between them about a minute.
+FAILURES = 6
+# What is refused is not tried again: each of them is a message that nobody has.
+REFUSALS = 3
+LISTED = 10
+NAMED = 3  # of what stands, in one line of a digest
+# Of one node its own incident tells; so many, and such a share of all, are gpuvigil's trouble.
+FULL_SPOOLS, FULL_SHARE = 3, 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something about gpuvigil that somebody has to mend."""
+
+    name: str  # unique among troubles
+    fault: str
+    title: str
+    value: str
+    action: str
+    place: str
+    severity: Severity = Severity.CRITICAL
+
+    @property
+    def incident(self) -> str:
+        return f"self-{self.name}"
+
+
+def is_digest(incident: str) -> bool:
+    """Whether it is a digest of one day, by its id."""
+    return incident.startswith(f"self-{DIGEST}-")
+
+
+def analyzer_trouble(
+    pulse: Record | None, now: datetime, listening: datetime | None = None
+) -> Trouble | None:
+    """The analyzer has not been heard of; it says every few seconds that it lives.
+
+    `listening`: since when it could be heard from here. Silence before that says nothing.
+    """
+    if pulse is None or now - max(pulse.at, listening or pulse.at) < ANALYZER_SILENT:
+        return None
+    return Trouble(
+        name="analyzer",
+        fault="gpuvigil_analyzer",
+        title="gpuvigil's analyzer has stopped; no faults are detected",
+        value=f"last heard of {duration(now - pulse.at)} ago",
+        action="Check the analyzer's log and restart it.",
+        place="analyzer",
+    )
+
+
+def detectors_trouble(pulse: Record | None) -> Trouble | None:
+    """Some of the analyzer's detectors fail: of their faults nothing is known."""
+    failing = None if pulse is None else pulse.body.get("failing")
+    if not isinstance(failing, Mapping) or not failing:
+        return None
+    return Trouble(
+        name="detectors",
+        fault="gpuvigil_detectors",
+        title="Some gpuvigil detectors are failing; their faults go undetected",
+        value="; ".join(f"{name}: {error}" for name, error in sorted(failing.items())[:LISTED]),
+        action="Check the analyzer's log and report the error.",
+        place="analyzer",
+    )
+
+
+def collector_trouble(
+    nodes: Sequence[Mapping[str, object]], now: datetime, listening: datetime | None = None
+) -> Trouble | None:
+    """No collector at all has sent anything lately; a single one is the analyzer's matter.
+
+    `listening`: as for `analyzer_trouble`.
+    """
+    times = [from_text(str(node["received_at"])) for node in nodes if node.get("received_at")]
+    if not times or now - max(*times, listening or times[0]) < COLLECTORS_SILENT:
+        return None
+    return Trouble(
+        name="collectors",
+        fault="gpuvigil_collectors",
+        title="No gpuvigil collector sends data",
+        value=f"{len(times)} nodes, the last heard of {duration(now - max(times))} ago",
+        action="Check the network to the hub, and the collectors' token: 'gpuvigil doctor' on a node.",
+        place="collectors",
+    )
+
+
+def is_told_of(nodes: Iterable[Mapping[str, object]], standing: Iterable[Incident]) -> bool:
+    """Whether an incident of several nodes stands that names the one that was heard last."""
+    known = [node for node in nodes if node.get("received_at")]
+    last = max(known, key=lambda node: from_text(str(node["received_at"])))
+    key = Subject(cluster=str(last["cluster"]), node=str(last["node"])).key
+    return any(
+        one.fault in UNHEARD and key in one.members and _is_of_several(one) for one in standing
+    )
+
+
+def _is_of_several(incident: Incident) -> bool:
+    return len({tuple(member.split("/")[:2]) for member in incident.members}) > 1
+
+
+def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
+    """Collectors of many nodes cannot keep what they measure. `full` names them."""
+    if len(full) < max(FULL_SPOOLS, FULL_SHARE * nodes):
+        return None
+    named = ", ".join(full[:LISTED])
+    more = f" and {len(full) - LISTED} more" if len(full) > LISTED else ""
+    return Trouble(
+        name="spools",
+        fault="gpuvigil_spools",
+        title="Many gpuvigil collectors have a full spool or disk; measurements may be lost",
+        value=f"{len(full)} of {nodes} nodes: {named}{more}",
+        action="See that the hub answers and keeps up ('gpuvigil doctor' on a node); then give"
+        " collector.spool_bytes more room, or free space on the nodes.",
+        place="collectors",
+    )
+
+
+def channel_trouble(pulse: Mapping[str, object]) -> Trouble | None:
+    """A channel's receiver fails again and again, or refuses one message after the other."""
+    name, failures, refusals = (
+        str(pulse["name"]),
+        _count(pulse, "failures"),
+        _count(pulse, "refusals"),
+    )
+    if failures < FAILURES and refusals < REFUSALS:
+        return None
+    many = f"{failures} attempts in a row failed"
+    action = f"Fix the error, then run: gpuvigil alert test {name}"
+    if refusals:
+        many = f"{refusals} messages in a row were rejected" + f", {many}" * (failures > 0)
+        action += f"; to send what was rejected, run: gpuvigil alert retry --channel {name}"
+    return Trouble(
+        name=f"channel-{name}",
+        fault=CHANNEL_FAILED,
+        title=f"The channel {name} delivers nothing",
+        value=f"{many}: {pulse.get('last_error') or 'no reason'}",
+        action=action,
+        place=name,
+    )
+
+
+def _count(pulse: Mapping[str, object], key: str) -> int:
+    return int(str(pulse[key]))
+
+
+def opened(trouble: Trouble, before: Transition | None, now: datetime) -> Transition | None:
+    """The step that tells of it; None when that was told already."""
+    if before is not None and before.to_state == State.OPEN.value:
+        return None
+    incident = _incident(trouble, now, severity=trouble.severity)
+    return _step(incident, before, now, over=False)
+
+
+def ended(before: Transition | None, now: datetime) -> Transition | None:
+    """The step that tells of its end; None when it does not stand."""
+    if before is None or before.to_state != State.OPEN.value:
+        return None
+    return _step(Incident.from_record(Record.from_json(before.snapshot)), before, now, over=True)
+
+
+def of_gone_channels(
+    steps: Iterable[Transition], channels: Collection[str], now: datetime
+) -> list[Transition]:
+    """The ends of what stands about channels that are no longer configured: nobody can mend them."""
+    newest: dict[str, Transition] = {}
+    for one in sorted(steps, key=lambda step: step.number):
+        if _fault(one) == CHANNEL_FAILED and one.subject.node not in channels:
+            newest[one.incident] = one
+    return [step for one in newest.values() if (step := ended(one, now)) is not None]
+
+
+def digest(
+    channel: str,
+    held: Iterable[Record],
+    begin: datetime,
+    end: datetime,
+    standing: Iterable[Incident] = (),
+) -> Transition | None:
+    """What was held for a channel's digest from `begin` to `end`; None when there is nothing.
+
+    It says first what is left of `standing`: what is no mere information, and nobody has taken.
+    """
+    found: dict[str, Incident] = {}
+    for record in held:
+        ours = record.body.get("channel") == channel and record.body.get("verdict") == DIGEST
+        if ours and begin <= record.at < end:
+            with suppress(*UNREADABLE):  # what another version wrote
+                incident = Incident.from_record(Record.from_json(record.body["snapshot"]))
+                found[incident.id] = incident
+    if not found:
+        return None
+    counted = Counter(one.title for one in found.values())
+    left = [one for one in standing if _is_left(one)]
+    lines = [Evidence(name="nobody has taken", value=_named(left, end))] if left else []
+    lines += [
+        Evidence(name=title, value=str(count)) for title, count in counted.most_common(LISTED)
+    ]
+    many = f"{len(found)} incident{'s' if len(found) > 1 else ''} of information"
+    trouble = Trouble(
+        name=_digest_name(channel, begin),
+        fault=DIGEST,
+        title=f"Digest since {begin:%d %b %H:%M} UTC: {many}",
+        value="",
+        action="Take what nobody has taken, or silence it. The page of incidents has each of them."
+        if left
+        else "Nothing now. The page of incidents has each of them.",
+        place=channel,
+    )
+    incident = _incident(trouble, end, severity=Severity.INFO, evidence=tuple(lines))
+    return _step(incident, None, end, over=False)
+
+
+def digest_of(channel: str, begin: datetime) -> str:
+    """The id of the incident that a channel's digest since then goes as."""
+    return f"self-{_digest_name(channel, begin)}"
+
+
+def _digest_name(channel: str, begin: datetime) -> str:
+    return f"digest-{channel}-{begin:%Y-%m-%d}"
+
+
+def _is_left(one: Incident) -> bool:
+    unattended = one.state in {State.OPEN.value, State.FLAPPING.value}
+    return unattended and one.subject.real and one.severity is not Severity.INFO and not one.held
+
+
+def _named(left: Iterable[Incident], now: datetime) -> str:
+    """The worst and oldest of them, and how many more there are."""
+    ordered = sorted(left, key=lambda one: (one.severity.rank, one.since, one.id))
+    named = [
+        f"{one.title}, {one.label or one.subject.node} ({one.severity.value}, {duration(now - one.since)})"
+        for one in ordered[:NAMED]
+    ]
+    more = f" and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
+    return "; ".join(named) + more
+
+
+def _fault(step: Transition) -> str:
+    """Empty where another version wrote what it is about otherwise."""
+    body = step.snapshot.get("body")
+    return str(body.get("fault", "")) if isinstance(body, Mapping) else ""
+
+
+def _incident(
+    trouble: Trouble,
+    now: datetime,
+    severity: Severity = Severity.CRITICAL,
+    evidence: tuple[Evidence, ...] = (),
+) -> Incident:
+    subject = Subject(cluster=OWN, node=trouble.place)
+    return Incident(
+        id=trouble.incident,
+        fingerprint=fingerprint(trouble.fault, subject),
+        fault=trouble.fault,
+        subject=subject,
+        severity=severity,
+        state=State.OPEN.value,
+        title=trouble.title,
+        since=now,
+        updated_at=now,
+        impact=Impact(text="faults may go unreported" if severity is Severity.CRITICAL else "none"),
+        evidence=evidence or (Evidence(name="Seen", value=trouble.value),),
+        action=trouble.action,
+        source="gpuvigil about itself",
+        label=trouble.place,
+    )
+
+
+def _step(
+    incident: Incident, before: Transition | None, now: datetime, *, over: bool
+) -> Transition:
+    states = (State.OPEN, State.RESOLVED) if over else (State.SUSPECT, State.OPEN)
+    from_state = states[0] if before is None else State(before.to_state)
+    now_so = replace(incident, state=states[1].value, resolved_at=now if over else None)
+    signal = Signal.CLEARED if over else Signal.CONFIRMED if before is None else Signal.RETURNED
+    return Transition(
+        incident=incident.id,
+        number=1 if before is None else before.number + 1,
+        from_state=from_state.value,
+        to_state=states[1].value,
+        signal=signal.value,
+        at=now,
+        reason="gpuvigil about itself",
+        subject=incident.subject,
+        snapshot=now_so.to_record().to_json(),
+    )

@@ -1,0 +1,1 @@
+"""What is known of an incident, and which way its messages go."""

@@ -1,0 +1,234 @@
+"""What a rule of `decide` looks at, and what it says."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
+
+from gpuvigil.config import AlertsSettings
+from gpuvigil.lifecycle import State
+from gpuvigil.matching.matchers import Labels, labels_of
+from gpuvigil.model import Incident, Severity
+
+from .notice import POSTPONED, Kind, Notice, NoticeState, Verdict
+from .route import Path, path
+from .situation import NOTHING, Situation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """What a channel wants to hear."""
+
+    name: str
+    minimum_severity: Severity
+    send_resolved: bool = True
+    pager: bool = False  # wakes people: never for simulated incidents
+    every_change: bool = True  # else only what is worth a message of its own
+    owners: bool = False  # writes to those whose GPUs they are
+    owners_only: bool = False  # and to nobody else
+
+
+def writes_to_owners(routes: Iterable[Route]) -> bool:
+    """Whether a channel tells owners of what is information: else nobody hears that GPUs are idle."""
+    return any(one.owners and one.minimum_severity is Severity.INFO for one in routes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What becomes of a notice now; `due_at` is set when it is to be looked at again then."""
+
+    verdict: Verdict
+    state: NoticeState = NoticeState.DUE
+    kind: Kind | None = None  # None: as it was
+    reason: str = ""
+    due_at: datetime | None = None
+
+    @property
+    def send_now(self) -> bool:
+        return self.state is NoticeState.DUE and self.due_at is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A notice, with the notices of the same incident beside it: of its channel, and of the others."""
+
+    notice: Notice
+    route: Route
+    siblings: tuple[Notice, ...]
+    now: datetime
+    settings: AlertsSettings
+    situation: Situation = NOTHING
+    others: tuple[Notice, ...] = ()
+    told_to_owner: tuple[datetime, ...] = ()  # of a notice to an owner: when that one got others
+
+    @property
+    def incident(self) -> Incident:
+        return self.notice.to_incident()
+
+    @property
+    def labels(self) -> Labels:
+        return labels_of(self.incident, self.situation.racks)
+
+    @property
+    def path(self) -> Path | None:
+        """How this channel is told of such an incident; None when it is not."""
+        return path(self.settings, self.labels, self.route.name)
+
+    @property
+    def update_seconds(self) -> float:
+        way = self.path
+        return (way.update_seconds if way else 0.0) or self.settings.update_seconds
+
+    @property
+    def spell_began(self) -> datetime:
+        """When this channel's first notice about it was made since it was last over."""
+        began = self.notice.at
+        for one in reversed(self.older):
+            if one.kind is Kind.RESOLVED:
+                break
+            began = min(began, one.at)
+        return began
+
+    def first_to_be_told(self, receivers: Collection[str]) -> datetime:
+        """When the first of these channels was told in this spell; if none was yet, when one is to be.
+
+        A receiver that cannot be reached counts from when it was to be told; without any notice of
+        theirs it is when this channel's spell began.
+        """
+        ends = [one.number for one in (*self.older, *self.others) if one.kind is Kind.RESOLVED]
+        last_end = max((number for number in ends if number < self.notice.number), default=0)
+        theirs = [
+            one
+            for one in self.others
+            if one.channel in receivers and one.number > last_end and one.kind is not Kind.RESOLVED
+        ]
+        told = [one.sent_at for one in theirs if one.sent_at is not None]
+        if told:
+            return min(told)
+        told_from = self.in_service_since
+        if told_from is not None:
+            return told_from
+        held_back = [
+            one for one in theirs if one.state is NoticeState.DUE and one.verdict in POSTPONED
+        ]
+        tried = [
+            one
+            for one in theirs
+            if one not in held_back and (one.attempts or one.state is NoticeState.DUE)
+        ]
+        if held_back and not tried:
+            return min(max(one.due_at or self.now, self.now) for one in held_back)
+        return min((one.first_due_at or one.at for one in tried), default=self.spell_began)
+
+    @property
+    def to_state(self) -> State:
+        return State(self.notice.to_state)
+
+    @property
+    def older(self) -> tuple[Notice, ...]:
+        """Oldest first."""
+        before = (one for one in self.siblings if one.order < self.notice.order)
+        return tuple(sorted(before, key=lambda one: one.order))
+
+    @property
+    def newer(self) -> tuple[Notice, ...]:
+        return tuple(one for one in self.siblings if one.order > self.notice.order)
+
+    @property
+    def believed_firing(self) -> bool:
+        """The receiver may believe that the incident stands, from what it was told before."""
+        firing = False
+        for one in self.older:
+            if one.kind is not Kind.RESOLVED:
+                reached = one.perhaps_told or one.in_flight
+                firing = firing or reached or one.state is NoticeState.SENT
+            elif one.state is NoticeState.SENT or one.verdict is Verdict.RESOLVED_OFF:
+                firing = False
+        return firing
+
+    @property
+    def _held(self) -> tuple[Notice, ...]:
+        """Those of this spell that were held because its nodes were out of service."""
+        ends = [one.order for one in self.older if one.kind is Kind.RESOLVED]
+        last = max(ends, default=(0, 0))
+        held = (one for one in self.older if one.verdict is Verdict.OUT_OF_SERVICE)
+        return tuple(one for one in held if one.order > last)
+
+    @property
+    def was_held(self) -> bool:
+        """Its nodes were out of service, and nobody was told anything since they are back."""
+        told = self.last_told_to_all
+        return any(told is None or one.order > told.order for one in self._held)
+
+    @property
+    def in_service_since(self) -> datetime | None:
+        """When its nodes were back, of an incident that was held; None of any other."""
+        if not self._held:
+            return None
+        last = self._held[-1].order
+        back = (one for one in (*self.older, self.notice) if one.order > last)
+        return min((one.at for one in back), default=None)
+
+    @property
+    def last_said(self) -> Notice | None:
+        """What was surely told last, be it that it was over."""
+        said = [one for one in self.older if one.sent_at is not None]
+        return said[-1] if said else None
+
+    @property
+    def told(self) -> tuple[Notice, ...]:
+        """What was surely told of this spell, oldest first: since the incident was last over."""
+        told: list[Notice] = []
+        for one in self.older:
+            if one.kind is Kind.RESOLVED:
+                told = []
+            elif one.state is NoticeState.SENT:
+                told.append(one)
+        return tuple(told)
+
+    @property
+    def last_told(self) -> Notice | None:
+        """What was surely told last of this spell."""
+        return self.told[-1] if self.told else None
+
+    @property
+    def told_to_all(self) -> tuple[Notice, ...]:
+        """The same without what was for one alone, whom it newly hit: the others heard nothing of it."""
+        return tuple(one for one in self.told if one.verdict is not Verdict.NEWLY_HIT)
+
+    @property
+    def last_told_to_all(self) -> Notice | None:
+        """What was surely told last of this spell, and not to one alone."""
+        return self.told_to_all[-1] if self.told_to_all else None
+
+    def reminders_after(self, verdict: Verdict | None = None) -> int:
+        """How many reminders in a row were told since there was news; with `verdict` also that one.
+
+        What merely changed is no news, and what one alone hears is none to the others.
+        """
+        verdicts = [one.verdict for one in self.told_to_all]
+        verdicts += [] if verdict in {None, Verdict.NEWLY_HIT} else [verdict]
+        that_count = [one for one in verdicts if one is not Verdict.CHANGED]
+        return sum(1 for _ in takewhile(_reminds, reversed(that_count)))
+
+    @property
+    def reminded_from(self) -> datetime | None:
+        """When all were told what the next reminder counts from; None when nothing was told yet.
+
+        What merely changed is not counted: jobs that come and go over a GPU would put each reminder
+        off for ever, on a channel that edits its message without a sound.
+        """
+        told = [one for one in self.told_to_all if one.verdict is not Verdict.CHANGED]
+        return told[-1].sent_at if told else None
+
+    def told_to_all_at(self, verdict: Verdict) -> datetime | None:
+        """What the next reminder counts from after a message of that verdict; None: from that one."""
+        return self.reminded_from if verdict in _NOT_COUNTED else None
+
+
+# Messages after which the reminder that waited keeps its time.
+_NOT_COUNTED = frozenset({Verdict.NEWLY_HIT, Verdict.CHANGED})
+
+
+def _reminds(verdict: Verdict) -> bool:
+    return verdict is Verdict.STILL_STANDING

@@ -1,0 +1,72 @@
+"""Which way the messages about an incident go: the routes that fit it, a path per channel; pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuvigil.config import AlertsSettings, RouteSettings, TimesSettings
+from gpuvigil.matching.matchers import Labels, matcher
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """How one channel is told: at once or late, when, and how often."""
+
+    route: int | None = None  # its number in the configuration, from 1; None where there is none
+    wait_seconds: float = 0.0
+    update_seconds: float = 0.0  # 0: as in [alerts]
+    repeat_seconds: float = 0.0
+    times: tuple[TimesSettings, ...] = ()
+    quiet_times: tuple[TimesSettings, ...] = ()
+    escalate_seconds: float | None = None  # told only if nobody has taken it by then
+    escalates_from: tuple[str, ...] = ()  # the channels that are told before
+    digest: bool = False
+
+
+ALL = Path()
+
+
+def fitting(routes: Sequence[RouteSettings], labels: Labels) -> list[int]:
+    """The numbers, from 1, of the routes that an incident takes."""
+    found = []
+    for number, route in enumerate(routes, 1):
+        if misfit(route, labels) is None:
+            found.append(number)
+            if not route.go_on:
+                break
+    return found
+
+
+def misfit(route: RouteSettings, labels: Labels) -> str | None:
+    """The first of a route's matchers that does not hold; None when all do."""
+    return next((text for text in route.match if not matcher(text).fits(labels)), None)
+
+
+def path(settings: AlertsSettings, labels: Labels, channel: str) -> Path | None:
+    """How a channel is told; None when no route leads to it. Who is told at once does not escalate."""
+    if not settings.routes:
+        return ALL
+    late: Path | None = None
+    for number in fitting(settings.routes, labels):
+        route = settings.routes[number - 1]
+        if channel in route.receivers:
+            return _path(settings, route, number, None)
+        if channel in route.escalate_to and late is None:
+            late = _path(settings, route, number, route.escalate_seconds)
+    return late
+
+
+def _path(
+    settings: AlertsSettings, route: RouteSettings, number: int, escalate_seconds: float | None
+) -> Path:
+    hours = {one.name: one for one in settings.times}
+    return Path(
+        route=number,
+        wait_seconds=route.wait_seconds,
+        update_seconds=route.update_seconds,
+        repeat_seconds=route.repeat_seconds,
+        times=tuple(hours[name] for name in route.times),
+        quiet_times=tuple(hours[name] for name in route.quiet_times),
+        escalate_seconds=escalate_seconds,
+        escalates_from=() if escalate_seconds is None else route.receivers,
+        digest=route.digest and escalate_seconds is None,
+    )

@@ -1,0 +1,90 @@
+"""What is to be known beside an incident to decide about it: silences, racks, what else stands."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+
+from gpuvigil.config import AlertsSettings, InhibitSettings
+from gpuvigil.hub_client import Hub
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.matching.matchers import Labels, covered
+from gpuvigil.model import Incident, Inventory, RecordKind, Silence, readable
+
+from .inhibition import Inhibition
+
+# Looked up again this often; a silence counts from then on.
+LOOK_SECONDS = 2.0
+RACK_SECONDS = 60.0
+_MOST_NODES = _MOST_STANDING = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """All of it, at one moment; what follows from it is worked out once."""
+
+    silences: tuple[Silence, ...] = ()
+    racks: Mapping[str, str] = field(default_factory=dict)  # by the node's key
+    standing: tuple[Incident, ...] = ()  # only where something is inhibited by something
+
+    def silence(self, labels: Labels, now: datetime) -> Silence | None:
+        """The silence that holds for these labels for longest; None when there is none."""
+        found = [one for one in self.silences if one.holds(now) and _silences(one, labels)]
+        return max(found, key=lambda one: one.ends_at, default=None)
+
+    def inhibitor(
+        self, rules: Sequence[InhibitSettings], incident: Incident, labels: Labels
+    ) -> Incident | None:
+        """What stands and explains the incident by one of the rules; None when nothing does."""
+        return self._inhibition.inhibitor(rules, incident, labels)
+
+    @cached_property
+    def _inhibition(self) -> Inhibition:
+        return Inhibition(self.standing, self.racks)
+
+
+NOTHING = Situation()
+
+
+class Lookout:
+    """Asks the hub for the situation, each part no more often than it is worth; for one thread."""
+
+    def __init__(self, hub: Hub, settings: AlertsSettings) -> None:
+        self._hub = hub
+        self._inhibits = bool(settings.inhibit)
+        texts = [text for one in settings.routes for text in one.match]
+        texts += [text for one in settings.inhibit for text in (*one.by, *one.of, *one.same)]
+        self._racked = any("rack" in text for text in texts)
+        self._situation = NOTHING
+        self._looked = self._nodes_looked = float("-inf")
+
+    def look(self, now: float) -> Situation:
+        """The situation at monotonic `now`, at most a little old."""
+        if now - self._looked >= LOOK_SECONDS:
+            found = self._hub.records(RecordKind.SILENCE)
+            silences = tuple(readable(found, Silence.from_record))
+            standing = self._standing() if self._inhibits else ()
+            self._situation = replace(self._situation, silences=silences, standing=standing)
+            self._looked = now
+        silences = self._situation.silences
+        by_rack = self._racked or any("rack" in text for s in silences for text in s.matchers)
+        if by_rack and now - self._nodes_looked >= RACK_SECONDS:
+            found = self._hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
+            nodes = readable(found, Inventory.from_record)
+            racks = {node.subject.key: node.rack for node in nodes if node.rack}
+            self._situation = replace(self._situation, racks=racks)
+            self._nodes_looked = now
+        return self._situation
+
+    def _standing(self) -> tuple[Incident, ...]:
+        states = tuple(state.value for state in STANDING)
+        records = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST_STANDING)
+        return tuple(readable(records, Incident.from_record))
+
+
+def _silences(silence: Silence, labels: Labels) -> bool:
+    """Whether it speaks of all of it; what another version wrote silences nothing."""
+    try:
+        return covered(silence.matchers, labels)
+    except ValueError:
+        return False

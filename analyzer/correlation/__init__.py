@@ -1,0 +1,1 @@
+"""From findings to candidates: one per cause, with who is hit."""

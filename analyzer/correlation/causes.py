@@ -1,0 +1,375 @@
+"""What follows from what: which finding is the cause of another, and which are one matter."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import reduce
+from typing import Protocol, TypeVar
+
+from gpuvigil.faults import FAULTS, Halts, Mended, Reach
+from gpuvigil.model import Finding, Incident, Severity, Subject
+from gpuvigil.node_silence import PLAIN
+
+from ..window.fault_kinds import (
+    EXPLAINED_BY,
+    LINKS_DOWN,
+    OF_RACKS,
+    SHARED,
+    SILENCES,
+    SLOW_JOBS,
+    SWITCHES,
+    TOLD_BY_XID,
+)
+from ..window.holdings import holder_key
+from ..window.window import Window
+
+_LIMIT, _COUNTED = "power_limit", "uncorrected_growth"
+# What one GPU has beyond its node is none of its air's doing.
+_OWN_HEAT = frozenset({"heatsink", "cooling"})
+
+# A node that is being mended may be away for so long. What began only just before is no reason to
+# mend it, but the beginning of the node's end.
+_MENDED, _BEFORE = timedelta(minutes=30), timedelta(minutes=2)
+
+
+class Told(Protocol):
+    """What a finding and an incident have in common."""
+
+    @property
+    def fault(self) -> str: ...
+    @property
+    def subject(self) -> Subject: ...
+    @property
+    def condition(self) -> str: ...
+    @property
+    def xid(self) -> int | None: ...
+    @property
+    def severity(self) -> Severity: ...
+    @property
+    def since(self) -> datetime: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def members(self) -> Sequence[Subject] | Sequence[str]: ...
+
+
+_Told = TypeVar("_Told", Finding, Incident)
+
+
+def hides(cause: Finding, what: Told) -> bool:
+    """Whether `what` follows from `cause`.
+
+    A critical Xid explains what is seen of its GPU; a lesser one does not. What is about several
+    subjects at once says what there is to say of each.
+    """
+    fault, subject = what.fault, what.subject
+    by_members = _hides_by_members(cause, what)
+    if by_members is not None:
+        return by_members
+    explains = FAULTS[cause.fault].explains if cause.fault in FAULTS else None
+    if explains is None or (explains.if_critical and cause.severity is not Severity.CRITICAL):
+        return False
+    if explains.xids and fault in TOLD_BY_XID:
+        return subject.of_node() == cause.subject and what.xid in explains.xids
+    if cause.fault in SILENCES and fault in SHARED and spreads(what):
+        return False
+    below = explains.reach is Reach.BELOW and cause.subject.kind == "node"
+    # Where several GPUs of a node are slow at once, what is wrong with one of them says why.
+    whole = fault in SLOW_JOBS and subject.kind == "node" and _slows(cause)
+    place = cause.subject.of_node() if whole else cause.subject
+    return fault in EXPLAINED_BY[cause.fault] and (subject.of_node() if below else subject) == place
+
+
+def _hides_by_members(cause: Finding, what: Told) -> bool | None:
+    """Whether it follows from what is about several; None where its members do not say."""
+    if cause.fault in SILENCES and cause.members:
+        follows = not (what.fault in SHARED and spreads(what)) and not stood_before(cause, what)
+        return what.subject.of_node() in cause.members and follows
+    if cause.fault in SWITCHES and what.subject.kind == "node":
+        return _went_with_switch(cause, what)
+    if what.subject in cause.members and cause.fault in {what.fault, *SWITCHES}:
+        return not is_apart(cause, what)
+    return None
+
+
+def _went_with_switch(cause: Finding, what: Told) -> bool:
+    """A node that is silent since its switch is gone, or whose ports that switch took."""
+    if what.fault in SILENCES:
+        return what.subject in cause.members and not spreads(what)
+    ports = _members(what)
+    return what.fault in LINKS_DOWN and bool(ports) and ports <= {cause.subject, *cause.members}
+
+
+def _members(what: Told) -> set[Subject]:
+    return {m if isinstance(m, Subject) else Subject.parse(m) for m in what.members}
+
+
+def is_apart(cause: Told, what: Told) -> bool:
+    """Whether both are told under one fault and still have nothing to do with each other.
+
+    That a node is braked is no reason why one of its GPUs has another limit than its peers, nor is a
+    rack's air one for what a GPU has beyond its node.
+    """
+    own_heat = what.subject.kind == "gpu" and what.condition in _OWN_HEAT
+    return own_heat or (cause.condition == _LIMIT) != (what.condition == _LIMIT)
+
+
+def spreads(what: Told) -> bool:
+    """Whether it is about other nodes, too."""
+    node = what.subject.of_node()
+    return any(member.of_node() != node for member in _members(what))
+
+
+def merged(
+    found: Sequence[Finding], standing: Mapping[str, Incident], believed: Collection[str] = ()
+) -> list[Finding]:
+    """Findings of which those that are one matter are one: what stands already keeps its name.
+
+    Else the state counts for more than the event, and of two the graver one speaks.
+    """
+    by_place = {(f.fault, f.subject): f for f in found}
+    gone: set[str] = set()
+    changed: dict[str, Finding] = {}
+    for fault, row in FAULTS.items():
+        alike = [f for f in found if f.fault in TOLD_BY_XID and f.xid in row.xids_alike]
+        for event in alike:
+            state = by_place.get((fault, event.subject))
+            if state is None:
+                changed[event.fingerprint] = _in_known_words(event, standing)
+                continue
+            first, second = (state, event)
+            if event.fingerprint in standing or (
+                event.certain and state.fingerprint not in standing
+            ):
+                first, second = (event, state)
+            gone.add(second.fingerprint)
+            changed[first.fingerprint] = _both(first, second)
+    left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
+    left = _with_switches_names(left, standing)
+    return [_of_its_rack(one, standing) for one in _with_names(left, standing, believed)]
+
+
+def _with_switches_names(
+    found: Sequence[Finding], standing: Mapping[str, Incident]
+) -> list[Finding]:
+    """Switches go on under the name by which they stand, whichever of their ports are down now.
+
+    Where the ports of one that stands are found in several groups, the largest goes on as it.
+    """
+    named: dict[str, Finding] = {}
+    own = {one.fingerprint for one in found}
+    stands = [i for i in standing.values() if i.fault in SWITCHES and spreads(i)]
+    for one in sorted(found, key=lambda one: -len(one.members)) if stands else ():
+        if one.fault not in SWITCHES or one.fingerprint in standing:
+            continue
+        keys = {one.subject.key, *(member.key for member in one.members)}
+        known = max(stands, key=lambda i: len(keys.intersection(i.members)))
+        if keys.isdisjoint(known.members) or known.fingerprint in own | named.keys():
+            continue
+        members = ({one.subject, *one.members}) - {known.subject}
+        named[known.fingerprint] = replace(
+            one, subject=known.subject, members=tuple(sorted(members))
+        )
+        named[one.fingerprint] = named[known.fingerprint]
+    return [named.get(one.fingerprint, one) for one in found]
+
+
+def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding:
+    """An Xid whose state was read once and is not read now, in the words of that state.
+
+    What was critical then explains more than the code does, and asks for more than a reset. A lesser
+    state, a repair that waits, is over when it is not read any more.
+    """
+    known = standing.get(event.fingerprint)
+    grave = event.severity is Severity.CRITICAL
+    if known is None or not grave or known.severity is not Severity.CRITICAL or known.xid:
+        return event
+    return replace(
+        event,
+        title=known.title,
+        condition=known.condition,
+        xid=None,
+        action=known.action,
+        source=known.source,
+    )
+
+
+def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
+    """A finding about the node that its rack is called by, in the words of the rack that stand.
+
+    What is left of a rack's air or feed on one node is no other matter, unless it is graver.
+    """
+    rack = standing.get(finding.fingerprint)
+    if (
+        rack is None
+        or finding.fault not in OF_RACKS
+        or not spreads(rack)
+        or spreads(finding)
+        or finding.severity.rank < rack.severity.rank
+    ):
+        return finding
+    return replace(
+        finding,
+        title=rack.title,
+        condition=rack.condition,
+        action=rack.action,
+        source=rack.source,
+        evidence=rack.evidence,
+    )
+
+
+def _slows(what: Finding) -> bool:
+    row = FAULTS.get(what.fault)
+    return row is not None and row.slows and what.severity is not Severity.INFO
+
+
+def _with_names(
+    found: Sequence[Finding], standing: Mapping[str, Incident], believed: Collection[str]
+) -> list[Finding]:
+    """Findings of which the name of what slows a GPU down goes to the incident of its slowness.
+
+    A look of a minute shows that a job waits for a GPU, one of ten minutes why: that is the same
+    matter in better words, and nobody is told of two. Of several names the gravest speaks.
+    """
+    slow = {i.subject: i for i in standing.values() if i.fault in SLOW_JOBS}
+    names: dict[Subject, list[Finding]] = {}
+    for finding in found:
+        one = slow.get(finding.subject)
+        if (
+            one is not None
+            and finding.fingerprint not in standing
+            and _names(finding, one, believed)
+        ):
+            names.setdefault(finding.subject, []).append(finding)
+    spoken = {subject: _spoken(them, slow[subject]) for subject, them in names.items()}
+    gone = {one.fingerprint for them in names.values() for one in them}
+    gone |= {one.fingerprint for one in spoken.values()}
+    return [*(f for f in found if f.fingerprint not in gone), *spoken.values()]
+
+
+def _names(finding: Finding, slow: Incident, believed: Collection[str]) -> bool:
+    """Whether a finding is no more than the reason of this slowness.
+
+    What is graver is told by its own name: silences, routes and actions of a slow GPU are not meant
+    for it. And what a rack suffers is no matter of one node.
+    """
+    if not _slows(finding) or finding.severity is Severity.CRITICAL or spreads(finding):
+        return False
+    is_sure = finding.certain or finding.fingerprint in believed
+    return finding.severity.rank >= slow.severity.rank and (
+        is_sure or _names_it_by(finding) == slow.condition
+    )
+
+
+def _spoken(names: Iterable[Finding], slow: Incident) -> Finding:
+    """The slowness in the words of what slows down; of equals, what named it before goes on."""
+    ordered = sorted(
+        names, key=lambda one: (one.severity.rank, _names_it_by(one) != slow.condition)
+    )
+    first = ordered[0]
+    return replace(
+        reduce(_both, ordered),
+        fault=slow.fault,
+        title=first.title or FAULTS[first.fault].title,
+        condition=_names_it_by(first),
+        xid=first.xid,
+    )
+
+
+def _names_it_by(finding: Finding) -> str:
+    """The condition of a slowness that this finding explains."""
+    return finding.condition or finding.fault
+
+
+def _both(first: Finding, second: Finding) -> Finding:
+    """The first one's incident in the words of the graver; of the state where they are equal.
+
+    An Xid says more than a counter that has grown.
+    """
+    graver = min(
+        first,
+        second,
+        key=lambda f: (f.severity.rank, f.condition == _COUNTED, f.xid is not None),
+    )
+    lesser = second if graver is first else first
+    return replace(
+        first,
+        severity=graver.severity,
+        title=graver.title,
+        condition=graver.condition,
+        xid=graver.xid,
+        action=graver.action,
+        source=graver.source,
+        evidence=(*graver.evidence, *lesser.evidence),
+        since=min(first.since, second.since),
+        certain=first.certain or second.certain,
+        late=first.late and second.late,
+        confined=first.confined and second.confined,
+    )
+
+
+def root_of(what: Told, found: Iterable[Finding]) -> Finding | None:
+    """The last cause behind a fault, None when nothing hides it."""
+    root = None
+    for cause in found:
+        if cause is not what and hides(cause, what) and (root is None or hides(cause, root)):
+            root = cause
+    return root
+
+
+def by_root(told: Iterable[_Told], causes: Sequence[Finding]) -> Mapping[int, Sequence[_Told]]:
+    """What each of the causes explains in the end, by the identity of the cause."""
+    explained: dict[int, list[_Told]] = {}
+    for what in told:
+        root = root_of(what, causes)
+        if root is not None:
+            explained.setdefault(id(root), []).append(what)
+    return explained
+
+
+def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Incident | None:
+    """The standing incident for which somebody reboots a node that has just fallen silent."""
+    if cause.fault not in SILENCES or cause.members or window.now - cause.since > _MENDED:
+        return None
+    before = cause.since - _BEFORE
+    stood = [i for i in standing if i.since < before and i.subject.of_node() == cause.subject]
+    # That nobody misses a node yet is no more than a note: what stood there goes on.
+    note = cause.severity is Severity.INFO and cause.condition in PLAIN
+    return next((i for i in stood if _is_mendable(i) or (note and not spreads(i))), None)
+
+
+def stood_before(silence: Told, what: Told) -> bool:
+    """Whether somebody was woken for it before its node went: it is none of the silence's doing."""
+    return _is_mendable(what) and what.since < silence.since - _BEFORE
+
+
+def _is_mendable(what: Told) -> bool:
+    mended = FAULTS[what.fault].mended if what.fault in FAULTS else Mended.NO
+    critical = what.severity is Severity.CRITICAL
+    return mended is Mended.ALWAYS or (critical and mended is Mended.IF_CRITICAL)
+
+
+def halting(what: Told, severity: Severity) -> bool:
+    """Whether a job that has this in one of its GPUs, or on its node, waits everywhere."""
+    halts = FAULTS[what.fault].halts if what.fault in FAULTS else Halts.NO
+    if halts is Halts.UNLESS_NOTE:
+        return severity is not Severity.INFO
+    return halts is not Halts.NO
+
+
+def stalled_by(
+    window: Window, hung: Finding, halted: Mapping[Subject, Finding | Incident]
+) -> Finding | Incident | None:
+    """What halts the job of GPUs that spin; `halted` is by GPU or node. A dead rank hides its peers.
+
+    A job on one node needs no network: a port that is down there halts another one.
+    """
+    gpus = {hung.subject, *hung.members}
+    holders = {holder_key(a) for gpu in gpus if gpu.kind == "gpu" for a in window.held(gpu)}
+    of_job = {gpu for key in holders if key in window.holdings for gpu in window.holdings[key].gpus}
+    is_alone = len({gpu.of_node() for gpu in of_job}) == 1
+    for gpu in sorted(of_job | {gpu for gpu in gpus if gpu.kind == "gpu"}):
+        cause = halted.get(gpu) or halted.get(gpu.of_node())
+        if cause is not None and not (is_alone and FAULTS[cause.fault].halts is Halts.SPREAD):
+            return cause
+    return None

@@ -1,0 +1,460 @@
+"""Findings become candidates for incidents: one per cause, with who is hit."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from gpuvigil.clock import moment
+from gpuvigil.faults import FAULTS
+from gpuvigil.model import CoveredBy, Finding, Impact, Incident, Severity, Subject
+
+from ..detectors.node_silent import Hearing, hearing, is_missed
+from ..evidence.cures import last_cure, tried
+from ..window.fault_kinds import LINKS_DOWN, OF_PORTS, SHARED, SILENCES, STALLED_JOBS
+from ..window.subject_names import gpus, label
+from ..window.window import Window
+from .all_detectors import DETECTORS, Detector
+from .breaker import fold, hide, is_whole, silence_of
+from .causes import (
+    Told,
+    by_root,
+    halting,
+    is_apart,
+    mended,
+    merged,
+    root_of,
+    spreads,
+    stalled_by,
+    stood_before,
+)
+from .hindsight import hindsights, nodes_of, silent_nodes_of
+from .impact import impact, touched
+from .observation import Candidate, Sight
+from .several_nodes import is_of_rack, is_of_several, is_of_switch, rack_of, several
+from .vendor_report import case
+
+# A node that is later than this may be silent: what it no longer says is not over.
+_TICKS = 3
+
+
+# What a switch or a node without links has named, when it names ports: those, and what they took.
+_SAME_LOSS = LINKS_DOWN | SILENCES
+
+
+def sight(
+    window: Window,
+    findings: Iterable[Finding],
+    standing: Iterable[Incident],
+    believed: Collection[str] = frozenset(),
+    unseen: Collection[str] = frozenset(),
+    only: Subject | None = None,
+) -> Sight:
+    """What this window says about the fleet and about the incidents that are not over.
+
+    `unseen`: faults that nobody could look for, of which absence therefore says nothing.
+
+    `believed`: fingerprints for which one look is enough. A cause that is seen for the first time
+    and is not certain hides nothing yet.
+
+    `only`: the one node that was looked at; `standing` are that node's incidents then, and those
+    about whole clusters and its rack.
+    """
+    all_standing = list(standing)
+    stands = {i.fingerprint: i for i in all_standing}
+    wholes = [i for i in all_standing if is_whole(i)]
+    incidents: dict[Subject, list[Incident]] = defaultdict(list)
+    for incident in all_standing:
+        if not is_whole(incident):
+            incidents[incident.subject.of_node()].append(incident)
+    silent = {one.subject.cluster for one in wholes if one.fault in SILENCES}
+    found = [f for f in _distinct(findings) if not (rack_of(f) and f.subject.cluster in silent)]
+    found = merged(found, stands, believed)
+    candidates, covered = _explained(window, found, incidents, believed)
+    if only is None:
+        doubtful = _doubtful(found, believed, candidates)
+        folded = fold(window, candidates, stands, believed, unseen, doubtful)
+    else:
+        folded = hide(candidates, stands, wholes)
+    left = {print_: one for print_, one in candidates.items() if print_ not in folded.covered}
+    candidates = {**left, **folded.candidates}
+    covered |= folded.covered
+    covered |= _in_silence(candidates, folded.candidates, stands, wholes)
+    racks = [i for i in all_standing if is_of_rack(i)]
+    dark = _dark(window, found, [i for i in racks if i.fingerprint not in {*candidates, *covered}])
+    in_dark = _in_the_dark(candidates, dark.values())
+    covered |= in_dark
+    candidates = {print_: one for print_, one in candidates.items() if print_ not in in_dark}
+    missing = [
+        incident
+        for incidents_of_node in incidents.values()
+        for incident in incidents_of_node
+        if incident.fingerprint not in candidates and incident.fingerprint not in covered
+    ]
+    blind = [i for i in missing if i.fingerprint not in dark]
+    unknown = {i.fingerprint for i in blind if i.fault in unseen or not is_visible(window, i)}
+    # A rack's silence, or a switch, is about more than the node that it is named by.
+    of_several = {i.fingerprint for i in (*racks, *filter(is_of_switch, all_standing))}
+    of_several |= {print_ for print_, one in candidates.items() if is_of_several(one.finding)}
+    return Sight(
+        candidates=candidates,
+        covered=_by_last_causes(covered),
+        cured={**_cures(window, [i for i in blind if i.fault not in unseen]), **folded.over},
+        afterwards=hindsights(window, [i for i in blind if not is_whole(i)]),
+        unknown=frozenset({*unknown, *dark, *folded.unknown}),
+        only=only,
+        whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes), *of_several}),
+        away=window.away,
+    )
+
+
+def _explained(
+    window: Window,
+    findings: Sequence[Finding],
+    incidents: Mapping[Subject, list[Incident]],
+    believed: Collection[str],
+) -> tuple[dict[str, Candidate], dict[str, CoveredBy]]:
+    """A candidate for each last cause, and what is covered by another one, by fingerprint."""
+    standing = [i for them in incidents.values() for i in them]
+    halted, shared = _halted(findings, standing), _shared(standing)
+    nodes = _by_node(findings, believed)
+    candidates: dict[str, Candidate] = {}
+    covered: dict[str, CoveredBy] = {}
+    for node in sorted(nodes):
+        found, causes = nodes[node]
+        here = incidents.get(node, [])
+        covered |= _hidden(window, found, causes, here)
+        covered |= _stalled(window, found, halted)
+        covered |= _of_others(found, shared)
+        left = [cause for cause in found if cause.fingerprint not in covered]
+        hidden = by_root(found if left else (), causes)
+        followers = by_root(here if left else (), causes)
+        for cause in left:
+            own, theirs = hidden.get(id(cause), ()), followers.get(id(cause), ())
+            made = _candidate(window, cause, own, theirs, impact(window, cause))
+            graver = _gravest(cause, nodes, incidents)
+            if graver is not None and graver.rank < made.severity.rank:
+                made = replace(made, severity=graver)
+            candidates[cause.fingerprint] = made
+    return candidates, covered
+
+
+def _doubtful(
+    findings: Iterable[Finding], believed: Collection[str], candidates: Mapping[str, Candidate]
+) -> set[str]:
+    """What follows from a cause that is not believed yet, by fingerprint."""
+    causes: dict[Subject, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if not (finding.certain or finding.fingerprint in believed):
+            for node in {s.of_node() for s in (finding.subject, *finding.members)}:
+                causes[node].append(finding)
+    return {
+        print_
+        for print_, candidate in candidates.items()
+        if root_of(candidate.finding, causes.get(candidate.finding.subject.of_node(), ()))
+    }
+
+
+def _in_silence(
+    candidates: Mapping[str, Candidate],
+    made: Mapping[str, Candidate],
+    standing: Mapping[str, Incident],
+    wholes: Collection[Incident],
+) -> dict[str, CoveredBy]:
+    """Silent racks that are not told any more since half of their cluster is silent."""
+    racks = [i for i in standing.values() if is_of_rack(i) and i.fingerprint not in candidates]
+    covers = {i.fingerprint: silence_of(i.subject.cluster, made.values(), wholes) for i in racks}
+    return {print_: cover for print_, cover in covers.items() if cover is not None}
+
+
+def _dark(
+    window: Window, found: Iterable[Finding], racks: Iterable[Incident]
+) -> dict[str, Incident]:
+    """Racks that stay as silent as they were while somebody takes their nodes away, by fingerprint.
+
+    A drain explains the silence that led to it no more than that of a single node.
+    """
+    gone = {f.subject for f in found if f.fault in SILENCES and not is_missed(f)}
+    return {
+        rack.fingerprint: rack
+        for rack in racks
+        if not gone.isdisjoint(nodes := silent_nodes_of(rack))
+        and all(hearing(window, node) is Hearing.SILENT for node in nodes)
+    }
+
+
+def _in_the_dark(
+    candidates: Mapping[str, Candidate], dark: Iterable[Incident]
+) -> dict[str, CoveredBy]:
+    """What the nodes of such racks show, by fingerprint: the rack's own incident goes on."""
+    racks = {node: rack for rack in dark for node in silent_nodes_of(rack)}
+    return {
+        print_: _by_incident(racks[node])
+        for print_, one in candidates.items()
+        if (node := one.finding.subject.of_node()) in racks
+        and not (one.finding.fault in SHARED and spreads(one.finding))
+        and not stood_before(racks[node], one.finding)
+    }
+
+
+def _by_last_causes(covered: Mapping[str, CoveredBy]) -> dict[str, CoveredBy]:
+    """Everything that is covered, by the fingerprint of what stands in the end."""
+    causes = {}
+    for print_, cover in covered.items():
+        last, seen = cover.fingerprint, {print_}
+        while last in covered and last not in seen:
+            seen.add(last)
+            last = covered[last].fingerprint
+        causes[print_] = replace(cover, fingerprint=last)
+    return causes
+
+
+def _by_node(
+    findings: Iterable[Finding], believed: Collection[str]
+) -> dict[Subject, tuple[list[Finding], list[Finding]]]:
+    """By node what was found there, and the causes that count: some are a rack's or a switch's."""
+    nodes: dict[Subject, tuple[list[Finding], list[Finding]]] = defaultdict(lambda: ([], []))
+    for finding in findings:
+        here = finding.subject.of_node()
+        nodes[here][0].append(finding)
+        if finding.certain or finding.fingerprint in believed:
+            for node in {here, *(member.of_node() for member in finding.members)}:
+                nodes[node][1].append(finding)
+    return nodes
+
+
+def _gravest(
+    cause: Finding,
+    nodes: Mapping[Subject, tuple[list[Finding], list[Finding]]],
+    incidents: Mapping[Subject, list[Incident]],
+) -> Severity | None:
+    """The gravest incident that this cause ends on other nodes; None where it ends none."""
+    if not cause.members:
+        return None
+    elsewhere = {member.of_node() for member in cause.members} - {cause.subject.of_node()}
+    severities = [
+        incident.severity
+        for node in elsewhere & nodes.keys() & incidents.keys()
+        for incident in incidents[node]
+        if root_of(incident, nodes[node][1]) is cause
+    ]
+    return min(severities, key=lambda severity: severity.rank, default=None)
+
+
+def _hidden(
+    window: Window,
+    found: Sequence[Finding],
+    causes: Sequence[Finding],
+    standing: Iterable[Incident],
+) -> dict[str, CoveredBy]:
+    """What follows from another cause, by fingerprint.
+
+    What somebody mends a node for stands meanwhile: its silence hides nothing.
+    """
+    standing = list(standing)
+    repairs = [(finding, mended(window, finding, standing)) for finding in found]
+    covered = {f.fingerprint: _by_incident(repair) for f, repair in repairs if repair is not None}
+    causes = [cause for cause in causes if cause.fingerprint not in covered]
+    told: list[Told] = [*standing, *found]
+    for what in told:
+        root = root_of(what, causes)
+        if root is not None:
+            covered.setdefault(what.fingerprint, _covered_by(window, root))
+    return covered
+
+
+def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
+    """What a rack or a switch does to several nodes, by fault and each of its members."""
+    return {
+        (incident.fault, member): incident
+        for incident in standing
+        if incident.fault in SHARED and spreads(incident) and not is_of_rack(incident)
+        for member in incident.members
+        if member != incident.subject.key
+    }
+
+
+def _of_others(
+    found: Iterable[Finding], shared: Mapping[tuple[str, str], Incident]
+) -> dict[str, CoveredBy]:
+    """What one member shows while the incident of all stands, by fingerprint.
+
+    While a rack's air cools down, or one of its nodes is not measured, what is left is no fan's.
+    What is graver than that is told for itself.
+    """
+    return {
+        finding.fingerprint: _by_incident(one)
+        for finding in found
+        if (one := shared.get((finding.fault, finding.subject.key))) is not None
+        and one.fingerprint != finding.fingerprint
+        and one.severity.rank <= finding.severity.rank
+        and not is_apart(one, finding)
+    }
+
+
+def _halted(
+    found: Iterable[Finding], standing: Iterable[Incident]
+) -> dict[Subject, Finding | Incident]:
+    """What halts jobs, by the GPU or the node that it is on."""
+    told: list[Finding | Incident] = [*standing, *found]
+    return {
+        what.subject.of_node() if what.subject.kind == "port" else what.subject: what
+        for what in told
+        if halting(what, what.severity)
+    }
+
+
+def _stalled(
+    window: Window, found: Iterable[Finding], halted: Mapping[Subject, Finding | Incident]
+) -> dict[str, CoveredBy]:
+    """Jobs that spin because something else has halted them, by fingerprint."""
+    covered = {}
+    for finding in found:
+        if finding.fault in STALLED_JOBS and halted:
+            cause = stalled_by(window, finding, halted)
+            if cause is not None:
+                name = FAULTS[cause.fault].title if not cause.title else cause.title
+                covered[finding.fingerprint] = CoveredBy(
+                    fingerprint=cause.fingerprint, what=f"{label(window, cause.subject)}: {name}"
+                )
+    return covered
+
+
+_DETECTORS: Mapping[str, Detector] = {fault: it for it in DETECTORS for fault in it.faults}
+
+
+def is_visible(window: Window, incident: Incident) -> bool:
+    """Whether the window would show the incident's fault if it were there.
+
+    Without trustworthy data about a subject that its node still has, nothing can be said. Of what
+    several nodes suffer any of them tells.
+    """
+    subject, node = incident.subject, incident.subject.of_node()
+    heard = hearing(window, node)
+    is_over = incident.marked and heard is Hearing.NOT_EXPECTED
+    if incident.fault in SHARED and spreads(incident) and not is_over:
+        return _is_visible_on_any(window, incident)
+    if incident.fault in SILENCES or heard is Hearing.NOT_EXPECTED:
+        return heard is not Hearing.UNSURE
+    if not _reports(window, node):
+        return False
+    if (shows := _would_show(window, incident)) is not None and window.has(subject):
+        return shows
+    return window.newest(subject) is not None or not window.has(subject)
+
+
+def _is_visible_on_any(window: Window, incident: Incident) -> bool:
+    """Of silence each of the nodes must tell, of anything else one of them."""
+    if incident.fault in SILENCES:
+        return all(hearing(window, node) is not Hearing.UNSURE for node in nodes_of(incident))
+    heard_of = any(_reports(window, node) for node in nodes_of(incident))
+    return heard_of and _would_show(window, incident) is not False
+
+
+def _would_show(window: Window, incident: Incident) -> bool | None:
+    detector = _DETECTORS.get(incident.fault)
+    says = None if detector is None else detector.would_show
+    return None if says is None else says(window, incident)
+
+
+def _reports(window: Window, node: Subject) -> bool:
+    return hearing(window, node) is Hearing.HEARD and _is_punctual(window, node)
+
+
+def _is_punctual(window: Window, node: Subject) -> bool:
+    """Whether the node's numbers go on to come: it may have fallen silent only now."""
+    missing = window.now - window.heard[node.key]
+    return missing.total_seconds() <= _TICKS * window.tick_seconds(node)
+
+
+def _distinct(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding per fingerprint, the most severe, in an order that does not depend on theirs."""
+    best: dict[str, Finding] = {}
+    for finding in sorted(findings, key=lambda f: (f.severity.rank, not f.certain, f.detector)):
+        best.setdefault(finding.fingerprint, finding)
+    return sorted(best.values(), key=lambda finding: (finding.subject.key, finding.fault))
+
+
+def _candidate(
+    window: Window,
+    cause: Finding,
+    hidden: Sequence[Finding],
+    followers: Sequence[Incident],
+    who: Impact,
+) -> Candidate:
+    severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]
+    of_ports = cause.fault in OF_PORTS  # they belong to it from the beginning
+    if of_ports and cause.members:  # it has named those, and what their nodes lost
+        hidden = [f for f in hidden if f.fault not in _SAME_LOSS]
+        followers = [i for i in followers if i.fault not in _SAME_LOSS]
+    own = cause.members  # what it says of each of them is no news
+    covers = {f"{label(window, f.subject)}: {title(f)}" for f in hidden if f.subject not in own}
+    covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in own}
+    members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
+    about = touched(window, cause) if cause.subject.kind == "node" and not of_ports else ()
+    members |= {*about, *(cause.members if of_ports or cause.fault in SILENCES else ())}
+    # What is hidden stays as urgent as it was.
+    severity = min(severities, key=lambda severity: severity.rank)
+    cause = tried(window, cause)
+    more = case(window, cause if severity is cause.severity else replace(cause, severity=severity))
+    return Candidate(
+        finding=replace(cause, evidence=(*cause.evidence, *more)) if more else cause,
+        severity=severity,
+        title=title(cause),
+        label=several(cause) or label(window, cause.subject),
+        gpus=gpus(window, about),
+        impact=who,
+        members=tuple(sorted(subject.key for subject in members)),
+        covers=tuple(sorted(covers)),
+    )
+
+
+def title(finding: Finding) -> str:
+    """The fault in a few words; an Xid is called by its code."""
+    return finding.title or FAULTS[finding.fault].title
+
+
+def _covered_by(window: Window, root: Finding) -> CoveredBy:
+    place = several(root) if is_of_switch(root) else label(window, root.subject)
+    return CoveredBy(fingerprint=root.fingerprint, what=f"{place}: {title(root)}")
+
+
+def _by_incident(one: Incident) -> CoveredBy:
+    return CoveredBy(fingerprint=one.fingerprint, what=f"{one.label}: {one.title}")
+
+
+def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, str]:
+    cured: dict[str, str] = {}
+    for incident in missing:
+        if not spreads(incident) and (why := window.retired.get(incident.subject.of_node().key)):
+            cured[incident.fingerprint] = why
+            continue
+        if incident.fault in SILENCES:
+            cured |= _heard_again(window, incident)
+            continue
+        cure = last_cure(window, incident.fault, incident.subject)
+        if cure is not None and cure.at >= incident.since:
+            what = cure.kind.value.replace("_", " ")
+            cured[incident.fingerprint] = f"cured: {what} at {moment(cure.at)}"
+        elif (last := _lapsed(window, incident)) is not None:
+            cured[incident.fingerprint] = (
+                f"not seen since {moment(last)}; no job can show it now: run a benchmark on it"
+            )
+    return cured
+
+
+def _lapsed(window: Window, incident: Incident) -> datetime | None:
+    detector = _DETECTORS.get(incident.fault)
+    last_shown = None if detector is None else detector.lapsed
+    return None if last_shown is None else last_shown(window, incident)
+
+
+def _heard_again(window: Window, silent: Incident) -> dict[str, str]:
+    """That silence is over, or no longer a rack's."""
+    nodes = nodes_of(silent) if is_of_rack(silent) else {silent.subject}
+    if all(hearing(window, node) is Hearing.HEARD for node in nodes):
+        at = moment(max(window.heard[node.key] for node in nodes))
+        return {silent.fingerprint: f"reports again since {at}"}
+    if is_of_rack(silent) and is_visible(window, silent):
+        return {silent.fingerprint: "no matter of its rack any more: each is told for itself"}
+    return {}

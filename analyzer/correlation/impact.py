@@ -1,0 +1,144 @@
+"""Who is hit by a fault: which GPUs wait, and whose they are."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+
+from gpuvigil.faults import Blame, where
+from gpuvigil.faults.gpu_states import STOPPING
+from gpuvigil.model import Allocation, Finding, Impact, Subject
+
+from ..window.fault_kinds import OF_LINKS, SILENCES, SWITCHES
+from ..window.holdings import Holding, holder_key, name
+from ..window.window import Window
+
+_HELD_FOR_NOTHING = where(lambda row: row.blame is Blame.HOLDER)
+
+
+def impact(window: Window, finding: Finding) -> Impact:
+    """The impact of one finding; GPUs are those that wait now, holders also those that ended."""
+    held = window.holdings
+    gpus = touched(window, finding)
+    hit = [a for gpu in gpus for a in window.allocations.get(gpu.key, ())]
+    now = [a for a in hit if a.ended_at is None]
+    ended = [a for a in hit if _ended_with_it(a, finding.since)]
+    standing = _standing(now, held)
+    own, others = _waiting(finding, gpus, standing)
+    everybody = [*now, *ended]
+    return Impact(
+        gpus=_together([own, *(h.gpus for h in others.values())]),
+        holders=tuple(sorted({a.holder for a in everybody})),
+        users=tuple(sorted({a.user for a in everybody if a.user})),
+        text=_text(finding, now, ended, standing.values()),
+        running=bool(now),
+    )
+
+
+def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapping[str, Holding]]:
+    """What cannot do its work because of it: GPUs by themselves, and all of holders, by key."""
+    gpus = touched(window, finding)
+    now = [a for gpu in gpus for a in window.held(gpu)]
+    return _waiting(finding, gpus, _standing(now, window.holdings))
+
+
+def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
+    """The GPU itself, those that the finding names, or those of the node it is on."""
+    subject = finding.subject
+    if finding.fault in SILENCES and finding.members:  # nodes of a rack
+        return tuple(gpu for node in finding.members for gpu in _of_node(window, node))
+    if any(member.kind == "port" for member in finding.members):
+        nodes = sorted({s.of_node() for s in (subject, *finding.members)})
+        return tuple(gpu for node in nodes for gpu in _of_node(window, node))
+    if finding.members:
+        return finding.members
+    if subject.kind == "gpu":
+        return (subject,)
+    return _of_node(window, subject.of_node())
+
+
+def _of_node(window: Window, node: Subject) -> tuple[Subject, ...]:
+    """A node's GPUs, as its inventory tells them."""
+    inventory = window.inventories.get(node.key)
+    if inventory is None:
+        return ()
+    return tuple(Subject(cluster=node.cluster, node=node.node, gpu=g.uuid) for g in inventory.gpus)
+
+
+def _waiting(
+    finding: Finding,
+    gpus: Sequence[Subject],
+    standing: Mapping[str, Holding],
+) -> tuple[Collection[Subject], Mapping[str, Holding]]:
+    """A broken GPU blocks itself and all GPUs of its holder; ports only GPUs that are held."""
+    if finding.fault in _HELD_FOR_NOTHING or finding.confined:
+        return frozenset(gpus), {}
+    of_ports = finding.subject.kind == "port" or finding.fault in OF_LINKS
+    own = frozenset() if of_ports else frozenset(gpus)
+    return own, standing
+
+
+def _standing(now: Iterable[Allocation], held: Mapping[str, Holding]) -> dict[str, Holding]:
+    keys = {holder_key(a) for a in now}
+    return {key: held[key] for key in sorted(keys) if key in held}
+
+
+def _together(parts: Iterable[Collection[Subject]]) -> int:
+    """How many there are in all. The largest is not copied: jobs have 10,000 GPUs, and many faults."""
+    *others, largest = sorted(parts, key=len)
+    return len(largest) + len(set().union(*others).difference(largest))
+
+
+def _ended_with_it(allocation: Allocation, since: datetime) -> bool:
+    return (
+        allocation.ended_at is not None
+        and allocation.started_at <= since
+        and allocation.ended_at >= since
+    )
+
+
+def _text(
+    finding: Finding,
+    now: Collection[Allocation],
+    ended: Iterable[Allocation],
+    holdings: Iterable[Holding],
+) -> str:
+    standing = sorted(holdings, key=_largest)
+    names = _names([holding.name for holding in standing])
+    own = f"{_count(len({a.subject for a in now}), 'GPU')} held by {names}"
+    # Its jobs may run on: only what was there when it was last heard can be said.
+    if finding.fault in SILENCES:
+        return f"{own} when last heard" if names else "held by nobody when last heard"
+    if names and finding.fault in _HELD_FOR_NOTHING:
+        return own
+    if names and finding.confined:
+        return f"{names}: the one program that ran on this GPU"
+    if names:
+        return f"{names}: {_loss(finding, standing)}"
+    was = _names(sorted({name(a) for a in ended}))
+    return f"was held by {was}, ended since" if was else "not held by anybody"
+
+
+def _largest(holding: Holding) -> tuple[int, str]:
+    return (-len(holding.gpus), holding.name)
+
+
+def _names(names: Sequence[str]) -> str:
+    """`job 1042 of alice`, `job 1042 of alice and 4 more`."""
+    return " and ".join([*names[:1], *([f"{len(names) - 1} more"] if len(names) > 1 else [])])
+
+
+def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
+    """`64 GPUs on 8 nodes wait for this one`."""
+    gpus = _together(holding.gpus for holding in standing)
+    nodes = _together(holding.nodes for holding in standing)
+    kind = "switch" if finding.fault in SWITCHES else finding.subject.kind
+    place = "this one" if kind == "gpu" else f"this {kind}"
+    if gpus == 1 and finding.subject in standing[0].gpus:
+        return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"
+    verb = "may suffer from"
+    if finding.fault in STOPPING:
+        verb = "waits for" if gpus == 1 else "wait for"
+    return f"{_count(gpus, 'GPU')} on {_count(nodes, 'node')} {verb} {place}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

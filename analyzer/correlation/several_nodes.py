@@ -1,0 +1,45 @@
+"""What is about several nodes: a rack's silence, a switch. What it is called, and whom it is about."""
+
+from gpuvigil.model import Finding, GroupKind, Incident, Subject
+
+from ..window.fault_kinds import SWITCHES
+from .causes import spreads
+
+_NAMED = 3
+
+
+def is_of_rack(incident: Incident) -> bool:
+    """Whether it is about silent nodes of a rack."""
+    return incident.group is not None and incident.group.kind is GroupKind.RACK
+
+
+def is_of_switch(what: Finding | Incident) -> bool:
+    """Whether it is about the ports of several nodes."""
+    return what.fault in SWITCHES and spreads(what)
+
+
+def is_of_several_with(incident: Incident, node: Subject) -> bool:
+    """Whether it is about several nodes, this one among them."""
+    if incident.fault in SWITCHES:
+        return any(member.startswith(f"{node.key}/") for member in incident.members)
+    return node.key in incident.members and is_of_rack(incident)
+
+
+def is_of_several(finding: Finding) -> bool:
+    """Whether it is about a silent rack or a switch."""
+    return bool(rack_of(finding)) or is_of_switch(finding)
+
+
+def rack_of(finding: Finding) -> str:
+    """What silent nodes of a rack are called by: their finding is about one of its nodes."""
+    is_rack = finding.group is not None and finding.group.kind is GroupKind.RACK
+    return finding.group.label if finding.group is not None and is_rack else ""
+
+
+def several(finding: Finding) -> str:
+    """What is about several nodes is called by them; empty for what is about one."""
+    if not is_of_switch(finding):
+        return rack_of(finding)
+    nodes = sorted({s.of_node() for s in (finding.subject, *finding.members)})
+    shown = ", ".join(node.node for node in nodes[:_NAMED])
+    return shown + (f" and {len(nodes) - _NAMED} more nodes" if len(nodes) > _NAMED else "")

@@ -1,0 +1,57 @@
+"""From conditions that hold to findings: one per fault and subject, the gravest speaks."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.model import Evidence, Finding, Severity, Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A condition that holds on a subject."""
+
+    condition: str  # a key of `gpuvigil.faults.conditions.CONDITIONS`
+    subject: Subject
+    since: datetime
+    evidence: tuple[Evidence, ...]
+    severity: Severity | None = None  # where the condition's own is too much
+    members: tuple[Subject, ...] = ()
+    late: bool = False  # see `Finding.late`
+
+    @property
+    def urgency(self) -> Severity:
+        return self.severity or CONDITIONS[self.condition].severity
+
+
+def findings(fault: str, claims: Iterable[Claim]) -> list[Finding]:
+    """A finding per subject; of equally grave conditions the first in the table speaks."""
+    by_subject: dict[Subject, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        by_subject[claim.subject].append(claim)
+    return [_finding(fault, subject, by_subject[subject]) for subject in sorted(by_subject)]
+
+
+_ORDER = {key: place for place, key in enumerate(CONDITIONS)}
+
+
+def _finding(fault: str, subject: Subject, claims: Sequence[Claim]) -> Finding:
+    ranked = sorted(claims, key=lambda c: (c.urgency.rank, _ORDER[c.condition]))
+    worst = ranked[0]
+    row = CONDITIONS[worst.condition]
+    return Finding(
+        fault=fault,
+        subject=subject,
+        severity=worst.urgency,
+        since=min(claim.since for claim in claims),
+        evidence=tuple(item for claim in ranked for item in claim.evidence),
+        detector=fault,
+        action=row.action,
+        source=row.source,
+        title=row.title,
+        condition=worst.condition,
+        members=worst.members,
+        late=all(claim.late for claim in claims),
+    )

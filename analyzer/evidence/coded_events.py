@@ -1,0 +1,99 @@
+"""Events with a code that a table explains: which of them stand, and what the worst one says."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, Protocol, TypeVar
+
+from gpuvigil.faults import Scope
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
+
+from ..window.window import Window
+from .cures import cured_at
+
+
+class Row(Protocol):
+    """What a table says of a code."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def severity(self) -> Severity: ...
+    @property
+    def scope(self) -> Scope: ...
+    @property
+    def action(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+
+
+Row_co = TypeVar("Row_co", bound=Row, covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coded(Generic[Row_co]):
+    """One fault that is told by events of a kind; `code` is None for an event that is not of it."""
+
+    fault: str
+    kind: EventKind
+    code: Callable[[Event], int | None]
+    row: Callable[[Event], Row_co]
+    # Of these, what comes with them says what they mean: alone they wait for the next pass.
+    waits: frozenset[int] = frozenset()
+
+    def standing(self, window: Window) -> Iterator[tuple[Subject, list[Event]]]:
+        """Each subject's events that stand: sticky ones until a cure, others while they repeat."""
+        events: dict[Subject, list[Event]] = defaultdict(list)
+        for event in window.all_events(self.kind):
+            if self.code(event) is not None:
+                events[event.subject].append(event)
+        for subject in sorted(events):
+            kept = self._kept(window, subject, events[subject])
+            if kept:
+                yield subject, kept
+
+    def worst(self, events: Sequence[Event]) -> Event:
+        """The gravest; of equals the newest."""
+        return min(events, key=lambda e: (self.row(e).severity.rank, -e.at.timestamp()))
+
+    def finding(
+        self,
+        window: Window,
+        subject: Subject,
+        events: Sequence[Event],
+        evidence: Sequence[Evidence],
+    ) -> Finding:
+        """The worst event's row gives severity, action and source."""
+        worst = self.worst(events)
+        row = self.row(worst)
+        return Finding(
+            fault=self.fault,
+            subject=subject,
+            severity=row.severity,
+            since=events[0].at,
+            evidence=tuple(evidence),
+            detector=self.fault,
+            action=row.action,
+            source=row.source,
+            # What is for the digest can wait for what the driver's own state says of it.
+            certain=row.severity is not Severity.INFO
+            and not {self.code(event) for event in events} <= self.waits,
+            late=window.came_late(events),
+            title=row.title,
+            xid=worst.xid,
+            sxid=worst.sxid,
+        )
+
+    def _kept(self, window: Window, subject: Subject, events: Sequence[Event]) -> list[Event]:
+        cured = cured_at(window, self.fault, subject)
+        kept = timedelta(seconds=window.settings.passing_xid_seconds)
+        last = {self.code(event): event.at for event in events}
+        return [
+            event
+            for event in events
+            if (cured is None or event.at >= cured)
+            and (
+                self.row(event).scope is Scope.STICKY or window.now - last[self.code(event)] < kept
+            )
+        ]

@@ -1,0 +1,109 @@
+"""Which events end a fault at once, whatever the numbers say, and which ended it without effect."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from gpuvigil.clock import moment
+from gpuvigil.faults import FAULTS, XID_FAULTS, Scope, where
+from gpuvigil.faults.sxids import sxid
+from gpuvigil.faults.xid_messages import read
+from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
+
+from ..window.window import Window
+
+
+def last_cure(window: Window, fault: str, subject: Subject) -> Event | None:
+    """The newest event that ended this fault on this subject, None when there was none."""
+    found = None
+    for event in window.node_events(subject.of_node(), *_cures_of(fault)):
+        if event.subject in {subject, subject.of_node()} and _counts(window, event, subject):
+            found = event
+    return found
+
+
+def _cures_of(fault: str) -> frozenset[EventKind]:
+    return FAULTS[fault].cured_by if fault in FAULTS else frozenset()
+
+
+def cured_at(window: Window, fault: str, subject: Subject) -> datetime | None:
+    """When this fault on this subject was last ended by an event."""
+    cure = last_cure(window, fault, subject)
+    return None if cure is None else cure.at
+
+
+def _counts(window: Window, event: Event, subject: Subject) -> bool:
+    """A boot cures a GPU only once the GPU has answered after it."""
+    if event.kind is not EventKind.BOOT or subject.kind != "gpu":
+        return True
+    row = window.newest(subject)
+    return row is not None and row.get("up") == 1 and row["at"] > event.at
+
+
+# What people do about a fault; that a GPU or a driver is back is what follows.
+_TRIED = frozenset({EventKind.GPU_RESET, EventKind.BOOT})
+_IN_VAIN = 2
+_INSPECT = (
+    "Drain the node and inspect it: it came back after {cures}. Check seating, power and cooling,"
+    " then run the field diagnostic."
+)
+_COUNT = {2: "two", 3: "three", 4: "four"}
+
+
+def tried(window: Window, finding: Finding) -> Finding:
+    """The finding; after two cures without effect it asks for an inspection and names them.
+
+    Asked for something that has been done twice, people do it a third time.
+    """
+    if finding.fault not in _COMES_BACK or finding.severity is Severity.INFO:
+        return finding
+    cures = in_vain(window, finding)
+    if len(cures) < _IN_VAIN:
+        return finding
+    named = [f"{_WORDS[cure.kind]} at {moment(cure.at)}" for cure in cures]
+    count = _COUNT.get(len(cures), str(len(cures)))
+    return replace(
+        finding,
+        action=_INSPECT.format(cures=f"{count} cures"),
+        evidence=(*finding.evidence, Evidence(name="came back after", value=", ".join(named))),
+        source=f"{finding.source}; two cures without effect are ours",
+    )
+
+
+def in_vain(window: Window, finding: Finding) -> list[Event]:
+    """The resets and boots of the last day after which the same fault came back, oldest first.
+
+    Of several with nothing in between the last one is meant: nobody can say what the others did.
+    """
+    node = finding.subject.of_node()
+    cures: list[Event] = []
+    pending: Event | None = None
+    told = False
+    for event in window.events.get(node.key, ()):
+        if event.kind in _TRIED and event.subject in {finding.subject, node}:
+            pending = event if told else pending
+        elif event.subject == finding.subject and _tells_of(event, finding.fault):
+            if pending is not None:
+                cures.append(pending)
+            pending, told = None, True
+    # Also what numbers tell, or what the driver says without an event, comes back.
+    if pending is not None and finding.since >= pending.at:
+        cures.append(pending)
+    return cures
+
+
+def _tells_of(event: Event, fault: str) -> bool:
+    """Whether an event says that this fault is there: a code of its own, or one that stands."""
+    own = XID_FAULTS.get(event.xid or 0) if event.kind is EventKind.XID else None
+    if own is not None:
+        return own == fault
+    if event.kind not in FAULTS[fault].told_by:
+        return False
+    if event.kind is EventKind.XID:
+        return event.xid is not None and read(event.xid, event.message).scope is Scope.STICKY
+    return event.kind is not EventKind.SXID or sxid(event.sxid or 0).scope is Scope.STICKY
+
+
+# What events tell of, and people cure.
+_COMES_BACK = where(lambda row: bool(row.told_by) and not row.cured_by.isdisjoint(_TRIED))
+_WORDS: Mapping[EventKind, str] = {EventKind.GPU_RESET: "reset", EventKind.BOOT: "reboot"}

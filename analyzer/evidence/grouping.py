@@ -1,0 +1,117 @@
+"""GPUs of one node, or nodes of one rack, that show the same thing are one matter, not many."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gpuvigil.model import Evidence, Subject
+
+from ..window.window import Window
+from .claims import Claim
+
+# Of a rack, so many nodes at least: two may be chance.
+_NODES = 2
+
+
+def by_node(
+    window: Window,
+    claims: Iterable[Claim],
+    share: float,
+    condition: str,
+    measured: Mapping[Subject, int] | None = None,
+) -> list[Claim]:
+    """Claims about `share` of a node's GPUs, two at least, become one claim about the node.
+
+    `measured`: by node how many of its GPUs could show it, where not every one of them can.
+    """
+    nodes: dict[Subject, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        nodes[claim.subject.of_node()].append(claim)
+    joined: list[Claim] = []
+    for node, them in sorted(nodes.items()):
+        inventory = window.inventories.get(node.key)
+        gpus = len(them) if inventory is None else len(inventory.gpus)
+        if measured is not None:
+            gpus = max(measured.get(node, 0), len(them))
+        if len(them) >= max(2, share * gpus):
+            joined.append(_of_node(node, them, condition, gpus))
+        else:
+            joined += them
+    return joined
+
+
+def _of_node(node: Subject, claims: Sequence[Claim], condition: str, gpus: int) -> Claim:
+    first = claims[0]
+    return replace(
+        first,
+        condition=condition,
+        subject=node,
+        since=min(claim.since for claim in claims),
+        evidence=(Evidence(name="GPUs", value=f"{len(claims)} of {gpus}"), *first.evidence),
+        severity=min((claim.urgency for claim in claims), key=lambda s: s.rank),
+        members=tuple(sorted(claim.subject for claim in claims)),
+    )
+
+
+def by_rack(
+    window: Window,
+    claims: Sequence[Claim],
+    condition: str,
+    share: float = 0.5,
+    among: Collection[Subject] | None = None,
+) -> list[Claim]:
+    """Claims about `share` of a rack's nodes, two at least, become one about the rack.
+
+    A rack is what inventories call one; where none is named nothing is joined. The one claim is
+    about the rack's first node, hit or not, so that it stays the same while nodes come and go.
+    `among`: the nodes that count, where not every one of a rack can show it.
+    """
+    if not claims:
+        return []
+    racks = _racks(window)
+    by_name: dict[tuple[str, str], list[Claim]] = defaultdict(list)
+    alone = []
+    for claim in claims:
+        inventory = window.inventories.get(claim.subject.key)
+        if claim.subject.kind == "node" and inventory is not None and inventory.rack:
+            by_name[claim.subject.cluster, inventory.rack].append(claim)
+        else:
+            alone.append(claim)
+    for name, them in sorted(by_name.items()):
+        hit = {claim.subject for claim in them}
+        counted = [node for node in racks[name] if among is None or node in among or node in hit]
+        if len(hit) >= max(_NODES, share * len(counted)):
+            alone.append(_of_rack(name[1], racks[name][0], them, condition))
+        else:
+            alone += them
+    return alone
+
+
+def rack_mates(window: Window) -> Mapping[Subject, Sequence[Subject]]:
+    """By node all nodes of its rack in their order; without those of which no rack is named."""
+    return {node: nodes for nodes in _racks(window).values() for node in nodes}
+
+
+def _racks(window: Window) -> Mapping[tuple[str, str], list[Subject]]:
+    """The nodes of each rack in their order."""
+    racks: dict[tuple[str, str], list[Subject]] = defaultdict(list)
+    for inventory in window.inventories.values():
+        if inventory.rack:
+            racks[inventory.subject.cluster, inventory.rack].append(inventory.subject)
+    return {name: sorted(nodes) for name, nodes in racks.items()}
+
+
+def _of_rack(rack: str, subject: Subject, claims: Sequence[Claim], condition: str) -> Claim:
+    """In the words of the gravest, as grave as that one, whatever the condition's row says."""
+    worst = min(claims, key=lambda claim: (claim.urgency.rank, claim.subject))
+    hit = sorted({claim.subject for claim in claims})
+    evidence = Evidence(name=f"nodes of rack {rack}", value=", ".join(node.node for node in hit))
+    return replace(
+        worst,
+        condition=condition,
+        subject=subject,
+        since=min(claim.since for claim in claims),
+        evidence=(evidence, *worst.evidence),
+        severity=worst.urgency,
+        members=tuple(sorted({s for c in claims for s in (c.subject, *c.members)} - {subject})),
+    )

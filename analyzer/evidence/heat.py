@@ -1,0 +1,222 @@
+"""How hot a GPU is beyond what power explains: its own, and that of the others in its node.
+
+A core is warmer than its air by its power times a resistance, and the air behind another GPU is warmer
+by a share of that one's power. Both are straight lines, so that GPUs at any load tell for each slot of
+one cluster's model what is usual: a resistance, an offset, and what it gets of each other slot's
+warmth. What is far off counts little for the lines, and the offsets are medians: half of the nodes
+may be hot.
+"""
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from gpuvigil.store import Aggregate, Function
+
+from ..window.columns import (
+    Codes,
+    Floats,
+    Mask,
+    clusters,
+    models,
+    nodes,
+    per_group,
+    seconds,
+    together,
+)
+from ..window.rows import Rows
+from ..window.window import Need, Span, Window
+
+CELSIUS = Aggregate(function=Function.MEAN, field="temperature_celsius")
+WATTS = Aggregate(function=Function.MEAN, field="power_watts")
+LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
+_INDEX = Aggregate(function=Function.MAX, field="index")
+NEEDS = (
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(CELSIUS, WATTS)),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(CELSIUS, WATTS, LIMIT, _INDEX)),
+)
+
+# Air of a machine room, to which a core without power would cool down.
+_ROOM_CELSIUS = 25.0
+# A heatsink shows itself under load; warm air also on a GPU that rests. Of the power limit, or watts
+# where it is not told.
+WORKING_SHARE, WORKING_WATTS = 0.3, 200.0
+# So many tell what is usual: in the same slot, and in any slot at this share of its power or more,
+# beyond which the line would only be a guess.
+_PEERS, _REACH = 6, 0.7
+# What a mean of a minute may differ from that of the span.
+_CHANGED, _CHANGED_WATTS = 0.25, 20.0
+# Of the steady span, what must have been measured.
+_COVERAGE = 0.5
+# How firmly the lines hold to a resistance that is everybody's, and to no warmth from others: as so
+# many watts squared of evidence. And from how many kelvins on a GPU counts for half.
+_HOLD_OWN, _HOLD_OTHERS, _FAR_KELVIN = 5e5, 3e5, 1.5
+# Of a kelvin per watt of its own, the most that others' power can weigh.
+_MOST_OF_OTHERS = 0.5
+_ROUNDS = 3
+# Of what its own watts make, what those of one other GPU of the node may make, beyond what the lines say.
+_DOUBT = 0.1
+
+# What was worked out in a pass serves several questions of it.
+_HEAT: "WeakKeyDictionary[Rows, tuple[Rows, object, Heat]]" = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """Per row of the steady span; NaN where nothing can be said."""
+
+    model: Codes  # the same for the GPUs of a cluster that are held against each other
+    kelvin: Floats  # above what power explains in that slot
+    lately: Floats  # the same of the last minute: a mean goes on to tell of heat that is over
+    rise: Floats  # kelvins that its own power explains
+    doubt: Floats  # kelvins that may be the warmth of others, where they draw unlike each other
+
+
+def heat_of(window: Window) -> Heat:
+    """What every GPU has beyond what power explains, over the steady span."""
+    rows, lately = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
+    before = _HEAT.get(rows)
+    if before is None or before[0] is not lately or before[1] is not window.inventories:
+        before = lately, window.inventories, _work_out(window, rows)
+        _HEAT[rows] = before
+    return before[2]
+
+
+def works(rows: Rows) -> Mask:
+    """Of each row of the steady span whether it drew enough to warm its heatsink."""
+    share = WORKING_SHARE * rows.values(LIMIT.column)
+    enough: Mask = rows.values(WATTS.column) >= np.where(np.isnan(share), WORKING_WATTS, share)
+    return enough
+
+
+def _work_out(window: Window, rows: Rows) -> Heat:
+    celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
+    covered = seconds(rows) >= _COVERAGE * window.settings.steady_seconds
+    known = covered & (watts > 0.0) & _settled(window, rows, watts) & np.isfinite(celsius)
+    slot = np.nan_to_num(rows.values(_INDEX.column), nan=-1.0).astype(np.int64) + 1
+    model = together(clusters(rows), models(window, rows))
+    _, peers = per_group(together(model, slot), np.where(known, celsius, np.nan))
+    known &= peers >= _PEERS
+    kelvin, rise = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    others, working = _of_others(rows, watts, slot), works(rows)
+    for one in np.unique(model[known]).tolist():
+        alike = np.flatnonzero(known & (model == one))
+        kelvin[alike], rise[alike] = _beyond(
+            celsius[alike], watts[alike], others[alike], slot[alike], working[alike]
+        )
+    return Heat(
+        model=model,
+        kelvin=kelvin,
+        lately=_lately(window, rows, kelvin, rise),
+        rise=rise,
+        doubt=_DOUBT * rise / watts * _unlike(rows, watts),
+    )
+
+
+def _unlike(rows: Rows, watts: Floats) -> Floats:
+    """Per row by how many watts the GPUs of its node differ, as one deviation."""
+    _, node = np.unique(nodes(rows), return_inverse=True)
+    read = np.isfinite(watts)
+    count = np.fmax(np.bincount(node, read.astype(np.float64)), 1.0)
+    middle = np.bincount(node, np.nan_to_num(watts)) / count
+    off = np.where(read, watts - middle[node], 0.0)
+    found: Floats = np.sqrt(np.bincount(node, off**2) / count)[node]
+    return found
+
+
+def _lately(window: Window, rows: Rows, kelvin: Floats, rise: Floats) -> Floats:
+    """The same of the last minute."""
+    lately = window.get("gpu", Span.RECENT)
+    celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
+    warmer = lately.beside(rows, CELSIUS.column) - celsius
+    explained = rise / watts * (lately.beside(rows, WATTS.column) - watts)
+    found: Floats = kelvin + warmer - explained
+    return found
+
+
+def _settled(window: Window, rows: Rows, watts: Floats) -> Mask:
+    """Of each row whether it drew lately what it drew all the time: a core follows a minute later."""
+    lately = window.get("gpu", Span.RECENT).beside(rows, WATTS.column)
+    settled: Mask = np.abs(lately - watts) <= np.fmax(_CHANGED_WATTS, _CHANGED * watts)
+    return settled
+
+
+def _of_others(rows: Rows, watts: Floats, slot: Codes) -> Floats:
+    """Per row what the other GPUs of its node draw, by slot; where one is not read, the middle of
+    those that are, and 0 where there is none.
+    """
+    node = nodes(rows)
+    usual, _ = per_group(node, watts)
+    names, place = np.unique(slot, return_inverse=True)
+    drawn = np.zeros((int(node.max(initial=0)) + 1, len(names)))
+    drawn[node, place] = np.nan_to_num(np.where(np.isnan(watts), usual, watts))
+    found: Floats = drawn[node]
+    found[np.arange(len(watts)), place] = 0.0
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kin:
+    """GPUs of one model: a row each, and the same as a block for each slot, filled up with zeros."""
+
+    celsius: Floats
+    terms: Floats  # 1, its own power, and that of the others by slot
+    slot: Codes  # 0, 1, ...
+    place: Codes  # in its slot's block
+    blocks: Floats
+
+    @classmethod
+    def of(cls, celsius: Floats, watts: Floats, others: Floats, slot: Codes) -> "_Kin":
+        _, slot, counts = np.unique(slot, return_inverse=True, return_counts=True)
+        terms = np.column_stack([np.ones(len(watts)), watts, others])
+        begins = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        place = np.empty(len(slot), np.int64)
+        place[np.argsort(slot, kind="stable")] = np.arange(len(slot))
+        place -= begins[slot]
+        slot.flags.writeable = False  # so that its groups are counted once
+        blocks = np.zeros((len(counts), int(counts.max()), terms.shape[1] + 1))
+        blocks[slot, place, :-1], blocks[slot, place, -1] = terms, celsius
+        return cls(celsius=celsius, terms=terms, slot=slot, place=place, blocks=blocks)
+
+    def beyond(self, lines: Floats) -> Floats:
+        """What is left without what a slot's line explains, and without the slot's own middle."""
+        rest = self.celsius - np.einsum("ij,ij->i", self.terms[:, 1:], lines[self.slot, 1:])
+        usual, _ = per_group(self.slot, rest)
+        found: Floats = rest - usual
+        return found
+
+    def fitted(self, lines: Floats, per_watt: float) -> Floats:
+        """The lines anew: the further a GPU is off the old ones, the less it counts."""
+        weight = np.zeros(self.blocks.shape[:2])
+        weight[self.slot, self.place] = 1.0 / (1.0 + (self.beyond(lines) / _FAR_KELVIN) ** 2)
+        size = self.terms.shape[1]
+        held, hold = np.zeros(size), np.full(size, _HOLD_OTHERS)
+        held[1], hold[0], hold[1] = per_watt, 1e-6, _HOLD_OWN
+        terms = self.blocks[:, :, :size]
+        found = (terms * weight[:, :, None]).swapaxes(1, 2) @ self.blocks
+        found[:, :, :size] += np.diag(hold)
+        found[:, :, size] += hold * held
+        new: Floats = np.asarray(np.linalg.solve(found[..., :size], found[..., size:])[..., 0])
+        new[:, 1] = np.fmax(new[:, 1], 0.0)
+        new[:, 2:] = np.clip(new[:, 2:], 0.0, _MOST_OF_OTHERS * new[:, 1:2])
+        return new
+
+
+def _beyond(
+    celsius: Floats, watts: Floats, others: Floats, slot: Codes, working: Mask
+) -> tuple[Floats, Floats]:
+    """Of GPUs of one model the kelvins beyond the lines, and those that the own power explains."""
+    kin = _Kin.of(celsius, watts, others, slot)
+    ratio = (celsius - _ROOM_CELSIUS) / watts
+    per_watt = max(float(np.median(ratio[working] if working.any() else ratio)), 0.0)
+    lines = np.zeros((len(kin.blocks), kin.terms.shape[1]))
+    lines[:, 1] = per_watt
+    for _ in range(_ROUNDS):
+        lines = kin.fitted(lines, per_watt)
+        # What all slots tell of the resistance is a better beginning for each of them.
+        per_watt = float(np.median(lines[:, 1]))
+    ordered = np.sort(watts)
+    reached = len(watts) - np.searchsorted(ordered, _REACH * watts)
+    kelvin = np.where(reached >= _PEERS, kin.beyond(lines), np.nan)
+    return kelvin, lines[kin.slot, 1] * watts

@@ -1,0 +1,271 @@
+"""How a job's GPUs change apart from each other: each beside the others, and beside what it was.
+
+Of every GPU that one job has had all the time, what it draws at its clock, the clock itself and the
+pace of its job, as natural logarithms of ratios against the span before. `detectors/gpu_slow.py` says
+what is concluded from them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuvigil.clock import micros
+from gpuvigil.model import Allocation, Subject
+from gpuvigil.store import Aggregate, Function
+
+from ..window.columns import (
+    Codes,
+    Floats,
+    Mask,
+    counted,
+    models,
+    number,
+    per_group,
+    seconds,
+    together,
+    whole_numbers,
+)
+from ..window.holdings import holder_key
+from ..window.rows import Rows
+from ..window.window import Need, Span, Window
+
+_WATTS = Aggregate(function=Function.MEAN, field="power_watts")
+_CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
+_ACTIVE = Aggregate(function=Function.MEAN, field="sm_activity_percent")
+_MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
+_BUSY = Aggregate(function=Function.MIN, field="utilization_percent")
+_ASKED = (_WATTS, _CLOCK, _ACTIVE, _MOVED)
+NEEDS = (
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(*_ASKED, _BUSY)),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
+    Need(measurement="gpu", span=Span.TREND, aggregates=_ASKED),
+)
+
+# A comparison takes four GPUs; what more than a third of them do is no matter of one: roles, or how
+# the work was dealt.
+PEERS, _MOST_SHARE = 4, 1.0 / 3.0
+# How far apart, as natural logarithms of ratios: so much at least, and so many deviations of the
+# job's other GPUs; beyond the last one does something else than its peers, or nothing.
+_DEVIATIONS, _FARTHEST = 5.0, 0.35
+# Of few GPUs the deviation itself is a guess: for four it is taken 2.5 times, for 32 hardly more.
+_FEW = 6.0
+_DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
+# Of the job's pace, what may be gone at most: an evaluation is slower than any fault.
+_MOST_LOSS = 0.4
+# Who waits for a share of the time draws more than it would at rest, by a fifth of that share at least.
+_LEAST_OF_LOSS = 0.2
+# Power goes with the clock times the square of the voltage, which follows it in part.
+_POWER_OF_CLOCK = 2.0
+# A kernel at nearly every sample; bytes a second that are work and no heartbeat.
+_BUSY_PERCENT, _NVLINK_BYTES, _ACTIVE_PERCENT = 10.0, 1e6, 2.0
+_COVERAGE, _LINES = 0.8, 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A span held against what was before it, and how little is told over so short a one."""
+
+    now: Span
+    long: Span  # which ends with `now`
+    least: float  # of power at its clock
+    least_clock: float
+    least_loss: float  # of the job's pace
+
+
+LOOKS = (
+    Look(now=Span.STEADY, long=Span.TREND, least=0.015, least_clock=0.02, least_loss=0.02),
+    Look(now=Span.RECENT, long=Span.STEADY, least=0.03, least_clock=0.04, least_loss=0.05),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Per GPU how it stands beside its job's others, whatever it was before."""
+
+    rows: Rows
+    begun: Floats  # its job, in microseconds since 1970
+    alike: Mask
+
+
+def beside_of(window: Window, look: Look) -> Beside | None:
+    """How every GPU stands beside its job's others now; None where nothing was measured."""
+    rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
+    if not len(rows) or not len(long):
+        return None
+    known = _known(window, look, rows, long)
+    job = together(_jobs(window, rows), models(window, rows))
+    now = _now(rows, rows)
+    one = {name: np.ones(len(rows)) for name in now}
+    draws, _, peers = _apart(job, _draws(now, one), known, look.least)
+    clock, _, _ = _apart(job, _ratio(now, one, _CLOCK.column), known, look.least_clock)
+    return Beside(
+        rows=rows,
+        begun=window.of_allocations(rows, _held_since),
+        alike=(peers >= PEERS) & (draws >= -look.least) & (clock >= -look.least_clock),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Per GPU of a job that has had it all the time, since before the look."""
+
+    rows: Rows
+    job: Codes
+    draws: Floats  # power at its clock, as the logarithm of a ratio, apart from the job's others
+    clock: Floats
+    pace: Floats  # of the job
+    peers: Floats
+    slow: Mask
+    back: Mask
+    watts: Floats
+    hertz: Floats
+
+
+def change_of(window: Window, look: Look) -> Change | None:
+    """How every GPU changed beside its job's others; None where no job had one all the time."""
+    rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
+    recent = window.get("gpu", Span.RECENT)
+    if not len(rows) or not len(long) or not len(recent):
+        return None
+    known = _known(window, look, rows, long)
+    if not known.any():
+        return None
+    job = together(_jobs(window, rows), models(window, rows))
+    before = _before(rows, long)
+    now, lately = _now(rows, rows), _now(rows, recent)
+    pace, _ = per_group(job, np.where(known, _pace(now, before), np.nan))
+    lost = -pace
+    # Who stands how in a job that goes on as before is asked by nobody.
+    known = known & (np.abs(pace) >= look.least_loss)
+    changes = [
+        change
+        for then in (now, lately)
+        for change in (_draws(then, before), _ratio(then, before, _CLOCK.column))
+    ]
+    least = np.array([[look.least], [look.least_clock]] * 2)
+    apart, (far, far_clock, *_), (peers, *_) = _apart(job, np.stack(changes), known, least)
+    draws, clock, draws_lately, clock_lately = apart
+    far = np.fmax(far, _LEAST_OF_LOSS * np.nan_to_num(lost))
+    below = (draws <= -far) & (draws >= -_FARTHEST) & (draws_lately <= draws / 2.0)
+    slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (clock_lately <= clock / 2.0)
+    slow = (below | slower) & (peers >= PEERS)
+    slow &= (lost >= look.least_loss) & (lost <= _MOST_LOSS)
+    slow &= recent.beside(rows, _BUSY.column) >= _BUSY_PERCENT
+    slow &= counted(job, slow) <= _MOST_SHARE * peers
+    back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (pace >= look.least_loss)
+    return Change(
+        rows=rows,
+        job=job,
+        draws=draws,
+        clock=clock,
+        pace=pace,
+        peers=peers,
+        slow=slow,
+        back=back,
+        watts=np.where(known, now[_WATTS.column], np.nan),
+        hertz=np.where(known, now[_CLOCK.column], np.nan),
+    )
+
+
+def _known(window: Window, look: Look, rows: Rows, long: Rows) -> Mask:
+    """Of which GPUs both spans tell, while one job had each of them all the time."""
+    lengths = {
+        Span.RECENT: window.settings.window_seconds,
+        Span.STEADY: window.settings.steady_seconds,
+        Span.TREND: window.settings.trend_seconds,
+    }
+    tick = window.ticks(rows)
+    known = seconds(rows) >= _COVERAGE * lengths[look.now] - tick
+    spanned = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
+    known &= spanned >= _COVERAGE * lengths[look.long]
+    known &= long.beside(rows, "samples") - rows.values("samples") >= _LINES
+    begun = micros(window.now) - lengths[look.long] * 1e6
+    found: Mask = known & (window.of_allocations(rows, _held_since) <= begun)
+    return found
+
+
+Numbers = Mapping[str, Floats]
+
+
+def _now(rows: Rows, of: Rows) -> Numbers:
+    """The means of a span in the order of `rows`, and bytes per second."""
+    found = {it.column: of.beside(rows, it.column) for it in (_WATTS, _CLOCK, _ACTIVE)}
+    length = (of.beside(rows, "last_at") - of.beside(rows, "first_at")) / 1e6
+    found[_MOVED.column] = _divided(of.beside(rows, _MOVED.column), length)
+    return found
+
+
+def _before(rows: Rows, long: Rows) -> Numbers:
+    """What the long span has beyond the one of `rows`, which it ends with."""
+    every, late = long.beside(rows, "samples"), rows.values("samples")
+    found = {
+        it.column: _divided(
+            every * long.beside(rows, it.column) - late * rows.values(it.column), every - late
+        )
+        for it in (_WATTS, _CLOCK, _ACTIVE)
+    }
+    length = (long.beside(rows, "last_at") - long.beside(rows, "first_at")) / 1e6
+    moved = long.beside(rows, _MOVED.column) - rows.values(_MOVED.column)
+    found[_MOVED.column] = _divided(moved, length - seconds(rows))
+    return found
+
+
+def _draws(now: Numbers, before: Numbers) -> Floats:
+    clock = _ratio(now, before, _CLOCK.column)
+    found: Floats = _ratio(now, before, _WATTS.column) - _POWER_OF_CLOCK * clock
+    return found
+
+
+def _pace(now: Numbers, before: Numbers) -> Floats:
+    """By what a GPU moves over NVLink; where it moves nothing, by what its multiprocessors do."""
+    moved = _ratio(now, before, _MOVED.column, _NVLINK_BYTES)
+    active = _ratio(now, before, _ACTIVE.column, _ACTIVE_PERCENT)
+    worked = active + _ratio(now, before, _CLOCK.column)
+    found: Floats = np.where(np.isnan(moved), worked, moved)
+    return found
+
+
+def _ratio(now: Numbers, before: Numbers, column: str, least: float = 0.0) -> Floats:
+    """The logarithm of a ratio; NaN where one of both is no more than `least`, or not measured."""
+    first, last = before[column], now[column]
+    there = (first > least) & (last > least)
+    return np.log(np.where(there, last, np.nan) / np.where(there, first, np.nan))
+
+
+def _divided(values: Floats, by: Floats) -> Floats:
+    found: Floats = values / np.where(by > 0.0, by, np.nan)
+    return found
+
+
+def _apart(
+    job: Codes, change: Floats, known: Mask, least: float | Floats
+) -> tuple[Floats, Floats, Floats]:
+    """How far from its job's middle, how far would be too far, and how many GPUs tell."""
+    change = np.where(known, change, np.nan)
+    usual, count = per_group(job, change)
+    apart = change - usual
+    spread, _ = per_group(job, np.abs(apart))
+    deviation = _DEVIATION_OF_MEDIAN * spread * (1.0 + _FEW / np.fmax(count, 1.0))
+    return apart, np.fmax(least, _DEVIATIONS * deviation), count
+
+
+def _jobs(window: Window, rows: Rows) -> Codes:
+    return whole_numbers(window.of_allocations(rows, _job))
+
+
+def _job(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
+    held = _alone(allocations)
+    return np.nan if held is None else float(number(holder_key(held)))
+
+
+def _held_since(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
+    held = _alone(allocations)
+    return np.nan if held is None else micros(held.started_at)
+
+
+def _alone(allocations: tuple[Allocation, ...] | None) -> Allocation | None:
+    """The job that has a GPU to itself."""
+    held = [a for a in allocations or () if a.ended_at is None]
+    one = held[0] if len(held) == 1 else None
+    return one if one is not None and one.part is None and one.holder.startswith("job ") else None

@@ -1,0 +1,95 @@
+"""Why a node that fell silent did so in order: its own last word, or its scheduler's."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import moment
+from gpuvigil.model import Event, EventKind, Evidence, Severity, Subject
+from gpuvigil.node_silence import NodeSilence
+
+from ..window.window import Span, Window
+
+# From the last word to the last body, and back: a machine that goes down ends its services in turn.
+LAST_WORDS = timedelta(minutes=2)
+# A machine of eight GPUs that is started anew is back within a quarter of an hour; one that is not
+# after an hour hangs on its way. And a node whose collector somebody stopped is not watched by anybody.
+_BACK_WITHIN = timedelta(hours=1)
+# With what the message of a shutdown begins when the machine is to come back.
+REBOOT = "reboot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """How a node went, or why nobody misses it."""
+
+    how: NodeSilence
+    severity: Severity
+    evidence: Evidence
+
+
+def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) -> Departure | None:
+    """How a node that was last heard at `since` went in order; None when nobody says so.
+
+    `has_jobs`: a scheduler had jobs on it, which ended with it or go on unseen.
+    """
+    word = _last_word(window, node, since)
+    if word is None:
+        why = window.away.reason([node], raised=since, stops_jobs=has_jobs)
+        if not why:
+            return None
+        how = NodeSilence.TAKEN_AWAY
+        return Departure(how=how, severity=Severity.INFO, evidence=_scheduler(why))
+    waited_for = window.now - word.at >= _BACK_WITHIN
+    if word.kind is EventKind.STOPPED:
+        return Departure(
+            how=NodeSilence.STOPPED,
+            severity=Severity.WARNING if waited_for else Severity.INFO,
+            evidence=Evidence(
+                name="collector",
+                value=f"was stopped in order at {moment(word.at)}",
+                limit=f"a warning after {_BACK_WITHIN / timedelta(minutes=1):g} min",
+            ),
+        )
+    reboots = word.message.startswith(REBOOT)
+    late = reboots and waited_for
+    return Departure(
+        how=NodeSilence.NOT_BACK if late else NodeSilence.SHUT_DOWN,
+        severity=Severity.WARNING if has_jobs or late else Severity.INFO,
+        evidence=Evidence(
+            name="node",
+            value=f"said at {moment(word.at)} that it goes down: {word.message or 'no reason told'}",
+            limit=f"a warning after {_BACK_WITHIN / timedelta(minutes=1):g} min" if reboots else "",
+        ),
+    )
+
+
+def _last_word(window: Window, node: Subject, since: datetime) -> Event | None:
+    """The newest word that it goes, if nothing was heard of the node long after it."""
+    words = list(window.node_events(node, EventKind.SHUTDOWN, EventKind.STOPPED, EventKind.BOOT))
+    goes = [e for e in words if e.kind is not EventKind.BOOT and abs(e.at - since) <= LAST_WORDS]
+    if not goes:
+        return None
+    # A machine that goes down stops its collector, too.
+    last = max(goes, key=lambda e: (e.kind is EventKind.SHUTDOWN, e.at))
+    if any(e.kind is EventKind.BOOT and e.at > last.at for e in words):
+        return None
+    numbers = _last_numbers(window, node, last)
+    tick = timedelta(seconds=window.tick_seconds(node))
+    return None if numbers is not None and numbers > last.at + tick else last
+
+
+def _last_numbers(window: Window, node: Subject, word: Event) -> datetime | None:
+    """When its last numbers are from, by its own clock; None when that is too long ago.
+
+    A silence under jobs is told when the newest line is gone. A machine that goes down may still
+    count for a while; after a collector's word only another collector can.
+    """
+    row, steady = window.newest(node), window.get("node", Span.STEADY).get(node)
+    times: list[datetime] = [] if row is None else [row["at"]]
+    if steady is not None and word.kind is EventKind.STOPPED:
+        times.append(steady["last_at"])
+    return max(times, default=None)
+
+
+def _scheduler(why: str) -> Evidence:
+    return Evidence(name="its scheduler", value=f"says that it is {why}")

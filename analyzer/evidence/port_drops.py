@@ -1,0 +1,198 @@
+"""Ports that lost their link: how long one is waited for, and which have one cause.
+
+An event tells that a port went down within a second or two. Whether its cable or its switch is gone
+shows in what other ports do at the same time, so each waits a moment for the others.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.model import Event, EventKind, Inventory, Subject
+
+from ..window.window import Span, Window
+from .planned_silence import LAST_WORDS
+
+# Ports of one switch lose their link in the same moment; collectors look once a second.
+NEIGHBOUR = timedelta(seconds=2)
+# So long the first is waited with, and no longer than this after it went down.
+GROUPING, ALONE = timedelta(seconds=1), timedelta(seconds=5)
+# A switch is complete once no port has followed for so long, or at the latest so long after the first.
+QUIET, COMPLETE = timedelta(seconds=2), timedelta(seconds=10)
+# Ports of the same name have one cause within a minute, of other names within seconds.
+SAME_NAME, OTHER_NAME = timedelta(seconds=60), timedelta(seconds=5)
+# Two nodes may be chance; of a rack that is known, two that are all of it are none.
+NODES, WHOLE_NODES, WHOLE_SHARE = 3, 2, 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """A port that an event says went down, by its node's clock put right, and when that came."""
+
+    port: Subject
+    at: datetime
+    came_at: datetime
+
+    @property
+    def name(self) -> tuple[str | None, str | None]:
+        """Device and port: on a rail-optimised fabric those of one name share a leaf."""
+        return self.port.device, self.port.port
+
+
+def due_at(drop: Drop, others: Iterable[Drop], patience: timedelta) -> datetime:
+    """When a port that went down is a fault of its own, unless a switch explains it by then.
+
+    `others`: ports that may share a switch with it. Who went down within two seconds of it is waited
+    for together with it for the whole `patience`. What comes after it was told changes nothing.
+    """
+    longest = drop.at + patience
+    alone = min(longest, drop.came_at + GROUPING, drop.at + ALONE)
+    return longest if any(_is_neighbour(drop, one, alone) for one in others) else alone
+
+
+def _is_neighbour(drop: Drop, other: Drop, known_at: datetime) -> bool:
+    together = (
+        abs(other.at - drop.at) <= NEIGHBOUR or abs(other.came_at - drop.came_at) <= NEIGHBOUR
+    )
+    return other.port != drop.port and other.came_at <= known_at and together
+
+
+def may_share_switch(one: Subject, other: Subject, racks: Mapping[str, str]) -> bool:
+    """Whether one switch could take both; `racks`: by the key of a node, where it is known.
+
+    A leaf serves the ports of one name of several racks, or all ports of one rack.
+    """
+    if one.cluster != other.cluster:
+        return False
+    mine, theirs = racks.get(one.of_node().key), racks.get(other.of_node().key)
+    same_name = (one.device, one.port) == (other.device, other.port)
+    return same_name or mine is None or theirs is None or mine == theirs
+
+
+def together(drops: Iterable[Drop], racks: Mapping[str, str]) -> list[list[Drop]]:
+    """Drops of fabric ports that have one cause, in groups, oldest first; also of one port alone."""
+    groups: list[list[Drop]] = []
+    for run in sorted(_runs(drops), key=_order):
+        group = next((g for g in groups if _is_one_cause(g, run, racks)), None)
+        if group is None:
+            groups.append(run)
+        else:
+            group += run
+    return [sorted(group, key=_order_of_drop) for group in groups]
+
+
+def _runs(drops: Iterable[Drop]) -> Iterator[list[Drop]]:
+    """Ports of one name that went down within a minute of the first."""
+    by_name: dict[object, list[Drop]] = {}
+    for drop in sorted(drops, key=_order_of_drop):
+        by_name.setdefault((drop.port.cluster, *drop.name), []).append(drop)
+    for left in by_name.values():
+        first = 0
+        while first < len(left):
+            run = [drop for drop in left[first:] if drop.at - left[first].at <= SAME_NAME]
+            yield run
+            first += len(run)
+
+
+def _is_one_cause(group: Sequence[Drop], run: Sequence[Drop], racks: Mapping[str, str]) -> bool:
+    begin = min(drop.at for drop in group)
+    return run[0].at - begin <= OTHER_NAME and any(
+        may_share_switch(one.port, other.port, racks) for one in group for other in run
+    )
+
+
+def _order(run: Sequence[Drop]) -> tuple[datetime, Subject]:
+    return _order_of_drop(run[0])
+
+
+def _order_of_drop(drop: Drop) -> tuple[datetime, Subject]:
+    return drop.at, drop.port
+
+
+def is_complete(group: Collection[Drop], now: datetime) -> bool:
+    """Whether a switch's ports have all been heard of, or are not waited for any longer."""
+    last, first = max(d.came_at for d in group), min(d.at for d in group)
+    return now >= min(last + QUIET, first + COMPLETE)
+
+
+def is_switch(group: Collection[Drop], peers: int | None) -> bool:
+    """Whether a group is too large for cables; `peers`: the nodes of its one rack, None if unknown."""
+    nodes = {drop.port.of_node() for drop in group}
+    if len(nodes) >= NODES:
+        return True
+    if peers is None or len(nodes) < max(WHOLE_NODES, WHOLE_SHARE * peers):
+        return False
+    times = [drop.at for drop in group]
+    return max(times) - min(times) <= NEIGHBOUR
+
+
+def racks_of(window: Window) -> Mapping[str, str]:
+    """By the key of a node the rack that its inventory names; without those that name none."""
+    return window.once(_racks, None)
+
+
+def _racks(window: Window, _: None) -> Mapping[str, str]:
+    return {key: one.rack for key, one in window.inventories.items() if one.rack}
+
+
+def drop_of(window: Window, event: Event) -> Drop:
+    """The drop that an event tells of."""
+    ahead = timedelta(seconds=window.clocks.get(event.subject.of_node().key, 0.0))
+    at = event.at - ahead
+    return Drop(port=event.subject, at=at, came_at=window.came.get(event.id, at))
+
+
+def near(window: Window, drop: Drop) -> Iterator[Drop]:
+    """Ports of other nodes that went down about then and may share a switch, up again or not."""
+    whole = window.whole or window
+    node, racks = drop.port.of_node(), racks_of(whole)
+    own = role_of(whole.inventories.get(node.key), drop.port)
+    since = drop.at - ALONE
+    # One list for all that went down in these seconds.
+    begin = since.replace(second=since.second // 10 * 10, microsecond=0)
+    for one in whole.once(_since, begin):
+        other = one.port.of_node()
+        if other != node and may_share_switch(drop.port, one.port, racks):
+            role = role_of(whole.inventories.get(other.key), one.port)
+            if own == role or "" in {own, role}:
+                yield one
+
+
+def _since(window: Window, since: datetime) -> list[Drop]:
+    found: list[Drop] = []
+    for events in window.events.values():
+        if events and events[-1].at >= since:
+            downs = (e for e in events if e.kind is EventKind.PORT_DOWN and e.at >= since)
+            found += (drop_of(window, event) for event in downs)
+    return found
+
+
+def is_leaving(window: Window, drop: Drop) -> bool:
+    """Whether its node was just going down in order: its ports go with it."""
+    words = window.node_events(drop.port.of_node(), EventKind.SHUTDOWN, EventKind.BOOT)
+    *_, last = (None, *words)
+    leaves = last is not None and last.kind is EventKind.SHUTDOWN
+    return last is not None and leaves and abs(last.at - drop.at) <= LAST_WORDS
+
+
+def role_of(inventory: Inventory | None, port: Subject) -> str:
+    """What a port is for, as its node says; empty where nobody says."""
+    ports = () if inventory is None else inventory.ports
+    named = (p.role for p in ports if (p.device, p.port) == (port.device, port.port))
+    return next(named, "")
+
+
+def fabric_ports(window: Window, node: Subject) -> list[Subject]:
+    """The node's fabric ports that were ever up, but those that somebody has switched off."""
+    inventory = window.inventories.get(node.key)
+    rows = window.get("port", Span.NOW)
+    found = []
+    for known in () if inventory is None else inventory.ports:
+        if known.role == "fabric" and known.was_up:
+            port = Subject(
+                cluster=node.cluster, node=node.node, device=known.device, port=known.port
+            )
+            row = rows.get(port)
+            if row is None or row.get("enabled") != 0:
+                found.append(port)
+    return found

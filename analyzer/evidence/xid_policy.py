@@ -1,0 +1,77 @@
+"""Whose an Xid is: which events are silent, what sites say."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+
+from gpuvigil.faults import Scope, Xid
+from gpuvigil.faults.xid_messages import read
+from gpuvigil.model import Allocation, Event, Severity, Subject
+
+from ..window.window import Window
+from .xid_repeats import END, PAGE_FAULT
+
+_CLEAN_UP, _ADVICE = 45, 154
+# An Xid 45 by itself is nothing.
+_CLEAN_UPS = 2
+_DIAGNOSE = (
+    "Run the in-band diagnostic (DCGM EUD) when no job runs on the GPU; if it fails, the field"
+    " diagnostic."
+)
+
+
+def row_of(event: Event) -> Xid:
+    """What the table says of an event, made more exact by its message."""
+    return read(event.xid or 0, event.message)
+
+
+def audible(window: Window, subject: Subject, events: Sequence[Event]) -> list[Event]:
+    """The events of a GPU without those that say nothing.
+
+    45 is what every kill leaves behind: silent where a job ended or another Xid says why, and else
+    told only when it repeats on a GPU that nobody holds. Advice to do nothing is none.
+    """
+    others = any(e.xid not in {_CLEAN_UP, _ADVICE} for e in events)
+    held = window.allocations.get(subject.key, ())
+    alone = [e for e in events if e.xid == _CLEAN_UP and not _at_an_end(held, e.at)]
+    silent = others or len(alone) < _CLEAN_UPS or any(a.ended_at is None for a in held)
+    kept = [e for e in events if e.xid != _CLEAN_UP or (e in alone and not silent)]
+    return [e for e in kept if not (e.xid == _ADVICE and _is_nothing(e))]
+
+
+def _at_an_end(held: Iterable[Allocation], at: datetime) -> bool:
+    # The scheduler's own record may come a little later than what the driver cleans up.
+    return any(a.ended_at is not None and a.ended_at - END <= at <= a.ended_at + END for a in held)
+
+
+def _is_nothing(event: Event) -> bool:
+    return row_of(event).scope is Scope.PASSING
+
+
+def suspect(code: int) -> Xid:
+    """The row of a program's Xid that came back on one GPU, or one part of it (`xid_repeats`)."""
+    part = "this GPU" if code == PAGE_FAULT else "one part of this GPU"
+    return replace(
+        read(code, ""),
+        severity=Severity.WARNING,
+        summary=f"came back on {part} in jobs of different users",
+        action=_DIAGNOSE,
+        confined=False,
+    )
+
+
+def overridden(row: Xid, overrides: Sequence[str]) -> Xid | None:
+    """The row as the site wants it; None when it does not want to hear of the code."""
+    word = _overrides(tuple(overrides)).get(row.code)
+    if word is None:
+        return row
+    if word == "ignore":
+        return None
+    return replace(row, severity=Severity(word), source=f"{row.source}; the site's own severity")
+
+
+@cache
+def _overrides(entries: tuple[str, ...]) -> Mapping[int, str]:
+    pairs = (entry.partition("=") for entry in entries)
+    return {int(code): word for code, _, word in pairs}

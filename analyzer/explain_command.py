@@ -1,0 +1,184 @@
+"""`gpuvigil explain`: the whole reasoning behind an incident, and what spoke against it."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import timedelta
+
+from gpuvigil.clock import moment
+from gpuvigil.config import load
+from gpuvigil.config.startup import fail, parser
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.faults import FAULTS
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.hub_client import Hub, service_hubs
+from gpuvigil.lifecycle import Signal, State
+from gpuvigil.model import Incident, Opinion, RecordKind, Subject, Transition, readable
+from gpuvigil.state_directory import config_of_up
+
+from .correlation.all_detectors import DETECTORS, Detector
+from .correlation.breaker import is_whole
+
+# What happened to the same part before; Meta's lemon nodes are told by 28 days.
+_HISTORY = timedelta(days=28)
+_MOST = 100_000  # records of a kind
+# Many nodes at once are more often a room, a rollout or a wrong rule than as many faults.
+_TOGETHER = timedelta(minutes=5)
+# What is over so soon was mostly over before anybody came.
+_BRIEF = timedelta(minutes=10)
+_OURS = re.compile(r"\bours\b")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Explain one incident; returns the exit code."""
+    options = parser("explain", "Why an incident is one: rule, numbers, steps, and doubts.")
+    options.add_argument("incident", help="the id of an incident, as messages and pages show it")
+    chosen = options.parse_args(arguments)
+    try:
+        config = load(chosen.config if chosen.config is not None else config_of_up(None))
+        with closing(service_hubs(config.hub)()) as hub:
+            for line in _lines(hub, chosen.incident):
+                print(line)
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+    return 0
+
+
+def _lines(hub: Hub, identifier: str) -> Iterator[str]:
+    record = hub.record(RecordKind.INCIDENT, identifier)
+    incident = next(readable([record] if record else [], Incident.from_record), None)
+    if incident is None:
+        raise ConfigError(
+            f"the hub knows no incident {identifier!r}; `gpuvigil status` lists those that stand"
+        )
+    steps = hub.records(RecordKind.TRANSITION, parent=incident.id)
+    # What was before the incident, however long ago that is, and what began together with it.
+    since, until = incident.since - _HISTORY, incident.since + 2 * _TOGETHER
+    near = hub.records(RecordKind.INCIDENT, since=since, until=until, limit=_MOST)
+    said = hub.records(RecordKind.OPINION, since=since, limit=_MOST)
+    yield from explained(
+        incident,
+        readable(steps, Transition.from_record),
+        readable(near, Incident.from_record),
+        readable(said, Opinion.from_record),
+    )
+
+
+def explained(
+    incident: Incident,
+    steps: Iterable[Transition],
+    others: Iterable[Incident],
+    opinions: Iterable[Opinion] = (),
+) -> Iterator[str]:
+    """The reasoning, line by line: what, by which rule and numbers, in which steps, what speaks
+    against it, what was hidden, what to do. `others` and `opinions` are those of the last weeks.
+    """
+    ordered = sorted(steps, key=lambda step: step.number)
+    others = [one for one in others if _same_world(one.subject, incident.subject)]
+    yield f"{incident.label or incident.subject.key}: {incident.title}"
+    yield f"{incident.severity.value}, {incident.state}, since {moment(incident.since)}"
+    if incident.held:
+        yield f"nobody is told while it is out of service: {incident.held}"
+    yield from _rule(incident)
+    yield "what was measured:"
+    yield from (f"  {item.text}" for item in incident.evidence)
+    yield "how it came about:"
+    yield from (f"  {moment(s.at)}: {s.from_state} to {s.to_state}, {s.reason}" for s in ordered)
+    yield "what speaks against it:"
+    doubts = [*_doubts(incident, ordered, others), *_doubts_of_rule(incident, others, opinions)]
+    yield from (f"  {doubt}" for doubt in doubts or ["nothing that is known"])
+    if incident.covers:
+        yield "explained by it, and not told on their own:"
+        yield from (f"  {covered}" for covered in incident.covers)
+    yield from _history(incident, others)
+    if incident.impact.text:
+        yield f"who is hit: {incident.impact.text}"
+    yield f"first action: {incident.action}"
+
+
+def _same_world(one: Subject, other: Subject) -> bool:
+    """Whether both are real, both simulated, or both the selftest's: one says nothing of another."""
+    return (one.simulated, one.marked) == (other.simulated, other.marked)
+
+
+def _rule(incident: Incident) -> Iterator[str]:
+    detector = _detector(incident.fault)
+    if detector is not None:
+        yield f"rule: {detector.name}: {detector.sentence}"
+    condition = CONDITIONS.get(incident.condition)
+    if condition is not None:
+        yield f"condition: {condition.key}"
+    yield f"where the rule comes from: {incident.source}"
+
+
+def _detector(fault: str) -> Detector | None:
+    return next((it for it in DETECTORS if fault in it.faults), None)
+
+
+def _doubts(
+    incident: Incident, steps: Sequence[Transition], others: Iterable[Incident]
+) -> Iterator[str]:
+    returns = sum(s.signal in {Signal.RETURNED.value, Signal.FLAPPED.value} for s in steps)
+    if returns:
+        yield f"times that it went away and came back: {returns}"
+    if incident.late:
+        yield "it rests only on data that came late from a spool"
+    if incident.state == State.RESOLVED.value and steps:
+        yield f"it is over: {steps[-1].reason}"
+    usual = FAULTS.get(incident.fault)
+    if usual is not None and incident.severity.rank > usual.severity.rank:
+        yield f"it is less urgent than this fault mostly is ({usual.severity.value})"
+    nodes = _alike(incident, others)
+    if len(nodes) > 1:
+        yield (
+            f"{len(nodes)} other nodes told the same within"
+            f" {_TOGETHER.total_seconds() / 60.0:g} min: suspect what they share"
+        )
+
+
+def _doubts_of_rule(
+    incident: Incident, others: Iterable[Incident], opinions: Iterable[Opinion]
+) -> Iterator[str]:
+    """How far the rule itself may be wrong: whose its limits are, and how it did lately."""
+    if is_whole(incident):
+        yield "so many at once: the rule may be what is wrong, if one of these nodes is well"
+    if _OURS.search(incident.source):
+        yield f"its limit is ours and no vendor's: {incident.source}"
+    said = [one for one in opinions if one.fault == incident.fault]
+    noise = sum(not one.useful for one in said)
+    if noise:
+        yield f"people called {noise} of {len(said)} messages of {incident.fault} noise"
+    over = [
+        other.resolved_at - other.since
+        for other in others
+        if other.resolved_at is not None
+        and other.id != incident.id
+        and (other.fault, other.subject) == (incident.fault, incident.subject)
+    ]
+    brief = sum(lasted <= _BRIEF for lasted in over)
+    if brief:
+        minutes = _BRIEF.total_seconds() / 60.0
+        yield f"{brief} of {len(over)} earlier ones there were over within {minutes:g} min"
+
+
+def _alike(incident: Incident, others: Iterable[Incident]) -> set[Subject]:
+    node = incident.subject.of_node()
+    return {
+        other.subject.of_node()
+        for other in others
+        if other.fault == incident.fault
+        and other.subject.of_node() != node
+        and abs(other.since - incident.since) <= _TOGETHER
+    }
+
+
+def _history(incident: Incident, others: Iterable[Incident]) -> Iterator[str]:
+    """How often this part, and its node, had incidents before: repeat offenders."""
+    before = [o for o in others if o.id != incident.id and o.since < incident.since]
+    own = [o for o in before if o.subject == incident.subject]
+    node = [o for o in before if o.subject.of_node() == incident.subject.of_node()]
+    if node:
+        days = _HISTORY.days
+        yield f"incidents in the {days} days before: {len(own)} of it, {len(node)} of its node"
+        kinds = sorted({o.title for o in own})
+        yield from (f"  {title}" for title in kinds[:5])

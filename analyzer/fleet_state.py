@@ -1,0 +1,277 @@
+"""What records say about the fleet: who is in it, who holds what, what happened lately."""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import moment
+from gpuvigil.faults import FAULTS, XID_FAULTS, Scope
+from gpuvigil.faults.sxids import sxid
+from gpuvigil.faults.xid_messages import Signature, read, signature
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    EventKind,
+    Incident,
+    Inventory,
+    Record,
+    RecordKind,
+    Retirement,
+    Scheduler,
+    Subject,
+)
+from gpuvigil.model.expected_nodes import is_retired
+from gpuvigil.schedulers.out_of_service import DELETED, USUAL, Checks, name_of
+
+from .evidence.planned_silence import LAST_WORDS
+from .window.copied import Copied
+from .window.holdings import Holding, Holdings
+from .window.out_of_service import Away, Told
+
+# Who retires a node that its scheduler deleted.
+OWN = "gpuvigil"
+# Events and ended allocations older than this say nothing about now, unless the fault still stands.
+MEMORY = timedelta(hours=24)
+# Of one sort of event on one subject: a storm must not fill the memory.
+_MOST_ALIKE = 500
+
+# What ends what, for the events that can stand longer than the memory.
+_STANDING: Mapping[EventKind, frozenset[EventKind]] = {
+    **{kind: row.cured_by for row in FAULTS.values() for kind in row.told_by},
+    # Why a node is away, for as long as it is.
+    EventKind.SHUTDOWN: frozenset({EventKind.BOOT, EventKind.SHUTDOWN}),
+    EventKind.STOPPED: frozenset({EventKind.BOOT, EventKind.STOPPED}),
+}
+_WORDS = frozenset({EventKind.SHUTDOWN, EventKind.STOPPED})
+# Of what waits for others it is remembered when it came, since clocks differ; not for long.
+_AWAITED, _YOUNG = frozenset({EventKind.PORT_DOWN}), timedelta(minutes=10)
+
+
+class Fleet:
+    """The newest of every record, by what it is about. One thread at a time."""
+
+    def __init__(self, checks: Checks = USUAL) -> None:
+        self._events: dict[str, dict[str, Event]] = {}
+        self._sorted: Copied[tuple[Event, ...]] = Copied()
+        self._allocations: dict[str, dict[str, Allocation]] = {}
+        self._held: Copied[tuple[Allocation, ...]] = Copied()
+        self._holdings = Holdings()
+        self._ended: list[tuple[datetime, str, str]] = []  # those that ended, the oldest first
+        self._inventories: Copied[Inventory] = Copied()
+        self._late: set[str] = set()
+        self._came: Copied[datetime] = Copied()
+        self._told = Told(checks=checks)
+        self._retirements: dict[str, Retirement] = {}
+
+    def take(
+        self, record: Record, late: bool = False, came_at: datetime | None = None
+    ) -> Subject | None:
+        """Remember a record; the node of an event that was not known yet, else None.
+
+        ValueError when the record is not what its kind promises. `late`: it came long after it
+        happened. `came_at`: when it came, where that was just now.
+        """
+        if record.kind is RecordKind.EVENT:
+            return self._take_event(Event.from_record(record), late, came_at)
+        if record.kind is RecordKind.ALLOCATION:
+            self._take_allocation(record, Allocation.from_record(record))
+        elif record.kind is RecordKind.INVENTORY:
+            self._inventories.put(record.subject, Inventory.from_record(record))
+        elif record.kind is RecordKind.SCHEDULER:
+            self._told = self._told.with_record(Scheduler.from_record(record))
+        elif record.kind is RecordKind.RETIREMENT:
+            self._take_retirement(Retirement.from_record(record))
+        return None
+
+    def _take_retirement(self, said: Retirement) -> None:
+        known = self._retirements.get(said.node.key)
+        if known is None or known.at <= said.at:
+            self._retirements[said.node.key] = said
+
+    def take_held(self, standing: Iterable[Incident]) -> None:
+        """Remember of which nodes incidents are held although no scheduler names them any more."""
+        self._told = self._told.with_held(standing)
+
+    def _take_allocation(self, record: Record, allocation: Allocation) -> None:
+        known = self._allocations.setdefault(record.subject, {})
+        self._holdings.put(known.get(record.id), allocation)
+        known[record.id] = allocation
+        self._held.put(record.subject, tuple(known.values()))
+        if allocation.ended_at is not None:
+            heapq.heappush(self._ended, (allocation.ended_at, record.subject, record.id))
+
+    def _take_event(self, event: Event, late: bool, came_at: datetime | None) -> Subject | None:
+        node = event.subject.of_node()
+        known = self._events.setdefault(node.key, {})
+        before = known.get(event.id)
+        if before is not None and before.version >= event.version:
+            return None
+        known[event.id] = event
+        if late:
+            self._late.add(event.id)
+        if came_at is not None and event.kind in _AWAITED:
+            self._came.put(event.id, came_at)
+        self._sort(node.key)
+        return node
+
+    def events(self) -> Mapping[str, tuple[Event, ...]]:
+        """By node, oldest first; a copy that later records do not change."""
+        return self._sorted.copy()
+
+    def allocations(self) -> Mapping[str, tuple[Allocation, ...]]:
+        """By GPU, held and lately ended; a copy."""
+        return self._held.copy()
+
+    def holdings(self) -> Mapping[str, Holding]:
+        """Everything held now, by `holder_key`; a copy."""
+        return self._holdings.by_holder()
+
+    def inventory(self, node: Subject) -> Inventory | None:
+        """What a node said last that it has."""
+        return self._inventories.get(node.key)
+
+    def inventories(self) -> Mapping[str, Inventory]:
+        """By node; a copy."""
+        return self._inventories.copy()
+
+    def drop(self, nodes: Iterable[str]) -> None:
+        """Forget what was told of these nodes, by key; what they held ends as anything else."""
+        for key in nodes:
+            self._events.pop(key, None)
+            self._sorted.drop(key)
+            self._inventories.drop(key)
+
+    def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
+        """Which nodes are out of service on purpose; `heard`: when each was, by its key."""
+        return self._told.away(now, heard)
+
+    def retired(self, heard: Mapping[str, datetime]) -> Mapping[str, str]:
+        """Of nodes that were retired and not heard since, who says so, by key; `heard` as for `away`."""
+        return {
+            key: f"retired by {said.by} at {moment(said.at)}"
+            for key, said in self._retirements.items()
+            if is_retired(said.at, self._told_at(key, heard))
+        }
+
+    def to_retire(self, now: datetime, heard: Mapping[str, datetime]) -> list[Retirement]:
+        """Nodes that their scheduler deleted a day ago and that were not heard since."""
+        left = self._told.left(now)
+        if not left:
+            return []
+        retired = self.retired(heard)
+        found = []
+        for key, inventory in self._inventories.copy().items():
+            until = left.get(name_of(inventory.subject))
+            told_at = self._told_at(key, heard)
+            if until is not None and key not in retired and (not told_at or told_at <= until):
+                found.append(Retirement(node=inventory.subject, by=OWN, note=DELETED, at=now))
+        return found
+
+    def _told_at(self, key: str, heard: Mapping[str, datetime]) -> datetime | None:
+        inventory = self._inventories.get(key)
+        return heard.get(key) or (None if inventory is None else inventory.at)
+
+    def came(self) -> Mapping[str, datetime]:
+        """When young events came that wait for others, by id; a copy."""
+        return self._came.copy()
+
+    def late(self) -> frozenset[str]:
+        """Ids of events that came late."""
+        return frozenset(self._late)
+
+    def forget(
+        self,
+        now: datetime,
+        known: Collection[str] = (),
+        heard: Mapping[str, datetime] | None = None,
+    ) -> None:
+        """Drop what is over and older than the memory; `known`: nodes that are heard or told of.
+
+        `heard`: when each was heard last, by its key; a last word before that was not the last one.
+        """
+        self._told = self._told.without(now, known)
+        before = now - MEMORY
+        for key, events in self._sorted.copy().items():
+            if events and (events[0].at < before or len(events) > _MOST_ALIKE):
+                kept = _worth_keeping(events, before, (heard or {}).get(key))
+                self._events[key] = {event.id: event for event in kept}
+                self._sort(key)
+        while self._ended and self._ended[0][0] < before:
+            _, key, identifier = heapq.heappop(self._ended)
+            told = self._allocations[key].get(identifier)
+            # It may have been said anew that it ended, at another time.
+            if told is not None and told.ended_at is not None and told.ended_at < before:
+                del self._allocations[key][identifier]
+                self._held.put(key, tuple(self._allocations[key].values()))
+        for identifier, came_at in self._came.copy().items():
+            if came_at < now - _YOUNG:
+                self._came.drop(identifier)
+        if self._late:
+            self._late &= {i for known in self._events.values() for i in known}
+
+    def _sort(self, key: str) -> None:
+        events = self._events[key].values()
+        self._sorted.put(key, tuple(sorted(events, key=lambda event: (event.at, event.id))))
+
+
+def _worth_keeping(
+    events: Iterable[Event], before: datetime, heard: datetime | None
+) -> list[Event]:
+    """The young ones, and those whose fault nothing has ended; of each sort only so many.
+
+    The oldest that is kept of a sort counts those that there were too many of.
+    """
+    kept: dict[str, Event] = {}
+    alike: dict[_Alike, list[str]] = defaultdict(list)
+    ended: dict[tuple[Subject, EventKind], datetime] = {}
+    for event in reversed(list(events)):
+        if event.at >= before or _stands(event, ended, heard):
+            same = alike[_alike(event)]
+            if len(same) < _MOST_ALIKE:
+                kept[event.id] = event
+                same.append(event.id)
+            else:
+                oldest = kept[same[-1]]
+                kept[oldest.id] = replace(oldest, count=oldest.count + event.count)
+        ended.setdefault((event.subject, event.kind), event.at)
+    return list(kept.values())
+
+
+_Alike = tuple[Subject, EventKind, int | None, int | None, Signature | None]
+
+
+def _alike(event: Event) -> _Alike:
+    """What events have in common of which only so many are kept: an Xid's gravity, unit and link, too."""
+    said = None if event.xid is None else signature(event.xid, event.message)
+    return event.subject, event.kind, event.xid, event.sxid, said
+
+
+def _stands(
+    event: Event,
+    later: Mapping[tuple[Subject, EventKind], datetime],
+    heard: datetime | None,
+) -> bool:
+    """Whether an old event speaks of what no later event has ended, nor that its node is back.
+
+    The last boot of a node does: it says since when the machine is up.
+    """
+    if event.kind is EventKind.BOOT:
+        return (event.subject, EventKind.BOOT) not in later
+    if event.kind not in _STANDING or _passes(event):
+        return False
+    if event.kind in _WORDS and heard is not None and heard > event.at + LAST_WORDS:
+        return False
+    places = (event.subject, event.subject.of_node())
+    return not any((place, cure) in later for place in places for cure in _STANDING[event.kind])
+
+
+def _passes(event: Event) -> bool:
+    if event.kind is EventKind.SXID:
+        return sxid(event.sxid or 0).scope is Scope.PASSING
+    return (
+        event.kind is EventKind.XID
+        and event.xid not in XID_FAULTS
+        and read(event.xid or 0, event.message).scope is Scope.PASSING
+    )

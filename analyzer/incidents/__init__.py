@@ -1,0 +1,1 @@
+"""The book of incidents, and what is written into one."""

@@ -1,0 +1,496 @@
+"""The book of incidents: what a look at the fleet changes in it. Nothing here reads or writes."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from gpuvigil.faults import FAULTS
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
+from gpuvigil.model import (
+    Cause,
+    CoveredBy,
+    Impact,
+    Incident,
+    Severity,
+    Subject,
+    Transition,
+    Uncovered,
+)
+from gpuvigil.node_silence import PLAIN
+
+from ..correlation.breaker import is_whole, raised_at
+from ..correlation.observation import Candidate, Hindsight, Sight
+from ..window.fault_kinds import SILENCES, SLOW_JOBS
+from ..window.out_of_service import Away
+
+# Numbers of a standing incident are brought up to date this often, without a transition.
+_REFRESH = timedelta(seconds=60)
+# More would make a record of a large outage unreadable.
+_MOST_COVERS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The newest incident of a fingerprint, and what its transitions say about it."""
+
+    incident: Incident
+    number: int = 0  # of its last transition
+    cause: Cause | None = None  # of its last transition
+    returned: tuple[datetime, ...] = ()  # when it came back, the last few times
+    # Since when it is looked for and not found; forgotten by a restart, which only makes it wait.
+    absent_since: datetime | None = None
+    acknowledgements: frozenset[str] = frozenset()  # ids of those that were heard already
+    proposed: str = ""  # the verdict of the look before, where it was another one than stands
+
+    @property
+    def state(self) -> State:
+        return State(self.incident.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """Every incident that is not over, or that could still come back, by fingerprint.
+
+    A suspect is nobody's business until it is confirmed: it is kept here alone.
+    """
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+
+    def standing(self) -> tuple[Incident, ...]:
+        """Incidents whose fault is believed to be there now."""
+        return tuple(e.incident for e in self.entries.values() if e.state in STANDING)
+
+    def believed(self, fresh: bool) -> frozenset[str]:
+        """Fingerprints that one more look opens, or that are open: of suspects only a fresh one."""
+        return frozenset(
+            key for key, e in self.entries.items() if fresh or e.state is not State.SUSPECT
+        )
+
+    def written(self) -> dict[str, Incident]:
+        """The incidents that the hub must have, by id."""
+        return {
+            e.incident.id: e.incident for e in self.entries.values() if e.state is not State.SUSPECT
+        }
+
+
+def advance(
+    book: Book, sight: Sight, now: datetime, patience: Patience
+) -> tuple[Book, tuple[Transition, ...]]:
+    """The book after a look at the fleet, and the steps that led there, oldest first."""
+    entries: dict[str, Entry] = {}
+    transitions: list[Transition] = []
+    kept = _not_over(book.entries.values(), now, patience)
+    for print_ in sorted({*book.entries, *sight.candidates}):
+        known = book.entries.get(print_)
+        before = known if known is not None and known.incident.id in kept else None
+        after, made = _next(before, print_, sight, now, patience)
+        transitions += made
+        if after is not None:
+            entries[print_] = after
+    return Book(entries=entries), tuple(transitions)
+
+
+def hold(book: Book, away: Away, now: datetime) -> tuple[Book, tuple[Transition, ...]]:
+    """The book once somebody said which nodes are out of service, and the steps that this makes."""
+    entries: dict[str, Entry] = {}
+    transitions: list[Transition] = []
+    for print_, before in sorted(book.entries.items()):
+        entries[print_], made = _held(before, away, now)
+        transitions += made
+    return Book(entries=entries), tuple(transitions)
+
+
+Step = tuple[Entry | None, list[Transition]]
+
+
+def _next(
+    before: Entry | None, print_: str, sight: Sight, now: datetime, patience: Patience
+) -> Step:
+    """What becomes of one fingerprint."""
+    candidate = sight.candidates.get(print_)
+    if candidate is not None and sight.speaks_of(candidate.finding.subject, print_):
+        old = None if before is None else before.incident
+        subject = candidate.finding.subject
+        is_new = before is None or before.state is State.RESOLVED
+        raised = now if is_new or old is None else raised_at(old)
+        urgency = _urgency(candidate.severity, candidate.impact)
+        held = _why_held(sight.away, old, subject, candidate.members, raised, urgency)
+        said = replace(candidate, held=held) if held != candidate.held else candidate
+        return _found(before, said, sight.fresh, now, patience)
+    if before is not None and sight.speaks_of(before.incident.subject, print_):
+        after, made = _not_found(before, print_, sight, now, patience)
+        return (after, made) if made or after is None else _held(after, sight.away, now)
+    return before, []
+
+
+def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transition]]:
+    """What nobody sees just now may still be held, or be held no longer."""
+    old = before.incident
+    urgency = _urgency(old.severity, old.impact)
+    held = _why_held(away, old, old.subject, old.members, raised_at(old), urgency)
+    if held == old.held or before.state not in STANDING:
+        return before, []
+    said = replace(old, held=held)
+    absent = before.absent_since
+    after, made = signalled(before, said, Signal.CHANGED, now, _changes(["hold"], said))
+    return replace(after, absent_since=absent), made
+
+
+def _why_held(
+    away: Away,
+    old: Incident | None,
+    subject: Subject,
+    members: Collection[str],
+    raised: datetime,
+    urgency: tuple[bool, bool],
+) -> str:
+    """Why nobody is told of an incident: all its nodes are out of service; else empty."""
+    before = "" if old is None else old.held
+    # Most nodes are in service.
+    if not (away or before) or not away.reason([subject.of_node()], before, raised, *urgency):
+        return ""
+    keys = {*members, *(() if old is None else old.members)}
+    nodes = sorted({subject.of_node(), *_nodes(keys)})
+    return away.reason(nodes, before, raised, *urgency)
+
+
+def _urgency(severity: Severity, impact: Impact) -> tuple[bool, bool]:
+    """Whether it stops jobs now, and whether it is critical."""
+    critical = severity is Severity.CRITICAL
+    return critical and impact.running, critical
+
+
+def _nodes(keys: Iterable[str]) -> set[Subject]:
+    return {Subject.parse(key).of_node() for key in keys}
+
+
+def _changes(changed: Iterable[str], said: Incident) -> str:
+    """The reason of a change in words."""
+    names = [name for name in changed if name != "hold"]
+    parts = [", ".join(names) + " changed"] if names else []
+    if "hold" in changed:
+        parts.append(f"held: {said.held}" if said.held else "no longer held: in service again")
+    return "; ".join(parts)
+
+
+def rebuild(
+    incidents: Iterable[Incident],
+    transitions: Iterable[Transition],
+    now: datetime,
+    patience: Patience,
+) -> Book:
+    """The book as the hub's records tell it; of a fingerprint the newest incident counts."""
+    steps: dict[str, list[Transition]] = {}
+    for transition in sorted(transitions, key=lambda t: t.number):
+        steps.setdefault(transition.incident, []).append(transition)
+    entries: dict[str, Entry] = {}
+    for incident in sorted(incidents, key=lambda i: i.id):
+        made = steps.get(incident.id, [])
+        entry = Entry(
+            incident=incident,
+            number=made[-1].number if made else 0,
+            cause=made[-1].cause if made else None,
+            returned=tuple(t.at for t in made if _counts(t))[-patience.flap_returns :],
+        )
+        entries[incident.fingerprint] = entry
+    kept = _not_over(entries.values(), now, patience)
+    return Book(entries={key: e for key, e in entries.items() if e.incident.id in kept})
+
+
+def _counts(transition: Transition) -> bool:
+    """Whether a step is a return that speaks of flapping."""
+    came_back = transition.signal in {Signal.RETURNED.value, Signal.FLAPPED.value}
+    return came_back and not isinstance(transition.cause, Uncovered)
+
+
+def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> frozenset[str]:
+    """Ids of the incidents that are not over, or could still come back as the same ones.
+
+    One that is covered can as long as its cause can, or what covers that one in turn: nobody could
+    see meanwhile whether it was there.
+    """
+    kept = {e.incident.id: e.incident for e in entries if not _is_over(e, now, patience)}
+    waiting = [e for e in entries if e.incident.id not in kept and _is_covered(e)]
+    while waiting:
+        prints = {i.fingerprint for i in kept.values()}
+        more = [e for e in waiting if e.incident.covered_by in prints]
+        if not more:
+            break
+        kept |= {e.incident.id: e.incident for e in more}
+        waiting = [e for e in waiting if e.incident.id not in kept]
+    return frozenset(kept)
+
+
+def _is_covered(entry: Entry) -> bool:
+    return entry.state is State.RESOLVED and isinstance(entry.cause, CoveredBy)
+
+
+def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:
+    """Whether an incident ended too long ago to come back as the same one."""
+    if entry.state is State.DISMISSED:
+        return True
+    resolved_at = entry.incident.resolved_at
+    return (
+        entry.state is State.RESOLVED
+        and resolved_at is not None
+        and now - resolved_at > patience.flap_window
+    )
+
+
+def _found(
+    before: Entry | None, candidate: Candidate, fresh: bool, now: datetime, patience: Patience
+) -> Step:
+    if before is None:
+        before = Entry(incident=_suspect(candidate, now))
+        fresh = False
+    if before.state is State.SUSPECT:
+        if not (fresh or candidate.finding.certain):
+            return replace(before, absent_since=None), []
+        reason = "certain at first sight" if candidate.finding.certain else "seen again"
+        return signalled(before, _say(before.incident, candidate), Signal.CONFIRMED, now, reason)
+    if before.state is State.RESOLVED:
+        return _come_back(before, candidate, now, patience)
+    return _still_there(before, candidate, now)
+
+
+def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Patience) -> Step:
+    """The same incident again; too many returns of its own make it a flapping one."""
+    candidate = _by_its_name(before.incident, candidate)
+    fresh = replace(before.incident, severity=Severity.INFO, covers=(), resolved_at=None)
+    fresh = replace(fresh, covered_by="")
+    fresh = replace(fresh, acknowledged_by="")  # whoever took it may think that it is over
+    said = replace(_say(fresh, candidate), since=candidate.finding.since)
+    said = replace(said, late=candidate.finding.late)
+    if isinstance(before.cause, CoveredBy):
+        return signalled(before, said, Signal.RETURNED, now, Uncovered())
+    returned = (*before.returned, now)[-patience.flap_returns :]
+    entry = replace(before, returned=returned)
+    lately = [at for at in returned if now - at <= patience.flap_window]
+    if len(lately) >= patience.flap_returns:
+        minutes = patience.flap_window.total_seconds() / 60.0
+        reason = f"came back {len(lately)} times in {minutes:g} min"
+        return signalled(entry, said, Signal.FLAPPED, now, reason)
+    return signalled(entry, said, Signal.RETURNED, now, "came back")
+
+
+def _by_its_name(old: Incident, candidate: Candidate) -> Candidate:
+    """A slowness that comes back is the one whose reason was known, where it does not tell another."""
+    unnamed = candidate.finding.condition in PLAIN
+    if old.fault not in SLOW_JOBS or old.condition in PLAIN or not unnamed:
+        return candidate
+    return _in_words_of(old, candidate)
+
+
+def _in_words_of(old: Incident, candidate: Candidate) -> Candidate:
+    finding = replace(
+        candidate.finding, condition=old.condition, action=old.action, source=old.source
+    )
+    return replace(candidate, title=old.title, finding=finding)
+
+
+def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
+    candidate, proposed = _with_verdict(before, candidate)
+    entry = before
+    if (before.absent_since, before.proposed) != (None, proposed):
+        entry = replace(before, absent_since=None, proposed=proposed)
+    old, said = before.incident, _say(before.incident, candidate)
+    if said is old:
+        return entry, []
+    changed = [name for name, read in _MATERIAL.items() if read(old) != read(said)]
+    if changed:
+        return signalled(entry, said, Signal.CHANGED, now, _changes(changed, said))
+    drifted = (said.evidence, said.impact) != (old.evidence, old.impact)
+    if drifted and now - old.updated_at >= _REFRESH:
+        said = replace(said, updated_at=now, version=old.version + 1)
+        return replace(entry, incident=said), []
+    return entry, []
+
+
+# Whose words are a verdict by what others say, which may come and go, or what explains them.
+_VERDICTS = SILENCES | SLOW_JOBS
+
+
+def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:
+    """The candidate in the words of the verdict that stands, and the one that it proposes instead.
+
+    A verdict changes only to another one, and when two looks in a row give that: what nobody can
+    say any more was not wrong, and messages that contradict each other are believed by nobody.
+    """
+    old, said = before.incident, _verdict(candidate.finding.condition)
+    stands = _verdict(old.condition)
+    if old.fault not in _VERDICTS or not stands or said == stands:
+        return candidate, ""
+    if said and said == before.proposed:
+        return candidate, ""
+    kept = _in_words_of(old, candidate)
+    return replace(kept, finding=replace(kept.finding, evidence=old.evidence)), said
+
+
+def _verdict(condition: str) -> str:
+    """Empty where it says no more than that the fault is there."""
+    return "" if condition in PLAIN else condition
+
+
+def _who_is_hit(incident: Incident) -> Any:
+    """On a whole cluster jobs begin and end at any minute: which ones is no news there."""
+    hit = incident.impact
+    return None if is_whole(incident) else (hit.gpus, hit.holders, hit.users)
+
+
+# What people must hear of; numbers in the evidence drift without a word.
+_MATERIAL: Mapping[str, Any] = {
+    "severity": lambda incident: incident.severity,
+    "title": lambda incident: incident.title,
+    "impact": _who_is_hit,
+    "members": lambda incident: incident.members,
+    "covers": lambda incident: incident.covers,
+    "lateness": lambda incident: incident.late,
+    "hold": lambda incident: incident.held,
+}
+
+
+def _not_found(before: Entry, print_: str, sight: Sight, now: datetime, patience: Patience) -> Step:
+    if before.state is State.RESOLVED:
+        return before, []
+    if print_ in sight.covered:
+        return _clear(before, now, sight.covered[print_])
+    flapping = before.state is State.FLAPPING
+    told = sight.afterwards.get(print_)
+    if print_ in sight.cured and not flapping:
+        return _cured(before, now, sight.cured[print_], told, patience)
+    if print_ in sight.unknown:
+        return replace(before, absent_since=None), []
+    wait = patience.flap_window if flapping else patience.clear
+    since = before.absent_since or now
+    if before.state is State.SUSPECT or now - since >= wait:
+        words = f"not seen for {(now - since).total_seconds():.0f} s"
+        return _settled(before, now, words, told if told is not None and told.sure else None)
+    return replace(before, absent_since=since), []
+
+
+def _cured(
+    before: Entry, now: datetime, reason: str, told: Hindsight | None, patience: Patience
+) -> Step:
+    """Over at once, but where more may come that says what it was."""
+    since = before.absent_since or now
+    unsure = told is not None and not told.sure and before.state in STANDING
+    if unsure and now - since < patience.clear:
+        return replace(before, absent_since=since), []
+    return _settled(before, now, reason, told)
+
+
+def _settled(before: Entry, now: datetime, reason: str, told: Hindsight | None) -> Step:
+    """Over, in the words that turned out to be true: those are said while it still stands."""
+    old = before.incident
+    if told is None or before.state not in STANDING or told.condition == old.condition:
+        return _clear(before, now, reason)
+    said = replace(
+        old,
+        condition=told.condition,
+        title=told.title,
+        action=told.action,
+        evidence=(*old.evidence, *told.evidence),
+    )
+    put_right, made = signalled(before, said, Signal.CHANGED, now, _changes(["title"], said))
+    over, last = _clear(put_right, now, reason)
+    return over, [*made, *last]
+
+
+def _clear(before: Entry, now: datetime, reason: str | CoveredBy) -> Step:
+    if step(before.state, Signal.CLEARED) is State.DISMISSED:
+        return None, []
+    by = reason.fingerprint if isinstance(reason, CoveredBy) else ""
+    over = replace(before.incident, resolved_at=now, covered_by=by)
+    return signalled(before, over, Signal.CLEARED, now, reason)
+
+
+def signalled(
+    before: Entry, said: Incident, signal: Signal, now: datetime, why: str | Cause
+) -> tuple[Entry, list[Transition]]:
+    """The entry after `signal`, and the transition that says so; `said` is what it now says."""
+    cause = None if isinstance(why, str) else why
+    after = step(before.state, signal)
+    incident = replace(said, state=after.value, updated_at=now, version=said.version + 1)
+    transition = Transition(
+        incident=incident.id,
+        number=before.number + 1,
+        from_state=before.state.value,
+        to_state=after.value,
+        signal=signal.value,
+        at=now,
+        reason=why if isinstance(why, str) else why.text,
+        subject=incident.subject,
+        snapshot=incident.to_record().to_json(),
+        cause=cause,
+    )
+    entry = replace(
+        before, incident=incident, number=transition.number, cause=cause, absent_since=None
+    )
+    return entry, [transition]
+
+
+def _suspect(candidate: Candidate, now: datetime) -> Incident:
+    finding = candidate.finding
+    opened = now.astimezone(timezone.utc).strftime("%Y%m%dT%H%M%S%fZ")
+    return Incident(
+        id=f"{finding.fingerprint}-{opened}",
+        fingerprint=finding.fingerprint,
+        fault=finding.fault,
+        subject=finding.subject,
+        severity=candidate.severity,
+        state=State.SUSPECT.value,
+        title=candidate.title,
+        since=finding.since,
+        updated_at=now,
+        version=0,
+        late=finding.late,
+        condition=finding.condition,
+        xid=finding.xid,
+        sxid=finding.sxid,
+        group=finding.group,
+    )
+
+
+def _rank_of_words(incident: Incident) -> int:
+    """How grave what the incident says is by itself: it may have inherited what it hides."""
+    row = CONDITIONS.get(incident.condition) or FAULTS.get(incident.condition)
+    if incident.condition in PLAIN and (incident.xid, incident.sxid) == (None, None):
+        row = FAULTS.get(incident.fault)
+    return max(incident.severity.rank, 0 if row is None else row.severity.rank)
+
+
+def _say(incident: Incident, candidate: Candidate) -> Incident:
+    """The incident in the candidate's words.
+
+    While it stands its severity only rises and what it covers only grows: what is hidden can often
+    not be seen any more. So what was said when it was graver stands, too: a memory that corrects a
+    storm of errors and then fewer was not a memory with a few. `late` ends for good with the first
+    data that is in time.
+    """
+    finding = candidate.finding
+    said: dict[str, Any] = {
+        "severity": min(incident.severity, candidate.severity, key=lambda s: s.rank),
+        "since": min(incident.since, finding.since),
+        "impact": candidate.impact,
+        "evidence": finding.evidence,
+        "members": _with(incident.members, candidate.members),
+        "covers": _with(incident.covers, candidate.covers)[:_MOST_COVERS],
+        "label": candidate.label,
+        "gpus": candidate.gpus,
+        "late": incident.late and finding.late,
+        "held": candidate.held,
+    }
+    if min(candidate.severity.rank, finding.severity.rank) <= _rank_of_words(incident):
+        said |= {"title": candidate.title, "action": finding.action, "source": finding.source}
+        said |= {"condition": finding.condition, "xid": finding.xid, "sxid": finding.sxid}
+    # Most of what stands says the same at every look.
+    if all(getattr(incident, name) == value for name, value in said.items()):
+        return incident
+    return replace(incident, **said)
+
+
+def _with(names: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """All of these names, sorted; both are."""
+    return names if names == more else tuple(sorted({*names, *more}))

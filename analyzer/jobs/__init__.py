@@ -1,0 +1,1 @@
+"""What the analyzer does beside its passes."""

@@ -1,0 +1,1 @@
+"""What detectors see: one frozen view of the fleet, and its parts."""

@@ -1,0 +1,172 @@
+"""What detectors see: one frozen view of the fleet at one moment."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import Enum
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model import Allocation, Event, EventKind, Inventory, Subject
+from gpuvigil.store import Aggregate
+
+from .holdings import Holding
+from .index import Numbers
+from .out_of_service import NOBODY, Away
+from .rows import Row, Rows
+
+# A node whose tick is not known yet sends at the collector's default.
+DEFAULT_TICK_SECONDS = 10.0
+
+
+class Span(Enum):
+    """How far back a detector looks."""
+
+    NOW = "the newest line of each subject"
+    RECENT = "window_seconds"
+    IDLE = "idle_after_seconds"
+    FLAP = "port_flap_window_seconds"
+    STEADY = "steady_seconds"
+    TREND = "trend_seconds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a detector reads from one measurement.
+
+    With `Span.NOW` the fields of the newest line, else the aggregates over the span.
+    """
+
+    measurement: str
+    span: Span
+    fields: tuple[str, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
+
+
+Key = tuple[str, Span]
+Value = TypeVar("Value")
+Asked = TypeVar("Asked")
+_EMPTY = Rows(pa.table({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The fleet as a pass sees it. Mappings by node or subject use `Subject.key`."""
+
+    now: datetime
+    settings: AnalyzerSettings
+    rows: Mapping[Key, Rows] = field(default_factory=dict)
+    # By node, oldest first; nothing that was cured and is older than a day.
+    events: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
+    late: Collection[str] = frozenset()  # ids of events that arrived late
+    came: Mapping[str, datetime] = field(
+        default_factory=dict
+    )  # when young events came, by their id
+    inventories: Mapping[str, Inventory] = field(default_factory=dict)
+    # By GPU; those that ended lately are among them.
+    allocations: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
+    holdings: Mapping[str, Holding] = field(default_factory=dict)  # by `holder_key`
+    # By node, how many seconds the clocks that the hub calls wrong are ahead of its own.
+    clocks: Mapping[str, float] = field(default_factory=dict)
+    # When a body of the node last reached the hub, by the hub's clock turned into ours.
+    heard: Mapping[str, datetime] = field(default_factory=dict)
+    # Since when the hub would have heard a node; silence before that is the hub's own.
+    listening_since: datetime | None = None
+    # Which nodes are out of service on purpose: detectors look at them as at any other.
+    away: Away = NOBODY
+    # By node that is not expected any more, who retired it and when, in words.
+    retired: Mapping[str, str] = field(default_factory=dict)
+    # The view of all nodes that this one of a single node was cut out of.
+    whole: "Window | None" = field(default=None, repr=False, compare=False)
+    # What `once` has worked out; a copy with other contents begins anew.
+    _worked_out: dict[object, Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def once(self, of: Callable[["Window", Asked], Value], asked: Asked) -> Value:
+        """`of(self, asked)`, worked out when it is first asked for; `of` is a module's function."""
+        key = of, asked
+        if key not in self._worked_out:
+            self._worked_out[key] = of(self, asked)
+        found: Value = self._worked_out[key]
+        return found
+
+    def get(self, measurement: str, span: Span) -> Rows:
+        """The answer to a `Need`; without rows when nothing was asked or nothing came."""
+        return self.rows.get((measurement, span), _EMPTY)
+
+    def has(self, subject: Subject) -> bool:
+        """Whether the node still has the GPU or port; a node without an inventory has everything."""
+        inventory = self.inventories.get(subject.of_node().key)
+        if inventory is None or subject.kind == "node":
+            return True
+        if subject.kind == "gpu":
+            return any(gpu.uuid == subject.gpu for gpu in inventory.gpus)
+        return any((p.device, p.port) == (subject.device, subject.port) for p in inventory.ports)
+
+    def newest(self, subject: Subject) -> Row | None:
+        """The newest line of a subject, None when it has none within the recent span."""
+        return self.get(subject.kind, Span.NOW).get(subject)
+
+    def node_events(self, node: Subject, *kinds: EventKind) -> Iterator[Event]:
+        """The node's events of these kinds, its GPUs' and ports' among them, oldest first."""
+        return (e for e in self.events.get(node.key, ()) if e.kind in kinds)
+
+    def all_events(self, *kinds: EventKind) -> Iterator[Event]:
+        """Events of these kinds, oldest first within a node."""
+        for events in self.events.values():
+            yield from (event for event in events if event.kind in kinds)
+
+    def tick_seconds(self, node: Subject) -> float:
+        """How often the node sends numbers."""
+        return _tick_seconds(node, self.inventories.get(node.key))
+
+    def ticks(self, rows: Rows) -> Numbers:
+        """How often the node of each row sends numbers, in seconds."""
+        return self.of_inventories(rows, _tick_seconds)
+
+    def of_inventories(
+        self, rows: Rows, of: Callable[[Subject, Inventory | None], float]
+    ) -> Numbers:
+        """A number for each row from its node's inventory.
+
+        `of` is a pure function of a module: it is asked again only where an inventory changed.
+        """
+        return rows.index.facts(of, self.inventories, by_node=True)
+
+    def of_allocations(
+        self, rows: Rows, of: Callable[[Subject, tuple[Allocation, ...] | None], float]
+    ) -> Numbers:
+        """A number for each GPU's row from its allocations; see `of_inventories`."""
+        return rows.index.facts(of, self.allocations)
+
+    def held(self, gpu: Subject) -> tuple[Allocation, ...]:
+        """Who holds a GPU now."""
+        return tuple(a for a in self.allocations.get(gpu.key, ()) if a.ended_at is None)
+
+    def came_late(self, events: Iterable[Event]) -> bool:
+        """Whether there are events and each of them arrived late."""
+        seen = list(events)
+        return bool(seen) and all(event.id in self.late for event in seen)
+
+    def of_node(self, node: Subject) -> "Window":
+        """The same moment with this node alone. Allocations stay: a job spans nodes."""
+
+        def only(values: Mapping[str, Value]) -> dict[str, Value]:
+            return {node.key: values[node.key]} if node.key in values else {}
+
+        return replace(
+            self,
+            whole=self.whole or self,
+            rows={key: rows.of_node(node) for key, rows in self.rows.items()},
+            events=only(self.events),
+            inventories=only(self.inventories),
+            heard=only(self.heard),
+            clocks=only(self.clocks),
+        )
+
+
+def _tick_seconds(_: Subject, inventory: Inventory | None) -> float:
+    return DEFAULT_TICK_SECONDS if inventory is None else inventory.tick_seconds

@@ -1,0 +1,55 @@
+"""`gpuvigil lemons`: nodes, slots and GPUs of which hardware failed again and again."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from accounting.hardware.repeat_offenders import LEMON_SCORE, SPAN, Offender
+from dashboard.lists.table import Column, Grid, length, whole, yes_or_no
+
+COLUMNS = (
+    Column(key="score", title="SCORE", show=lambda value: f"{value:.2f}", right=True),
+    Column(key="part", title="PART"),
+    Column(key="node", title="NODE", flexible=True),
+    Column(key="name", title="NAME", flexible=True),
+    Column(key="failures", title="FAILURES", show=whole, right=True),
+    Column(key="last_ago_seconds", title="LAST AGO", show=length, right=True),
+    Column(key="faults", title="FAULTS", flexible=True),
+    Column(key="lemon", title="LEMON", show=yes_or_no),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+)
+_FOR_PEOPLE = 9
+_ROWS_FOR_PEOPLE = 50
+
+
+def grid(
+    found: Iterable[Offender], cluster: str | None, *, everything: bool, now: datetime
+) -> Grid:
+    """A row per offender, the worst first; what failed once is left out unless asked for."""
+    wanted = [one for one in found if cluster in {None, one.cluster}]
+    shown = [one for one in wanted if everything or len(one.failures) > 1 or one.is_lemon]
+    rows = [
+        (
+            round(one.score, 2),
+            one.part.value,
+            one.node,
+            one.name,
+            len(one.failures),
+            now - one.last_at,
+            ", ".join(sorted({it.fault for it in one.failures})),
+            one.is_lemon,
+            one.cluster,
+        )
+        for one in shown
+    ]
+    notes = [
+        f"A page weighs 1, a warning 0.25, and half after two weeks; from {LEMON_SCORE:g} on it is a"
+        f" lemon. Hardware only, of the last {SPAN.days} days."
+    ]
+    return Grid(
+        columns=COLUMNS,
+        rows=rows,
+        for_people=_FOR_PEOPLE,
+        rows_for_people=_ROWS_FOR_PEOPLE,
+        notes=notes,
+        empty=f"Nothing failed twice in {SPAN.days} days.",
+    )

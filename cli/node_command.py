@@ -1,0 +1,78 @@
+"""`gpuvigil node`: put on record what a person decided about a node."""
+
+import argparse
+import getpass
+from collections.abc import Sequence
+from datetime import timedelta
+
+from gpuvigil.clock import SystemClock, duration, from_text, moment
+from gpuvigil.config import load
+from gpuvigil.config.startup import configured_anywhere, fail, parser
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hub_client import Hub, service_hubs
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.model import Acceptance, Incident, RecordKind, Retirement, Subject, readable
+from gpuvigil.state_directory import config_of_up
+
+# A collector sends every few seconds, at the slowest every minute.
+_STILL_REPORTS = timedelta(minutes=3)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Accept or retire a node; returns the exit code."""
+    options = parser("node", "Put on record that a node may take jobs again, or is retired.")
+    verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
+    accept = verbs.add_parser("accept", help="record that the node passed its tests")
+    accept.add_argument("--note", required=True, help="what was tested, and with what result")
+    retire = verbs.add_parser("retire", help="stop expecting a node that is gone for good")
+    retire.add_argument("--note", default="", help="why, and where it went")
+    for verb, act in ((accept, _accept), (retire, _retire)):
+        verb.add_argument("node", help="its name")
+        verb.add_argument("--cluster", help="its cluster; collector.cluster, if left out")
+        verb.add_argument("--by", default="", help="who; default: the user who runs this")
+        verb.set_defaults(act=act)
+    configured_anywhere(verbs.choices.values())
+    chosen = options.parse_args(arguments)
+    try:
+        config = load(chosen.config if chosen.config is not None else config_of_up(None))
+        cluster = chosen.cluster or config.collector.cluster
+        hub, node = service_hubs(config.hub)(), Subject(cluster=cluster, node=chosen.node)
+        if not hub.inventory(node):
+            raise ConfigError(f"the hub knows no node {node.key}; name its cluster with --cluster")
+        chosen.by = chosen.by.strip() or getpass.getuser()
+        chosen.act(hub, node, chosen)
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+    return 0
+
+
+def _accept(hub: Hub, node: Subject, chosen: argparse.Namespace) -> None:
+    at = SystemClock().now()
+    said = Acceptance(node=node, by=chosen.by, note=chosen.note.strip(), at=at)
+    hub.write_records([said.to_record()])
+    print(f"{node.key} accepted by {said.by} at {moment(said.at)}: {said.note}")
+    states = sorted(state.value for state in STANDING)
+    found = hub.records(RecordKind.INCIDENT, subject=node.key, states=states)
+    for one in readable(found, Incident.from_record):
+        print(f"still firing: {one.title} ({one.id}); accept the node again once it is resolved")
+
+
+def _retire(hub: Hub, node: Subject, chosen: argparse.Namespace) -> None:
+    """By the hub's clock, which also says when the node was last heard."""
+    status = hub.status()
+    now = from_text(status["now"])
+    heard = [
+        from_text(one["received_at"])
+        for one in status["nodes"]
+        if (one["cluster"], one["node"]) == (node.cluster, node.node)
+    ]
+    if heard and now - max(heard) < _STILL_REPORTS:
+        ago = duration(now - max(heard))
+        raise ConfigError(f"{node.key} reported {ago} ago; stop its collector before you retire it")
+    said = Retirement(node=node, by=chosen.by, note=chosen.note.strip(), at=now)
+    hub.write_records([said.to_record()])
+    why = f": {said.note}" if said.note else ""
+    print(f"{node.key} retired by {said.by} at {moment(said.at)}{why}")
+    print(
+        "It is no longer expected. If its collector reports again, the node comes back by itself."
+    )

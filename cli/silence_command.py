@@ -1,0 +1,116 @@
+"""`gpuvigil silence`: what need not be told for a while, by whom, why and until when."""
+
+import argparse
+import getpass
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import SystemClock, duration, from_text, moment
+from gpuvigil.config import load
+from gpuvigil.config.startup import configured_anywhere, fail, parser
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hub_client import Hub, service_hubs
+from gpuvigil.matching.matchers import LABELS
+from gpuvigil.matching.silences import LONGEST, made
+from gpuvigil.model import RecordKind, Silence, readable
+from gpuvigil.state_directory import config_of_up
+
+_UNITS = {"m": 60, "h": 3600, "d": 86_400}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Add, list or end silences; returns the exit code."""
+    options = parser("silence", "Mute matching alerts for a while.")
+    verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
+    add = verbs.add_parser("add", help="create a silence; all matchers must match")
+    add.add_argument(
+        "matcher", nargs="+", help=f'as node="n1" or rack=~"r1.*", of {", ".join(LABELS)}'
+    )
+    add.add_argument("--for", dest="span", type=_span, required=True, help="30m, 4h or 2d")
+    add.add_argument("--reason", required=True, help="why")
+    add.add_argument("--by", default="", help="who; default: the user who runs this")
+    add.add_argument(
+        "--from", dest="starts_at", type=_time, help="start, as 2026-11-30T08:00:00Z; default: now"
+    )
+    shown = verbs.add_parser("list", help="list active and scheduled silences")
+    shown.add_argument("--all", action="store_true", help="include expired ones")
+    verbs.add_parser("end", help="expire a silence now").add_argument(
+        "id", help="its id, as 'list' shows it"
+    )
+    configured_anywhere(verbs.choices.values())
+    chosen = options.parse_args(arguments)
+    try:
+        config = load(chosen.config if chosen.config is not None else config_of_up(None))
+        _VERBS[chosen.verb](service_hubs(config.hub)(), chosen, SystemClock().now())
+    except GpuvigilError as error:
+        return fail(options.prog, error)
+    return 0
+
+
+def line(silence: Silence, now: datetime) -> str:
+    """A silence as people read it."""
+    if silence.holds(now):
+        when = f"for {duration(silence.ends_at - now)} more"
+    elif silence.ends_at <= silence.starts_at:
+        when = "cancelled before it began"
+    elif silence.starts_at > now:
+        when = (
+            f"from {moment(silence.starts_at)} for {duration(silence.ends_at - silence.starts_at)}"
+        )
+    else:
+        when = f"expired {moment(silence.ends_at)}"
+    return f"{silence.id}  {when}  {' '.join(silence.matchers)}  {silence.by}: {silence.reason}"
+
+
+def _add(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
+    by = chosen.by or getpass.getuser()
+    silence = made(chosen.matcher, by, chosen.reason, chosen.starts_at or now, chosen.span, now)
+    hub.write_records([silence.to_record()])
+    print(line(silence, now))
+
+
+def _list(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
+    shown = [one for one in _silences(hub) if chosen.all or not one.is_over(now)]
+    for silence in shown:
+        print(line(silence, now))
+    if not shown:
+        print("nothing is silenced" if not chosen.all else "nothing was ever silenced")
+
+
+def _end(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
+    found = next((one for one in _silences(hub) if one.id == chosen.id), None)
+    if found is None:
+        raise ConfigError(f"there is no silence {chosen.id!r}; see 'gpuvigil silence list --all'")
+    if found.is_over(now):
+        print(f"{found.id} had expired already")
+        return
+    hub.write_records([found.ended(now).to_record()])
+    planned = found.starts_at > now
+    what = "is cancelled" if planned else "has expired; alerts it muted are sent within a minute"
+    print(f"{found.id} {what}")
+
+
+def _silences(hub: Hub) -> list[Silence]:
+    found = readable(hub.records(RecordKind.SILENCE), Silence.from_record)
+    return sorted(found, key=lambda one: (one.ends_at, one.id))
+
+
+def _span(text: str) -> timedelta:
+    found = re.fullmatch(r"([1-9][0-9]{0,4})([mhd])", text)
+    span = timedelta(seconds=int(found[1]) * _UNITS[found[2]]) if found else LONGEST * 2
+    if span > LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time like 30m, 4h or 2d, at most 90d")
+    return span
+
+
+def _time(text: str) -> datetime:
+    try:
+        return from_text(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time like 2026-11-30T08:00:00Z"
+        ) from None
+
+
+_VERBS = {"add": _add, "list": _list, "end": _end}

@@ -1,0 +1,91 @@
+"""`gpuvigil status`: what needs a person, worst first, and how the clusters are."""
+
+from collections.abc import Sequence
+
+from dashboard.data.attention import Attention
+from dashboard.lists.fleet_now import Moment
+from dashboard.lists.table import Column, Grid, length
+from dashboard.model.cluster import ClusterView, Look
+from gpuvigil.model import Severity
+from gpuvigil.numbers_in_words import counted, percent, watts
+
+_LOOKS = (
+    (Look.ACTIVE, "active"),
+    (Look.IDLE, "idle"),
+    (Look.FREE, "free"),
+    (Look.DEGRADED, "degraded"),
+    (Look.FAILED, "failing"),
+    (Look.OUT, "out of service"),
+    (Look.UNKNOWN, "unknown"),
+)
+
+COLUMNS = (
+    Column(key="severity", title="SEVERITY"),
+    Column(key="for_seconds", title="FOR", show=length, right=True),
+    Column(key="where", title="WHERE", flexible=True),
+    Column(key="what", title="WHAT", flexible=True),
+    Column(key="impact", title="IMPACT", flexible=True),
+    Column(key="state", title="STATE"),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+    Column(key="incident", title="INCIDENT", flexible=True),
+    Column(key="action", title="FIRST ACTION", flexible=True),
+)
+# What fits in 80 columns; programs get the others, too.
+_FOR_PEOPLE = 5
+
+
+def grid(moment: Moment) -> Grid:
+    """A row per incident that stands, in the order in which people should go about them."""
+    standing = _standing(moment)
+    rows = [
+        (
+            one.severity.value,
+            moment.now - one.since,
+            one.label,
+            one.title,
+            one.impact,
+            one.state,
+            one.subject.cluster,
+            one.id,
+            one.action,
+        )
+        for one in standing
+    ]
+    return Grid(
+        columns=COLUMNS,
+        rows=rows,
+        for_people=_FOR_PEOPLE,
+        head=[*moment.view.warnings, *map(sentence, moment.clusters)],
+        notes=[f"First: {one.label}: {one.action}" for one in standing[:1]],
+        empty="Nothing needs attention.",
+    )
+
+
+def exit_code(moment: Moment) -> int:
+    """0 well, 1 the worst that stands is a warning, 2 a critical, 3 nothing stands and not all is known."""
+    standing = {one.severity for one in _standing(moment)}
+    if Severity.CRITICAL in standing:
+        return 2
+    if Severity.WARNING in standing:
+        return 1
+    return 3 if moment.view.warnings else 0
+
+
+def _standing(moment: Moment) -> Sequence[Attention]:
+    names = {one.name for one in moment.clusters}
+    return [one for one in moment.view.attention if one.subject.cluster in names]
+
+
+def sentence(cluster: ClusterView) -> str:
+    """A cluster in one line; simulated ones are marked."""
+    strip, marked = cluster.strip, " (simulated)" if cluster.simulated else ""
+    counts = [f"{strip.looks[look]:,} {word}" for look, word in _LOOKS if strip.looks[look]]
+    if not strip.gpus:
+        return f"{cluster.name}{marked}: no GPUs on {counted(len(cluster.layout.nodes), 'node')}"
+    use = f"{percent(strip.held_percent)} held, {percent(strip.used_percent)} of that used"
+    if not strip.holders_known:
+        use = "holders not known"
+    power = "" if strip.power_watts is None else f"; {watts(strip.power_watts)}"
+    return (
+        f"{cluster.name}{marked}: {counted(strip.gpus, 'GPU')}: {', '.join(counts)}; {use}{power}"
+    )

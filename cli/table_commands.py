@@ -1,0 +1,268 @@
+"""The commands that print one table: `gpuvigil status`, `top`, `idle`, `who` and their like."""
+
+import argparse
+import getpass
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from accounting.cost.money import Prices
+from accounting.usage import query
+from accounting.usage.ledger_query import answer
+from dashboard.data import offenders
+from dashboard.lists import holders, inefficient, inference, inference_usage
+from dashboard.lists.fleet_now import Moment, look
+from dashboard.lists.idle_reasons import reasons
+from dashboard.lists.table import FORMS, Grid, csv_text, json_text, text
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import Config, load
+from gpuvigil.config.startup import fail, parser
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import RmaState
+from gpuvigil.state_directory import config_of_up
+from gpuvigil.store.configured import hubs
+from report.span import span_of
+
+from . import lemons, queue, rma, status, usage, who, why
+
+_WIDTH = 80  # of a terminal that does not say, and at least
+_UNKNOWN = 3  # what monitoring plugins say so with
+
+
+def status_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil status`: 0, 1 when the hub does not answer, 2 for wrong arguments.
+
+    With `--exit-code`: 0 well, 1 a warning, 2 a critical, 3 when that cannot be said.
+    """
+    what = "Say what needs a person, worst first, and how the clusters are."
+    commands = _parser("status", what)
+    commands.add_argument(
+        "--exit-code",
+        action="store_true",
+        help="exit with 0 when all is well, 1 for a warning, 2 for a critical, 3 when that cannot be said",
+    )
+    moments: list[Moment] = []
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        moments.append(_look(hub, config, chosen))
+        return status.grid(moments[0])
+
+    chosen = commands.parse_args(arguments)
+    code = _answer(commands, chosen, grid)
+    if not chosen.exit_code:
+        return code
+    return _UNKNOWN if code else status.exit_code(moments[0])
+
+
+def top_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil top`: the same exit codes."""
+    what = "Say who holds GPUs now, those with most first."
+    return _run(_parser("top", what), arguments, _now(holders.top))
+
+
+def idle_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil idle`: the same exit codes."""
+    what = "Say who holds GPUs and computes nothing on them, the longest first."
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        moment = _look(hub, config, chosen)
+        prices = Prices(settings=config.cost)
+        why = reasons(hub, config.analyzer, moment, config.alerts.idle)
+        return holders.idle(moment, why, prices)
+
+    return _run(_parser("idle", what), arguments, grid)
+
+
+def who_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil who`: the same exit codes; 2 also for a node that there is not."""
+    commands = _parser("who", "Say who holds the GPUs of a node, and how they are.")
+    commands.add_argument("node", metavar="NODE[:GPU]", help="a node, or one GPU by index or UUID")
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        return who.grid(_look(hub, config, chosen), chosen.node)
+
+    return _run(commands, arguments, grid)
+
+
+def why_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil why`: the same exit codes; 2 also for a job that nobody told of."""
+    commands = _parser("why", "Say how a job ended and why, and what happened on its nodes then.")
+    commands.add_argument(
+        "job", metavar="JOB", help="Slurm's number of a job, or of an array's task"
+    )
+
+    def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
+        return why.look(hub, chosen.job, chosen.cluster)
+
+    return _run(commands, arguments, grid)
+
+
+def inefficient_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil inefficient`: the same exit codes."""
+    what = "Say who is busy and gets little out of their GPUs, and what they could do."
+    commands = _parser("inefficient", what)
+    commands.add_argument("--last", metavar="LENGTH", default="1h", help="15m, 6h or 1d; 1h")
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        span = span_of(chosen.last, None, None, SystemClock().now())
+        prices = Prices(settings=config.cost)
+        return inefficient.look(hub, _look(hub, config, chosen), span, prices)
+
+    return _run(commands, arguments, grid)
+
+
+def inference_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil inference`: the same exit codes."""
+    what = "Say what the replicas of each model had to do, and how many would carry it."
+    commands = _parser("inference", what)
+    commands.add_argument("--last", metavar="LENGTH", default="1d", help="1h, 6h, 1d or 7d; 1d")
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        span = span_of(chosen.last, None, None, SystemClock().now())
+        moment, prices = _look(hub, config, chosen), Prices(settings=config.cost)
+        told = inference_usage.asked(hub, (one.name for one in moment.clusters), span)
+        found = inference_usage.services(moment, told, config.alerts.idle, prices)
+        return inference.grid(found, span, prices)
+
+    return _run(commands, arguments, grid)
+
+
+def queue_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil queue`: the same exit codes."""
+    commands = _parser("queue", "Say which jobs wait and for what, and what is free meanwhile.")
+    commands.add_argument("--last", metavar="LENGTH", help="waits of 15m, 6h, 7d or 2w; 7d")
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        span = span_of(chosen.last, None, None, SystemClock().now())
+        moment = _look(hub, config, chosen)
+        return queue.look(hub, moment, span, Prices(settings=config.cost))
+
+    return _run(commands, arguments, grid)
+
+
+def usage_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil usage`: the same exit codes."""
+    commands = _parser("usage", "Say where the GPU-hours of a span went, most first.")
+    commands.add_argument("--by", choices=sorted(usage.BY), default="user", help="user if left out")
+    commands.add_argument("--last", metavar="LENGTH", help="15m, 6h, 7d or 2w until --to; 7d")
+    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        now, prices = SystemClock().now(), Prices(settings=config.cost)
+        span = span_of(chosen.last, chosen.start, chosen.end, now)
+        names = query.clusters(hub)
+        _known(names, chosen.cluster)
+        wanted = [name for name in names if chosen.cluster in {None, name}]
+        shape = usage.shape(chosen.by, prices, span)
+        answers = [answer(hub, name, *span, now, shape) for name in wanted]
+        return usage.grid(answers, chosen.by, prices)
+
+    return _run(commands, arguments, grid)
+
+
+def lemons_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil lemons`: the same exit codes."""
+    commands = _parser("lemons", "Say which nodes, slots and GPUs failed again and again.")
+    commands.add_argument("--all", action="store_true", help="also what failed once")
+
+    def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
+        now = SystemClock().now()
+        found = offenders.asked(hub, now)
+        return lemons.grid(found, chosen.cluster, everything=chosen.all, now=now)
+
+    return _run(commands, arguments, grid)
+
+
+def rma_main(arguments: Sequence[str]) -> int:
+    """`gpuvigil rma`: the same exit codes; 2 also for an incident that has none."""
+    commands = _parser("rma", "Say how far the return of a part to its maker is, or list them.")
+    commands.add_argument("incident", nargs="?", help="the id of an incident of hardware")
+    states = [state.value for state in RmaState]
+    commands.add_argument("state", nargs="?", choices=states, help="how far it is now")
+    commands.add_argument("--by", metavar="NAME", help="who; default: your login")
+    commands.add_argument("--note", default="", metavar="TEXT", help="the maker's case, say")
+    commands.add_argument("--all", action="store_true", help="list those that are over, too")
+
+    def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
+        now = SystemClock().now()
+        if chosen.incident is None:
+            return rma.listed(hub, chosen.cluster, everything=chosen.all, now=now)
+        if chosen.state is None:
+            return rma.shown(hub, chosen.incident)
+        by = getpass.getuser() if chosen.by is None else chosen.by
+        return rma.told(hub, chosen.incident, RmaState(chosen.state), by, chosen.note, now)
+
+    return _run(commands, arguments, grid)
+
+
+_Grid = Callable[[Hub, Config, argparse.Namespace], Grid]
+
+
+def _now(show: Callable[[Moment], Grid]) -> _Grid:
+    """A table of the fleet at this moment."""
+
+    def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
+        return show(_look(hub, config, chosen))
+
+    return grid
+
+
+def _look(hub: Hub, config: Config, chosen: argparse.Namespace) -> Moment:
+    moment = look(hub, config.analyzer, chosen.cluster)
+    _known((one.name for one in moment.view.clusters), chosen.cluster)
+    return moment
+
+
+def _parser(name: str, what: str) -> argparse.ArgumentParser:
+    commands = parser(name, what)
+    commands.add_argument("--cluster", metavar="NAME", help="of this cluster only")
+    commands.add_argument(
+        "-o", dest="form", choices=FORMS, default="table", help="table if left out"
+    )
+    return commands
+
+
+def _run(commands: argparse.ArgumentParser, arguments: Sequence[str], grid: _Grid) -> int:
+    return _answer(commands, commands.parse_args(arguments), grid)
+
+
+def _answer(commands: argparse.ArgumentParser, chosen: argparse.Namespace, grid: _Grid) -> int:
+    try:
+        config = load(config_of_up(chosen.config))
+        hub = hubs(config)()
+        try:
+            found = grid(hub, config, chosen)
+        finally:
+            hub.close()
+    except GpuvigilError as error:
+        return fail(commands.prog, error)
+    try:
+        sys.stdout.write(_said(found, chosen.form))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough
+        sys.stderr.close()
+    except OSError as error:
+        said = f"the answer cannot be written: {error.strerror}"
+        sys.stdout = None  # Python would write the rest of it at its end
+        return fail(commands.prog, GpuvigilError(said))
+    return 0
+
+
+def _known(names: Iterable[str], wanted: str | None) -> None:
+    """ConfigError for the name of a cluster that there is not."""
+    known = list(names)
+    if wanted is not None and wanted not in known:
+        named = ", ".join(known) or "none"
+        raise ConfigError(f"--cluster {wanted}: there is no such cluster; known: {named}")
+
+
+def _said(grid: Grid, form: str) -> str:
+    if form == "json":
+        return json_text(grid)
+    if form == "csv":
+        return csv_text(grid)
+    if not sys.stdout.isatty():
+        return text(grid, None)
+    return text(grid, max(shutil.get_terminal_size((_WIDTH, 24)).columns, _WIDTH))

@@ -1,0 +1,148 @@
+"""The configuration that `up` runs with: its own choices, under whatever the user has set."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from gpuvigil.config import Config, load
+
+Tree = dict[str, dict[str, Any]]
+
+# On one machine numbers are read, sent, judged and shown every second.
+TICK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Where the children listen."""
+
+    hub: int
+    dashboard: int
+    metrics: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the user has set, in a file or in variables: the keys, and all values with defaults."""
+
+    config: Config
+    keys: frozenset[tuple[str, str]]
+
+    def has(self, section: str, key: str) -> bool:
+        return (section, key) in self.keys
+
+
+def given(path: Path | None, environment: Mapping[str, str] = os.environ) -> Given:
+    """The user's settings; ConfigError with one line when they are wrong."""
+    config = load(path, environment)
+    tree = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
+    keys = {(section, key) for section, table in tree.items() for key in table}
+    for section in fields(Config):
+        for key in fields(getattr(config, section.name)):
+            if _variable(section.name, key.name) in environment:
+                keys.add((section.name, key.name))
+    return Given(config=config, keys=frozenset(keys))
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` without the variables that are settings: the written file holds their values."""
+    sections = tuple(_variable(section.name, "") for section in fields(Config))
+    return {key: value for key, value in environment.items() if not key.startswith(sections)}
+
+
+def _variable(section: str, key: str) -> str:
+    return f"GPUVIGIL_{section}_{key}".upper()
+
+
+def choices(state: Path, ports: Ports, nodes: int, listen: tuple[str, str]) -> Tree:
+    """What `up` decides; `listen` are the addresses of hub and dashboard."""
+    secrets = state / "secrets"
+    return {
+        "hub": {
+            "url": address(listen[0], ports.hub),
+            "data_directory": state / "data",
+            "collector_token_file": secrets / "collector-token",
+            "service_token_file": secrets / "service-token",
+            "scheduler_token_file": secrets / "scheduler-token",
+        },
+        "collector": {
+            "tick_seconds": TICK_SECONDS,
+            "spool_directory": state / "spool",
+        },
+        "simulator": {
+            "nodes": nodes,
+            "tick_seconds": TICK_SECONDS,
+            "faults_file": state / "simulator" / "faults.json",
+            "spool_directory": state / "simulator" / "spool",
+        },
+        "analyzer": {"tick_seconds": TICK_SECONDS},
+        "alerts": {
+            "external_url": address(listen[1], ports.dashboard),
+            "link_key_file": secrets / "link-key",
+        },
+        "dashboard": {"secrets_directory": secrets, "refresh_seconds": TICK_SECONDS},
+    }
+
+
+def effective(user: Given, chosen: Tree, ports: Ports, nodes: int) -> Tree:
+    """The user's settings laid over the choices, with the ports and nodes that are really used."""
+    tree: Tree = {section: dict(table) for section, table in chosen.items()}
+    for section, key in sorted(user.keys):
+        value = getattr(getattr(user.config, section), key)
+        tree.setdefault(section, {})[key] = _absolute(value)
+    for section, key, value in (
+        ("hub", "port", ports.hub),
+        ("dashboard", "port", ports.dashboard),
+        ("collector", "metrics_port", ports.metrics),
+        ("simulator", "nodes", nodes),
+    ):
+        tree.setdefault(section, {})[key] = value
+    return tree
+
+
+def _absolute(value: Any) -> Any:
+    """Paths as absolute ones, since the written file lies elsewhere; tables as mappings."""
+    if isinstance(value, Path):
+        return value.absolute()
+    if isinstance(value, tuple):
+        return [_absolute(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: _absolute(item) for key, item in asdict(value).items()}
+    return value
+
+
+def to_toml(tree: Tree) -> str:
+    """The tree as TOML; what is None is left out."""
+    blocks = []
+    for section, table in tree.items():
+        plain = {key: value for key, value in table.items() if not isinstance(value, list)}
+        blocks.append(_block(f"[{section}]", plain))
+        for key, rows in table.items():
+            if isinstance(rows, list):
+                blocks += [_block(f"[[{section}.{key}]]", row) for row in rows]
+    return "\n".join(blocks)
+
+
+def _block(head: str, table: Mapping[str, Any]) -> str:
+    lines = [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
+    return "\n".join([head, *lines]) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Path):
+        value = str(value)
+    # JSON's texts, numbers and truth values are TOML's too, but for one control character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def address(listen: str, port: int) -> str:
+    """How this machine reaches a server that listens there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, listen)
+    if ":" in host and not host.startswith("["):
+        host = f"[{host}]"
+    return f"http://{host}:{port}"

@@ -1,0 +1,52 @@
+"""What `up` says in the terminal."""
+
+import shlex
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+from gpuvigil import __version__
+from gpuvigil.state_directory import state_directory
+
+from .machine import Driver
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """A line, seen at once; a terminal that went away is no reason to end."""
+    out = stream or sys.stdout
+    with suppress(OSError, ValueError):
+        out.write(text + "\n")
+        out.flush()
+
+
+def banner(
+    driver: Driver | None, nodes: int, gpus_per_node: int, *, from_prometheus: bool = False
+) -> str:
+    """The first lines: which version, and whose GPUs will be seen."""
+    cluster = f"simulated cluster ({_count(nodes, 'node')} x {_count(gpus_per_node, 'GPU')})"
+    if from_prometheus:
+        shown = "Showing what Prometheus has of its nodes; nothing is collected here"
+    elif driver is None:
+        shown = "No NVIDIA driver here: showing "
+        shown += f"a {cluster}, marked as simulated" if nodes else "this machine's network ports"
+    else:
+        shown = driver.text + (f"; beside a {cluster}, marked as simulated" if nodes else "")
+    return f"gpuvigil {__version__}\n{shown}."
+
+
+def where(link: str, state: Path, program: str, place: tuple[int, int] | None) -> str:
+    """The address that signs in, and what to do next; `place` is a simulated node and GPU."""
+    default = state == state_directory()
+    config = "" if default else f" --config {shlex.quote(str(state / 'gpuvigil.toml'))}"
+    rows = [("Open", link), ("", f"signs in once; another: {program} url{config}")]
+    if place is not None:
+        fault = f"inject xid79 --node sim-{place[0]:03d} --gpu {place[1]}"
+        rows.append(("Try", f"{program} {fault}{config}"))
+    rows += [("State", str(state)), ("Logs", str(state / "log")), ("Stop", "Ctrl-C")]
+    lines = "\n".join(f"  {name:<7}{text}" for name, text in rows)
+    return f"\n{lines}\n"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""The agent of a node: it puts together what all others read."""

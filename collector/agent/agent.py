@@ -1,0 +1,486 @@
+"""One node as its agent sees it. It never calls the driver, so it never gets stuck.
+
+The reader's ticks become rows, its Xids and every change of state become events, at once; both go
+through the spool to the hub, and the rows to `/metrics`.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from gpuvigil import __version__
+from gpuvigil.clock import Clock, to_text
+from gpuvigil.config import CollectorSettings
+from gpuvigil.log import Log
+from gpuvigil.metrics import NODE
+from gpuvigil.model import Allocation, Event, EventKind, Inventory, Record, Subject
+
+from ..inference.rows import InferenceBook
+from ..inference.scrape_supervisor import Inference
+from ..kernel_log.event_book import KernelBook
+from ..machine.inspection_supervisor import Machine
+from ..owners.jobs import Gpus
+from ..owners.kubelet.query_supervisor import Kubelet
+from ..owners.owners import Owners
+from ..owners.processes import ProcessTable
+from ..rows.catalogue_rows import Number, Row, lines_of
+from ..rows.events import EventMaker
+from ..rows.gpu_changes import GpuNews, Silence
+from ..rows.gpu_history import GpuBook
+from ..rows.info_rows import Page
+from ..rows.port_rows import PortBook
+from ..samples.messages import NO_DRIVER, STARTING, Tick, XidSeen
+from ..sensors.host import boot_id, booted_at, read_host
+from ..sensors.kernel_log import Source
+from ..sensors.ports import PortSensor
+from ..sensors.steps import Steps
+from ..spool.batches import Sender
+from ..spool.queue import Spool
+from . import saved_state
+from .control_commands import Control, released_until
+from .control_socket import Reply, Request
+from .exporter import Exporter
+from .hub_restore import Had
+from .inbox import Inbox, Message, Work
+from .kernel_log_listener import KernelEar
+from .log_collection import LogKeeper
+from .maintenance import Maintenance
+from .missing_driver import Driverless, expects_gpus, unsupported
+from .newest_samples import Newest
+from .pci_bus import Bus
+from .reader_supervisor import ReaderKeeper
+from .shutdown_event import last_word
+
+log = Log("collector")
+
+_INVENTORY_SECONDS = 600.0
+_REMEMBER_SECONDS = (
+    60.0  # what a kill -9 and a reset of the hardware together can take from counters
+)
+_LONGEST_WAIT_SECONDS = 1.1  # how soon the main loop sees that it shall stop
+# Ports are looked at with a tick where one comes at about the right time: a wake-up less.
+_EARLY, _LATE_SECONDS = 0.9, 0.05
+
+
+class Agent:
+    """One node: its books, and the loop that keeps them."""
+
+    # Before anything was heard and done; times by the monotonic clock.
+    _state = ""
+    _driver: str | None = None
+    _ticked: float | None = None
+    _looked: float | None = None
+    _told: float | None = None
+    _outage, _changed = False, True
+
+    def __init__(
+        self, settings: CollectorSettings, sender: Sender, spool: Spool, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._sender = sender
+        self._spool, self._clock = spool, clock
+        self._file = settings.spool_directory / "node.json"
+        self._known = known = saved_state.load(self._file)
+        known.enter(boot_id(settings.proc_root))
+        for metric in ("reader_restarts", "dropped_bodies"):
+            self._count(metric, 0)  # what follows is counted from here on
+        self._node = Subject(cluster=sender.cluster, node=sender.node)
+        self._events = EventMaker(node=self._node, boot=sender.boot)
+        self._gpus = GpuBook(
+            self._events,
+            known.gpus,
+            known.counters,
+            Silence.of(settings),
+            known.missing,
+            clock.monotonic,
+        )
+        self._ports = PortBook(self._events, known.ports, known.counters)
+        self._kernel = KernelBook(
+            settings.spool_directory / "kernel_log.json", self._node, known.gpus, clock
+        )
+        self._ear = KernelEar(self._kernel, clock, self.post, self._tell)
+        self._owners = Owners(
+            self._node,
+            settings.proc_root,
+            settings.jobs_directory,
+            known.held,
+            booted_at(settings.proc_root),
+        )
+        self._kubelet = Kubelet(settings.kubelet_socket, settings.tick_seconds, clock)
+        self._inference, self._served = Inference.of(settings, clock), InferenceBook(self._node)
+        self._machine, self._logs = (
+            Machine(settings, clock),
+            LogKeeper(settings, self._events, clock, self.post, self._tell),
+        )
+        self._sensor, self._steps = (
+            PortSensor(settings.sysfs_root, settings.proc_root),
+            _steps(settings, clock),
+        )
+        self._bus, self._inbox, self._driverless = (
+            Bus(settings.sysfs_root),
+            Inbox(),
+            Driverless(settings, known),
+        )
+        self._keeper, self._newest = (
+            ReaderKeeper(settings, clock, self._inbox),
+            Newest(clock, settings.tick_seconds),
+        )
+        self._maintenance = Maintenance(self._keeper, known, clock)
+        self._control = Control(self, self._gpus, self._maintenance, known)
+        self.exporter, self._page = Exporter(), Page.of(settings, self._node, known.gpus)
+        self._remembered = clock.monotonic()
+
+    @property
+    def forgetful(self) -> bool:
+        """Whether the hub should be asked what this node had: its own memory is new."""
+        return not self._known.complete
+
+    def recall(self, had: Had) -> None:
+        """What the hub answered; from any thread. Until then no inventory replaces the hub's."""
+        self.post(lambda: self._recall(had))
+
+    def obey(self, request: Request, reply: Reply) -> None:
+        """What somebody on this machine asks for; from any thread."""
+        self.post(lambda: self._obey(request, reply))
+
+    def status(self) -> dict[str, Any]:
+        """What this agent does now, as plain values."""
+        silent, refusal = self._gpus.silent_since, self._spool.disk.refusal
+        return {
+            "cluster": self._node.cluster,
+            "node": self._node.node,
+            "version": __version__,
+            "driver": self._state or "starting",
+            "gpus": len(self._known.gpus),
+            "missing": sorted(self._known.missing),
+            "released_until": released_until(self._known),
+            "driver_silent_since": None if silent is None else to_text(silent),
+            "spool_bytes": self._spool.bytes,
+            "dropped_bodies": self._spool.dropped,
+            "spool_refused_since": None if refusal is None else to_text(refusal.since),
+            "spool_refused_why": None if refusal is None else refusal.why,
+            "driverless": None if self._known.driverless_since is None else _unbound(self._bus),
+            "unsupported": unsupported(self._bus.gpus),
+        }
+
+    def newest(self) -> Mapping[str, Any]:
+        """What the reader last said of every GPU."""
+        return self._newest.plain()
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Let the main loop do this next, which alone may touch the books; from any thread.
+
+        A sensor with a thread of its own tells in this way what it saw.
+        """
+        self._inbox.put(work)
+
+    def run(self, stop: threading.Event) -> None:
+        """Watch the node until `stop`."""
+        self._tell_boot()
+        self._ear.listen(self._kernel_source(), stop)
+        began = self._clock.monotonic()
+        try:
+            while not stop.is_set():
+                if self._settings.gpus:
+                    self._keeper.keep()
+                    self._kubelet.keep()
+                self._inference.keep()
+                self._look_at_maintenance()
+                self._look_at_ports()
+                self._look_at_machine()
+                self._take(self._inbox.next(self._pause_seconds()))
+                self._ear.look()
+                self._tick_without_reader(began)
+        finally:
+            if stop.is_set():
+                self._say_goodbye()
+            self._keeper.stop()
+            self._kubelet.stop()
+            self._inference.stop()
+            self._machine.stop()
+            self._logs.stop()
+            self._ear.tell(self._kernel.flush())
+            self._remember()
+
+    def _say_goodbye(self) -> None:
+        """So that nobody takes the silence that follows for a dead node's."""
+        kind, words = last_word()
+        event = self._events.make(kind, self._node, self._clock.now(), words)
+        log.info("going", why=words)
+        self._record([event.to_record()])
+
+    def _look_at_machine(self) -> None:
+        """Once the reader has begun: what a node is for comes first."""
+        words = self._machine.keep() if self._ticked is not None else ""
+        if words:
+            now = self._clock.now()
+            self._tell([self._events.make(EventKind.HOST, self._node, now, words)])
+
+    def _look_at_maintenance(self) -> None:
+        """A driver that was let go just now is told of at once."""
+        if self._maintenance.look():
+            self._changed = True
+            if self._keeper.released:
+                self._tick(self._keeper.absence(self._clock.now()))
+            self._remember()
+
+    def _obey(self, request: Request, reply: Reply) -> None:
+        self._control.obey(request, reply)
+        if request.get("do") != "status":  # every check asks for that
+            log.info("told on this machine", do=str(request.get("do")))
+            self._changed = True
+
+    def _recall(self, had: Had) -> None:
+        if had.inventory is not None:
+            self._ports.recall(had.inventory.ports)
+            if self._gpus.recall(had.inventory.gpus, had.inventory.missing):
+                log.info("the hub knows more GPUs of this node", gpus=len(self._known.gpus))
+        self._record([one.to_record() for one in self._owners.recall(had.held)])
+        self._known.complete = self._changed = True
+
+    def _tell_boot(self) -> None:
+        """Say when the machine was booted: that cures what a mere restart of this agent does not."""
+        at = booted_at(self._settings.proc_root)
+        if at is not None:
+            boot = self._events.make(EventKind.BOOT, self._node, at, "the node was booted")
+            self._record([boot.to_record()])
+
+    def _kernel_source(self) -> Source:
+        settings = self._settings
+        return Source(
+            path=settings.kernel_log,
+            journalctl=settings.journalctl,
+            proc_root=settings.proc_root,
+        )
+
+    def _take(self, found: tuple[int, Message] | Work | None) -> None:
+        if isinstance(found, tuple):
+            self._hear(self._keeper.note(*found))
+        elif found is not None:
+            found()
+
+    def _hear(self, message: Message | None) -> None:
+        if isinstance(message, XidSeen):
+            self._ear.tell(self._kernel.xid(self._gpus.xid(message)))
+        elif message is not None:
+            self._tick(message)
+
+    def _pause_seconds(self) -> float:
+        """Until the ports are looked at again, or the maintenance is."""
+        if self._looked is None:
+            return 0.0
+        due = self._looked + self._settings.port_poll_seconds + _LATE_SECONDS
+        soon = self._maintenance.pause_seconds
+        longest = _LONGEST_WAIT_SECONDS if soon is None else min(soon, _LONGEST_WAIT_SECONDS)
+        return min(due - self._clock.monotonic(), longest)
+
+    def _tick_without_reader(self, began: float) -> None:
+        """Node and ports are told on time also when the reader is not there to set the pace."""
+        tick_seconds = self._settings.tick_seconds
+        alone = not self._settings.gpus or self._keeper.resting
+        if self._ticked is None:
+            # The first tick of a reader comes when the driver has started, or takes too long.
+            due = began + (0.0 if alone else 1.0 + self._settings.driver_timeout_seconds)
+        else:
+            outage = self._keeper.outage_seconds() is not None
+            late = not alone and not outage
+            due = self._ticked + tick_seconds * (1.5 if late else 1.0)
+            if outage and not self._outage:
+                due = 0.0  # what has just become certain waits for no tick
+            self._outage = outage
+        if self._clock.monotonic() >= due:
+            self._tick(self._keeper.absence(self._clock.now()))
+
+    def _look_at_ports(self) -> None:
+        now = self._clock.monotonic()
+        if (
+            self._looked is not None
+            and now < self._looked + _EARLY * self._settings.port_poll_seconds
+        ):
+            return
+        self._looked = now
+        events, changed = self._ports.take(self._sensor.read(), self._clock.now())
+        self._changed |= changed
+        self._tell(events)
+
+    def _look_at_bus(self, tick: Tick | None, now: datetime) -> None:
+        self._gpus.see_bus(self._bus.read())
+        self._changed |= self._driverless.take(tick, self._bus.gpus, now)
+        if self._bus.has_appeared(tick):
+            log.info("a GPU has appeared, the driver is asked anew")
+            self._keeper.renew()
+
+    def _tick(self, tick: Tick | None) -> None:
+        """Everything that is told once a tick."""
+        now = self._clock.now()
+        self._ticked = self._clock.monotonic()
+        if tick is not None:
+            self._newest.take(tick)
+        self._note_state(tick)
+        self._spool.disk.look()
+        self._look_at_ports()
+        self._look_at_bus(tick, now)
+        self._gpus.see_steps(self._steps.read(_processes(tick), now))
+        news = self._gpus.take(tick, now, self._keeper.outage_seconds())
+        self._changed |= news.changed
+        for event in news.events:
+            if event.kind in {EventKind.GPU_BACK, EventKind.GPU_RESET}:
+                self._ear.tell(self._kernel.calm(event.subject))
+        self._tell(news.events)
+        if tick is not None and _names_all(tick):
+            self._ear.settle()
+        served = self._served.rows(self._inference.take(_processes(tick)), now)
+        others = [*self._ports.rows(now), *served, self._node_row(tick, news, now)]
+        rows = [*news.rows, *others]
+        self.exporter.show(self._page.rows([*news.shown, *others], self._driver, now))
+        lines = lines_of(rows)
+        began = self._note_holders(tick, now)
+        self._tell_inventory(now, silent=news.driver_answering is False)
+        # Told once it is remembered: a hold that was told and then forgotten would never end.
+        self._record([one.to_record() for one in began])
+        if news.events or self._clock.monotonic() - self._remembered >= _REMEMBER_SECONDS:
+            self._remember()
+        # Last, since it wakes a thread that would wait for this one's end.
+        self._spool.put(self._sender.telemetry(lines, now))
+
+    def _note_state(self, tick: Tick | None) -> None:
+        """One log line whenever there is, or is not, a driver."""
+        state = self._state if tick is None else tick.state
+        if tick is not None and tick.driver not in {None, self._driver}:
+            self._driver, self._changed = tick.driver, True
+        if state == self._state:
+            return
+        self._state, self._changed = state, True
+        if state == NO_DRIVER and self._known.gpus:
+            log.warning("no NVIDIA driver, and GPUs were here", gpus=len(self._known.gpus))
+        elif state == NO_DRIVER:
+            log.info("no NVIDIA driver: watching ports only")
+        else:
+            log.info("driver", state=state, version=tick.driver if tick else None)
+
+    def _node_row(self, tick: Tick | None, news: GpuNews, now: datetime) -> Row:
+        spool = self._spool
+        answering = news.driver_answering
+        fields = {
+            "gpus_expected": len(self._known.gpus),
+            "gpus_answering": news.answering,
+            "driver_answering": None if answering is None else int(answering),
+            "driver_silent_seconds": news.driver_silent_seconds,
+            "reader_restarts": self._count("reader_restarts", self._keeper.restarts),
+            "sweep_seconds": None if tick is None else tick.sweep_seconds,
+            "spool_bytes": spool.bytes,
+            "spool_oldest_seconds": spool.oldest_seconds(now),
+            "spool_writable": int(spool.disk.refusal is None),
+            "dropped_bodies": self._count("dropped_bodies", spool.dropped),
+            **read_host(self._settings.proc_root),
+            **self._machine.fields(),
+            **self._memory_errors(),
+        }
+        tags = {"cluster": self._node.cluster, "node": self._node.node}
+        return Row(measurement=NODE, tags=tags, fields=fields, at=now)
+
+    def _memory_errors(self) -> dict[str, Number]:
+        """Over all boots of the machine."""
+        counted = self._machine.memory_errors
+        names = ("memory_errors_corrected", "memory_errors_uncorrected")
+        return {name: self._count(name, n) for name, n in zip(names, counted or (), strict=False)}
+
+    def _count(self, metric: str, since_start: int) -> Number:
+        """The count over all runs of the collector."""
+        count, _ = self._known.counters.take(f"node {metric}", since_start)
+        return count
+
+    def _note_holders(self, tick: Tick | None, now: datetime) -> list[Allocation]:
+        """Tell which holds have ended; those that began are for the caller to tell."""
+        processes = _processes(tick)
+        migs = {
+            mig.uuid: gpu.identity.uuid
+            for gpu in (() if tick is None else tick.gpus)
+            if gpu.identity is not None
+            for mig in gpu.migs
+        }
+        gpus = Gpus(known=self._known.gpus, missing=self._known.missing, migs=migs)
+        changes = self._owners.take(gpus, processes, now, self._kubelet.answer())
+        self._record([one.to_record() for one in changes if one.ended_at is not None])
+        self._changed |= bool(changes)
+        return [one for one in changes if one.ended_at is None]
+
+    def _tell_inventory(self, now: datetime, *, silent: bool) -> None:
+        """At the start, after a change, and every ten minutes; then the node is remembered, too."""
+        passed = self._clock.monotonic()
+        due = self._told is None or passed - self._told >= _INVENTORY_SECONDS
+        if not self._changed and not due:
+            return
+        self._told, self._changed = passed, False
+        self._remember()
+        if not self._known.complete:
+            return  # the hub's own may name what was forgotten here
+        inventory = Inventory(
+            subject=self._node,
+            at=now,
+            boot=self._sender.boot,
+            tick_seconds=self._settings.tick_seconds,
+            version=__version__,
+            gpus=tuple(self._known.gpus.values()),
+            ports=tuple(self._known.ports.values()),
+            driver=self._driver if self._has_driver() else None,
+            driver_state="not answering" if silent else self._state or NO_DRIVER,
+            rack=self._settings.rack or None,
+            missing=dict(self._known.missing),
+            on_bus=self._bus.gpus,
+            driverless_since=self._known.driverless_since,
+            expects_gpus=expects_gpus(self._known, self._node.node),
+        )
+        self._record([inventory.to_record()])
+
+    def _has_driver(self) -> bool:
+        return self._state not in {"", NO_DRIVER}
+
+    def _remember(self) -> None:
+        self._remembered = self._clock.monotonic()
+        self._known.held = self._owners.held
+        error = saved_state.save(self._file, self._known)
+        self._spool.disk.look()
+        if error is not None and self._spool.disk.refusal is None:
+            file = str(self._file)
+            log.warning("what this node knows cannot be saved", file=file, why=str(error))
+        saved_state.publish(self._settings.runtime_directory, self._known)
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        """Into the log and into the spool."""
+        self._page.count(events)
+        for event in events:
+            again = {} if event.count == 1 else {"count": event.count}
+            log.warning(event.message, **self._gpus.named(event.subject), **again)
+        self._record([event.to_record() for event in events])
+        self._logs.take(events)
+
+    def _record(self, records: Iterable[Record]) -> None:
+        found = list(records)
+        if found:
+            self._spool.put(self._sender.records(found, self._clock.now()))
+
+
+def _steps(settings: CollectorSettings, clock: Clock) -> Steps:
+    start_ticks = ProcessTable(settings.proc_root).start_ticks
+    return Steps(settings.steps_directory, settings.proc_root, start_ticks, clock.monotonic)
+
+
+def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:
+    """The processes on each GPU that was read, by UUID."""
+    return {
+        gpu.identity.uuid: gpu.processes
+        for gpu in (() if tick is None else tick.gpus)
+        if gpu.identity is not None and gpu.processes is not None
+    }
+
+
+def _unbound(bus: Bus) -> list[str]:
+    """NVIDIA's GPUs on the bus and what holds them, for people."""
+    return [gpu.words for gpu in bus.gpus if gpu.for_nvidia]
+
+
+def _names_all(tick: Tick) -> bool:
+    """Whether the driver has said which GPUs there are, or that it says nothing of any."""
+    return tick.state != STARTING and all(gpu.identity is not None for gpu in tick.gpus)

@@ -1,0 +1,91 @@
+"""`/metrics` for Prometheus: the rows of the last tick, on threads of their own.
+
+The text format 0.0.4 is written here: a client library keeps a value object per sample and costs
+each scrape, and each node's memory, several times as much.
+Format: Prometheus, "Exposition formats" (docs/instrumenting/exposition_formats.md).
+"""
+
+import errno
+import socket
+import threading
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+
+from gpuvigil import metrics
+from gpuvigil.errors import ConfigError
+from gpuvigil.log import Log
+from gpuvigil.web.metrics_server import MetricsServer
+
+from ..rows.catalogue_rows import Row
+
+log = Log("collector")
+
+
+class Exporter:
+    """Shows rows under the catalogue's Prometheus names; what was not measured is absent."""
+
+    def __init__(self) -> None:
+        self._rows: tuple[Row, ...] = ()
+        self.port: int | None = None
+
+    def show(self, rows: Iterable[Row]) -> None:
+        """These rows from now on; safe while they are being served."""
+        self._rows = tuple(rows)
+
+    def serve(self, listen: str, port: int) -> None:
+        """Answer on `listen`:`port` (0: a free port); ConfigError when that is not to be had."""
+        try:
+            server = MetricsServer((listen, port), self.text, log)
+        except OSError as error:
+            elsewhere = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+            setting = "collector.metrics_listen" if elsewhere else "collector.metrics_port"
+            raise ConfigError(
+                f"cannot serve /metrics on {listen}:{port}: {error.strerror}; set {setting}"
+            ) from None
+        self.port = server.socket.getsockname()[1]
+        threading.Thread(target=server.accept_always, name="metrics", daemon=True).start()
+
+    def text(self) -> bytes:
+        """What `/metrics` answers now."""
+        return exposition(self._rows)
+
+
+def exposition(rows: Sequence[Row]) -> bytes:
+    """The rows as Prometheus text, a family per metric; a metric without a sample is left out."""
+    parts: list[str] = []
+    for measurement in metrics.EXPORTED:
+        tags = measurement.tags
+        mine = [
+            (row.every, _labels(tags, tuple([row.tags.get(tag, "") for tag in tags])))
+            for row in rows
+            if row.measurement is measurement
+        ]
+        for metric in measurement.metrics:
+            name, column = metric.prometheus, metric.name
+            samples = [
+                f"{name}{labels} {value}\n"
+                for fields, labels in mine
+                if (value := fields.get(column)) is not None
+            ]
+            if samples:
+                parts.append(_head(metric))
+                parts += samples
+    return "".join(parts).encode()
+
+
+@cache
+def _head(metric: metrics.Metric) -> str:
+    kind = "counter" if metric.kind is metrics.Kind.COUNTER else "gauge"
+    sentence = metric.sentence.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {metric.prometheus} {sentence}\n# TYPE {metric.prometheus} {kind}\n"
+
+
+# More subjects than a node has: an eight-GPU node has 144 NVLinks.
+@lru_cache(maxsize=4096)
+def _labels(tags: tuple[str, ...], values: tuple[str, ...]) -> str:
+    pairs = ",".join(f'{tag}="{_escaped(v)}"' for tag, v in zip(tags, values, strict=True))
+    return f"{{{pairs}}}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

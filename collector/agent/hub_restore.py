@@ -1,0 +1,68 @@
+"""Asks the hub what this node had and who held it, when the node itself has forgotten it."""
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuvigil.clock import Clock
+from gpuvigil.errors import GpuvigilError, HubRefused
+from gpuvigil.hub_client import Hub
+from gpuvigil.log import Log
+from gpuvigil.model import Allocation, Inventory, RecordKind, Subject, readable
+
+log = Log("collector")
+
+_SHORTEST_DELAY_SECONDS = 1.0
+_LONGEST_DELAY_SECONDS = 60.0
+# A hub that has no such path, or does not let collectors ask: asking again is in vain.
+_NEVER = frozenset({400, 403, 404, 405})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Had:
+    """What the hub knows of a node: its last inventory, and who held its GPUs when it last spoke."""
+
+    inventory: Inventory | None = None
+    held: tuple[Allocation, ...] = ()
+
+
+def recall(
+    hub: Hub,
+    node: Subject,
+    tell: Callable[[Had], None],
+    clock: Clock,
+    stop: threading.Event,
+) -> None:
+    """Ask until the hub answers or `stop`; `tell` gets what it has."""
+    delay = _SHORTEST_DELAY_SECONDS
+    while not stop.is_set():
+        try:
+            had = _asked(hub, node)
+        except GpuvigilError:
+            # The shipper says that the hub is away. Spread, so that nodes do not ask all at once.
+            clock.wait(stop, delay * (0.5 + random.random()))
+            delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
+        else:
+            tell(had)
+            break
+    hub.close()
+
+
+def _asked(hub: Hub, node: Subject) -> Had:
+    """The hub's answer; GpuvigilError when it may come later."""
+    try:
+        records = hub.had(node)
+        inventories = [one for one in records if one.kind is RecordKind.INVENTORY]
+        held = (one for one in records if one.kind is RecordKind.ALLOCATION)
+        return Had(
+            inventory=Inventory.from_record(inventories[0]) if inventories else None,
+            held=tuple(readable(held, Allocation.from_record)),
+        )
+    except HubRefused as error:
+        if error.status not in _NEVER:
+            raise
+        log.warning("hub does not say what this node had", why=str(error))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("what the hub says this node had cannot be read", why=str(error))
+    return Had()

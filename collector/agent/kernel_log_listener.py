@@ -1,0 +1,88 @@
+"""The kernel log in the agent: read by a thread of its own, told of by the main loop.
+
+A report names a GPU by its address. At a node's first start nobody knows yet which GPU is where; what
+the kernel has said of an unknown address waits for that, a few seconds at most. The thread waits with
+it, so that nothing counts as told before it is safe.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from gpuvigil.clock import Clock
+from gpuvigil.model import Event
+
+from ..kernel_log.event_book import KernelBook
+from ..sensors.kernel_log import Batch, KernelLog, Source
+from .inbox import Work
+
+_LOOK_SECONDS = 1.0  # how soon the thread sees that it shall stop
+_UNKNOWN_SECONDS = 5.0  # for the driver to say which GPUs there are
+
+
+class KernelEar:
+    """Hands batches of the kernel log to the book; all but its thread is of the main loop alone."""
+
+    def __init__(
+        self,
+        book: KernelBook,
+        clock: Clock,
+        post: Callable[[Work], None],
+        tell: Callable[[Sequence[Event]], None],
+    ) -> None:
+        """`post` lets the main loop do work, `tell` makes events safe."""
+        self._book = book
+        self._clock = clock
+        self._post = post
+        self._record = tell
+        self._began = clock.monotonic()
+        self._settled = False
+        self._waiting: tuple[Batch, threading.Event] | None = None
+
+    def listen(self, source: Source, stop: threading.Event) -> None:
+        """Read the log from where an earlier process was, until `stop`."""
+
+        def deliver(batch: Batch) -> None:
+            taken = threading.Event()
+            self._post(lambda: self._hear(batch, taken))
+            while not taken.wait(_LOOK_SECONDS) and not stop.is_set():
+                pass
+
+        kernel_log = KernelLog(source, self._book.position, deliver, self._clock)
+        threading.Thread(
+            target=kernel_log.run, args=(stop,), name="kernel log", daemon=True
+        ).start()
+
+    def settle(self) -> None:
+        """All GPUs of the node are known, or there are none to be known."""
+        self._settled = True
+
+    def look(self) -> None:
+        """Tell what is due: what came again, and what has waited for its GPU."""
+        self.tell(self._book.due())
+        if self._waiting is not None and self._may_tell(self._waiting[0]):
+            batch, taken = self._waiting
+            self._waiting = None
+            self._take(batch, taken)
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """What the kernel log and NVML report, each once; what is told need not be told again."""
+        if events:
+            self._record(events)
+            self._book.save()
+
+    def _hear(self, batch: Batch, taken: threading.Event) -> None:
+        if self._may_tell(batch):
+            self._take(batch, taken)
+        else:
+            self._waiting = batch, taken
+
+    def _may_tell(self, batch: Batch) -> bool:
+        late = self._clock.monotonic() - self._began >= _UNKNOWN_SECONDS
+        return self._settled or late or self._book.knows(batch)
+
+    def _take(self, batch: Batch, taken: threading.Event) -> None:
+        events = self._book.take(batch)
+        self.tell(events)
+        if not events:
+            self._book.save()
+        taken.set()

@@ -1,0 +1,116 @@
+"""Leaves the driver alone for a while, so that a GPU reset, a driver reload or a MIG switch can happen.
+
+The reader shuts NVML down and ends, and with it every `/dev/nvidia*` that this node's agent had open.
+"""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from gpuvigil.clock import Clock
+from gpuvigil.errors import GpuvigilError
+from gpuvigil.log import Log
+
+from .reader_supervisor import ReaderKeeper
+from .saved_state import Remembered
+
+log = Log("collector")
+
+LONGEST_SECONDS = 24 * 3600.0
+_PATIENCE_SECONDS = 1.9  # whoever asks has an answer within two seconds
+_SOON_SECONDS = 0.05
+
+
+class NotReleasedError(GpuvigilError):
+    """The driver is still held by a reader that cannot be ended."""
+
+
+Outcome = Callable[[float | NotReleasedError], None]
+
+
+class Maintenance:
+    """Whether the driver is left alone, and until when; for the main loop."""
+
+    def __init__(self, keeper: ReaderKeeper, known: Remembered, clock: Clock) -> None:
+        """Goes on with a release that an earlier agent was asked for."""
+        self._keeper = keeper
+        self._known = known
+        self._clock = clock
+        self._ends = 0.0
+        self._asked = 0.0
+        self._waiting: list[Outcome] = []
+        until = known.released_until
+        left = 0.0 if until is None else (until - clock.now()).total_seconds()
+        if left > 0:
+            self._ends = clock.monotonic() + min(left, LONGEST_SECONDS)
+            keeper.release()
+        else:
+            known.released_until = None
+
+    @property
+    def pause_seconds(self) -> float | None:
+        """How soon to look again; None when there is no hurry."""
+        if self._waiting:
+            return _SOON_SECONDS
+        return self._ends - self._clock.monotonic() if self._keeper.released else None
+
+    def release(self, seconds: float, tell: Outcome) -> None:
+        """Let the driver go for so long from now on; `tell` is called with how long that took.
+
+        A release that is under way gets this end.
+        """
+        self._asked = self._clock.monotonic()
+        self._ends = self._asked + seconds
+        self._known.released_until = self._clock.now() + timedelta(seconds=seconds)
+        self._waiting.append(tell)
+        self._keeper.release()
+
+    def attach(self) -> bool:
+        """End the release now; false when there is none."""
+        if not self._keeper.released:
+            return False
+        log.info("driver is read again")
+        self._known.released_until = None
+        self._keeper.attach()
+        return True
+
+    def look(self) -> bool:
+        """Do what is due; true when the driver was let go or taken again just now."""
+        now = self._clock.monotonic()
+        if self._waiting and self._keeper.gone:
+            log.info("driver is released", seconds=round(self._ends - now, 1))
+            self._tell(now - self._asked)
+            return True
+        if self._waiting and now - self._asked >= _PATIENCE_SECONDS:
+            # It would be a lie to call the GPUs released, and a second reader is not started anyhow.
+            self.attach()
+            self._tell(NotReleasedError(_stuck(self._keeper.pid)))
+            return True
+        return self._keeper.released and now >= self._ends and self.attach()
+
+    def _tell(self, outcome: float | NotReleasedError) -> None:
+        waiting, self._waiting = self._waiting, []
+        for tell in waiting:
+            tell(outcome)
+
+
+def _stuck(pid: int | None) -> str:
+    held = None if pid is None else len(open_devices(pid))
+    return (
+        f"not released: the reader (pid {pid}) is stuck in the driver, cannot be killed and holds"
+        f" {'?' if held is None else held} descriptors of /dev/nvidia*; reboot the node"
+    )
+
+
+def open_devices(pid: int) -> list[str]:
+    """The `/dev/nvidia*` files that a process of this machine has open."""
+    found = []
+    try:
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            target = Path(entry.path).readlink()
+            if str(target).startswith("/dev/nvidia"):
+                found.append(str(target))
+    except OSError:
+        return found  # it ended meanwhile
+    return found

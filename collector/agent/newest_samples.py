@@ -1,0 +1,67 @@
+"""What the reader last said of every GPU, for who checks this node on a machine without a free core."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuvigil.clock import Clock
+from gpuvigil.model.record import plain
+
+from ..samples.field_values import Values
+from ..samples.messages import GpuTick, Tick
+
+
+class Newest:
+    """The newest word on each GPU as plain values; numbers are the driver's own, not yet summed up."""
+
+    def __init__(self, clock: Clock, tick_seconds: float) -> None:
+        self._clock = clock
+        self._tick_seconds = tick_seconds
+        self._tick: Tick | None = None
+        self._at = 0.0
+        # By index: numbers and when they were read, since a sweep may be under way for some ticks.
+        self._said: dict[int, tuple[GpuTick, Values, float]] = {}
+        self._slow: dict[int, Values] = {}
+
+    def take(self, tick: Tick) -> None:
+        """Before anybody changes its numbers."""
+        self._tick, self._at = tick, self._clock.monotonic()
+        listed = {gpu.index for gpu in tick.gpus}
+        for gone in self._said.keys() - listed:
+            self._said.pop(gone), self._slow.pop(gone, None)
+        for gpu in tick.gpus:
+            if gpu.slow is not None:
+                self._slow[gpu.index] = dict(gpu.slow)
+            if gpu.values is not None:
+                self._said[gpu.index] = gpu, dict(gpu.values), self._at
+            elif gpu.reason is not None:
+                # It may be another when it answers again.
+                self._slow.pop(gpu.index, None)
+                self._said[gpu.index] = gpu, {}, self._at
+
+    def plain(self) -> Mapping[str, Any]:
+        """{"state", "driver", "age_seconds", "tick_seconds", "silent_seconds", "gpus": [{"index",
+        "identity", "values", "reason", "age_seconds", "silent_seconds"}]}; {} before the first tick.
+        """
+        tick = self._tick
+        if tick is None:
+            return {}
+        return {
+            "state": tick.state,
+            "driver": tick.driver,
+            "age_seconds": self._clock.monotonic() - self._at,
+            "tick_seconds": self._tick_seconds,
+            "silent_seconds": tick.silent_seconds,
+            "gpus": [self._gpu(gpu) for gpu in tick.gpus],
+        }
+
+    def _gpu(self, newest: GpuTick) -> Mapping[str, Any]:
+        said, values, at = self._said.get(newest.index, (newest, {}, self._at))
+        identity = newest.identity or said.identity
+        return {
+            "index": newest.index,
+            "identity": None if identity is None else plain(identity),
+            "values": {**self._slow.get(newest.index, {}), **values} if values else None,
+            "reason": None if said.reason is None else said.reason.value,
+            "age_seconds": self._clock.monotonic() - at,
+            "silent_seconds": newest.silent_seconds,
+        }

@@ -1,0 +1,43 @@
+"""Which configuration a command on a node uses when none is named: the one that the service uses."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpuvigil.state_directory import CONFIG_NAME, state_directory
+
+SERVICE_CONFIG = Path("/etc/gpuvigil/collector.toml")
+SERVICE_TOKEN = Path("/etc/gpuvigil/collector-token")
+
+
+_CONTAINER_SIGNS = ("/.dockerenv", "/run/.containerenv")
+
+
+def is_contained(sysfs_root: Path) -> bool:
+    """Whether sysfs shows GPUs that this container was not given.
+
+    Who mounts the host's sysfs elsewhere means the whole machine.
+    """
+    inside = any(os.path.exists(sign) for sign in _CONTAINER_SIGNS)
+    return sysfs_root == Path("/sys") and (inside or "KUBERNETES_SERVICE_HOST" in os.environ)
+
+
+def config_file(named: Path | None) -> Path | None:
+    """The file that was named, else the service's, else none."""
+    return named if named is not None or not SERVICE_CONFIG.exists() else SERVICE_CONFIG
+
+
+def token_file(configured: Path | None) -> Path | None:
+    """The collector's token: the service gets it from systemd, so its configuration names none."""
+    return configured if configured is not None or not SERVICE_TOKEN.exists() else SERVICE_TOKEN
+
+
+def file_of_up(used: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """What `gpuvigil up` of this user wrote, where nothing says what to use; else None."""
+    if used is not None or "GPUVIGIL_HUB_URL" in environment:
+        return None
+    try:
+        written = state_directory(environment) / CONFIG_NAME
+        return written if written.is_file() else None
+    except (OSError, RuntimeError):  # a user without a home
+        return None

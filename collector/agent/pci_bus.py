@@ -1,0 +1,67 @@
+"""The GPUs on the PCI bus, tick by tick, by the kernel alone: also while the driver hangs."""
+
+from pathlib import Path
+
+from ..samples.messages import LOADED, Tick
+from ..sensors import files
+from ..sensors.pci import PciGpu, gpu_at, same_form
+
+_DRIVER = "nvidia"
+# A device that stays at its address is looked at again after so many reads of the bus.
+_READS_OF_A_DEVICE = 10
+
+
+class Bus:
+    """Lists the bus each tick and looks closer only at what is new on it."""
+
+    def __init__(self, sysfs_root: Path) -> None:
+        self._folder = f"{sysfs_root}/bus/pci/devices"
+        self._others: frozenset[str] = frozenset()  # devices that are no GPUs
+        self._found: dict[str, PciGpu] = {}
+        self._unlisted: frozenset[str] | None = None
+        self._reads = 0
+
+    def read(self) -> tuple[str, ...] | None:
+        """Addresses of NVIDIA GPUs; None when the kernel lists no bus."""
+        names = frozenset(files.names(self._folder))
+        self._reads += 1
+        look_again = not self._reads % _READS_OF_A_DEVICE
+        stay = {} if look_again else {k: gpu for k, gpu in self._found.items() if k in names}
+        looked = ((name, self._look(name)) for name in names - self._others - stay.keys())
+        self._found = stay | {name: gpu for name, gpu in looked if gpu is not None}
+        self._others = names - self._found.keys()
+        return tuple(sorted(self._gpus)) if names else None
+
+    @property
+    def gpus(self) -> tuple[PciGpu, ...]:
+        """All GPUs of the last `read`, those of other makers too, as they were last looked at."""
+        return tuple(gpu for _, gpu in sorted(self._found.items()))
+
+    @property
+    def _gpus(self) -> frozenset[str]:
+        return frozenset(name for name, gpu in self._found.items() if gpu.vendor == "NVIDIA")
+
+    def has_appeared(self, tick: Tick | None) -> bool:
+        """Whether a GPU was on the bus at the last `read` that the driver holds and does not list.
+
+        The driver's library lists GPUs when it is started. What was not listed before already is
+        not worth another start.
+        """
+        if tick is None or tick.state != LOADED or any(g.identity is None for g in tick.gpus):
+            return False
+        listed = {same_form(g.identity.pci_address or "") for g in tick.gpus if g.identity}
+        rest = self._gpus - listed
+        before, self._unlisted = self._unlisted, rest
+        if before is None or rest <= before:
+            return False
+        held = {name for name in rest - before if self._is_held(name)}
+        # One that its driver has not taken yet is looked at again.
+        self._unlisted = rest & (before | held)
+        return bool(held)
+
+    def _look(self, name: str) -> PciGpu | None:
+        return gpu_at(f"{self._folder}/{name}")
+
+    def _is_held(self, name: str) -> bool:
+        gpu = self._look(name)
+        return gpu is not None and gpu.driver == _DRIVER

@@ -1,0 +1,103 @@
+"""`gpuvigil doctor`: look at everything at once, say a line each, and whether the collector can work."""
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpuvigil.config import Config, load, startup
+from gpuvigil.errors import GpuvigilError
+
+from ..agent.node_config import config_file, file_of_up
+from ..processes.watchdog_child import Say, aside
+from . import gpus, hub, node, owner_sources, store
+from .diagnosis import Diagnosis, as_json, can_work, limited, lines, missing, ok
+
+_SECONDS = 15.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Say what this node can and cannot do; 0 when a collector can do its work here, else 1."""
+    parser = startup.parser(
+        "doctor", "Say what this node can and cannot measure and send, and why."
+    )
+    parser.add_argument("-o", dest="form", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=_SECONDS,
+        metavar="SECONDS",
+        help="what does not answer by then is said to be silent",
+    )
+    chosen = parser.parse_args(arguments)
+    file = config_file(chosen.config)
+    try:
+        config = load(file)
+    except GpuvigilError as error:
+        return startup.fail(parser.prog, error)
+    found = diagnose(config, file, chosen.timeout)
+    text = as_json(found) if chosen.form == "json" else "\n".join(lines(found))
+    with suppress(BrokenPipeError):
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    return 0 if can_work(found) else 1
+
+
+def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosis]:
+    """All lines; nothing that hangs keeps them waiting longer than `seconds`."""
+    settings = config.collector
+    name = settings.node or socket.gethostname()
+    parts: dict[str, Callable[[], list[Diagnosis]]] = {
+        "privileges": partial(node.access, settings),
+        "network ports": partial(node.ports, settings),
+        "dcgm-exporter": partial(node.dcgm, settings),
+        "inference servers": partial(owner_sources.inference, settings),
+        "kubelet": partial(owner_sources.kubelet, settings),
+        "time synchronisation": node.clock,
+        "hub": partial(hub.diagnose, config, file, name),
+        "store": partial(store.diagnose, config.store),
+        "spool": partial(node.spool, settings),
+        "collector": partial(node.agent, settings),
+    }
+    seen = gpus.Seen()
+
+    def works(say: Say) -> dict[str, Callable[[], None]]:
+        told = {part: partial(_tell, part, look, say) for part, look in parts.items()}
+        return {**gpus.works(settings, say), **told}
+
+    seen.end = aside(works, partial(gpus.take, seen), seconds)
+    found = [_configuration(file)]
+    found += gpus.tell(settings, seen, seconds)
+    for part in parts:
+        told = seen.told.get(part)
+        found += [_untold(part, seen, seconds)] if told is None else told
+    return found
+
+
+def _configuration(file: Path | None, environment: Mapping[str, str] = os.environ) -> Diagnosis:
+    """Which file is used; of a collector that `up` runs nothing is known without its file."""
+    if of_up := file_of_up(file, environment):
+        text = "none is named: what follows is not about the collector of 'gpuvigil up'"
+        return limited("configuration", text, f"for that, gpuvigil doctor --config {of_up}")
+    return ok("configuration", str(file) if file else "defaults and variables: no file")
+
+
+def _tell(part: str, look: Callable[[], list[Diagnosis]], say: Say) -> None:
+    say("told", {part: look()})
+
+
+def _untold(part: str, seen: gpus.Seen, seconds: float) -> Diagnosis:
+    why: Any = seen.unread.get(part, f"no answer within {seconds:.0f} s")
+    return missing(part, str(why), "look at what this node's kernel log says")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to 3600")
+    return value

@@ -1,0 +1,53 @@
+"""Who is asked on this node whose GPUs are: its inference servers and its kubelet."""
+
+from gpuvigil.config import CollectorSettings
+from gpuvigil.errors import ConfigError
+
+from ..inference.address import address
+from ..inference.scrape_child import ask as ask_server
+from ..owners.kubelet.device_map import Unknown
+from ..owners.kubelet.query_child import ask as ask_kubelet
+from .diagnosis import Diagnosis, limited, missing, ok
+
+
+def inference(settings: CollectorSettings) -> list[Diagnosis]:
+    """A line for each address that is declared."""
+    if not settings.inference_urls:
+        return [ok("inference servers", "none declared in collector.inference_urls")]
+    return [_server(url, settings) for url in settings.inference_urls]
+
+
+def _server(url: str, settings: CollectorSettings) -> Diagnosis:
+    try:
+        answer = ask_server(address(url, anywhere=settings.inference_anywhere))
+    except ConfigError as error:
+        return missing("inference server", str(error), "set collector.inference_urls right")
+    if answer.why:
+        todo = "is it the page of a vLLM or a Triton?"
+        return limited("inference server", f"{url}: {answer.why}", todo)
+    if not answer.replicas:
+        return ok("inference server", f"{url}: nobody serves there now")
+    models = ", ".join(sorted({one.model or "a model without a name" for one in answer.replicas}))
+    return ok("inference server", f"{url}: {answer.replicas[0].server} serves {models}")
+
+
+def kubelet(settings: CollectorSettings) -> list[Diagnosis]:
+    """One line."""
+    socket = settings.kubelet_socket
+    if socket is None:
+        return [ok("kubelet", "not asked: collector.kubelet_socket is empty")]
+    try:
+        is_here = socket.exists()
+    except PermissionError:
+        is_here = True  # in a folder that this user may not enter
+    if not is_here:
+        return [ok("kubelet", f"none here: no {socket}")]
+    answer = ask_kubelet(str(socket))
+    if isinstance(answer, Unknown):
+        text = f"{socket}: {answer.why}: which pod has which GPU is not known"
+        return [limited("kubelet", text, "run the collector as root, or as the socket's group")]
+    pods, devices = (
+        len({hold.name for hold in answer.holds}),
+        sum(len(hold.devices) for hold in answer.holds),
+    )
+    return [ok("kubelet", f"{socket}: pods that hold GPUs: {pods}, devices: {devices}")]

@@ -1,0 +1,116 @@
+"""The child process that looks at the machine once, and is left where it is when it gets stuck.
+
+Each mount, and what sysfs reads over slow buses, has a thread of its own. After the time that they
+have it says what came back and what did not, and ends. One whose thread sits in the kernel ends when
+that returns: until then its parent starts no other.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gpuvigil import lifeline
+
+from ..processes import cpu_time
+from ..processes.cpu_time import Threads
+from . import parts
+from .inspection_result import Seen, line
+from .mounts import NOT_MOUNTED, Mount, is_gone, is_mounted, used_share, watched
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Look with SYSFS, PROC, SECONDS and the mounts that were chosen; returns the exit code."""
+    lifeline.hold()
+    sysfs, proc, seconds, *chosen = arguments
+    seen = look(Path(sysfs), Path(proc), float(seconds), chosen)
+    sys.stdout.write(line(seen) + "\n")
+    sys.stdout.flush()
+    # Threads that are stuck would be waited for.
+    os._exit(0)
+
+
+def look(sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = ()) -> Seen:
+    """What can be seen within `seconds`; threads that have not come back by then are left."""
+    mounts = watched(proc, chosen)
+    told: dict[str, object] = {}
+    began, before = time.monotonic(), cpu_time.threads() or {}
+    works: dict[str, Callable[[], object]] = {
+        "fans": lambda: parts.fans(sysfs),
+        "supplies": lambda: parts.supplies(sysfs),
+        "memory": lambda: parts.memory_errors(sysfs),
+    }
+    works |= {f"mount {one.path}": _asked(one, proc) for one in mounts}
+    threads = [
+        threading.Thread(target=_do, args=(name, work, told), name=name, daemon=True)
+        for name, work in works.items()
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0.0))
+    found = dict(told)
+    waits = {thread.name: thread.native_id for thread in threads if thread.name not in found}
+    hung = _had_time(waits, before, time.monotonic() - began, seconds / 2)
+    fans, supplies, memory = found.get("fans"), found.get("supplies"), found.get("memory")
+    answers = {
+        one.path: found[f"mount {one.path}"] for one in mounts if f"mount {one.path}" in found
+    }
+    shares = [(why, path) for path, why in answers.items() if isinstance(why, float)]
+    share, path = max(shares, default=(0.0, ""))
+    return Seen(
+        fans=tuple(fans) if isinstance(fans, list) and fans else None,
+        supplies=tuple(supplies) if isinstance(supplies, list) and supplies else None,
+        memory_errors=memory if isinstance(memory, tuple) else None,
+        watched=len(mounts),
+        hung=tuple(one.path for one in mounts if f"mount {one.path}" in hung),
+        gone=tuple((path, why) for path, why in answers.items() if isinstance(why, str)),
+        fullest=(path, round(share, 4)) if path else None,
+    )
+
+
+def _had_time(
+    waits: Mapping[str, int | None], before: Threads, passed: float, least: float
+) -> set[str]:
+    """Of the works that have not come back those that had so much time, and did not wait for a core."""
+    now = cpu_time.threads() if waits else None
+    if now is None:
+        return set(waits)
+    return {
+        name
+        for name, thread in waits.items()
+        if thread is not None
+        and thread in now
+        and cpu_time.had(passed, thread, before, now) >= least
+    }
+
+
+def _do(name: str, work: Callable[[], object], told: dict[str, object]) -> None:
+    try:
+        told[name] = work()
+    except OSError as error:
+        told[name] = error.strerror if is_gone(error) else None
+
+
+def _asked(mount: Mount, proc: Path) -> Callable[[], object]:
+    def ask() -> object:
+        share = None
+        # What is mounted on demand is so once it was asked.
+        with suppress(FileNotFoundError):
+            share = used_share(mount.path)
+        if mount.chosen and not is_mounted(proc, mount.path):
+            return NOT_MOUNTED
+        return share if mount.counted else None
+
+    return ask
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (BrokenPipeError, KeyboardInterrupt):
+        sys.exit(0)

@@ -1,0 +1,195 @@
+"""Looks at the machine from time to time, by a child that may get stuck."""
+
+import json
+import math
+import os
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gpuvigil import lifeline, own_command
+from gpuvigil.clock import Clock
+from gpuvigil.config import CollectorSettings
+from gpuvigil.log import Log
+
+from ..rows.catalogue_rows import Number
+from . import inspection_result
+from .inspection_result import Seen
+from .parts import Part
+
+log = Log("collector")
+
+# What a file system has for its answer; one under load takes seconds, a dead one minutes or forever.
+ANSWER_SECONDS = 10.0
+_LARGEST_BYTES = 256 * 1024
+_NAMED = 8
+# Of the time between looks: after so much without one, the last says nothing of now.
+_OLD_LOOKS = 3
+
+
+class Machine:
+    """The newest look; `keep` is for the main thread, which the kernel ties the child to."""
+
+    def __init__(self, settings: CollectorSettings, clock: Clock) -> None:
+        self._settings, self._clock = settings, clock
+        self._file = settings.spool_directory / "machine.json"
+        self._worked = set(_remembered(self._file))  # parts that were seen to work once
+        self._child: subprocess.Popen[bytes] | None = None
+        self._heard = b""
+        self._due = 0.0
+        self._seen, self._seen_at = Seen(), math.inf  # before the first look nothing is late
+        self._told_old = False
+        # What was last read of each, for the news: what could not be read is not well again.
+        self._fans: Sequence[Part] = ()
+        self._supplies: Sequence[Part] = ()
+        self._ill: tuple[str, ...] = ()
+
+    def keep(self) -> str:
+        """Look when it is time; what there is to tell people now, mostly nothing."""
+        if self._settings.machine_seconds <= 0:
+            return ""
+        self._tell_old()
+        if self._child is not None:
+            return self._listen(self._child)
+        if self._clock.monotonic() >= self._due:
+            self._due = self._clock.monotonic() + self._settings.machine_seconds
+            self._start()
+        return ""
+
+    def fields(self) -> Mapping[str, Number | None]:
+        """What of a row of measurement `node` the last look has seen, but counters.
+
+        Of a look that is too old only mounts that hung: those may be what keeps the child.
+        """
+        it, hung = self._seen, len(self._seen.hung) + len(self._seen.gone)
+        if self._is_old():
+            it = Seen(watched=hung)
+        return {
+            "power_supplies_failed": self._failed(it.supplies),
+            "fans_failed": self._failed(it.fans),
+            "mounts_hung": hung if it.watched else None,
+            "space_used_share": None if it.fullest is None else it.fullest[1],
+        }
+
+    @property
+    def memory_errors(self) -> tuple[int, int] | None:
+        """Corrected and not, as the kernel counts them since it was booted."""
+        return None if self._is_old() else self._seen.memory_errors
+
+    def stop(self) -> None:
+        """End the child; one that cannot be killed is left where it is."""
+        if self._child is not None:
+            self._child.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._child.wait(0.2)
+            if self._child.stdout is not None:
+                self._child.stdout.close()
+
+    def _is_old(self) -> bool:
+        longest = _OLD_LOOKS * self._settings.machine_seconds + ANSWER_SECONDS
+        return self._clock.monotonic() - self._seen_at > longest
+
+    def _tell_old(self) -> None:
+        """One line in the log when looks stop coming."""
+        old = self._is_old()
+        if old and not self._told_old:
+            why = "cannot be started or said nothing" if self._child is None else "is stuck"
+            log.warning("what fails of the machine is not known", why=f"the child {why}")
+        self._told_old = old
+
+    def _start(self) -> None:
+        settings = self._settings
+        words = [str(settings.sysfs_root), str(settings.proc_root), str(ANSWER_SECONDS)]
+        self._heard = b""
+        self._seen_at = min(self._seen_at, self._clock.monotonic())
+        try:
+            self._child = subprocess.Popen(
+                [
+                    *own_command.command("machine", "collector.machine.inspection_child"),
+                    *words,
+                    *settings.watched_mounts,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                env=lifeline.environment(),
+            )
+        except OSError as error:
+            log.warning("the machine is not looked at", why=str(error))
+            return
+        assert self._child.stdout is not None
+        os.set_blocking(self._child.stdout.fileno(), False)
+
+    def _listen(self, child: "subprocess.Popen[bytes]") -> str:
+        assert child.stdout is not None
+        ended = child.poll() is not None
+        with suppress(BlockingIOError):
+            self._heard += os.read(child.stdout.fileno(), _LARGEST_BYTES)
+        said = self._take()
+        if ended:
+            child.stdout.close()
+            self._child = None
+        return said
+
+    def _take(self) -> str:
+        """The line of the look, once it is whole."""
+        text, end, self._heard = self._heard.partition(b"\n")
+        if not end:
+            self._heard = text
+            return ""
+        try:
+            self._seen, self._seen_at = inspection_result.parse(text), self._clock.monotonic()
+        except ValueError as error:
+            log.warning("the machine is not looked at", why=str(error))
+            return ""
+        if self._seen.fans is not None:
+            self._fans = self._seen.fans
+        if self._seen.supplies is not None:
+            self._supplies = self._seen.supplies
+        parts = [*self._fans, *self._supplies]
+        new = {part.name for part in parts if part.works} - self._worked
+        if new:
+            self._worked |= new
+            _remember(self._file, self._worked)
+        return self._news(parts)
+
+    def _news(self, parts: Iterable[Part]) -> str:
+        """What changed of what fails, in words."""
+        it = self._seen
+        ill = [f"{part.name}: {part.why}" for part in parts if self._fails(part)]
+        ill += [f"{path} does not answer" for path in it.hung]
+        ill += [f"{path}: {why}" for path, why in it.gone]
+        before, self._ill = self._ill, tuple(ill)
+        if self._ill == before:
+            return ""
+        named = "; ".join(self._ill[:_NAMED])
+        more = f" and {len(ill) - _NAMED} more" if len(ill) > _NAMED else ""
+        return f"{named}{more}" if ill else f"{_read(it)} are well again"
+
+    def _fails(self, part: Part) -> bool:
+        return not part.works and (part.sure or part.name in self._worked)
+
+    def _failed(self, parts: Sequence[Part] | None) -> int | None:
+        """None where none of them was ever seen to work or to fail for sure."""
+        known = [p for p in parts or () if p.works or p.sure or p.name in self._worked]
+        return sum(self._fails(part) for part in known) if known else None
+
+
+def _read(it: Seen) -> str:
+    """What a look has read, in words."""
+    read = ["power supplies"] * (it.supplies is not None) + ["fans"] * (it.fans is not None)
+    return " and ".join([*filter(None, [", ".join(read)]), "mounts"])
+
+
+def _remembered(file: Path) -> list[str]:
+    with suppress(OSError, ValueError, TypeError):
+        return [str(name) for name in json.loads(file.read_text())]
+    return []
+
+
+def _remember(file: Path, names: Iterable[str]) -> None:
+    """Without a promise: what is lost is seen again."""
+    with suppress(OSError):
+        fresh = file.with_suffix(".new")
+        fresh.write_text(json.dumps(sorted(names)))
+        fresh.replace(file)

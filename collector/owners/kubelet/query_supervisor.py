@@ -1,0 +1,149 @@
+"""Keeps the child that asks the kubelet: started when there is a socket to ask at, and again when it ends."""
+
+import os
+import stat
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from gpuvigil import own_command
+from gpuvigil.clock import Clock
+from gpuvigil.log import Log
+
+from ...processes.spawn import started
+from . import device_map
+from .device_map import Answer, Unknown
+
+log = Log("collector")
+
+_LOOK_SECONDS = 5.0  # how often a socket that is not there is looked for
+_LONGEST_REST_SECONDS = 60.0
+_SLACK_SECONDS = 15.0  # a call that runs into its limit, on a busy machine
+# Every pod has these variables: who runs in one was put there to see the node's pods.
+_IN_A_POD = "KUBERNETES_SERVICE_HOST"
+
+
+class Kubelet:
+    """What the kubelet last said; `keep` is for the main thread, which the kernel ties the child to."""
+
+    def __init__(
+        self, socket: Path | None, seconds: float, clock: Clock, env: Mapping[str, str] = os.environ
+    ) -> None:
+        """`socket` None asks nobody; `seconds` is how often it is asked."""
+        self._socket = socket
+        self._seconds = seconds
+        self._clock = clock
+        self._expected = _IN_A_POD in env
+        self._child: subprocess.Popen[bytes] | None = None
+        self._said: tuple[Answer | Unknown, float] | None = None
+        self._looked: float | None = None
+        self._not_before = 0.0
+        self._rest_seconds = 1.0
+        self._told: str | None = None
+        self._asked_since: float | None = None
+
+    def keep(self) -> None:
+        """Start the child when there is a kubelet to ask, and after a rest when it has ended."""
+        if self._socket is None:
+            return
+        now = self._clock.monotonic()
+        if self._child is not None:
+            if self._child.poll() is not None:
+                self._rest(now, self._child.wait())
+            return
+        if now < self._not_before or (self._looked is not None and now < self._looked):
+            return
+        self._looked = now + _LOOK_SECONDS
+        lack = self._lack(self._socket)
+        if lack is None:
+            self._start(self._socket, now)
+        elif lack:
+            self._tell(lack)
+
+    def answer(self) -> Answer | None:
+        """What is known of the pods now; None while nothing is: then nothing may be concluded."""
+        said = self._said
+        if said is None:
+            if self._asked_since is not None and self._is_old(self._asked_since):
+                self._tell("it does not answer")
+            return None
+        found, at = said
+        if isinstance(found, Unknown):
+            self._tell(found.why)
+            return None
+        if self._is_old(at):
+            self._tell("it no longer answers")
+            return None
+        if self._told is not None:
+            log.info("the kubelet answers again", socket=str(self._socket))
+            self._told = None
+        return found
+
+    def stop(self) -> None:
+        """End the child."""
+        if self._child is not None:
+            self._child.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._child.wait(1.0)
+
+    def _is_old(self, at: float) -> bool:
+        return self._clock.monotonic() - at > 2 * self._seconds + _SLACK_SECONDS
+
+    def _tell(self, why: str) -> None:
+        """One line for each reason, when it comes."""
+        if why != self._told:
+            self._told = why
+            log.warning(
+                "whose a GPU is, is not known from Kubernetes", socket=str(self._socket), why=why
+            )
+
+    def _lack(self, socket: Path) -> str | None:
+        """Why the kubelet cannot be asked; empty when there is none here, None when it can be."""
+        try:
+            mode = os.stat(socket).st_mode
+        except PermissionError:
+            return "its folder may not be entered: run the collector as root, or as its group"
+        except OSError:
+            # A node without a kubelet has nothing of it; one where it has just not begun, its folder.
+            here = self._expected or socket.parent.parent.is_dir()
+            return "it is not there: mount or start it" if here else ""
+        if not stat.S_ISSOCK(mode):
+            return "it is no socket"
+        if not os.access(socket, os.R_OK | os.W_OK):
+            return "it may not be opened: run the collector as root, or as its group"
+        return None
+
+    def _start(self, socket: Path, now: float) -> None:
+        self._asked_since = None
+        command = own_command.command("pods", "collector.owners.kubelet.query_child")
+        try:
+            self._child = started(
+                [*command, str(socket), str(self._seconds)], "kubelet", self._listen
+            )
+        except OSError as error:
+            self._pause(now, f"the process that asks it cannot be started: {error}")
+
+    def _listen(self, child: "subprocess.Popen[bytes]") -> None:
+        assert child.stdout is not None
+        with child.stdout as lines:
+            for line in lines:
+                if line == device_map.BEGINS:
+                    self._asked_since = self._clock.monotonic()
+                    continue
+                try:
+                    said = device_map.parse(line)
+                except ValueError as error:
+                    said = Unknown(str(error))
+                if isinstance(said, Answer):
+                    self._rest_seconds = 1.0
+                self._said = said, self._clock.monotonic()
+
+    def _rest(self, now: float, code: int) -> None:
+        self._child = None
+        self._pause(now, f"the process that asks it has ended with {code}")
+
+    def _pause(self, now: float, why: str) -> None:
+        self._said = Unknown(why), now
+        self._not_before = now + self._rest_seconds
+        self._rest_seconds = min(2 * self._rest_seconds, _LONGEST_REST_SECONDS)

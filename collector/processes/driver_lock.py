@@ -1,0 +1,89 @@
+"""One look at a time in the driver: who may get stuck there holds an abstract socket.
+
+The next one of the same user finds it, does not get stuck beside it, and knows since when the driver
+hangs.
+"""
+
+import os
+import signal
+import socket
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from .watchdog_child import Say
+
+_CREDENTIALS = struct.Struct("3i")  # struct ucred, unix(7): pid, uid, gid
+_TRY_AGAIN_SECONDS = 0.1
+_SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stuck:
+    """A process that has been in the driver for so long already."""
+
+    pid: int
+    seconds: float
+    killed: bool = False  # and has not ended: it is stuck in the kernel, and not just slow
+
+
+def hold_the_driver(say: Say) -> socket.socket:
+    """Wait until no other child of this user is in the driver.
+
+    Says who is, as ("stuck", Stuck), and after it how long that took, as ("others_seconds", seconds). It is
+    held until the socket is closed, or the process is gone.
+    """
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    name = f"\0gpuvigil-check-{os.getuid()}"
+    asked, began = False, time.monotonic()
+    while True:
+        with suppress(OSError):
+            holder.bind(name)
+            # Nobody accepts: who asks reads the credentials that the kernel keeps here.
+            holder.listen(socket.SOMAXCONN)
+            say("stuck", None)
+            say("others_seconds", time.monotonic() - began)
+            return holder
+        if not asked:
+            asked, by = True, _holder(name)
+            if by is not None and by[1] != os.getuid():
+                return holder  # another user must not be able to keep us from looking
+            if by is not None:
+                pid, seconds = by[0], process_seconds(by[0])
+                say("stuck", Stuck(pid=pid, seconds=seconds, killed=_was_killed(pid)))
+        time.sleep(_TRY_AGAIN_SECONDS)
+
+
+def _holder(name: str) -> tuple[int, int] | None:
+    """Process and user id of who holds the socket; None when it has gone or cannot be asked."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(name)
+        except OSError:
+            return None
+        given = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(given)
+    return pid, uid
+
+
+def _was_killed(pid: int) -> bool:
+    """Whether somebody has killed this process, which goes on: the kernel keeps it (proc(5), SigPnd)."""
+    with suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            name, _, mask = line.partition(":")
+            if name in {"SigPnd", "ShdPnd"} and int(mask, 16) & _SIGKILL_BIT:
+                return True
+    return False
+
+
+def process_seconds(pid: int | str = "self") -> float:
+    """How long ago the process was started; 0 when that cannot be read (proc(5), `starttime`)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - started, 0.0)
+    except (OSError, ValueError, IndexError):
+        return 0.0

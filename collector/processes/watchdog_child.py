@@ -1,0 +1,249 @@
+"""Work in a child process that may get stuck: in the driver, in sysfs, anywhere.
+
+The child sends each part as soon as it has it; the parent waits until the deadline, keeps what has
+come, kills the child and never waits for its end. A child in an uninterruptible call outlives that.
+Of calls that have not come back by then the parent says how long they had themselves: a machine
+without a free core is no driver that hangs.
+"""
+
+import os
+import pickle
+import select
+import signal
+import struct
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NoReturn
+
+from gpuvigil import lifeline
+
+from . import cpu_time
+from .cpu_time import Spent
+
+Message = tuple[str, Any]
+Say = Callable[[str, Any], None]
+Works = Mapping[str, Callable[[], None]]
+
+_LENGTH = struct.Struct("!I")
+_REAP_SECONDS = 0.05
+# A thread that has just woken up is runnable for a moment: so often it is looked at again.
+_LOOKS, _LOOK_AGAIN_SECONDS = 5, 0.02
+# A call that had less itself says nothing: a driver that is kept loaded answers in a fraction of it.
+CALL_SECONDS = 1.0
+_LEFT_BEHIND_NICE = 19
+
+
+class End(str, Enum):
+    """How it went."""
+
+    OVER = "everything was done"
+    LATE = "time was up"
+    DIED = "the process that looked ended by itself; the driver's library may have crashed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """A call that was begun: by which thread, when, and what that had run before."""
+
+    name: str
+    thread: int
+    at: float  # time.monotonic
+    ran_seconds: float
+
+
+def aside(
+    works: Callable[[Say], Works],
+    take: Callable[[str, Any], None],
+    seconds: float,
+    others: Mapping[int, Callable[[], None]] | None = None,
+) -> End:
+    """Do all works at once in a child, each in a thread; `take` gets what they say as it comes.
+
+    `works` is called in the child. A work that raises says ("unread", {its name: why}). When time is
+    up, ("called", {name: seconds}) says how long each call that was marked by `calling` and has not
+    come back has had itself. Returns after `seconds` at the latest, and a moment. `others` are called
+    once, when their descriptor can be read. To be called from a process with one thread, since it
+    forks.
+    """
+    deadline = time.monotonic() + seconds
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _be_the_child(parent, writing, works)
+    os.close(writing)
+    over, open_calls = False, dict[str, _Call]()
+
+    def heard(part: str, value: Any) -> None:
+        nonlocal over
+        if part == _OVER:
+            over = True
+        elif part == _CALLING:
+            open_calls[value.name] = value
+        elif part == _CALLED:
+            open_calls.pop(value, None)
+        else:
+            take(part, value)
+
+    try:
+        ended = _hear(heard, reading, deadline, dict(others or {}))
+        if not ended and open_calls:
+            take("called", _had(child, open_calls.values()))
+    finally:
+        os.close(reading)
+        _end(child)
+    if over:
+        return End.OVER
+    return End.DIED if ended else End.LATE
+
+
+_OVER, _CALLING, _CALLED = "over", "a call begins", "a call is over"
+
+
+@contextmanager
+def calling(say: Say, name: str) -> Iterator[None]:
+    """Around a call that may get stuck, in the child."""
+    call = _Call(
+        name=name,
+        thread=threading.get_native_id(),
+        at=time.monotonic(),
+        ran_seconds=time.thread_time(),
+    )
+    say(_CALLING, call)
+    try:
+        yield
+    finally:
+        say(_CALLED, name)
+
+
+def _had(child: int, calls: Collection[_Call]) -> dict[str, float]:
+    """How long each call that is under way has had itself, at least; 0 where that cannot be told."""
+    found = {call.name: 0.0 for call in calls}
+    for _ in range(_LOOKS):
+        now, threads = time.monotonic(), cpu_time.threads(child) or {}
+        for call in calls:
+            # All that its threads ever spent is taken off: that of before the call is little.
+            before = {call.thread: Spent(ran_seconds=call.ran_seconds)}
+            had = cpu_time.had(now - call.at, call.thread, before, threads) if threads else 0.0
+            found[call.name] = max(found[call.name], had)
+        if not any(spent.runnable for spent in threads.values()):
+            break
+        time.sleep(_LOOK_AGAIN_SECONDS)
+    return found
+
+
+def _hear(
+    take: Callable[[str, Any], None],
+    reading: int,
+    deadline: float,
+    others: dict[int, Callable[[], None]],
+) -> bool:
+    """Take the child's messages until it ends (true) or the deadline has come (false).
+
+    What has come by then is taken also by who was kept from a core until later.
+    """
+    messages = _Messages(take)
+    poll = select.poll()
+    for descriptor in (reading, *others):
+        poll.register(descriptor, select.POLLIN)
+    while ready := poll.poll(1000 * max(deadline - time.monotonic(), 0.0)):
+        for descriptor, _ in ready:
+            if descriptor in others:
+                poll.unregister(descriptor)
+                others.pop(descriptor)()
+            elif not messages.feed(os.read(reading, 1 << 16)):
+                return True
+    return False
+
+
+class _Messages:
+    """Puts together what comes in pieces."""
+
+    def __init__(self, take: Callable[[str, Any], None]) -> None:
+        self._take = take
+        self._waiting = b""
+
+    def feed(self, received: bytes) -> bool:
+        """Take what is whole; false at the end of the stream."""
+        self._waiting += received
+        while len(self._waiting) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._waiting)[0]
+            if len(self._waiting) < end:
+                break
+            self._take(*pickle.loads(self._waiting[_LENGTH.size : end]))
+            self._waiting = self._waiting[end:]
+        return bool(received)
+
+
+def _end(child: int) -> None:
+    """Kill the child; one that cannot be killed is left to the kernel, and may have no core of a job's."""
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + _REAP_SECONDS
+    while time.monotonic() < deadline:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return
+        time.sleep(0.002)
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{child}/task"):
+            os.setpriority(os.PRIO_PROCESS, int(thread), _LEFT_BEHIND_NICE)
+
+
+def _be_the_child(parent: int, writing: int, works: Callable[[Say], Works]) -> NoReturn:
+    """Work, say what is seen, and end; nothing of the caller's is held, so nobody waits for us."""
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        os.environ[lifeline.PARENT_VARIABLE] = str(parent)
+        lifeline.hold()
+        _let_go_of_everything_but(writing)
+        lock = threading.Lock()
+
+        def say(part: str, value: Any) -> None:
+            content = pickle.dumps((part, value))
+            with lock:
+                line = _LENGTH.pack(len(content)) + content
+                while line:
+                    line = line[os.write(writing, line) :]
+
+        all_at_once(works(say), say)
+        say(_OVER, None)
+    finally:
+        os._exit(0)
+
+
+def all_at_once(works: Works, say: Say) -> None:
+    """Each in a thread of its own, to the end, with one word of why for each that cannot be done."""
+    # Nobody ends before all have: what an ended thread spent is in no count any more.
+    done = threading.Barrier(len(works) + 1)
+    threads = [
+        threading.Thread(target=_do, args=(name, work, say, done), name=name)
+        for name, work in works.items()
+    ]
+    for thread in threads:
+        thread.start()
+    done.wait()
+    for thread in threads:
+        thread.join()
+
+
+def _do(name: str, work: Callable[[], None], say: Say, done: threading.Barrier) -> None:
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - whatever fails, the other works go on
+        say("unread", {name: getattr(error, "strerror", None) or repr(error)})
+    finally:
+        done.wait()
+
+
+def _let_go_of_everything_but(writing: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number != writing:
+            with suppress(OSError):  # the listing itself had one
+                os.close(number)

@@ -1,0 +1,79 @@
+"""Rows for `/metrics` alone: what GPUs are called, their Xids, and when the page was made."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from gpuvigil.config import CollectorSettings
+from gpuvigil.metrics import DRIVER_CALL, GPU_INFO, GPU_XID, NODE_TICK, NVLINK, Measurement
+from gpuvigil.model import Event, GpuIdentity, Subject
+
+from .catalogue_rows import Row
+
+
+class Page:
+    """What `/metrics` shows beside the rows that are sent; of the main loop alone."""
+
+    def __init__(
+        self, node: Subject, gpus: Mapping[str, GpuIdentity], *, links: bool, calls: bool
+    ) -> None:
+        """`gpus` is looked at in every tick; `links`, `calls`: rows of NVLinks, of driver calls."""
+        self._tags = {"cluster": node.cluster, "node": node.node}
+        self._gpus = gpus
+        self._left_out: tuple[Measurement, ...] = () if links else (NVLINK,)
+        self._left_out += () if calls else (DRIVER_CALL,)
+        self._xids: Counter[tuple[str, int]] = Counter()
+        self._named: tuple[tuple[GpuIdentity, ...], str | None] | None = None
+        self._names: tuple[Row, ...] = ()
+
+    @classmethod
+    def of(
+        cls, settings: CollectorSettings, node: Subject, gpus: Mapping[str, GpuIdentity]
+    ) -> "Page":
+        """The page with what the settings want on it."""
+        return cls(node, gpus, links=settings.metrics_links, calls=settings.metrics_details)
+
+    def count(self, events: Iterable[Event]) -> None:
+        """Events as they are told: what came again comes with its count."""
+        for event in events:
+            if event.xid is not None and event.version == 1:
+                self._xids[event.subject.gpu or "", event.xid] += event.count
+
+    def rows(self, told: Sequence[Row], driver: str | None, at: datetime) -> list[Row]:
+        """All rows of the page of a tick, `told` among them."""
+        shown = [row for row in told if row.measurement not in self._left_out]
+        tick = {"last_tick_timestamp_seconds": round(at.timestamp(), 3)}
+        xids = [
+            Row(
+                measurement=GPU_XID,
+                tags={**self._tags, "uuid": uuid, "xid": str(xid)},
+                fields={"xids": count},
+                at=at,
+            )
+            for (uuid, xid), count in sorted(self._xids.items())
+        ]
+        own = Row(measurement=NODE_TICK, tags=self._tags, fields=tick, at=at)
+        return [*shown, *self._info(driver, at), *xids, own]
+
+    def _info(self, driver: str | None, at: datetime) -> tuple[Row, ...]:
+        """The names of every GPU; made again when one has changed."""
+        now = (tuple(self._gpus.values()), driver)
+        if now != self._named:
+            self._named = now
+            self._names = tuple(
+                Row(
+                    measurement=GPU_INFO,
+                    tags={
+                        **self._tags,
+                        "uuid": gpu.uuid,
+                        "index": "" if gpu.index is None else str(gpu.index),
+                        "pci_address": gpu.pci_address or "",
+                        "model": gpu.model,
+                        "driver_version": driver or "",
+                    },
+                    fields={"info": 1},
+                    at=at,
+                )
+                for gpu in now[0]
+            )
+        return self._names

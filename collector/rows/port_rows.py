@@ -1,0 +1,115 @@
+"""What is known of a node's ports: rows with monotone counters, and events when one changes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from gpuvigil.metrics import PORT, Kind
+from gpuvigil.model import Event, EventKind, PortIdentity, Subject
+
+from ..sensors.ports import PortReading
+from .catalogue_rows import Number, Row
+from .events import EventMaker
+from .monotone_counters import Monotone
+
+_COUNTERS = frozenset(metric.name for metric in PORT.metrics if metric.kind is Kind.COUNTER)
+_Key = tuple[str, str]
+
+
+class PortBook:
+    """Keeps every port that was ever up in sight, also when its device has gone from sysfs."""
+
+    def __init__(
+        self, events: EventMaker, known: dict[_Key, PortIdentity], counters: Monotone
+    ) -> None:
+        """`known` and `counters` are kept up to date, for others to save."""
+        self._events = events
+        self._known = known
+        self._counters = counters
+        self._down: set[_Key] = set()
+        self._looked = False
+        self._readings: dict[_Key, PortReading] = {}
+
+    def recall(self, ports: Iterable[PortIdentity]) -> None:
+        """What the hub knows that this node had."""
+        for port in ports:
+            key = (port.device, port.port)
+            known = self._known.setdefault(key, port)
+            self._known[key] = replace(known, was_up=known.was_up or port.was_up)
+
+    def take(self, readings: Sequence[PortReading], now: datetime) -> tuple[list[Event], bool]:
+        """The events since the last look, and whether the node has other ports than before."""
+        before = dict(self._known)
+        self._readings = {(r.identity.device, r.identity.port): r for r in readings}
+        for key, reading in self._readings.items():
+            self._known[key] = _merged(self._known.get(key), reading)
+        events = [e for key in self._known if (e := self._note(key, now)) is not None]
+        self._looked = True
+        return events, before != self._known
+
+    def rows(self, at: datetime) -> list[Row]:
+        """A row per port: what was read of it last, or that it is not there any more."""
+        return [self._row(key, identity, at) for key, identity in self._known.items()]
+
+    def _note(self, key: _Key, now: datetime) -> Event | None:
+        """A port that never was up is unprovisioned, and no event.
+
+        Nor is one that is down at the first look: that it goes down would be told anew by every
+        start of this process, and be taken for flapping. Its row says that it is down. Nor one that
+        somebody has switched off on this node.
+        """
+        identity, up = self._known[key], self._up(key)
+        subject = self._subject(key)
+        if up is False and identity.was_up and key not in self._down:
+            self._down.add(key)
+            reading = self._readings.get(key)
+            if not self._looked or (reading is not None and reading.values.get("enabled") == 0):
+                return None
+            if reading is not None:
+                return self._events.make(EventKind.PORT_DOWN, subject, now, "link is down")
+            text = "port has gone from the system"
+            return replace(self._events.make(EventKind.PORT_DOWN, subject, now, text), gone=True)
+        if up is True and key in self._down:
+            self._down.discard(key)
+            return self._events.make(EventKind.PORT_UP, subject, now, "link is up")
+        return None
+
+    def _up(self, key: _Key) -> bool | None:
+        reading = self._readings.get(key)
+        return False if reading is None else reading.up
+
+    def _row(self, key: _Key, identity: PortIdentity, at: datetime) -> Row:
+        fields: dict[str, Number | None] = {"up": 0}
+        reading = self._readings.get(key)
+        if reading is not None:
+            fields = dict(reading.values)
+        for metric in _COUNTERS & fields.keys():
+            raw = fields[metric]
+            if raw is not None:
+                fields[metric], _ = self._counters.take(f"{key[0]} {key[1]} {metric}", raw)
+        node = self._events.node
+        tags = {
+            "cluster": node.cluster,
+            "node": node.node,
+            "device": identity.device,
+            "port": identity.port,
+            "kind": identity.kind,
+            "role": identity.role,
+        }
+        return Row(measurement=PORT, tags=tags, fields=fields, at=at)
+
+    def _subject(self, key: _Key) -> Subject:
+        return replace(self._events.node, device=key[0], port=key[1])
+
+
+def _merged(known: PortIdentity | None, reading: PortReading) -> PortIdentity:
+    """What is known of a port now.
+
+    It keeps the role of management once it had it: a route that goes away, as it does when the
+    link is down, must not make another port of it.
+    """
+    identity = reading.identity
+    if known is None or known.kind != identity.kind:
+        return replace(identity, was_up=reading.up is True)
+    role = "management" if known.role == "management" else identity.role
+    return replace(identity, role=role, was_up=known.was_up or reading.up is True)

@@ -1,0 +1,86 @@
+"""For how long each GPU's kernels have spun, and the longest that they did before.
+
+The limits are those by which the analyzer calls a GPU hung (docs/detectors.md, `gpu_hung`); only a
+collector sees every tick of a job. Times are monotonic: a clock that is set makes nobody spin longer.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from .catalogue_rows import Number
+
+_BUSY_PERCENT, _MEMORY_PERCENT, _POWER_SHARE = 98, 5, 0.4
+# Per second; heartbeats and polling move a little.
+_NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
+Ask = Callable[[str], Number | None]
+
+
+@dataclass(slots=True)
+class _Course:
+    """One GPU under the processes that it has now."""
+
+    processes: frozenset[int]
+    since: float | None = None
+    longest: float = 0.0
+    moved: tuple[float, Number] | None = None  # over NVLink
+
+
+class Spins:
+    """The courses of a node's GPUs, by UUID."""
+
+    def __init__(self) -> None:
+        self._courses: dict[str, _Course] = {}
+
+    def take(
+        self, uuid: str, ask: Ask, processes: Iterable[int] | None, monotonic: float
+    ) -> Mapping[str, Number]:
+        """The fields of a tick, none for a GPU that never spun under its present processes.
+
+        `ask` is what was measured, by metric; `processes` None is not known: those before;
+        `monotonic` is the tick's time in seconds by a clock that nobody sets.
+        """
+        course = self._course(uuid, processes)
+        spins = _spins(ask) and self._is_still(course, ask("nvlink_receive_bytes"), monotonic)
+        if spins:
+            course.since = monotonic if course.since is None else course.since
+        elif course.since is not None:
+            course.longest = max(course.longest, monotonic - course.since)
+            course.since = None
+        if course.since is None and not course.longest:
+            return {}
+        now = 0.0 if course.since is None else monotonic - course.since
+        return {"spin_seconds": round(now, 3), "longest_spin_seconds": round(course.longest, 3)}
+
+    def _course(self, uuid: str, processes: Iterable[int] | None) -> _Course:
+        course = self._courses.get(uuid)
+        known = course.processes if course is not None else frozenset[int]()
+        pids = known if processes is None else frozenset(processes)
+        # A job's helpers come and go: it is another one when none of its processes is left.
+        if course is None or (pids != known and pids.isdisjoint(known)):
+            course = self._courses[uuid] = _Course(processes=pids)
+        course.processes = pids
+        return course
+
+    @staticmethod
+    def _is_still(course: _Course, moved: Number | None, monotonic: float) -> bool:
+        """Whether NVLink moved next to nothing since the tick before; one that is not read is still."""
+        before, course.moved = course.moved, None if moved is None else (monotonic, moved)
+        if moved is None or before is None:
+            return True
+        seconds = monotonic - before[0]
+        return seconds <= 0 or moved - before[1] < _NVLINK_BYTES * seconds
+
+
+def _spins(ask: Ask) -> bool:
+    """Fully used at low power, memory and PCIe silent; what is not measured of these spins not."""
+    watts, limit = ask("power_watts"), ask("power_limit_watts")
+    busy, memory = ask("utilization_percent"), ask("memory_utilization_percent")
+    if watts is None or limit is None or busy is None or memory is None:
+        return False
+    copied = ask("pcie_receive_bytes_per_second") or 0
+    return (
+        busy >= _BUSY_PERCENT
+        and memory < _MEMORY_PERCENT
+        and watts < _POWER_SHARE * limit
+        and copied < _PCIE_BYTES
+    )

@@ -1,0 +1,1 @@
+"""What the reader reads of GPUs, and how it tells the agent."""

@@ -1,0 +1,1 @@
+"""Bodies on their way to the hub: kept on disk, sent, and sent again."""

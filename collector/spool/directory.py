@@ -1,0 +1,103 @@
+"""The spool's directory: a file for each body that waits, named by its place, and a lock."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+from gpuvigil.clock import EPOCH
+from gpuvigil.errors import ConfigError
+from gpuvigil.log import Log
+
+from .body import Body, bytes_on_disk, decode, write
+from .disk_queue import Place
+from .subscriptions import Lane
+
+log = Log("collector")
+
+_SUFFIX = ".body"
+_LARGEST = 2**63 - 1
+
+
+class Folder:
+    """Bodies on disk, of one process; the lane of one is where it rests: records, or backlog."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the directory and take it; ConfigError when it cannot be used."""
+        self.path = path
+        self._lock = _lock(path)
+
+    def close(self) -> None:
+        """Let another process use the directory."""
+        os.close(self._lock)
+
+    def places(self) -> Iterator[tuple[Place, Lane]]:
+        """Every body that lies here, oldest first; drafts are swept away."""
+        for entry in sorted(os.scandir(self.path), key=lambda e: e.name):
+            if entry.name.endswith(".draft"):
+                os.unlink(entry.path)
+            if not entry.name.endswith(_SUFFIX):
+                continue
+            found = _placed(entry.name.removesuffix(_SUFFIX), entry.stat().st_size)
+            if found is None:
+                log.warning("file in the spool is not ours", file=entry.path)
+            else:
+                yield found
+
+    def write(self, place: Place, lane: Lane, content: bytes) -> None:
+        """Keep an encoded body, a record also over a power cut; OSError when the disk does not."""
+        write(self._file(place, lane), content, durable=lane is Lane.RECORDS)
+
+    def read(self, place: Place, lane: Lane) -> Body | None:
+        """A body without its number; None, with a log line, when it is not what was written.
+
+        Any other OSError may pass: too many open files, too little memory, a disk elsewhere.
+        """
+        file = self._file(place, lane)
+        try:
+            return decode(file.read_bytes())
+        except (FileNotFoundError, ValueError) as error:
+            log.warning("body cannot be read from the spool", file=str(file), why=str(error))
+            return None
+
+    def forget(self, place: Place, lane: Lane) -> None:
+        """Take a body away."""
+        self._file(place, lane).unlink(missing_ok=True)
+
+    def _file(self, place: Place, lane: Lane) -> Path:
+        name = f"{place.number:012d}-{place.microseconds}-{lane.value}{_SUFFIX}"
+        return self.path / name
+
+
+def _placed(name: str, size: int) -> tuple[Place, Lane] | None:
+    """What the name of a file says; None when `_file` does not name one so."""
+    try:
+        number, microseconds, lane = name.split("-")
+        place = Place(int(number), int(microseconds), bytes_on_disk(size))
+        EPOCH + timedelta(microseconds=place.microseconds)
+        resting = Lane(lane)
+    except (ValueError, OverflowError):
+        return None
+    return None if resting is Lane.LIVE or place.number > _LARGEST else (place, resting)
+
+
+def _lock(directory: Path) -> int:
+    """Make the directory and take it for this process; returns the lock's file descriptor."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot use the spool directory {directory}: {error.strerror};"
+            " set collector.spool_directory"
+        ) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise ConfigError(
+            f"the spool directory {directory} is used by another collector;"
+            " stop it or set collector.spool_directory"
+        ) from None
+    return descriptor

@@ -1,0 +1,480 @@
+"""Bodies that wait for the hub: the newest in memory, all others on disk, bounded in bytes.
+
+Records are on disk before `put` returns. Telemetry is kept in memory until its first attempt has
+failed or a body `memory_seconds` younger arrives, so that a healthy node writes nothing to disk.
+A collector that is killed with -9 loses at most the telemetry of those seconds, and no record.
+"""
+
+import errno
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from gpuvigil.clock import EPOCH, to_text
+from gpuvigil.log import Log
+
+from .ages import Ages
+from .body import RECORDS_PATH, Body, bytes_on_disk, encode
+from .directory import Folder
+from .disk_health import SpoolDisk
+from .disk_queue import Place, Shelf
+from .subscriptions import Bells, Lane
+
+log = Log("collector")
+
+_Encoded = bytes  # `Spool.bytes` is something else
+_MICROSECOND = timedelta(microseconds=1)
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REST_SECONDS = 1.0  # for a disk of which a body could not be read
+_MOST_THAT_GIVE_WAY = 8  # for one body: what others fill up is not for us to empty
+
+
+@dataclass(slots=True, kw_only=True)
+class _Item:
+    """A body in memory (`body`), or one on disk (`stored_bytes`) that is taken; or both."""
+
+    number: int
+    lane: Lane
+    at: datetime
+    body: Body | None
+    stored_bytes: int = 0
+    taken: bool = True
+
+    @property
+    def length(self) -> int:
+        """Bytes of memory that are its own."""
+        return 0 if self.body is None else len(self.body.content)
+
+
+class Spool:
+    """A bounded queue of bodies in one directory, of one process; safe in any thread.
+
+    When `limit_bytes` on disk are reached, or a body waits for longer than `limit_seconds`, the
+    oldest telemetry is dropped and counted, and records only when nothing else is left. So it is when
+    the disk has no room; one that takes nothing costs bodies, counted, and never the process.
+    What an earlier process left waits from the start of this one: no wall clock says how old it is.
+    No call takes longer because more waits.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        limit_bytes: int,
+        *,
+        limit_seconds: float = 7 * 86_400.0,
+        memory_bytes: int = 4 * 1024 * 1024,
+        memory_seconds: float = 5.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take up what an earlier process left; ConfigError when the directory cannot be used."""
+        self._limit_bytes = limit_bytes
+        self._ages = Ages(limit_seconds)
+        self._memory_bytes = memory_bytes
+        self._memory = timedelta(seconds=memory_seconds)
+        self._monotonic = monotonic
+        self._mutex = threading.RLock()
+        self._bells = Bells()
+        # What is in memory, taken or set aside; all else is a number on a shelf and a file.
+        self._items: dict[Lane, OrderedDict[int, _Item]] = {lane: OrderedDict() for lane in Lane}
+        self._shelves = {Lane.RECORDS: Shelf(), Lane.BACKLOG: Shelf()}
+        self._aside: dict[Lane, OrderedDict[int, _Item]] = {
+            lane: OrderedDict() for lane in self._shelves
+        }
+        self._loose: dict[bool, OrderedDict[int, _Item]] = {
+            is_record: OrderedDict() for is_record in (False, True)
+        }
+        self._loose_bytes = 0
+        self._sequences: dict[tuple[str | None, ...], int] = {}
+        self._number = 0
+        self._bytes = 0
+        self._dropped = 0
+        self._litters = False
+        self._reads_fail = False
+        self._rests_until = 0.0
+        self._full = False
+        self._interrupted = False
+        self._writing = threading.Lock()
+        self._folder = Folder(directory)
+        self.disk = SpoolDisk(directory)
+        self._recover()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that wait on disk."""
+        return self._bytes
+
+    @property
+    def dropped(self) -> int:
+        """Bodies given up since the start: no room, too old, a torn file, or the hub's refusal."""
+        return self._dropped
+
+    def oldest_seconds(self, now: datetime) -> float:
+        """Age of the oldest body that waits; 0 when none does."""
+        with self._mutex:
+            queues = (*self._items.values(), *self._aside.values())
+            oldest = [item.at for queue in queues for item in queue.values()]
+            places = (shelf.first for shelf in self._shelves.values())
+            oldest += [_time(place.microseconds) for place in places if place is not None]
+        return max((now - min(oldest)).total_seconds(), 0.0) if oldest else 0.0
+
+    def put(self, body: Body) -> None:
+        """Keep a body until `done`; a body of records is on disk when this returns."""
+        lane = Lane.RECORDS if body.path == RECORDS_PATH else Lane.LIVE
+        with self._mutex:
+            self._number += 1
+            self._ages.note(self._number, self._monotonic())
+            item = _Item(number=self._number, lane=lane, at=body.at, body=body)
+            self._items[lane][item.number] = item
+            self._loose[lane is Lane.RECORDS][item.number] = item
+            self._loose_bytes += item.length
+        if lane is Lane.RECORDS:
+            self._store(item)
+        self._move(item, lane)
+        while (overdue := self._overdue(body.at)) is not None and self._spill(overdue):
+            pass
+        self._make_room()
+
+    def next(self, lanes: Collection[Lane]) -> Body | None:
+        """The first body of the first of `lanes` that has one, taken until `done` or `again`.
+
+        One that cannot be read now is kept, and the disk left alone for a moment.
+        """
+        for lane in self._at_hand(lanes):
+            while (item := self._take(lane)) is not None:
+                try:
+                    body = self._load(item)
+                except OSError as error:
+                    self._defer(item, error)
+                    break
+                if body is not None:
+                    return body
+                self._remove(item, counted=True)
+        return None
+
+    def wait(self, lanes: Collection[Lane], seconds: float) -> bool:
+        """Wait until one of `lanes` has a body; false when it has none after `seconds`, when
+        somebody else was faster, or at `interrupt`.
+        """
+        with self._mutex:
+            if self._interrupted or self._has(lanes):
+                return not self._interrupted
+            bell = self._bells.hang(lanes)
+            rest = self._rests_until - self._monotonic()
+        bell.wait(min(seconds, rest) if rest > 0 else seconds)
+        with self._mutex:
+            self._bells.take_down(bell)
+            return not self._interrupted and self._has(lanes)
+
+    def interrupt(self) -> None:
+        """Let nobody wait any more: the end is near."""
+        with self._mutex:
+            self._interrupted = True
+            self._bells.ring_all()
+
+    def done(self, body: Body) -> None:
+        """The hub has committed the body: forget it."""
+        self._full = False
+        self._settle(body, counted=False)
+
+    def drop(self, body: Body) -> None:
+        """The hub will never take the body: forget it, and count it."""
+        self._settle(body, counted=True)
+
+    def again(self, body: Body, *, last: bool = False) -> None:
+        """The attempt failed: the body goes to disk and waits for its next one, in its place.
+
+        `last` lets all others of its lane go first, since it may be the body that is at fault.
+        """
+        item = self._find(body.number)
+        if item is None:
+            return
+        self._store(item)
+        self._move(item, _resting(item.lane), last=last)
+        self._make_room()
+
+    def close(self) -> None:
+        """Write to disk whatever is still in memory, and let another process use the directory."""
+        with self._mutex:
+            loose = [item for queue in self._loose.values() for item in queue.values()]
+        for item in loose:
+            self._identify(item, Lane.BACKLOG)
+            self._store(item)
+        self._folder.close()
+
+    def _at_hand(self, lanes: Collection[Lane]) -> Collection[Lane]:
+        """Those that may be looked into now."""
+        if self._monotonic() >= self._rests_until:
+            return lanes
+        return [lane for lane in lanes if lane is Lane.LIVE]
+
+    def _has(self, lanes: Collection[Lane]) -> bool:
+        lanes = self._at_hand(lanes)
+        for lane in self._shelves.keys() & set(lanes):
+            if self._shelves[lane].first is not None or self._aside[lane]:
+                return True
+        return any(not item.taken for lane in lanes for item in self._items[lane].values())
+
+    def _take(self, lane: Lane) -> _Item | None:
+        """The lane's oldest body that nobody has; one that was set aside when there is no other."""
+        with self._mutex:
+            queue = self._items[lane]
+            item = next((item for item in queue.values() if not item.taken), None)
+            place = self._shelves[lane].first if lane in self._shelves else None
+            if place is not None and (item is None or place.number < item.number):
+                return self._unshelve(lane)
+            if item is None and self._aside.get(lane):
+                return self._pick_up(lane)
+            if item is not None:
+                item.taken = True
+            return item
+
+    def _unshelve(self, lane: Lane) -> _Item:
+        """The first body of a shelf, now taken."""
+        place = self._shelves[lane].pop()
+        item = _Item(
+            number=place.number,
+            lane=lane,
+            at=_time(place.microseconds),
+            body=None,
+            stored_bytes=place.bytes,
+        )
+        self._items[lane][item.number] = item
+        return item
+
+    def _pick_up(self, lane: Lane) -> _Item:
+        """The first body that was set aside, now taken."""
+        _, item = self._aside[lane].popitem(last=False)
+        self._items[lane][item.number] = item
+        item.taken = True
+        return item
+
+    def _defer(self, item: _Item, error: OSError) -> None:
+        """A body cannot be read now: it lets all others go first, and the disk rests."""
+        if not self._reads_fail:
+            why = str(error)
+            log.warning("spool cannot be read", directory=str(self._folder.path), why=why)
+        self._reads_fail = True
+        self._rests_until = self._monotonic() + _REST_SECONDS
+        self._move(item, _resting(item.lane), last=True)
+
+    def _load(self, item: _Item) -> Body | None:
+        """The item's body with its identity; None when its file is not what was written.
+
+        OSError when it cannot be read now.
+        """
+        if item.body is not None:
+            return self._identify(item, item.lane)
+        body = self._folder.read(_place(item), _resting(item.lane))
+        self._reads_fail = False
+        return None if body is None else replace(body, number=item.number)
+
+    def _identify(self, item: _Item, lane: Lane) -> Body:
+        """Give the item's body lane and sequence, unless it has them."""
+        assert item.body is not None
+        headers = item.body.headers
+        if item.lane is not Lane.RECORDS and "Gpuvigil-Sequence" not in headers:
+            names = ("Gpuvigil-Cluster", "Gpuvigil-Node", "Gpuvigil-Boot")
+            key = (*(headers.get(name) for name in names), lane.value)
+            with self._mutex:
+                self._sequences[key] = sequence = self._sequences.get(key, 0) + 1
+            headers = {
+                **headers,
+                "Gpuvigil-Lane": lane.value,
+                "Gpuvigil-Sequence": str(sequence),
+            }
+        item.body = replace(item.body, headers=headers, number=item.number)
+        return item.body
+
+    def _overdue(self, now: datetime) -> _Item | None:
+        """The oldest item that is in memory only, when that is for too long or they are too many.
+
+        Records are there only while the disk takes nothing: they are tried first.
+        """
+        with self._mutex:
+            for queue in (self._loose[True], self._loose[False]):
+                item = next(iter(queue.values()), None)
+                if item is None:
+                    continue
+                crowded = self._loose_bytes > self._memory_bytes
+                if item.lane is Lane.RECORDS or crowded or now - item.at >= self._memory:
+                    return item
+        return None
+
+    def _spill(self, item: _Item) -> bool:
+        """Move an item from memory to disk; one that is being sent keeps its place.
+
+        False when the disk does not take it: then it stays in memory while there is room.
+        """
+        with self._mutex:
+            in_flight, item.taken = item.taken, True
+        if in_flight:
+            return self._store(item)
+        self._identify(item, Lane.BACKLOG)
+        stored = self._store(item)
+        self._move(item, _resting(item.lane))
+        return stored
+
+    def _move(self, item: _Item, lane: Lane, *, last: bool = False) -> None:
+        """Put an item that was taken back into a queue, for others to take."""
+        with self._mutex:
+            if self._items[item.lane].pop(item.number, None) is None:
+                return
+            item.lane, item.taken = lane, False
+            if item.stored_bytes == 0 or lane not in self._shelves:
+                self._items[lane][item.number] = item
+            elif last:
+                item.body = None
+                self._aside[lane][item.number] = item
+            else:
+                self._shelves[lane].add(_place(item))
+            self._bells.ring(lane)
+
+    def _store(self, item: _Item) -> bool:
+        """Write the item's body to disk, once; false when the disk does not take it."""
+        with self._writing:
+            body = item.body
+            if body is None or item.stored_bytes > 0:
+                return True
+            content = encode(body)
+            error = self._write_down(item, content)
+            for _ in range(_MOST_THAT_GIVE_WAY - 1):
+                if error is None or error.errno not in _NO_ROOM or not self._give_way(item):
+                    break
+                error = self._write_down(item, content)
+            if error is None:
+                self.disk.took(bytes_on_disk(len(content)))
+            else:
+                self.disk.refused(error, bytes_on_disk(len(content)))
+            return error is None
+
+    def _give_way(self, item: _Item) -> bool:
+        """On a disk without room drop the oldest telemetry; false when none is older than the item."""
+        with self._mutex:
+            oldest = self._shelves[Lane.BACKLOG].first
+            if oldest is None or (oldest.number > item.number and item.lane is not Lane.RECORDS):
+                return False
+            dropped = self._unshelve(Lane.BACKLOG)
+        self._drop_oldest(dropped)
+        return True
+
+    def _write_down(self, item: _Item, content: _Encoded) -> OSError | None:
+        """Why it could not be written, None when it was."""
+        try:
+            self._folder.write(_place(item), _resting(item.lane), content)
+        except OSError as error:
+            return error
+        with self._mutex:
+            self._tie(item)
+            item.stored_bytes = bytes_on_disk(len(content))
+            self._bytes += item.stored_bytes
+            gone = item.number not in self._items[item.lane]
+        if gone:  # the hub took it meanwhile
+            self._forget_file(item)
+        return None
+
+    def _tie(self, item: _Item) -> None:
+        """The item is not in memory alone any more, or not at all."""
+        if self._loose[item.lane is Lane.RECORDS].pop(item.number, None) is not None:
+            self._loose_bytes -= item.length
+
+    def _make_room(self) -> None:
+        """Drop the oldest until disk and memory are within their limits; told once an outage."""
+        while (oldest := self._surplus()) is not None:
+            self._drop_oldest(oldest)
+
+    def _drop_oldest(self, oldest: _Item) -> None:
+        if not self._full:
+            why = "spool is full or has bodies that are too old, the oldest are dropped"
+            log.warning(why, since=to_text(oldest.at))
+        self._full = True
+        self._remove(oldest, counted=True)
+
+    def _surplus(self) -> _Item | None:
+        """The body to drop next, now taken: telemetry first, records when nothing else is left."""
+        with self._mutex:
+            surplus = self._outdated()
+            if surplus is None and self._bytes > self._limit_bytes:
+                surplus = self._surplus_on_disk()
+            if surplus is None and self._loose_bytes > self._memory_bytes:
+                surplus = next((i for i in self._loose_in_order() if not i.taken), None)
+            if surplus is not None:
+                surplus.taken = True
+            return surplus
+
+    def _outdated(self) -> _Item | None:
+        last = self._ages.outdated(self._monotonic())
+        for lane, shelf in self._shelves.items():
+            if shelf.first is not None and shelf.first.number <= last:
+                return self._unshelve(lane)
+            aside = next(iter(self._aside[lane]), None)
+            if aside is not None and aside <= last:
+                return self._pick_up(lane)
+        return None
+
+    def _surplus_on_disk(self) -> _Item | None:
+        for lane in (Lane.BACKLOG, Lane.RECORDS):
+            if self._shelves[lane].first is not None or self._aside[lane]:
+                return self._take(lane)
+        return None
+
+    def _loose_in_order(self) -> Iterable[_Item]:
+        for is_record in (False, True):
+            yield from self._loose[is_record].values()
+
+    def _settle(self, body: Body, *, counted: bool) -> None:
+        item = self._find(body.number)
+        if item is not None:
+            self._remove(item, counted=counted)
+
+    def _find(self, number: int) -> _Item | None:
+        with self._mutex:
+            found = (queue.get(number) for queue in self._items.values())
+            return next((item for item in found if item is not None), None)
+
+    def _remove(self, item: _Item, *, counted: bool) -> None:
+        with self._mutex:
+            if self._items[item.lane].pop(item.number, None) is None:
+                return
+            self._tie(item)
+            self._dropped += counted
+        self._forget_file(item)
+
+    def _forget_file(self, item: _Item) -> None:
+        with self._mutex:
+            stored, item.stored_bytes = item.stored_bytes, 0
+            if stored == 0:
+                return
+            self._bytes -= stored
+        try:
+            self._folder.forget(_place(item), _resting(item.lane))
+        except OSError as error:  # the next start finds the file, and the hub knows the body again
+            if not self._litters:
+                why = str(error)
+                log.warning("spool cannot be tidied", directory=str(self._folder.path), why=why)
+            self._litters = True
+
+    def _recover(self) -> None:
+        """Shelve every body that lies in the directory, oldest first."""
+        for place, lane in self._folder.places():
+            self._shelves[lane].add(place)
+            self._bytes += place.bytes
+            self._number = max(self._number, place.number)
+        self._ages.note(self._number, self._monotonic())
+        self._make_room()
+
+
+def _resting(lane: Lane) -> Lane:
+    """Where a body of this lane waits that is on disk."""
+    return Lane.RECORDS if lane is Lane.RECORDS else Lane.BACKLOG
+
+
+def _place(item: _Item) -> Place:
+    return Place(item.number, (item.at - EPOCH) // _MICROSECOND, item.stored_bytes)
+
+
+def _time(microseconds: int) -> datetime:
+    return EPOCH + timedelta(microseconds=microseconds)

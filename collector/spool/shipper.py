@@ -1,0 +1,260 @@
+"""Sends what waits in the spool to the hub, and loses nothing on the way.
+
+Records have a connection of their own, so that an event never waits behind telemetry, which the
+hub acknowledges only after its next commit. One telemetry connection is for live bodies alone; the
+others also drain the backlog.
+"""
+
+import json
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gpuvigil.clock import Clock, to_text
+from gpuvigil.errors import HubRefused, HubUnavailable
+from gpuvigil.hub_client import Answer, Hub
+from gpuvigil.hub_client.tls import Trust
+from gpuvigil.lineprotocol.refusal import Meaning
+from gpuvigil.log import Log
+from gpuvigil.loop import Persistence, run_steps
+
+from .backoff import TIMEOUT_SECONDS, Gate
+from .body import IDENTITY, RECORDS_PATH, Body
+from .queue import Spool
+from .remote_write import Beside, StoreRefused
+from .subscriptions import Lane
+
+log = Log("collector")
+
+_ANSWER_BYTES = 1024 * 1024  # a thousand refused lines, named, take a tenth of it
+_LONGEST_IDLE_SECONDS = 10.0  # a thread that waits for a body is woken at the end
+_STOP_SECONDS = 2.0  # for answers that are under way when the collector stops
+
+# The request itself is at fault, and comes back however often it is sent, when the hub says so. Any
+# other refusal (a token that rotates, a bucket that is renamed, a proxy) may pass: the body is kept.
+_FINAL = frozenset({400, 422})
+_TOO_LARGE = 413  # whoever says so
+_UNKNOWN_TOKEN = frozenset({401, 403})
+
+
+class Shipper:
+    """Ships one spool to one hub until it is told to stop; `token` is called for each request."""
+
+    def __init__(  # noqa: PLR0913 - most have a default
+        self,
+        spool: Spool,
+        hub_url: str,
+        token: Callable[[], str],
+        clock: Clock,
+        *,
+        beside: Beside | None = None,
+        connections: int = 4,
+        spread_seconds: float = 0.0,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        trust: Trust = Trust(),  # noqa: B008 - it is frozen
+        token_todo: str = "",
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`connections` carry telemetry: about one body a second each, by the hub's commits.
+
+        With `beside` it goes there, and the hub gets the records alone.
+
+        Nothing is sent until a random part of `spread_seconds` has passed, so that a cluster whose
+        power comes back does not speak all at once.
+
+        `token_todo`: what people are told to do about a token that the hub refuses.
+
+        ConfigError when `hub_url` is not an address.
+        """
+        Hub(hub_url, token, trust=trust)
+        self._spool = spool
+        self._hub_url = hub_url
+        self._beside = beside
+        self._token = token
+        self._trust = trust
+        self._token_todo = token_todo
+        self._clock = clock
+        self._connections = connections
+        self._timeout_seconds = timeout_seconds
+        self._pause_seconds = spread_seconds * chance()
+        self._gates = {path: Gate(clock, chance) for path in ("records", "telemetry")}
+        self._counting = threading.Lock()
+        self._refused_lines = 0
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the hub took, or refused for a reason, what was last sent to it."""
+        return all(gate.open for gate in self._gates.values())
+
+    @property
+    def refused_lines(self) -> int:
+        """Lines of telemetry that the hub refused since the start."""
+        return self._refused_lines
+
+    def run(self, stop: threading.Event) -> None:
+        """Send until `stop`; then whatever is not acknowledged is on disk, and the spool closed."""
+        both, live = (Lane.LIVE, Lane.BACKLOG), (Lane.LIVE,)
+        jobs = [
+            ("records", (Lane.RECORDS,)),
+            ("telemetry", live if self._connections > 1 else both),
+        ]
+        jobs += [("telemetry", both)] * (self._connections - 1)
+        threads = [
+            threading.Thread(
+                target=self._send_until, args=(stop, gate, lanes), name=f"ship {gate}", daemon=True
+            )
+            for gate, lanes in jobs
+        ]
+        for thread in threads:
+            thread.start()
+        stop.wait()
+        self._spool.interrupt()
+        deadline = self._clock.monotonic() + _STOP_SECONDS
+        for thread in threads:
+            thread.join(max(deadline - self._clock.monotonic(), 0.0))
+        self._spool.close()
+
+    def _send_until(self, stop: threading.Event, name: str, lanes: tuple[Lane, ...]) -> None:
+        hub = self._connect(name)
+        self._clock.wait(stop, self._pause_seconds)
+        loop = Persistence(name=f"ship {name}", clock=self._clock, stop=stop, log=log)
+        run_steps(loop, lambda: self._send_next(hub, name, lanes))
+        hub.close()
+
+    def _send_next(self, hub: Hub, name: str, lanes: tuple[Lane, ...]) -> None:
+        gate = self._gates[name]
+        if not self._spool.wait(lanes, _LONGEST_IDLE_SECONDS) or not gate.enter():
+            return
+        body = self._spool.next(lanes)
+        if body is None:
+            gate.leave()
+        else:
+            self._attempt(hub, gate, name, body)
+
+    def _connect(self, name: str) -> Hub:
+        if self._beside is not None and name == "telemetry":
+            return self._beside.connect(self._timeout_seconds, _ANSWER_BYTES)
+        return Hub(self._hub_url, self._token, self._timeout_seconds, _ANSWER_BYTES, self._trust)
+
+    def _attempt(self, hub: Hub, gate: Gate, name: str, body: Body) -> None:
+        """Send a body once and deal with the answer."""
+        try:
+            self._send(hub, body)
+        except HubRefused as refusal:
+            if not self._settled(body, refusal):
+                self._keep(gate, name, body, refusal)
+                return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the body is kept
+            self._keep(gate, name, body, error)
+            return
+        else:
+            self._spool.done(body)
+        if gate.succeeded():
+            log.info("hub answers again", lane=name)
+
+    def _send(self, hub: Hub, body: Body) -> None:
+        if self._beside is not None and body.path != RECORDS_PATH:
+            refused = self._beside.send(hub, body)
+            if refused:
+                self._count_refused(refused, "the store kept the others")
+            return
+        headers = {**body.headers, "Gpuvigil-Sent-At": to_text(self._clock.now())}
+        _check(body, hub.request("POST", body.path, body.content, headers))
+
+    def _settled(self, body: Body, refusal: HubRefused) -> bool:
+        """Whether the body was dealt with for good, or in parts; otherwise it is to be kept."""
+        if refusal.status == _TOO_LARGE:
+            self._halve(body, refusal)
+        elif isinstance(refusal, StoreRefused):
+            if refusal.meaning is not Meaning.A_LINE:
+                return False
+            self._halve(body, refusal)
+        elif refusal.status in _FINAL and refusal.details:
+            self._give_up(body, refusal)
+        else:
+            return False
+        return True
+
+    def _keep(self, gate: Gate, name: str, body: Body, error: Exception) -> None:
+        retry_after = error.retry_after_seconds if isinstance(error, HubUnavailable) else None
+        # A proxy may dislike just this one: it must not hold the others back.
+        odd = isinstance(error, HubRefused) and error.status in _FINAL
+        self._spool.again(body, last=odd)
+        if gate.failed(retry_after):
+            log.warning(
+                "hub takes nothing, bodies are kept", lane=name, **self._advice(name, error)
+            )
+
+    def _advice(self, name: str, error: Exception) -> dict[str, str]:
+        """Why, and what to do where that is ours to say."""
+        said = {"why": str(error) or type(error).__name__}
+        of_hub = self._beside is None or name == "records"
+        is_refused = isinstance(error, HubRefused) and error.status in _UNKNOWN_TOKEN
+        if of_hub and is_refused and self._token_todo:
+            said["todo"] = self._token_todo
+        if isinstance(error, StoreRefused):
+            said["todo"] = "look at the section [store]: address, bucket, token or user"
+        return said
+
+    def _give_up(self, body: Body, refusal: HubRefused) -> None:
+        """The hub will not take this body as it is, now or later."""
+        lines = body.content.split(b"\n")
+        if body.path == RECORDS_PATH and refusal.status == 400 and len(lines) > 1:
+            # All are kept or none: one bad record must not cost its neighbours.
+            self._split(body, lines)
+        elif body.path != RECORDS_PATH and refusal.status == 400:
+            # The good lines are committed.
+            self._count_refused(*_named(refusal, len(lines)))
+            self._spool.done(body)
+        else:
+            self._spool.drop(body)
+            log.error("hub refuses a body, it is dropped", why=str(refusal), status=refusal.status)
+
+    def _halve(self, body: Body, refusal: HubRefused) -> None:
+        """Somebody on the way takes only smaller bodies, or a line among them is at fault: sent in
+        halves it ends up alone, and its neighbours are kept. A line cannot be made smaller.
+        """
+        lines = body.content.split(b"\n")
+        if len(lines) > 1:
+            half = len(lines) // 2
+            self._split(body, [b"\n".join(lines[:half]), b"\n".join(lines[half:])])
+        elif refusal.status == _TOO_LARGE:
+            self._spool.drop(body)
+            log.error("hub refuses a line, it is dropped", why=str(refusal), status=refusal.status)
+        else:
+            self._count_refused(1, str(refusal))
+            self._spool.done(body)
+
+    def _split(self, body: Body, contents: Sequence[bytes]) -> None:
+        """Several bodies in place of one, each with an identity of its own; no moment without."""
+        headers = {name: text for name, text in body.headers.items() if name not in IDENTITY}
+        for content in contents:
+            self._spool.put(replace(body, content=content, headers=headers))
+        self._spool.done(body)
+
+    def _count_refused(self, count: int, first: str) -> None:
+        with self._counting:
+            self._refused_lines += count
+        log.warning("hub refuses lines", count=count, first=first)
+
+
+def _named(refusal: HubRefused, lines: int) -> tuple[int, str]:
+    """How many lines the hub refused, and why the first."""
+    named = refusal.details.get("lines")
+    refused = [entry for entry in named if isinstance(entry, dict)] if named else []
+    first = str(refused[0].get("reason")) if refused else str(refusal)
+    return len(refused) or lines, first
+
+
+def _check(body: Body, answer: Answer) -> None:
+    """HubUnavailable when a success is not the hub's own: a proxy's sign-in page, say."""
+    if body.path != RECORDS_PATH:
+        fine = answer.status == 204
+    else:
+        try:
+            fine = "sequence" in json.loads(answer.body)
+        except (ValueError, TypeError):
+            fine = False
+    if not fine:
+        raise HubUnavailable(f"status {answer.status}, which is not an answer of the hub")

@@ -1,0 +1,133 @@
+"""What lets people in: signed cookies, one-time links and the access token, as files.
+
+Everything lies in one directory that only its owner may read. Nothing here is kept in memory, so
+that several dashboards, and the command that makes a link, agree.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from gpuvigil.config import read_secret
+from gpuvigil.errors import ConfigError
+from gpuvigil.private_files import sync_folder
+
+# An address that was printed and never opened stops working after a day.
+LINK_LIFE = timedelta(hours=24)
+
+
+def are_made(directory: Path) -> bool:
+    """Whether a dashboard has made its secrets there; True also where that cannot be seen."""
+    try:
+        return (directory / "session-key").exists()
+    except OSError:  # `Keys` says why it cannot be used
+        return True
+
+
+class Keys:
+    """The secrets of one directory; they are made when it is opened for the first time.
+
+    ConfigError when the directory cannot be used.
+    """
+
+    def __init__(self, directory: Path, session: timedelta = timedelta(hours=168)) -> None:
+        self._links = directory / "links"
+        self._session = session
+        try:
+            for folder in (directory, self._links):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _owner_only(directory)
+            self._key = _kept(directory / "session-key", "session key").encode()
+            self._access_token = _kept(directory / "access-token", "access token")
+        except OSError as error:
+            raise ConfigError(
+                f"dashboard.secrets_directory: cannot use {directory}: {error.strerror}"
+            ) from None
+        # Cookies of one host reach all its ports; two dashboards must not overwrite each other's.
+        self.cookie_name = f"gpuvigil-{hashlib.sha256(self._key).hexdigest()[:8]}"
+
+    def new_cookie(self, now: datetime) -> str:
+        """A cookie's value that signs its bearer in until the session's end."""
+        claim = f"{int((now + self._session).timestamp())}.{secrets.token_hex(8)}"
+        return f"{claim}.{self._signature(claim)}"
+
+    def is_cookie(self, value: str, now: datetime) -> bool:
+        """Whether we made this value and its session has not ended."""
+        claim, _, signature = value.rpartition(".")
+        if not hmac.compare_digest(self._signature(claim).encode(), signature.encode()):
+            return False
+        return now.timestamp() < int(claim.partition(".")[0])
+
+    @property
+    def session_seconds(self) -> int:
+        """How long a cookie lasts."""
+        return int(self._session.total_seconds())
+
+    def is_access_token(self, text: str) -> bool:
+        """Whether this is the token that the sign-in page asks for."""
+        return hmac.compare_digest(text.strip().encode(), self._access_token.encode())
+
+    def new_link_token(self, now: datetime) -> str:
+        """A token that signs in once; older ones that nobody used are swept away."""
+        for path in self._links.iterdir():
+            if _age(path, now) > LINK_LIFE:
+                path.unlink(missing_ok=True)
+        token = secrets.token_urlsafe(24)
+        path = self._links / _name(token)
+        path.touch(mode=0o600)
+        os.utime(path, (now.timestamp(), now.timestamp()))
+        return token
+
+    def use_link_token(self, token: str, now: datetime) -> bool:
+        """True once for every token: removing its file is what uses it up."""
+        path = self._links / _name(token)
+        alive = _age(path, now) <= LINK_LIFE
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        return alive
+
+    def _signature(self, claim: str) -> str:
+        return hmac.new(self._key, claim.encode(), hashlib.sha256).hexdigest()
+
+
+def _name(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _age(path: Path, now: datetime) -> timedelta:
+    """How old the file is; endless when it is gone."""
+    try:
+        return timedelta(seconds=now.timestamp() - path.stat().st_mtime)
+    except FileNotFoundError:
+        return timedelta.max
+
+
+def _owner_only(directory: Path) -> None:
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if mode & 0o077:
+        directory.chmod(mode & 0o700)
+
+
+def _kept(path: Path, what: str) -> str:
+    """The secret of that file, made now if there is none; one of several makers wins."""
+    if not path.exists():
+        draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(file, "w", encoding="utf-8") as stream:
+                stream.write(secrets.token_urlsafe(32) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.link(draft, path)
+            sync_folder(path.parent)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    return read_secret(path, what)

@@ -1,0 +1,55 @@
+"""Answers that the door gives itself, as ASGI has them."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from .sign_in_page import POLICY, page
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def with_headers(send: Send, headers: dict[str, str]) -> Send:
+    """`send` that sets headers on the answer which its sender did not set."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given = list(message.get("headers", ()))
+            present = {bytes(name).lower() for name, _ in given}
+            fixed = [(name.encode(), value.encode()) for name, value in headers.items()]
+            message["headers"] = given + [pair for pair in fixed if pair[0] not in present]
+        await send(message)
+
+    return sending
+
+
+async def answer(
+    send: Send, status: int, body: bytes, headers: dict[str, str] | None = None
+) -> None:
+    given = {
+        "content-type": "text/plain; charset=utf-8",
+        "cache-control": "no-store",
+        "content-length": str(len(body)),
+        **(headers or {}),
+    }
+    pairs = [(name.encode(), value.encode()) for name, value in given.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def redirect(send: Send, place: str, cookie: str | None = None) -> None:
+    headers = {"location": place} | ({} if cookie is None else {"set-cookie": cookie})
+    await answer(send, 303, b"", headers)
+
+
+async def sign_in_page(
+    send: Send, status: int, reason: str, rest: str, headers: dict[str, str] | None = None
+) -> None:
+    given = {
+        "content-type": "text/html; charset=utf-8",
+        "content-security-policy": POLICY,
+        **(headers or {}),
+    }
+    await answer(send, status, page(reason, rest), given)

@@ -1,0 +1,1 @@
+"""What pages ask the hub, shared by all who look."""

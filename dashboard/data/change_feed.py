@@ -1,0 +1,116 @@
+"""Keeps what happened in the last hours, by what the hub says has changed."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from gpuvigil.clock import Clock
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import (
+    UNREADABLE,
+    Allocation,
+    AllocationState,
+    Event,
+    Record,
+    RecordKind,
+    Subject,
+    Transition,
+)
+
+from .changes import BACK, Happened, moved
+
+# The most of one kind that is asked for when the feed begins, and kept.
+MOST = 20_000
+KINDS = frozenset({RecordKind.TRANSITION, RecordKind.EVENT, RecordKind.ALLOCATION})
+
+_READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
+    RecordKind.TRANSITION: lambda record: moved(Transition.from_record(record)),
+    RecordKind.EVENT: Event.from_record,
+    RecordKind.ALLOCATION: Allocation.from_record,
+}
+
+
+class ChangeFeed:
+    """For one thread at a time; `advance` is a question for `questions.Questions.ask`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sequence: int | None = None
+        self._kept: dict[RecordKind, dict[str, tuple[int, Any]]] = {}
+        self._happened: Mapping[str, Happened] | None = None
+
+    def advance(self, hub: Hub) -> Mapping[str, Happened]:
+        """What happened by cluster, up to now; HubError leaves it as it was."""
+        now = self._clock.now()
+        if self._sequence is None:
+            self._load(hub, now)
+        else:
+            changes = hub.changes(self._sequence, KINDS, 0.0)
+            if changes.sequence < self._sequence:
+                # The records are other ones than ours.
+                self._sequence = None
+                return self.advance(hub)
+            self._apply(changes.records)
+            self._sequence = changes.sequence
+        self._forget(now)
+        if self._happened is None:
+            self._happened = self._by_cluster()
+        return self._happened
+
+    def _load(self, hub: Hub, now: datetime) -> None:
+        sequence = hub.changes(-1, KINDS, 0.0).sequence
+        since = now - BACK
+        held, ended = [[state.value] for state in AllocationState]
+        records = [
+            *hub.records(RecordKind.TRANSITION, since=since, limit=MOST),
+            *hub.records(RecordKind.EVENT, since=since, limit=MOST),
+            *hub.records(RecordKind.ALLOCATION, states=held, limit=MOST),
+            # In the order of their ends: a long job that ended just now began long ago.
+            *hub.records(RecordKind.ALLOCATION, states=ended, limit=MOST),
+        ]
+        self._kept = {kind: {} for kind in KINDS}
+        self._apply(records)
+        self._sequence = sequence
+
+    def _apply(self, records: Iterable[Record]) -> None:
+        for record in records:
+            kept = self._kept[record.kind]
+            if record.id in kept and kept[record.id][0] > record.version:
+                continue
+            # What cannot be read takes no other record down.
+            with contextlib.suppress(*UNREADABLE):
+                kept[record.id] = record.version, _READERS[record.kind](record)
+                self._happened = None
+
+    def _forget(self, now: datetime) -> None:
+        since = now - BACK
+        for kept in self._kept.values():
+            old = [id_ for id_, (_, value) in kept.items() if _ended(value, now) < since]
+            for id_ in old:
+                del kept[id_]
+                self._happened = None
+
+    def _by_cluster(self) -> Mapping[str, Happened]:
+        found: dict[str, dict[RecordKind, list[Any]]] = {}
+        for kind, kept in self._kept.items():
+            for _, value in kept.values():
+                subject: Subject = value.subject
+                found.setdefault(subject.cluster, {}).setdefault(kind, []).append(value)
+        return {
+            cluster: Happened(
+                transitions=tuple(kinds.get(RecordKind.TRANSITION, ())),
+                events=tuple(kinds.get(RecordKind.EVENT, ())),
+                allocations=tuple(kinds.get(RecordKind.ALLOCATION, ())),
+            )
+            for cluster, kinds in found.items()
+        }
+
+
+def _ended(value: Any, now: datetime) -> datetime:
+    """When it is over: what is held is not."""
+    at: datetime
+    if isinstance(value, Allocation):
+        return value.ended_at or now
+    at = value.at
+    return at

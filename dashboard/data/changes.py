@@ -1,0 +1,286 @@
+"""What changed lately: steps in incidents' lives, GPUs, ports, nodes and jobs that come and go.
+
+One thing is one line: a job over many GPUs, a burst of reboots, an event and the incident that tells
+of it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from gpuvigil.lifecycle import State
+from gpuvigil.model import (
+    UNREADABLE,
+    Allocation,
+    CoveredBy,
+    Event,
+    EventKind,
+    Incident,
+    Record,
+    Subject,
+    Transition,
+)
+from gpuvigil.numbers_in_words import counted
+from gpuvigil.web import page_links
+
+BACK = timedelta(hours=6)
+MOST = 60
+# Steps of one kind this near to each other are one burst.
+BURST = timedelta(minutes=5)
+# An incident is opened or over this soon after the event that tells the same.
+SOON = timedelta(minutes=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One line: when it began, what it was, how it is to be taken, and where it leads."""
+
+    at: datetime
+    text: str
+    tone: str = ""  # "bad", "warn", "good" or nothing
+    href: str = ""  # empty where no page is about it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moved:
+    """A transition, read as far as it will be drawn again and again."""
+
+    at: datetime
+    subject: Subject
+    to_state: str
+    incident_id: str
+    incident: Incident | None  # as it was then; None: not worth a line, or not to be read
+    about: frozenset[str]  # keys of the subjects that it tells of
+
+
+def moved(transition: Transition) -> Moved:
+    """The part of a transition that lines are made of."""
+    told = transition.to_state in _INCIDENTS and not isinstance(transition.cause, CoveredBy)
+    steps = transition.from_state != transition.to_state
+    members = (transition.snapshot.get("body") or {}).get("members") or ()
+    return Moved(
+        at=transition.at,
+        subject=transition.subject,
+        to_state=transition.to_state,
+        incident_id=transition.incident,
+        incident=_incident(transition) if told and steps else None,
+        about=frozenset({transition.subject.key, *map(str, members)}),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Happened:
+    """What the hub says of the last hours, of one cluster; the same value while nothing happens."""
+
+    transitions: tuple[Moved, ...] = ()
+    events: tuple[Event, ...] = ()
+    allocations: tuple[Allocation, ...] = ()  # held, or ended within those hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """One thing that happened, before bursts are made one; `one` and `many` are how it is said."""
+
+    at: datetime
+    kind: tuple[str, ...]  # steps of the same kind may be one burst
+    subject: Subject
+    one: str
+    many: str  # after the number of things
+    tone: str
+    href: str
+    several_href: str = ""
+    said: str = ""  # before either
+
+
+@dataclass(slots=True)
+class _Burst:
+    steps: list[_Step] = field(default_factory=list)
+
+    def takes(self, step: _Step) -> bool:
+        return step.at - self.steps[-1].at <= BURST
+
+
+def changes(
+    happened: Happened, now: datetime, label: Callable[[Subject], str]
+) -> tuple[Change, ...]:
+    """Newest first, not older than six hours, at most `MOST`; `label` names a subject for people."""
+    steps = [
+        *_of_incidents(happened.transitions, label),
+        *_of_events(happened, label),
+    ]
+    young = [step for step in steps if now - BACK <= step.at <= now]
+    jobs = [one for one in _jobs(happened.allocations) if one[1][0][0] >= now - BACK]
+    # Thousands begin and end in a large cluster: only what is shown gets its words.
+    jobs.sort(key=lambda one: (one[1][0][0], one[0]), reverse=True)
+    lines = [*map(_line, _bursts(young)), *(_job(said, span, now) for said, span in jobs[:MOST])]
+    lines.sort(key=lambda one: (one.at, one.text), reverse=True)
+    return tuple(lines[:MOST])
+
+
+def _bursts(steps: Iterable[_Step]) -> list[_Burst]:
+    found: list[_Burst] = []
+    open_: dict[tuple[str, ...], _Burst] = {}
+    for step in sorted(steps, key=lambda one: (one.at, one.subject)):
+        burst = open_.get(step.kind)
+        if burst is None or not burst.takes(step):
+            burst = open_[step.kind] = _Burst()
+            found.append(burst)
+        burst.steps.append(step)
+    return found
+
+
+def _line(burst: _Burst) -> Change:
+    first, last = burst.steps[0], burst.steps[-1]
+    subjects = {step.subject for step in burst.steps}
+    if len(burst.steps) == 1:
+        return Change(at=first.at, text=first.said + first.one, tone=first.tone, href=first.href)
+    if len(subjects) == 1:
+        text = f"{first.said}{first.one} ({len(burst.steps)} times)"
+        return Change(at=first.at, text=text, tone=first.tone, href=last.href)
+    text = f"{first.said}{len(subjects):,} {first.many}"
+    return Change(at=first.at, text=text, tone=first.tone, href=first.several_href)
+
+
+# What is said first, so that it is read also where a long line is cut.
+_INCIDENTS = {
+    State.OPEN.value: ("", ""),
+    State.FLAPPING.value: ("Comes and goes: ", "warn"),
+    State.RESOLVED.value: ("Over: ", "good"),
+    State.ACKNOWLEDGED.value: ("Taken: ", ""),
+}
+_NOUNS = {"gpu": "GPUs", "node": "nodes", "port": "ports"}
+_TONES = {"critical": "bad", "warning": "warn"}
+
+
+def _of_incidents(transitions: Iterable[Moved], label: Callable[[Subject], str]) -> Iterable[_Step]:
+    for one in transitions:
+        incident = one.incident
+        if incident is None:
+            continue
+        said, tone = _INCIDENTS[one.to_state]
+        if one.to_state == State.OPEN.value:
+            tone = _TONES.get(incident.severity.value, "")
+        if one.to_state == State.ACKNOWLEDGED.value and incident.acknowledged_by:
+            said = f"Taken by {incident.acknowledged_by}: "
+        yield _Step(
+            at=one.at,
+            kind=("incident", one.to_state, said, incident.title, incident.subject.cluster),
+            subject=incident.subject,
+            said=said,
+            one=f"{incident.label or label(incident.subject)}: {incident.title}",
+            many=f"{_NOUNS[incident.subject.kind]}: {incident.title}",
+            tone=tone,
+            href=page_links.incident_page(one.incident_id),
+            several_href=page_links.INCIDENTS,
+        )
+
+
+def _incident(transition: Transition) -> Incident | None:
+    """The incident as it was then; None when a newer version wrote it."""
+    try:
+        return Incident.from_record(Record.from_json(transition.snapshot))
+    except UNREADABLE:
+        return None
+
+
+# How an event is said of one subject and of several, how it is to be taken, and which step in the
+# life of an incident tells the same.
+_EVENTS = {
+    EventKind.GPU_LOST: ("is lost", "GPUs are lost", "bad", State.OPEN),
+    EventKind.GPU_BACK: ("is back", "GPUs are back", "good", State.RESOLVED),
+    EventKind.GPU_RESET: ("was reset", "GPUs were reset", "", State.RESOLVED),
+    EventKind.PORT_DOWN: ("is down", "ports are down", "warn", State.OPEN),
+    EventKind.PORT_UP: ("is up", "ports are up", "good", State.RESOLVED),
+    EventKind.DRIVER_SILENT: ("driver is silent", "drivers are silent", "bad", State.OPEN),
+    EventKind.DRIVER_BACK: ("driver answers again", "drivers answer again", "good", State.RESOLVED),
+    EventKind.BOOT: ("was booted", "nodes were booted", "", None),
+    EventKind.SXID: ("SXid", "nodes report SXid", "warn", State.OPEN),
+    EventKind.PCIE_ERROR: ("has a PCIe error", "have PCIe errors", "warn", None),
+    EventKind.OOM_KILL: ("ran out of memory", "nodes ran out of memory", "warn", None),
+    EventKind.MACHINE_CHECK: ("has a machine check", "have machine checks", "warn", None),
+    EventKind.LOGS: ("logs", "nodes tell of logs", "", None),
+    EventKind.HOST: (
+        *("tells of supplies, fans or mounts", "nodes tell of supplies, fans or mounts"),
+        *("warn", None),
+    ),
+    EventKind.SHUTDOWN: ("went down in order", "nodes went down in order", "", None),
+    EventKind.STOPPED: ("collector was stopped", "collectors were stopped", "", None),
+    EventKind.XID: ("Xid", "GPUs report Xid", "warn", State.OPEN),
+}
+
+
+def _of_events(happened: Happened, label: Callable[[Subject], str]) -> Iterable[_Step]:
+    told = _told(happened.transitions)
+    for event in happened.events:
+        one, many, tone, step = _EVENTS[event.kind]
+        if step is not None and any(
+            timedelta(0) <= at - event.at + timedelta(seconds=10) <= SOON
+            for at in told.get((step.value, event.subject.key), ())
+        ):
+            continue
+        code = event.sxid if event.xid is None else event.xid
+        number = "" if code is None else f" {code}"
+        yield _Step(
+            at=event.at,
+            kind=("event", event.kind.value, number, event.subject.cluster),
+            subject=event.subject,
+            one=f"{label(event.subject)} {one}{number}",
+            many=f"{many}{number}",
+            tone=tone,
+            href=page_links.around(event.subject, event.at, event.at),
+        )
+
+
+def _told(transitions: Iterable[Moved]) -> dict[tuple[str, str], list[datetime]]:
+    """When incidents about a subject were opened or over; one that flaps was opened."""
+    found: dict[tuple[str, str], list[datetime]] = {}
+    for one in transitions:
+        state = State.OPEN.value if one.to_state == State.FLAPPING.value else one.to_state
+        for key in one.about:
+            found.setdefault((state, key), []).append(one.at)
+    return found
+
+
+def _jobs(allocations: Iterable[Allocation]) -> list[tuple[str, "_Span"]]:
+    """What each job, pod or program did, and when it took or let go of which GPUs."""
+    holders: dict[tuple[str, str, str], list[Allocation]] = {}
+    for one in allocations:
+        name = one.holder if one.holder.startswith(("job ", "pod ")) else one.command or "a program"
+        holders.setdefault((one.subject.cluster, name, one.user or ""), []).append(one)
+    found: list[tuple[str, _Span]] = []
+    for (_, name, user), held in holders.items():
+        who = f"{name} of {user}" if user else name
+        stands = any(one.ended_at is None for one in held)
+        # Who was there at the first look came at some time before.
+        started = [(one.started_at, one.subject) for one in held if not one.began_before]
+        ended = [(one.ended_at, one.subject) for one in held if one.ended_at is not None]
+        ends = _spans(ended)
+        found += [(f"{who} started", span) for span in _spans(started)]
+        # Some of its GPUs may be let go while it goes on with the others.
+        found += [(f"{who} let go", span) for span in (ends if stands else ends[:-1])]
+        found += [(f"{who} ended", span) for span in (() if stands else ends[-1:])]
+    return found
+
+
+_Span = list[tuple[datetime, Subject]]
+
+
+def _spans(moments: Iterable[tuple[datetime, Subject]]) -> list[_Span]:
+    """Moments that follow each other closely, together."""
+    found: list[_Span] = []
+    for one in sorted(moments):
+        if found and one[0] - found[-1][-1][0] <= BURST:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found
+
+
+def _job(said: str, span: _Span, now: datetime) -> Change:
+    at, first = span[0]
+    gpus = {subject for _, subject in span}
+    nodes = {subject.of_node() for subject in gpus}
+    where = first.node if len(nodes) == 1 else counted(len(nodes), "node")
+    page = first if len(gpus) == 1 else first.of_node()
+    href = page_links.around(page, at, min(span[-1][0], now)) if len(nodes) == 1 else ""
+    return Change(at=at, text=f"{said}, {counted(len(gpus), 'GPU')} on {where}", href=href)

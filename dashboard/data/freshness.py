@@ -1,0 +1,105 @@
+"""How long the hub has owed an answer: a page is stale while a request is pending, not only after."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import duration, moment
+
+from ..fleet import silent_nodes
+from ..model.facts import Facts
+from .questions import Said
+
+# How long after the hub was away its nodes may take to send again: a collector tries every 5 s.
+GRACE_SECONDS = 20.0
+
+
+class Line:
+    """One thread's requests to the hub; times are monotonic seconds."""
+
+    def __init__(self, now: float, patience_seconds: float) -> None:
+        self.since = now  # of the last good answer, or when one began to be owed
+        self.answers = False  # whether there ever was one
+        self.error: str | None = None
+        self.who = "the hub"  # gave the error; or the store, where telemetry is kept elsewhere
+        self._asked_since = now
+        self._patience_seconds = patience_seconds
+
+    def answered(self, now: float) -> None:
+        self.since, self.answers, self.error = now, True, None
+
+    def failed(self, why: str, who: str = "the hub") -> None:
+        self.error, self.who = why, who
+
+    def asked_anew(self, now: float) -> None:
+        """Nothing was asked for a while, so nothing was owed, and what failed then may be well now."""
+        self._asked_since, self.error = now, None
+
+    def is_late(self, now: float) -> bool:
+        owed_since = max(self.since, self._asked_since)
+        return self.error is not None or now - owed_since > self._patience_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """The hub does not answer, or the store beside it."""
+
+    why: str
+    seconds: float
+    answered_before: bool
+    who: str = "the hub"
+
+    def text(self, now: datetime) -> str:
+        """For people; `now` is the hub's clock as far as it is known, or else this machine's."""
+        span = timedelta(seconds=self.seconds)
+        if not self.answered_before:
+            return f"No answer from {self.who} yet, for {duration(span)}. {self.why}".rstrip()
+        return (
+            f"No answer from {self.who} for {duration(span)}, since {moment(now - span)}:"
+            f" everything below is as it was then. {self.why}"
+        ).rstrip()
+
+
+def trouble(lines: Iterable[Line], now: float) -> Trouble | None:
+    """That of the line that waits longest; None while every line is answered in time."""
+    late = [line for line in lines if line.is_late(now)]
+    if not late:
+        return None
+    longest = min(late, key=lambda line: line.since)
+    why = next((line.error for line in late if line.error), "")
+    return Trouble(
+        why=why, seconds=now - longest.since, answered_before=longest.answers, who=longest.who
+    )
+
+
+def outdated(what: str, said: Said, silence: str | None) -> list[str]:
+    """A line that says since when an answer is old, and why; none where it is not.
+
+    Nor where `silence` says of all the page since when it is old: one sentence, with one clock.
+    """
+    if not said.error or silence is not None:
+        return []
+    age = duration(timedelta(seconds=said.age_seconds))
+    return [f"No answer from the hub for {age}: {what} as it was then. {said.error}"]
+
+
+class CatchUp:
+    """The time after the hub was away, until its nodes have sent again; monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._back_at: float | None = None
+
+    def missing(self, before: Facts, after: Facts, now: float, was_away: bool) -> int:
+        """How many nodes are silent in `after` only because the hub was away.
+
+        0 when it was not, when none is, and once they have had their time.
+        """
+        if was_away:
+            self._back_at = now
+        if self._back_at is None:
+            return 0
+        missing = silent_nodes(after) - silent_nodes(before)
+        if not missing or now - self._back_at > GRACE_SECONDS:
+            self._back_at = None
+            return 0
+        return len(missing)

@@ -1,0 +1,167 @@
+"""Questions to the hub that only some pages ask: each is asked once for everybody who wonders.
+
+The hub is asked in threads of their own, so that no page waits for one that hangs; a client of the
+hub serves one thread at a time.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from gpuvigil.clock import Clock
+from gpuvigil.errors import HubError, StoreError
+from gpuvigil.hub_client import Hub
+from gpuvigil.log import Log
+
+MOST_KEPT = 256
+# Nobody wonders any more when nobody asked for so long; answers may be large.
+FORGOTTEN_SECONDS = 600.0
+MOST_CLIENTS = 8
+# A page waits so long for a newer answer than the one there is, and so long for the first.
+PATIENCE_SECONDS, FIRST_SECONDS = 1.5, 5.0
+# Who did not answer is asked again so soon: it may be back.
+RETRY_SECONDS = 2.0
+# An answer that is under way for longer is said to be late.
+LATE_SECONDS = 5.0
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """An answer of the hub and how old it is; `error` says why there is none that is newer."""
+
+    value: Any
+    age_seconds: float
+    error: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    value: Any = None
+    at: float | None = None  # monotonic; None: never answered
+    error: str = ""
+    failed_at: float | None = None
+    began_at: float | None = None  # when an answer was asked for that is under way
+    asked_at: float = 0.0
+
+
+class Questions:
+    """A memory of answers, shared by all sessions of a process."""
+
+    def __init__(self, connect: Callable[[], Hub], clock: Clock) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._log = Log("dashboard")
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._idle: list[Hub] = []
+        self._closed = False
+
+    def ask(
+        self,
+        key: Hashable,
+        ask: Callable[[Hub], _T],
+        fresh_seconds: float,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        first_seconds: float = FIRST_SECONDS,
+    ) -> Said:
+        """What `ask` gave, at most `fresh_seconds` old; the last answer, and why, where it is not.
+
+        `key` names the question. Who asks while another waits for the same answer waits for it too:
+        `patience_seconds` while there is an older one, `first_seconds` before there is any.
+        HubError when the hub has never answered it.
+        """
+        entry = self._entry(key)
+        with entry.changed:
+            if entry.began_at is None and self._is_old(entry, fresh_seconds):
+                entry.began_at = self._clock.monotonic()
+                renew = threading.Thread(
+                    target=self._renew, args=(key, entry, ask), name="question", daemon=True
+                )
+                renew.start()
+            patience = first_seconds if entry.at is None else patience_seconds
+            entry.changed.wait_for(lambda: entry.began_at is None, patience)
+            return self._said(entry)
+
+    def _is_old(self, entry: _Entry, fresh_seconds: float) -> bool:
+        now = self._clock.monotonic()
+        if entry.failed_at is not None:
+            return now - entry.failed_at >= min(fresh_seconds, RETRY_SECONDS)
+        return entry.at is None or now - entry.at >= fresh_seconds
+
+    def _said(self, entry: _Entry) -> Said:
+        now = self._clock.monotonic()
+        waited = 0.0 if entry.began_at is None else now - entry.began_at
+        error = f"the hub has not answered for {waited:.0f} s" if waited > LATE_SECONDS else ""
+        if entry.at is None:
+            raise HubError(entry.error or error or "the hub has not answered yet")
+        return Said(value=entry.value, age_seconds=now - entry.at, error=entry.error or error)
+
+    def tell(self, tell: Callable[[Hub], _T]) -> _T:
+        """Do something with the hub, now; HubError when it cannot be done."""
+        hub = self._take()
+        try:
+            return tell(hub)
+        finally:
+            self._give(hub)
+
+    def forget(self, key: Hashable) -> None:
+        """The next to ask gets a new answer: what it is about has changed."""
+        with self._lock:
+            self._entries.pop(key, None)
+
+    def _renew(self, key: Hashable, entry: _Entry, ask: Callable[[Hub], Any]) -> None:
+        value, error = None, ""
+        try:
+            value = self.tell(ask)
+        except (HubError, StoreError) as away:
+            error = str(away)
+        except Exception as broken:  # noqa: BLE001 - nobody but the page would hear of it
+            error = f"what the hub said cannot be read: {broken!r}"
+            self._log.error("question failed", question=str(key), error=repr(broken))
+        with entry.changed:
+            now = self._clock.monotonic()
+            if error:
+                entry.failed_at = now
+            else:
+                entry.value, entry.at, entry.failed_at = value, now, None
+            entry.error, entry.began_at = error, None
+            entry.changed.notify_all()
+
+    def _entry(self, key: Hashable) -> _Entry:
+        with self._lock:
+            now = self._clock.monotonic()
+            entry = self._entries.setdefault(key, _Entry())
+            entry.asked_at = now
+            self._entries.move_to_end(key)
+            oldest = next(iter(self._entries.values()))
+            while len(self._entries) > MOST_KEPT or now - oldest.asked_at > FORGOTTEN_SECONDS:
+                self._entries.popitem(last=False)
+                oldest = next(iter(self._entries.values()))
+            return entry
+
+    def close(self) -> None:
+        """Let go of the hub; what is still under way lets go when it ends."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for hub in idle:
+            hub.close()
+
+    def _take(self) -> Hub:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return self._connect()
+
+    def _give(self, hub: Hub) -> None:
+        with self._lock:
+            if len(self._idle) < MOST_CLIENTS and not self._closed:
+                self._idle.append(hub)
+                return
+        hub.close()

@@ -1,0 +1,232 @@
+"""Allocated against used over a day: what is shown, decided; and the strip's numbers before now.
+
+Shares are of the GPU-hours whose state was known. A quarter of an hour in which nothing was counted
+is a gap in the lines, never 0.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from accounting.usage import BUCKET, Bucket, Usage, share_percent
+from gpuvigil.clock import moment, to_text
+from gpuvigil.lifecycle import State
+from gpuvigil.model import Incident, Record, Severity, readable
+from gpuvigil.schedulers.out_of_service import LostTo
+
+SPAN = timedelta(hours=24)
+MOST_MARKS = 40
+# A day that has fewer quarters than this is drawn from its first one on.
+LEAST_SPAN = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The shares from `at` on, in percent; None: nothing was counted or measured."""
+
+    at: datetime
+    allocated: float | None
+    used: float | None
+
+
+def points(usage: Usage, now: datetime) -> tuple[Point, ...]:
+    """A point where each quarter begins, and one of nothing where a gap or the end does."""
+    found: list[Point] = []
+    buckets = [one for one in usage.buckets if one.start < now]
+    shares = [_shares(one) for one in buckets]
+    for i, (bucket, (allocated, used)) in enumerate(zip(buckets, shares, strict=True)):
+        at = bucket.start if i else since(usage) or bucket.start
+        found.append(Point(at=at, allocated=allocated, used=used))
+        end = min(bucket.start + BUCKET, now)
+        follows = i + 1 < len(buckets) and buckets[i + 1].start == bucket.start + BUCKET
+        # A quarter is as wide before one of which nothing is known as before any other.
+        if not follows or None in shares[i + 1]:
+            found.append(Point(at=end, allocated=allocated, used=used))
+        if not follows:
+            found.append(Point(at=end + timedelta(seconds=1), allocated=None, used=None))
+    return tuple(found)
+
+
+def _shares(bucket: Bucket) -> tuple[float | None, float | None]:
+    """Allocated and used, of what is known; what was held and not measured is used like the rest."""
+    seconds = bucket.seconds
+    allocated = seconds.allocated_percent
+    of_allocated = share_percent(seconds.used, seconds.measured)
+    if allocated is None or (of_allocated is None and seconds.allocated > 0):
+        return allocated, None
+    return allocated, allocated * (of_allocated or 0.0) / 100
+
+
+def since(usage: Usage) -> datetime | None:
+    """From when on there is anything; None: nothing was counted yet."""
+    if not usage.buckets:
+        return None
+    first = usage.buckets[0]
+    return first.began if is_young(usage) else first.start
+
+
+def is_young(usage: Usage) -> bool:
+    """Whether the day is not whole because nobody counted before."""
+    return bool(usage.buckets) and usage.buckets[0].start - usage.start > BUCKET
+
+
+def sentence(usage: Usage, incidents: Iterable[Incident]) -> str:
+    """The chart in words, for who does not see it."""
+    allocated, used = usage.allocated_percent, usage.used_percent
+    first = since(usage)
+    if first is None or allocated is None:
+        return "Nothing was counted yet."
+    worked = "" if used is None else f", of which {used:.0f} % was used"
+    marks = sum(1 for _ in incidents)
+    said = f" {marks} incident{'' if marks == 1 else 's'} began in that time." if marks else ""
+    return f"Since {moment(first)}, {allocated:.0f} % of GPU-hours were allocated{worked}.{said}"
+
+
+def lost_sentence(usage: Usage) -> str:
+    """How many GPU-hours were in service and what the others were lost to; empty where none was lost."""
+    seconds = usage.seconds
+    hours = {to: round(seconds.lost(to) / 3600, 1) for to in LostTo}
+    share = seconds.in_service_percent
+    if share is None or not any(hours.values()):
+        return ""
+    lost = ", ".join(f"{hour:,.1f} to {to.value}" for to, hour in hours.items() if hour)
+    return f"{share:.1f} % of owned GPU-hours in service; lost {lost}"
+
+
+def chart(
+    usage: Usage,
+    incidents: Iterable[Incident],
+    now: datetime,
+    colours: Mapping[str, str],
+    *,
+    letters: int = 12,
+) -> dict[str, Any]:
+    """The chart as ECharts reads it; times are in UTC, `letters` are so many pixels high."""
+    drawn = points(usage, now)
+    first = max(usage.start, min(since(usage) or now, now - LEAST_SPAN))
+    marks = _marks(incidents, first)
+    rows = [[to_text(p.at), _rounded(p.allocated), _rounded(p.used)] for p in drawn]
+    axis = {"color": colours["muted"], "fontSize": letters}
+    return {
+        "useUTC": True,
+        "animation": False,
+        "backgroundColor": "transparent",
+        "grid": {"left": 2, "right": 12, "top": 8, "bottom": 2, "containLabel": True},
+        "tooltip": {"trigger": "axis", "valueFormatter": "%.0f %%"},
+        "xAxis": {
+            "type": "time",
+            "min": to_text(first),
+            "max": to_text(now),
+            "axisLabel": {**axis, "hideOverlap": True, "showMaxLabel": False},
+            "axisLine": {"lineStyle": {"color": colours["line"]}},
+            "splitLine": {"show": False},
+        },
+        "yAxis": {
+            "type": "value",
+            "min": 0,
+            "max": 100,
+            "interval": 25,
+            "axisLabel": {**axis, "formatter": "{value} %"},
+            "splitLine": {"lineStyle": {"color": colours["line"]}},
+        },
+        "series": [
+            _area("allocated", [row[:2] for row in rows], colours["idle"], 0.3, marks, colours),
+            _area(
+                "used", [[row[0], row[2]] for row in rows], colours["busy-high"], 1.0, (), colours
+            ),
+        ],
+    }
+
+
+def _area(
+    name: str,
+    data: list[list[Any]],
+    colour: str,
+    opacity: float,
+    marks: Iterable[Incident],
+    colours: Mapping[str, str],
+) -> dict[str, Any]:
+    lines = [
+        {"xAxis": to_text(one.since), "name": one.title, "lineStyle": {"color": _ink(one, colours)}}
+        for one in marks
+    ]
+    return {
+        "name": name,
+        "type": "line",
+        "step": "end",
+        "showSymbol": False,
+        "connectNulls": False,
+        "data": data,
+        "color": colour,
+        "lineStyle": {"color": colour, "width": 1.5},
+        "areaStyle": {"color": colour, "opacity": opacity},
+        "markLine": {
+            "silent": True,
+            "symbol": "none",
+            "label": {"show": False},
+            "lineStyle": {"type": "solid", "width": 1.5},
+            "data": lines,
+        },
+    }
+
+
+def marked(records: Iterable[Record]) -> tuple[Incident, ...]:
+    """The incidents that are worth a line: what was only suspected, or is for the digest, is not."""
+    passing = {State.SUSPECT.value, State.DISMISSED.value}
+    return tuple(
+        one
+        for one in readable(records, Incident.from_record)
+        if one.severity is not Severity.INFO and one.state not in passing
+    )
+
+
+def _marks(incidents: Iterable[Incident], start: datetime) -> tuple[Incident, ...]:
+    """Those that began in the window, the gravest and newest of many."""
+    inside = [one for one in incidents if one.since >= start]
+    ranked = sorted(inside, key=lambda one: (one.severity.rank, -one.since.timestamp()))
+    return tuple(ranked[:MOST_MARKS])
+
+
+def _ink(incident: Incident, colours: Mapping[str, str]) -> str:
+    return colours["failed" if incident.severity is Severity.CRITICAL else "degraded"]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """The strip's numbers as they were; None: not known."""
+
+    ago: str  # "1 h ago", "yesterday"
+    idle: float | None
+    held_percent: float | None
+    used_percent: float | None
+    power_watts: float | None
+
+
+def before(usage: Usage, now: datetime, ago: timedelta, name: str) -> Before | None:
+    """What the quarter of an hour around that moment held; None when nobody counted it."""
+    at = now - ago
+    for bucket in usage.buckets:
+        if bucket.start <= at < bucket.start + BUCKET:
+            return _before(bucket, name)
+    return None
+
+
+def _before(bucket: Bucket, name: str) -> Before | None:
+    seconds = bucket.seconds
+    counted = bucket.counted.total_seconds()
+    if counted <= 0 or seconds.known <= 0:
+        return None
+    # Power is a sum over the GPUs that were measured: of some of them it says nothing about all.
+    whole = seconds.powered >= 0.98 * seconds.installed
+    return Before(
+        ago=name,
+        idle=None if seconds.unattributed > 0 else seconds.idle / counted,
+        held_percent=seconds.allocated_percent,
+        used_percent=share_percent(seconds.used, seconds.measured),
+        power_watts=seconds.energy_joules / counted if whole else None,
+    )

@@ -1,0 +1,167 @@
+"""The whole overview as one frozen value, made from facts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import duration, moment
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model.reporting import in_the_middle
+from gpuvigil.numbers_in_words import counted
+
+from ..fleet import Fleet
+from ..model.cluster import ClusterView, NodeView
+from ..model.delivery_status import failing_channels
+from ..model.facts import Facts
+from .attention import Attention, attention
+from .flapping import flapping
+from .fleet_map import encoded
+
+PASSES_BEFORE_STALE = 3
+NAMED_NODES = 8
+# A page that is opened looks so far back; on an installation younger than half of it not as far.
+BACK, YOUNG_BACK = timedelta(hours=1), timedelta(minutes=15)
+# Three of its pulses, one every 10 s.
+ALERTS_PATIENCE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """What every open overview shows now."""
+
+    now: datetime
+    clusters: tuple[ClusterView, ...]
+    attention: tuple[Attention, ...]
+    failing_channels: tuple[str, ...]
+    rows_at: datetime | None  # the newest row of all
+    warnings: tuple[str, ...]  # why what is shown may not be true
+    maps: Mapping[str, bytes]  # per cluster, as the map component reads it
+    oldest_at: datetime | None = None  # of the oldest row that the store has
+    clocks: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+    as_of: datetime | None = None  # of when all is while the hub or the store is away
+
+    @property
+    def back(self) -> timedelta:
+        """How far back a page looks that is opened without a window: an hour, where there is one."""
+        age = None if self.oldest_at is None else self.now - self.oldest_at
+        return BACK if age is None or age >= BACK / 2 else YOUNG_BACK
+
+    @property
+    def span(self) -> tuple[datetime, datetime]:
+        """The window of a page that is opened from this view: it shows the same tomorrow."""
+        return self.now - self.back, self.now
+
+    def cluster(self, name: str | None) -> ClusterView | None:
+        """The cluster of that name; without one the first that has GPUs."""
+        named = [view for view in self.clusters if view.name == name]
+        with_gpus = [view for view in self.clusters if view.strip.gpus]
+        found = named or with_gpus or list(self.clusters)
+        return found[0] if found else None
+
+
+def fleet_view(
+    facts: Facts, settings: AnalyzerSettings, now: datetime, fleet: Fleet | None = None
+) -> FleetView:
+    """The view of `facts` at `now`; while the hub is away they are of an earlier moment.
+
+    Who draws again and again gives the same `fleet`, which keeps what does not change.
+    """
+    views = (fleet or Fleet()).clusters(facts)
+    return FleetView(
+        now=now,
+        clusters=views,
+        attention=attention(
+            facts.incidents, facts.notices, now, _states(facts, views, settings, now)
+        ),
+        failing_channels=failing_channels(facts.notices, now),
+        rows_at=max((view.rows_at for view in views if view.rows_at), default=None),
+        warnings=tuple(_warnings(facts, views, settings, now)),
+        maps={view.name: encoded(view) for view in views},
+        oldest_at=facts.oldest_at,
+        clocks=facts.clocks,
+    )
+
+
+def _states(
+    facts: Facts, views: tuple[ClusterView, ...], settings: AnalyzerSettings, now: datetime
+) -> dict[str, str]:
+    ports = {view.name: view.ports for view in views}
+    said = {}
+    for one in facts.incidents:
+        is_port = one.subject.kind == "port"
+        listed = ports.get(one.subject.cluster) if is_port else None
+        port = listed.of(one.subject) if listed is not None else None
+        last = facts.port_events.get(one.subject.key) if is_port else None
+        said[one.id] = flapping(one, port.word if port else None, last, settings, now)
+    return said
+
+
+def _warnings(
+    facts: Facts, views: tuple[ClusterView, ...], settings: AnalyzerSettings, now: datetime
+) -> list[str]:
+    if facts.not_back:
+        return [
+            f"The hub was away and answers again; data is catching up:"
+            f" {counted(facts.not_back, 'node')} still to be heard."
+            f" The numbers below are of {moment(facts.now)}."
+        ]
+    racks = [(one.subject, one.rack) for one in facts.inventories if one.rack]
+    said = [
+        line
+        for view in views
+        if view.silent_nodes
+        for line in _silences(
+            view, {at.node: rack for at, rack in racks if at.cluster == view.name}, now
+        )
+    ]
+    passes = timedelta(seconds=max(PASSES_BEFORE_STALE * settings.tick_seconds, 15.0))
+    said += _pulse(facts, "analyzer", "faults are not being looked for", passes, now)
+    return said + _pulse(facts, "alerts", "nobody is told of incidents", ALERTS_PATIENCE, now)
+
+
+def _silences(view: ClusterView, racks: Mapping[str, str], now: datetime) -> list[str]:
+    """One line about nodes that are silent for a cause in the middle, one about the others."""
+    silent = {node.name: node for node in view.silent_nodes}
+    late = {name: node.heard_at for name, node in silent.items() if node.heard_at}
+    middle = in_the_middle(late, view.layout.numbers.keys() - silent.keys(), racks)
+    others = [node for name, node in silent.items() if name not in middle]
+    said = []
+    if middle:
+        gpus = sum(silent[name].gpu_count for name in middle)
+        since = duration(now - max(late[name] for name in middle))
+        said.append(
+            f"gpuvigil receives no data from {len(middle)} of {len(view.layout.nodes)} nodes of"
+            f" cluster {view.name} for {since}: check the hub and the network to it first."
+            f" {_unknown(gpus)}"
+        )
+    return [*said, *([_stopped(view, others, now)] if others else [])]
+
+
+def _stopped(view: ClusterView, silent: Sequence[NodeView], now: datetime) -> str:
+    named = ", ".join(
+        node.name
+        + (f" ({duration(now - node.heard_at)} ago)" if node.heard_at else " (not heard yet)")
+        for node in silent[:NAMED_NODES]
+    )
+    rest = f" and {len(silent) - NAMED_NODES} more" if silent[NAMED_NODES:] else ""
+    one = len(silent) == 1
+    return (
+        f"{len(silent)} node{' has' if one else 's have'} stopped reporting in cluster {view.name}:"
+        f" {named}{rest}. {_unknown(sum(node.gpu_count for node in silent))}"
+    )
+
+
+def _unknown(gpus: int) -> str:
+    return f"{gpus} GPU{' is' if gpus == 1 else 's are'} unknown."
+
+
+def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: datetime) -> list[str]:
+    """Said when a service is silent: without it an empty list of incidents means nothing."""
+    pulses = [pulse.at for pulse in facts.pulses if pulse.id.partition(":")[0] == service]
+    if not pulses:
+        return [f"No {service} service has reported: {lost}."]
+    silent = now - max(pulses)
+    if silent <= patience:
+        return []
+    since = moment(max(pulses))
+    return [f"The {service} service is silent for {duration(silent)}, since {since}: {lost}."]

@@ -1,0 +1,114 @@
+"""What both pages ask: which device their address names, and its story, once for everybody."""
+
+from datetime import datetime, timedelta
+
+import streamlit as st
+
+from accounting.hardware.repeat_offenders import Part
+from gpuvigil.errors import HubError
+
+from ..data import live, offenders
+from ..data.attention import Attention
+from ..data.questions import Said
+from ..data.views import FleetView
+from ..layout import panels
+from . import drawing
+from .device_address import Device, device
+from .hub_queries import Story, story
+from .spans import concerns
+from .window import Asked, asked, step
+
+# A window that is over changes no more, but for what drains late from a spool.
+OVER_FRESH_SECONDS = 60.0
+# Four weeks of incidents change slowly.
+OFFENDERS_FRESH_SECONDS = 120.0
+LATE = timedelta(minutes=2)
+
+
+def looked_up() -> tuple[FleetView, Device | None]:
+    """The view, and what the page's address names."""
+    snapshot = live.current()
+    return snapshot.view(), device(
+        snapshot.view(), snapshot.inventories(), st.query_params.to_dict()
+    )
+
+
+def window(view: FleetView) -> Asked:
+    """The window of the page's address."""
+    kept = timedelta(days=live.shared().config.hub.telemetry_days)
+    return asked(st.query_params.to_dict(), view.now, kept, view.back)
+
+
+def pace(found: Device, asked_for: Asked, now: datetime) -> float:
+    """Seconds after which the charts may show something new."""
+    if not asked_for.window.live and asked_for.window.end < now - LATE:
+        return OVER_FRESH_SECONDS
+    apart = step(asked_for.window.span, found.tick)
+    return max(live.refresh_seconds(), apart.total_seconds())
+
+
+def over_time(*, whole: bool) -> tuple[Device, Story] | None:
+    """Draw the choice of windows; what was in the chosen one, or None after a line that says why."""
+    view, found = looked_up()
+    if found is None:
+        return None
+    asked_for = window(view)
+    st.html(drawing.control(found, asked_for.window, view.now))
+    said = told(found, asked_for, view.now, whole=whole)
+    if isinstance(said, str):
+        st.html(panels.notes([said]))
+        return None
+    story: Story = said.value
+    notes = [*live.outdated("what happened is", said), *story.happened.cut]
+    if notes:
+        st.html(panels.notes(notes))
+    return found, story
+
+
+def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> Said | str:
+    """The `Story` of the window; in words why there is none when the hub never gave it."""
+    shown = asked_for.window
+    apart = step(shown.span, found.tick)
+    when = ("last", shown.span) if shown.live else (shown.start, shown.end)
+    key = ("device", found.node.key, *when, apart, whole)
+    fresh = 0.9 * pace(found, asked_for, now)
+    try:
+        return live.shared().questions.ask(
+            key, lambda hub: story(hub, found.node, shown, apart, now, whole=whole), fresh
+        )
+    except HubError as error:
+        return f"What happened in this window is not known: {error}"
+
+
+def failed_before(found: Device, now: datetime) -> tuple[tuple[str, str], ...]:
+    """How often hardware failed here: of a GPU's page the GPU and its slot, else the node."""
+    known = found.identity if found.asked_gpu else None
+    try:
+        said = live.shared().questions.ask(
+            ("offenders",), lambda hub: offenders.asked(hub, now), OFFENDERS_FRESH_SECONDS
+        )
+    except HubError:
+        return ()
+    here = offenders.of_place(
+        said.value,
+        found.node.cluster,
+        found.node.node,
+        known.pci_address if known else None,
+        known.serial if known else None,
+    )
+    names = {Part.NODE: "Failures", Part.SLOT: "Failures of the slot", Part.GPU: "Failures"}
+    shown = [one for one in here if not found.asked_gpu or one.part is not Part.NODE]
+    return tuple((names[one.part], offenders.sentence(one)) for one in shown)
+
+
+def standing(view: FleetView, found: Device) -> tuple[Attention, ...]:
+    """What stands against the GPU or its node; of a node's page also what stands in it."""
+    if found.asked_gpu:
+        return tuple(it for it in view.attention if concerns(it.incident, found.subject))
+    prefix = f"{found.node.key}/"
+    return tuple(
+        it
+        for it in view.attention
+        if it.subject.of_node() == found.node
+        or any(member.startswith(prefix) for member in it.incident.members)
+    )

@@ -1,0 +1,210 @@
+"""What the hub is asked for a page of one node or GPU: numbers on a grid, and what happened."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from gpuvigil.hub_client import Hub
+from gpuvigil.metrics import GPU, NODE, PORT, Measurement
+from gpuvigil.model import (
+    Allocation,
+    AllocationState,
+    Event,
+    Incident,
+    RecordKind,
+    Subject,
+    readable,
+)
+from gpuvigil.store.external import store_of
+
+from .grid import Floats, Grid, grid, laid
+from .window import Window
+
+MOST_EVENTS = 500
+MOST_INCIDENTS = 500
+MOST_HELD, MOST_ENDED = 5_000, 2_000
+# Every line for itself.
+_LINE_BY_LINE = timedelta(milliseconds=1)
+
+GPU_FIELDS = tuple(metric.name for metric in GPU.metrics if metric.name != "read_seconds")
+PORT_FIELDS = tuple(metric.name for metric in PORT.metrics)
+NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)
+
+# How long after its start each step was measured on average, as one more field.
+OFFSETS = "offset_seconds"
+
+Fields = Mapping[str, Floats]
+Key = tuple[str, ...]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """Means per step of the grid; NaN where nothing was measured."""
+
+    grid: Grid
+    gpus: Mapping[str, Fields] = field(default_factory=dict)  # by UUID
+    models: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[tuple[str, str], Fields] = field(default_factory=dict)
+    kinds: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # kind, role
+    node: Fields = field(default_factory=dict)
+
+    def of(self, uuid: str, name: str) -> Floats:
+        """One field of a GPU; all NaN where the store knows nothing of it."""
+        return self.gpus.get(uuid, {}).get(name, self.nothing)
+
+    @property
+    def nothing(self) -> Floats:
+        return np.full(self.grid.count, np.nan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """Records of a node and of what it has that overlap the window, oldest first."""
+
+    events: tuple[Event, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    cut: tuple[str, ...] = ()  # in words, of what there was more than is read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """The answer to the question of a page; `now` is when it was asked."""
+
+    window: Window
+    now: datetime
+    numbers: Numbers
+    happened: Happened
+
+
+def story(
+    hub: Hub, node: Subject, window: Window, step: timedelta, now: datetime, *, whole: bool
+) -> Story:
+    """Everything about a node's GPUs in the window; `whole`: also its ports and the node itself."""
+    return Story(
+        window=window,
+        now=now,
+        numbers=numbers(hub, node, window, step, whole=whole),
+        happened=happened(hub, node, window),
+    )
+
+
+def numbers(
+    hub: Hub, node: Subject, window: Window, step: timedelta, *, whole: bool = False
+) -> Numbers:
+    """The node's numbers; a GPU that sat in another node then is asked for by `moved`."""
+    onto = grid(window.start, window.end, step)
+    span, store = (onto.start, window.end), store_of(hub)
+    where = {"cluster": node.cluster, "node": node.node}
+    gpus = store.series(GPU.name, GPU_FIELDS, where, span, step)
+    found = _by(gpus, GPU, ("uuid",), GPU_FIELDS, onto)
+    ports = store.series(PORT.name, PORT_FIELDS, where, span, step) if whole else None
+    host = store.series(NODE.name, NODE_FIELDS, where, span, step) if whole else None
+    of_node = {} if host is None else _by(host, NODE, ("node",), NODE_FIELDS, onto)
+    return Numbers(
+        grid=onto,
+        gpus={uuid: fields for (uuid,), fields in found.items()},
+        models=dict(zip(gpus["uuid"].to_pylist(), gpus["model"].to_pylist(), strict=True)),
+        ports={}
+        if ports is None
+        else {
+            (k[0], k[1]): v
+            for k, v in _by(ports, PORT, ("device", "port"), PORT_FIELDS, onto).items()
+        },
+        kinds={} if ports is None else _kinds(ports),
+        node=of_node.get((node.node,), {}),
+    )
+
+
+def moved(hub: Hub, gpu: Subject, window: Window, step: timedelta) -> Numbers:
+    """A GPU's numbers in any node of its cluster: it may have been put into another."""
+    onto = grid(window.start, window.end, step)
+    where = {"cluster": gpu.cluster, "uuid": gpu.gpu or ""}
+    found = store_of(hub).series(GPU.name, GPU_FIELDS, where, (onto.start, window.end), step)
+    fields = _by(found, GPU, ("uuid",), GPU_FIELDS, onto)
+    return Numbers(
+        grid=onto,
+        gpus={uuid: values for (uuid,), values in fields.items()},
+        models=dict(zip(found["uuid"].to_pylist(), found["model"].to_pylist(), strict=True)),
+    )
+
+
+def newest(hub: Hub, gpu: Subject, since: datetime, until: datetime) -> Mapping[str, Any] | None:
+    """The newest line of one GPU in the range with every metric, and `at`; None without one."""
+    where = {"cluster": gpu.cluster, "node": gpu.node, "uuid": gpu.gpu or ""}
+    fields = tuple(metric.name for metric in GPU.metrics)
+    found = store_of(hub).series(GPU.name, fields, where, (since, until), _LINE_BY_LINE)
+    if not found.num_rows:
+        return None
+    row: Mapping[str, Any] = found.slice(found.num_rows - 1, 1).to_pylist()[0]
+    return row
+
+
+def happened(hub: Hub, node: Subject, window: Window) -> Happened:
+    """What is written of the node, its GPUs and its ports."""
+    key, start, end = node.key, window.start, window.end
+    held, ended = AllocationState.HELD, AllocationState.ENDED
+    kind = RecordKind.ALLOCATION
+    said = (
+        hub.records(RecordKind.EVENT, subject=key, since=start, until=end, limit=MOST_EVENTS),
+        hub.records(kind, subject=key, until=end, states=[held], limit=MOST_HELD),
+        hub.records(kind, subject=key, until=end, states=[ended], limit=MOST_ENDED),
+        hub.records(RecordKind.INCIDENT, subject=key, until=end, limit=MOST_INCIDENTS),
+    )
+    events = list(readable(said[0], Event.from_record))
+    holding, past = (list(readable(records, Allocation.from_record)) for records in said[1:3])
+    incidents = list(readable(said[3], Incident.from_record))
+    cut = (
+        _cut("events", MOST_EVENTS, [one.at for one in events], start),
+        _cut("jobs and processes", MOST_ENDED, [one.ended_at for one in past], start),
+        _cut("incidents", MOST_INCIDENTS, [one.resolved_at for one in incidents], start),
+    )
+    return Happened(
+        events=_sorted(events, lambda one: (one.at, one.id)),
+        allocations=_sorted(
+            (one for one in (*holding, *past) if one.ended_at is None or one.ended_at > start),
+            lambda one: (one.started_at, one.id),
+        ),
+        incidents=_sorted(
+            (one for one in incidents if one.resolved_at is None or one.resolved_at > start),
+            lambda one: (one.since, one.id),
+        ),
+        cut=tuple(text for text in cut if text),
+    )
+
+
+def _cut(what: str, most: int, ended: Sequence[datetime | None], start: datetime) -> str:
+    """A line where the `most` newest do not reach back to the start of the window."""
+    reaches = len(ended) < most or (ended[0] is not None and ended[0] <= start)
+    return "" if reaches else f"Only the newest {most:,} {what} are shown: the window has more."
+
+
+def _sorted(values: Iterable[_T], key: Callable[[_T], Any]) -> tuple[_T, ...]:
+    return tuple(sorted(values, key=key))
+
+
+def _by(
+    table: pa.Table, of: Measurement, tags: Sequence[str], fields: Sequence[str], onto: Grid
+) -> dict[Key, dict[str, Floats]]:
+    """The table's fields on the grid, by the values of some of its tags."""
+    assert set(tags) <= set(of.tags)
+    at = table["at"].cast(pa.int64()).to_numpy()
+    names = list(zip(*(table[tag].to_pylist() for tag in tags), strict=True))
+    rows: dict[Key, list[int]] = {}
+    for number, name in enumerate(names):
+        rows.setdefault(name, []).append(number)
+    columns = {name: table[name].to_numpy().astype(np.float64) for name in (*fields, OFFSETS)}
+    return {
+        name: {it: laid(at[mine], values[mine], onto) for it, values in columns.items()}
+        for name, mine in ((name, np.array(numbers)) for name, numbers in rows.items())
+    }
+
+
+def _kinds(ports: pa.Table) -> dict[tuple[str, str], tuple[str, str]]:
+    columns = (ports[tag].to_pylist() for tag in ("device", "port", "kind", "role"))
+    return {(it[0], it[1]): (it[2], it[3]) for it in set(zip(*columns, strict=True))}

@@ -1,0 +1,237 @@
+"""Draws the clusters from facts; what stays the same from one refresh to the next is kept."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+
+from gpuvigil.metrics import GPU, NODE, PORT
+from gpuvigil.model import SIMULATED_CLUSTER, GpuState, Inventory, Subject
+
+from ..model.cluster import ClusterView
+from ..model.facts import Facts
+from ..model.gpus import STATES, UNSAID, Column, Gpus, summed
+from ..model.ports import Ports
+from .keys import Keys, NodeName, keys_of, times
+from .liveness import NEVER, Hearing, Sent, heard, hearing, patience, shown, time_of, waited_for
+from .marks import Holders, Out, Standing, holders, out_of_service, standing
+from .roster import PortRoster, Roster, roster
+from .states import at_rows, decided, with_since
+
+_ACTIVE, _UNKNOWN = (STATES.index(one) for one in (GpuState.ACTIVE, GpuState.UNKNOWN))
+
+
+def clusters(facts: Facts) -> tuple[ClusterView, ...]:
+    """Every cluster that was heard of, real ones first."""
+    return Fleet().clusters(facts)
+
+
+def silent_nodes(facts: Facts) -> frozenset[Subject]:
+    """Nodes that are on the page and have not sent for longer than they may."""
+    last, inventories, here = _present(facts, _sent(facts, {}))
+    names = tuple(here)
+    allowed = facts.silent_after_seconds
+    plain = np.array([patience(inventories.get(name), allowed) for name in names], np.int64)
+    patient = _with_waits(plain, names, facts)
+    told = hearing(names, patient, last, np.full(len(names), NEVER), facts.now)
+    silent = np.flatnonzero(told.silent).tolist()
+    return frozenset(Subject(cluster=names[i][0], node=names[i][1]) for i in silent)
+
+
+def _with_waits(patient: Column, names: Sequence[NodeName], facts: Facts) -> Column:
+    waits = waited_for(facts)
+    if not waits:
+        return patient
+    longer = np.array([waits.get(name, 0) for name in names], np.int64)
+    return np.maximum(patient, longer)
+
+
+class Fleet:
+    """Draws one moment after the other; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, Keys] = {}
+        self._roster: Roster | None = None
+        self._holders: Holders | None = None
+        self._standing: Standing | None = None
+        self._out: Out | None = None
+
+    def clusters(self, facts: Facts) -> tuple[ClusterView, ...]:
+        """Every cluster that was heard of, real ones first."""
+        sent = _sent(facts, self._keys)
+        self._keys = {name: one.keys for name, one in sent.items()}
+        gpus, ports = sent[GPU.name], sent[PORT.name]
+        last, inventories, here = _present(facts, sent)
+        members = self._members(
+            inventories, here, gpus.keys, ports.keys, facts.silent_after_seconds
+        )
+        newest = _newest(members, gpus, ports)
+        patient = _with_waits(members.patience, members.names, facts)
+        told = hearing(members.names, patient, last, newest, facts.now)
+        self._holders = holders(members, facts.allocations, self._holders)
+        self._standing = standing(members, facts.incidents, self._standing)
+        self._out = out_of_service(members, facts.schedulers, facts.now, self._out)
+        marked = self._holders, self._standing, self._out
+        drawn = _gpus(members, facts.gpus, gpus.at, told, marked)
+        up, speed = _ports(members, facts.ports, ports.at, told)
+        return tuple(
+            _cluster(name, members, inventories, told, drawn, (up, speed))
+            for name in members.clusters
+        )
+
+    def _members(
+        self,
+        inventories: Mapping[NodeName, Inventory],
+        here: frozenset[NodeName],
+        gpu_keys: Keys,
+        port_keys: Keys,
+        silent_after_seconds: float,
+    ) -> Roster:
+        kept = self._roster
+        if kept is None or not kept.holds(inventories, here, gpu_keys, port_keys):
+            kept = self._roster = roster(
+                inventories, here, gpu_keys, port_keys, silent_after_seconds
+            )
+        return kept
+
+
+def _sent(facts: Facts, before: Mapping[str, Keys]) -> dict[str, Sent]:
+    """The rows of each measurement; `before` are the keys of an earlier moment."""
+    tables = (
+        (GPU.name, GPU.tags[:3], facts.gpus),
+        (PORT.name, PORT.tags, facts.ports),
+        (NODE.name, NODE.tags, facts.nodes),
+    )
+    return {
+        name: Sent(keys=keys_of(table, tags, before.get(name)), at=times(table))
+        for name, tags, table in tables
+    }
+
+
+def _present(
+    facts: Facts, sent: Mapping[str, Sent]
+) -> tuple[dict[NodeName, datetime], dict[NodeName, Inventory], frozenset[NodeName]]:
+    """When each node was heard, the inventories, and the nodes that are shown."""
+    last = heard(facts, sent.values())
+    inventories = {(one.subject.cluster, one.subject.node): one for one in facts.inventories}
+    return last, inventories, shown(facts, last, inventories)
+
+
+def _newest(members: Roster, *tables: Sent) -> Column:
+    """Per node the time of its newest row."""
+    newest = np.full(len(members.names), NEVER)
+    for sent in tables:
+        of_node = sent.keys.newest(sent.at)
+        here = [of_node.get(name, NEVER) for name in members.names]
+        newest = np.maximum(newest, np.array(here, np.int64))
+    return newest
+
+
+def _gpus(
+    members: Roster,
+    rows: pa.Table,
+    times_of_rows: Column,
+    told: Hearing,
+    marked: tuple[Holders, Standing, Out],
+) -> Gpus:
+    """All GPUs of all clusters as columns, in the roster's order, then each node's by index."""
+    at = at_rows(times_of_rows, members.row, NEVER)
+    young = (members.row >= 0) & ~told.silent[members.node]
+    young &= at >= told.trusted_since[members.node]
+    held_by, stands, out = marked
+    known = decided(rows, members.row, young, held_by, stands, out)
+    unknown = known.state == _UNKNOWN
+    seen_at = np.where(members.row >= 0, at, told.heard_at[members.node])
+    absent = _numbers(rows, "unmeasured_seconds", members.row, young)
+    away = young & ~np.isnan(absent)
+    # It answers; only what it is cannot be said.
+    unsaid = [place for place, text in enumerate(known.reasons) if text in UNSAID]
+    answers = np.isin(known.reason, unsaid)
+    # Whole seconds, since the same moment comes out a little different in every tick.
+    since = np.rint((at - np.where(away, absent, 0.0) * 1e6) / 1e6).astype(np.int64) * 1_000_000
+    known = with_since(known, (unknown & ~young) | away, np.where(away, since, seen_at))
+    trusted = young & (~unknown | answers)
+    numbers = {name: _numbers(rows, name, members.row, trusted) for name in _NUMBERS}
+    processes = _numbers(rows, "compute_processes", members.row, trusted)
+    held = (held_by.holder > 0) | (np.nan_to_num(processes) > 0)
+    # Somebody computes there, and nothing that is measured says whether it is held.
+    unattributed = (known.state == _ACTIVE) & ~held & np.isnan(processes)
+    index = _numbers(rows, "index", members.row, trusted)
+    gpus = Gpus(
+        uuid=members.uuid,
+        index=np.where(np.isnan(index), members.index, index),
+        look=known.look,
+        state=known.state,
+        held=np.where(unknown | unattributed, -1, held).astype(np.int8),
+        hung=known.hung,
+        reason=known.reason,
+        holder=held_by.holder,
+        reasons=known.reasons,
+        holders=held_by.texts,
+        **numbers,
+    )
+    # NaN sorts last: without an index a GPU comes after those that have one, by its UUID.
+    return gpus.part(np.lexsort((gpus.index, members.turn)))
+
+
+_NUMBERS = ("utilization_percent", "temperature_celsius", "power_watts", "power_limit_watts")
+
+
+def _numbers(rows: pa.Table, name: str, row: Column, trusted: Column) -> Column:
+    """A column of the rows per GPU; NaN where it was not measured or is not trusted."""
+    values = rows.column(name).cast(pa.float64(), safe=False).to_numpy()
+    return np.where(trusted, at_rows(values, row, np.nan), np.nan)
+
+
+def _ports(
+    members: Roster, rows: pa.Table, times_of_rows: Column, told: Hearing
+) -> tuple[Column, Column]:
+    """Of every port whether it is up, and its speed while it is."""
+    ports = members.ports
+    at = at_rows(times_of_rows, ports.row, NEVER)
+    young = (ports.row >= 0) & ~told.silent[ports.node] & (at >= told.trusted_since[ports.node])
+    up = _numbers(rows, "up", ports.row, young)
+    return up, _numbers(rows, "speed_bits_per_second", ports.row, up > 0)
+
+
+def _cluster(
+    name: str,
+    members: Roster,
+    inventories: Mapping[NodeName, Inventory],
+    told: Hearing,
+    all_gpus: Gpus,
+    all_ports: tuple[Column, Column],
+) -> ClusterView:
+    nodes, gpus = members.node_spans[name], all_gpus.part(members.gpu_spans[name])
+    drivers = {
+        one.driver_state
+        for node in members.names[nodes]
+        if (one := inventories.get(node)) and one.driver_state != "loaded"
+    }
+    # Rows that are too old to be shown are not read; their node was heard when they came.
+    newest = int(told.newest_row[nodes].max(initial=NEVER))
+    newest = int(told.heard_at[nodes].max(initial=NEVER)) if newest == NEVER else newest
+    return ClusterView(
+        name=name,
+        simulated=name == SIMULATED_CLUSTER,
+        layout=members.layouts[name],
+        gpus=gpus,
+        strip=summed(gpus),
+        ports=_ports_of(members.ports, members.ports.spans[name], *all_ports),
+        heard=told.heard[nodes],
+        silent=told.silent[nodes],
+        drivers=tuple(sorted(drivers)),
+        rows_at=None if newest == NEVER else time_of(newest),
+    )
+
+
+def _ports_of(ports: PortRoster, span: slice, up: Column, speed: Column) -> Ports:
+    return Ports(
+        subject=ports.subject[span],
+        kind=ports.kind[span],
+        role=ports.role[span],
+        was_up=ports.was_up[span],
+        up=up[span],
+        speed_bits_per_second=speed[span],
+    )

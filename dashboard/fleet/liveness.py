@@ -1,0 +1,112 @@
+"""Which nodes are shown, which are silent, and which of their rows are young enough to be believed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+
+from gpuvigil.model import Inventory, Subject
+from gpuvigil.model.expected_nodes import expected
+from gpuvigil.model.reporting import silent_after
+
+from ..model.facts import Facts
+from ..model.gpus import Column
+from .keys import Keys, NodeName
+
+DEFAULT_TICK_SECONDS = 10.0
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+NEVER = np.iinfo(np.int64).min // 2  # far enough from the end to reckon with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sent:
+    """The rows of one measurement: whose they are, and their times in microseconds."""
+
+    keys: Keys
+    at: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Hearing:
+    """Per node, in the roster's order; times in microseconds, NEVER where there is none."""
+
+    heard: Sequence[datetime | None]
+    heard_at: Column
+    silent: Column
+    trusted_since: Column  # rows older than this lag behind their node's newest
+    newest_row: Column
+
+
+def heard(facts: Facts, tables: Iterable[Sent]) -> dict[NodeName, datetime]:
+    """When the hub last got something from each node; from rows alone where it cannot say."""
+    found = dict(facts.heard)
+    for sent in tables:
+        if not facts.heard.keys() >= set(sent.keys.nodes):
+            for name, at in sent.keys.newest(sent.at).items():
+                if name not in facts.heard:
+                    found[name] = max(found.get(name, time_of(at)), time_of(at))
+    return found
+
+
+def shown(
+    facts: Facts,
+    heard_at: Mapping[NodeName, datetime],
+    inventories: Mapping[NodeName, Inventory],
+) -> frozenset[NodeName]:
+    """The expected nodes, and those of which an incident stands."""
+    # An inventory's time is by its node's own clock.
+    told = {**{name: one.at for name, one in inventories.items()}, **heard_at}
+    retired = {(one.node.cluster, one.node.node): one.at for one in facts.retirements}
+    incidents = {(one.subject.cluster, one.subject.node) for one in facts.incidents}
+    return expected(told, retired, incidents, facts.now, facts.listening_since)
+
+
+def hearing(
+    nodes: Sequence[NodeName],
+    patience: Column,
+    heard_from: Mapping[NodeName, datetime],
+    newest_row: Column,
+    now: datetime,
+) -> Hearing:
+    """Silence is judged by the hub's clock, the lag of a row by its node's own.
+
+    `patience` is how long a node may be silent, in microseconds.
+    """
+    last = [heard_from.get(name) for name in nodes]
+    heard_at = np.array([NEVER if at is None else micro(at) for at in last], np.int64)
+    silent = (heard_at == NEVER) | (micro(now) - heard_at > patience)
+    return Hearing(
+        heard=last,
+        heard_at=heard_at,
+        silent=silent,
+        trusted_since=np.where(newest_row == NEVER, heard_at, newest_row) - patience,
+        newest_row=newest_row,
+    )
+
+
+def patience(inventory: Inventory | None, silent_after_seconds: float) -> int:
+    """How long a node may be silent, in microseconds."""
+    tick = inventory.tick_seconds if inventory is not None else DEFAULT_TICK_SECONDS
+    return silent_after(silent_after_seconds, tick) // _MICROSECOND
+
+
+def waited_for(facts: Facts) -> dict[NodeName, int]:
+    """Nodes that the analyzer waits for longer, since they are heard with holes; microseconds."""
+    found: dict[NodeName, int] = {}
+    for pulse in facts.pulses:
+        told = pulse.body.get("waited_for") if pulse.id == "analyzer" else None
+        for key, seconds in (told or {}).items():
+            node = Subject.parse(key)
+            found[node.cluster, node.node] = int(seconds * 1_000_000)
+    return found
+
+
+def micro(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def time_of(at: int) -> datetime:
+    return _EPOCH + at * _MICROSECOND

@@ -1,0 +1,139 @@
+"""The state of every GPU, by `gpuvigil.faults.gpu_states.gpu_state` and by nothing else.
+
+Of ten thousand GPUs most are in the same situation as many others: the rows say the same of what
+decides, and the same faults stand. Each situation is decided once, for all that are in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuvigil.clock import moment
+from gpuvigil.faults.gpu_states import HUNG, gpu_state, is_failing
+from gpuvigil.model import GpuState, Severity
+
+from ..model.gpus import HANGS, STATES, Column, Look
+from .liveness import NEVER, time_of
+from .marks import Faults, Holders, Out, Standing
+
+# Of a row only these decide.
+DECIDING = ("up", "unmeasured_reason", "utilization_percent", "compute_processes")
+_SECOND = 1_000_000
+_LARGEST = 2**62
+
+_LOOKS = {
+    GpuState.ACTIVE: Look.ACTIVE,
+    GpuState.IDLE: Look.IDLE,
+    GpuState.FREE: Look.FREE,
+    GpuState.UNAVAILABLE: Look.FAILED,
+    GpuState.UNKNOWN: Look.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decided:
+    """Per GPU, in the order in which they were given; `reason` is a place in `reasons`."""
+
+    state: Column
+    look: Column
+    hung: Column
+    reason: Column
+    reasons: tuple[str, ...]
+
+
+def decided(
+    rows: pa.Table, row: Column, young: Column, holders: Holders, standing: Standing, out: Out
+) -> Decided:
+    """`row` is each GPU's row in `rows`; it is believed where `young` is true."""
+    held = holders.holder > 0
+    said = [_numbered(rows.column(name), row, young) for name in DECIDING]
+    example, situation = _situations([*said, young, held, standing.faults, out.why])
+    newest = _taken(rows, row[example])
+    states, looks, hangs, reasons = [], [], [], []
+    texts: dict[str, int] = {}
+    for number, values in zip(example.tolist(), newest, strict=True):
+        faults, own = standing.kinds[standing.faults[number]]
+        believed = values if young[number] else None
+        why = out.texts[out.why[number]]
+        state, reason = gpu_state(believed, held=bool(held[number]), faults=faults, out=why)
+        states.append(STATES.index(state))
+        looks.append(_look(state, own, bool(why)))
+        hides = "" if looks[-1] is Look.FAILED else _hung(state, faults)
+        hangs.append(HANGS.index(hides))
+        reasons.append(texts.setdefault(reason, len(texts)))
+    return Decided(
+        state=np.array(states, np.uint8)[situation],
+        look=np.array(looks, np.uint8)[situation],
+        hung=np.array(hangs, np.uint8)[situation],
+        reason=np.array(reasons, np.int64)[situation],
+        reasons=tuple(texts),
+    )
+
+
+def with_since(told: Decided, chosen: Column, seen_at: Column) -> Decided:
+    """Where `chosen`, the reason also says since when; `seen_at` in microseconds, or NEVER."""
+    reasons = told.reason.copy()
+    places = {text: place for place, text in enumerate(told.reasons)}
+    numbers = np.flatnonzero(chosen & (seen_at != NEVER))
+    pairs = np.stack([told.reason[numbers], seen_at[numbers] // _SECOND])
+    different, which = np.unique(pairs, axis=1, return_inverse=True)
+    said = [
+        places.setdefault(
+            f"{told.reasons[reason]} since {moment(time_of(second * _SECOND))}", len(places)
+        )
+        for reason, second in different.T.tolist()
+    ]
+    reasons[numbers] = np.array(said, np.int64)[which.reshape(-1)]
+    return replace(told, reason=reasons, reasons=tuple(places))
+
+
+def _numbered(column: pa.ChunkedArray, row: Column, young: Column) -> Column:
+    """Per GPU a number for what its row has in this column; 0 for nothing."""
+    codes = pc.dictionary_encode(column.combine_chunks()).indices.fill_null(-1).to_numpy()
+    return np.where(young, at_rows(codes + 1, row, 0), 0)
+
+
+def at_rows(values: Column, row: Column, missing: float) -> Column:
+    """The value at each GPU's row; `missing` where it has none."""
+    return np.append(values, missing)[row]
+
+
+def _situations(columns: Sequence[Column]) -> tuple[Column, Column]:
+    """Of each different combination one example, and per GPU which combination is its own."""
+    combined, most = columns[0], int(columns[0].max(initial=0)) + 1
+    for column in columns[1:]:
+        kinds = int(column.max(initial=0)) + 1
+        if most * kinds > _LARGEST:
+            _, combined = np.unique(combined, return_inverse=True)
+            most = len(combined)
+        combined, most = combined * kinds + column, most * kinds
+    _, example, situation = np.unique(combined, return_index=True, return_inverse=True)
+    return example, situation
+
+
+def _taken(rows: pa.Table, numbers: Column) -> Sequence[Mapping[str, Any]]:
+    """What decides of these rows; empty where the number is -1."""
+    indices = pa.array(numbers, mask=numbers < 0)
+    found: list[Mapping[str, Any]] = rows.select(DECIDING).take(indices).to_pylist()
+    return found
+
+
+def _hung(state: GpuState, faults: Faults) -> str:
+    if state is not GpuState.UNKNOWN:
+        return ""
+    return next((fault for fault in HUNG if fault in faults), "")
+
+
+def _look(state: GpuState, own: Faults, out: bool) -> Look:
+    """A GPU that works although a fault of its own stands is degraded; info is for the digest."""
+    if is_failing(state, own, out):
+        return Look.FAILED
+    look = Look.OUT if out and state is GpuState.UNAVAILABLE else _LOOKS[state]
+    working = look in {Look.ACTIVE, Look.IDLE, Look.FREE}
+    if working and any(severity is not Severity.INFO for severity in own.values()):
+        return Look.DEGRADED
+    return look

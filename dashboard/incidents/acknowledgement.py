@@ -1,0 +1,114 @@
+"""Taking an incident, or adding a note: a form that writes once, whatever is clicked twice."""
+
+import hashlib
+import secrets
+import time
+from datetime import datetime
+
+import streamlit as st
+
+from gpuvigil.clock import SystemClock
+from gpuvigil.errors import HubError
+from gpuvigil.model import Acknowledgement, Incident
+
+from ..data import live
+from ..layout.tree import el, show
+from .story import Hands, Taken
+from .typed_text import LONGEST_NAME, cleaned
+
+LONGEST_NOTE = 2_000
+# The same words sent again within this time are the same click.
+SAME_CLICK_SECONDS = 30.0
+_NAME = "own_name"
+
+
+def acknowledgement(
+    incident: Incident, by: str, note: str, form: str, at: datetime
+) -> Acknowledgement:
+    """What is written; the same words from the same form always have the same id."""
+    by, note = cleaned(by, LONGEST_NAME), cleaned(note, LONGEST_NOTE)
+    named = "\0".join((incident.id, form, by, note))
+    return Acknowledgement(
+        id=f"{incident.id}:{hashlib.sha256(named.encode()).hexdigest()[:24]}",
+        incident=incident.id,
+        subject=incident.subject,
+        by=by,
+        note=note,
+        at=at,
+    )
+
+
+def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
+    """The form while the incident stands, and what came of sending it."""
+    if hands.taken is Taken.OVER:
+        return
+    first, state = hands.taken is Taken.BY_NOBODY, st.session_state
+    state.setdefault(f"name-{incident.id}", state.get(_NAME, ""))
+    with st.form(f"take-{incident.id}", border=False):
+        left, right, end = st.columns([2, 5, 1.4], vertical_alignment="bottom")
+        left.text_input("Your name", key=f"name-{incident.id}", max_chars=LONGEST_NAME)
+        right.text_input(
+            "What you know or do about it",
+            key=note_key(incident.id),
+            max_chars=LONGEST_NOTE,
+        )
+        end.form_submit_button(
+            "Acknowledge" if first else "Add note",
+            key=f"send-{incident.id}",
+            type="primary" if first else "secondary",
+            width="stretch",
+            on_click=_send,
+            args=(incident, first, story_key),
+        )
+    wrong = state.get(f"wrong-{incident.id}")
+    show(f"sent-{incident.id}", el("div", wrong, class_="wrong", role="alert") if wrong else None)
+
+
+def _send(incident: Incident, first: bool, story_key: tuple[str, str]) -> None:
+    """Write what the form holds; what cannot be written stays in the form, with the reason."""
+    state = st.session_state
+    by = cleaned(state.get(f"name-{incident.id}", ""), LONGEST_NAME)
+    note = cleaned(state.get(note_key(incident.id), ""), LONGEST_NOTE)
+    state[f"wrong-{incident.id}"] = ""
+    if not note and _just_sent(incident.id):
+        return  # the second half of a double click finds the next note's empty field
+    if not by or not (note or first):
+        missing = "your name" if not by else "a note"
+        state[f"wrong-{incident.id}"] = f"Nothing was sent: write {missing} first."
+        return
+    record = acknowledgement(incident, by, note, _form_id(incident.id), SystemClock().now())
+    try:
+        live.shared().questions.tell(lambda hub: hub.write_records([record.to_record()]))
+    except HubError as error:
+        state[f"wrong-{incident.id}"] = (
+            f"Not sent: {error}. What you wrote is still here; send it again."
+        )
+        return
+    state[_NAME] = by
+    state[f"notes-{incident.id}"] = state.get(f"notes-{incident.id}", 0) + 1
+    state[f"kept-{incident.id}"] = time.monotonic()
+    live.shared().questions.forget(story_key)
+
+
+def note_key(incident: str) -> str:
+    """The key of the field for a note: another one after each note that was sent.
+
+    A field that is emptied from here tells the browser so in one run only, and a renewal of the
+    page that overtakes this run leaves the old words standing; a new field is empty in every run.
+    """
+    return f"note-{incident}-{st.session_state.get(f'notes-{incident}', 0)}"
+
+
+def _form_id(incident: str) -> str:
+    """One name for the form until some time after it was sent: a second click is the same click."""
+    state, name = st.session_state, f"form-{incident}"
+    sent = state.get(f"kept-{incident}") is not None
+    if name not in state or (sent and not _just_sent(incident)):
+        state[name] = secrets.token_hex(8)
+        state[f"kept-{incident}"] = None
+    return str(state[name])
+
+
+def _just_sent(incident: str) -> bool:
+    kept = st.session_state.get(f"kept-{incident}")
+    return kept is not None and time.monotonic() - kept <= SAME_CLICK_SECONDS

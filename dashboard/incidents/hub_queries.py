@@ -1,0 +1,127 @@
+"""What the pages of incidents ask the hub, each answer bounded."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.hub_client import Hub
+from gpuvigil.lifecycle import State
+from gpuvigil.matching.matchers import Labels, covered, labels_of
+from gpuvigil.model import (
+    Acknowledgement,
+    Incident,
+    Inventory,
+    NodeAction,
+    Record,
+    RecordKind,
+    Rma,
+    Silence,
+    Transition,
+    readable,
+)
+
+from .listing import Entry, entry
+
+OVER = (State.RESOLVED.value, State.DISMISSED.value)
+# What ended last is read often; only where that does not reach back far enough, more is. Beyond
+# that a list helps nobody, and the page says that there is more.
+NEWEST = 300
+MOST = 2_000
+MOST_OTHERS = 50
+_MOST_NODES = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """Incidents that are over, those that ended last; `cut` when the hub may have more."""
+
+    entries: tuple[Entry, ...] = ()
+    cut: bool = False
+
+    def reaches(self, since: datetime) -> bool:
+        """Whether all that ended since then are among them."""
+        ends = [one.ended_at for one in self.entries if one.ended_at is not None]
+        return not self.cut or min(ends, default=since) < since
+
+    def and_newer(self, newer: "Past") -> "Past":
+        """The same, with what ended since."""
+        entries = {one.id: one for one in (*self.entries, *newer.entries)}
+        return Past(entries=tuple(entries.values()), cut=self.cut)
+
+
+def newest_past(hub: Hub, limit: int) -> Past:
+    """The `limit` incidents that ended last."""
+    records = hub.records(RecordKind.INCIDENT, states=OVER, limit=limit)
+    return Past(
+        entries=tuple(
+            entry(one) for one in readable(records, Incident.from_record) if not one.marked
+        ),
+        cut=len(records) == limit,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """All that the hub knows of one incident."""
+
+    incident: Incident
+    transitions: tuple[Transition, ...]
+    notices: tuple[Record, ...]
+    acknowledgements: tuple[Acknowledgement, ...]
+    others: tuple[Incident, ...]  # on the same node
+    pulses: tuple[Record, ...]
+    silences: tuple[
+        Silence, ...
+    ] = ()  # that are about it, also those to come and those that are over
+    rma: tuple[Rma, ...] = ()  # the steps of a return to the maker, oldest first
+    actions: tuple[NodeAction, ...] = ()  # what `gpuvigil act` did for it
+
+
+def story(hub: Hub, id_: str) -> Story | None:
+    """The whole of an incident; None when the hub has none of that id that can be read."""
+    record = hub.record(RecordKind.INCIDENT, id_)
+    incident = next(readable([] if record is None else [record], Incident.from_record), None)
+    if incident is None:
+        return None
+    node = incident.subject.of_node().key
+    others = hub.records(RecordKind.INCIDENT, subject=node, limit=MOST_OTHERS)
+    steps = readable(hub.records(RecordKind.TRANSITION, parent=id_), Transition.from_record)
+    acknowledged = hub.records(RecordKind.ACKNOWLEDGEMENT, parent=id_)
+    taken = readable(acknowledged, Acknowledgement.from_record)
+    return Story(
+        incident=incident,
+        transitions=tuple(sorted(steps, key=lambda step: step.number)),
+        notices=hub.records(RecordKind.NOTICE, parent=id_),
+        acknowledgements=tuple(sorted(taken, key=lambda one: (one.at, one.id))),
+        others=tuple(one for one in readable(others, Incident.from_record) if one.id != id_),
+        pulses=hub.records(RecordKind.PULSE),
+        silences=_silences(hub, incident),
+        rma=_steps(hub, id_),
+        actions=tuple(readable(hub.records(RecordKind.ACTION, parent=id_), NodeAction.from_record)),
+    )
+
+
+def _steps(hub: Hub, id_: str) -> tuple[Rma, ...]:
+    steps = readable(hub.records(RecordKind.RMA, parent=id_), Rma.from_record)
+    return tuple(sorted(steps, key=lambda one: (one.at, one.id)))
+
+
+def _silences(hub: Hub, incident: Incident) -> tuple[Silence, ...]:
+    """Those that speak of the whole incident, the last to end first."""
+    every = tuple(readable(hub.records(RecordKind.SILENCE), Silence.from_record))
+    if not every:
+        return ()
+    racks: dict[str, str] = {}
+    if any("rack" in text for one in every for text in one.matchers):
+        nodes = hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
+        told = readable(nodes, Inventory.from_record)
+        racks = {node.subject.key: node.rack for node in told if node.rack}
+    labels = labels_of(incident, racks)
+    about = [one for one in every if _fits(one, labels)]
+    return tuple(sorted(about, key=lambda one: one.ends_at, reverse=True))
+
+
+def _fits(silence: Silence, labels: Labels) -> bool:
+    try:
+        return covered(silence.matchers, labels)
+    except ValueError:  # what another version wrote
+        return False

@@ -1,0 +1,76 @@
+"""How far the return of a part to its maker is: shown, and said by a form, on an incident of hardware."""
+
+import streamlit as st
+
+from accounting.hardware.returns import LONGEST_NOTE, may_have, said, step
+from gpuvigil.clock import SystemClock, moment, to_text
+from gpuvigil.errors import HubError
+from gpuvigil.model import Incident, RmaState
+
+from ..data import live
+from ..layout.tree import Node, el, show
+from .hub_queries import Story
+from .typed_text import LONGEST_NAME, cleaned
+
+_NAME = "own_name"
+_WORDS = {
+    RmaState.OPEN: "Case open",
+    RmaState.SHIPPED: "Shipped",
+    RmaState.REPLACED: "Replaced",
+}
+
+
+def form(story: Story, key: tuple[str, str]) -> None:
+    """The steps so far, who says the next one, and what came of it; nothing for other incidents."""
+    incident = story.incident
+    if not may_have(incident):
+        return
+    show(f"rma-steps-{incident.id}", _steps(story))
+    state = st.session_state
+    state.setdefault(f"rma-by-{incident.id}", state.get(_NAME, ""))
+    with st.form(f"rma-{incident.id}", border=False):
+        left, right, *ends = st.columns([2, 3, 1.3, 1.1, 1.2], vertical_alignment="bottom")
+        left.text_input("Your name", key=f"rma-by-{incident.id}", max_chars=LONGEST_NAME)
+        right.text_input(
+            "Return to the maker: case, tracking number",
+            key=f"rma-note-{incident.id}",
+            max_chars=LONGEST_NOTE,
+        )
+        for column, (chosen, word) in zip(ends, _WORDS.items(), strict=True):
+            column.form_submit_button(
+                word,
+                key=f"rma-{chosen.value}-{incident.id}",
+                width="stretch",
+                on_click=_send,
+                args=(incident, chosen, key),
+            )
+    told = state.get(f"rma-said-{incident.id}")
+    show(f"rma-said-{incident.id}", el("p", told, class_="empty", role="status") if told else None)
+
+
+def _steps(story: Story) -> Node | None:
+    if not story.rma:
+        return None
+    rows = (
+        el("li", el("time", moment(one.at), datetime=to_text(one.at)), el("div", said(one)))
+        for one in story.rma
+    )
+    return el("section", el("h3", "Return to the maker"), el("ol", *rows, class_="timeline"))
+
+
+def _send(incident: Incident, chosen: RmaState, key: tuple[str, str]) -> None:
+    state = st.session_state
+    by = cleaned(state.get(f"rma-by-{incident.id}", ""), LONGEST_NAME)
+    note = cleaned(state.get(f"rma-note-{incident.id}", ""), LONGEST_NOTE)
+    if not by:
+        state[f"rma-said-{incident.id}"] = "Not saved: enter your name first."
+        return
+    record = step(incident, chosen, by, note, SystemClock().now()).to_record()
+    try:
+        live.shared().questions.tell(lambda hub: hub.write_records([record]))
+    except HubError as error:
+        state[f"rma-said-{incident.id}"] = f"Not sent: {error}. Send it again."
+        return
+    state[_NAME] = by
+    state[f"rma-said-{incident.id}"] = f"Written: {_WORDS[chosen].lower()}, by {by}."
+    live.shared().questions.forget(key)

@@ -1,0 +1,124 @@
+"""What every page has: the line with the pages and the search, and the way from one to another."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
+
+import streamlit as st
+
+from gpuvigil.web import page_links
+
+from ..components import component, style
+from ..data import live
+from . import search
+
+_SHELL = (
+    '<div class="shell"><nav aria-label="Pages">'
+    '<button class="skip" type="button">Skip to the content</button><span class="brand">gpuvigil</span><span class="links"></span>'
+    '<form role="search"><input name="text" type="search" maxlength="200" autocomplete="off"'
+    ' aria-label="Search" placeholder="Node, UUID, PCI address"></form>'
+    '<select aria-label="Colours"><option value="auto">Auto</option><option value="dark">Dark'
+    '</option><option value="light">Light</option></select></nav>'
+    '<div class="lost" role="alert" hidden></div></div>'
+)
+THEMES = ("auto", "dark", "light")
+# A page that was not renewed for this many renewals says so, and not before this many seconds.
+RENEWALS, LEAST_SECONDS = 3, 10.0
+_LEAVE = "gv-leave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One page: its path in the address, its script, and what it is called."""
+
+    path: str
+    script: str
+    title: str
+    listed: bool = True  # in the line over every page; the others are reached by links
+
+
+PLACES = (
+    Place(path=page_links.OVERVIEW, script="pages/overview.py", title="Overview"),
+    Place(path=page_links.NODE, script="pages/node.py", title="Node", listed=False),
+    Place(path=page_links.GPU, script="pages/gpu.py", title="GPU", listed=False),
+    Place(path=page_links.INCIDENTS, script="pages/incidents.py", title="Incidents"),
+    Place(path=page_links.EFFICIENCY, script="pages/efficiency.py", title="Efficiency"),
+    Place(path=page_links.SILENCES, script="pages/silences.py", title="Silences"),
+    Place(path=page_links.PIPELINE, script="pages/pipeline.py", title="Pipeline"),
+)
+
+
+def frame(current: Place) -> None:
+    """Draw the line over the page; a link that was followed leaves this page at once."""
+    st.session_state["runs"] = st.session_state.get("runs", 0) + 1
+    wall = current.path == page_links.OVERVIEW and is_wall()
+    style("tokens", "overview", *(["wall"] if wall else []))
+    show = component("shell", _SHELL)
+    asked = show(
+        key="shell",
+        data={
+            "pages": [[place.path, place.title if place.listed else ""] for place in PLACES],
+            "current": current.path,
+            "wall": wall,
+            "theme": _theme(wall),
+            "leave": st.session_state.pop(_LEAVE, None),
+            "patience": max(RENEWALS * live.refresh_seconds(), LEAST_SECONDS),
+        },
+        on_go_change=_nothing,
+        on_search_change=_nothing,
+    )
+    if asked.go:
+        go(asked.go)
+    if asked.search:
+        _search(asked.search)
+
+
+def _search(text: str) -> None:
+    """Go to the one page that is meant, or say which ones may be."""
+    snapshot = live.current()
+    hits = search.find(snapshot.view(), snapshot.inventories(), text)
+    if len(hits) == 1:
+        # The browser goes there as it follows a link, so that back returns here.
+        st.session_state[_LEAVE] = hits[0].href
+        st.rerun()
+    style("search")
+    st.html(search.results(text, hits))
+
+
+def is_fresh() -> bool:
+    """Whether the page was just opened by its address, and not reached from another one."""
+    return bool(st.session_state["runs"] == 1)
+
+
+def is_wall() -> bool:
+    """Whether the page hangs on a wall: nothing to click, everything to be read from afar."""
+    return st.query_params.get("wall") == "1"
+
+
+def _theme(wall: bool) -> str:
+    """What the address asks for; a wall is dark unless it does. Empty: what the browser keeps."""
+    asked = st.query_params.get("theme", "")
+    return asked if asked in THEMES else "dark" if wall else ""
+
+
+def go(href: str) -> None:
+    """Leave for another of our pages; an address that is none of them changes nothing."""
+    parts = urlsplit(href)
+    for place in PLACES:
+        if place.path == parts.path:
+            query = dict(parse_qsl(parts.query))
+            st.switch_page(place.script, query_params=_lasting(query))
+
+
+def _lasting(query: dict[str, str]) -> Mapping[str, str]:
+    """A GPU's index moves when another is lost at boot: an address that is kept names the UUID."""
+    index = query.get("gpu", "")
+    shown = live.current().view().cluster(query.get("cluster")) if index.isdecimal() else None
+    if shown is None or shown.name != query.get("cluster"):
+        return query
+    cell = shown.find(query.get("node", ""), index)
+    return query if cell is None or not cell.subject.gpu else {**query, "gpu": cell.subject.gpu}
+
+
+def _nothing() -> None:
+    """A trigger needs somebody who listens; the script reads its value when it runs."""

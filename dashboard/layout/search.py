@@ -1,0 +1,209 @@
+"""From what somebody typed to the pages that it may mean: pure.
+
+A text that names exactly one thing finds only that; any other finds everything that it is part of.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.model import GpuIdentity, Inventory, Subject
+from gpuvigil.numbers_in_words import counted, natural
+from gpuvigil.web import page_links
+from gpuvigil.web.markup import Html, joined, tag
+
+from ..data.views import FleetView
+from ..model.cluster import Cell
+
+MOST_SHOWN = 20
+Span = tuple[datetime, datetime]
+# Shorter beginnings of a UUID or a serial number would find by accident.
+LEAST_BEGINNING = 4
+EXPLAINED = (
+    "What can be searched: a node's name or a part of it, a GPU by its UUID, PCI address, serial"
+    " number or as node and index (sim-003 5), a holder or user, the id of an incident."
+)
+_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?")
+_ON_NODE = re.compile(r"(?P<node>\S+?)(?:\s*[:/·]\s*|\s+)(?P<rest>\S.*)")
+_INDEX = re.compile(r"(?:gpu[\s-]*)?(\d{1,3})")
+_INCIDENT = re.compile(r"[0-9a-f]{16}-\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A page that may be meant."""
+
+    title: str
+    detail: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gpu:
+    subject: Subject
+    index: int | None
+    cell: Cell | None
+    identity: GpuIdentity | None
+
+    @property
+    def title(self) -> str:
+        name = self.subject.gpu if self.index is None else f"GPU {self.index}"
+        return f"{self.subject.node} · {name}"
+
+
+def find(view: FleetView, inventories: Mapping[Subject, Inventory], text: str) -> tuple[Hit, ...]:
+    """Everything that `text` may mean, what was meant exactly or else by name."""
+    asked = " ".join(text.casefold().split())
+    if not asked:
+        return ()
+    if _INCIDENT.fullmatch(asked):
+        return (_incident(view, asked),)
+    nodes = _nodes(view, inventories)
+    gpus = list(_gpus(view, inventories))
+    span = view.span
+    exact = [_node(node, span) for node in nodes if node.node.casefold() == asked]
+    exact += [_hit(gpu, said, span) for gpu in gpus if (said := _exactly(gpu, asked))]
+    exact += _on_node(nodes, gpus, inventories, asked, span)
+    if exact:
+        return tuple(dict.fromkeys(exact))
+    part = [_node(node, span) for node in nodes if asked in node.node.casefold()]
+    part += [_hit(gpu, said, span) for gpu in gpus if (said := _partly(gpu, asked))]
+    return tuple(dict.fromkeys(part))
+
+
+def _nodes(view: FleetView, inventories: Mapping[Subject, Inventory]) -> list[Subject]:
+    """Every node that is there or once was."""
+    shown = {
+        Subject(cluster=cluster.name, node=node.name)
+        for cluster in view.clusters
+        for node in cluster.nodes
+    }
+    return sorted(
+        {*shown, *inventories}, key=lambda it: (it.simulated, natural(it.node), it.cluster)
+    )
+
+
+def _gpus(view: FleetView, inventories: Mapping[Subject, Inventory]) -> Iterator[_Gpu]:
+    cells = {cell.subject: cell for cluster in view.clusters for cell in cluster.cells}
+    identities = {
+        Subject(cluster=node.cluster, node=node.node, gpu=gpu.uuid): gpu
+        for node, inventory in inventories.items()
+        for gpu in inventory.gpus
+    }
+    for subject in dict.fromkeys((*cells, *identities)):
+        cell, identity = cells.get(subject), identities.get(subject)
+        index = cell.index if cell else identity.index if identity else None
+        yield _Gpu(subject=subject, index=index, cell=cell, identity=identity)
+
+
+def _exactly(gpu: _Gpu, asked: str) -> str:
+    """Which of its names is exactly that; empty: none."""
+    if asked in {_bare(gpu.subject.gpu or ""), (gpu.subject.gpu or "").casefold()}:
+        return "UUID"
+    known = gpu.identity
+    if known is None:
+        return ""
+    if known.serial and asked == known.serial.casefold():
+        return f"serial {known.serial}"
+    if known.pci_address and _same_address(asked, known.pci_address):
+        return f"PCI address {known.pci_address}"
+    return ""
+
+
+def _partly(gpu: _Gpu, asked: str) -> str:
+    """Which of its names begins so, or which holder's name has it; empty: none."""
+    uuid, serial = _bare(gpu.subject.gpu or ""), (gpu.identity and gpu.identity.serial) or ""
+    if len(_bare(asked)) >= LEAST_BEGINNING:
+        if uuid.startswith(_bare(asked)):
+            return f"UUID {gpu.subject.gpu}"
+        if serial.casefold().startswith(asked):
+            return f"serial {serial}"
+    holder = gpu.cell.holder if gpu.cell else ""
+    return f"held by {holder}" if holder and asked in holder.casefold() else ""
+
+
+def _on_node(
+    nodes: Iterable[Subject],
+    gpus: Iterable[_Gpu],
+    inventories: Mapping[Subject, Inventory],
+    asked: str,
+    span: Span,
+) -> list[Hit]:
+    """A node's name, and one of its GPUs by index or address, or one of its ports."""
+    parts = _ON_NODE.fullmatch(asked)
+    if parts is None:
+        return []
+    name, rest = parts["node"], parts["rest"]
+    here = {node for node in nodes if node.node.casefold() == name}
+    index = _INDEX.fullmatch(rest)
+    found = []
+    for gpu in gpus:
+        if gpu.subject.of_node() in here:
+            meant = index is not None and gpu.index == int(index[1])
+            if meant or _exactly(gpu, rest):
+                found.append(_hit(gpu, gpu.subject.gpu or "", span))
+    for node in here:
+        inventory = inventories.get(node)
+        for port in inventory.ports if inventory else ():
+            if rest in {port.device.casefold(), f"{port.device}/{port.port}".casefold()}:
+                found.append(_port(node, port.device, port.port, span))
+    return found
+
+
+def _bare(uuid: str) -> str:
+    return uuid.casefold().removeprefix("gpu-")
+
+
+def _same_address(asked: str, known: str) -> bool:
+    """Whether both name one PCI function; what is not said (domain, function) fits any."""
+    one, other = _PCI.fullmatch(asked), _PCI.fullmatch(known.casefold())
+    if one is None or other is None:
+        return asked == known.casefold()
+    return all(
+        mine is None or int(mine, 16) == int(theirs or "0", 16)
+        for mine, theirs in zip(one.groups(), other.groups(), strict=True)
+    )
+
+
+def _node(node: Subject, span: Span) -> Hit:
+    href = page_links.subject_page(node, *span)
+    return Hit(title=node.node, detail=f"node of cluster {node.cluster}", href=href)
+
+
+def _hit(gpu: _Gpu, said: str, span: Span) -> Hit:
+    href = page_links.subject_page(gpu.subject, *span)
+    return Hit(title=gpu.title, detail=f"{said}, cluster {gpu.subject.cluster}", href=href)
+
+
+def _port(node: Subject, device: str, port: str, span: Span) -> Hit:
+    subject = Subject(cluster=node.cluster, node=node.node, device=device, port=port)
+    href = page_links.subject_page(subject, *span)
+    return Hit(title=f"{node.node} · {device}/{port}", detail="network port", href=href)
+
+
+def _incident(view: FleetView, id_: str) -> Hit:
+    """Also of one that is over: its page knows."""
+    standing = next((item for item in view.attention if item.id == id_), None)
+    title = standing.title if standing else f"Incident {id_}"
+    return Hit(title=title, detail="incident", href=page_links.incident_page(id_))
+
+
+def results(text: str, hits: tuple[Hit, ...]) -> Html:
+    """The hits as links; without any, what can be searched."""
+    if not hits:
+        said = f"Nothing is called {text[:80]!r}. {EXPLAINED}"
+        return tag("section", tag("p", said), class_="gv-found", role="status")
+    rows = [
+        tag("li", tag("a", hit.title, href=hit.href), " ", tag("small", hit.detail))
+        for hit in hits[:MOST_SHOWN]
+    ]
+    rest = len(hits) - len(rows)
+    return tag(
+        "section",
+        tag("p", f"{counted(len(hits), 'hit')} for {text[:80]!r}:"),
+        tag("ul", *rows),
+        tag("p", f"and {rest:,} more: type more of the name.") if rest else joined(),
+        class_="gv-found",
+        role="status",
+    )

@@ -1,0 +1,37 @@
+"""Parts of pages that change while somebody reads them: trees that the browser patches in place.
+
+What did not change keeps its focus, its selected text and whether it is unfolded. Texts arrive as
+text, never as HTML.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..components import component
+
+Node = str | list[Any]
+
+
+def el(tag: str, *children: Node | None, **attributes: str | None) -> Node:
+    """An element; children and attributes that are None are left out.
+
+    `class_` and `aria_label` stand for `class` and `aria-label`. `key` names an element among its
+    siblings, so that it stays itself when others come and go.
+    """
+    given = {
+        name.rstrip("_").replace("_", "-"): value
+        for name, value in attributes.items()
+        if value is not None
+    }
+    return [tag, given, *(child for child in children if child is not None)]
+
+
+def each(nodes: Iterable[Node | None]) -> list[Node]:
+    """Those that are there."""
+    return [node for node in nodes if node is not None]
+
+
+def show(key: str, *nodes: Node | None) -> None:
+    """Draw a tree; `key` is the same for the same place on a page."""
+    draw = component("tree", '<div class="tree"></div>')
+    draw(key=key, data={"nodes": each(nodes)})

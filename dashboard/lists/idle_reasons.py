@@ -1,0 +1,133 @@
+"""Why held GPUs are idle: their idle span, asked of the store, and what stands beside them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from accounting.efficiency.idle_query import (
+    ASKED,
+    ASKED_OF_SERVERS,
+    Excuses,
+    Measurements,
+    Row,
+    excuses,
+    why_idle,
+    with_requests,
+)
+from accounting.efficiency.idleness import IDLE, Idleness
+from accounting.efficiency.recent_incidents import over_since
+from gpuvigil.config import AnalyzerSettings, IdleSettings
+from gpuvigil.config.routing import stands_by
+from gpuvigil.hub_client import Hub
+from gpuvigil.matching.matchers import Labels
+from gpuvigil.model import Allocation, GpuState, Incident, Subject
+from gpuvigil.store.external import store_of
+
+from .fleet_now import Moment
+
+_DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
+_Holder = tuple[str, str, str | None]  # cluster, holder, user
+
+
+def reasons(
+    hub: Hub,
+    settings: AnalyzerSettings,
+    moment: Moment,
+    declared: Sequence[IdleSettings] = (),
+) -> dict[str, Idleness]:
+    """By its key, why each GPU that is idle now has been so over the idle span.
+
+    One that computed something within it has no reason, nor one that its holder has not had for as long;
+    `declared` are the site's idle policies, which say who stands by. HubError or StoreError as `look`.
+    """
+    length = timedelta(seconds=settings.idle_after_seconds)
+    start = moment.now - length
+    rows = {
+        Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key: row
+        for row in store_of(hub).window("gpu", ASKED, start, moment.now).to_pylist()
+    }
+    servers = store_of(hub).window("inference", ASKED_OF_SERVERS, start, moment.now).to_pylist()
+    over = over_since(hub, start)
+    return reasons_of(moment, with_requests(rows, servers), settings, declared, over)
+
+
+def reasons_of(
+    moment: Moment,
+    rows: Mapping[str, Row],
+    settings: AnalyzerSettings,
+    declared: Sequence[IdleSettings] = (),
+    over: Sequence[Incident] = (),
+) -> dict[str, Idleness]:
+    """The same of the rows of the span, by the keys of their GPUs; `over` are incidents that ended within it."""
+    cells = [cell for one in moment.clusters for cell in one.cells]
+    span = _span(moment, rows, settings, over)
+    holders: dict[_Holder, list[Allocation]] = {}
+    for cell in cells:
+        for held in moment.of(cell.subject):
+            holders.setdefault(_key(held), []).append(held)
+    waiting = {key for key, them in holders.items() if stands_by(declared, labels_of(them))}
+    found: dict[str, Idleness] = {}
+    for cell in cells:
+        # Of what was seen for minutes only nothing is said: it may be in a gap between two steps.
+        if cell.state is not GpuState.IDLE or span.seen(cell.subject) is None:
+            continue
+        mine = moment.of(cell.subject)
+        peers = {it.subject for held in mine for it in holders[_key(held)]} - {cell.subject}
+        why = why_idle(
+            cell.subject,
+            sorted(peers),
+            span,
+            standby=bool(mine) and all(_key(held) in waiting for held in mine),
+            held_since=min((held.started_at for held in mine), default=None),
+        )
+        if why is not None:
+            found[cell.subject.key] = why
+    return found
+
+
+def _span(
+    moment: Moment,
+    rows: Mapping[str, Row],
+    settings: AnalyzerSettings,
+    over: Sequence[Incident],
+) -> Measurements:
+    """What `rows` stand for; each node has a rhythm of its own."""
+    length = timedelta(seconds=settings.idle_after_seconds)
+    ticks = {one.subject.key: one.tick_seconds for one in moment.inventories}
+    nodes = {Subject.parse(key).of_node().key for key in rows}
+    return Measurements(
+        start=moment.now - length,
+        end=moment.now,
+        rows=rows,
+        expected={
+            node: length.total_seconds() / (ticks.get(node) or _DEFAULT_TICK_SECONDS)
+            for node in nodes
+        },
+        excuses=excuses(
+            (*(one.incident for one in moment.view.attention), *over), moment.now - length
+        ),
+        below_percent=settings.idle_below_percent,
+    )
+
+
+def labels_of(held: Sequence[Allocation]) -> Labels:
+    """What a policy about one holder's GPUs is matched by."""
+    first = held[0]
+    found = {
+        "fault": (IDLE,),
+        "cluster": (first.subject.cluster,),
+        "node": tuple(dict.fromkeys(one.subject.node for one in held)),
+        "owner": (first.user or "",),
+        "holder": (first.holder,),
+        "account": (first.account or "",),
+        "partition": (first.partition or "",),
+    }
+    return {label: values for label, values in found.items() if any(values)}
+
+
+def _key(held: Allocation) -> _Holder:
+    return held.subject.cluster, held.holder, held.user
+
+
+def excused(moment: Moment) -> Excuses:
+    """Whom that which stands now keeps from computing."""
+    return excuses(one.incident for one in moment.view.attention)

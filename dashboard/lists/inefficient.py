@@ -1,0 +1,215 @@
+"""`gpuvigil inefficient`: who is busy and gets little out of their GPUs, and what they could do."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from accounting.cost.money import Prices, models_of
+from accounting.efficiency.efficiency import COVERAGE, Judged, Work, judge, scattered
+from accounting.efficiency.efficiency_query import ASKED, worked
+from gpuvigil.clock import duration
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import Allocation, Subject
+from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, counted
+from gpuvigil.store.external import store_of
+
+from ..data.job_queue import rooms
+from .fleet_now import Moment
+from .idle_reasons import excused
+from .table import Column, Grid, Value, percents, tenths, whole
+
+COLUMNS = (
+    Column(key="wasted_gpu_hours", title="GPU-HOURS", show=tenths, right=True),
+    Column(key="wasted_cost", title="COST", show=whole, right=True),
+    Column(key="gpus", title="GPUS", show=whole, right=True),
+    Column(key="user", title="USER", flexible=True),
+    Column(key="holder", title="HOLDER", flexible=True),
+    Column(key="advice", title="ADVICE", flexible=True),
+    Column(key="said", title="BECAUSE IT", flexible=True),
+    Column(key="sm_activity_percent", title="SM", show=percents, right=True),
+    Column(key="tensor_activity_percent", title="TENSOR", show=percents, right=True),
+    Column(key="dram_activity_percent", title="DRAM", show=percents, right=True),
+    Column(key="partition", title="PARTITION", flexible=True),
+    Column(key="account", title="ACCOUNT", flexible=True),
+    Column(key="cluster", title="CLUSTER", flexible=True),
+)
+_FOR_PEOPLE = 7
+_Row = Mapping[str, Any]
+_Holder = tuple[str, str, str | None]  # cluster, holder, user
+
+
+def look(
+    hub: Hub,
+    moment: Moment,
+    span: tuple[datetime, datetime],
+    prices: Prices = Prices(),  # noqa: B008 - it is frozen
+) -> Grid:
+    """HubUnavailable, HubRefused or StoreError when the hub does not answer."""
+    found = store_of(hub).window("gpu", ASKED, *span)
+    rows = {
+        Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key: row
+        for row in found.to_pylist()
+    }
+    return grid(moment, rows, span, prices)
+
+
+def grid(
+    moment: Moment,
+    rows: Mapping[str, _Row],
+    span: tuple[datetime, datetime],
+    prices: Prices = Prices(),  # noqa: B008 - it is frozen
+) -> Grid:
+    """A row per holder that had all its GPUs alone over the whole span, the largest waste first."""
+    works = _works(moment, rows, span)
+    bill = _Bill(prices=prices, models=models_of(moment.inventories), span=span)
+    alone, excuses = _alone(moment), excused(moment)
+    left = {
+        holder: held
+        for holder, held in alone.items()
+        if not excuses.hold_up([one.subject for one in held])
+    }
+    known = sum(_is_known(held, works, span[0]) for held in left.values())
+    found = [
+        _row(holder, held, [works[one.subject.key] for one in held], judged, bill)
+        for holder, held in left.items()
+        if (judged := _judged(held, works, span[0])) is not None
+    ]
+    found.sort(key=lambda row: (-_number(row[0]), str(row[4])))
+    columns = list(COLUMNS)
+    if prices:
+        columns[1] = replace(columns[1], title=f"COST {prices.currency}")
+    else:
+        del columns[1]
+        found = [(row[0], *row[2:]) for row in found]
+    return Grid(
+        columns=columns,
+        rows=found,
+        for_people=_FOR_PEOPLE - (not prices),
+        head=_scattered(moment),
+        notes=[
+            f"Of the last {duration(span[1] - span[0])}, of holders that had their GPUs all the while"
+            " and alone, none of them broken or hardly measured. GPU-HOURS: what was not filled, by"
+            f" the multiprocessors' activity. Of {known} of {counted(len(alone), 'holder')} that is known."
+        ],
+        empty=HOLDERS_UNKNOWN
+        if not alone and any(one.strip.unattributed for one in moment.clusters)
+        else "No inefficient jobs."
+        if known or not alone
+        else "Not enough data for this period.",
+    )
+
+
+def _alone(moment: Moment) -> Mapping[_Holder, Sequence[Allocation]]:
+    """The GPUs of each holder; of those that share one with others it cannot be said who does what."""
+    found: defaultdict[_Holder, list[Allocation]] = defaultdict(list)
+    shared: set[_Holder] = set()
+    for cluster in moment.clusters:
+        for cell in cluster.cells:
+            held = moment.of(cell.subject)
+            keys = {(cluster.name, one.holder, one.user) for one in held}
+            if len(keys) > 1 or any(one.part for one in held):
+                shared |= keys
+            for key in keys:
+                found[key].append(held[0])
+    return {key: held for key, held in found.items() if key not in shared}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bill:
+    """What the span's hours cost."""
+
+    prices: Prices
+    models: Mapping[str, str]  # of each GPU
+    span: tuple[datetime, datetime]
+
+    @property
+    def hours(self) -> float:
+        return (self.span[1] - self.span[0]) / timedelta(hours=1)
+
+    def cost(self, held: Sequence[Allocation], judged: Judged) -> float | None:
+        """Of what was not filled, at the mean price of the holder's GPUs; None without one."""
+        each = [
+            self.prices.cost(one.subject.cluster, self.models.get(one.subject.key), *self.span)
+            for one in held
+        ]
+        known = [one for one in each if one is not None]
+        if not known or len(known) < len(each):
+            return None
+        return sum(known) / len(known) * judged.gpus * judged.wasted_share
+
+
+def _is_known(held: Sequence[Allocation], of_gpus: Mapping[str, Work], start: datetime) -> bool:
+    """Whether enough was measured of all its GPUs, over the whole span, for a word about them."""
+    works = [of_gpus.get(one.subject.key) for one in held]
+    whole = all(one is not None and one.coverage >= COVERAGE for one in works)
+    active = any(one is not None and one.sm_percent is not None for one in works)
+    return whole and active and all(one.started_at <= start for one in held)
+
+
+def _judged(
+    held: Sequence[Allocation], of_gpus: Mapping[str, Work], start: datetime
+) -> Judged | None:
+    if any(one.started_at > start or one.subject.key not in of_gpus for one in held):
+        return None
+    return judge([of_gpus[one.subject.key] for one in held])
+
+
+def _row(
+    holder: _Holder,
+    held: Sequence[Allocation],
+    works: Sequence[Work],
+    judged: Judged,
+    bill: _Bill,
+) -> tuple[Value, ...]:
+    return (
+        judged.gpus * bill.hours * judged.wasted_share,
+        bill.cost(held, judged),
+        judged.gpus,
+        holder[2],
+        holder[1],
+        judged.advice.value,
+        judged.said,
+        _mean([one.sm_percent for one in works]),
+        _mean([one.tensor_percent for one in works]),
+        _mean([one.dram_percent for one in works]),
+        held[0].partition,
+        held[0].account,
+        holder[0],
+    )
+
+
+def _works(
+    moment: Moment, rows: Mapping[str, _Row], span: tuple[datetime, datetime]
+) -> Mapping[str, Work]:
+    """What each GPU did, by its key, with how much of it was measured."""
+    found: dict[str, Work] = {}
+    for one in moment.inventories:
+        for gpu in one.gpus:
+            key = replace(one.subject, gpu=gpu.uuid).key
+            if key in rows:
+                found[key] = worked(rows[key], span, one.tick_seconds)
+    return found
+
+
+def _scattered(moment: Moment) -> Sequence[str]:
+    """Where free GPUs lie scattered on nodes that are partly held."""
+    said = []
+    for cluster in moment.clusters:
+        found = scattered([(room.free, room.gpus) for room in rooms(cluster, ()).values()])
+        if found is not None:
+            said.append(
+                f"{cluster.name}: {found.gpus:,} free GPUs lie on {found.nodes:,} nodes that are partly"
+                f" held; together they would be {found.whole:,} whole."
+            )
+    return said
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    seen = [value for value in values if value is not None]
+    return sum(seen) / len(seen) if seen else None
+
+
+def _number(value: Value) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -1,0 +1,132 @@
+"""Whether anybody was told: per incident what became of each channel, and channels that fail."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuvigil.clock import duration, from_text, moment
+from gpuvigil.model import Record
+from gpuvigil.numbers_in_words import counted
+
+NOBODY = "no notification sent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What became of telling people through one channel."""
+
+    channel: str
+    text: str  # "sent 4 s ago", "held: below the channel's minimum severity"
+    sent: bool
+
+
+def told_of(notices: Iterable[Record], now: datetime, *, over: bool = False) -> tuple[Told, ...]:
+    """The last word of each channel, those that were told first.
+
+    An incident that came back is told anew: what was said until it was over no longer counts.
+    `over`: it is over now, so its last end counts as well.
+    """
+    everything = sorted(notices, key=_order)
+    ends = sorted({_number(one) for one in everything if _is_end(one)})
+    before = ends[:-1] if over else ends
+    spell = [one for one in everything if _number(one) > max(before, default=-1)]
+    channels: dict[str, list[Record]] = {}
+    for notice in spell:
+        channels.setdefault(str(notice.body.get("channel") or ""), []).append(notice)
+    nobody = channels.pop("", [])
+    told = [_told(channel, said, now) for channel, said in channels.items()]
+    told.sort(key=lambda one: (not one.sent, one.channel))
+    # That there was no channel is true only as long as no channel has had a later word.
+    if nobody and all(_order(nobody[-1]) > _order(said[-1]) for said in channels.values()):
+        later = "its last change was not sent"
+        name = later if channels else NOBODY
+        told.append(Told(channel=name, text=_reason(nobody[-1]), sent=False))
+    return tuple(told)
+
+
+def _told(channel: str, said: Sequence[Record], now: datetime) -> Told:
+    """What was sent counts more than a later repetition held back, and not more than a failure."""
+    sent = [one for one in said if one.body.get("state") == "sent"]
+    last = said[-1]
+    if not sent:
+        # What is still to be told counts more than what was decided not to be told after it.
+        waiting = [one for one in said if one.body.get("state") == "due"]
+        return Told(channel=channel, text=_unsent((waiting or [last])[-1]), sent=False)
+    text = ", ".join(_sent(one, now) for one in _told_and_end(sent))
+    if _order(last) > _order(sent[-1]) and (is_failing(last) or last.body.get("state") == "dead"):
+        text += f"; then {_unsent(last)}"
+    return Told(channel=channel, text=text, sent=True)
+
+
+def _told_and_end(sent: Sequence[Record]) -> list[Record]:
+    """The last that told of it, and the one that told of its end."""
+    standing = [one for one in sent if not _is_end(one)]
+    return [*standing[-1:], *[one for one in sent if _is_end(one)][-1:]]
+
+
+def _sent(notice: Record, now: datetime) -> str:
+    what = "its end sent" if _is_end(notice) else "sent"
+    return f"{what} {duration(now - (_time(notice, 'sent_at') or notice.at))} ago"
+
+
+def _unsent(notice: Record) -> str:
+    what = "its end " if _is_end(notice) else ""
+    if notice.body.get("state") == "due":
+        tries = int(notice.body.get("attempts") or 0)
+        said = f"{what}not sent yet: {_reason(notice)}"
+        # A reason that comes from an attempt counts them itself.
+        return said + (f", {tries} tries" if tries and "tried" not in said else "")
+    if notice.body.get("state") == "dead":
+        return f"{what}could not be sent: {_reason(notice)}"
+    return f"not sent: {_reason(notice)}"
+
+
+def failing_channels(notices: Iterable[Record], now: datetime) -> tuple[str, ...]:
+    """A line per channel whose messages wait because its receiver fails, whatever they are about."""
+    waiting: dict[str, list[Record]] = {}
+    for notice in notices:
+        if is_failing(notice):
+            waiting.setdefault(str(notice.body.get("channel") or ""), []).append(notice)
+    return tuple(_failing(channel, waiting[channel], now) for channel in sorted(waiting))
+
+
+def is_failing(notice: Record) -> bool:
+    """Whether it waits because its receiver failed; a reminder that waits for its time does not."""
+    body = notice.body
+    tried = body.get("verdict") == "backing_off" or body.get("last_error")
+    return body.get("state") == "due" and bool(tried)
+
+
+def _failing(channel: str, notices: Sequence[Record], now: datetime) -> str:
+    since = min(_time(one, "first_due_at") or one.at for one in notices)
+    errors = [str(one.body["last_error"]) for one in notices if one.body.get("last_error")]
+    error = f", last error: {errors[-1]}" if errors else ""
+    waiting = [one.due_at for one in notices if one.due_at and not one.body.get("in_flight")]
+    due = min(waiting, default=now)
+    again = "tried again now" if due <= now else f"next try {moment(due)}"
+    wait = "waits" if len(notices) == 1 else "wait"
+    return f"Channel {channel}: {counted(len(notices), 'message')} {wait} since {moment(since)}{error}; {again}."
+
+
+def _number(notice: Record) -> int:
+    """Of the transition that the notice is about."""
+    return int(notice.body.get("number") or 0)
+
+
+def _order(notice: Record) -> tuple[int, int, datetime]:
+    return _number(notice), int(notice.body.get("repeat") or 0), notice.at
+
+
+def _is_end(notice: Record) -> bool:
+    return notice.body.get("kind") == "resolved"
+
+
+def _reason(notice: Record) -> str:
+    return str(notice.body.get("reason") or "")
+
+
+def _time(notice: Record, key: str) -> datetime | None:
+    try:
+        return from_text(str(notice.body.get(key)))
+    except ValueError:
+        return None

@@ -1,0 +1,190 @@
+"""What a page is drawn from: the newest numbers and the standing records, as the hub gave them."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.lifecycle import STANDING
+from gpuvigil.model import (
+    UNREADABLE,
+    Allocation,
+    Event,
+    EventKind,
+    Incident,
+    Inventory,
+    Record,
+    RecordKind,
+    Retirement,
+    Scheduler,
+)
+
+from .delivery_status import is_failing
+from .newest_rows import gpu_table, node_table, port_table
+
+STANDING_STATES = frozenset(state.value for state in STANDING)
+FOLLOWED = frozenset(
+    {
+        RecordKind.INVENTORY,
+        RecordKind.ALLOCATION,
+        RecordKind.EVENT,
+        RecordKind.INCIDENT,
+        RecordKind.NOTICE,
+        RecordKind.PULSE,
+        RecordKind.RETIREMENT,
+        RecordKind.SCHEDULER,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Facts:
+    """One moment of the fleet; `now` is the hub's clock when it was asked."""
+
+    now: datetime
+    gpus: pa.Table = field(default_factory=gpu_table)  # the newest rows
+    ports: pa.Table = field(default_factory=port_table)
+    nodes: pa.Table = field(default_factory=node_table)
+    heard: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+    clocks: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)  # see `words`
+    inventories: tuple[Inventory, ...] = ()
+    allocations: tuple[Allocation, ...] = ()  # those that are open
+    incidents: tuple[Incident, ...] = ()  # those that stand
+    notices: tuple[Record, ...] = ()  # of what stands, and those that wait for their receiver
+    port_events: Mapping[str, Event] = field(default_factory=dict)  # the last of each, by key
+    pulses: tuple[Record, ...] = ()
+    retirements: tuple[Retirement, ...] = ()
+    schedulers: tuple[Scheduler, ...] = ()  # what each said last
+    listening_since: datetime | None = None  # when the hub was started
+    # Nodes that have not sent again since the hub was away; the numbers are from before it was.
+    not_back: int = 0
+    oldest_at: datetime | None = None  # of the oldest row that the store has
+    silent_after_seconds: float = AnalyzerSettings().silent_after_seconds
+
+
+def hurries(records: Iterable[Record]) -> bool:
+    """Whether a page should show one of them before its next refresh.
+
+    Signs of life and repeated inventories come all the time in a large fleet.
+    """
+    return any(record.kind not in _PATIENT for record in records)
+
+
+_PATIENT = frozenset({RecordKind.PULSE, RecordKind.INVENTORY})
+
+
+def moves_port(records: Iterable[Record]) -> bool:
+    """Whether one of them says that a port went up or down."""
+    return any(
+        record.kind is RecordKind.EVENT and record.body.get("event") in _PORT_EVENTS
+        for record in records
+    )
+
+
+class Book:
+    """The records that pages need, kept up to date by what changed; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._kept: dict[RecordKind, dict[str, tuple[float, Any]]] = {kind: {} for kind in FOLLOWED}
+        self._listed: dict[RecordKind, tuple[Any, ...]] = {}
+
+    def apply(self, records: Iterable[Record]) -> None:
+        """Take new versions; forget what ended, leave out the selftest's and what a newer version
+        wrote.
+        """
+        taken: set[str] = set()  # notices
+        ended = False
+        for record in records:
+            if record.marked:
+                continue
+            if record.kind is RecordKind.EVENT and record.body.get("event") not in _PORT_EVENTS:
+                continue
+            if _is_over(record):
+                ended |= self._forget(record) and record.kind is RecordKind.INCIDENT
+            else:
+                self._take(record)
+                if record.kind is RecordKind.NOTICE:
+                    taken.add(record.id)
+        # Of thousands of notices those of what stands stay as they are.
+        self._leave_out(self._kept[RecordKind.NOTICE].keys() if ended else taken)
+
+    def _take(self, record: Record) -> None:
+        kept, (name, version) = self._kept[record.kind], _name(record)
+        # A scheduler that does not answer takes nothing back; its last word ages by itself.
+        if (
+            record.kind is RecordKind.SCHEDULER
+            and name in kept
+            and record.body.get("nodes") is None
+        ):
+            return
+        if name not in kept or kept[name][0] <= version:
+            self._listed.pop(record.kind, None)
+            # What cannot be read takes no other record down; the hub keeps it all the same.
+            with contextlib.suppress(*UNREADABLE):
+                kept[name] = version, _READERS[record.kind](record)
+
+    def _forget(self, record: Record) -> bool:
+        """Whether it was kept until now."""
+        self._listed.pop(record.kind, None)
+        return self._kept[record.kind].pop(_name(record)[0], None) is not None
+
+    def _leave_out(self, names: Iterable[str]) -> None:
+        """Those of these notices that are of nothing that stands, and wait for no receiver."""
+        notices, incidents = self._kept[RecordKind.NOTICE], self._kept[RecordKind.INCIDENT]
+        for name in tuple(names):
+            notice = notices[name][1]
+            if notice.parent not in incidents and not is_failing(notice):
+                del notices[name]
+                self._listed.pop(RecordKind.NOTICE, None)
+
+    def onto(self, facts: Facts) -> Facts:
+        """`facts` with these records; tuples of records stay the same while the records do."""
+        return replace(
+            facts,
+            inventories=self._all(RecordKind.INVENTORY),
+            allocations=self._all(RecordKind.ALLOCATION),
+            incidents=self._all(RecordKind.INCIDENT),
+            notices=self._all(RecordKind.NOTICE),
+            port_events={key: event for key, (_, event) in self._kept[RecordKind.EVENT].items()},
+            pulses=self._all(RecordKind.PULSE),
+            retirements=self._all(RecordKind.RETIREMENT),
+            schedulers=self._all(RecordKind.SCHEDULER),
+        )
+
+    def _all(self, kind: RecordKind) -> tuple[Any, ...]:
+        """The same tuple until one of them changes, so that what follows from it can be kept."""
+        if kind not in self._listed:
+            self._listed[kind] = tuple(value for _, value in self._kept[kind].values())
+        return self._listed[kind]
+
+
+_READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
+    RecordKind.INVENTORY: Inventory.from_record,
+    RecordKind.ALLOCATION: Allocation.from_record,
+    RecordKind.EVENT: Event.from_record,
+    RecordKind.INCIDENT: Incident.from_record,
+    RecordKind.NOTICE: lambda record: record,
+    RecordKind.PULSE: lambda record: record,
+    RecordKind.RETIREMENT: Retirement.from_record,
+    RecordKind.SCHEDULER: Scheduler.from_record,
+}
+
+
+_PORT_EVENTS = frozenset({EventKind.PORT_UP, EventKind.PORT_DOWN})
+
+
+def _name(record: Record) -> tuple[str, float]:
+    """Under which name it is kept, and what makes it newer: of a port only the last event is."""
+    if record.kind is RecordKind.EVENT:
+        return record.subject, record.at.timestamp()
+    return record.id, record.version
+
+
+def _is_over(record: Record) -> bool:
+    if record.kind is RecordKind.INCIDENT:
+        return record.body.get("state") not in STANDING_STATES
+    return record.kind is RecordKind.ALLOCATION and record.body.get("ended_at") is not None

@@ -1,0 +1,238 @@
+"""`gpuvigil backtest`: before a limit is changed, whom the change would have woken, and whom not."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from accounting.usage.allocations import MOST_RECORDS
+from analyzer.correlation.all_detectors import DETECTORS, questions
+from analyzer.hub_queries import span_of
+from gpuvigil.clock import SystemClock, to_text
+from gpuvigil.config import AnalyzerSettings, Config, load
+from gpuvigil.config.startup import fail, parser
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.faults import FAULTS
+from gpuvigil.hub_client import Hub
+from gpuvigil.model import UNREADABLE, RecordKind, Transition
+from gpuvigil.state_directory import config_of_up
+from gpuvigil.store.configured import hubs
+from gpuvigil.store.external import store_of
+from gpuvigil.typed_times import length, moment
+
+from ..judge.claims import Claim, claims
+from ..replay import Replay
+from .compare import Account, Pair, accounts, pairs, raised
+from .past import BLOCK, Past, blocks, past
+
+_LAST = "24h"
+_MOST_SHOWN = 40
+_SECTION = "analyzer."
+_PREFIX = "GPUVIGIL_ANALYZER_"
+_ITSELF = "gpuvigil"  # the cluster of such transitions
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`gpuvigil backtest`: 0 once it was played, 1 when the hub does not answer, 2 for wrong arguments."""
+    commands = _parser()
+    chosen = commands.parse_args(arguments)
+    try:
+        config = _config(chosen)
+        start, end = _span(chosen, SystemClock().now())
+        with closing(hubs(config)()) as hub:
+            found = played(hub, config, start, end, quiet=not sys.stderr.isatty())
+    except GpuvigilError as error:
+        return fail(commands.prog, error)
+    result = {**said(found), "set": chosen.set, "from": to_text(start), "to": to_text(end)}
+    lines = [json.dumps(result, indent=2)] if chosen.form == "json" else list(_lines(found, result))
+    print("\n".join(lines))
+    return 0
+
+
+def played(
+    hub: Hub, config: Config, start: datetime, end: datetime, quiet: bool = True
+) -> list[Pair]:
+    """What was raised from `start` to `end`, and what the detectors would with these settings.
+
+    They look at what was before as well, as long as the longest of their spans.
+    """
+    settings = config.analyzer
+    before = _whole_steps(_longest(settings), settings)
+    begin = _floor(start - before, settings)
+    known = past(hub, begin, _floor(end, settings))
+    _warn(known)
+    replay = Replay(settings, ahead=BLOCK)
+    for block in blocks(store_of(hub), known):
+        replay.feed(block)
+        if not quiet:
+            share = (block.end - begin) / (known.end - begin)
+            print(f"\rplayed {share:.0%}", end="", file=sys.stderr)
+    if not quiet:
+        print("\r           \r", end="", file=sys.stderr)
+    return pairs(_was(hub, begin, known.end), claims(replay.transitions), start)
+
+
+def said(found: Sequence[Pair]) -> dict[str, Any]:
+    """Everything, for programs."""
+    return {
+        "faults": {fault: asdict(it) for fault, it in accounts(found).items() if fault},
+        "all": asdict(accounts(found).get("", Account())),
+        "incidents": [
+            {
+                "fault": pair.either.fault,
+                "subject": pair.either.subject.key,
+                "was": _claim(pair.was),
+                "would": _claim(pair.would),
+            }
+            for pair in found
+        ],
+    }
+
+
+def _claim(claim: Claim | None) -> dict[str, Any] | None:
+    if claim is None:
+        return None
+    return {
+        "title": claim.title,
+        "severity": claim.severity.value,
+        "opened_at": to_text(claim.opened_at),
+        "seconds": [
+            None if until is None else (until - since).total_seconds()
+            for since, until in claim.spans
+        ],
+        "pages": len(claim.pages),
+    }
+
+
+def _lines(found: Sequence[Pair], result: Mapping[str, Any]) -> Iterator[str]:
+    start, end = (result[key][:16].replace("T", " ") for key in ("from", "to"))
+    yield f"{start} to {end} UTC{', with' if result['set'] else ', the settings as they are'}"
+    yield from (f"  {it}" for it in result["set"])
+    of = accounts(found)
+    if not of:
+        yield "nothing was raised, and nothing would be"
+        return
+    yield ""
+    yield f"{'':<34}{'was':>7}{'would':>7}{'both':>7}{'pages':>8}{'would':>7}"
+    for fault, it in [*((f, a) for f, a in of.items() if f), ("", of[""])]:
+        name = FAULTS[fault].title if fault in FAULTS else fault or "all"
+        yield f"{name[:33]:<34}{it.was:>7}{it.would:>7}{it.both:>7}{it.pages_were:>8}{it.pages_would:>7}"
+    yield from _changes("would no longer be raised", [it for it in found if it.would is None])
+    yield from _changes("would be raised as well", [it for it in found if it.was is None])
+    both = [it for it in found if it.was is not None and it.would is not None and it.changes]
+    yield from _changes("would be raised otherwise", both)
+
+
+def _changes(what: str, found: Sequence[Pair]) -> Iterator[str]:
+    if not found:
+        return
+    yield ""
+    yield f"{what}:"
+    for pair in found[:_MOST_SHOWN]:
+        one = pair.either
+        severity = one.severity.value
+        if pair.was is not None and pair.would is not None:
+            severity = f"{pair.was.severity.value} -> {severity}"
+        at = to_text(one.opened_at)[:16].replace("T", " ")
+        yield f"  {at}  {severity:<8}  {one.title}  {one.subject.key}"
+    if len(found) > _MOST_SHOWN:
+        yield f"  and {len(found) - _MOST_SHOWN} more; -o json has all of them"
+
+
+def _was(hub: Hub, begin: datetime, end: datetime) -> list[Claim]:
+    steps = []
+    for record in hub.records(RecordKind.TRANSITION, since=begin, until=end, limit=MOST_RECORDS):
+        with suppress(*UNREADABLE):
+            steps.append(Transition.from_record(record))
+    # What gpuvigil says of itself, and to owners, no detector has raised; the selftest's is no news.
+    return raised(one for one in steps if one.subject.cluster != _ITSELF and not one.subject.marked)
+
+
+def _warn(known: Past) -> None:
+    if known.unreadable:
+        said = f"{known.unreadable} records were written by another version: left out"
+        print(f"gpuvigil backtest: {said}", file=sys.stderr)
+    if known.cut:
+        said = f"the hub has more than {MOST_RECORDS} records of a kind: ask for a shorter span"
+        print(f"gpuvigil backtest: {said}", file=sys.stderr)
+
+
+def _longest(settings: AnalyzerSettings) -> timedelta:
+    return max(span_of(span, settings) for _, span in questions(DETECTORS))
+
+
+def _whole_steps(span: timedelta, settings: AnalyzerSettings) -> timedelta:
+    step = timedelta(seconds=settings.tick_seconds)
+    return -(-span // step) * step
+
+
+def _floor(at: datetime, settings: AnalyzerSettings) -> datetime:
+    """The last whole step before: passes lie on them."""
+    step = timedelta(seconds=settings.tick_seconds)
+    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    return day + (at - day) // step * step
+
+
+def _config(chosen: argparse.Namespace) -> Config:
+    """The hub's configuration with the limits that were given laid over it."""
+    given = _variables(chosen.set)
+    try:
+        return load(config_of_up(chosen.config), {**os.environ, **given})
+    except ConfigError as error:
+        said = str(error)
+        for variable in given:
+            key = variable.removeprefix(_PREFIX).lower()
+            said = said.replace(variable, f"--set {_SECTION}{key}")
+        raise ConfigError(said) from None
+
+
+def _variables(given: Sequence[str]) -> dict[str, str]:
+    """`analyzer.clear_seconds=300` as the variable that means the same."""
+    known = [setting.name for setting in fields(AnalyzerSettings)]
+    found = {}
+    for one in given:
+        key, sign, value = one.partition("=")
+        name = key.strip().removeprefix(_SECTION)
+        if not sign or name not in known:
+            raise ConfigError(f"--set {one}: write analyzer.KEY=VALUE; keys are {', '.join(known)}")
+        found[f"{_PREFIX}{name.upper()}"] = value.strip()
+    return found
+
+
+def _span(chosen: argparse.Namespace, now: datetime) -> tuple[datetime, datetime]:
+    if chosen.last is not None and chosen.start is not None:
+        raise ConfigError("name --last or --from, not both")
+    end = now if chosen.end is None else min(moment(chosen.end, "--to"), now)
+    if chosen.start is None:
+        return end - length(chosen.last or _LAST, "--last"), end
+    start = moment(chosen.start, "--from")
+    if start >= end:
+        raise ConfigError(f"--from {chosen.start} is not before the end: there is nothing to play")
+    return start, end
+
+
+def _parser() -> argparse.ArgumentParser:
+    commands = parser(
+        "backtest",
+        "Play the past that the hub keeps through the detectors as they are set here, and say what"
+        " would have been raised against what was.",
+    )
+    commands.add_argument("--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {_LAST}")
+    commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    commands.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another limit: analyzer.port_flap_count=5; may be given several times",
+    )
+    commands.add_argument(
+        "-o", dest="form", choices=("table", "json"), default="table", help="table if left out"
+    )
+    return commands

@@ -1,0 +1,171 @@
+"""The past as a hub keeps it, in blocks as `evaluation.replay` takes them.
+
+What is no longer known: when a line or an event arrived (it is taken to have come at once), what
+an inventory said before it last changed, and what schedulers told of nodes.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accounting.usage.allocations import MOST_RECORDS, held_since
+from analyzer.correlation.all_detectors import DETECTORS, questions
+from gpuvigil.hub_client import Hub
+from gpuvigil.metrics import MEASUREMENTS, Measurement
+from gpuvigil.model import (
+    SELFTEST_CLUSTER,
+    UNREADABLE,
+    Allocation,
+    Event,
+    Inventory,
+    Record,
+    RecordKind,
+    Subject,
+)
+from gpuvigil.store import Store
+from gpuvigil.store.schema import latest_schema
+
+# Lines of a thousand GPUs at ten seconds fit into one answer.
+BLOCK = timedelta(minutes=30)
+# Shorter than any tick, so that a step holds one line and its mean is the line's value.
+_STEP = timedelta(seconds=1)
+
+_Read = TypeVar("_Read")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Half an hour; see `evaluation.replay.Telemetry`."""
+
+    start: datetime
+    end: datetime
+    tables: Mapping[str, pa.Table]
+    arrivals: Mapping[str, pa.Array]
+    events: tuple[Event, ...]
+    event_arrivals: tuple[datetime, ...]
+    inventories: tuple[Inventory, ...]
+    allocations: tuple[Allocation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What a hub has of a span beside its lines."""
+
+    start: datetime
+    end: datetime
+    events: tuple[Event, ...]  # oldest first
+    inventories: tuple[Inventory, ...]
+    allocations: tuple[Allocation, ...]
+    unreadable: int  # records that another version wrote
+    cut: bool  # whether the hub has more records than it gives
+
+
+def past(hub: Hub, start: datetime, end: datetime) -> Past:
+    """The records of a span; the newest of them where there are too many."""
+    told = hub.records(RecordKind.EVENT, since=start, until=end, limit=MOST_RECORDS)
+    nodes = hub.records(RecordKind.INVENTORY, limit=MOST_RECORDS)
+    held = [one for one in held_since(hub, None, start) if one.at < end]
+    unreadable: list[str] = []
+    allocations = _all(Allocation.from_record, held, unreadable)
+    return Past(
+        start=start,
+        end=end,
+        events=tuple(sorted(_all(Event.from_record, told, unreadable), key=lambda it: it.at)),
+        inventories=tuple(_all(Inventory.from_record, nodes, unreadable)),
+        allocations=tuple(it for it in allocations if it.ended_at is None or it.ended_at > start),
+        unreadable=len(unreadable),
+        cut=max(map(len, (told, nodes, held))) >= MOST_RECORDS,
+    )
+
+
+def blocks(store: Store, past: Past) -> Iterator[Block]:
+    """The whole past, one block after the other."""
+    start, unheard = past.start, {it.subject.key: it for it in past.inventories}
+    while start < past.end:
+        end = min(start + BLOCK, past.end)
+        tables = {name: _lines(store, name, start, end) for name in _FIELDS}
+        events = tuple(event for event in past.events if start <= event.at < end)
+        yield Block(
+            start=start,
+            end=end,
+            tables=tables,
+            arrivals={name: it["at"].combine_chunks() for name, it in tables.items()},
+            events=events,
+            event_arrivals=tuple(event.at for event in events),
+            # A node that nobody has heard of yet is not silent.
+            inventories=tuple(
+                replace(unheard.pop(key), at=at)
+                for key, at in _first_heard(tables["node"])
+                if key in unheard
+            ),
+            allocations=tuple(_told(past, start, end)),
+        )
+        start = end
+
+
+def _fields() -> Mapping[str, Sequence[str]]:
+    """By measurement, whatever a detector asks for."""
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for (measurement, _), need in questions(DETECTORS).items():
+        wanted[measurement] |= {*need.fields, *(it.field for it in need.aggregates)}
+    return {name: sorted(fields) for name, fields in sorted(wanted.items())}
+
+
+def _told(past: Past, start: datetime, end: datetime) -> Iterator[Allocation]:
+    """Each allocation when it began, as far as that was known then, and when it ended."""
+    for one in past.allocations:
+        began = max(one.started_at, past.start)
+        if start <= began < end:
+            yield replace(one, ended_at=None, exit_code=None)
+        if one.ended_at is not None and start <= one.ended_at < end:
+            yield one
+
+
+def _first_heard(lines: pa.Table) -> Iterator[tuple[str, datetime]]:
+    """By node its first line of these."""
+    named = lines.group_by(["cluster", "node"]).aggregate([("at", "min")])
+    for row in named.sort_by([("cluster", "ascending"), ("node", "ascending")]).to_pylist():
+        yield Subject(cluster=row["cluster"], node=row["node"]).key, row["at_min"]
+
+
+def _lines(store: Store, name: str, start: datetime, end: datetime) -> pa.Table:
+    measurement, fields = MEASUREMENTS[name], _FIELDS[name]
+    found = store.series(name, fields, {}, (start, end), _STEP)
+    found = found.filter(pc.not_equal(found["cluster"], SELFTEST_CLUSTER))
+    late = pc.multiply(found["offset_seconds"], 1e6)
+    late = pc.round(late).cast(pa.int64()).cast(pa.duration("us"))
+    columns = {tag: found[tag] for tag in measurement.tags}
+    columns["at"] = pc.add(found["at"], late)
+    columns |= {field: _whole(found[field], measurement, field) for field in fields}
+    table = pa.table(columns)
+    return table.cast(latest_schema(measurement, fields))
+
+
+def _whole(values: pa.ChunkedArray, measurement: Measurement, field: str) -> pa.ChunkedArray:
+    """A mean of one whole number as the number."""
+    if not measurement.metric(field).integer:
+        return values
+    return pc.round(values).cast(pa.int64(), safe=False)
+
+
+def _all(
+    read: Callable[[Record], _Read], records: Sequence[Record], unreadable: list[str]
+) -> list[_Read]:
+    """Those that can be read, without the selftest's: nobody wants to hear of them again."""
+    found = []
+    for record in records:
+        if record.marked:
+            continue
+        try:
+            found.append(read(record))
+        except UNREADABLE:
+            unreadable.append(record.id)
+    return found
+
+
+_FIELDS = _fields()

@@ -1,0 +1,418 @@
+"""The static rules that peers ship and enable, one row each with its source.
+
+Only rules on what the catalogue has can be written down; what a peer ships beside them is not
+judged here. A rule is a limit on one field's aggregate over a span, or an Xid in a list. The spans
+are those of the peer: `SETTINGS` says how long each of them is for whose rules.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from analyzer.correlation.all_detectors import Detector
+from analyzer.window.index import Numbers
+from analyzer.window.window import Need, Span, Window
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
+from gpuvigil.store import Aggregate, Function
+
+from ..judge.fault_names import NAMING
+
+Test = Callable[[Numbers], Numbers]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A limit, and what the peer says when it is passed."""
+
+    name: str
+    names: tuple[str, ...]  # kinds of fault that its message names
+    severity: Severity
+    source: str
+    measurement: str = "gpu"
+    field: str = ""
+    function: Function = Function.MAX
+    span: Span = Span.RECENT
+    test: Test = lambda values: values > 0
+    xids: frozenset[int] = frozenset()
+    hours: float = 1.0  # for how long an Xid stands
+
+    @property
+    def fault(self) -> str:
+        return self.name + NAMING + "|".join(self.names)
+
+
+def above(limit: float) -> Test:
+    """More than the limit."""
+    return lambda values: values > limit
+
+
+def least(limit: float) -> Test:
+    """The limit or more."""
+    return lambda values: values >= limit
+
+
+def equal(value: float) -> Test:
+    """Exactly this."""
+    return lambda values: values == value
+
+
+_GROWS = Function.INCREASE
+_LAST = Function.LAST
+_WARN, _FAIL = Severity.WARNING, Severity.CRITICAL
+_DCGM = "NVIDIA/DCGM modules/health/DcgmHealthWatch.cpp"
+_LIMITS = "NVIDIA/DCGM common/DcgmGPUHardwareLimits.h"
+_GPUD = "leptonai/gpud components/accelerator/nvidia"
+_NGE = "nvidia_gpu_exporter prometheusrule.yaml"
+_NETDATA = "netdata health.d/dcgm.conf"
+# Errors per minute and lane at a bit error rate of 1e-12, times 16 lanes, over a 1-minute window.
+_REPLAYS_GEN5_X16 = 31.0
+
+_DCGM_RULES = (
+    Rule(
+        name="dcgm pcie replay rate",
+        names=("PCIe replays",),
+        severity=_WARN,
+        source=f"{_DCGM}: Gen5 x16, 31/min",
+        field="pcie_replays",
+        function=_GROWS,
+        test=above(_REPLAYS_GEN5_X16),
+    ),
+    Rule(
+        name="dcgm retired pages",
+        names=("retired pages",),
+        severity=_FAIL,
+        source=f"{_LIMITS}: 63",
+        field="retired_pages_uncorrected",
+        function=_LAST,
+        test=least(63),
+    ),
+    Rule(
+        name="dcgm retired pages pending",
+        names=("retired pages",),
+        severity=_WARN,
+        source=_DCGM,
+        field="retired_pages_pending",
+        function=_LAST,
+    ),
+    Rule(
+        name="dcgm double-bit error",
+        names=("ECC uncontained", "ECC contained"),
+        severity=_FAIL,
+        source=f"{_DCGM}: any volatile",
+        field="ecc_uncorrected_errors",
+        function=_GROWS,
+    ),
+    Rule(
+        name="dcgm row remap failure",
+        names=("remap failure",),
+        severity=_FAIL,
+        source=_DCGM,
+        field="remap_failure",
+        function=_LAST,
+    ),
+    Rule(
+        name="dcgm uncorrectable remaps",
+        names=("remap failure",),
+        severity=_WARN,
+        source=f"{_DCGM}: 512",
+        field="remapped_rows_uncorrected",
+        function=_LAST,
+        test=least(512),
+    ),
+    Rule(
+        name="dcgm thermal violation",
+        names=("HW thermal", "heatsink"),
+        severity=_WARN,
+        source=f"{_DCGM}: any in 1 min",
+        field="thermal_violation_seconds",
+        function=_GROWS,
+    ),
+    Rule(
+        name="dcgm power violation",
+        names=("power brake", "PSU", "power feed"),
+        severity=_WARN,
+        source=f"{_DCGM}: any in 1 min",
+        field="power_cap_seconds",
+        function=_GROWS,
+    ),
+    Rule(
+        name="dcgm nvlink replay",
+        names=("NVLink replay",),
+        severity=_FAIL,
+        source=f"{_DCGM}: any",
+        field="nvlink_replay_errors",
+        function=_GROWS,
+    ),
+    Rule(
+        name="dcgm nvlink recovery",
+        names=("NVLink replay",),
+        severity=_FAIL,
+        source=f"{_DCGM}: any",
+        field="nvlink_recovery_errors",
+        function=_GROWS,
+    ),
+    # 1 CRC error and more per second warns, 100 fail; over the 60 s of the window.
+    Rule(
+        name="dcgm nvlink crc",
+        names=("NVLink CRC",),
+        severity=_WARN,
+        source=f"{_DCGM}: 1/s",
+        field="nvlink_crc_errors",
+        function=_GROWS,
+        test=least(60),
+    ),
+    Rule(
+        name="dcgm nvlink crc fail",
+        names=("NVLink CRC",),
+        severity=_FAIL,
+        source=f"{_DCGM}: 100/s",
+        field="nvlink_crc_errors",
+        function=_GROWS,
+        test=least(6000),
+    ),
+    Rule(
+        name="dcgm xid fail",
+        names=("ECC uncontained", "off the bus", "GSP hang", "remap failure", "NVLink down"),
+        severity=_FAIL,
+        source=f"{_DCGM}: m_devastatingXids",
+        xids=frozenset({48, 64, 74, 79, 95, 119, 120, 140}),
+    ),
+    Rule(
+        name="dcgm xid warn",
+        names=("ECC contained", "remap pending"),
+        severity=_WARN,
+        source=f"{_DCGM}: m_subsystemXids",
+        xids=frozenset({31, 43, 62, 63, 94}),
+    ),
+)
+_GPUD_RULES = (
+    Rule(
+        name="gpud remapped rows",
+        names=("remap failure",),
+        severity=_FAIL,
+        source=f"{_GPUD}/remapped-rows",
+        field="remap_failure",
+        function=_LAST,
+    ),
+    Rule(
+        name="gpud remap pending",
+        names=("remap pending",),
+        severity=_WARN,
+        source=f"{_GPUD}/remapped-rows",
+        field="remap_pending",
+        function=_LAST,
+    ),
+    # 0.6 events a minute over 10 min; a second of slowdown is taken for an event.
+    Rule(
+        name="gpud hw slowdown",
+        names=("HW thermal",),
+        severity=_FAIL,
+        source=f"{_GPUD}/hw-slowdown: 0.6/min over 10 min",
+        field="hardware_thermal_slowdown_seconds",
+        function=_GROWS,
+        span=Span.IDLE,
+        test=least(6),
+    ),
+    Rule(
+        name="gpud hw power brake",
+        names=("power brake", "power feed", "PSU"),
+        severity=_FAIL,
+        source=f"{_GPUD}/hw-slowdown: 0.6/min over 10 min",
+        field="power_brake_seconds",
+        function=_GROWS,
+        span=Span.IDLE,
+        test=least(6),
+    ),
+    Rule(
+        name="gpud gpu lost",
+        names=("off the bus",),
+        severity=_FAIL,
+        source=f"{_GPUD}: a GPU that does not answer",
+        field="up",
+        function=_LAST,
+        test=equal(0),
+    ),
+    Rule(
+        name="gpud ib drop",
+        names=("port down",),
+        severity=_WARN,
+        source="leptonai/gpud infiniband/store/scan_drops.go: 4 min",
+        measurement="port",
+        field="up",
+        function=Function.MAX,
+        span=Span.RECENT,
+        test=equal(0),
+    ),
+    Rule(
+        name="gpud ib flap",
+        names=("port flap",),
+        severity=_WARN,
+        source="leptonai/gpud infiniband/store/scan_flaps.go: 3 in 12 h",
+        measurement="port",
+        field="link_downed",
+        function=_GROWS,
+        span=Span.FLAP,
+        test=least(3),
+    ),
+    Rule(
+        name="gpud xid fatal",
+        names=("ECC uncontained", "off the bus", "GSP hang", "remap failure", "NVLink down"),
+        severity=_FAIL,
+        source=f"{_GPUD}/xid",
+        xids=frozenset({48, 62, 63, 64, 74, 79, 94, 95, 119, 120, 140, 143}),
+    ),
+    Rule(
+        name="gpud xid warn",
+        names=(),
+        severity=_WARN,
+        source=f"{_GPUD}/xid",
+        xids=frozenset({13, 31, 43, 109}),
+    ),
+)
+_NGE_RULES = (
+    # Active for 5 minutes, less the tick at which a counter is read.
+    Rule(
+        name="nge hw thermal slowdown",
+        names=("HW thermal",),
+        severity=_FAIL,
+        source=f"{_NGE}: 5 min",
+        field="hardware_thermal_slowdown_seconds",
+        function=_GROWS,
+        test=least(290),
+    ),
+    Rule(
+        name="nge power brake",
+        names=("power brake", "power feed"),
+        severity=_FAIL,
+        source=f"{_NGE}: 5 min",
+        field="power_brake_seconds",
+        function=_GROWS,
+        test=least(290),
+    ),
+    Rule(
+        name="nge xid critical",
+        names=("ECC uncontained", "off the bus", "GSP hang", "remap failure", "NVLink down"),
+        severity=_FAIL,
+        source=_NGE,
+        xids=frozenset({48, 62, 64, 74, 79, 95, 119, 120}),
+    ),
+    Rule(
+        name="nge xid warning",
+        names=("ECC contained",),
+        severity=_WARN,
+        source=_NGE,
+        xids=frozenset({94}),
+    ),
+)
+_NETDATA_RULES = (
+    Rule(
+        name="netdata thermal violation",
+        names=("HW thermal", "heatsink"),
+        severity=_WARN,
+        source=f"{_NETDATA}: > 0 in 5 min",
+        field="thermal_violation_seconds",
+        function=_GROWS,
+    ),
+    Rule(
+        name="netdata power violation",
+        names=("power brake", "PSU", "power feed"),
+        severity=_WARN,
+        source=f"{_NETDATA}: > 0 in 5 min",
+        field="power_cap_seconds",
+        function=_GROWS,
+    ),
+)
+
+
+# How far back each peer's rules look.
+SETTINGS: Mapping[str, AnalyzerSettings] = {
+    "DCGM health": AnalyzerSettings(window_seconds=60.0),
+    "gpud": AnalyzerSettings(
+        window_seconds=240.0, idle_after_seconds=600.0, port_flap_window_seconds=12 * 3600.0
+    ),
+    "nvidia_gpu_exporter": AnalyzerSettings(window_seconds=300.0),
+    "netdata": AnalyzerSettings(window_seconds=300.0),
+}
+
+
+def detector(rule: Rule) -> Detector:
+    """A rule as a detector."""
+    needs: tuple[Need, ...] = ()
+    if rule.field:
+        aggregate = Aggregate(function=rule.function, field=rule.field)
+        needs = (Need(measurement=rule.measurement, span=rule.span, aggregates=(aggregate,)),)
+    return Detector(
+        name=rule.name,
+        find=lambda window: list(_findings(rule, window)),
+        faults=(rule.fault,),
+        needs=needs,
+        reads_events=bool(rule.xids),
+        sentence=rule.name,
+        source=rule.source,
+    )
+
+
+def _findings(rule: Rule, window: Window) -> Iterator[Finding]:
+    if rule.xids:
+        yield from _xids(rule, window)
+        return
+    rows = window.get(rule.measurement, rule.span)
+    column = Aggregate(function=rule.function, field=rule.field).column
+    for subject, row in rows.where(rule.test(rows.values(column))):
+        if subject.kind == "port" and not _was_up(window, subject):
+            continue
+        evidence = Evidence(name=rule.field, value=str(row[column]))
+        yield Finding(
+            fault=rule.fault,
+            subject=subject,
+            severity=rule.severity,
+            since=row["first_at"],
+            evidence=(evidence,),
+            detector=rule.name,
+            action="",
+            source=rule.source,
+            title=rule.name,
+        )
+
+
+def _was_up(window: Window, port: Subject) -> bool:
+    """Peers know from their configuration which ports should be up: here the inventory says it."""
+    inventory = window.inventories.get(port.of_node().key)
+    return inventory is None or any(
+        known.was_up and (known.device, known.port) == (port.device, port.port)
+        for known in inventory.ports
+    )
+
+
+def _xids(rule: Rule, window: Window) -> Iterator[Finding]:
+    newest = {
+        event.subject: event
+        for event in window.all_events(EventKind.XID)
+        if event.xid in rule.xids and window.now - event.at < timedelta(hours=rule.hours)
+    }
+    for subject, event in newest.items():
+        yield Finding(
+            fault=rule.fault,
+            subject=subject,
+            severity=rule.severity,
+            since=event.at,
+            evidence=(Evidence(name="Xid", value=str(event.xid)),),
+            detector=rule.name,
+            action="",
+            source=rule.source,
+            title=f"{rule.name}: {event.xid}",
+            xid=event.xid,
+            certain=True,
+        )
+
+
+RULES: Mapping[str, Sequence[Detector]] = {
+    name: tuple(map(detector, rules))
+    for name, rules in {
+        "DCGM health": _DCGM_RULES,
+        "gpud": _GPUD_RULES,
+        "nvidia_gpu_exporter": _NGE_RULES,
+        "netdata": _NETDATA_RULES,
+    }.items()
+}

@@ -1,0 +1,229 @@
+"""The sections of `docs/scoreboard.md` about idle GPUs and about how jobs ended."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from accounting.efficiency.idleness import Idleness
+from accounting.job_ending import Why
+
+from ..figures_text import commit
+from ..judge.intervals import wilson
+from .scenes import PEER, SCENES
+from .spans import Row
+
+_BARS = {"precision": 0.99, "recall": 0.98, "why": 0.95}
+_NOTHING = "nothing"
+_Parts = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def section(results: Mapping[str, Any]) -> Iterator[str]:
+    """Both, of every part that was played."""
+    by_part: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for run in sorted(results["runs"].values(), key=lambda it: int(it["seed"])):
+        by_part[run["part"]].append(run)
+    if not by_part:
+        return
+    shown = next(part for part in ("report", *by_part) if part in by_part)
+    yield from _of_idle(by_part, shown)
+    yield ""
+    yield from _of_endings(by_part, shown)
+
+
+def _of_idle(by_part: _Parts, shown: str) -> Iterator[str]:
+    yield "## Who is blamed for idle GPUs"
+    yield ""
+    yield "What `gpuvigil idle` says every five minutes and whom the notices write to, by the code behind both, the analyzer's own incidents and what had reached the hub, on the fleets above with 12 sound nodes more and *scenes* in them: jobs whose GPUs are left idle in every way, and what looks like it (`evaluation/holders/scenes.py`). The truth is of the plan."
+    yield ""
+    yield from _played(by_part)
+    yield ""
+    yield from _idle_table(by_part)
+    yield ""
+    yield f"Why GPUs were idle, {shown}, spans of a GPU and a job; also of those that a fault or storage excuses, whom nobody blames and the table above does not count:"
+    yield ""
+    yield from _classes(_rows(by_part[shown]))
+    yield ""
+    yield f"Who is not to be blamed, {shown}:"
+    yield ""
+    yield from _alike(_rows(by_part[shown]))
+    yield ""
+    yield from _idle_rules()
+
+
+def _of_endings(by_part: _Parts, shown: str) -> Iterator[str]:
+    yield "## Why jobs ended"
+    yield ""
+    yield "What `gpuvigil why` says a quarter of an hour after a job's end. The fleet's plan says how each ended; Slurm's state and an exit code are made from that (`evaluation/holders/endings.py`)."
+    yield ""
+    yield from _why_table(by_part)
+    yield ""
+    yield f"What was true and what was said, {shown}:"
+    yield ""
+    yield from _confusion(_endings(by_part[shown]))
+
+
+def _played(by_part: _Parts) -> Iterator[str]:
+    yield "| part | fleets | seeds | fleet | detectors | this code | commit | command of the first |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for part, runs in by_part.items():
+        first, seeds = runs[0], [int(run["seed"]) for run in runs]
+        cells = (
+            part,
+            len(runs),
+            f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else seeds[0],
+            *(f"`{first[key]}`" for key in ("fleet", "judged", "code")),
+            commit(first["commit"]),
+            f"`{first['command']}`",
+        )
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
+def _idle_table(by_part: _Parts) -> Iterator[str]:
+    yield f"Of spans of a GPU and a job (bars: precision {_BARS['precision']}, recall {_BARS['recall']}, no look-alike blamed), and of notices by e-mail. Of one job the GPUs hang together: the same of jobs stands beside. A job is right when all of its spans are."
+    yield ""
+    yield "| part | precision of spans | of jobs | recall of spans | of jobs | right class | minutes until it is said, median, p95 | look-alike GPUs blamed | notices right | due notices given | minutes late, median, p95 |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for part, runs in by_part.items():
+        idle = _rows(runs)
+        own, due = idle["own"], idle["due"]
+        cells = (
+            part,
+            _share(idle["blamed"]),
+            _of_jobs(idle["blamed"]),
+            _share(own),
+            _of_jobs(own),
+            _wilson(sum(it.gpus for _, it in own if it.why == it.said), _count(own)),
+            _times(own),
+            f"{_count(idle['alike']) - _hits(idle['alike'])} of {_count(idle['alike'])}",
+            _share([(n, it) for n, it in idle["given"]], gpus=False),
+            _share(due, gpus=False),
+            _times(due),
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def _classes(idle: Mapping[str, Sequence[tuple[int, Row]]]) -> Iterator[str]:
+    """Spans by what is true and what was said most often in them."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for _, it in (*idle["own"], *idle["excused"]):
+        counted[it.why, it.said or _NOTHING] += it.gpus
+    said = [one.value for one in Idleness if any(key[1] == one.value for key in counted)]
+    said += [_NOTHING] if any(key[1] == _NOTHING for key in counted) else []
+    yield f"| true | {' | '.join(said)} |"
+    yield "|---" * (len(said) + 1) + "|"
+    for one in Idleness:
+        if any(key[0] == one.value for key in counted):
+            cells = (str(counted[one.value, it] or "") for it in said)
+            yield f"| {one.value} | {' | '.join(cells)} |"
+
+
+def _alike(idle: Mapping[str, Sequence[tuple[int, Row]]]) -> Iterator[str]:
+    yield "| GPUs of | jobs | GPUs | blamed |"
+    yield "|---|---|---|---|"
+    by_name: dict[str, list[tuple[int, Row]]] = defaultdict(list)
+    for one in idle["alike"]:
+        by_name[one[1].name].append(one)
+    order = [*(scene.name for scene in SCENES), PEER]
+    for name in sorted(by_name, key=lambda it: (order.index(it) if it in order else 99, it)):
+        them = by_name[name]
+        jobs = len({(fleet, it.job) for fleet, it in them})
+        yield f"| {name} | {jobs} | {_count(them)} | {_count(them) - _hits(them)} |"
+
+
+def _idle_rules() -> Iterator[str]:
+    yield "- A GPU is idle when it has computed nothing for the half hour (for a notice, the hour) before; two minutes around that are left to either side. A span is right when its holder was the cause at every look of it; a fault that touches the GPU or its job beside the holder's own idleness makes blaming nobody right, too, and asks nothing."
+    yield "- A GPU whose every counter reads 0 while it computes can only be told by the watts that it draws: where it draws less than 15 % of its limit for its work, nobody can, and either is right."
+    yield "- A notice is right when all of its GPUs were idle for as long as its stage says, by their holder's doing, and the holder is not exempt: a notebook, or one who used half of what it had (a tenth around that is left to either side). One is due where that is beyond doubt for ten minutes."
+    yield "- The analyzer makes a pass a minute here, and looks at events when they come."
+
+
+def _why_table(by_part: _Parts) -> Iterator[str]:
+    yield f"| part | right cause (bar {_BARS['why']}) | of jobs that failed | of those that a fault ended | program crashes blamed on hardware |"
+    yield "|---|---|---|---|---|"
+    failed = {one.value for one in (Why.PROGRAM, Why.HARDWARE, Why.NODE, Why.NETWORK, Why.MEMORY)}
+    for part, runs in by_part.items():
+        counted = _endings(runs)
+        faults = failed - {Why.PROGRAM.value}
+        crashes = {key: n for key, n in counted.items() if key[0] == Why.PROGRAM.value}
+        blamed = sum(n for key, n in crashes.items() if key[1] == Why.HARDWARE.value)
+        cells = (
+            part,
+            _right(counted),
+            _right({key: n for key, n in counted.items() if key[0] in failed}),
+            _right({key: n for key, n in counted.items() if key[0] in faults}),
+            f"{blamed} of {sum(crashes.values())}",
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def _confusion(counted: Mapping[tuple[str, str, str], int]) -> Iterator[str]:
+    said = [one.value for one in Why if any(key[1] == one.value for key in counted)]
+    yield f"| true | {' | '.join(said)} | wrong of |"
+    yield "|---" * (len(said) + 2) + "|"
+    for one in Why:
+        mine = {key: n for key, n in counted.items() if key[0] == one.value}
+        if mine:
+            sums: Counter[str] = Counter()
+            wrong: Counter[str] = Counter()
+            for (_, told, name), n in mine.items():
+                sums[told] += n
+                wrong[name] += n if told != one.value else 0
+            names = ", ".join(f"{name} {n}" for name, n in sorted(wrong.items()) if n)
+            yield f"| {one.value} | {' | '.join(str(sums[it] or '') for it in said)} | {names} |"
+
+
+def _rows(runs: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, Row]]]:
+    """By sort, with the seed of the fleet that each is of."""
+    found: dict[str, list[tuple[int, Row]]] = defaultdict(list)
+    for run in runs:
+        for values in run["idle"]:
+            row = Row.from_json(values)
+            found[row.sort].append((int(run["seed"]), row))
+    return found
+
+
+def _endings(runs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str, str]]:
+    found: Counter[tuple[str, str, str]] = Counter()
+    for run in runs:
+        for true, said, name, count in run["endings"]:
+            found[true, said, name] += count
+    return found
+
+
+def _right(counted: Mapping[tuple[str, str, str], int]) -> str:
+    return _wilson(sum(n for key, n in counted.items() if key[0] == key[1]), sum(counted.values()))
+
+
+def _count(of: Iterable[tuple[int, Row]]) -> int:
+    return sum(it.gpus for _, it in of)
+
+
+def _hits(of: Iterable[tuple[int, Row]]) -> int:
+    return sum(it.gpus for _, it in of if it.right)
+
+
+def _share(of: Sequence[tuple[int, Row]], gpus: bool = True) -> str:
+    if gpus:
+        return _wilson(_hits(of), _count(of))
+    return _wilson(sum(it.right for _, it in of), len(of))
+
+
+def _of_jobs(of: Sequence[tuple[int, Row]]) -> str:
+    right: dict[tuple[int, int], bool] = {}
+    for fleet, it in of:
+        right[fleet, it.job] = right.get((fleet, it.job), True) and it.right
+    return _wilson(sum(right.values()), len(right))
+
+
+def _times(of: Iterable[tuple[int, Row]]) -> str:
+    minutes = [it.seconds / 60.0 for _, it in of if it.seconds is not None for _ in range(it.gpus)]
+    return ", ".join(f"{np.percentile(minutes, it):.0f}" for it in (50, 95)) if minutes else "-"
+
+
+def _wilson(hits: int, of: int) -> str:
+    if not of:
+        return "-"
+    low, high = wilson(hits, of)
+    return f"{hits / of:.3f} ({low:.3f} to {high:.3f}, {hits} of {of})"

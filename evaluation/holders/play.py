@@ -1,0 +1,264 @@
+"""`python -m evaluation.holders.play PART FIRST COUNT`: plays fleets of a part, and adds what came out.
+
+Fleets and seeds are those of `evaluation.splits`, with the scenes of `evaluation.holders.scenes` in them. A fleet that
+was played by the same code is not played again. Writes `evaluation/holders.json`; `make docs` makes a section of
+`docs/scoreboard.md` from it.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import shlex
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from analyzer.correlation.all_detectors import DETECTORS
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model import Allocation, Event, Incident, RecordKind, Transition
+from simulator.fleet import Block, FleetSettings
+
+from ..fingerprint import ROOT, hash_of
+from ..replay import Replay
+from ..run import stamp
+from ..splits import PARTS, Every
+from .endings import Over, asked_at, judged, over
+from .idle import LOOK, NOTICES, IdleJudge
+from .scenes import CLUSTER, PARTITION, STANDBY_PARTITION, Staged, real, staged
+from .spans import rows
+from .truth import Truth
+
+RESULT = ROOT / "evaluation/holders.json"
+_BLOCK = timedelta(minutes=30)
+# Half an hour of idleness needs no more than a pass a minute; events are looked at when they come.
+_PASS_SECONDS = 60.0
+# Sound nodes beside those of the part, each of which has a fault: small jobs go there.
+_SOUND_NODES = 12
+_FIRST_LOOK = timedelta(minutes=35)
+# What is judged here, beside the analyzer and its incidents, and the judge.
+_JUDGED = (
+    "accounting/efficiency/idleness.py",
+    "accounting/efficiency/idle_query.py",
+    "gpuvigil/faults/gpu_states.py",
+    "alerts/idle/idle_notice.py",
+    "alerts/idle/idle_samples.py",
+    "accounting/job_ending.py",
+    "dashboard/lists/idle_reasons.py",
+    *(
+        f"evaluation/holders/{name}.py"
+        for name in ("endings", "idle", "measured", "play", "scenes", "spans", "truth")
+    ),
+)
+# What the tests play again: small, with what the judges ask of a fleet.
+SLICE = "slice"
+_SLICE_KINDS = ("off the bus", "ECC contained", "disk full", "dead node", "GSP hang", "VBIOS drift")
+_SLICE_WORKLOADS = (
+    "cpu offload",
+    "data starved",
+    "fine-tuning",
+    "notebook",
+    "steady inference",
+    "sweep",
+)
+_SLICE_SEED = 14500
+
+
+class Watched(Replay):
+    """Keeps every version of every incident."""
+
+    def __init__(self) -> None:
+        super().__init__(AnalyzerSettings(tick_seconds=_PASS_SECONDS), DETECTORS, _BLOCK)
+        self._versions: list[Incident] = []
+
+    def said(self) -> list[Incident]:
+        """Those since the last time that somebody asked."""
+        found, self._versions = self._versions, []
+        return found
+
+    def _keep(self) -> None:
+        for unit in self._analysis.to_write():
+            for record in unit:
+                if record.kind is RecordKind.INCIDENT:
+                    self._versions.append(Incident.from_record(record))
+                elif record.kind is RecordKind.TRANSITION:
+                    self.transitions.append(Transition.from_record(record))
+
+
+def code_hash() -> str:
+    """16 hex digits that change with what is judged here and how."""
+    return hash_of(_JUDGED)
+
+
+def settings_of(part: str, seed: int) -> FleetSettings:
+    """The fleet of a part as the splits have it, and sound nodes; the slice has one of its own."""
+    if part == SLICE:
+        return Every(kinds=_SLICE_KINDS, workloads=_SLICE_WORKLOADS)(seed)
+    fleet = PARTS[part].fleet(seed)
+    return replace(fleet, nodes=fleet.nodes + _SOUND_NODES)
+
+
+def seed_of(part: str, number: int) -> int:
+    return (_SLICE_SEED if part == SLICE else PARTS[part].first_seed) + number
+
+
+def play(settings: FleetSettings) -> dict[str, Any]:
+    """What was said of one fleet, beside what is true: rows of `spans`, and counts of endings."""
+    scene = staged(settings)
+    fleet, replay = scene.fleet, Watched()
+    for happening in fleet.happenings():
+        if happening.kind == "hub restart":
+            replay.hub_away(happening.start, happening.end)
+    playing = _Playing(scene)
+    for block in _marked(fleet.blocks(block_seconds=_BLOCK.total_seconds()), scene):
+        replay.feed(block)
+        playing.go_through(block, replay.said())
+    counted = judged(playing.ends, playing.events, playing.asked)
+    return {
+        "idle": [one.to_json() for one in rows(playing.judge, playing.truth)],
+        "endings": [[*key, count] for key, count in sorted(counted.items())],
+    }
+
+
+class _Playing:
+    """What is known from moment to moment, and who asks then."""
+
+    def __init__(self, scene: Staged) -> None:
+        self._settings = scene.fleet.settings
+        self.truth = Truth(scene)
+        self.judge = IdleJudge(self.truth, AnalyzerSettings(), self._settings.start)
+        self.events: list[Event] = []
+        self.ends = over(scene.fleet, scene.hanging | frozenset(scene.scenes))
+        self._asks = sorted(self.ends, key=self._asked_at)
+        self.asked: dict[int, tuple[Incident, ...]] = {}
+        self._allocations: dict[str, Allocation] = {}
+        self._coming: list[Allocation] = []
+        self._incidents: dict[str, Incident] = {}
+
+    def _asked_at(self, one: Over) -> datetime:
+        return asked_at(one, self._settings.end)
+
+    def go_through(self, block: Block, versions: Iterable[Incident]) -> None:
+        """The minutes of a block; `versions` are those of incidents within it."""
+        self.judge.rows.take(block.tables["gpu"], block.arrivals["gpu"])
+        self._coming += block.allocations
+        self.events += block.events
+        waiting = deque(sorted(versions, key=lambda one: one.updated_at))
+        now = block.start + NOTICES
+        while now <= block.end:
+            while waiting and waiting[0].updated_at <= now:
+                newer = waiting.popleft()
+                self._incidents[newer.id] = newer
+            self._minute(now)
+            now += NOTICES
+
+    def _minute(self, now: datetime) -> None:
+        while self._asks and self._asked_at(self._asks[0]) <= now:
+            self.asked[self._asks.pop(0).job.number] = tuple(self._incidents.values())
+        self._tell(now)
+        held = [one for one in self._allocations.values() if one.ended_at is None]
+        stood = tuple(self._incidents.values())
+        self.judge.notices(now, held, stood)
+        since = now - self._settings.start
+        if since >= _FIRST_LOOK and not since % LOOK:
+            self.judge.look(now, held, stood)
+
+    def _tell(self, now: datetime) -> None:
+        """Put in what was told until now."""
+        later = []
+        for one in self._coming:
+            if (one.ended_at or one.started_at) <= now:
+                self._allocations[one.id] = one
+            else:
+                later.append(one)
+        self._coming = later
+
+
+def _marked(blocks: Iterable[Block], scene: Staged) -> Iterator[Block]:
+    """The blocks of a real cluster's name, with the partition of each job."""
+    standby = {
+        f"job {10_000 + number}"
+        for number, of_job in scene.scenes.items()
+        if of_job.name == "standby by declaration"
+    }
+
+    for block in blocks:
+        yield replace(
+            block,
+            tables={name: _named(table) for name, table in block.tables.items()},
+            events=tuple(replace(one, subject=real(one.subject)) for one in block.events),
+            inventories=tuple(replace(one, subject=real(one.subject)) for one in block.inventories),
+            allocations=tuple(
+                replace(
+                    one,
+                    subject=real(one.subject),
+                    partition=STANDBY_PARTITION if one.holder in standby else PARTITION,
+                )
+                for one in block.allocations
+            ),
+        )
+
+
+def _named(table: pa.Table) -> pa.Table:
+    place = table.column_names.index("cluster")
+    names = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), pa.int32()), [CLUSTER])
+    return table.set_column(place, "cluster", names)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play the seeds that are not there yet."""
+    parser = argparse.ArgumentParser(prog="python -m evaluation.holders.play", description=__doc__)
+    parser.add_argument("part", choices=[SLICE, *(name for name in PARTS if name != SLICE)])
+    parser.add_argument("first", type=int)
+    parser.add_argument("count", type=int)
+    chosen = parser.parse_args(arguments)
+    mine = {**stamp(), "code": code_hash()}
+    for number in range(chosen.first, chosen.first + chosen.count):
+        seed = seed_of(chosen.part, number)
+        before = read()["runs"].get(f"{chosen.part}/{seed}")
+        if before and all(before[key] == mine[key] for key in ("fleet", "judged", "code")):
+            continue
+        command = f"python -m evaluation.holders.play {shlex.quote(chosen.part)} {number} 1"
+        found = play(settings_of(chosen.part, seed))
+        _keep({"part": chosen.part, "seed": seed, **mine, "command": command, **found})
+        print(f"{chosen.part}/{seed} played", flush=True)
+    return 0
+
+
+def read(path: Path = RESULT) -> dict[str, Any]:
+    """The results; empty when there are none yet."""
+    if not path.exists():
+        return {"runs": {}}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _keep(entry: Mapping[str, Any], path: Path = RESULT) -> None:
+    """Beside the others; those of the part that other code had played are gone. Several may play at a time."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _put(entry, path)
+
+
+def _put(entry: Mapping[str, Any], path: Path) -> None:
+    own = [entry[key] for key in ("part", "fleet", "judged", "code")]
+    runs = {
+        key: one
+        for key, one in read(path)["runs"].items()
+        if one["part"] != own[0] or [one[it] for it in ("part", "fleet", "judged", "code")] == own
+    }
+    runs[f"{entry['part']}/{entry['seed']}"] = entry
+    lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(one)}" for key, one in sorted(runs.items()))
+    aside = path.with_suffix(".part")
+    aside.write_text(f'{{"runs": {{\n{lines}\n}}}}\n', encoding="utf-8")
+    os.replace(aside, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

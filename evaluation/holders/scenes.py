@@ -1,0 +1,180 @@
+"""What holders do that no workload of the fleet does: GPUs left idle in every way, and what looks like it.
+
+The simulated fleet has notebooks, data-starved training, compile, evaluation and checkpoint phases; hardly any of its
+jobs leaves a GPU for an hour. Here some of its jobs are changed in the plan, outside of the fleet, by the fleet's own means
+(`simulator.fleet.changes`): which and how follows from the seed. Shares and lengths are chosen.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from accounting.efficiency.idleness import Idleness
+from gpuvigil.model import Subject
+from simulator.fleet import Fleet, FleetSettings
+from simulator.fleet.changes import Change, How, On
+from simulator.fleet.jobs import Job, Schedule
+from simulator.fleet.plan import Plan, make
+
+MINUTE, DAY = 60.0, 86400.0
+STANDBY_PARTITION, PARTITION = "standby", "gpu"
+CLUSTER = "fleet"  # of what is marked as simulated nobody is told
+# A job that is changed is there for so long at least, and no larger: its GPUs are no evidence each.
+_LEAST_SECONDS, _MOST_GPUS = 90 * MINUTE, 16
+_CHANGED, _NOTEBOOKS_CHANGED = 0.7, 0.3
+_BUSY_DUTY = 0.5  # from here on the other GPUs of a job are at work all the time
+_HANGS_ON = 0.3  # of the jobs that a fault struck, so many are not ended by their program
+_CONTEXT_BYTES, _PARKED_BYTES = 6e8, 3.0e10
+_ACTIVITIES = (
+    "graphics_activity_percent",
+    "sm_activity_percent",
+    "sm_occupancy_percent",
+    "tensor_activity_percent",
+    "dram_activity_percent",
+)
+PEER = "its peer died"
+HIDDEN_SCENE = "every activity read as zero"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a job is made to do; `why` is what is true of its GPUs while they compute nothing."""
+
+    name: str
+    why: Idleness | None = None  # None: it computes, whatever is read
+    several: bool = False  # only of jobs that have several GPUs at work
+
+
+SCENES = (
+    Scene(name="its program ended early", why=Idleness.NO_PROCESS),
+    Scene(name="a context without data", why=Idleness.NOTHING_COMPUTED),
+    Scene(name="a model that nobody asks", why=Idleness.MEMORY_PARKED),
+    Scene(name="half of its GPUs", why=Idleness.SOME_GPUS, several=True),
+    Scene(name="standby by declaration", why=Idleness.STANDBY),
+    Scene(name="zeros read of a busy GPU"),
+    Scene(name="every activity read as zero"),
+    Scene(name="10 to 25 minutes of compiling", why=Idleness.MEMORY_PARKED),
+    Scene(name="pauses of 35 to 55 minutes", why=Idleness.MEMORY_PARKED),
+    Scene(name="10 seconds of work in 15 to 25 minutes", why=Idleness.MEMORY_PARKED),
+)
+_BY_NAME = {scene.name: scene for scene in SCENES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A fleet with scenes; `scenes` by the job's number, `changes` are those of the fleet itself."""
+
+    fleet: Fleet
+    scenes: Mapping[int, Scene]
+    idle_gpus: Mapping[int, frozenset[int]]  # of "half of its GPUs", which half
+    hanging: frozenset[int]  # numbers of jobs that a fault struck and nobody ended
+    changes: tuple[Change, ...]
+
+
+def real(subject: Subject) -> Subject:
+    """The subject in a cluster that is not marked as simulated."""
+    return replace(subject, cluster=CLUSTER)
+
+
+def staged(settings: FleetSettings) -> Staged:
+    """The same settings give the same scenes."""
+    plan = make(settings)
+    chance = Random(f"scenes {settings.seed}")
+    horizon = settings.days * DAY
+    hanging = frozenset(_hang_on(plan, settings, chance))
+    scenes: dict[int, Scene] = {}
+    halves: dict[int, frozenset[int]] = {}
+    own: list[Change] = []
+    for job in plan.jobs:
+        scene = _drawn(job, horizon, chance)
+        if scene is None:
+            continue
+        scenes[job.number] = scene
+        gpus = job.gpus[: len(job.gpus) // 2] if scene.several else job.gpus
+        halves[job.number] = frozenset(gpus)
+        own += _changes(scene, gpus, max(job.start, 0.0), min(job.end, horizon), chance)
+    played = replace(plan, changes=(*plan.changes, *own))
+    return Staged(
+        fleet=Fleet(settings, played),
+        scenes=scenes,
+        idle_gpus=halves,
+        hanging=hanging,
+        changes=plan.changes,
+    )
+
+
+def _drawn(job: Job, horizon: float, chance: Random) -> Scene | None:
+    share, lot = chance.random(), chance.randrange(len(SCENES))
+    scene = SCENES[lot]
+    notebook = job.workload.key == "notebook"
+    there = min(job.end, horizon) - max(job.start, 0.0)
+    fits = there >= _LEAST_SECONDS and len(job.gpus) <= _MOST_GPUS and job.stopped is None
+    if not fits or share >= (_NOTEBOOKS_CHANGED if notebook else _CHANGED):
+        return None
+    works = job.workload.duty >= _BUSY_DUTY
+    return None if scene.several and (len(job.gpus) < 2 or not works) else scene
+
+
+def _changes(
+    scene: Scene, gpus: Sequence[int], start: float, end: float, chance: Random
+) -> Iterator[Change]:
+    targets = tuple(gpus)
+
+    def bend(on: On, name: str, value: float, first: float = start, last: float = end) -> Change:
+        return Change(
+            on=on, name=name, targets=targets, start=first, end=last, how=How.SET, value=value
+        )
+
+    def of(name: str) -> bool:
+        return scene is _BY_NAME[name]
+
+    if of("zeros read of a busy GPU") or of("every activity read as zero"):
+        fields = ["utilization_percent", "memory_utilization_percent"]
+        fields += _ACTIVITIES if of("every activity read as zero") else ()
+        yield from (bend(On.GPU, name, 0.0) for name in fields)
+        return
+    yield from (bend(On.WORK, "stall", 1.0, *span) for span in _still(scene, start, end, chance))
+    if of("its program ended early"):
+        yield bend(On.GPU, "compute_processes", 0.0)
+    if of("its program ended early") or of("a context without data"):
+        yield bend(On.GPU, "memory_used_bytes", _CONTEXT_BYTES)
+    elif not scene.several:
+        yield bend(On.GPU, "memory_used_bytes", _PARKED_BYTES)
+
+
+def _still(scene: Scene, start: float, end: float, chance: Random) -> Iterator[tuple[float, float]]:
+    """When nothing is computed."""
+    if scene is _BY_NAME["10 to 25 minutes of compiling"]:
+        yield start, start + chance.uniform(10.0, 25.0) * MINUTE
+    elif scene is _BY_NAME["pauses of 35 to 55 minutes"]:
+        at = start
+        while at < end:
+            until = at + chance.uniform(35.0, 55.0) * MINUTE
+            yield at, min(until, end)
+            at = until + chance.uniform(2.0, 15.0) * MINUTE
+    elif scene is _BY_NAME["10 seconds of work in 15 to 25 minutes"]:
+        at = start
+        while at < end:
+            until = at + round(chance.uniform(15.0, 25.0) * 6.0) * 10.0
+            yield at, min(until, end)
+            at = until + 10.0
+    else:
+        yield start, end
+
+
+def _hang_on(plan: Plan, settings: FleetSettings, chance: Random) -> Iterator[int]:
+    """Of the jobs that a fault struck, those whose other ranks wait until the fault is over."""
+    natural = {
+        job.number: job.end for job in Schedule(settings, plan.topology, plan.life.outages).jobs
+    }
+    for job in plan.jobs:
+        # What was wrong from the first moment on ended no job: the plan has it end those of the past.
+        struck = job.struck and job.stopped is not None and job.stopped > 0.0
+        if not struck or chance.random() >= _HANGS_ON:
+            continue
+        over = max(
+            (site.end for _, site in plan.sites for stop in site.stops if stop.at == job.stopped),
+            default=job.end,
+        )
+        job.end = max(job.end, min(natural[job.number], over))
+        yield job.number

@@ -1,0 +1,185 @@
+"""What is true of every held GPU of a staged fleet at every tick: who has it, whether it computes, and why not."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting.efficiency.idleness import Idleness
+from simulator.fleet.changes import Change, On, apply
+from simulator.fleet.holding import Holding
+from simulator.fleet.plan import Plan
+
+from .scenes import DAY, HIDDEN_SCENE, PEER, Staged
+
+TICK_SECONDS = 10.0
+# Bodies that come later than this are missed by who looks meanwhile.
+_UNHEARD_SECONDS = 120.0
+# A fault's incident may stand for a while after it.
+_AFTER_SECONDS = 900.0
+_PARKED = 0.1
+# Where every counter reads 0, only what the board draws tells, if it draws so much more than an idle one [chosen].
+_TELLABLE = 0.15
+Mask = NDArray[np.bool_]
+
+
+class Right(str, Enum):
+    """What ought to be said of a GPU at a moment."""
+
+    BUSY = "busy"
+    EDGE = "edge"  # idle for about as long as it takes: either way is right
+    OWN = "own"  # idle, and its holder's doing
+    EXCUSED = "excused"  # idle, and nobody's doing
+    EITHER = "either"  # its holder's doing, beside a fault: blaming nobody is right, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """Of one GPU at one moment: what is right, why it is idle, and what it is of."""
+
+    right: Right
+    job: int  # row of the plan's jobs
+    why: Idleness | None
+    name: str
+
+
+class Truth:
+    """Arrays of [ticks x GPUs] over the whole of a staged fleet."""
+
+    def __init__(self, staged: Staged) -> None:
+        fleet = staged.fleet
+        self.plan: Plan = fleet.plan
+        self._staged = staged
+        ticks = np.arange(round(fleet.settings.days * DAY / TICK_SECONDS), dtype=np.int64)
+        self.seconds = ticks.astype(np.float64) * TICK_SECONDS
+        topology = self.plan.topology
+        shape = (len(ticks), topology.gpus)
+        holding = Holding(self.plan.jobs, topology)
+        nobody = np.zeros(shape, dtype=np.uint64)
+        asked = holding.ask(self.seconds, ticks, nobody, 0.0)
+        self.none = holding.none
+        self.jobs = asked.job
+        stalled, spinning = self._work(self.plan.changes, shape)
+        computing = ((asked.computing | (spinning & asked.held)) & ~stalled) & asked.held
+        # What the board draws for it, of its limit; H100, as `simulator.fleet.hardware` has it.
+        drawn = asked.sm * 430.0 + asked.tensor * 250.0 + asked.dram * 330.0
+        self.drawn = np.where(computing, drawn / 700.0, 0.0)
+        self.used = np.where(computing, np.where(spinning, 1.0, asked.utilization), 0.0)
+        # Of who would not have computed anyway a fault is no excuse, but it may be taken for one.
+        would = asked.computing & ~self._work(self._scenes(), shape)[0]
+        self.blocked = self._blocked(staged.changes, shape, would)
+        self.touched = self._touched(staged.changes, shape)
+        self._still = _runs(self.jobs, ~computing & asked.held)
+
+    def _work(self, changes: Iterable[Change], shape: tuple[int, ...]) -> tuple[Mask, Mask]:
+        stall, spin = np.zeros(shape), np.zeros(shape)
+        for change in changes:
+            if change.on is On.WORK and change.name in {"stall", "spin"}:
+                apply(change, stall if change.name == "stall" else spin, self.seconds)
+        return stall > 0.0, spin > 0.0
+
+    def _scenes(self) -> tuple[Change, ...]:
+        """What holders do, without faults: scenes come behind the fleet's own changes."""
+        return self.plan.changes[len(self._staged.changes) :]
+
+    def _blocked(self, changes: Iterable[Change], shape: tuple[int, ...], would: Mask) -> Mask:
+        """A fault keeps it from computing, or waits for one that does."""
+        stalled, _ = self._work(changes, shape)
+        stops = [np.inf if job.stopped is None else job.stopped for job in self.plan.jobs]
+        stopped: Mask = self.seconds[:, None] >= np.array([*stops, np.inf])[self.jobs]
+        return (stalled & would) | stopped
+
+    def _touched(self, changes: Iterable[Change], shape: tuple[int, ...]) -> Mask:
+        """A fault is on it, or nobody hears of it."""
+        touched = np.zeros(shape, dtype=bool)
+        for gpus, start, end in self._touches(changes):
+            first, last = np.searchsorted(self.seconds, [start, end + _AFTER_SECONDS])
+            touched[first:last, list(gpus)] = True
+        return touched
+
+    def _touches(self, changes: Iterable[Change]) -> Iterator[tuple[Iterable[int], float, float]]:
+        """GPUs, and from when to when."""
+        per_node = self.plan.topology.per_node
+        for change in changes:
+            if change.on in {On.GPU, On.PHYSICS}:
+                yield change.targets, change.start, change.end
+            elif change.on is On.DELIVERY and change.end - change.start >= _UNHEARD_SECONDS:
+                slots = range(per_node)
+                gpus = [node * per_node + slot for node in change.targets for slot in slots]
+                yield gpus, change.start, change.end
+        for _, site in self.plan.sites:
+            for kind, number in (*site.affected, *(one.subject for one in site.told)):
+                if kind != "port":  # it is nothing to who needs no other node
+                    gpus = [number] if kind == "gpu" else list(site.gpus(number))
+                    yield gpus, site.start, site.end
+            yield from ((stop.gpus, stop.at, stop.until) for stop in site.stops)
+
+    def at(self, seconds: float, span_seconds: float) -> dict[int, Said]:
+        """Of every held GPU; who computed within the span before is busy."""
+        tick = int(seconds / TICK_SECONDS) - 1
+        span = int(span_seconds / TICK_SECONDS)
+        slack = int(_UNHEARD_SECONDS / TICK_SECONDS)
+        first = max(tick - span + 1, 0)
+        blocked: Mask = np.any(self.blocked[first : tick + 1], axis=0)
+        touched: Mask = np.any(self.touched[first : tick + 1], axis=0)
+        drawn = self.drawn[first : tick + 1].mean(axis=0)
+        found: dict[int, Said] = {}
+        for gpu in np.flatnonzero(self.jobs[tick] != self.none).tolist():
+            row = int(self.jobs[tick, gpu])
+            still = int(self._still[tick, gpu])
+            why, name = self._why(row, gpu, bool(blocked[gpu]))
+            peers = list(self.plan.jobs[row].gpus)
+            if still < span - slack:
+                hidden = name == HIDDEN_SCENE and drawn[gpu] < _TELLABLE
+                right = Right.EDGE if hidden else Right.BUSY
+            elif still < span + slack:
+                right = Right.EDGE
+            elif blocked[gpu] or why is None or why in _NOBODYS:
+                right = Right.EXCUSED
+            elif touched[peers].any() or blocked[peers].any():
+                right = Right.EITHER
+            else:
+                right = Right.OWN
+            found[gpu] = Said(
+                right=right, job=row, why=None if right is Right.BUSY else why, name=name
+            )
+        return found
+
+    def _why(self, row: int, gpu: int, blocked: bool) -> tuple[Idleness | None, str]:
+        """Why it is idle when it is, and what its holder does."""
+        job = self.plan.jobs[row]
+        scene = self._staged.scenes.get(job.number)
+        if blocked:
+            if job.stopped is not None:
+                struck = gpu in job.struck
+                return (Idleness.FAULTY if struck else Idleness.WAITS), PEER
+            return Idleness.WAITS, "its storage does not answer"
+        mine = scene is not None and gpu in self._staged.idle_gpus[job.number]
+        if scene is not None and mine and scene.why is not None:
+            return scene.why, scene.name
+        parked = job.workload.memory >= _PARKED
+        why = Idleness.MEMORY_PARKED if parked else Idleness.NOTHING_COMPUTED
+        return why, scene.name if scene is not None and mine else job.workload.key
+
+    def used_share(self, row: int, seconds: float) -> float:
+        """How much of its GPUs a job has used since its start, or since the fleet's."""
+        job = self.plan.jobs[row]
+        first, last = np.searchsorted(self.seconds, [max(job.start, 0.0), seconds])
+        mine = self.used[first:last, list(job.gpus)]
+        return float(mine.mean()) if mine.size else 0.0
+
+
+_NOBODYS = frozenset({Idleness.STANDBY, Idleness.FAULTY, Idleness.WAITS, Idleness.NO_DATA})
+
+
+def _runs(jobs: NDArray[np.int64], still: Mask) -> NDArray[np.int64]:
+    """For how many ticks up to each one nothing was computed for the same job."""
+    runs = np.zeros(jobs.shape, dtype=np.int64)
+    before = np.zeros(jobs.shape[1], dtype=np.int64)
+    for tick in range(len(jobs)):
+        same = jobs[tick] == jobs[tick - 1] if tick else np.zeros(jobs.shape[1], dtype=bool)
+        before = np.where(still[tick], np.where(same, before, 0) + 1, 0)
+        runs[tick] = before
+    return runs

@@ -1,0 +1,131 @@
+"""Which fault a claim names, and which step its advice begins with.
+
+A claim has the right cause when what it says is the fault itself, not what follows from it: that a
+node is silent is true of a dead node and of a dead collector, and names neither.
+"""
+
+import re
+from collections.abc import Mapping
+
+from gpuvigil.faults import FAULTS, Blame, where
+from gpuvigil.node_silence import NodeSilence
+
+from .claims import Said
+
+# By condition (`gpuvigil.faults.conditions`), where a fault has several.
+_BY_CONDITION: Mapping[str, frozenset[str]] = {
+    "sram_threshold": frozenset({"SRAM threshold"}),
+    "remap_failure": frozenset({"remap failure"}),
+    "retired_pages": frozenset({"retired pages"}),
+    "corrected_storm": frozenset({"SBE storm"}),
+    "uncorrected_growth": frozenset({"ECC contained", "ECC uncontained"}),
+    "repair_pending": frozenset({"remap pending"}),
+    "corrected_growth": frozenset({"SBE growth"}),
+    "pcie_narrow": frozenset({"PCIe width"}),
+    "pcie_slow": frozenset({"PCIe generation"}),
+    "pcie_replays": frozenset({"PCIe replays"}),
+    "nvlink_down": frozenset({"NVLink down"}),
+    "nvlink_recovery": frozenset({"NVLink replay"}),
+    "nvlink_crc": frozenset({"NVLink CRC"}),
+    "hardware_thermal": frozenset({"HW thermal"}),
+    "cooling": frozenset({"HW thermal"}),
+    "software_thermal": frozenset({"heatsink"}),
+    "heatsink": frozenset({"heatsink"}),
+    "node_hot": frozenset({"fan"}),
+    "rack_hot": frozenset({"rack inlet"}),
+    "power_brake": frozenset({"power brake"}),
+    "power_feed": frozenset({"power feed"}),
+    "power_limit": frozenset({"lowered power limit"}),
+    "ecc_off": frozenset({"ECC mode drift"}),
+    "mig_on": frozenset({"MIG mode drift"}),
+    "vbios_odd": frozenset({"VBIOS drift"}),
+}
+# A silent node is told by what the scheduler says of its jobs, and by whether it has booted since.
+_SILENT: Mapping[str, frozenset[str]] = {
+    NodeSilence.DEAD: frozenset({"dead node"}),
+    NodeSilence.UNHEARD: frozenset({"dead node"}),
+    NodeSilence.WAS_DOWN: frozenset({"dead node"}),
+    NodeSilence.COLLECTOR: frozenset({"dead collector"}),
+    NodeSilence.DID_NOT_REPORT: frozenset({"dead collector"}),
+}
+# By Xid, as NVIDIA's catalogue describes the codes.
+_BY_XID: Mapping[int, frozenset[str]] = {
+    48: frozenset({"ECC uncontained"}),
+    62: frozenset({"GSP hang"}),
+    63: frozenset({"remap pending", "ECC contained"}),
+    64: frozenset({"remap failure"}),
+    74: frozenset({"NVLink down", "NVLink CRC", "NVLink replay"}),
+    79: frozenset({"off the bus"}),
+    92: frozenset({"SBE storm", "SBE growth"}),
+    93: frozenset({"InfoROM"}),
+    94: frozenset({"ECC contained"}),
+    95: frozenset({"ECC uncontained"}),
+    119: frozenset({"GSP hang"}),
+    120: frozenset({"GSP hang"}),
+    149: frozenset({"NVLink down"}),
+}
+# Claims about how a GPU is used, well or badly: they are about who holds it, not what is broken.
+OF_USE = where(lambda row: row.blame in {Blame.HOLDER, Blame.PROGRAM})
+# Also a baseline's claim about one of these codes, whatever else the rule is about: NVIDIA's
+# catalogue gives them to the program first.
+_OF_PROGRAMS = frozenset({13, 31, 43, 45})
+# What separates a rule's name from the kinds that it names, in the fault of a baseline's claim.
+NAMING = " -> "
+
+
+def is_of_use(fault: str, said: Said) -> bool:
+    """Whether a claim is about a program or who holds a GPU, and so is not judged: of everybody."""
+    return fault in OF_USE or (NAMING in fault and said.xid in _OF_PROGRAMS)
+
+
+def names(fault: str, said: Said) -> frozenset[str]:
+    """The kinds of fault that a claim names; none when it only says that something is wrong."""
+    if NAMING in fault:
+        return frozenset(filter(None, fault.partition(NAMING)[2].split("|")))
+    if said.condition in _BY_CONDITION:
+        return _BY_CONDITION[said.condition]
+    if said.condition in _SILENT:
+        return _SILENT[said.condition]
+    # Slowness, once its cause can be named.
+    row = FAULTS.get(said.condition) or FAULTS.get(fault)
+    if row is None:
+        return frozenset()
+    if row.by_xid:
+        return _BY_XID.get(said.xid or 0, frozenset())
+    return frozenset(row.simulated_as)
+
+
+# The step that an advice is about, by the words in which it is told; "drain" goes before any.
+_STEPS: Mapping[str, str] = {
+    "reboot": r"\breboot",
+    "reset": r"\breset",
+    "replace": r"field diagnostic|\breplace",
+    "program": r"restart the program|end the job|end the process|check the program",
+    "support": r"\bsupport\b",
+    "cable": r"\bcable|transceiver|riser",
+    "switch": r"leaf|switch port",
+    "cooling": r"heatsink|heat sink|\bfan|inlet|airflow|cooling",
+    "power": r"power suppl|power feed|check power",
+    "limit": r"power limit",
+    "ecc": r"\becc on\b",
+    "mig": r"\bmig off\b",
+    "driver": r"driver version",
+    "fabric": r"restart the fabric manager",
+    "benchmark": r"benchmark",
+    "watch": r"\bwatch it",
+    "order": r"compare with the order",
+    "collector": r"collector's log|gpuvigil collect` runs",
+    "console": r"console|node is up",
+    "space": r"free space",
+    "mount": r"remount",
+}
+_PREFACE = re.compile(r"^Right before the reset run `[^`]*` on the node\. ")
+
+
+def steps(action: str) -> tuple[bool, str | None]:
+    """Whether an advice drains the node, and the first thing that it does after that."""
+    text = _PREFACE.sub("", action).lower()
+    found = [
+        (match.start(), name) for name, how in _STEPS.items() if (match := re.search(how, text))
+    ]
+    return "drain" in text, min(found)[1] if found else None

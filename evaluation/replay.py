@@ -1,0 +1,239 @@
+"""Drives the analyzer's own code over blocks of telemetry, as fast as it can.
+
+What runs is `analyzer.analysis.Analysis` with its detectors, correlation and book, fed as the
+service feeds it: a pass every tick with the rows that reached the hub before it, and a look at a
+node whenever an event of it arrives. Only the service's threads and the hub are left out.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from analyzer.analysis import Analysis, Reading
+from analyzer.correlation.all_detectors import DETECTORS, Detector, questions
+from analyzer.window.window import Window
+from gpuvigil.clock import EPOCH, micros
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    Finding,
+    Inventory,
+    Record,
+    RecordKind,
+    Subject,
+    Transition,
+)
+
+from .rolling_store import RollingStore, Subjects
+from .tables import Numbers
+
+# Bodies of a node in which one at least was sent at once.
+_BODIES = 60
+# Who wants to see each detector's findings: the moment, the detector, what it found.
+Observe = Callable[[datetime, str, Sequence[Finding]], None]
+
+
+class Telemetry(Protocol):
+    """A block of what collectors measured and told: a block of the simulated fleet, or recorded.
+
+    `arrivals` says for each row of a table when it reached the hub, `event_arrivals` for events.
+    """
+
+    @property
+    def start(self) -> datetime: ...
+    @property
+    def end(self) -> datetime: ...
+    @property
+    def tables(self) -> Mapping[str, pa.Table]: ...
+    @property
+    def arrivals(self) -> Mapping[str, pa.Array]: ...
+    @property
+    def events(self) -> tuple[Event, ...]: ...
+    @property
+    def event_arrivals(self) -> tuple[datetime, ...]: ...
+    @property
+    def inventories(self) -> tuple[Inventory, ...]: ...
+    @property
+    def allocations(self) -> tuple[Allocation, ...]: ...
+
+
+class Replay:
+    """One analyzer in fast time: give it block after block, then ask what it concluded.
+
+    `ahead` is the length of the longest block. An interval in which the hub was away has no pass,
+    and the silence of nodes counts from its end, as for the service.
+    """
+
+    def __init__(
+        self,
+        settings: AnalyzerSettings | None = None,
+        detectors: Sequence[Detector] = DETECTORS,
+        ahead: timedelta = timedelta(hours=1),
+        observe: Observe | None = None,
+    ) -> None:
+        self.settings = settings or AnalyzerSettings()
+        self._step = timedelta(seconds=self.settings.tick_seconds)
+        self._store = RollingStore(questions(detectors), self.settings, self._step, ahead)
+        if observe is not None:
+            detectors = [_observed(detector, observe) for detector in detectors]
+        self._analysis = Analysis(self.settings, detectors)
+        self._ear = _Ear(self._step)
+        self._due: list[tuple[datetime, int, Record]] = []
+        self._given = 0
+        self._known: dict[str, int] = {}
+        self._away: list[tuple[datetime, datetime]] = []
+        self.transitions: list[Transition] = []
+        self.passes = 0
+
+    def hub_away(self, start: datetime, end: datetime) -> None:
+        """The hub answers nobody in this time; say it before the block that it is in."""
+        self._away.append((start, end))
+
+    def feed(self, block: Telemetry) -> None:
+        """Everything of a block, and all passes up to its end."""
+        for measurement, table in block.tables.items():
+            arrived = block.arrivals[measurement]
+            arrived_us = np.asarray(arrived.cast(pa.int64()))
+            self._store.take(measurement, table, arrived_us)
+            if measurement == "node":
+                self._ear.take(table, arrived_us)
+        for inventory in block.inventories:
+            self._give(inventory.at, inventory.to_record())
+        for allocation in block.allocations:
+            self._give(allocation.ended_at or allocation.started_at, allocation.to_record())
+        for event, arrived_at in zip(block.events, block.event_arrivals, strict=True):
+            self._give(arrived_at, event.to_record())
+        self._ear.listens_since(block.start)
+        now = block.start + self._step
+        while now <= block.end:
+            self._go_to(now)
+            now += self._step
+
+    def _give(self, due: datetime, record: Record) -> None:
+        # The hub keeps one record of an id and version: what is told twice is known once.
+        known = self._known.get(record.id)
+        if known is not None and known >= record.version:
+            return
+        self._known[record.id] = record.version
+        self._given += 1
+        heapq.heappush(self._due, (due, self._given, record))
+
+    def _go_to(self, now: datetime) -> None:
+        """Whatever arrived before `now` in its order, then a pass."""
+        self._store.forward(now)
+        self._ear.hear(now)
+        away = [end for start, end in self._away if start < now <= end]
+        if away:
+            self._ear.listens_since(max(away), anew=True)
+            return
+        while self._due and self._due[0][0] < now:
+            at, _, record = heapq.heappop(self._due)
+            self._take(record, at)
+        self._analysis.look(replace(self._ear.reading(now), rows=self._store.rows()))
+        self._all_look()
+        self.passes += 1
+        self._keep()
+
+    def _take(self, record: Record, at: datetime) -> None:
+        late = record.kind is RecordKind.EVENT and self._is_late(record, at)
+        node = self._analysis.take(record, late=late)
+        if node is not None:
+            self._analysis.look_at(node, at)
+            self._all_look()
+            self._keep()
+
+    def _all_look(self) -> None:
+        """The service goes on without a detector that fails; a score of the others would mislead."""
+        if self._analysis.failing:
+            raise RuntimeError(f"detectors fail: {dict(self._analysis.failing)}")
+
+    def _is_late(self, record: Record, at: datetime) -> bool:
+        """As the service decides it: the node's clock is put right first."""
+        node = Subject.parse(record.subject).of_node().key
+        happened_at = record.at - self._ear.offset(node)
+        return at - happened_at > timedelta(seconds=self.settings.late_after_seconds)
+
+    def _keep(self) -> None:
+        for unit in self._analysis.to_write():
+            self.transitions += [
+                Transition.from_record(record)
+                for record in unit
+                if record.kind is RecordKind.TRANSITION
+            ]
+
+
+class _Ear:
+    """Which node was last heard when, from the arrivals of its lines; see `analyzer.hub_queries.Ear`."""
+
+    def __init__(self, step: timedelta) -> None:
+        self._step_us = step // timedelta(microseconds=1)
+        self._heard: dict[str, datetime] = {}
+        self._offsets: dict[str, deque[int]] = {}
+        self._since: datetime | None = None
+        self._nodes = Subjects(("cluster", "node"))
+        # By the pass that is the first to know: nodes as numbers, when their lines arrived, and how
+        # far their clocks were ahead of the hub's.
+        self._coming: dict[int, list[tuple[Numbers, Numbers, Numbers]]] = {}
+
+    def take(self, lines: pa.Table, arrived_us: Numbers) -> None:
+        """Lines of nodes, each in a body that reached the hub."""
+        if not len(lines):
+            return
+        ahead_us = lines.column("at").cast(pa.int64()).to_numpy() - arrived_us
+        known = arrived_us // self._step_us + 1
+        order = np.argsort(known, kind="stable")
+        columns = (self._nodes.numbers(lines)[order], arrived_us[order], ahead_us[order])
+        ordered = known[order]
+        begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])).tolist()
+        for begin, end in zip(begins, [*begins[1:], len(ordered)], strict=True):
+            nodes, arrived, ahead = (column[begin:end] for column in columns)
+            self._coming.setdefault(int(ordered[begin]), []).append((nodes, arrived, ahead))
+
+    def listens_since(self, at: datetime, anew: bool = False) -> None:
+        """Silence before this is nobody's."""
+        if self._since is None or anew:
+            self._since = at
+
+    def hear(self, now: datetime) -> None:
+        """Everything that arrived before now."""
+        for known in sorted(it for it in self._coming if it <= micros(now) // self._step_us):
+            bodies = zip(*self._coming.pop(known), strict=True)
+            nodes, arrived, ahead = (np.concatenate(columns) for columns in bodies)
+            order = np.argsort(arrived, kind="stable")
+            those = zip(nodes[order].tolist(), arrived[order].tolist(), strict=True)
+            for (node, at_us), offset in zip(those, ahead[order].tolist(), strict=True):
+                key, at = self._nodes.key(node), EPOCH + timedelta(microseconds=at_us)
+                self._heard[key] = max(self._heard.get(key, at), at)
+                self._offsets.setdefault(key, deque(maxlen=_BODIES)).append(offset)
+
+    def offset(self, node: str) -> timedelta:
+        """How far a node's clock is ahead of the hub's: what came late from a spool says less."""
+        return timedelta(microseconds=max(self._offsets.get(node, (0,))))
+
+    def reading(self, now: datetime) -> Reading:
+        """What a pass knows beside its rows."""
+        return Reading(now=now, heard=dict(self._heard), listening_since=self._since)
+
+
+def play(blocks: Iterable[Telemetry], replays: Sequence[Replay]) -> Iterator[Telemetry]:
+    """Feed several analyzers with the same blocks; each block comes out once all have had it."""
+    for block in blocks:
+        for one in replays:
+            one.feed(block)
+        yield block
+
+
+def _observed(detector: Detector, observe: Observe) -> Detector:
+    def find(window: Window) -> list[Finding]:
+        found = detector.find(window)
+        observe(window.now, detector.name, found)
+        return found
+
+    return replace(detector, find=find)

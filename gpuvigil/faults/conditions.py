@@ -1,0 +1,209 @@
+"""What a detector says of a fault in particular: a row per condition, each with its source.
+
+A fault of `gpuvigil.faults.FAULTS` is one incident on its subject, whatever conditions speak for it;
+the gravest one gives title, severity, first action and source.
+"""
+
+from ..model import Severity
+from . import Described
+
+_CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+_REPLACE = "Drain the node, run the field diagnostic, and have the GPU replaced when it confirms."
+_MEMORY = "NVIDIA, A100 GPU memory error management"
+
+# Key, severity, title, first action, source.
+_TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
+    # gpu_memory
+    (
+        "sram_threshold",
+        _CRITICAL,
+        "GPU's on-chip memory has more errors than the maker bears",
+        _REPLACE,
+        "nvmlDeviceGetSramEccErrorStatus, threshold flag (only root may read it)",
+    ),
+    (
+        "remap_failure",
+        _CRITICAL,
+        "GPU could not replace a memory row",
+        _REPLACE,
+        f"{_MEMORY}: row remapping failure (field 145)",
+    ),
+    (
+        "retired_pages",
+        _CRITICAL,
+        "GPU's list of retired memory pages is full",
+        _REPLACE,
+        "DCGM health: 63 pages or more, or more than 15 by double-bit errors",
+    ),
+    (
+        "no_spare_rows",
+        _WARNING,
+        "GPU has a memory bank without spare rows",
+        "Plan its replacement: the next bad row there cannot be replaced.",
+        f"{_MEMORY}: row remapper histogram",
+    ),
+    (
+        "corrected_storm",
+        _WARNING,
+        "GPU memory corrects errors all the time",
+        _REPLACE,
+        "NVIDIA Xid catalogue, Xid 92; one a second for a minute is ours",
+    ),
+    (
+        "uncorrected_growth",
+        _WARNING,
+        "GPU counted uncorrectable memory errors",
+        "Drain the node, then reset the GPU; if the count grows again, run the field diagnostic.",
+        f"{_MEMORY}; nvmlDeviceGetTotalEccErrors, volatile; azurehpc-health-checks fails at any",
+    ),
+    (
+        "repair_pending",
+        _INFO,
+        "GPU's memory repair waits for a reset",
+        "Reset the GPU when no job runs; until then work may go on.",
+        f"{_MEMORY}: remapping pending (field 144), retired pages pending (field 31)",
+    ),
+    (
+        "corrected_growth",
+        _INFO,
+        "GPU memory corrects more errors than it used to",
+        "Watch it; run the field diagnostic at the next maintenance.",
+        "ours: three in half an hour, where a healthy GPU has a few in a week",
+    ),
+    # gpu_pcie
+    (
+        "pcie_narrow",
+        _WARNING,
+        "GPU's PCIe link has lost lanes",
+        "Drain the node; reseat the GPU or its riser.",
+        "nvmlDeviceGetCurrPcieLinkWidth below nvmlDeviceGetMaxPcieLinkWidth",
+    ),
+    (
+        "pcie_slow",
+        _WARNING,
+        "GPU's PCIe link runs at a lower generation while it works",
+        "Drain the node; reseat the GPU or its riser.",
+        "current below maximum generation under load; an idle link may save power",
+    ),
+    (
+        "pcie_replays",
+        _WARNING,
+        "GPU's PCIe link repeats packets",
+        "Drain the node; check seating, riser and power.",
+        "DCGM: a bit error rate of 1e-12, per lane and generation",
+    ),
+    # gpu_nvlink
+    (
+        "nvlink_down",
+        _WARNING,
+        "GPU has fewer NVLinks up than its peers",
+        "Drain the node and reset the GPU; if it comes back, ask support.",
+        "NVLink state (field 165) against the node's GPUs of the same model",
+    ),
+    (
+        "nvlink_recovery",
+        _WARNING,
+        "GPU's NVLinks repeat and recover",
+        "Drain the node and reset the GPU; if it comes back, ask support.",
+        "DCGM health: any replay or recovery; three in half an hour is ours",
+    ),
+    (
+        "nvlink_crc",
+        _WARNING,
+        "GPU's NVLinks receive broken flits",
+        "Drain the node and reset the GPU; if it comes back, ask support.",
+        "DCGM health warns at 1 CRC error per second; ten in half an hour is ours",
+    ),
+    # gpu_hot
+    (
+        "hardware_thermal",
+        _CRITICAL,
+        "GPU is so hot that its hardware slows it down",
+        "Drain the node; check fans, heatsink and the inlet temperature.",
+        "nvml.h, clock event reason 0x40, HW thermal slowdown",
+    ),
+    (
+        "cooling",
+        _WARNING,
+        "GPU is several times hotter than its power explains: its cooling is lost",
+        "Drain the node; check fans, heatsink and the inlet temperature.",
+        "ours: degrees per watt against the cluster's other GPUs of the model",
+    ),
+    (
+        "software_thermal",
+        _WARNING,
+        "GPU is over its operating temperature",
+        "Check the GPU's heatsink, its seating and the airflow.",
+        "nvml.h, clock event reason 0x20, SW thermal slowdown",
+    ),
+    (
+        "heatsink",
+        _WARNING,
+        "GPU is hotter than its power and its neighbours explain",
+        "Check the GPU's heatsink, its seating and the airflow.",
+        "ours: degrees per watt against the cluster's other GPUs of the model",
+    ),
+    (
+        "node_hot",
+        _WARNING,
+        "Several GPUs of the node are hotter than elsewhere: a fan",
+        "Replace the fan; check the airflow.",
+        "ours: degrees per watt against the cluster's other GPUs of the model",
+    ),
+    (
+        "rack_hot",
+        _WARNING,
+        "Nodes of one rack are hotter than elsewhere: its inlet air",
+        "Check the rack's cooling.",
+        "ours: degrees per watt against the cluster's other GPUs of the model",
+    ),
+    # gpu_power
+    (
+        "power_brake",
+        _CRITICAL,
+        "GPUs are slowed by the power brake",
+        "Check the node's power supplies and cables.",
+        "nvml.h, clock event reason 0x80, HW power brake",
+    ),
+    (
+        "power_feed",
+        _CRITICAL,
+        "Nodes of one rack are slowed by the power brake",
+        "Check the rack's power feed.",
+        "nvml.h, clock event reason 0x80; many nodes at once are the facility",
+    ),
+    (
+        "power_limit",
+        _INFO,
+        "GPU's power limit was lowered",
+        "Set the power limit back to its default.",
+        "nvmlDeviceGetEnforcedPowerLimit below nvmlDeviceGetPowerManagementDefaultLimit; peers not",
+    ),
+    # gpu_settings
+    (
+        "ecc_off",
+        _WARNING,
+        "ECC is off on this GPU alone",
+        "Drain the node; switch ECC on, then reset the GPU.",
+        "nvmlDeviceGetEccMode against the node's other GPUs",
+    ),
+    (
+        "mig_on",
+        _INFO,
+        "MIG is on on this GPU alone",
+        "If nobody wants it, drain the node; switch MIG off, then reset the GPU.",
+        "nvmlDeviceGetMigMode against the node's other GPUs",
+    ),
+    (
+        "vbios_odd",
+        _INFO,
+        "GPU has another VBIOS version than its kin",
+        "Bring the GPU to the VBIOS version of its kin.",
+        "nvmlDeviceGetVbiosVersion against the cluster's GPUs of the model",
+    ),
+)
+
+CONDITIONS: dict[str, Described] = {
+    key: Described(key=key, severity=severity, title=title, action=action, source=source)
+    for key, severity, title, action, source in _TABLE
+}

@@ -1,0 +1,186 @@
+"""What the words of an Xid say beyond its code: NVLink's registers, NVLink 5's units, driver advice.
+
+Sources: the bits of Xid 74's registers on Hopper and the driver's recovery actions, NVIDIA's Xid
+catalogue; `gpuvigil/data/xid_nvlink5.csv`, its table for Xid 144 to 150, with a bit layout for
+drivers before R575 and one from then on.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+
+from ..model import Severity
+from ..tables import table
+from . import Scope, Xid, with_release, xid
+
+NVLINK_5 = range(144, 151)
+_ADVICE, _NVLINK = 154, 74
+
+# Of the registers in a message, by number: bits, and what they stand for; the first that is set
+# speaks. Bits that are in no row are left to the code's own row.
+_OWN, _MARGINAL, _PARITY, _ECHO, _NOTHING = "own", "marginal", "parity", "echo", "nothing"
+_BITS: tuple[tuple[str, Mapping[int, tuple[int, ...]]], ...] = (
+    (_OWN, {1: (8, 9, 12, 16, 17, 24, 28), 3: (13,)}),
+    (_MARGINAL, {1: (21, 22)}),
+    (_PARITY, {1: (4, 5), 3: (0, 1, 2, 6), 5: (18, 19, 21, 22, 24, 25, 27, 28)}),
+    (_ECHO, {1: (1, 20), 4: (16, 17, 18)}),
+    (_NOTHING, {1: (0, 23, 27, 29, 30), 3: (16, 17, 18, 19), 5: (20, 23, 26, 29)}),
+)
+_REGISTERS = re.compile(r"link (-?\d+) ?\(((?:0x[0-9a-f]+(?:, ?)?)+)\)", re.IGNORECASE)
+_UNIT = re.compile(
+    r"\b([A-Z][A-Z0-9_/]+) (Fatal|Non-?fatal)\b(?:.*?\((0x[0-9a-f]+) (0x[0-9a-f]+))?",
+    re.IGNORECASE,
+)
+_LINK_NUMBER = re.compile(r"\blink (-?\d+)", re.IGNORECASE)
+_TARGET = re.compile(r"changed from .*? to 0x([0-9a-f]+)", re.IGNORECASE)
+
+_RESET = with_release("Drain the node, then reset the GPU.")
+_LINK = with_release("Drain the node, check the link's seating, then reset the GPU.")
+# NV2080_CTRL_GPU_RECOVERY_ACTION: nothing, reset the GPU, reboot the node, drain, drain and reset.
+_ACTIONS: Mapping[int, tuple[Severity, str, str]] = {
+    1: (Severity.WARNING, "the driver asks for a reset of the GPU", _RESET),
+    2: (Severity.CRITICAL, "the driver asks for a reboot", "Drain the node and reboot it."),
+    3: (Severity.WARNING, "the driver asks to drain the GPU", "Drain the node; restart its jobs."),
+    4: (Severity.WARNING, "the driver asks to drain and reset the GPU", _RESET),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """What tells reports of one code apart: gravity, meaning, NVLink 5 unit and link."""
+
+    severity: Severity
+    summary: str
+    unit: str = ""
+    fatal: bool | None = None  # the line's own word, None when it has none
+    link: int | None = None  # an NVLink, None when no message names one
+
+    @property
+    def place(self) -> str:
+        """The unit and the link in a few words, empty when no message names them."""
+        word = "" if self.fatal is None else "fatal" if self.fatal else "nonfatal"
+        link = "" if self.link is None else f"link {self.link}"
+        return " ".join(filter(None, (self.unit, word, link)))
+
+
+@lru_cache(maxsize=1024)
+def signature(code: int, message: str) -> Signature:
+    """The signature of one report; of a code whose message is not decoded, that of its row."""
+    row = read(code, message)
+    plain = Signature(severity=row.severity, summary=row.summary)
+    if code != _NVLINK and code not in NVLINK_5:
+        return plain
+    unit = _UNIT.search(message) if code in NVLINK_5 else None
+    link = _LINK_NUMBER.search(message)
+    return replace(
+        plain,
+        unit="" if unit is None else unit[1],
+        fatal=None if unit is None else unit[2].lower() == "fatal",
+        link=int(link[1]) if link is not None and int(link[1]) >= 0 else None,
+    )
+
+
+@lru_cache(maxsize=1024)
+def read(code: int, message: str) -> Xid:
+    """The row of a code as this message makes it more exact; the table's own where it does not."""
+    row = xid(code)
+    if code == _NVLINK:
+        return _nvlink(row, message)
+    if code in NVLINK_5:
+        return _nvlink_5(row, message)
+    if code == _ADVICE:
+        return _advice(row, message)
+    return row
+
+
+def _nvlink(row: Xid, message: str) -> Xid:
+    found = _REGISTERS.search(message)
+    if found is None:
+        return row
+    registers = [int(word, 16) for word in re.findall(r"0x[0-9a-f]+", found[2], re.IGNORECASE)]
+    meaning = next(iter(_meanings(registers)), None)
+    link = f"NVLink {found[1]}"
+    if meaning == _MARGINAL:
+        return _reworded(row, f"the signal of {link} is marginal", Severity.WARNING, _LINK)
+    if meaning == _PARITY:
+        return _reworded(row, f"parity or ECC errors on {link}", Severity.WARNING, _RESET)
+    if meaning == _ECHO:
+        action = "Look for the fault at the link's far end: an NVSwitch's SXid, another GPU's Xid."
+        return _reworded(row, f"{link} echoes a fault at its far end", Severity.WARNING, action)
+    if meaning == _NOTHING:
+        action = "Nothing to do by itself; if it comes again and again, check the link's seating."
+        changed = _reworded(row, f"{link} reports what alone is no fault", Severity.INFO, action)
+        return replace(changed, scope=Scope.PASSING)
+    return row
+
+
+def _meanings(registers: list[int]) -> Iterator[str]:
+    for meaning, by_register in _BITS:
+        for number, bits in by_register.items():
+            if number < len(registers) and any(registers[number] >> bit & 1 for bit in bits):
+                yield meaning
+
+
+@cache
+def _units() -> tuple[Mapping[str, str], ...]:
+    return tuple(table("xid_nvlink5.csv"))
+
+
+def _nvlink_5(row: Xid, message: str) -> Xid:
+    found = _UNIT.search(message)
+    if found is None:
+        return row
+    unit, fatal = found[1], found[2].lower() == "fatal"
+    rule = None
+    if found[3] is not None:
+        rule = _rule(row.code, unit, int(found[3], 16), int(found[4], 16))
+    if fatal or (rule is not None and rule["action"] == "reset_gpu"):
+        action = _RESET.rstrip(".") + "; if it comes back, ask support."
+        return _reworded(
+            row, f"NVLink unit {unit} reports a fatal error", Severity.CRITICAL, action
+        )
+    if rule is not None and rule["action"] == "ignore":
+        action = "Nothing to do by itself; look at the Xids around it."
+        changed = _reworded(row, f"NVLink unit {unit} reports an error", Severity.INFO, action)
+        return replace(changed, scope=Scope.PASSING)
+    return row
+
+
+def _rule(code: int, unit: str, information: int, status: int) -> Mapping[str, str] | None:
+    """The table's row for a unit's two words; that of its status before one for any status."""
+    rows = [
+        rule
+        for rule in _units()
+        if int(rule["xid"]) == code
+        and unit in rule["unit"].split("/")
+        and (
+            _fits(rule["intrinfo_pattern_lt_r575"], information)
+            or _fits(rule["intrinfo_pattern_ge_r575"], information)
+        )
+    ]
+    for rule in rows:
+        if rule["error_status"].startswith("0x") and int(rule["error_status"], 16) & status:
+            return rule
+    return next((rule for rule in rows if rule["error_status"] == "any"), None)
+
+
+def _fits(pattern: str, word: int) -> bool:
+    """Whether the 32 bits of a word, the highest first, are those of a pattern with `-` for any."""
+    bits = f"{word:032b}"
+    return len(pattern) == len(bits) and all(
+        want in {"-", bit} for want, bit in zip(pattern, bits, strict=True)
+    )
+
+
+def _advice(row: Xid, message: str) -> Xid:
+    found = _TARGET.search(message)
+    number = None if found is None else int(found[1], 16)
+    if number is None or number not in _ACTIONS:
+        return row
+    severity, words, action = _ACTIONS[number]
+    return replace(_reworded(row, words, severity, action), scope=Scope.STICKY)
+
+
+def _reworded(row: Xid, summary: str, severity: Severity, action: str) -> Xid:
+    return replace(row, summary=summary, severity=severity, action=action)

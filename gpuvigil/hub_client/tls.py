@@ -1,0 +1,98 @@
+"""Which hub is believed to be the hub, and with what we show who we are: TLS for clients."""
+
+import http.client
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config.settings import HubSettings
+from ..errors import ConfigError
+
+_NO_KEY = "hub.client_key_file goes with hub.client_certificate_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Files in PEM; without `ca_file` the system's CAs are believed."""
+
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    def context(self, section: str = "hub") -> ssl.SSLContext:
+        """For a new connection: read again each time, so that a renewed file counts at once.
+
+        `section` is that of the settings. ConfigError when a file cannot be read or is not what it should be.
+        """
+        if self.key_file is not None and self.certificate_file is None:
+            raise ConfigError(_NO_KEY)
+        try:
+            found = ssl.create_default_context(cafile=_text(self.ca_file))
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"{section}.ca_file: {_said(self.ca_file, error)}") from None
+        if self.certificate_file is not None:
+            load_pair(found, self.certificate_file, self.key_file, "hub.client_certificate_file")
+        return found
+
+    def doubt(self, scheme: str) -> str:
+        """Why a hub may close a connection without a word."""
+        if scheme != "https":
+            return "it speaks TLS: then hub.url must begin with https://"
+        if self.certificate_file is None:
+            return "it wants to see a certificate: set hub.client_certificate_file"
+        return f"it does not accept the certificate in {self.certificate_file}"
+
+
+def trust(settings: HubSettings) -> Trust:
+    """What the configuration says; ConfigError at once when a file cannot be used."""
+    found = Trust(
+        ca_file=settings.ca_file,
+        certificate_file=settings.client_certificate_file,
+        key_file=settings.client_key_file,
+    )
+    if "https:" in settings.url:
+        found.context()
+    return found
+
+
+def load_pair(context: ssl.SSLContext, certificate: Path, key: Path | None, setting: str) -> None:
+    """Load a certificate and its key into `context`; ConfigError names `setting`."""
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{setting}: {_said(certificate, error)}") from None
+
+
+def reason(error: Exception) -> str | None:
+    """What a failed connection says about TLS, and what to do; None when it is not about that."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted: {error.verify_message.rstrip('.')};"
+            " hub.ca_file names the CA that is"
+        )
+    if isinstance(error, http.client.BadStatusLine) and error.args[0].startswith("\x15\x03"):
+        return "it speaks TLS there; hub.url must begin with https://"
+    return _alert(error.reason or str(error)) if isinstance(error, ssl.SSLError) else None
+
+
+def _alert(said: str) -> str:
+    """What OpenSSL's name of an error means to whoever set the hub's address."""
+    if said in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"}:
+        return "it does not speak TLS there; hub.url must begin with http://"
+    if "CERTIFICATE_REQUIRED" in said or "HANDSHAKE_FAILURE" in said:
+        return "it wants to see a certificate: set hub.client_certificate_file"
+    words = said.lower().replace("_", " ")
+    if "alert" in words and ("unknown ca" in words or "certificate" in words):
+        return f"it does not accept our certificate ({words})"
+    return f"TLS failed: {words}"
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _said(path: Path | None, error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        why = (error.reason or "no PEM in it").lower().replace("_", " ")
+        return f"{path} cannot be used: {why}"
+    return f"cannot read {path}: {error.strerror}"

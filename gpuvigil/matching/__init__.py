@@ -1,0 +1,1 @@
+"""Which incidents and jobs a person means: matchers and silences."""

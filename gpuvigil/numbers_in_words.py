@@ -1,0 +1,101 @@
+"""How numbers are written for people."""
+
+import re
+
+from .metrics import Kind, Metric
+
+NOT_MEASURED = "not measured"
+
+
+def holders_unknown(of: str = "the GPUs") -> str:
+    """Said in place of numbers about holders, with what would tell them."""
+    return (
+        f"Who holds {of} is not known: a collector tells it, or dcgm-exporter with its labels"
+        " hpc_job or pod."
+    )
+
+
+HOLDERS_UNKNOWN = holders_unknown()
+SOME_UNKNOWN = holders_unknown("some of the GPUs")
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """A key that sorts `rack 2` before `rack 10`."""
+    parts = re.split(r"(\d+)", text)
+    return [(int(part) if part.isdecimal() else -1, part) for part in parts]
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 node`, `16 nodes`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def percent(value: float | None) -> str:
+    """A share; an absent one is said, not drawn as 0."""
+    return "–" if value is None else f"{value:.0f} %"
+
+
+def watts(value: float) -> str:
+    """Watts below 1 kW, kilowatts above."""
+    if value < 1000:
+        return f"{value:.0f} W"
+    return f"{value / 1000:,.1f} kW" if value < 100_000 else f"{value / 1000:,.0f} kW"
+
+
+def speed(bits_per_second: float | None) -> str:
+    """A link's speed as it is printed on its box."""
+    if bits_per_second is None:
+        return "–"
+    if bits_per_second >= 1e9:
+        return f"{bits_per_second / 1e9:g} Gb/s"
+    return f"{bits_per_second / 1e6:g} Mb/s"
+
+
+# The unit is the end of a metric's name; factor and sign are how people read it.
+_UNITS: dict[str, tuple[float, str, str]] = {
+    "_percent": (1, "%", ".0f"),
+    "_bytes": (1 / 2**30, "GiB", ",.2f"),
+    "_watts": (1, "W", ",.0f"),
+    "_joules": (1e-6, "MJ", ",.2f"),
+    "_celsius": (1, "°C", ".0f"),
+    "_hertz": (1e-6, "MHz", ",.0f"),
+    "_seconds": (1e3, "ms", ",.1f"),
+    "_bytes_per_second": (1e-9, "GB/s", ",.2f"),
+}
+
+
+def title(metric: Metric) -> str:
+    """The metric's name without its unit, in words."""
+    name = metric.name
+    for ending in _UNITS:
+        name = name.removesuffix(ending)
+    words = name.replace("_", " ")
+    for word in ("ecc", "pcie", "sm", "gpu"):
+        words = " ".join(w.upper() if w == word else w for w in words.split(" "))
+    words = words.replace("PCIE", "PCIe").replace("nvlink", "NVLink")
+    return words[:1].upper() + words[1:]
+
+
+def measured(metric: Metric, value: float | None) -> str:
+    """A value with its unit, or that it was not measured."""
+    if value is None:
+        return NOT_MEASURED
+    if metric.name == "clock_event_reasons":
+        return f"0x{int(value):x}"
+    if metric.kind is Kind.COUNTER and metric.name.endswith("_seconds"):
+        return f"{value:,.1f} s"
+    for ending, (factor, unit, form) in _UNITS.items():
+        if metric.name.endswith(ending):
+            return f"{value * factor:{form}} {unit}"
+    return f"{value:,.0f}" if metric.integer or metric.kind is Kind.COUNTER else f"{value:,.2f}"
+
+
+def of_clock(told: tuple[float, str] | None) -> str | None:
+    """A node's clock beside the hub's, from its seconds ahead and what the hub does about it."""
+    if told is None:
+        return None
+    seconds, state = told
+    off = f"{abs(seconds):,.1f} s {'ahead of' if seconds > 0 else 'behind'} the hub's"
+    if state == "wrong":
+        return f"wrong: {off}"
+    return f"{off}; times are put right" if state == "corrected" else "right"

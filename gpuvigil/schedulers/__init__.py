@@ -1,0 +1,1 @@
+"""What Slurm and Kubernetes say of jobs and nodes, for everybody who asks."""

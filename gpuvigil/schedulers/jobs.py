@@ -1,0 +1,164 @@
+"""What two sources say of one job: the node's prolog of its GPUs, Slurm's controller of all else."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from ..hub_client import Hub
+from ..model import ENDED_STATES, Allocation, Job, RecordKind, Scheduler, Subject, readable
+
+# The controller hears of a node's prolog and epilog when it can, and is asked once in a while.
+_SETTLED = timedelta(minutes=3)
+_RUNS = "RUNNING"
+_GOING_ON = ("RUNNING", "COMPLETING", "SUSPENDED", "PENDING")
+# Whoever asks a scheduler says so every ten minutes at least, also when nothing is new.
+_SUCCEEDED = timedelta(minutes=30)
+# The most that the hub gives in one answer.
+MOST = 100_000
+_FIRST = 500
+
+Jobs = Mapping[tuple[str, str], tuple[Job, ...]]  # by cluster and holder, the newest look first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Jobs of a span, as far as answers of the hub hold them."""
+
+    jobs: Jobs
+    whole_from: datetime | None = None  # of ends before it some are missing; None where none are
+
+
+def by_holder(jobs: Iterable[Job]) -> Jobs:
+    """Of a number that was given twice both jobs; of two that asked, the newer look."""
+    newest: dict[tuple[str, str, datetime], Job] = {}
+    for job in sorted(jobs, key=lambda one: one.seen_at):
+        newest[job.told_by.cluster, job.holder, job.submitted_at] = job
+    found: dict[tuple[str, str], tuple[Job, ...]] = {}
+    for (cluster, holder, _), job in newest.items():
+        found[cluster, holder] = (job, *found.get((cluster, holder), ()))
+    return found
+
+
+def jobs_since(hub: Hub, cluster_key: str | None, oldest: datetime) -> Jobs:
+    """Jobs that had not ended at `oldest`, as far as Slurm is asked: all clusters' where none is named.
+
+    HubUnavailable or HubRefused when the hub does not answer.
+    """
+    return told_since(hub, cluster_key, oldest).jobs
+
+
+def told_since(hub: Hub, cluster_key: str | None, oldest: datetime, most: int = MOST) -> Told:
+    """The same, and since when they are all: of those that have ended the newest `most` are read."""
+    ended, whole_from = _ended(hub, cluster_key, oldest, most)
+    jobs = (*going_on(hub, _GOING_ON, cluster_key), *ended)
+    return Told(
+        jobs=by_holder(job for job in jobs if job.ended_at is None or job.ended_at >= oldest),
+        whole_from=whole_from,
+    )
+
+
+def going_on(hub: Hub, states: Collection[str], cluster_key: str | None = None) -> tuple[Job, ...]:
+    """Jobs in these states, which are none of an end.
+
+    Where another machine of a cluster asks now, what the first one told last is no longer so: all that goes on
+    is told anew by the second.
+    """
+    records = hub.records(RecordKind.JOB, subject=cluster_key, states=states, limit=MOST)
+    jobs = tuple(readable(records, Job.from_record))
+    if len({job.told_by for job in jobs}) < 2:
+        return jobs
+    looks = list(readable(hub.records(RecordKind.SCHEDULER), Scheduler.from_record))
+    newest: dict[str, datetime] = {}
+    for look in looks:
+        cluster = look.told_by.cluster
+        newest[cluster] = max(look.at, newest.get(cluster, look.at))
+    gone = {it.told_by for it in looks if newest[it.told_by.cluster] - it.at > _SUCCEEDED}
+    return tuple(job for job in jobs if job.told_by not in gone)
+
+
+def _ended(
+    hub: Hub, cluster_key: str | None, oldest: datetime, most: int
+) -> tuple[tuple[Job, ...], datetime | None]:
+    """The newest that have ended, and as many more as it takes to reach `oldest`; not all that there ever were.
+
+    They come in the order in which they were told, which a cluster that was away for a while upsets: therefore
+    a whole half of them has to be older. Where `most` do not reach back, also since when they are all.
+    """
+    states, limit = sorted(ENDED_STATES), min(_FIRST, most)
+    while True:
+        records = hub.records(RecordKind.JOB, subject=cluster_key, states=states, limit=limit)
+        jobs = tuple(readable(records, Job.from_record))
+        old = (job.ended_at is not None and job.ended_at < oldest for job in jobs[: limit // 2])
+        if len(records) < limit or all(old):
+            return jobs, None
+        if limit >= most:
+            first = jobs[: limit // 10 + 1]
+            return jobs, max((it.ended_at for it in first if it.ended_at is not None), default=None)
+        limit = min(8 * limit, most)
+
+
+def job_of(allocation: Allocation, jobs: Jobs) -> Job | None:
+    """The job that an allocation is of: of those with its number, the last one submitted before it began."""
+    named = jobs.get((allocation.subject.cluster, allocation.holder), ())
+    # Clocks of node and controller may differ by seconds.
+    before = allocation.started_at + timedelta(seconds=30)
+    fitting = [job for job in named if job.submitted_at <= before]
+    return max(fitting, key=lambda job: job.submitted_at) if fitting else None
+
+
+def filled(allocation: Allocation, jobs: Jobs) -> Allocation:
+    """The allocation with what the node was not told; what it was told stays."""
+    job = job_of(allocation, jobs)
+    if job is None:
+        return allocation
+    return replace(
+        allocation,
+        user=allocation.user or job.user,
+        command=allocation.command or job.name,
+        partition=allocation.partition or job.partition,
+        account=allocation.account or job.account,
+        array=allocation.array or job.array,
+        exit_code=allocation.exit_code or (job.exit_code if allocation.ended_at else None),
+    )
+
+
+def disagreements(
+    node: Subject, held: Iterable[Allocation], jobs: Jobs, now: datetime
+) -> Mapping[str, str]:
+    """By holder, in what Slurm's word is another than that of a node; empty where both say the same.
+
+    `held` are the node's open allocations. What changed in the last three minutes is not held against anybody.
+    """
+    here: dict[str, list[Allocation]] = {}
+    for one in held:
+        if one.holder.startswith("job "):
+            here.setdefault(one.holder, []).append(one)
+    found = {holder: _against(node.node, them, jobs, now) for holder, them in here.items()}
+    for (cluster, holder), of_number in jobs.items():
+        job = of_number[0]
+        if cluster == node.cluster and holder not in here and _runs_here(job, node.node, now):
+            gpus = len(job.numbers[node.node])
+            found[holder] = f"Slurm gives it {gpus} GPUs here, and no prolog told of it"
+    return {holder: said for holder, said in found.items() if said}
+
+
+def _runs_here(job: Job, node: str, now: datetime) -> bool:
+    settled = job.started_at is not None and now - job.started_at > _SETTLED
+    return job.state == _RUNS and settled and bool(job.numbers.get(node))
+
+
+def _against(node: str, held: list[Allocation], jobs: Jobs, now: datetime) -> str:
+    job = job_of(held[0], jobs)
+    if job is None:
+        return ""
+    if job.ended_at is not None:
+        gone = now - job.ended_at > _SETTLED
+        return f"Slurm says it ended as {job.state}, and no epilog told of it" if gone else ""
+    if job.state != _RUNS or now - held[0].started_at <= _SETTLED:
+        return ""
+    if job.nodes and node not in job.nodes:
+        return "Slurm says it is not on this node"
+    given = len(job.numbers.get(node, ()))
+    if given and given != len(held):
+        return f"Slurm gives it {given} GPUs here, its prolog told of {len(held)}"
+    return ""

@@ -1,0 +1,209 @@
+"""Whether a node is in service, and why not: one home for what schedulers' states and reasons mean.
+
+A node is out of service when its scheduler gives it no more jobs, or when a fault stands with which
+none of its GPUs can be used. What it was taken out for is told by the states, by who wrote the reason
+and in which words, by returns to the maker, and where nobody wrote anything by what stands against it.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+
+from ..config import AnalyzerSettings
+from ..faults import About, Shows, where
+from ..model import ScheduledNode, Subject
+
+# For so long a scheduler's last word counts; Slurm's is told every ten minutes, Kubernetes' every minute.
+SPEAKS_FOR = timedelta(hours=1)
+# States in which a node takes jobs, or would: scontrol(1) and sinfo(1), "NODE STATE CODES".
+_IN_SERVICE = frozenset(
+    {
+        *("IDLE", "ALLOCATED", "MIXED", "COMPLETING", "PLANNED", "RESERVED"),
+        *("CLOUD", "POWERED_DOWN", "POWERING_UP", "POWERING_DOWN", "POWER_DOWN", "POWER_UP"),
+        "DYNAMIC_NORM",
+    }
+)
+NOT_RESPONDING = "NOT_RESPONDING"
+DELETED = "deleted from the cluster"
+# Whatever the reason: sinfo(1), NODE STATE CODES; nobody loses power or is rebooted by a fault.
+_LEAVING: Mapping[str, str] = {
+    "DELETED": DELETED,
+    "POWERED_DOWN": "powered down by the scheduler",
+    "POWERING_DOWN": "powering down by the scheduler",
+    "POWER_DOWN": "to be powered down by the scheduler",
+    "POWERING_UP": "powering up by the scheduler",
+    "MAINT": "in a maintenance reservation",
+    "MAINTENANCE": "in a maintenance reservation",
+    "REBOOT": "to be rebooted by the scheduler",
+    "REBOOT_REQUESTED": "to be rebooted by the scheduler",
+    "REBOOT_ISSUED": "being rebooted by the scheduler",
+    "LEAVING": "leaving the cluster",
+    # NVSentinel and its like cordon the sick; the last here, since the others are clearer.
+    "CORDONED": "cordoned",
+}
+# Of these, who did it counts.
+_TAKEN: Mapping[str, str] = {
+    "DRAIN": "drained",
+    "DRAINING": "drained",
+    "DRAINED": "drained",
+    "DOWN": "set down",
+    "FAIL": "set to fail",
+    "FAILING": "set to fail",
+}
+_SAID = {**_TAKEN, **_LEAVING, "NOT_READY": "not ready"}
+_BY = re.compile(r"\s*\[([^\[\]@]+)@[^\[\]]*\]$")
+# What slurmctld and slurmd write as reasons, for clusters whose SlurmUser is root; the prefixes of
+# health checks; and of our own.
+_MACHINES = re.compile(
+    r"(?i)(not responding|node unexpectedly rebooted|low (realmemory|tmpdisk|cpus|socket)|gres/"
+    r"|kill task failed|prolog error|epilog error|batch job complete failure|duplicate jobid"
+    r"|resumetimeout|reboot timed out|node_?health|nhc|check[_ ]|\[?gpuvigil)"
+)
+# What health checks name that run as root or as a user of their own, and people, too.
+_OF_FAULTS = re.compile(r"(?i)\b(gpu|xid|sxid|dcgm|ecc|nvlink|nvswitch|hc\b|fell off)|health|diag")
+_NUMBERS = re.compile(r"[\d.:]+")
+# Out of service for what somebody does to the node, whatever the reason says.
+_MAINTENANCE = frozenset(
+    {
+        *("MAINT", "MAINTENANCE", "LEAVING", "DELETED"),
+        *("REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED"),
+    }
+)
+# A machine's judgement of the node: sinfo(1), and the kubelet's own word.
+_FAILED = frozenset({"FAIL", "FAILING", "ERROR", "INVAL", "INVALID_REG", "NOT_READY"})
+# What people write of hardware that is being mended.
+_OF_REPAIRS = re.compile(r"(?i)\b(rma|repair|replac|swap|reseat|vendor|spare|exchange)")
+# With these no GPU of a node can be used.
+_STOPS_NODE = where(
+    lambda row: row.about is About.NODE and row.shows in {Shows.HANGS, Shows.NO_DRIVER}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """What a site says of its health checks, beside what is known of the usual ones.
+
+    `users` and the beginnings of `reasons`, in lower case, by which they take nodes out. `held_for`:
+    how long a critical is held where it cannot be told whether a health check or a person did.
+    """
+
+    users: frozenset[str] = frozenset()
+    reasons: tuple[str, ...] = ()
+    held_for: timedelta = timedelta(hours=24)
+
+    @classmethod
+    def of(cls, settings: AnalyzerSettings) -> "Checks":
+        return cls(
+            users=frozenset(settings.health_check_users),
+            reasons=tuple(reason.lower() for reason in settings.health_check_reasons),
+            held_for=timedelta(hours=settings.doubted_hold_hours),
+        )
+
+    def did(self, reason: str) -> bool:
+        """Whether one of them took a node out, by the reason that its scheduler gives."""
+        by = _BY.search(reason)
+        named = by is not None and by[1] in self.users
+        return named or (bool(self.reasons) and reason.lower().startswith(self.reasons))
+
+
+USUAL = Checks()
+
+
+class LostTo(str, Enum):
+    """What a node is out of service for, and so what its GPU-hours are lost to."""
+
+    FAULT = "fault"  # found by a machine or a person, and nobody is known to mend it
+    REPAIR = "repair"  # it is being mended, or a part is on its way to the maker and back
+    MAINTENANCE = "maintenance"  # somebody wants it so
+    UNKNOWN = "unknown"
+
+
+def lost_to(
+    node: ScheduledNode | None,
+    faults: Collection[str] = (),
+    *,
+    in_repair: bool = False,
+    checks: Checks = USUAL,
+) -> LostTo | None:
+    """What a node is out of service for; None while it is in service.
+
+    `node`: what its scheduler says of it, None where it says nothing. `faults`: the keys of the
+    critical incidents that stand of the node and its GPUs. `in_repair`: whether a part of it is on
+    its way to the maker and back.
+    """
+    if node is None or takes_jobs(frozenset(node.states) - {NOT_RESPONDING}):
+        return LostTo.FAULT if _STOPS_NODE.intersection(faults) else None
+    reason = node.reason or ""
+    if _MAINTENANCE.intersection(node.states):
+        return LostTo.MAINTENANCE
+    if in_repair:
+        return LostTo.REPAIR
+    if checks.did(reason) or _is_a_machines(reason):
+        return LostTo.FAULT
+    if reason and "CORDONED" not in node.states:
+        return _written(node, reason, faults)
+    return LostTo.FAULT if faults or _FAILED.intersection(node.states) else LostTo.UNKNOWN
+
+
+def _written(node: ScheduledNode, reason: str, faults: Collection[str]) -> LostTo:
+    """By words that no machine is known to write."""
+    if _OF_REPAIRS.search(reason):
+        return LostTo.REPAIR
+    if _OF_FAULTS.search(reason) or _FAILED.intersection(node.states):
+        return LostTo.FAULT
+    # A health check that runs as root may have written them.
+    return LostTo.FAULT if faults and may_be_ill(node) else LostTo.MAINTENANCE
+
+
+def why_out(node: ScheduledNode) -> str:
+    """Why its scheduler gives a node no jobs, in its words; empty while it does, whatever stands."""
+    if lost_to(node) is None:
+        return ""
+    words = next((said for state, said in _SAID.items() if state in node.states), "out of service")
+    return f"{words}: {node.reason}" if node.reason else words
+
+
+def takes_jobs(states: frozenset[str]) -> bool:
+    """Whether a node in these states is in service."""
+    return states <= _IN_SERVICE
+
+
+def taken_out(node: ScheduledNode, checks: Checks = USUAL) -> str:
+    """Why a node takes no work as somebody wants it, empty when nobody does."""
+    leaving = _leaving(node)
+    if (not leaving or leaving == "CORDONED") and checks.did(node.reason or ""):
+        return ""
+    if leaving:
+        words = _LEAVING[leaving]
+        return f"{words}: {node.reason}" if node.reason else words
+    taken = next((words for state, words in _TAKEN.items() if state in node.states), "")
+    if not taken or not node.reason or _is_a_machines(node.reason):
+        return ""
+    return f"{taken}: {node.reason}"
+
+
+def may_be_ill(node: ScheduledNode) -> bool:
+    """Whether one that is out of service may be so because of a fault that nobody was told of."""
+    leaving = _leaving(node)
+    if leaving:
+        return leaving == "CORDONED"
+    reason = node.reason or ""
+    by = _BY.search(reason)
+    return by is None or by[1] == "root" or _OF_FAULTS.search(reason) is not None
+
+
+def _leaving(node: ScheduledNode) -> str:
+    return next((state for state in _LEAVING if state in node.states), "")
+
+
+def _is_a_machines(reason: str) -> bool:
+    by = _BY.search(reason)
+    return (by is not None and by[1] == "slurm") or _MACHINES.match(reason) is not None
+
+
+def name_of(node: Subject) -> tuple[str, str]:
+    """A node's collector may know it by its full name, and its scheduler by the short one."""
+    name = node.node if _NUMBERS.fullmatch(node.node) else node.node.partition(".")[0]
+    return node.cluster, name.lower()

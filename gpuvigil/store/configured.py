@@ -1,0 +1,45 @@
+"""Which store the configuration names."""
+
+from collections.abc import Callable
+
+from ..clock import Clock, SystemClock
+from ..config import Config, StoreSettings, secret_source
+from ..hub_client import Hub, service_hubs
+from ..hub_client.tls import trust
+from . import Store
+from .external import Heard, HubBeside
+
+
+def open_store(settings: StoreSettings, clock: Clock | None = None) -> Store:
+    """The store that is not the hub's; ConfigError for a secret's file that cannot be read.
+
+    What a kind of store needs is loaded only for it.
+    """
+    clock = clock or SystemClock()
+    if settings.kind == "victoriametrics":
+        from .victoriametrics import VictoriaMetricsStore  # noqa: PLC0415
+
+        return VictoriaMetricsStore(settings, clock)
+    if settings.kind == "influxdb":
+        from .influxdb import InfluxStore  # noqa: PLC0415
+
+        return InfluxStore(settings, clock)
+    if settings.kind == "prometheus":
+        from .prometheus import PrometheusStore  # noqa: PLC0415
+
+        return PrometheusStore(settings, clock)
+    raise ValueError(f"a store of the kind {settings.kind!r} is not opened here")
+
+
+def hubs(config: Config) -> Callable[[], Hub]:
+    """Makes clients for services that read telemetry, wherever it is kept (`beside.store_of`).
+
+    ConfigError at once for a token that is not there.
+    """
+    connect = service_hubs(config.hub)
+    if config.store.kind == "hub":
+        return connect
+    token = secret_source(config.hub.service_token_file, "hub.service_token_file", "service token")
+    believed, store = trust(config.hub), open_store(config.store)
+    heard = Heard(store)
+    return lambda: HubBeside(config.hub.url, token, believed, store, heard)

@@ -1,0 +1,91 @@
+"""A hub whose telemetry is kept elsewhere: who asks it for either gets both from one client."""
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from ..clock import from_text, to_text
+from ..hub_client import Hub
+from ..hub_client.tls import Trust
+from ..metrics import NODE
+from . import Store
+from .hub import HubStore
+
+# A node that has been silent for longer before the first look was never heard by this process.
+_FIRST_LOOK = timedelta(hours=1)
+# What is in the store this long after it was measured is seen at the next look.
+_LATER_LOOK = timedelta(minutes=5)
+# Everybody who asks within this time gets the same answer.
+_FRESH = timedelta(seconds=1)
+_Node = tuple[str, str]
+
+
+class Heard:
+    """When each node was last heard, as the newest line in the store says; threads may share it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._newest: dict[_Node, datetime] = {}
+        self._looked_at: datetime | None = None
+
+    def look(self, now: datetime) -> Mapping[_Node, datetime]:
+        """By cluster and node; a line of a clock that is ahead counts as of `now`."""
+        with self._lock:
+            if self._looked_at is None or not timedelta() <= now - self._looked_at < _FRESH:
+                self._ask(now)
+            return dict(self._newest)
+
+    def _ask(self, now: datetime) -> None:
+        oldest = now - _FIRST_LOOK
+        since = oldest if self._looked_at is None else self._looked_at - _LATER_LOOK
+        # Every node has a line of its own, with GPUs or without.
+        rows = self._store.latest(NODE.name, (), max(since, oldest))
+        columns = (rows.column(name).to_pylist() for name in ("cluster", "node", "at"))
+        for cluster, node, at in zip(*columns, strict=True):
+            key = (cluster, node)
+            self._newest[key] = max(self._newest.get(key, at), min(at, now))
+        self._looked_at = now
+
+
+class HubBeside(Hub):
+    """The hub's client, with the store that keeps the telemetry; raises StoreError beside HubError.
+
+    `status` tells of the nodes that the store has heard as if the hub had, without what only a
+    body's headers say: nobody's clock is corrected, and no version is known.
+    """
+
+    def __init__(
+        self, url: str, token: Callable[[], str], trust: Trust, store: Store, heard: Heard
+    ) -> None:
+        super().__init__(url, token, trust=trust)
+        self.store = store
+        self._heard = heard
+
+    def status(self) -> Mapping[str, Any]:
+        """See `Hub.status`."""
+        status = super().status()
+        known = {(node["cluster"], node["node"]) for node in status["nodes"]}
+        heard = self._heard.look(from_text(status["now"]))
+        more = [_entry(key, at) for key, at in sorted(heard.items()) if key not in known]
+        return {**status, "nodes": [*status["nodes"], *more]}
+
+
+def store_of(hub: Hub) -> Store:
+    """Where the telemetry is that belongs to this hub's records."""
+    return hub.store if isinstance(hub, HubBeside) else HubStore(hub)
+
+
+def _entry(node: _Node, at: datetime) -> dict[str, Any]:
+    return {
+        "cluster": node[0],
+        "node": node[1],
+        "boot": "",
+        "lane": "live",
+        "sequence": 0,
+        "sent_at": None,
+        "received_at": to_text(at),
+        "offset_seconds": None,
+        "version": "",
+    }

@@ -1,0 +1,122 @@
+"""HTTP to a store that is not ours."""
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import urllib3
+
+from .. import __version__
+from ..config import StoreSettings, secret_source
+from ..errors import ConfigError, StoreError, StoreUnavailable
+from ..hub_client.tls import Trust
+from ..lineprotocol.refusal import in_short
+
+_TIMEOUT = urllib3.Timeout(connect=5.0, read=60.0)
+# Of one beyond these that comes back at once with others urllib3 writes a line into the log.
+_CONNECTIONS_KEPT = 64
+
+
+class Web:
+    """Requests to one server; threads may share it.
+
+    StoreUnavailable when it does not answer, or asks to come back later; StoreError for a refusal.
+    Secrets are read again when their files change, and never shown.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        """ConfigError when a secret's file cannot be read."""
+        self._name = settings.kind
+        secure = any(url.startswith("https:") for url in (settings.url, settings.write_url))
+        believed = Trust(ca_file=settings.ca_file).context("store") if secure else None
+        self._pool = urllib3.PoolManager(
+            timeout=_TIMEOUT, retries=False, ssl_context=believed, maxsize=_CONNECTIONS_KEPT
+        )
+        self._authorization = authorization(settings)
+
+    def post(self, url: str, query: Mapping[str, str]) -> Any:
+        """JSON, asked by a form, which may be longer than an address."""
+        return self._json(self.request("POST", url, fields=query), url)
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        fields: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> bytes:
+        """The body of an answer of 2xx."""
+        headers = {"User-Agent": f"gpuvigil/{__version__}", "Accept-Encoding": "gzip"}
+        if value := self.authorization():
+            headers["Authorization"] = value
+        given: dict[str, Any] = {"headers": headers}
+        if fields is not None:
+            given |= {"fields": dict(fields)}
+            if method == "POST":
+                given["encode_multipart"] = False
+        if body is not None:
+            given["body"] = body
+        try:
+            answer = self._pool.request(method, url, **given)
+        except urllib3.exceptions.HTTPError as error:
+            raise StoreUnavailable(f"{self._place(url)} does not answer: {why(error)}") from error
+        if answer.status < 300:
+            return answer.data
+        raise refusal(self._place(url), answer.status, answer.data, secret_in(value))
+
+    def authorization(self) -> str:
+        """The header of that name, as it is now; empty for none."""
+        try:
+            return self._authorization()
+        except ConfigError as error:  # a file in the middle of a rotation
+            raise StoreUnavailable(f"{self._name} is not asked: {error}") from None
+
+    def close(self) -> None:
+        """Let the connections go; the next request opens a new one."""
+        self._pool.clear()
+
+    def _json(self, content: bytes, url: str) -> Any:
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise StoreUnavailable(
+                f"{self._place(url)} answered something that is not JSON; is the address right?"
+            ) from None
+
+    def _place(self, url: str) -> str:
+        parts = urllib3.util.parse_url(url)
+        return f"{self._name} at {parts.scheme}://{parts.netloc}{parts.path or ''}"
+
+
+def authorization(settings: StoreSettings) -> Callable[[], str]:
+    """The header of that name, as it is now; empty for none. ConfigError for an unreadable file."""
+    if settings.user:
+        password = secret_source(settings.password_file, "store.password_file", "store's password")
+        user = settings.user
+        return lambda: "Basic " + b64encode(f"{user}:{password()}".encode()).decode()
+    if settings.token_file is None:
+        return lambda: ""
+    token = secret_source(settings.token_file, "store.token_file", "store's token")
+    word = "Token" if settings.kind == "influxdb" else "Bearer"
+    return lambda: f"{word} {token()}"
+
+
+def secret_in(authorization: str) -> str:
+    """What must not be shown of the header of that name; a proxy may repeat it in its answer."""
+    return authorization.partition(" ")[2]
+
+
+def refusal(place: str, status: int, content: bytes | None, secret: str = "") -> StoreError:
+    """What an answer that is none means, with what the server says of it, but for the secret."""
+    said = in_short((content or b"").decode(errors="replace"), secret)
+    text = f"{place}: status {status}: {said or 'no reason given'}"
+    again = status == 429 or not 400 <= status < 500
+    return StoreUnavailable(text) if again else StoreError(text)
+
+
+def why(error: urllib3.exceptions.HTTPError) -> str:
+    """What went wrong on the way, without what the library says of its own objects."""
+    cause = error.__cause__ or error.__context__
+    return getattr(cause, "strerror", None) or str(error).rpartition(": ")[2]

@@ -1,0 +1,1 @@
+"""What the web servers of all services share."""

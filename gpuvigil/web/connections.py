@@ -1,0 +1,159 @@
+"""What the connections of a web server may take: of its time, its memory, and of one another's places."""
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+
+from ..log import Log
+from .limits import Shares
+
+# Files that are no connections: those of a store, of records, of libraries.
+_OTHER_FILES = 256
+# Beyond the bound so many more are heard, for the one path that is always answered.
+_CROWD_COUNT = 64
+_TELL_AGAIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one connection may take; None: the application bounds it."""
+
+    # From the first byte of a request, or from the connection, to the end of the headers.
+    head_seconds: float = 10.0
+    # The request line and the headers, with their line ends; and what is around a body's pieces.
+    head_bytes: int = 64 * 1024
+    # From the headers to the end of the body.
+    body_seconds: float | None = None
+    body_bytes: int | None = None
+    # For the rest of a body that was answered before its end.
+    rest_seconds: float = 10.0
+    # For a piece of an answer that waits to be read by a client that reads slowly, or no longer.
+    drain_seconds: float = 10.0
+    # Requests that are sent before the answer to the one before: one stood in for a whole packet.
+    pipelined_count: int = 16
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A connection's place; `crowded` where only the path that is always answered has room."""
+
+    crowded: bool
+    who: Hashable
+    _shares: Shares
+    _silent: dict["Place", None]
+    _end: Callable[[], None]
+    _left: bool = False
+
+    def heard(self) -> None:
+        """Its client has said what it wants: the place is kept for it."""
+        self._silent.pop(self, None)
+
+    def leave(self) -> None:
+        """Make room for another."""
+        self.heard()
+        if not self._left:
+            self._left = True
+            self._shares.give_back(self.who, 1)
+
+    def end(self) -> None:
+        """Make room for another, and end the connection."""
+        self.leave()
+        self._end()
+
+    def hand_over(self) -> None:
+        """End the connection; another of the same address has its place."""
+        self.heard()
+        self._left = True
+        self._end()
+
+
+@dataclass(slots=True)
+class Places:
+    """`most` connections at a time, of which one address takes no more than it leaves for others.
+
+    Where there is no room, who has been silent longest makes some, so that half-sent requests keep
+    nobody out. An address that is `exempt` has no share: a proxy's, from which everybody comes.
+    """
+
+    most: int
+    exempt: Callable[[str], bool]
+    log: Log
+    _all: Shares = field(init=False)
+    _crowd: Shares = field(init=False)
+    _silent: dict[Place, None] = field(init=False, default_factory=dict)
+    _silent_crowd: dict[Place, None] = field(init=False, default_factory=dict)
+    _told_at: float = -_TELL_AGAIN_SECONDS
+
+    def __post_init__(self) -> None:
+        self._all = Shares(self.most)
+        self._crowd = Shares(_CROWD_COUNT)
+
+    def take(self, address: str, end: Callable[[], None]) -> Place | None:
+        """A place for one more connection from `address`, which `end` ends.
+
+        None where there is not even a crowded one.
+        """
+        exempt = self.exempt(address)
+        who: Hashable = object() if exempt else sender(address)
+        if _made_room(self._all, self._silent, who, self.most, exempt=exempt):
+            place = Place(False, who, self._all, self._silent, end)
+            self._silent[place] = None
+            return place
+        self._tell(address)
+        if _made_room(self._crowd, self._silent_crowd, who, _CROWD_COUNT, exempt=exempt):
+            place = Place(True, who, self._crowd, self._silent_crowd, end)
+            self._silent_crowd[place] = None
+            return place
+        return None
+
+    def _tell(self, address: str) -> None:
+        now = time.monotonic()
+        if now - self._told_at >= _TELL_AGAIN_SECONDS:
+            self._told_at = now
+            self.log.warning("too many connections", most=self.most, refused=address)
+
+
+def _made_room(
+    shares: Shares, silent: dict[Place, None], who: Hashable, most: int, *, exempt: bool
+) -> bool:
+    """Whether `who` has one of `shares` more, be it that of a client which has said nothing yet."""
+    if shares.take(who, 1):
+        return True
+    if not exempt and (own := next((place for place in silent if place.who == who), None)):
+        own.hand_over()
+        return True
+    if shares.held < most or shares.has(who) or not silent:
+        return False
+    next(iter(silent)).end()
+    return shares.take(who, 1)
+
+
+def sender(address: str) -> str:
+    """Whose an address is: of IPv6 the /64, since whoever has one address has all of it (RFC 6177)."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return f"{IPv6Address(int(found) >> 64 << 64)}/64"
+    return str(found)
+
+
+def raise_open_files() -> None:
+    """Take as many open files as the system grants: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def most_connections(wanted: int) -> int:
+    """`wanted`, or as many as there may be open files, less those that are no connections."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    granted = sys.maxsize if allowed == resource.RLIM_INFINITY else max(allowed - _OTHER_FILES, 64)
+    return min(wanted, granted)

@@ -1,0 +1,53 @@
+"""Where the pages are, for everybody who sends people there.
+
+A link about something that happened carries an absolute window, so that it still shows it tomorrow.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from ..model import Subject
+
+OVERVIEW, GPU, NODE, INCIDENTS, PIPELINE = "/", "/gpu", "/node", "/incidents", "/pipeline"
+SILENCES, EFFICIENCY = "/silences", "/efficiency"
+# How much a linked page shows around what happened.
+MARGIN = timedelta(minutes=30)
+
+
+def subject_page(subject: Subject, start: datetime, end: datetime) -> str:
+    """Path and query of the page of a GPU, by UUID; of a node; or of a node with one of its ports."""
+    query = {"cluster": subject.cluster, "node": subject.node}
+    if subject.gpu is not None:
+        return _with(GPU, {**query, "gpu": subject.gpu, **window(start, end)})
+    if subject.device is not None:
+        query["port"] = f"{subject.device}/{subject.port or ''}"
+    return _with(NODE, {**query, **window(start, end)})
+
+
+def around(subject: Subject, start: datetime, end: datetime) -> str:
+    """The subject's page with a margin around what happened from `start` to `end`."""
+    return subject_page(subject, start - MARGIN, end + MARGIN)
+
+
+def incident_page(incident: str) -> str:
+    """The page of one incident: its whole story, and where it is acknowledged."""
+    return _with(INCIDENTS, {"incident": incident})
+
+
+def window(start: datetime, end: datetime) -> dict[str, str]:
+    """`from` and `to`, cut to whole seconds: what `gpuvigil.clock.from_text` reads."""
+    return {"from": _stamp(start), "to": _stamp(end)}
+
+
+def absolute(base_url: str, page: str) -> str:
+    """A page's full address."""
+    return base_url.rstrip("/") + page
+
+
+def _with(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode(query)}"
+
+
+def _stamp(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,1 @@
+"""Who may come to the hub, and what each may do."""

@@ -1,0 +1,79 @@
+"""The door: nobody without a token comes in, and who has one does what it allows."""
+
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from typing import Any
+
+from ..http.bearer import Bearer, Scope
+from ..http.responses import Receive, failure
+from .tokens import Tokens
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+Call = tuple[str, str]
+
+WRITE: Call = ("POST", "/api/v2/write")
+
+# Answered to everybody: whether the hub lives, and how it fares in numbers.
+OPEN_PATHS = frozenset({"/ping", "/health", "/healthz", "/readyz", "/metrics"})
+
+_RECORDS: Call = ("POST", "/api/v1/records")
+# All that a collector's and a node's token open; `records` looks at the kinds itself. A node that
+# has lost its own memory asks what it had.
+_COLLECTOR_CALLS: Collection[Call] = frozenset({WRITE, _RECORDS, ("GET", "/api/v1/inventory")})
+# Questions that are long enough to be posted change nothing.
+_READER_CALLS: Collection[Call] = frozenset(
+    {
+        *(("GET", f"/api/v1/{name}") for name in ("records", "inventory", "changes", "status")),
+        *(("POST", f"/api/v1/telemetry/{verb}") for verb in ("window", "series", "latest")),
+    }
+)
+# `records` looks at the kinds here, too.
+_SCHEDULER_CALLS: Collection[Call] = frozenset(
+    {_RECORDS, ("GET", "/api/v1/records"), ("GET", "/api/v1/changes")}
+)
+_ALLOWED: dict[Scope, tuple[Collection[Call], str]] = {
+    Scope.COLLECTOR: (
+        _COLLECTOR_CALLS,
+        "a collector's token may only write, and ask for one inventory",
+    ),
+    Scope.NODE: (_COLLECTOR_CALLS, "a node's token may only write, and ask for its inventory"),
+    Scope.READER: (_READER_CALLS, "a reader's token may only read"),
+    Scope.SCHEDULER: (
+        _SCHEDULER_CALLS,
+        "a scheduler's token may only write and read what a scheduler says",
+    ),
+}
+
+
+class Gate:
+    """ASGI middleware in front of everything; it also takes the write path's short way in."""
+
+    def __init__(self, app: App, write: App, tokens: Tokens) -> None:
+        """`write` answers `POST /api/v2/write`: per body a router costs as much as all the rest."""
+        self._app = app
+        self._write = write
+        self._tokens = tokens
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        call = (scope["method"], scope["path"])
+        if scope["path"] not in OPEN_PATHS:
+            bearer = self._bearer(scope)
+            if bearer is None:
+                answer = failure(401, "unauthorized access: the token is missing or wrong")
+                await answer(scope, receive, send)
+                return
+            calls, reason = _ALLOWED.get(bearer.scope, ((call,), ""))
+            if call not in calls:
+                await failure(403, reason)(scope, receive, send)
+                return
+            scope.setdefault("state", {})["bearer"] = bearer
+        await (self._write if call == WRITE else self._app)(scope, receive, send)
+
+    def _bearer(self, scope: Message) -> Bearer | None:
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                return self._tokens.bearer(value)
+        return None

@@ -1,0 +1,217 @@
+"""Line protocol of many bodies straight into Arrow columns, for lines as collectors write them.
+
+The bodies of a commit are cut as one text: NumPy finds the signs between names and values, and what
+is left of a line without its values tells its schema. Each value is a slice of the text that Arrow
+turns into a number, so that no value ever is a Python object. Whatever is unusual in any way is
+left to the parser and `fit`, line by line, so both say the same about every line.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from gpuvigil.lineprotocol import ColumnBlock
+from gpuvigil.store import EARLIEST_NS, LATEST_NS
+
+from .columns import integers, names, numbers
+from .line_protocol_scanner import Cut, Indexes, Origin
+from .schema import Schema, schema_of
+from .tables import TIME
+
+# A body that holds one of these is read in full: quoted strings may hide the end of a line.
+_UNUSUAL = (b'"', b"\0", b"\r", b"\t")
+# Offsets into the text are 32-bit integers.
+_MOST_BYTES = 2**31 - 2**16
+# Of fewer lines than this a column costs more than their values one by one.
+_FEWEST_LINES = 16
+
+_Row = tuple[int, bytes]
+
+
+@dataclass(slots=True)
+class Read:
+    """What became of the lines of some texts.
+
+    `tables` are rows of measurements' own tables, `beside` holds the fields that the catalogue does
+    not know, `lines` is how many lines of each text are in them. `rest` are the rows of each text
+    that must be read in full, with their numbers from 1; `refused` are those that a censor struck.
+    """
+
+    lines: list[int]
+    rest: list[list[_Row]]
+    refused: list[list[tuple[int, str]]]
+    tables: dict[str, list[pa.Table]] = field(default_factory=dict)
+    beside: list[ColumnBlock] = field(default_factory=list)
+
+
+def is_plain(text: bytes) -> bool:
+    """Whether each row of `text` stands for itself: ASCII, and no sign that spans or hides rows."""
+    return text.isascii() and not any(sign in text for sign in _UNUSUAL)
+
+
+def read(
+    texts: Sequence[bytes], scale: int, shifts_ns: Sequence[int], censor: "Censor | None" = None
+) -> Read:
+    """Read plain texts whose times are in units of `scale` ns; `shifts_ns` is added to each's.
+
+    `censor` gets every head of each text, an unusual one too, and says which lines are left out.
+    """
+    found = Read([0] * len(texts), [[] for _ in texts], [[] for _ in texts])
+    text = b"\n".join([b"", *texts, b""])
+    if len(text) > _MOST_BYTES:
+        for rest, one in zip(found.rest, texts, strict=True):
+            rest.extend(enumerate(one.split(b"\n"), 1))
+        return found
+    cut = Cut(text)
+    work = _Work(found, Origin.of(texts, cut), cut, scale, np.array(shifts_ns, np.int64))
+    if censor is not None:
+        work.ask(censor)
+    work.run()
+    for rest in found.rest:
+        rest.sort()
+    return found
+
+
+class Censor(Protocol):
+    """Decides about lines by what stands before their fields."""
+
+    def look(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
+        """For each text's index, head and number of lines, why the lines are refused, or None."""
+
+    def silenced(self) -> Collection[int]:
+        """The indexes of texts of which nothing may be read."""
+
+
+class _Work:
+    """Some rows on their way into tables."""
+
+    def __init__(
+        self, found: Read, origin: Origin, cut: Cut, scale: int, shifts_ns: Indexes
+    ) -> None:
+        self._found = found
+        self._origin = origin
+        self._cut = cut
+        self._scale = scale
+        self._shifts_ns = shifts_ns
+
+    def ask(self, censor: Censor) -> None:
+        """Leave out what a censor strikes."""
+        heads = self._cut.heads()
+        codes, names = heads.indices.to_numpy(), heads.dictionary.to_pylist()
+        both = self._origin.texts * len(names) + codes
+        pairs, of_row, counts = np.unique(both, return_inverse=True, return_counts=True)
+        texts, codes = np.divmod(pairs, len(names))
+        asked = zip(texts.tolist(), codes.tolist(), counts.tolist(), strict=True)
+        reasons = censor.look([(text, names[code], count) for text, code, count in asked])
+        silenced = np.isin(texts, list(censor.silenced()))
+        struck = silenced | np.array([reason is not None for reason in reasons])
+        if not struck.any():
+            return
+        for row in np.flatnonzero((struck & ~silenced)[of_row]):
+            number, reason = int(self._origin.numbers[row]), reasons[of_row[row]]
+            self._found.refused[self._origin.texts[row]].append((number, reason or ""))
+        self._keep_only(~struck[of_row])
+
+    def run(self) -> None:
+        if not self._cut.regular.all():
+            self._leave(np.flatnonzero(~self._cut.regular))
+            self._keep_only(self._cut.regular)
+        if not len(self._origin.texts):
+            return
+        self._cut.pieces()
+        schemas = self._cut.schemas()
+        codes = schemas.indices.to_numpy()
+        sizes = np.bincount(codes)
+        self._leave(np.flatnonzero(sizes[codes] < _FEWEST_LINES))
+        order, ends = np.argsort(codes, kind="stable"), np.cumsum(sizes)
+        for code in np.flatnonzero(sizes >= _FEWEST_LINES).tolist():
+            rows = order[ends[code] - sizes[code] : ends[code]]
+            schema = schema_of(schemas.dictionary[code].as_py())
+            if schema is None:
+                self._leave(rows)
+            else:
+                self._settle(schema, rows)
+
+    def _keep_only(self, which: Any) -> None:
+        kept = np.flatnonzero(which)
+        self._origin = self._origin.only(kept)
+        self._cut = Cut(b"\n".join([b"", *self._cut.rows(kept), b""]))
+
+    def _leave(self, rows: Indexes) -> None:
+        """Have rows read in full."""
+        texts, numbers = self._origin.texts[rows].tolist(), self._origin.numbers[rows].tolist()
+        for text, number, row in zip(texts, numbers, self._cut.rows(rows), strict=True):
+            self._found.rest[text].append((number, row))
+
+    def _settle(self, schema: Schema, rows: Indexes) -> None:
+        """Turn rows of one schema into columns; the rows with a value at fault are left."""
+        wrong = np.zeros(len(rows), bool)
+        columns = self._columns(schema, rows, wrong)
+        if wrong.any():
+            self._leave(rows[wrong])
+            rows = rows[~wrong]
+            wrong = np.zeros(len(rows), bool)
+            columns = self._columns(schema, rows, wrong)
+            if wrong.any():
+                self._leave(rows)
+                return
+        if not len(rows):
+            return
+        self._keep(schema, columns)
+        texts, lines = np.unique(self._origin.texts[rows], return_counts=True)
+        for text, count in zip(texts.tolist(), lines.tolist(), strict=True):
+            self._found.lines[text] += count
+
+    def _columns(self, schema: Schema, rows: Indexes, wrong: Any) -> list[pa.Array]:
+        """Tags, fields and time of some rows; those with a value at fault are marked in `wrong`."""
+        columns = []
+        for index, (_, suffix) in enumerate(schema.tags):
+            columns.append(names(self._cut.values(rows, index), suffix, wrong))
+        for index, it in enumerate(schema.fields, len(schema.tags)):
+            columns.append(numbers(self._cut.values(rows, index), it, wrong))
+        at = integers(self._cut.values(rows, len(columns)), wrong)
+        columns.append(None if at is None else self._times(at.to_numpy(), rows, wrong))
+        return columns
+
+    def _times(self, at: Indexes, rows: Indexes, wrong: Any) -> pa.Array:
+        earliest, latest = -(-EARLIEST_NS // self._scale), LATEST_NS // self._scale
+        wrong |= (at < earliest) | (at > latest)
+        at_ns = at * self._scale
+        if self._shifts_ns.any():
+            # Held within the times that lines can have; the sum of two may not fit.
+            shifts = self._shifts_ns[self._origin.texts[rows]]
+            moved = np.maximum(at_ns + shifts, EARLIEST_NS)
+            at_ns = np.where(shifts > LATEST_NS - at_ns, LATEST_NS, moved)
+        return pa.array(at_ns).cast(TIME)
+
+    def _keep(self, schema: Schema, columns: Sequence[pa.Array]) -> None:
+        """Make rows of the measurement's own table, and of what it does not know."""
+        at = columns[-1]
+        tags = {key: column for (key, _), column in zip(schema.tags, columns, strict=False)}
+        empty = pa.repeat(pa.scalar("", pa.string()), len(at))
+        table = {tag: tags.get(tag, empty) for tag in schema.measurement.tags}
+        table["at"] = at
+        beside = []
+        for it, column in zip(schema.fields, columns[len(schema.tags) :], strict=False):
+            if it.metric is None:
+                beside.append((it, column))
+            else:
+                table[it.name] = column
+        self._found.tables.setdefault(schema.measurement.name, []).append(pa.table(table))
+        if beside:
+            order = sorted(tags)
+            self._found.beside.append(
+                ColumnBlock(
+                    measurement=schema.measurement.name,
+                    tag_keys=tuple(order),
+                    tags=[tags[key].to_pylist() for key in order],
+                    field_keys=tuple(it.name for it, _ in beside),
+                    field_types=tuple(int if it.integer else float for it, _ in beside),
+                    fields=[column.to_pylist() for _, column in beside],
+                    at_ns=at.cast(pa.int64()).to_pylist(),
+                    numbers=[0] * len(at),
+                )
+            )

@@ -1,0 +1,66 @@
+"""An answer is taken piece by piece, so that none is larger than what one may take of the memory."""
+
+import threading
+
+import duckdb
+import pyarrow as pa
+
+from .line_arrays import Parts, together
+from .question import TooLarge
+
+# Of one answer; whoever asks for a fortnight of a fleet, line by line, may take all memory there is.
+ANSWER_BYTES = 256 * 1024 * 1024
+_ROWS_AT_ONCE = 100_000
+
+
+def bounded(executed: duckdb.DuckDBPyConnection, most_bytes: int) -> pa.Table:
+    """The whole answer; TooLarge as soon as it is larger than that."""
+    reader = executed.to_arrow_reader(_ROWS_AT_ONCE)
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for batch in reader:
+        size += batch.nbytes
+        if size > most_bytes:
+            raise too_large(most_bytes)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+class Gathered:
+    """Parts of an answer, from several threads: never much more than an answer may take."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._parts: list[Parts] = []
+        self._bytes = 0
+        self._together_from = most_bytes // 2
+
+    def add(self, parts: Parts) -> None:
+        """Take them in; TooLarge when all of them are too much, put together."""
+        with self._lock:
+            self._parts.append(parts)
+            self._bytes += parts.bytes
+            if self._bytes > self._together_from:
+                self._put_together()
+                self._together_from = self._bytes + self._most_bytes // 2
+
+    def together(self) -> Parts | None:
+        """All of them as one; None of none."""
+        with self._lock:
+            self._put_together()
+            return self._parts[0] if self._parts else None
+
+    def _put_together(self) -> None:
+        whole = together(self._parts)
+        if whole is not None:
+            self._parts, self._bytes = [whole], whole.bytes
+            if self._bytes > self._most_bytes:
+                raise too_large(self._most_bytes)
+
+
+def too_large(most_bytes: int) -> TooLarge:
+    return TooLarge(
+        f"the answer has more than {most_bytes} bytes; ask for a shorter span, a longer"
+        " step, fewer fields or fewer subjects"
+    )

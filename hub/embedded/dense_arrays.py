@@ -1,0 +1,131 @@
+"""What is known of many lines, by slot: arrays of one length, with `nothing` where no line is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .aggregates import Piece
+from .line_arrays import Ints, Parts, Values, nothing
+
+_NARROW = (np.int8, np.int16, np.int32)
+_HOW: Mapping[Piece, Any] = {
+    Piece.COUNT: np.add,
+    Piece.SUM: np.add,
+    Piece.MIN: np.minimum,
+    Piece.MAX: np.maximum,
+    Piece.FIRST_AT: np.minimum,
+    Piece.LAST_AT: np.maximum,
+}
+# A value that comes with a time, that time, and which of two times it is.
+_ENDS = ((Piece.FIRST, Piece.FIRST_AT, np.less), (Piece.LAST, Piece.LAST_AT, np.greater))
+_FIRST = np.int64(np.iinfo(np.int64).max)
+_LAST = np.int64(np.iinfo(np.int64).min)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dense:
+    """Of each slot how many lines, from when to when, and the pieces of its fields."""
+
+    lines: Values
+    first_ns: Values
+    last_ns: Values
+    fields: Mapping[str, Mapping[Piece, Values]]
+
+    @property
+    def bytes(self) -> int:
+        """What its arrays take."""
+        arrays = [self.lines, self.first_ns, self.last_ns]
+        arrays += [values for pieces in self.fields.values() for values in pieces.values()]
+        return sum(it.nbytes if it.strides[0] else it.itemsize for it in arrays)
+
+    def packed(self) -> "Dense":
+        """The same in less room."""
+        return Dense(
+            lines=_packed(self.lines),
+            first_ns=_packed(self.first_ns),
+            last_ns=_packed(self.last_ns),
+            fields={
+                name: {piece: _packed(values) for piece, values in pieces.items()}
+                for name, pieces in self.fields.items()
+            },
+        )
+
+    def parts(self, places: Ints) -> Parts:
+        """One row for each slot that has a line; `places`: that of each slot."""
+        there = np.flatnonzero(self.lines)
+        return Parts(
+            subject=places[there],
+            step_ns=None,
+            lines=self.lines[there],
+            first_ns=self.first_ns[there],
+            last_ns=self.last_ns[there],
+            offset_ns=None,
+            fields={
+                name: {piece: values[there] for piece, values in pieces.items()}
+                for name, pieces in self.fields.items()
+            },
+        )
+
+
+def dense(parts: Parts, size: int) -> Dense:
+    """Rows, of which each has a slot of its own as its subject, by slot."""
+
+    def spread(values: Values, none: Any) -> Values:
+        found = np.full(size, none)
+        found[parts.subject] = values
+        return found
+
+    return Dense(
+        lines=spread(parts.lines, np.int64(0)),
+        first_ns=spread(parts.first_ns, _FIRST),
+        last_ns=spread(parts.last_ns, _LAST),
+        fields={
+            name: {
+                piece: spread(values, nothing(piece, values.dtype))
+                for piece, values in pieces.items()
+            }
+            for name, pieces in parts.fields.items()
+        },
+    )
+
+
+def together(whole: Dense, others: Sequence[Dense]) -> None:
+    """Put others, none of which has more slots, into the first, whose arrays are its own."""
+    for other in others:
+        _into(np.add, whole.lines, other.lines)
+        _into(np.minimum, whole.first_ns, other.first_ns)
+        _into(np.maximum, whole.last_ns, other.last_ns)
+        for name, pieces in whole.fields.items():
+            _pieces_into(pieces, other.fields[name])
+
+
+def _pieces_into(whole: Mapping[Piece, Values], other: Mapping[Piece, Values]) -> None:
+    for piece, time, is_nearer in _ENDS:
+        if piece in whole:
+            size = len(other[time])
+            nearer = is_nearer(other[time], whole[time][:size])
+            np.copyto(whole[piece][:size], other[piece], where=nearer)
+    for piece, how in _HOW.items():
+        if piece in whole:
+            _into(how, whole[piece], other[piece])
+
+
+def _into(how: Any, whole: Values, other: Values) -> None:
+    mine = whole[: len(other)]
+    how(mine, other, out=mine)
+
+
+def _packed(values: Values) -> Values:
+    """The same values: one for all where they are equal, and of whole numbers the fewest bytes."""
+    if not len(values):
+        return values
+    least, most = values.min(), values.max()
+    if least == most:
+        return np.broadcast_to(values[:1].copy(), values.shape)
+    if values.dtype == np.int64:
+        for kind in _NARROW:
+            if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
+                return values.astype(kind)
+    return values

@@ -1,0 +1,212 @@
+"""How a question is answered: lines and roll-ups of sealed files, the hot table, and both as one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from .aggregates import BUCKET_NS, Piece, can_be_rolled, pieces_of
+from .answer import table_of
+from .bounded_answer import Gathered, bounded
+from .dense_arrays import Dense, dense, together
+from .line_arrays import Ints, Parts, Values, nothing
+from .manifest import Contents, Manifest, Sight, read_contents
+from .open_readers import Readers
+from .question import Series, Window
+from .rollup_cache import Plan, Slices
+from .scan import Scan, Span, Stretch
+from .sealed_files import Unit
+from .segment_footers import Footers
+from .segment_heads import Heads
+from .sql import of_hot
+from .subjects import Subjects
+from .thread_pool import Crew
+
+Cursor = duckdb.DuckDBPyConnection
+
+# So many files for each thread are as good as parts of them.
+_MANY = 4
+# Shorter ranges are read line by line.
+ROLLED_FROM_NS = 24 * 3_600_000_000_000
+
+
+class Asking:
+    """Answers from the sealed files below `folder` and the hot tables; any thread may call."""
+
+    def __init__(
+        self,
+        folder: Path,
+        limits: tuple[int, int],
+        cursor: Callable[[], Cursor],
+        manifest: Manifest,
+        readers: Readers,
+        slices: Slices,
+    ) -> None:
+        """`limits`: threads that read, and bytes that an answer may take."""
+        self._threads, self._answer_bytes = limits
+        self._folder = folder
+        self._cursor = cursor
+        self._manifest = manifest
+        self._readers = readers
+        self._slices = slices
+        self._footers = Footers()
+        self._heads = Heads()
+        self._crew = Crew(self._threads)
+
+    def answer(self, question: Window | Series) -> pa.Table:
+        """See `Embedded.answer`; duckdb.Error or Unreadable when a file cannot be read."""
+        name = question.measurement.name
+        with self._readers.reading():
+            sight = self._manifest.sees(name)
+            contents, found = sight.contents, Gathered(self._answer_bytes)
+            subjects = contents.subjects[name]
+            if _touched(sight.hot, question):
+                contents, subjects, hot = self._hot(question, sight)
+                found.add(hot)
+            scan = Scan(question, subjects, self._footers, self._heads)
+            due = list(stretches(contents.units[name], self._folder, question))
+
+            def read(stretch: Stretch) -> None:
+                for parts in scan.read(stretch):
+                    found.add(parts)
+
+            if len(due) > 1:
+                self._crew.each(read, _shared(due, self._threads))
+            else:
+                # One alone is not worth another thread.
+                list(map(read, due))
+        return table_of(question, found.together(), subjects)
+
+    def close(self) -> None:
+        """Let the threads go; the next question gets others."""
+        self._crew.close()
+
+    def _hot(self, question: Window | Series, sight: Sight) -> tuple[Contents, Subjects, Parts]:
+        """What the hot table says, with the contents of the same snapshot, and all subjects, those
+        without a number included.
+        """
+        with self._slices.planned(question) as plan, self._cursor() as cursor:
+            cursor.begin()
+            read = self._of_slices if plan.kind is not None else self._of_lines
+            parts = read(cursor, question, plan)
+            # The snapshot is that of the first statement.
+            same = self._manifest.still(sight.version)
+            contents = sight.contents if same else read_contents(cursor)
+            cursor.commit()
+        subjects, places = plan.slots.places(contents.subjects[question.measurement.name])
+        if isinstance(parts, Dense):
+            return contents, subjects, parts.parts(places)
+        return contents, subjects, replace(parts, subject=places[parts.subject])
+
+    def _of_slices(self, cursor: Cursor, question: Window | Series, plan: Plan) -> Dense:
+        """By slot; what the plan knows is not read again."""
+        made = [self._of_lines(cursor, question, plan, [span]) for span in plan.making]
+        rest, known = self._of_lines(cursor, question, plan), plan.known
+        # Only now: the snapshot is begun.
+        if not self._slices.holds(plan):
+            rest, made, known = self._of_lines(cursor, question, plan, [_range(question)]), [], ()
+        size = len(plan.slots)
+        whole, others = dense(rest, size), [dense(it, size) for it in made]
+        together(whole, [*known, *others])
+        if others:
+            starts = (start for start, _ in plan.making)
+            plan.made = dict(zip(starts, (it.packed() for it in others), strict=True))
+        return whole
+
+    def _of_lines(
+        self,
+        cursor: Cursor,
+        question: Window | Series,
+        plan: Plan,
+        spans: Sequence[Span] | None = None,
+    ) -> Parts:
+        """By slot; the rest of the plan when no spans are given."""
+        text, parameters = of_hot(question, plan.rest if spans is None else spans)
+        found = bounded(cursor.execute(text, parameters), self._answer_bytes)
+        return _parts_of(found, question, plan.slots.of(found, question.measurement.tags))
+
+
+def _shared(due: Sequence[Stretch], threads: int) -> list[Stretch]:
+    """Few files in halves, so that no thread waits for long while another reads the last one."""
+    if len(due) >= _MANY * threads:
+        return list(due)
+    return [replace(it, share=(half, 2)) for it in due for half in (0, 1)]
+
+
+def stretches(units: Sequence[Unit], folder: Path, question: Window | Series) -> Iterator[Stretch]:
+    """What is to be read of sealed files.
+
+    Over more than a day whole buckets come from the roll-ups and the two ends from the lines,
+    where roll-ups can answer at all. A unit whose lines are gone is read as roll-ups always.
+    """
+    whole = _range(question)
+    inner = _whole_buckets(*whole)
+    long = whole[1] - whole[0] > ROLLED_FROM_NS and can_be_rolled(question)
+    ends = ((whole[0], inner[0]), (inner[1], whole[1])) if long else (whole,)
+    for unit in units:
+        if not unit.touches(*whole) or not _has_node(unit, question):
+            continue
+        if unit.lines_bytes is not None and any(unit.touches(*end) for end in ends):
+            yield Stretch(
+                path=unit.lines_file(folder),
+                rolled=False,
+                spans=ends,
+                whole=any(_holds(end, unit) for end in ends),
+            )
+        rolled = (long or unit.lines_bytes is None) and inner[0] < inner[1]
+        if rolled and unit.touches(*inner):
+            yield Stretch(
+                path=unit.rolled_file(folder),
+                rolled=True,
+                spans=(inner,),
+                whole=_holds(inner, unit),
+            )
+
+
+def _range(question: Window | Series) -> Span:
+    return question.start_ns, question.end_ns
+
+
+def _whole_buckets(start_ns: int, end_ns: int) -> Span:
+    return -(-start_ns // BUCKET_NS) * BUCKET_NS, end_ns // BUCKET_NS * BUCKET_NS
+
+
+def _holds(span: Span, unit: Unit) -> bool:
+    """Whether all lines of a unit are in a span, which also begins and ends with their buckets."""
+    return span[0] <= unit.first_ns // BUCKET_NS * BUCKET_NS and unit.last_ns < span[1]
+
+
+def _has_node(unit: Unit, question: Window | Series) -> bool:
+    node = dict(question.where).get("node") if isinstance(question, Series) else None
+    return node is None or unit.first_node <= node <= unit.last_node
+
+
+def _touched(hot: Span | None, question: Window | Series) -> bool:
+    return hot is not None and hot[0] < question.end_ns and hot[1] >= question.start_ns
+
+
+def _parts_of(hot: pa.Table, question: Window | Series, slots: Ints) -> Parts:
+    """The rows of the hot table as parts, of these subjects."""
+    stepped = isinstance(question, Series)
+    return Parts(
+        subject=slots,
+        step_ns=hot["step_ns"].to_numpy() if stepped else None,
+        lines=hot["lines"].to_numpy(),
+        first_ns=hot["first_ns"].to_numpy(),
+        last_ns=hot["last_ns"].to_numpy(),
+        offset_ns=hot["offset_ns"].to_numpy() if stepped else None,
+        fields={
+            field: {piece: _column(hot, piece, field) for piece in pieces}
+            for field, pieces in pieces_of(question).items()
+        },
+    )
+
+
+def _column(hot: pa.Table, piece: Piece, field: str) -> Values:
+    column = hot[piece.of(field)]
+    kind = np.float64 if column.type == pa.float64() else np.int64
+    found: Values = column.fill_null(nothing(piece, kind).item()).to_numpy()
+    return found

@@ -1,0 +1,318 @@
+"""Sealed files read for a question: only the row groups and columns that it needs.
+
+Their lines lie together by subject and in the order of time, so that they are reduced run by run.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .aggregates import Piece, pieces_of
+from .damage import OF_SCAN, Unreadable
+from .line_arrays import (
+    Ints,
+    Known,
+    Parts,
+    Values,
+    known_of_lines,
+    nothing,
+    ones,
+    reduced,
+    reduced_fields,
+    runs,
+)
+from .question import Series, Window
+from .segment_footers import Footer, Footers
+from .segment_heads import Head, Heads, joined
+from .subjects import Subjects
+
+Span = tuple[int, int]
+# Values, and which of them there are; None when all.
+Column = tuple[Values, npt.NDArray[np.bool_] | None]
+
+# Rows that are in memory at a time, for each thread that reads: few enough for its cache.
+_ROWS = 65_536
+_FEW = 2  # columns
+_INTS = {Piece.COUNT, Piece.FIRST_AT, Piece.LAST_AT}
+_AT_A_TIME = {Piece.FIRST, Piece.FIRST_AT, Piece.LAST, Piece.LAST_AT}
+_PLAIN = {Piece.SUM, Piece.MIN, Piece.MAX, Piece.FIRST, Piece.LAST}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Rows of one file and the times of which they count, each `[start_ns, end_ns)`."""
+
+    path: Path
+    rolled: bool
+    spans: tuple[Span, ...]
+    whole: bool  # whether every row of the file is in them
+    share: tuple[int, int] = (0, 1)  # which of how many equal parts of the row groups
+
+
+class Scan:
+    """What a question takes of sealed files, subject by subject; any thread may call."""
+
+    def __init__(
+        self, question: Window | Series, subjects: Subjects, footers: Footers, heads: Heads
+    ) -> None:
+        self._question = question
+        self._step_ns = question.step_ns if isinstance(question, Series) else None
+        self._pieces = pieces_of(question)
+        metrics = {field: question.measurement.metric(field) for field in self._pieces}
+        self._zeros: Mapping[str, Any] = {
+            field: np.int64(0) if metric.integer else np.float64(0)
+            for field, metric in metrics.items()
+        }
+        where = question.where if isinstance(question, Series) else ()
+        wanted = subjects.wanted(question.measurement, where)
+        self._all = wanted is None
+        self._place_of = subjects.by_number if wanted is None else wanted
+        # How many wanted ones there are before each number.
+        self._before = np.concatenate([[0], np.cumsum(self._place_of >= 0)])
+        self._footers = footers
+        self._heads = heads
+        pieces = {piece for them in self._pieces.values() for piece in them}
+        # Whether a run's rows are told by their fields alone, once it is known where it begins.
+        self._by_heads = self._all and self._step_ns is None and pieces.isdisjoint(_AT_A_TIME)
+
+    def read(self, stretch: Stretch) -> Iterator[Parts]:
+        """The parts of a stretch, in pieces; Unreadable when its file cannot be read."""
+        try:
+            yield from self._read(stretch)
+        except OF_SCAN as error:
+            raise Unreadable(str(error)) from error
+
+    def _read(self, stretch: Stretch) -> Iterator[Parts]:
+        time = "bucket" if stretch.rolled else "at"
+        footer = self._footers.of(stretch.path, time)
+        groups = self._groups(footer, stretch)
+        whole = self._by_heads and stretch.whole and len(groups) == len(footer.rows)
+        part, parts = stretch.share
+        groups = groups[part * len(groups) // parts : (part + 1) * len(groups) // parts]
+        if not groups:
+            return
+        heads = self._heads.of(stretch.path, stretch.share) if whole else None
+        if heads is not None and not footer.columns.isdisjoint(self._of_fields(stretch)):
+            fields = self._of_fields(stretch)
+            # Of few columns all rows at once are still few bytes, and fewer steps in Python, which
+            # the threads take in turns.
+            heads = [joined(heads)] if len(fields) <= _FEW else heads
+            rows = max(head.rows for head in heads)
+            batches = self._batches(stretch, footer, groups, fields, rows)
+            for head, batch in zip(heads, batches, strict=True):
+                yield self._with_fields(head, _Rows(batch, None), stretch)
+            return
+        made: list[Head] = []
+        columns = self._of_rows(stretch) + self._of_fields(stretch)
+        for batch in self._batches(stretch, footer, groups, columns):
+            yield from self._parts(batch, stretch, time, made)
+        if whole and heads is None:
+            self._heads.keep(stretch.path, stretch.share, made)
+
+    def _batches(
+        self,
+        stretch: Stretch,
+        footer: Footer,
+        groups: list[int],
+        columns: list[str],
+        rows: int = _ROWS,
+    ) -> Iterator[pa.RecordBatch]:
+        there = [name for name in columns if name in footer.columns]
+        # Read ahead in a buffer of its own, a local file takes half as long again.
+        with (
+            pa.OSFile(str(stretch.path)) as source,
+            pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=False) as file,
+        ):
+            yield from file.iter_batches(rows, row_groups=groups, columns=there, use_threads=False)
+
+    def _of_rows(self, stretch: Stretch) -> list[str]:
+        """The columns that say whose rows these are, and of when."""
+        if not stretch.rolled:
+            return ["subject", "at"]
+        named = ["subject", "lines", "first_at", "last_at"]
+        # When they begin is of no interest where all of them count, as one.
+        named += [] if stretch.whole and self._step_ns is None else ["bucket"]
+        return named + ([] if self._step_ns is None else ["offset_ns"])
+
+    def _of_fields(self, stretch: Stretch) -> list[str]:
+        if not stretch.rolled:
+            return list(self._pieces)
+        return [p.of(field) for field, pieces in self._pieces.items() for p in pieces]
+
+    def _groups(self, footer: Footer, stretch: Stretch) -> list[int]:
+        """The row groups that may hold something."""
+        if self._all and stretch.whole:
+            return list(range(len(footer.rows)))
+        (least, most), (earliest, latest) = footer.numbers, footer.times_ns
+        end = len(self._before) - 1
+        chosen = self._before[np.clip(most, -1, end - 1) + 1] > self._before[np.clip(least, 0, end)]
+        inside = [(earliest < span[1]) & (latest >= span[0]) for span in stretch.spans]
+        return np.flatnonzero(chosen & np.logical_or.reduce(inside)).tolist()
+
+    def _parts(
+        self, batch: pa.RecordBatch, stretch: Stretch, time: str, made: list[Head]
+    ) -> Iterator[Parts]:
+        kept = self._kept(batch, stretch, time)
+        if kept is not None and not len(kept):
+            return
+        if kept is not None:
+            batch = batch.slice(int(kept[0]), int(kept[-1] - kept[0]) + 1)
+            kept = None if batch.num_rows == len(kept) else kept - kept[0]
+        rows = _Rows(batch, kept)
+        known: Known = {}
+        if stretch.rolled:
+            parts = self._of_rolled(rows)
+            starts = runs(parts.subject, parts.step_ns)
+        else:
+            parts = self._of_lines(rows)
+            starts = runs(parts.subject, parts.step_ns)
+            known = known_of_lines(parts.lines, starts, parts.first_ns)
+        found = reduced(parts, starts, known)
+        if self._by_heads:
+            made.append(Head(rows=rows.count, starts=starts, parts=replace(found, fields={})))
+        yield self._placed(found)
+
+    def _with_fields(self, head: Head, rows: "_Rows", stretch: Stretch) -> Parts:
+        """What `_parts` gives, of rows of which all but the fields is known."""
+        if rows.count != head.rows:
+            raise Unreadable(f"{stretch.path} has other rows than it had")
+        known: Known = {}
+        if stretch.rolled:
+            fields = self._fields_of_rolled(rows)
+        else:
+            lines = ones(rows.count)
+            fields = self._fields_of_lines(rows, lines, lines)
+            known = known_of_lines(lines, head.starts)
+        return self._placed(replace(head.parts, fields=reduced_fields(fields, head.starts, known)))
+
+    def _placed(self, parts: Parts) -> Parts:
+        # Numbers are looked up once for all lines of a subject.
+        return replace(parts, subject=self._place_of[parts.subject])
+
+    def _kept(self, batch: pa.RecordBatch, stretch: Stretch, time: str) -> Ints | None:
+        """The rows that count; None when all do."""
+        mask: npt.NDArray[np.bool_] | None = None
+        if not stretch.whole:
+            at = _ints(batch.column(time))
+            inside = [(at >= start) & (at < end) for start, end in stretch.spans]
+            mask = np.logical_or.reduce(inside)
+        if not self._all:
+            ours = self._place_of[_ints(batch.column("subject"))] >= 0
+            mask = ours if mask is None else mask & ours
+        return None if mask is None or mask.all() else np.flatnonzero(mask)
+
+    def _of_lines(self, rows: "_Rows") -> Parts:
+        at = rows.ints("at")
+        lines = ones(rows.count)
+        step, offset = self._steps(at)
+        return Parts(
+            subject=rows.ints("subject"),
+            step_ns=step,
+            lines=lines,
+            first_ns=at,
+            last_ns=at,
+            offset_ns=None if offset is None else offset.astype(np.float64),
+            fields=self._fields_of_lines(rows, at, lines),
+        )
+
+    def _fields_of_lines(
+        self, rows: "_Rows", at: Ints, lines: Ints
+    ) -> Mapping[str, Mapping[Piece, Values]]:
+        return {
+            field: _of_values(rows.known(field, self._zeros[field]), pieces, (at, lines))
+            for field, pieces in self._pieces.items()
+        }
+
+    def _of_rolled(self, rows: "_Rows") -> Parts:
+        lines, step, offset = rows.ints("lines"), None, None
+        if self._step_ns is not None:
+            step, into = self._steps(rows.ints("bucket"))
+            offset = into.astype(np.float64) * lines + rows.ints("offset_ns")
+        return Parts(
+            subject=rows.ints("subject"),
+            step_ns=step,
+            lines=lines,
+            first_ns=rows.ints("first_at"),
+            last_ns=rows.ints("last_at"),
+            offset_ns=offset,
+            fields=self._fields_of_rolled(rows),
+        )
+
+    def _fields_of_rolled(self, rows: "_Rows") -> Mapping[str, Mapping[Piece, Values]]:
+        return {field: self._rolled(rows, field, p) for field, p in self._pieces.items()}
+
+    def _rolled(self, rows: "_Rows", field: str, pieces: Sequence[Piece]) -> Mapping[Piece, Values]:
+        return {
+            piece: rows.known(piece.of(field), nothing(piece, self._kind(field, piece)))[0]
+            for piece in pieces
+        }
+
+    def _kind(self, field: str, piece: Piece) -> Any:
+        if piece in _INTS:
+            return np.int64
+        return np.float64 if piece is Piece.SUM else type(self._zeros[field])
+
+    def _steps(self, at: Ints) -> tuple[Ints | None, Any]:
+        """When the steps begin that times lie in, and how long after that they are."""
+        if self._step_ns is None:
+            return None, None
+        offset = at % self._step_ns
+        return at - offset, offset
+
+
+class _Rows:
+    """The rows of a batch that count, as arrays."""
+
+    def __init__(self, batch: pa.RecordBatch, kept: Ints | None) -> None:
+        self._batch = batch
+        self._there = frozenset(batch.schema.names)
+        self._kept = kept
+        self.count = batch.num_rows if kept is None else len(kept)
+
+    def ints(self, name: str) -> Ints:
+        return self._chosen(_ints(self._batch.column(name)))
+
+    def known(self, name: str, instead: Any) -> Column:
+        """A column with `instead` where there is no value, or it is not in the file."""
+        if name not in self._there:
+            return np.full(self.count, instead), np.zeros(self.count, np.bool_)
+        column = self._batch.column(name)
+        if not column.null_count:
+            return self._chosen(column.to_numpy()), None
+        known = self._chosen(column.is_valid().to_numpy(zero_copy_only=False))
+        return self._chosen(column.fill_null(instead.item()).to_numpy()), known
+
+    def _chosen(self, values: Values) -> Values:
+        return values if self._kept is None else values[self._kept]
+
+
+def _of_values(
+    column: Column, pieces: Sequence[Piece], at_and_ones: tuple[Ints, Ints]
+) -> Mapping[Piece, Values]:
+    """The pieces of a field in lines, each a line's own."""
+    values, known = column
+    at, ones = at_and_ones
+    found: dict[Piece, Values] = {}
+    for piece in pieces:
+        if piece is Piece.COUNT:
+            found[piece] = ones if known is None else known.astype(np.int64)
+        elif piece is Piece.SUM:
+            # Whole numbers may add up to more than one of 64 bits.
+            found[piece] = values.astype(np.float64, copy=False)
+        else:
+            told = values if piece in _PLAIN else at
+            none = nothing(piece, told.dtype)
+            found[piece] = told if known is None else np.where(known, told, none)
+    return found
+
+
+def _ints(column: pa.Array) -> Ints:
+    """A column that is never null; times in nanoseconds."""
+    found: Ints = column.view(pa.int64()).to_numpy()
+    return found

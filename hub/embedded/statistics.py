@@ -1,0 +1,129 @@
+"""What the store tells of itself: how much there is, since when, and what was lost."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import duckdb
+
+from gpuvigil.clock import from_ns
+from gpuvigil.metrics import MEASUREMENTS
+
+from ..bodies.tables import EXTRA
+from .damage import logs_of
+from .database import Database
+from .schema import quoted
+from .sealed_files import Unit
+
+# Of the most bytes of a store, this share is left to sealed files however much the rest holds.
+SEALED_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """What had to go because the store was full: lines, and the time of the newest of them."""
+
+    lines: int = 0
+    until_ns: int | None = None
+
+    def and_then(self, later: "Dropped") -> "Dropped":
+        """Both together."""
+        times = [it for it in (self.until_ns, later.until_ns) if it is not None]
+        return Dropped(lines=self.lines + later.lines, until_ns=max(times, default=None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What `Embedded.verify` has read: sealed units, the lines in them, and the damaged ones."""
+
+    units: int
+    lines: int
+    damaged: int
+
+
+def sizes(database: Database, sealed: Iterable[Unit]) -> tuple[dict[str, int], int]:
+    """Lines per table, sealed ones included, and the bytes on disk."""
+    tables = (*MEASUREMENTS, EXTRA)
+    counts = ", ".join(f"(SELECT count(*) FROM {quoted(table)})" for table in tables)
+    (found,) = database.ask(f"SELECT [{counts}] AS rows")["rows"].to_pylist()
+    rows = dict(zip(tables, found, strict=True))
+    size = database.path.stat().st_size + _log_bytes(database)
+    for unit in sealed:
+        if unit.lines_bytes is not None:
+            rows[unit.measurement] += unit.lines
+        size += unit.bytes
+    return rows, size
+
+
+def held_bytes(database: Database) -> int:
+    """Bytes of the DuckDB file that are in use, and its log: recent lines, and all tables.
+
+    The file itself never shrinks; a block that was given up is written again. Blocks of lines that
+    were sealed are in use until the next checkpoint, and the log is as long: see `reclaim`.
+    """
+    (told,) = database.ask(
+        "SELECT block_size * used_blocks AS bytes FROM pragma_database_size()"
+        " WHERE database_name = current_database()"
+    )["bytes"].to_pylist()
+    return int(told) + _log_bytes(database)
+
+
+def reclaim(database: Database) -> None:
+    """Give up the blocks of lines that were deleted, and shorten the log.
+
+    DuckDB 1.5 does both at a checkpoint, of which it makes none without a change. While a question
+    is being answered the blocks stay; then the next call gives them up.
+    """
+
+    def change(cursor: duckdb.DuckDBPyConnection) -> None:
+        cursor.execute("UPDATE schema_version SET version = version")
+
+    database.transaction(change)
+    database.ask("CHECKPOINT")
+
+
+def _log_bytes(database: Database) -> int:
+    return sum(log.stat().st_size for log in logs_of(database.path) if log.exists())
+
+
+def room_bytes(most_bytes: int, held: int) -> int:
+    """What sealed files may take where the store may take `most_bytes` and its DuckDB file holds some.
+
+    At least `SEALED_SHARE` of it: dropping sealed files makes no DuckDB file smaller.
+    """
+    return max(most_bytes - held, int(most_bytes * SEALED_SHARE))
+
+
+def is_crowded(most_bytes: int, held: int) -> bool:
+    """Whether the DuckDB file holds so much that the store takes more than `most_bytes`."""
+    return most_bytes - held < int(most_bytes * SEALED_SHARE)
+
+
+def beyond(room_bytes: int, sealed: Iterable[Unit]) -> list[Unit]:
+    """The oldest units that must go so that the others have room; `sealed`: the oldest first."""
+    known = list(sealed)
+    over = sum(unit.bytes for unit in known) - room_bytes
+    gone = []
+    for unit in known:
+        if over <= 0:
+            break
+        over -= unit.bytes
+        gone.append(unit)
+    return gone
+
+
+def damaged(database: Database) -> list[dict[str, Any]]:
+    """What was set aside because it could not be read: `at_ns, file, reason, moved_to, lines`."""
+    found: list[dict[str, Any]] = database.ask("SELECT * FROM damaged ORDER BY at_ns").to_pylist()
+    return found
+
+
+def oldest(database: Database) -> datetime | None:
+    """The time of the oldest line of a node; None in an empty store."""
+    found = database.ask(
+        "SELECT min(least_ns) AS oldest FROM ("
+        'SELECT epoch_ns(min("at")) AS least_ns FROM node UNION ALL SELECT min(first_ns)'
+        " FROM sealed WHERE measurement = 'node' AND lines_bytes IS NOT NULL)"
+    )["oldest"][0].as_py()
+    return None if found is None else from_ns(found)

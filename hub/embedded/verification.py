@@ -1,0 +1,90 @@
+"""Sealed files are read through; what is damaged is set aside, and its loss is kept by name."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from gpuvigil.clock import Clock, to_ns
+from gpuvigil.log import Log
+
+from . import damage
+from .database import Database
+from .open_readers import Readers
+from .sealed_files import Unit, strike, units, wrong_with
+from .sealed_sql import undecodable
+
+_LOG = Log("hub")
+
+
+class Inspector:
+    """Of one store; any thread may call. StoreError when a file cannot be read at the moment."""
+
+    def __init__(
+        self,
+        database: Database,
+        place: tuple[Path, Readers],
+        clock: Clock,
+        changing: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        """`place`: the folder of sealed files, and who reads them; `changing` is held while units
+        are struck from the manifest.
+        """
+        self._database = database
+        self._folder, self._readers = place
+        self._clock = clock
+        self._changing = changing
+
+    def look_through(self, known: Iterable[Unit], *, decode: bool = False) -> int:
+        """Read units and set aside those that are damaged; returns how many.
+
+        `decode` also those whose bytes are as written, and make no sense.
+        """
+        damaged = 0
+        try:
+            for unit in known:
+                with self._readers.reading():
+                    wrong = wrong_with(unit, self._folder)
+                    if decode and not wrong:
+                        with self._database.cursor() as cursor:
+                            wrong = undecodable(cursor, unit, self._folder)
+                # A unit that was joined or dropped meanwhile has no files any more.
+                if wrong and unit in self._known():
+                    self.set_aside(unit, wrong)
+                    damaged += 1
+        except duckdb.Error as error:
+            raise self._database.failure(error) from error
+        except OSError as error:
+            raise self._database.refused(error) from error
+        return damaged
+
+    def left_of(self, pieces: Sequence[Unit], *, decode: bool = False) -> Sequence[Unit] | None:
+        """The pieces that are not damaged, once the others are set aside; None: all are well."""
+        if not self.look_through(pieces, decode=decode):
+            return None
+        left = {unit.name for unit in self._known()}
+        return [unit for unit in pieces if unit.name in left]
+
+    def set_aside(self, unit: Unit, wrong: Mapping[Path, str]) -> None:
+        """Take a unit out of the manifest; what can still be read of it, by people, stays."""
+        moved = damage.moved_away(unit.files(self._folder), self._clock.now())
+        self._database.transaction(partial(strike, gone=[unit]), commit_under=self._changing())
+        for path, reason in wrong.items():
+            self.tell(path, reason, moved.get(path), unit.lines)
+
+    def tell(self, file: Path, reason: str, to: Path | None, lines: int | None) -> None:
+        """Keep what was lost, and say it in the log."""
+        _LOG.error(
+            "damaged file set aside", file=str(file), reason=reason, moved_to=str(to), lines=lines
+        )
+        row = [to_ns(self._clock.now()), str(file), reason, None if to is None else str(to), lines]
+        self._database.transaction(
+            lambda cursor: cursor.execute("INSERT INTO damaged VALUES (?, ?, ?, ?, ?)", row)
+        )
+
+    def _known(self) -> list[Unit]:
+        found: list[Unit] = self._database.transaction(units)
+        return found

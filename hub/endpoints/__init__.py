@@ -1,0 +1,1 @@
+"""What the hub answers over HTTP, one file for each family of paths."""

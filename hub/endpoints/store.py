@@ -1,0 +1,118 @@
+"""The store over HTTP: what `gpuvigil store` asks of a running hub. Only a service may."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gpuvigil.clock import from_ns, to_text
+from gpuvigil.config import HubSettings
+from gpuvigil.errors import StoreError
+
+from ..embedded import Embedded
+from ..http.responses import Arriving, Refused, question_of
+from ..records import ends_file, in_postgresql, merge_ends
+
+RECORDS = "records.sqlite"
+TOKENS = "tokens.json"  # of a backup that an older gpuvigil made
+_LARGEST_BYTES = 10_000
+_MOST_ASKING_BYTES = 1024 * 1024
+
+
+class StoreDesk:
+    """Backs up, verifies and describes the store that is open here."""
+
+    def __init__(self, store: Embedded, settings: HubSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._asking = Arriving(_MOST_ASKING_BYTES)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/v1/store", self.stats, methods=["GET"]),
+            Route("/api/v1/store/verify", self.verify, methods=["POST"]),
+            Route("/api/v1/store/backup", self.backup, methods=["POST"]),
+        ]
+
+    async def stats(self, _request: Request) -> Response:
+        return JSONResponse(await _asked(partial(stats, self._store)))
+
+    async def verify(self, _request: Request) -> Response:
+        return JSONResponse(await _asked(partial(verify, self._store)))
+
+    async def backup(self, request: Request) -> Response:
+        with self._asking.of(request.state.bearer) as held:
+            asked = await question_of(request, _LARGEST_BYTES, held)
+        directory = asked.get("directory")
+        if not isinstance(directory, str) or not Path(directory).is_absolute():
+            raise Refused(400, "directory must be an absolute path on the hub's machine")
+        return JSONResponse(
+            await _asked(partial(backup, self._store, self._settings, Path(directory)))
+        )
+
+
+def stats(store: Embedded) -> dict[str, Any]:
+    """Lines, files and bytes of each measurement."""
+    tables, size = store.sizes()
+    found: dict[str, dict[str, Any]] = {
+        name: {"lines": lines, "sealed_lines": 0, "files": 0, "sealed_bytes": 0, "rolled_bytes": 0}
+        for name, lines in tables.items()
+    }
+    for unit in store.units():
+        told = found[unit.measurement]
+        told["files"] += 1 if unit.lines_bytes is None else 2
+        told["rolled_bytes"] += unit.rolled_bytes
+        if unit.lines_bytes is not None:
+            told["sealed_lines"] += unit.lines
+            told["sealed_bytes"] += unit.lines_bytes
+    damaged = [{**row, "at": to_text(from_ns(row.pop("at_ns")))} for row in store.damaged()]
+    return {"bytes": size, "measurements": found, "damaged": damaged}
+
+
+def verify(store: Embedded) -> dict[str, Any]:
+    """Every byte read; what is damaged is set aside."""
+    found = store.verify()
+    return {"units": found.units, "lines": found.lines, "damaged": found.damaged}
+
+
+def backup(store: Embedded, settings: HubSettings, to: Path) -> dict[str, Any]:
+    """Telemetry, and records and tokens in SQLite, into a folder that is not there yet, or empty."""
+    try:
+        to.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(to.iterdir()):
+            raise StoreError(f"{to} is not empty; name another directory")
+        size = store.backup(to)
+        records = settings.data_directory / RECORDS
+        in_sqlite = not in_postgresql(settings)
+        if in_sqlite and records.exists():
+            size += _copy_records(records, to / RECORDS)
+        ended = ends_file(settings.data_directory)
+        if ended.exists():
+            merge_ends(ended, ends_file(to))
+    except OSError as error:
+        raise StoreError(f"cannot write to {to}: {error.strerror or error}") from error
+    return {"directory": str(to), "bytes": size, "records": in_sqlite}
+
+
+def _copy_records(source: Path, to: Path) -> int:
+    """The records as they are now, by SQLite's own backup; returns their bytes."""
+    try:
+        with closing(sqlite3.connect(source)) as here, closing(sqlite3.connect(to)) as there:
+            here.backup(there)
+    except sqlite3.Error as error:
+        raise StoreError(f"the records in {source}: {error}") from error
+    return to.stat().st_size
+
+
+async def _asked(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return await run_in_threadpool(work)
+    except StoreError as error:
+        raise Refused(503, str(error), 5) from error

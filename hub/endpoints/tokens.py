@@ -1,0 +1,87 @@
+"""Tokens over HTTP: what `gpuvigil token` asks of a running hub. Only a service may."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gpuvigil.errors import StoreError
+from gpuvigil.log import Log
+
+from ..http.bearer import Issued, Scope
+from ..http.responses import Arriving, Refused, question_of
+from ..records import Keyring
+
+_LOG = Log("hub")
+_LARGEST_BYTES = 10_000
+_MOST_ASKING_BYTES = 1024 * 1024
+_LONGEST_OVERLAP_SECONDS = 90 * 86_400
+_T = TypeVar("_T")
+
+
+class TokenDesk:
+    """Lists, issues, revokes and rotates tokens."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+        self._asking = Arriving(_MOST_ASKING_BYTES)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/v1/tokens", self.list, methods=["GET"]),
+            Route("/api/v1/tokens", self.create, methods=["POST"]),
+            Route("/api/v1/tokens/{id}/revoke", self.revoke, methods=["POST"]),
+            Route("/api/v1/tokens/{id}/rotate", self.rotate, methods=["POST"]),
+        ]
+
+    async def list(self, _request: Request) -> Response:
+        tokens = await _asked(self._keyring.all)
+        return JSONResponse({"tokens": [it.to_json() for it in tokens]})
+
+    async def create(self, request: Request) -> Response:
+        with self._asking.of(request.state.bearer) as held:
+            asked = await question_of(request, _LARGEST_BYTES, held)
+        texts = {key: asked.get(key, "") for key in ("scope", "name", "cluster", "node")}
+        if not all(isinstance(it, str) and len(it) <= 256 for it in texts.values()):
+            raise Refused(400, "scope, name, cluster and node must be short texts")
+        try:
+            scope = Scope(texts.pop("scope"))
+        except ValueError:
+            known = ", ".join(it.value for it in Scope)
+            raise Refused(400, f"the scope is none of {known}") from None
+        return _told("token created", *await _asked(partial(self._keyring.create, scope, **texts)))
+
+    async def revoke(self, request: Request) -> Response:
+        ended = await _asked(partial(self._keyring.revoke, request.path_params["id"]))
+        _LOG.info("token revoked", id=ended.id, scope=ended.scope, name=ended.name)
+        return JSONResponse({"revoked": ended.id})
+
+    async def rotate(self, request: Request) -> Response:
+        with self._asking.of(request.state.bearer) as held:
+            asked = await question_of(request, _LARGEST_BYTES, held)
+        seconds = asked.get("overlap_seconds", 0)
+        if not isinstance(seconds, int | float) or not 0 <= seconds <= _LONGEST_OVERLAP_SECONDS:
+            raise Refused(400, f"overlap_seconds must be from 0 to {_LONGEST_OVERLAP_SECONDS}")
+        work = partial(self._keyring.rotate, request.path_params["id"], timedelta(seconds=seconds))
+        return _told("token rotated", *await _asked(work))
+
+
+def _told(what: str, issued: Issued, token: str) -> Response:
+    _LOG.info(what, id=issued.id, scope=issued.scope, name=issued.name, node=issued.node)
+    return JSONResponse({"issued": issued.to_json(), "token": token})
+
+
+async def _asked(work: Callable[[], _T]) -> _T:
+    try:
+        return await run_in_threadpool(work)
+    except ValueError as error:
+        raise Refused(400, str(error)) from None
+    except KeyError as error:
+        raise Refused(404, f"no token that holds has the id {error}") from None
+    except StoreError as error:
+        raise Refused(503, str(error), 5) from error

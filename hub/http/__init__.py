@@ -1,0 +1,1 @@
+"""HTTP as the hub answers it: bodies, errors, time limits, long polls."""

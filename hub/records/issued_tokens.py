@@ -1,0 +1,247 @@
+"""The tokens that were issued, kept beside the records: one set for all hubs of one database.
+
+Of a token only its SHA-256 is kept. It has 256 random bits, so that no dictionary holds it and
+a slow hash would protect nothing; who reads the database cannot come in with it.
+"""
+
+import hashlib
+import json
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from gpuvigil.clock import from_text, to_text
+from gpuvigil.errors import ConfigError, StoreError
+from gpuvigil.log import Log
+
+from ..http.bearer import Bearer, Issued, Scope
+from .revoked import Ends
+from .tables import token
+from .transactions import Transactions
+from .validation import storable
+
+_LOG = Log("hub")
+
+# What is over is listed for so long. It is kept for ever: nothing brings it back.
+_LISTED = timedelta(days=30)
+
+# What another hub, or `gpuvigil token` beside a hub, has changed counts after so long.
+LOOK_SECONDS = 1.0
+
+_FILE_FORMAT = 1
+_COLUMNS = [it for it in token.c if it is not token.c.changed]
+
+
+class Keyring:
+    """Who comes with which token, from memory; StoreError when the database cannot do a change."""
+
+    def __init__(
+        self, transactions: Transactions, now: Callable[[], datetime], ends: Ends | None = None
+    ) -> None:
+        """`ends`: also kept there, so that no database of before revives a token."""
+        self._transactions = transactions
+        self._now = now
+        self._ends = ends
+        self._looking = threading.Lock()
+        self._state: tuple[int, int | None] | None = None
+        self._by_hash: dict[str, Issued] = {}
+        self.refresh()
+
+    def bearer(self, given: bytes) -> Bearer | None:
+        """Who comes with this token now; None for nobody."""
+        # The time that a look-up by a hash takes says nothing about any token.
+        found = self._by_hash.get(_hash(given))
+        return found.bearer if found is not None and found.holds(self._now()) else None
+
+    def refresh(self) -> None:
+        """Read again what has changed."""
+        with self._looking:
+            with self._transactions.read() as connection:
+                query = select(func.count(), func.max(token.c.changed)).select_from(token)
+                count, changed = connection.execute(query).one()
+                if (count, changed) == self._state:
+                    return
+                issued = _read(connection)
+            if self._ends is not None:
+                issued = self._ended_again(issued, self._ends)
+            self._by_hash = {it.sha256: it for it in issued}
+            if self._ends is not None:
+                self._ends.add((it.sha256, it.ends_at) for it in issued if it.ends_at is not None)
+            self._state = count, changed
+
+    def _ended_again(self, issued: Sequence[Issued], ends: Ends) -> list[Issued]:
+        """The tokens, those that the database has alive again ended as they were."""
+        found = [_no_later(it, ends.of(it.sha256)) for it in issued]
+        revived = [it for it, was in zip(found, issued, strict=True) if it is not was]
+        if revived:
+            with self._transactions.write() as connection:
+                for it in revived:
+                    self._set_end(connection, it)
+            _LOG.warning("tokens ended again that an older database had alive", count=len(revived))
+        return found
+
+    def _set_end(self, connection: Connection, ended: Issued) -> None:
+        row = {**asdict(ended), "changed": _next(connection)}
+        connection.execute(update(token).where(token.c.id == ended.id).values(row))
+        self._transactions.changes.tokens.append(row)
+
+    def _add(self, connection: Connection, issued: Sequence[Issued]) -> None:
+        if issued:
+            changed = _next(connection)
+            rows = [{**asdict(it), "changed": changed} for it in issued]
+            connection.execute(insert(token), rows)
+            self._transactions.changes.tokens += rows
+
+    def _refresh_if_possible(self) -> None:
+        """What was committed counts, and is told; what could not be done is tried again in a moment."""
+        try:
+            self.refresh()
+        except StoreError as error:
+            _LOG.error("tokens' ends not kept", error=str(error))
+
+    def all(self) -> list[Issued]:
+        """Every token, the oldest first; those that ended stay for a month."""
+        since = self._now() - _LISTED
+        with self._transactions.read() as connection:
+            return [it for it in _read(connection) if it.holds(since)]
+
+    def create(
+        self, scope: Scope, name: str, cluster: str = "", node: str = ""
+    ) -> tuple[Issued, str]:
+        """A new token, told here and never again. ValueError for a bearer that makes no sense."""
+        if (scope is Scope.NODE) != bool(cluster and node) or (scope is not Scope.NODE and node):
+            raise ValueError("a node's token needs a cluster and a node, and no other has them")
+        if cluster and scope not in {Scope.NODE, Scope.SCHEDULER}:
+            raise ValueError("only a node's and a scheduler's token can be of one cluster")
+        storable(name, cluster, node)
+        issued, given = self._made(Bearer(scope=scope, name=name, cluster=cluster, node=node))
+        with self._transactions.write() as connection:
+            self._add(connection, [issued])
+        self._refresh_if_possible()
+        return issued, given
+
+    def revoke(self, id_: str) -> Issued:
+        """End a token now; KeyError when there is none with that id."""
+        with self._transactions.write() as connection:
+            ended = self._end(connection, id_, self._now())
+        self.refresh()
+        return ended
+
+    def rotate(self, id_: str, overlap: timedelta) -> tuple[Issued, str]:
+        """A new token for the same bearer; the old one holds on for `overlap`. KeyError as above."""
+        with self._transactions.write() as connection:
+            old = self._end(connection, id_, self._now() + overlap)
+            issued, given = self._made(old.bearer)
+            self._add(connection, [issued])
+        self._refresh_if_possible()
+        return issued, given
+
+    def take_over(self, file: Path) -> None:
+        """Take in the tokens of a file, as gpuvigil once kept them, and put it aside.
+
+        What is known already stays as it is here. ConfigError when the file cannot be read.
+        """
+        found = _in_file(file)
+        if found is None:
+            return
+        with self._transactions.write() as connection:
+            known = set(connection.execute(select(token.c.id)).scalars())
+            new = [it for it in found if it.id not in known]
+            self._add(connection, new)
+        self.refresh()
+        with suppress(OSError):
+            file.replace(file.with_name(f"{file.name}.moved"))
+        if new:
+            _LOG.info("tokens moved into the records", count=len(new), file=str(file))
+
+    def _made(self, bearer: Bearer) -> tuple[Issued, str]:
+        id_ = secrets.token_hex(4)
+        given = f"gpuvigil_{id_}_{secrets.token_urlsafe(32)}"
+        issued = Issued(
+            id=id_,
+            scope=bearer.scope.value,
+            name=bearer.name,
+            cluster=bearer.cluster,
+            node=bearer.node,
+            sha256=_hash(given.encode()),
+            created_at=to_text(self._now()),
+        )
+        return issued, given
+
+    def _end(self, connection: Connection, id_: str, at: datetime) -> Issued:
+        row = connection.execute(select(*_COLUMNS).where(token.c.id == id_)).one_or_none()
+        found = None if row is None else Issued(**row._mapping)
+        if found is None or not found.holds(self._now()):
+            raise KeyError(id_)
+        # What was to end sooner is not prolonged.
+        if found.holds(at):
+            found = replace(found, ends_at=to_text(at))
+            self._set_end(connection, found)
+        return found
+
+
+class Watch:
+    """A thread that sees what others change."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keyring", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            # Without the database nobody can revoke any token; requests say that it is away.
+            with suppress(StoreError):
+                self._keyring.refresh()
+
+
+def _read(connection: Connection) -> list[Issued]:
+    query = select(*_COLUMNS).order_by(token.c.created_at, token.c.id)
+    return [Issued(**row._mapping) for row in connection.execute(query)]
+
+
+def _no_later(issued: Issued, ends_at: str | None) -> Issued:
+    """The token, to end at that time if it would later, or not at all."""
+    if ends_at is None or not issued.holds(from_text(ends_at)):
+        return issued
+    return replace(issued, ends_at=ends_at)
+
+
+def _next(connection: Connection) -> int:
+    """The number of this change; changes follow one another, as all that is written does."""
+    return int(connection.execute(select(func.max(token.c.changed))).scalar() or 0) + 1
+
+
+def _hash(given: bytes) -> str:
+    return hashlib.sha256(given).hexdigest()
+
+
+def _in_file(file: Path) -> list[Issued] | None:
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+        if tree["format"] > _FILE_FORMAT:
+            raise ConfigError(f"{file} was written by a newer gpuvigil; start that one")
+        found = [Issued(**entry) for entry in tree["tokens"]]
+        for it in found:
+            Scope(it.scope)
+            it.check()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read the tokens in {file}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{file} does not hold tokens; put back a good copy") from None
+    return found

@@ -1,0 +1,1 @@
+"""Telemetry on its way into the store: queued, checked, committed, compacted."""

@@ -1,0 +1,201 @@
+"""From the bodies of a commit to the store's tables, and what became of each body's lines."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import cast
+
+import pyarrow as pa
+
+from gpuvigil.clock import to_ns
+from gpuvigil.lineprotocol import ColumnBlock, Precision, Refusal, parse_columns
+from gpuvigil.lineprotocol.model import NANOSECONDS
+from gpuvigil.store import EARLIEST_NS, LATEST_NS
+
+from ..bodies.bulk_parser import is_plain, read
+from ..bodies.tables import Assembly, fit, without
+from ..http.bearer import Bearer, foreign
+from .body import Body, Outcome
+from .series_limit import Series, head_of, node_of
+
+_MOST_PIECES = 8
+
+
+def read_bodies(
+    bodies: Sequence[Body], series: Series | None = None
+) -> tuple[dict[str, pa.Table], list[Outcome]]:
+    """The rows of all bodies by table of the store, and an outcome for each body.
+
+    Without `series` any number of them comes in.
+    """
+    work = _Work(bodies, series)
+    plain: dict[Precision, list[int]] = {}
+    for index, body in enumerate(bodies):
+        if is_plain(body.text):
+            plain.setdefault(body.precision, []).append(index)
+        else:
+            work.read_in_full(index, body.text)
+    for precision, indexes in plain.items():
+        work.read_together(precision, indexes)
+    return work.tables(), work.outcomes()
+
+
+class _Work:
+    """The bodies of one commit, on their way into tables."""
+
+    def __init__(self, bodies: Sequence[Body], series: Series | None) -> None:
+        self._bodies = bodies
+        self._series = series
+        self._pieces: dict[str, list[pa.Table]] = {}
+        self._assembly = Assembly()
+        self._lines = [0] * len(bodies)
+        self._refused: list[list[Refusal]] = [[] for _ in bodies]
+        self._forbidden: dict[int, str] = {}
+
+    def read_together(self, precision: Precision, indexes: Sequence[int]) -> None:
+        """Read bodies that are plain, and what is unusual in them one by one."""
+        texts = [self._bodies[index].text.rstrip(b"\n") for index in indexes]
+        shifts = [self._bodies[index].shift_ns for index in indexes]
+        censor = _Heads([self._bodies[index] for index in indexes], self._series)
+        found = read(texts, NANOSECONDS[precision], shifts, censor)
+        self._assembly.add(found.beside)
+        for name, tables in found.tables.items():
+            self._pieces.setdefault(name, []).extend(tables)
+        self._forbidden |= {indexes[text]: reason for text, reason in censor.forbidden.items()}
+        for text, index in enumerate(indexes):
+            self._lines[index] += found.lines[text]
+            self._refused[index] += [
+                Refusal(number=number, reason=reason) for number, reason in found.refused[text]
+            ]
+            if found.rest[text]:
+                numbers, rows = zip(*found.rest[text], strict=True)
+                self.read_in_full(index, b"\n".join(rows), numbers)
+
+    def read_in_full(self, index: int, text: bytes, numbers: Sequence[int] = ()) -> None:
+        """Read the text of a body, or some of its rows, which have these numbers in it."""
+        body = self._bodies[index]
+        blocks, refused = fit(parse_columns(text, body.precision), to_ns(body.received_at))
+        reason = None if numbers else _foreign(body.bearer, blocks)
+        if reason is not None:
+            self._forbidden[index] = reason
+            return
+        if self._series is not None:
+            blocks, more = _admitted(self._series, blocks)
+            refused += more
+        self._lines[index] += sum(len(block.numbers) for block in blocks)
+        self._assembly.add(shifted(block, body.shift_ns) for block in blocks)
+        if numbers:
+            refused = [replace(it, number=numbers[it.number - 1]) for it in refused]
+        self._refused[index] += refused
+
+    def tables(self) -> dict[str, pa.Table]:
+        for name, table in self._assembly.tables().items():
+            self._pieces.setdefault(name, []).append(table)
+        return {name: _joined(tables) for name, tables in self._pieces.items()}
+
+    def outcomes(self) -> list[Outcome]:
+        return [
+            Outcome(forbidden=self._forbidden[index])
+            if index in self._forbidden
+            else Outcome(refused=tuple(sorted(refused, key=lambda it: it.number)), lines=lines)
+            for index, (refused, lines) in enumerate(zip(self._refused, self._lines, strict=True))
+        ]
+
+
+class _Heads:
+    """The censor of one commit: nobody writes for another's node, nor too many series."""
+
+    def __init__(self, bodies: Sequence[Body], series: Series | None) -> None:
+        self._bodies = bodies
+        self._series = series
+        self.forbidden: dict[int, str] = {}
+
+    def look(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
+        bound = {
+            index for index, body in enumerate(self._bodies) if not body.bearer.writes_for_any_node
+        }
+        if bound:
+            self._forbid([(text, head) for text, head, _ in heads if text in bound])
+        if self._series is None:
+            return [None] * len(heads)
+        admit = self._series.admit
+        return [
+            None if text in self.forbidden else admit(head, lines) for text, head, lines in heads
+        ]
+
+    def silenced(self) -> Collection[int]:
+        return self.forbidden.keys()
+
+    def _forbid(self, heads: Sequence[tuple[int, str]]) -> None:
+        in_full: set[int] = set()
+        for text, head in heads:
+            if text in self.forbidden:
+                continue
+            body = self._bodies[text]
+            node = node_of(head)
+            if node is not None:
+                reason = _foreign_node(body.bearer, node)
+            elif text in in_full:
+                continue
+            else:
+                # The parser may make a line of it all the same; it reads the whole body, once.
+                in_full.add(text)
+                blocks = parse_columns(body.text, body.precision).tables
+                reason = _foreign(body.bearer, blocks)
+            if reason is not None:
+                self.forbidden[text] = reason
+
+
+def _foreign_node(bearer: Bearer, node: tuple[str, str]) -> str | None:
+    if bearer.writes_for_any_node or node == (bearer.cluster, bearer.node):
+        return None
+    return foreign(bearer, "/".join(node) if any(node) else "lines that name no node")
+
+
+def _foreign(bearer: Bearer, blocks: Sequence[ColumnBlock]) -> str | None:
+    """Why a bearer may not write these lines; None when they all are of its node."""
+    if bearer.writes_for_any_node:
+        return None
+    for block in blocks:
+        tags = dict(zip(block.tag_keys, block.tags, strict=True))
+        nothing = [""] * len(block.numbers)
+        nodes = zip(tags.get("cluster", nothing), tags.get("node", nothing), strict=True)
+        for node in set(nodes):
+            reason = _foreign_node(bearer, node)
+            if reason is not None:
+                return reason
+    return None
+
+
+def _admitted(
+    series: Series, blocks: Sequence[ColumnBlock]
+) -> tuple[list[ColumnBlock], list[Refusal]]:
+    """The lines of series that may come in, and a refusal for each other."""
+    kept, refused = [], []
+    for block in blocks:
+        struck = {}
+        for index, values in enumerate(zip(*block.tags, strict=True)):
+            reason = series.admit(head_of(block.measurement, block.tag_keys, values))
+            if reason is not None:
+                struck[index] = reason
+        refused += [Refusal(number=block.numbers[i], reason=struck[i]) for i in struck]
+        left = without(block, struck) if struck else block
+        if left.numbers:
+            kept.append(left)
+    return kept, refused
+
+
+def shifted(block: ColumnBlock, shift_ns: int) -> ColumnBlock:
+    """The block with `shift_ns` added to every time, within the times that lines can have."""
+    if not shift_ns:
+        return block
+    times = cast("list[int]", block.at_ns)
+    moved: list[int | None] = [min(max(at + shift_ns, EARLIEST_NS), LATEST_NS) for at in times]
+    return replace(block, at_ns=moved)
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    if len(tables) == 1:
+        return tables[0]
+    joined = pa.concat_tables(tables, promote_options="default")
+    # A store takes each of many small pieces as if it were large.
+    return joined if len(tables) <= _MOST_PIECES else joined.combine_chunks()

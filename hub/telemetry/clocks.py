@@ -1,0 +1,130 @@
+"""How far each node's clock is from the hub's, told from when its bodies were sent and received."""
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+
+from gpuvigil.log import Log
+
+from ..bodies.deduplication import Identity
+
+_LOG = Log("hub")
+
+# A clock that was set is known for what it is after so many bodies.
+_BODIES = 5
+# A body on its way looks like a clock behind; the quickest of so many was hardly on its way at all.
+_FEWEST = 3
+# No way is so long: whoever sends gives up sooner.
+_NO_WAY = timedelta(minutes=1)
+# Less is not told from the way here.
+_LEAST = timedelta(seconds=0.5)
+# Of nodes that went away for good.
+_MOST_NODES = 50_000
+
+Node = tuple[str, str]
+
+
+class ClockState(str, Enum):
+    """What is done with the times of a node's lines."""
+
+    RIGHT = "right"  # they are kept as they are
+    CORRECTED = "corrected"  # the offset is taken off
+    WRONG = "wrong"  # each body's lines count from when it arrived
+
+
+@dataclass(slots=True)
+class _Clock:
+    ahead: deque[timedelta] = field(default_factory=lambda: deque(maxlen=_BODIES))
+    state: ClockState = ClockState.RIGHT
+
+
+class Clocks:
+    """The clocks of all nodes; any thread may observe and look."""
+
+    def __init__(self, wrong: timedelta) -> None:
+        """A clock that is off by more than `wrong` cannot be trusted to be off by a constant."""
+        self._wrong = wrong
+        self._clocks: dict[Node, _Clock] = {}
+        self._observing = threading.Lock()
+
+    def shift(self, who: Identity | None, received_at: datetime, prompt: bool = True) -> timedelta:
+        """What is to be added to the times of a body's lines.
+
+        Each live body is also learnt from, unless it may not have been seen promptly; a body of
+        the backlog says nothing new, since its sender may have been asked to wait.
+        """
+        if who is None or who.sent_at is None:
+            return timedelta()
+        node = (who.lane.cluster, who.lane.node)
+        ahead = who.sent_at - received_at
+        if who.lane.lane == "live":
+            self.hear(node, ahead, prompt)
+        clock = self._clocks.get(node)
+        if clock is None or clock.state is ClockState.RIGHT:
+            return timedelta()
+        return -(offset_of(clock.ahead) if clock.state is ClockState.CORRECTED else ahead)
+
+    def hear(self, node: Node, ahead: timedelta, prompt: bool = True) -> None:
+        """Learn from what a node sent, so far ahead of when it was received."""
+        # Whoever waited only looks less ahead than it is.
+        if prompt or ahead > timedelta():
+            with self._observing:
+                self._observe(node, ahead)
+
+    def wrong(self) -> dict[Node, timedelta]:
+        """How far ahead the clocks are that are wrong."""
+        with self._observing:
+            return {
+                node: offset_of(clock.ahead)
+                for node, clock in self._clocks.items()
+                if clock.state is ClockState.WRONG
+            }
+
+    def offset(self, node: Node) -> timedelta | None:
+        """How far a node's clock is ahead; None before it has sent anything live."""
+        clock = self._clocks.get(node)
+        return None if clock is None else offset_of(clock.ahead)
+
+    def state(self, node: Node) -> ClockState | None:
+        clock = self._clocks.get(node)
+        return None if clock is None else clock.state
+
+    def count(self, state: ClockState) -> int:
+        return sum(clock.state is state for clock in list(self._clocks.values()))
+
+    def _observe(self, node: Node, ahead: timedelta) -> None:
+        clock = self._clocks.get(node)
+        if clock is None:
+            if len(self._clocks) >= _MOST_NODES:
+                self._clocks.pop(next(iter(self._clocks)))
+            clock = self._clocks[node] = _Clock()
+        clock.ahead.append(ahead)
+        state = self._judged(clock.ahead)
+        if state is not clock.state:
+            told = ClockState.WRONG in {state, clock.state}
+            clock.state = state
+            said = _LOG.warning if state is ClockState.WRONG else _LOG.info
+            seconds = round(offset_of(clock.ahead).total_seconds(), 3)
+            if told:
+                said(f"clock {state.value}", cluster=node[0], node=node[1], ahead_seconds=seconds)
+
+    def _judged(self, ahead: deque[timedelta]) -> ClockState:
+        offset = offset_of(ahead)
+        # Ahead is certain at once: nothing arrives before it was sent.
+        if abs(offset) < _LEAST:
+            return ClockState.RIGHT
+        if -_NO_WAY < offset < timedelta() and len(ahead) < _FEWEST:
+            return ClockState.RIGHT
+        return ClockState.WRONG if abs(offset) > self._wrong else ClockState.CORRECTED
+
+
+def offset_of(ahead: Iterable[timedelta]) -> timedelta:
+    """The offset, from how far ahead of its arrival each body was sent.
+
+    Sent less received is the offset less the time on the way, so that the most of some is nearest:
+    never more than the offset, and less by the shortest time on the way.
+    """
+    return max(ahead)

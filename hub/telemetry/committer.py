@@ -1,0 +1,252 @@
+"""Bodies on their way into the store: a bounded queue, and the one thread that commits them."""
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from gpuvigil.clock import Clock
+from gpuvigil.config import HubSettings
+from gpuvigil.errors import StoreError
+from gpuvigil.log import Log
+from gpuvigil.web.limits import Shares
+
+from ..bodies.deduplication import Arrival, Identity, Seen
+from ..embedded import Embedded
+from .batch import read_bodies
+from .body import Body, Outcome
+from .clocks import Clocks
+from .counters import Counters
+from .series_limit import Series
+
+_LOG = Log("hub")
+
+# Text of one commit. Parsed, it takes about ten times as much memory.
+_COMMIT_BYTES = 16 * 1024 * 1024
+
+# Lines of one commit: the shortest take as long as those of fifty fields.
+_COMMIT_LINES = 100_000
+
+_FAILING_SECONDS = 10.0
+
+_HOUSEKEEPING = timedelta(minutes=10)
+
+# A collector keeps bodies in its spool for days, not for a month.
+_SEEN_KEPT = timedelta(days=30)
+
+
+class Committer:
+    """Takes bodies from any thread and commits them together, every `commit_seconds`."""
+
+    def __init__(
+        self,
+        store: Embedded,
+        settings: HubSettings,
+        clock: Clock,
+        counters: Counters,
+        forget_records: Callable[[datetime], object],
+    ) -> None:
+        """`forget_records` drops the records that were over before a time, StoreError if not."""
+        self._store = store
+        self._forget_records = forget_records
+        self._settings = settings
+        self._clock = clock
+        self._counters = counters
+        self._queue: deque[Body] = deque()
+        self._shares = Shares(settings.queue_bytes)
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._failed_at = -math.inf
+        self._thread = threading.Thread(target=self._run, name="committer")
+        self.clocks = Clocks(timedelta(seconds=settings.clock_wrong_seconds))
+        self.series = Series(settings.series_per_node_count, settings.nodes_count, clock.now)
+        self.seen = Seen(settings.nodes_count)
+        self.seen.add(store.seen())
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Commit what waits, then end; bodies are no longer taken."""
+        with self._changed:
+            self._stopping.set()
+            self._changed.notify_all()
+        self._thread.join()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last commit failed, a moment ago: a store that is left alone may be well."""
+        return self._clock.monotonic() - self._failed_at < _FAILING_SECONDS
+
+    def has_room(self, sender: Hashable, size: int = 0) -> bool:
+        """Whether a body of `size` bytes would be taken now; one always is when none waits."""
+        return self._shares.fits(sender, size)
+
+    def put(self, body: Body) -> bool:
+        """Queue a body; false when the queue is full or the hub stops."""
+        with self._changed:
+            if self.stopping or not self._shares.take(body.sender, len(body.text)):
+                return False
+            self._queue.append(body)
+            self._changed.notify_all()
+        return True
+
+    def waiting(self) -> tuple[int, int]:
+        """Bodies in the queue, and bytes in it or under way to the store."""
+        with self._changed:
+            return len(self._queue), self._shares.held
+
+    def _run(self) -> None:
+        committed = kept_house = -math.inf
+        while True:
+            self._wait(committed + self._settings.commit_seconds)
+            committed = self._clock.monotonic()
+            bodies = self._take()
+            if bodies:
+                self._finish(bodies, self._commit(bodies))
+            elif self.stopping:
+                return
+            if self._clock.monotonic() - kept_house >= _HOUSEKEEPING.total_seconds():
+                kept_house = self._clock.monotonic()
+                self._keep_house()
+
+    def _wait(self, due: float) -> None:
+        """Until a body waits and the next commit is due, or it is time to look after the rest."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self.stopping, timeout=60.0)
+        if self._shares.held < _COMMIT_BYTES:
+            self._clock.wait(self._stopping, due - self._clock.monotonic())
+
+    def _take(self) -> list[Body]:
+        bodies: list[Body] = []
+        size = lines = 0
+        with self._changed:
+            while self._queue and (
+                not bodies
+                or (
+                    size + len(self._queue[0].text) <= _COMMIT_BYTES
+                    and lines + self._queue[0].rows <= _COMMIT_LINES
+                )
+            ):
+                bodies.append(self._queue.popleft())
+                size += len(bodies[-1].text)
+                lines += bodies[-1].rows
+        return bodies
+
+    def _finish(self, bodies: Sequence[Body], outcomes: Sequence[Outcome]) -> None:
+        with self._changed:
+            for body in bodies:
+                self._shares.give_back(body.sender, len(body.text))
+        for body, outcome in zip(bodies, outcomes, strict=True):
+            self._counters.body(outcome)
+            body.done(outcome)
+
+    def _commit(self, bodies: Sequence[Body]) -> list[Outcome]:
+        """What became of each body; no failure ends the thread."""
+        started = self._clock.monotonic()
+        try:
+            outcomes = commit(self._store, self.seen, bodies, self.series, self.clocks)
+        except StoreError as error:
+            self._look_again()
+            return self._failed(bodies, error)
+        except Exception as error:  # noqa: BLE001 - the one committer outlives any batch
+            self._look_again()
+            if len(bodies) > 1:
+                # Whatever is wrong with one body, its neighbours are kept.
+                return [outcome for body in bodies for outcome in self._commit([body])]
+            return self._failed(bodies, error)
+        self._failed_at = -math.inf
+        self._counters.commit_seconds.observe(self._clock.monotonic() - started)
+        return outcomes
+
+    def _look_again(self) -> None:
+        """A commit that failed may have been made all the same: then its bodies are known now."""
+        try:
+            self.seen.add(self._store.seen())
+        except Exception as error:  # noqa: BLE001 - the one committer outlives any trouble
+            _LOG.warning("bodies not looked up", error=f"{type(error).__name__}: {error}")
+
+    def _failed(self, bodies: Sequence[Body], error: Exception) -> list[Outcome]:
+        self._counters.failed_commits.inc()
+        self._failed_at = self._clock.monotonic()
+        _LOG.error("commit failed", bodies=len(bodies), error=f"{type(error).__name__}: {error}")
+        return [Outcome(error="the store could not commit; see the hub's log")] * len(bodies)
+
+    def _keep_house(self) -> None:
+        now, settings = self._clock.now(), self._settings
+        try:
+            self._forget_records(now - timedelta(days=settings.records_days))
+            self._store.replace_seen(self.seen.compact(now - _SEEN_KEPT))
+        except Exception as error:  # noqa: BLE001 - the one committer outlives any trouble
+            _LOG.error("retention failed", error=f"{type(error).__name__}: {error}")
+
+
+def commit(
+    store: Embedded,
+    seen: Seen,
+    bodies: Sequence[Body],
+    series: Series | None = None,
+    clocks: Clocks | None = None,
+) -> list[Outcome]:
+    """Commit the rows of all bodies not seen before, and that they were seen, together.
+
+    StoreError when the store cannot: then nothing was kept of any.
+    """
+    new: list[bool] = []
+    fresh: set[tuple[object, int]] = set()
+    for body in bodies:
+        who = body.identity
+        new.append(who is None or not (who in seen or (who.lane, who.sequence) in fresh))
+        if who is not None:
+            fresh.add((who.lane, who.sequence))
+    taken = [body for body, is_new in zip(bodies, new, strict=True) if is_new]
+    if clocks is not None:
+        taken = [_put_right(body, clocks) for body in taken]
+    tables, read = read_bodies(taken, series)
+    arrivals = _joined(
+        [
+            _arrival(body.identity, body.received_at)
+            for body, outcome in zip(taken, read, strict=True)
+            # Of a body that may not come in, nothing is kept; its sender may yet be allowed to.
+            if body.identity is not None and outcome.forbidden is None
+        ]
+    )
+    if tables or arrivals:
+        store.append(tables, arrivals)
+        seen.add(arrivals)
+    outcomes = iter(read)
+    return [next(outcomes) if is_new else Outcome(duplicate=True) for is_new in new]
+
+
+def _put_right(body: Body, clocks: Clocks) -> Body:
+    shift = clocks.shift(body.identity, body.received_at, body.prompt)
+    return replace(body, shift_ns=shift // timedelta(microseconds=1) * 1000) if shift else body
+
+
+def _arrival(who: Identity, received_at: datetime) -> Arrival:
+    return Arrival(
+        lane=who.lane,
+        first=who.sequence,
+        last=who.sequence,
+        received_at=received_at,
+        sent_at=who.sent_at,
+        version=who.version,
+    )
+
+
+def _joined(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Neighbours of a lane as one."""
+    joined: list[Arrival] = []
+    for arrival in sorted(arrivals, key=lambda it: (it.lane, it.first)):
+        last = joined[-1] if joined else None
+        if last is not None and last.lane == arrival.lane and last.last + 1 == arrival.first:
+            joined[-1] = replace(arrival, first=last.first)
+        else:
+            joined.append(arrival)
+    return joined

@@ -1,0 +1,101 @@
+"""One look after another at Slurm, and what each has to tell."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from gpuvigil.clock import Clock
+from gpuvigil.log import Log
+from gpuvigil.model import Record, ScheduledNode, Scheduler, Subject
+
+from .changes import Jobs
+from .client import AskingError, Slurm
+from .nodes import is_odd
+from .pace import Pace
+
+log = Log("slurm")
+
+_TOLD_AT_LEAST_SECONDS = 600.0
+_MOST_NODES = 2000
+_RECORDS_AT_ONCE = 500
+
+
+class Watch:
+    """Keeps the hub's picture of one Slurm cluster."""
+
+    def __init__(
+        self, slurm: Slurm, pace: Pace, jobs: Jobs, told_by: Subject, clock: Clock
+    ) -> None:
+        self._slurm = slurm
+        self._pace = pace
+        self._jobs = jobs
+        self._told_by = told_by
+        self._clock = clock
+        self._told: Scheduler | None = None
+        self._told_at = 0.0
+
+    def run(self, stop: threading.Event, tell: Callable[[Sequence[Record]], None]) -> None:
+        """Look until `stop`; `tell` takes at most 500 records at once."""
+        while not stop.is_set():
+            self.round(tell)
+            self._clock.wait(stop, self._pace.wait_seconds(self._clock.monotonic()))
+
+    def round(self, tell: Callable[[Sequence[Record]], None]) -> None:
+        """One look, told, and only then remembered as told."""
+        records = self._look()
+        for start in range(0, len(records), _RECORDS_AT_ONCE):
+            tell(records[start : start + _RECORDS_AT_ONCE])
+        self._jobs.remember()
+
+    def _look(self) -> list[Record]:
+        """What is new of jobs and nodes, or why nothing is known."""
+        begun, at = self._clock.monotonic(), self._clock.now()
+        self._pace.begin(begun)
+        try:
+            jobs = self._slurm.jobs(at)
+            seconds = self._clock.monotonic() - begun
+            nodes = self._slurm.nodes()
+        except AskingError as error:
+            self._pace.end(answered=False)
+            return self._said(self._unknown(str(error), at))
+        self._pace.end(answered=True)
+        told = Scheduler(
+            told_by=self._told_by,
+            at=at,
+            answered_at=at,
+            nodes=_odd(nodes),
+            query_seconds=round(seconds, 3),
+        )
+        return [*(job.to_record() for job in self._jobs.take(jobs, at)), *self._said(told)]
+
+    def _unknown(self, why: str, at: datetime) -> Scheduler:
+        before = self._told
+        if before is None or before.why != why:
+            log.warning("Slurm is unknown", why=why)
+        answered_at = None if before is None else before.answered_at
+        return Scheduler(told_by=self._told_by, at=at, why=why, answered_at=answered_at)
+
+    def _said(self, one: Scheduler) -> list[Record]:
+        """What is as it was is told again now and then, so that its age says that somebody looks."""
+        before, self._told = self._told, one
+        if before is not None and before.why and not one.why:
+            log.info("Slurm answers again")
+        now = self._clock.monotonic()
+        same = (
+            before is not None
+            and replace(
+                before, at=one.at, answered_at=one.answered_at, query_seconds=one.query_seconds
+            )
+            == one
+        )
+        if same and now - self._told_at < _TOLD_AT_LEAST_SECONDS:
+            return []
+        self._told_at = now
+        return [one.to_record()]
+
+
+def _odd(nodes: Sequence[ScheduledNode]) -> tuple[ScheduledNode, ...]:
+    """Those with a reason first: where they are too many, what somebody wrote down is told."""
+    odd = sorted((node for node in nodes if is_odd(node)), key=lambda node: node.reason is None)
+    return tuple(odd[:_MOST_NODES])

@@ -1,0 +1,116 @@
+"""The report's other charts: where the GPU-hours went, and the hours of the week.
+
+Light colours that also differ in lightness, so that a grey print and colour-blind eyes tell them
+apart; words stand at what they name instead of in a legend. What is not known is a gap.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from gpuvigil.web.markup import Html
+
+from . import formatting
+from .content import Report
+from .palette import INK, LINE, MUTED, NO_DATA, STATE_FILLS, ramp
+from .svg import data, own, svg
+
+_WIDTH = 918
+
+
+def where_they_went(report: Report, name: str) -> Html:
+    """The five states as one bar; empty when nothing was counted."""
+    if report.installed_gpu_hours <= 0:
+        return Html("")
+    rows: list[dict[str, Any]] = []
+    reached = 0.0
+    for part in report.parts:
+        width, fill = part.percent or 0.0, STATE_FILLS[part.state]
+        rows.append(
+            {
+                "from": reached,
+                "to": reached + width,
+                "mid": reached + width / 2,
+                "fill": fill.fill,
+                "ink": fill.ink,
+                "label": part.label if width >= _needed(part.label) else "",
+                "share": f"{width:.1f} %" if width >= _needed("100 %") else "",
+            }
+        )
+        reached += width
+    x = alt.X("from:Q", scale=alt.Scale(domain=[0, 100], nice=False), axis=None)
+    base = alt.Chart(data([row for row in rows if row["to"] > row["from"]]))
+    bar = base.mark_rect(stroke=INK, strokeWidth=0.6).encode(
+        x=x, x2="to:Q", y=alt.value(0), y2=alt.value(44), fill=own("fill")
+    )
+    words_ = base.mark_text(fontSize=12, fontWeight="bold", y=15).encode(
+        x=alt.X("mid:Q", axis=None), text="label:N", color=own("ink")
+    )
+    shares = base.mark_text(fontSize=12, y=31).encode(
+        x=alt.X("mid:Q", axis=None), text="share:N", color=own("ink")
+    )
+    chart = alt.layer(bar, words_, shares).properties(width=_WIDTH, height=44)
+    said = ", ".join(f"{part.label} {formatting.percent(part.percent, 1)}" for part in report.parts)
+    return svg(chart, name, "Where the GPU-hours went", f"Of installed GPU-hours: {said}.")
+
+
+def week(report: Report, name: str) -> Html:
+    """Used percent by weekday and hour, written into the cells; empty for a short span."""
+    if not report.hours:
+        return Html("")
+    known = [cell.used_percent for cell in report.hours if cell.used_percent is not None]
+    least, most = _tens(known)
+    rows = [
+        {
+            "x": cell.hour,
+            "y": cell.weekday,
+            "fill": NO_DATA
+            if cell.used_percent is None
+            else ramp((cell.used_percent - least) / (most - least))[0],
+            "ink": MUTED
+            if cell.used_percent is None
+            else ramp((cell.used_percent - least) / (most - least))[1],
+            "label": "" if cell.used_percent is None else f"{cell.used_percent:.0f}",
+        }
+        for cell in report.hours
+    ]
+    top = alt.Axis(orient="top", labelExpr="(datum.value < 10 ? '0' : '') + datum.value", **_BARE)
+    left = alt.Axis(labelExpr=f"{list(formatting.WEEKDAYS)}[datum.value]", **_BARE)
+    base = alt.Chart(data(rows)).encode(
+        x=alt.X("x:O", axis=top, scale=alt.Scale(paddingInner=0.06)),
+        y=alt.Y("y:O", axis=left, scale=alt.Scale(paddingInner=0.1)),
+    )
+    cells = base.mark_rect(stroke=LINE, strokeWidth=0.5).encode(fill=own("fill"))
+    numbers = base.mark_text(fontSize=10.5).encode(text="label:N", color=own("ink"))
+    chart = alt.layer(cells, numbers).properties(width=_WIDTH - 42, height=168)
+    return svg(chart, name, "Used by weekday and hour", said_week(report))
+
+
+def said_week(report: Report) -> str:
+    """When the cluster is busiest and when it is least busy."""
+    known = [(cell.used_percent, cell) for cell in report.hours if cell.used_percent is not None]
+    if not known:
+        return "No hour of the week was measured."
+    (most, high), (least, low) = (pick(known, key=lambda one: one[0]) for pick in (max, min))
+    return (
+        f"Busiest on {formatting.WEEKDAYS[high.weekday]} at {high.hour:02d}:00 with {most:.0f} % of "
+        f"GPU-hours used, least busy on {formatting.WEEKDAYS[low.weekday]} at {low.hour:02d}:00 with "
+        f"{least:.0f} %."
+    )
+
+
+def _tens(percents: Sequence[float]) -> tuple[float, float]:
+    """The tens around all of them: the numbers stand in the cells, so colour may show the pattern."""
+    if not percents:
+        return 0.0, 100.0
+    low = min(percents) // 10 * 10
+    return min(low, 90.0), max(-(-max(percents) // 10) * 10, low + 10)
+
+
+_BARE: dict[str, Any] = {"domain": False, "ticks": False, "title": None, "labelAngle": 0}
+
+
+def _needed(label: str) -> float:
+    """Percent of the bar's width that a word takes."""
+    return 100 * (len(label) * 7.6 + 8) / (_WIDTH)

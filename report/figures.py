@@ -1,0 +1,153 @@
+"""The six numbers at the top, and where the GPU-hours went."""
+
+from dataclasses import replace
+
+from accounting.usage import Seconds, share_percent
+from gpuvigil.model import GpuState
+
+from .content import Figure, Part
+from .coverage import Coverage, allocated_range, used_range
+from .rounding import HOUR, energy_kwh, near, rounded, shared
+from .totals import Counted
+
+STATES: tuple[tuple[GpuState, str, str], ...] = (
+    (GpuState.ACTIVE, "computing", "utilisation over 0 % at that moment"),
+    (GpuState.IDLE, "held, at 0 %", "a process or job held it and nothing ran at that moment"),
+    (GpuState.FREE, "free", "nobody held it"),
+    (
+        GpuState.UNAVAILABLE,
+        "unavailable",
+        "lost, or its node was out of service: no job could begin on it",
+    ),
+    (GpuState.UNKNOWN, "unknown", "no trustworthy data"),
+)
+
+
+def parts(seconds: Seconds, digits: int) -> tuple[Part, ...]:
+    """The five states; GPU-hours add up to the installed ones, shares to 100 %."""
+    amounts = [seconds.of(state) / HOUR for state, _, _ in STATES]
+    whole = sum(amounts)
+    hours = shared(amounts, near(whole, digits), digits)
+    if whole > 0:
+        percents: tuple[float | None, ...] = shared([100 * a / whole for a in amounts], 100.0, 1)
+    else:
+        percents = (None,) * len(STATES)
+    blind = {state for state, _, _ in STATES if seconds.measured_of(state) is None}
+    return tuple(
+        Part(
+            state=state.value,
+            label=label,
+            meaning=text,
+            gpu_hours=None if state in blind else hour,
+            percent=None if state in blind else percent,
+        )
+        for (state, label, text), hour, percent in zip(STATES, hours, percents, strict=True)
+    )
+
+
+def figures(
+    usage: Counted, cover: Coverage, idle_gpu_hours: float, incidents: int, digits: int
+) -> tuple[Figure, ...]:
+    """The six numbers, without changes."""
+    return (
+        _allocated(usage, cover),
+        _used(usage, cover),
+        _idle(usage, idle_gpu_hours, digits),
+        _lost(usage, digits),
+        _incidents(usage, incidents),
+        _energy(usage),
+    )
+
+
+def _allocated(usage: Counted, cover: Coverage) -> Figure:
+    low, high = allocated_range(usage, cover) or (None, None)
+    return Figure(
+        key="allocated_percent",
+        label="Allocated",
+        unit="percent",
+        value=rounded(usage.allocated_percent),
+        low=low,
+        high=high,
+        note="of GPU-hours held by somebody",
+    )
+
+
+def _used(usage: Counted, cover: Coverage) -> Figure:
+    known = None if usage.used_percent is None else used_range(usage, cover)
+    low, high = known or (None, None)
+    return Figure(
+        key="used_of_allocated_percent",
+        label="Used of allocated",
+        unit="percent",
+        value=rounded(usage.used_percent),
+        low=low,
+        high=high,
+        more_is="better",
+        note="mean utilisation while held",
+    )
+
+
+def _idle(usage: Counted, hours: float | None, digits: int) -> Figure:
+    # Beside it, whatever was at 0 %: the idle rule knows nothing of pauses, nor of what it did not see.
+    still = near(usage.seconds.idle / HOUR, digits)
+    if usage.seconds.unattributed > 0 and usage.seconds.allocated <= 0:
+        hours = None
+    return Figure(
+        key="idle_held_gpu_hours",
+        label="Idle and held",
+        unit="GPU-hours",
+        value=near(hours, digits) if usage.buckets and hours is not None else None,
+        more_is="worse",
+        note=f"by the idle rule; at 0 % in all: {still:,.{digits}f}"
+        if usage.buckets and hours is not None
+        else "",
+    )
+
+
+def _lost(usage: Counted, digits: int) -> Figure:
+    share = share_percent(usage.seconds.unavailable, usage.seconds.known)
+    # As the table of states has it, which adds up.
+    hours = {part.state: part.gpu_hours for part in parts(usage.seconds, digits)}
+    return Figure(
+        key="unavailable_gpu_hours",
+        label="Unavailable",
+        unit="GPU-hours",
+        value=hours[GpuState.UNAVAILABLE.value] if share is not None else None,
+        more_is="worse",
+        note="" if share is None else f"{share:.1f} % of GPU-hours",
+    )
+
+
+def _incidents(usage: Counted, count: int) -> Figure:
+    return Figure(
+        key="hardware_incidents",
+        label="Hardware incidents",
+        unit="incidents",
+        value=float(count) if usage.cluster else None,
+        more_is="worse",
+        note="of GPUs, nodes and ports",
+    )
+
+
+def _energy(usage: Counted) -> Figure:
+    seconds = usage.seconds
+    measured = share_percent(seconds.powered, seconds.installed)
+    partly = measured is not None and 0 < measured < 99.5
+    return Figure(
+        key="energy_kwh",
+        label="Energy of GPUs",
+        unit="kWh",
+        value=energy_kwh(seconds.energy_joules) if seconds.powered > 0 else None,
+        note=f"measured on {measured:.0f} %" if partly else "GPU boards only",
+    )
+
+
+def with_changes(now: tuple[Figure, ...], before: tuple[Figure, ...]) -> tuple[Figure, ...]:
+    """`now` with the differences of the rounded values, where both are single numbers."""
+    return tuple(_changed(one, other) for one, other in zip(now, before, strict=True))
+
+
+def _changed(now: Figure, before: Figure) -> Figure:
+    if now.value is None or before.value is None or now.low is not None or before.low is not None:
+        return now
+    return replace(now, change=near(now.value - before.value, 2))

@@ -1,0 +1,97 @@
+"""Allocated against used over time: for the chart, by day, and by hour of the week."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from accounting.usage import BUCKET, Bucket, Seconds, share_percent
+from gpuvigil.clock import EPOCH
+
+from .content import Day, Hour, Point
+from .rounding import HOUR, near, rounded, shared
+from .totals import Counted
+
+# The finest step that still can be told apart in the chart.
+_GRAINS: tuple[tuple[timedelta, str, timedelta], ...] = (
+    (timedelta(hours=12), "quarter of an hour", BUCKET),
+    (timedelta(days=31), "hour", timedelta(hours=1)),
+)
+# A map of the week from less would show single days as if they were habits.
+LEAST_FOR_WEEK = timedelta(days=3)
+_Key = TypeVar("_Key")
+
+
+def grain(span: timedelta) -> tuple[str, timedelta]:
+    """The step of the chart, in words and as a length."""
+    for longest, word, step in _GRAINS:
+        if span <= longest:
+            return word, step
+    return "day", timedelta(days=1)
+
+
+def points(usage: Counted, step: timedelta) -> tuple[Point, ...]:
+    """A point per step of which at least half is known."""
+    found = _added(usage.buckets, lambda start: EPOCH + (start - EPOCH) // step * step)
+    return tuple(
+        Point(at=at, allocated_percent=allocated, used_percent=used_of_known(seconds))
+        for at, seconds in sorted(found.items())
+        if seconds.known * 2 >= seconds.installed
+        and (allocated := rounded(seconds.allocated_percent, 1)) is not None
+    )
+
+
+def used_of_known(seconds: Seconds) -> float | None:
+    """Used, of all known GPU-hours, in percent; where only a part of the allocated ones was
+    measured, the rest counts as used to the same share.
+    """
+    if seconds.measured <= 0:
+        return 0.0 if seconds.known > 0 and seconds.allocated <= 0 else None
+    used = seconds.used / seconds.measured * seconds.allocated
+    return rounded(share_percent(used, seconds.known), 1)
+
+
+def week(usage: Counted) -> tuple[Hour, ...]:
+    """168 hours, Monday 00 first."""
+    found = _added(usage.buckets, lambda start: (start.weekday(), start.hour))
+    return tuple(
+        Hour(
+            weekday=day,
+            hour=hour,
+            used_percent=rounded(used_of_known(found.get((day, hour), Seconds()))),
+        )
+        for day in range(7)
+        for hour in range(24)
+    )
+
+
+def days(usage: Counted, digits: int, lost_gpu_hours: float) -> tuple[Day, ...]:
+    """A row per day in UTC; GPU-hours add up to those of the span, the lost ones as it says them."""
+    found = sorted(_added(usage.buckets, lambda start: f"{start:%Y-%m-%d}").items())
+    allocated = _apart([one.allocated for _, one in found], digits)
+    lost = [one.unavailable / HOUR for _, one in found]
+    unavailable = shared(lost, lost_gpu_hours, digits)
+    return tuple(
+        Day(
+            day=day,
+            allocated_percent=rounded(seconds.allocated_percent),
+            used_of_allocated_percent=rounded(share_percent(seconds.used, seconds.measured)),
+            allocated_gpu_hours=None
+            if seconds.unattributed > 0 and seconds.allocated <= 0
+            else allocated[number],
+            unavailable_gpu_hours=unavailable[number],
+        )
+        for number, (day, seconds) in enumerate(found)
+    )
+
+
+def _apart(seconds: list[float], digits: int) -> tuple[float, ...]:
+    hours = [one / HOUR for one in seconds]
+    return shared(hours, near(sum(hours), digits), digits)
+
+
+def _added(buckets: Iterable[Bucket], key: Callable[[datetime], _Key]) -> dict[_Key, Seconds]:
+    found: defaultdict[_Key, Seconds] = defaultdict(Seconds)
+    for bucket in buckets:
+        found[key(bucket.start)] += bucket.seconds
+    return found

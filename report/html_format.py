@@ -1,0 +1,221 @@
+"""The report as one HTML file: no script, nothing from outside, made to be read and to be printed."""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+
+from altair.utils.schemapi import debug_mode
+
+from gpuvigil.web.markup import Html, joined, tag
+
+from . import charts, formatting, timeline
+from .content import Figure, Report
+from .shared_sentences import coverage_words, made
+from .tables import (
+    by_day,
+    by_holder,
+    by_loss,
+    by_state,
+    costs,
+    faults,
+    idle,
+    rules,
+    troubles,
+    underused,
+)
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def html(reports: Sequence[Report]) -> str:
+    """The whole document: one article per cluster."""
+    title = ", ".join(report.title for report in reports)
+    head = tag(
+        "head",
+        Html('<meta charset="utf-8">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html('<meta name="referrer" content="no-referrer">'),
+        tag("title", f"{title}, {reports[0].span}"),
+        tag("style", _style()),
+    )
+    # Altair checks each part of a chart against its schema as it is made: most of the time it takes.
+    with debug_mode(False):
+        articles = [_article(one, f"r{n}") for n, one in enumerate(reports, 1)]
+    main = tag("main", *articles)
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', main), lang='en')}\n"
+
+
+@cache
+def _style() -> Html:
+    return Html((files("report") / "report.css").read_text(encoding="utf-8"))
+
+
+def _article(report: Report, name: str) -> Html:
+    """One cluster's report."""
+    return tag(
+        "article",
+        _simulated(report),
+        tag("h1", report.title, id=f"{name}-title"),
+        tag(
+            "p",
+            f"{report.span} · {formatting.fleet(report)} · {formatting.in_service(report)} · {_covered(report)}",
+            class_="under",
+        ),
+        _verdict(report),
+        _figures(report),
+        _rules(report),
+        _actions(report),
+        _over_time(report, name),
+        _states(report, name),
+        _capacity(report),
+        _holders(report),
+        _idle(report),
+        _underused(report),
+        _costs(report),
+        _hardware(report),
+        _week(report, name),
+        _method(report),
+        aria_labelledby=f"{name}-title",
+    )
+
+
+def _simulated(report: Report) -> Html:
+    if not report.simulated:
+        return Html("")
+    text = "SIMULATED: this is a simulated cluster. No number here is of a real GPU."
+    return tag("p", text, class_="simulated")
+
+
+def _covered(report: Report) -> str:
+    since = report.method.counted_since
+    began = f"counted since {formatting.at(since)} · " if since is not None else ""
+    return f"{began}coverage {formatting.percent(report.method.coverage_percent, 1)}"
+
+
+def _verdict(report: Report) -> Html:
+    first, second = report.verdict
+    text = tag("p", tag("span", first, class_="first"), " ", second)
+    worse = any(formatting.is_good(one) is False for one in report.figures) or report.actions
+    return tag("div", text, class_="verdict look" if worse else "verdict")
+
+
+def _figures(report: Report) -> Html:
+    cards = tag("dl", *(_card(one, report.digits) for one in report.figures), class_="figures")
+    return joined(cards, tag("p", report.comparison, class_="soft small"))
+
+
+def _card(figure: Figure, digits: int) -> Html:
+    good = formatting.is_good(figure)
+    kind = {True: "good", False: "bad", None: "soft"}[good]
+    number, gap, unit = formatting.value(figure, digits).partition(formatting.GAP)
+    change = formatting.change(figure, digits)
+    return tag(
+        "div",
+        tag("dt", figure.label),
+        tag(
+            "dd",
+            tag("div", number, tag("span", gap + unit, class_="unit"), class_="value"),
+            tag("div", change, class_=f"change {kind}") if change else Html(""),
+            tag("div", figure.note, class_="note"),
+        ),
+    )
+
+
+def _rules(report: Report) -> Html:
+    if not report.rules:
+        return Html("")
+    said = tag("p", formatting.noisiest(report), class_="soft small")
+    return _section("Worth being told?", said, rules(report))
+
+
+def _actions(report: Report) -> Html:
+    if not report.actions:
+        return Html("")
+    rows = (tag("li", one) for one in report.actions)
+    return _section("Do next", tag("ol", *rows, class_="next"))
+
+
+def _over_time(report: Report, name: str) -> Html:
+    drawn = timeline.over_time(report, f"{name}-time")
+    said = tag("p", timeline.said_over_time(report), class_="soft small")
+    table = by_day(report) if len(report.days) > 1 else Html("")
+    figure = tag("figure", drawn) if drawn else Html("")
+    return _section(f"Allocated against used, by {report.grain}", figure, said, table)
+
+
+def _states(report: Report, name: str) -> Html:
+    drawn = charts.where_they_went(report, f"{name}-went")
+    if not drawn:
+        return Html("")
+    return _section(
+        "Where the GPU-hours went", tag("figure", drawn), by_state(report), together=True
+    )
+
+
+def _capacity(report: Report) -> Html:
+    if not report.installed_gpu_hours:
+        return Html("")
+    said = formatting.unjudged(report)
+    note = tag("p", said, class_="soft small") if said else Html("")
+    return _section(
+        "GPUs in service", note, by_loss(report) if report.capacity.losses else Html("")
+    )
+
+
+def _holders(report: Report) -> Html:
+    if not report.holders:
+        return _section("By holder", tag("p", formatting.nobody(report)))
+    return _section("By holder", by_holder(report))
+
+
+def _idle(report: Report) -> Html:
+    if not report.idle:
+        return _section("Idle and held", tag("p", formatting.no_idle(report)))
+    return _section("Idle and held", idle(report))
+
+
+def _underused(report: Report) -> Html:
+    if not report.underused and not report.scattered_gpu_hours:
+        return Html("")
+    said = tag("p", formatting.underused(report), class_="soft small")
+    return _section("Busy and doing little", said, underused(report))
+
+
+def _costs(report: Report) -> Html:
+    if not report.costs:
+        return Html("")
+    return _section("What it cost", costs(report))
+
+
+def _hardware(report: Report) -> Html:
+    if not report.faults:
+        return _section("Hardware incidents", tag("p", "None stood in this span."))
+    return _section("Hardware incidents", faults(report), troubles(report))
+
+
+def _week(report: Report, name: str) -> Html:
+    drawn = charts.week(report, f"{name}-week")
+    if not drawn:
+        return Html("")
+    said = (
+        "Percent of GPU-hours used, by weekday and hour in UTC; an empty field was not measured. "
+    )
+    words_ = tag("p", said + charts.said_week(report), class_="soft small")
+    return _section("When the cluster is busy", tag("figure", drawn), words_, together=True)
+
+
+def _method(report: Report) -> Html:
+    method = report.method
+    terms = (tag("div", tag("dt", term), tag("dd", text)) for term, text in method.definitions)
+    body = [tag("p", one) for one in coverage_words(report)]
+    body += [tag("dl", *terms), _list(method.notes), tag("p", made(report))]
+    return tag("section", tag("h2", "Method and coverage"), *body, class_="method")
+
+
+def _list(items: Iterable[str]) -> Html:
+    return tag("ul", *(tag("li", item) for item in items))
+
+
+def _section(heading: str, *body: str, together: bool = False) -> Html:
+    return tag("section", tag("h2", heading), *body, class_="together" if together else None)

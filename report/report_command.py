@@ -1,0 +1,157 @@
+"""The command `gpuvigil report`: how the GPUs of a span were used, in one file."""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gpuvigil.clock import SystemClock
+from gpuvigil.config import load
+from gpuvigil.config.startup import fail, parser
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.state_directory import config_of_up
+from gpuvigil.store.configured import hubs
+
+from .build import build
+from .content import Report
+from .inputs import read
+from .span import DEFAULT, span_of
+
+_SUFFIXES = {
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "md",
+    ".pdf": "pdf",
+}
+FORMATS = ("html", "json", "csv", "md", "pdf")
+# These are for a file: a terminal shows nothing useful of them.
+_FILES = frozenset({"html", "pdf"})
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 when written, 2 for wrong arguments, 1 when the hub does not answer."""
+    commands = _parser()
+    chosen = commands.parse_args(arguments)
+    try:
+        _run(chosen)
+    except GpuvigilError as error:
+        return fail(commands.prog, error)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    commands = parser("report", "Write how the GPUs were used in a span, and what went wrong.")
+    commands.add_argument(
+        "--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {DEFAULT} if left out"
+    )
+    commands.add_argument(
+        "--from", dest="start", metavar="TIME", help="2026-11-14 or 2026-11-14T06:00:00Z, in UTC"
+    )
+    commands.add_argument("--to", dest="end", metavar="TIME", help="the same; now if left out")
+    commands.add_argument(
+        "--cluster", metavar="NAME", help="every real cluster with GPUs if left out"
+    )
+    commands.add_argument("--out", type=Path, metavar="FILE", help="where to write")
+    commands.add_argument(
+        "-o", dest="form", choices=FORMATS, help="format; if left out, what FILE ends with"
+    )
+    return commands
+
+
+def _run(chosen: argparse.Namespace) -> None:
+    form = form_of(chosen.form, chosen.out)
+    if chosen.out is not None and not chosen.out.parent.is_dir():
+        raise ConfigError(f"--out {chosen.out}: there is no directory {chosen.out.parent}")
+    now = SystemClock().now()
+    span = span_of(chosen.last, chosen.start, chosen.end, now)
+    config = load(config_of_up(chosen.config))
+    hub = hubs(config)()
+    try:
+        facts = read(hub, chosen.cluster, span, now, config)
+    finally:
+        hub.close()
+    content = render(form, tuple(build(one) for one in facts))
+    if chosen.out is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    write(chosen.out, content)
+    print(f"wrote {chosen.out} ({len(content) / 1024:,.0f} KiB)", file=sys.stderr)
+
+
+def form_of(form: str | None, out: Path | None) -> str:
+    """The format that is asked for; ConfigError when it is not clear or needs a file."""
+    found = form or (_SUFFIXES.get(out.suffix.lower()) if out is not None else None)
+    if found is None:
+        what = f"--out {out} does not say a format" if out is not None else "no format is named"
+        raise ConfigError(f"{what}: add -o {', '.join(FORMATS)} or --out report.html")
+    if out is None and found in _FILES:
+        raise ConfigError(f"{found} needs a file: add --out report.{found}")
+    return found
+
+
+def render(form: str, reports: Sequence[Report]) -> bytes:
+    """The reports in a format; what a format needs is loaded only for it."""
+    return _RENDERERS[form](reports)
+
+
+def _html(reports: Sequence[Report]) -> bytes:
+    from .html_format import html  # noqa: PLC0415 - loads the chart library
+
+    return html(reports).encode()
+
+
+def _pdf(reports: Sequence[Report]) -> bytes:
+    from .pdf_format import pdf  # noqa: PLC0415 - an extra
+
+    return pdf(_html(reports).decode())
+
+
+def _json(reports: Sequence[Report]) -> bytes:
+    from .json_format import json_text  # noqa: PLC0415 - one format of five
+
+    return json_text(reports).encode()
+
+
+def _csv(reports: Sequence[Report]) -> bytes:
+    from .csv_format import csv_text  # noqa: PLC0415 - one format of five
+
+    return csv_text(reports).encode()
+
+
+def _md(reports: Sequence[Report]) -> bytes:
+    from .markdown_format import markdown  # noqa: PLC0415 - one format of five
+
+    return markdown(reports).encode()
+
+
+_RENDERERS: dict[str, Callable[[Sequence[Report]], bytes]] = {
+    "html": _html,
+    "json": _json,
+    "csv": _csv,
+    "md": _md,
+    "pdf": _pdf,
+}
+
+
+def write(path: Path, content: bytes) -> None:
+    """The whole file or none: written beside and renamed; ConfigError when it cannot be."""
+    beside: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            beside = Path(file.name)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.chmod(0o644)
+        beside.replace(path)
+    except OSError as error:
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None

@@ -1,0 +1,30 @@
+"""Sentences about the report itself, the same in every output that people read."""
+
+from . import formatting
+from .content import Report
+
+
+def coverage_words(report: Report) -> tuple[str, ...]:
+    """How much is known, and which nodes are not in it."""
+    method = report.method
+    missing = formatting.counted(method.quarters_missing, "quarter")
+    verb = "was" if method.quarters_missing == 1 else "were"
+    said = [
+        f"Coverage: the state of {formatting.percent(method.coverage_percent, 1)} of GPU-hours is known; "
+        f"{missing} of {method.quarters:,} {verb} not counted at all."
+    ]
+    if method.counted_since is not None:
+        said[0] = f"Counting began at {formatting.at(method.counted_since)}. {said[0]}"
+    if method.excluded_nodes:
+        said.append(f"Nodes without a GPU to count: {', '.join(method.excluded_nodes)}.")
+    return tuple(said)
+
+
+def made(report: Report) -> str:
+    """Who made it, and when."""
+    method = report.method
+    collectors = ", ".join(method.collector_versions) or "none"
+    return (
+        f"Made by gpuvigil {method.version} at {formatting.at(report.made_at)} {report.made_at:%Y} UTC; "
+        f"collectors: {collectors}."
+    )

@@ -1,0 +1,320 @@
+"""What to say first: two sentences in plain words, and what to do about them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from gpuvigil.clock import duration
+from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, SOME_UNKNOWN
+
+from . import formatting
+from .capacity import faults
+from .content import Cost, Figure, Holder, IdleSpell, Trouble
+from .coverage import Coverage
+from .rounding import near
+from .totals import Counted
+
+# Less than this share of the span, or of its GPU-hours, says too little to judge.
+ENOUGH = 0.5
+# From these shares on something is what a reader must hear first.
+FAULTS_FIRST_PERCENT = 5.0
+IDLE_FIRST_PERCENT = 10.0
+LOW_USE_PERCENT = 50.0
+EMPTY_PERCENT = 50.0
+MOST_ACTIONS = 3
+# So much of the end of a span may not be counted yet.
+LAST_COUNTED = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What the verdict is about; numbers are already rounded."""
+
+    usage: Counted
+    cover: Coverage
+    figures: dict[str, Figure]
+    digits: int
+    idle: Sequence[IdleSpell]  # all of them
+    holders: Sequence[Holder]
+    troubles: Sequence[Trouble]
+    costs: Sequence[Cost] = ()
+    said: Callable[[float], str] = str  # how money is written
+
+    @property
+    def idle_cost(self) -> str:
+        """` (824 EUR)` for what the idle rule found; empty without a price."""
+        found = [self.said(one.cost) for one in self.costs if one.key == "idle"]
+        return f" ({found[0]})" if found else ""
+
+    def text(self, key: str) -> str:
+        """A figure as it is written."""
+        return formatting.value(self.figures[key], self.digits)
+
+    def hours(self, key: str) -> str:
+        """A figure's GPU-hours without their unit."""
+        return formatting.hours(self.figures[key].value, self.digits)
+
+    def number(self, key: str) -> float:
+        """A figure's value; 0 where there is none, which no rule fires on."""
+        return self.figures[key].value or 0.0
+
+    @property
+    def fault_hours(self) -> float:
+        return near(faults(self.usage.seconds) / 3600, self.digits)
+
+    @property
+    def known_hours(self) -> float:
+        return self.usage.seconds.known / 3600
+
+    @property
+    def allocated_hours(self) -> float:
+        return self.usage.seconds.allocated / 3600
+
+
+def verdict(case: Case) -> tuple[str, str]:
+    """The most important thing first; the first rule that holds decides."""
+    return next(say(case) for holds, say in _RULES if holds(case))
+
+
+def _nothing(case: Case) -> tuple[str, str]:
+    if not case.usage.cluster:
+        return (
+            "No GPU is known to this hub, so there is nothing to report.",
+            "Start 'gpuvigil collect' on a node with GPUs, or 'gpuvigil up --simulate 16' to see an example.",
+        )
+    return (
+        "Nothing was counted in this span, so nothing can be said about how the GPUs were used.",
+        "Check on the dashboard's pipeline page that collectors report and that 'gpuvigil analyze' runs.",
+    )
+
+
+def _too_little(case: Case) -> tuple[str, str]:
+    counted = duration(case.usage.time)
+    asked = duration(case.usage.end - case.usage.start)
+    if case.cover.percent is not None and case.cover.percent < 100 * ENOUGH:
+        known = formatting.percent(case.cover.percent)
+        first = (
+            f"Too little is known to judge this span: the state of only {known} of its GPU-hours."
+        )
+    else:
+        first = f"Too little was counted to judge this span: {counted} of {asked}."
+    if case.usage.seconds.known <= 0:
+        return first, "No GPU's state was known in any of it."
+    # Of what is known, and not a range of what could have been: the first sentence says how little.
+    single = {key: replace(one, low=None, high=None) for key, one in case.figures.items()}
+    return first, f"In what is known, {_use(replace(case, figures=single))}."
+
+
+def _all_free(case: Case) -> tuple[str, str]:
+    gpus = formatting.counted(case.usage.gpus, "GPU")
+    return (
+        f"Nobody held any of the {gpus} in this span.",
+        f"{_rest(case)}",
+    )
+
+
+def _no_holders(case: Case) -> tuple[str, str]:
+    energy = case.figures["energy_kwh"]
+    used = f" They used {case.text(energy.key)}." if energy.value else ""
+    first = SOME_UNKNOWN if case.usage.seconds.allocated > 0 else HOLDERS_UNKNOWN
+    return first, (
+        f"{formatting.counted(case.usage.gpus, 'GPU')} computed in"
+        f" {formatting.percent(_share(case.usage.seconds.active, case.usage.seconds.installed))} of the"
+        f" time that was counted.{used}"
+    )
+
+
+def _faults_first(case: Case) -> tuple[str, str]:
+    lost = formatting.hours(case.fault_hours, case.digits)
+    share = formatting.percent(_share(case.fault_hours, case.known_hours))
+    worst = case.troubles[0] if case.troubles else None
+    most = f"; the worst: {worst.title} on {worst.where}" if worst else ""
+    return (
+        f"Faults cost most: {lost} GPU-hours ({share}) were lost to GPUs that could not be used{most}.",
+        f"Of what could be known, {_use(case)}.",
+    )
+
+
+def _idle_first(case: Case) -> tuple[str, str]:
+    idle = case.number("idle_held_gpu_hours")
+    share = formatting.percent(_share(idle, case.allocated_hours))
+    first = (
+        f"{case.hours('idle_held_gpu_hours')} GPU-hours, {share} of what was allocated, "
+        f"were held and computed nothing{case.idle_cost}"
+    )
+    who = _most_of_idle(case)
+    return f"{first}{f'; {who}' if who else ''}.", f"{_start(_use(case))}."
+
+
+def _low_use(case: Case) -> tuple[str, str]:
+    least = [
+        one
+        for one in case.holders
+        if one.used_percent is not None
+        and one.used_percent < LOW_USE_PERCENT
+        and one.gpu_hours >= 0.05 * case.allocated_hours
+    ]
+    first = (
+        f"Only {case.text('used_of_allocated_percent')} of what was allocated was used"
+        f"{_against(case, 'used_of_allocated_percent')}."
+    )
+    if not least:
+        return first, f"{_start(_rest(case))}"
+    one = max(least, key=lambda row: row.gpu_hours * (100 - (row.used_percent or 0)))
+    name = f"{one.holder} of {one.user}" if one.user else one.holder
+    return first, (
+        f"The largest part of that is {name}: {formatting.hours(one.gpu_hours, case.digits)} GPU-hours "
+        f"used to {formatting.percent(one.used_percent)}."
+    )
+
+
+def _empty(case: Case) -> tuple[str, str]:
+    return (
+        f"Only {case.text('allocated_percent')} of GPU-hours were held by anybody"
+        f"{_against(case, 'allocated_percent')}: there was room for much more work.",
+        f"Of what was allocated, {case.text('used_of_allocated_percent')} was used"
+        f"{_against(case, 'used_of_allocated_percent')}; {_small(_rest(case))}",
+    )
+
+
+def _plain(case: Case) -> tuple[str, str]:
+    return f"{_start(_use(case))}.", _rest(case)
+
+
+def _use(case: Case) -> str:
+    """How much was allocated and how much of it used."""
+    used = case.figures["used_of_allocated_percent"]
+    if used.value is None:
+        how = "how much of that was used was not measured"
+    else:
+        against = _against(case, used.key)
+        how = f"{case.text(used.key)} of that was used{against}"
+    return (
+        f"{case.text('allocated_percent')} of GPU-hours were allocated"
+        f"{_against(case, 'allocated_percent')} and {how}"
+    )
+
+
+def _rest(case: Case) -> str:
+    """What went wrong, or that nothing did."""
+    count = int(case.number("hardware_incidents"))
+    said = []
+    if case.number("idle_held_gpu_hours") > 0:
+        said.append(
+            f"{case.hours('idle_held_gpu_hours')} GPU-hours were held and idle{case.idle_cost}"
+        )
+    lost = formatting.hours(case.fault_hours, case.digits)
+    if case.fault_hours > 0:
+        said.append(f"{lost} were lost to faults")
+    if count:
+        verb = "was" if count == 1 else "were"
+        said.append(f"there {verb} {formatting.counted(count, 'hardware incident')}{_still(case)}")
+    if not said:
+        return "No GPU was held idle and no hardware fault was found."
+    if said[0].startswith(f"{lost} were lost"):
+        said[0] = said[0].replace(" were", " GPU-hours were", 1)
+    return f"{_start(formatting.names(said))}."
+
+
+def _still(case: Case) -> str:
+    standing = sum(one.standing for one in case.troubles)
+    if not standing:
+        return ""
+    return (
+        ", still standing"
+        if case.number("hardware_incidents") == 1
+        else f", {standing} still standing"
+    )
+
+
+def _against(case: Case, key: str) -> str:
+    text = formatting.change(case.figures[key], case.digits)
+    return f" ({text})" if text else ""
+
+
+def _most_of_idle(case: Case) -> str:
+    """Who holds more than half of it, if those are few."""
+    by_user: dict[str, float] = defaultdict(float)
+    for spell in case.idle:
+        by_user[spell.user or spell.holder] += spell.gpu_hours
+    total = sum(by_user.values())
+    if total <= 0:
+        return ""
+    first = sorted(by_user.items(), key=lambda item: (-item[1], item[0]))[:2]
+    if first[0][1] >= 0.5 * total or len(first) == 1:
+        first = first[:1]
+    share = formatting.percent(100 * sum(hours for _, hours in first) / total)
+    verb = "holds" if len(first) == 1 else "hold"
+    return f"{formatting.names([name for name, _ in first])} {verb} {share} of them"
+
+
+def actions(case: Case) -> tuple[str, ...]:
+    """Up to three first things to do: faults that stand, idle GPUs that are still held."""
+    standing = [one for one in case.troubles if one.standing and one.action]
+    urgent = [one for one in standing if one.severity == "critical"]
+    still = [one for one in case.idle if one.still]
+    found = [f"{one.where}, {_small(one.title)}: {one.action}" for one in urgent[:2]]
+    found += [_ask(one, case.digits) for one in still[: MOST_ACTIONS - min(len(found), 2)]]
+    others = [one for one in standing if one not in urgent]
+    found += [f"{one.where}, {_small(one.title)}: {one.action}" for one in others]
+    return tuple(found[:MOST_ACTIONS])
+
+
+def _ask(spell: IdleSpell, digits: int) -> str:
+    who = spell.user or spell.holder
+    gpus = formatting.counted(spell.gpus or 1, "GPU")
+    which = f" ({spell.holder})" if spell.user else ""
+    lost = formatting.hours(spell.gpu_hours, digits)
+    hours = "GPU-hour" if lost == "1" else "GPU-hours"
+    return f"Ask {who}{which} whether {gpus} ({spell.where}) can be let go: {lost} {hours} idle so far."
+
+
+def _share(part: float, whole: float) -> float:
+    return 100 * part / whole if whole > 0 else 0.0
+
+
+def _start(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _small(text: str) -> str:
+    """The text as the middle of a sentence: `Xid` and `GPU` stay what they are."""
+    kept = text[1:2].isupper() or text.startswith(("Xid", "NVIDIA"))
+    return text if kept else text[:1].lower() + text[1:]
+
+
+def _is_short(case: Case) -> bool:
+    asked = case.usage.end - case.usage.start
+    known = (case.cover.percent or 0.0) / 100
+    return known < ENOUGH or case.usage.time < ENOUGH * asked - LAST_COUNTED
+
+
+def _idle_is_much(case: Case) -> bool:
+    idle = case.number("idle_held_gpu_hours")
+    return _share(idle, case.allocated_hours) >= IDLE_FIRST_PERCENT
+
+
+def _faults_are_much(case: Case) -> bool:
+    return _share(case.fault_hours, case.known_hours) >= FAULTS_FIRST_PERCENT
+
+
+def _is_little_used(case: Case) -> bool:
+    used = case.figures["used_of_allocated_percent"].value
+    return used is not None and used < LOW_USE_PERCENT
+
+
+_RULES: Sequence[tuple[Callable[[Case], bool], Callable[[Case], tuple[str, str]]]] = (
+    (lambda case: not case.usage.buckets or case.usage.seconds.installed <= 0, _nothing),
+    (
+        lambda case: case.usage.seconds.unattributed > 0 and case.usage.allocated_percent is None,
+        _no_holders,
+    ),
+    (_is_short, _too_little),
+    (_faults_are_much, _faults_first),
+    (lambda case: case.usage.seconds.allocated <= 0, _all_free),
+    (_idle_is_much, _idle_first),
+    (_is_little_used, _low_use),
+    (lambda case: case.number("allocated_percent") < EMPTY_PERCENT, _empty),
+    (lambda case: True, _plain),
+)

@@ -1,0 +1,210 @@
+"""The chart of allocated against used over time, with the worst incidents marked."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import altair as alt
+
+from gpuvigil.clock import EPOCH
+from gpuvigil.web.markup import Html
+
+from . import formatting
+from .content import Point, Report, Trouble
+from .palette import LINE, MUTED, NO_DATA, RED, SOFT, UNUSED, USED
+from .svg import Values, data, ms, svg
+
+_WIDTH, _HEIGHT = 780, 190
+_LONGEST_LABEL = 74
+_BAND = 15.0  # percent points that a word needs to itself
+_Stretch = tuple[Point, ...]  # steps without a gap between them
+
+
+def over_time(report: Report, name: str) -> Html:
+    """Allocated against used, with the worst incidents marked; empty without a single point."""
+    if not report.points:
+        return Html("")
+    stretches = tuple(_stretches(report.points, report.step))
+    layers = [*_gaps(report, stretches), *_areas(report, stretches)]
+    layers += [*_end_words(report, stretches[-1][-1]), *_marks(report)]
+    chart = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT)
+    return svg(chart, name, "Allocated against used over time", said_over_time(report))
+
+
+def said_over_time(report: Report) -> str:
+    """The chart in a sentence."""
+    allocated = [one.allocated_percent for one in report.points]
+    used = [one.used_percent for one in report.points if one.used_percent is not None]
+    if not allocated:
+        return "Nothing was counted, so there is no chart."
+    text = f"By {report.grain}, allocated was {_between(allocated)}"
+    if used:
+        text += f", used {_between(used)} of all GPU-hours"
+    return text + "."
+
+
+def _between(percents: Sequence[float]) -> str:
+    low, high = (formatting.percent(pick(percents)) for pick in (min, max))
+    return low if low == high else f"between {low} and {high}"
+
+
+def _stretches(points: Sequence[Point], step: timedelta) -> Iterator[_Stretch]:
+    run: list[Point] = []
+    for point in points:
+        if run and (point.at - run[-1].at > step or _kind(point) != _kind(run[-1])):
+            yield tuple(run)
+            run = []
+        run.append(point)
+    if run:
+        yield tuple(run)
+
+
+def _kind(point: Point) -> bool:
+    return point.used_percent is None
+
+
+def _areas(report: Report, stretches: Sequence[_Stretch]) -> Iterator[alt.Chart]:
+    """Used from the ground up, what was allocated beside it on top; grey where use is not known."""
+    rows = []
+    for number, stretch in enumerate(stretches):
+        last = stretch[-1]
+        ends = (
+            *((one.at, one) for one in stretch),
+            (min(last.at + report.step, report.end), last),
+        )
+        for at, one in ends:
+            used = one.used_percent
+            rows.append(
+                {
+                    "at": ms(max(at, report.counted_from)),
+                    "run": number,
+                    "allocated": one.allocated_percent,
+                    "used": 0 if used is None else used,
+                    "measured": used is not None,
+                }
+            )
+    known = [row for row in rows if row["measured"]]
+    yield _area(report, known, USED, "used", None)
+    yield _area(report, known, UNUSED, "allocated", "used")
+    yield _area(report, [row for row in rows if not row["measured"]], SOFT, "allocated", None)
+
+
+def _area(report: Report, rows: Values, fill: str, y: str, y2: str | None) -> alt.Chart:
+    base = alt.Chart(data(rows)).mark_area(interpolate="step-after", fill=fill)
+    ground: dict[str, Any] = {"y2": alt.Y2(f"{y2}:Q")} if y2 else {"y2": alt.datum(0)}
+    area: alt.Chart = base.encode(x=_time(report), y=_percent(y), detail="run:N", **ground)
+    return area
+
+
+def _gaps(report: Report, stretches: Sequence[_Stretch]) -> Iterator[alt.Chart]:
+    """What is not known, as a field of its own."""
+    edges = [(one[0].at, one[-1].at + report.step) for one in stretches]
+    starts = [report.counted_from, *(end for _, end in edges)]
+    ends = [*(start for start, _ in edges), report.end]
+    whole = report.end - report.counted_from
+    rows = [
+        {
+            "from": ms(start),
+            "to": ms(end),
+            "mid": ms(start + (end - start) / 2),
+            "label": "no data" if end - start > whole * 0.058 else "",
+        }
+        for start, end in zip(starts, ends, strict=True)
+        if end > start
+    ]
+    base = alt.Chart(data(rows))
+    yield base.mark_rect(fill=NO_DATA, stroke=LINE, strokeDash=[3, 3]).encode(
+        x=_time(report, "from"), x2="to:T", y=alt.value(0), y2=alt.value(_HEIGHT)
+    )
+    yield base.mark_text(fontSize=11, color=MUTED, y=_HEIGHT / 2).encode(
+        x=_time(report, "mid"), text="label:N"
+    )
+
+
+def _end_words(report: Report, last: Point) -> Iterator[alt.Chart]:
+    """What the areas are, written at their right end."""
+    top, low = last.allocated_percent, last.used_percent
+    places = [("allocated", top, "#5b3a94")]
+    if low is not None:
+        places.append(("used", min(low, top - _BAND), "#0b5e54"))
+    for label, y, color in places:
+        yield (
+            alt.Chart(data([{"y": max(y, 2.0), "label": label}]))
+            .mark_text(align="left", dx=8, x=_WIDTH, fontSize=12, fontWeight="bold", color=color)
+            .encode(y=_percent("y"), text="label:N")
+        )
+
+
+def _marks(report: Report) -> Iterator[alt.Chart]:
+    """A line where an incident began; its words above the chart, each in a row of its own."""
+    marked = sorted((one for one in report.troubles if one.mark), key=lambda one: one.since)
+    heights = [-8 - 15 * (len(marked) - 1 - row) for row in range(len(marked))]
+    for one, height in zip(marked, heights, strict=True):
+        rule = alt.Chart(data([{"at": ms(one.since)}]))
+        rule = rule.mark_rule(color=RED, strokeWidth=1.2, strokeDash=[4, 2])
+        yield rule.encode(x=_time(report), y=alt.value(height - 5), y2=alt.value(_HEIGHT))
+    for one, height in zip(marked, heights, strict=True):
+        late = (one.since - report.counted_from) > (report.end - report.counted_from) / 2
+        side: dict[str, Any] = {"align": "right", "dx": -5} if late else {"align": "left", "dx": 5}
+        rows = data([{"at": ms(one.since), "label": _label(one)}])
+        # Words on a line of another incident stay readable on a white rim.
+        rim: dict[str, Any] = {"color": "white", "stroke": "white", "strokeWidth": 4}
+        for look in (rim, {"color": RED}):
+            text = alt.Chart(rows).mark_text(y=height, fontSize=11, **side, **look)
+            yield text.encode(x=_time(report), text="label:N")
+
+
+def _label(one: Trouble) -> str:
+    text = f"{one.mark}  {formatting.at(one.since)} {one.where}: {one.title}, {formatting.lasting(one.hours)}"
+    return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1].rstrip() + "…"
+
+
+# A label for each of these, in spans of more than so many days.
+_TICKS = (
+    (200.0, timedelta(days=56)),
+    (60.0, timedelta(days=28)),
+    (16.0, timedelta(days=7)),
+    (2.0, timedelta(days=1)),
+    (1.0, timedelta(hours=6)),
+    (0.4, timedelta(hours=3)),
+    (0.1, timedelta(hours=1)),
+    (0.0, timedelta(minutes=15)),
+)
+
+
+def _time(report: Report, name: str = "at") -> alt.X:
+    days = (report.end - report.counted_from) / timedelta(days=1)
+    every = next(step for least, step in _TICKS if days > least)
+    axis = alt.Axis(
+        title=None,
+        format="%a %-d %b" if days > 2 else "%a %H:%M",
+        values=[ms(at) for at in _ticks(report, every)],
+        grid=False,
+        labelAlign="left",
+        labelOffset=3,
+        labelFlush=False,
+        tickColor=LINE,
+        domainColor=LINE,
+    )
+    domain = [ms(report.counted_from), ms(report.end)]
+    return alt.X(f"{name}:T", scale=alt.Scale(type="utc", domain=domain, nice=False), axis=axis)
+
+
+def _ticks(report: Report, every: timedelta) -> Iterator[datetime]:
+    """Whole steps in UTC, those of days at midnight; none so near the end that it has no room."""
+    at = EPOCH + -((EPOCH - report.counted_from) // every) * every
+    while at < report.end - (report.end - report.counted_from) * 0.02:
+        yield at
+        at += every
+
+
+def _percent(name: str) -> alt.Y:
+    axis = alt.Axis(
+        title=None,
+        values=[0, 25, 50, 75, 100],
+        labelExpr="datum.value + ' %'",
+        gridColor=LINE,
+        domain=False,
+        ticks=False,
+    )
+    return alt.Y(f"{name}:Q", scale=alt.Scale(domain=[0, 100]), axis=axis)

@@ -1,0 +1,153 @@
+"""The fleet: planned once, played as often as asked."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from gpuvigil.model import Subject
+
+from .hardware import MODELS
+from .kinds import KINDS
+from .model import Block, FleetSettings, Happening, Truth
+from .plan import Plan, make
+from .play import Playing
+from .records import Teller
+from .site import FaultKind, Site
+from .workloads import DAY, WORKLOADS
+
+
+class Fleet:
+    """A planned fleet; see the package for what its blocks hold."""
+
+    def __init__(self, settings: FleetSettings, plan: Plan) -> None:
+        self.settings = settings
+        self.plan = plan
+
+    def truths(self) -> list[Truth]:
+        """Every fault of the horizon, in order of start."""
+        return [self._truth(kind, site) for kind, site in self.plan.sites]
+
+    def happenings(self) -> list[Happening]:
+        """What life did that is no fault, in order of start."""
+        turns = sorted(self.plan.life.turns, key=lambda turn: (turn.start, turn.subject))
+        return [
+            Happening(
+                kind=turn.kind,
+                subject=self.subject(turn.subject),
+                start=self.at(turn.start),
+                end=self.at(turn.end),
+            )
+            for turn in turns
+        ]
+
+    def blocks(
+        self,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        tick_seconds: float = 10.0,
+        block_seconds: float = 3600.0,
+    ) -> Iterator[Block]:
+        """Play from `start` to `end` (the whole horizon by default).
+
+        What comes before `start` is played, too, and not given: counters and heat have a past.
+        ValueError when the times are not whole ticks.
+        """
+        first = self._seconds(start, 0.0)
+        last = self._seconds(end, self.settings.days * DAY)
+        if first % tick_seconds or block_seconds % tick_seconds:
+            raise ValueError("start and block_seconds are whole numbers of ticks")
+        playing = Playing(self.settings, self.plan, tick_seconds)
+        teller = Teller(self.settings, self.plan)
+        happenings = self.happenings()
+        at = 0.0
+        while at < last:
+            until = min(at + block_seconds, last if at >= first else first)
+            ticks = np.arange(_ticks(at, tick_seconds), _ticks(until, tick_seconds))
+            shown = playing.play(ticks, shown=at >= first)
+            if shown is not None:
+                tables, arrivals = shown
+                begun = _begun(happenings, self.at(at), self.at(until))
+                yield teller.block((at, until), first, tables, arrivals, begun)
+            at = until
+
+    def subject(self, what: tuple[str, int]) -> Subject:
+        """The subject of ("gpu" | "port" | "node", number)."""
+        kind, number = what
+        topology = self.plan.topology
+        if kind == "gpu":
+            return topology.gpu_subject(number)
+        return topology.port_subject(number) if kind == "port" else topology.node_subject(number)
+
+    def at(self, seconds: float) -> datetime:
+        return self.settings.start + timedelta(seconds=seconds)
+
+    def _seconds(self, at: datetime | None, otherwise: float) -> float:
+        return otherwise if at is None else (at - self.settings.start).total_seconds()
+
+    def _truth(self, kind: FaultKind, site: Site) -> Truth:
+        number = {"gpu": site.gpu, "port": site.port, "node": site.node}[kind.target]
+        subject = (kind.target, number)
+        affected = dict.fromkeys(one for one in site.affected if one != subject)
+        return Truth(
+            id=f"{kind.key} {site.node} {site.order.gpu} {site.order.port} {site.start}",
+            fault=kind.key,
+            subject=self.subject(subject),
+            start=self.at(site.start),
+            end=self.at(site.end),
+            detectable_from=self.at(site.seen),
+            cause=kind.cause,
+            symptoms=kind.symptoms,
+            severity=kind.severity,
+            action=kind.action,
+            magnitude=site.magnitude,
+            unit=kind.unit,
+            affected=tuple(self.subject(one) for one in affected),
+            group=site.group,
+        )
+
+
+def _begun(
+    happenings: Sequence[Happening], start: datetime, end: datetime
+) -> tuple[Happening, ...]:
+    """Those that begin within."""
+    first = bisect_left(happenings, start, key=lambda one: one.start)
+    last = bisect_left(happenings, end, key=lambda one: one.start)
+    return tuple(happenings[first:last])
+
+
+def _ticks(seconds: float, tick_seconds: float) -> int:
+    """The first tick that is not before that moment."""
+    return -int(-seconds // tick_seconds)
+
+
+def build(settings: FleetSettings) -> Fleet:
+    """Plan a fleet; ValueError says which setting makes no sense."""
+    _check(settings)
+    return Fleet(settings, make(settings))
+
+
+def _check(settings: FleetSettings) -> None:
+    if settings.nodes < 1 or settings.gpus_per_node < 1 or settings.days <= 0.0:
+        raise ValueError("a fleet has at least one node, one GPU per node and some time")
+    for names, known, word in (
+        (settings.models, MODELS, "model"),
+        (settings.workloads or (), WORKLOADS, "workload"),
+        ([*(settings.kinds or ()), *(order.kind for order in settings.faults)], KINDS, "fault"),
+    ):
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{name!r} is no {word}; there are {', '.join(known)}")
+    for order in settings.faults:
+        if not 0 <= order.node < settings.nodes:
+            raise ValueError(f"fault {order.kind!r}: there is no node {order.node}")
+        _check_place(order.kind, KINDS[order.kind].target, order.gpu, order.port, settings)
+
+
+def _check_place(
+    kind: str, target: str, gpu: int | None, port: int | None, settings: FleetSettings
+) -> None:
+    place = {"gpu": gpu, "port": port, "node": 0}[target]
+    if place is None or not 0 <= place < settings.gpus_per_node:
+        raise ValueError(f"fault {kind!r} needs a {target} of 0 to {settings.gpus_per_node - 1}")

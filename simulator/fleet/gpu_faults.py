@@ -1,0 +1,310 @@
+"""What goes wrong within a GPU. Meanings of the codes: NVIDIA's Xid catalogue and nvml.h."""
+
+from gpuvigil.model import EventKind, Severity, Unmeasured
+
+from . import kernel_log_lines
+from .changes import How, On
+from .site import REBOOT_SECONDS, FaultKind, Site
+
+_GPU, _WORK, _PHYSICS, _NODE = On.GPU, On.WORK, On.PHYSICS, On.NODE
+_CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+# Of losses, so many come with errors of the PCIe link [Meta: 43 and 63 % on two clusters].
+_BUS_ERRORS_FIRST = 0.5
+
+
+def _cured(site: Site) -> None:
+    """Somebody drains the node and resets the GPU, which ends it."""
+    site.tell(EventKind.GPU_RESET, ("gpu", site.gpu), at=site.end)
+
+
+def _row_replaced(site: Site) -> None:
+    """A memory row was taken out of use: one bank has one spare row less."""
+    site.bend(_GPU, "remap_banks_max", (site.gpu,), How.STEP, -1.0)
+    site.bend(_GPU, "remap_banks_high", (site.gpu,), How.STEP)
+
+
+def off_the_bus(site: Site) -> None:
+    if site.dice.share() < _BUS_ERRORS_FIRST:
+        site.bus_error("Uncorrected (Fatal)")
+    site.bend(_GPU, "lost", (site.gpu,), How.SET, float(Unmeasured.LOST))
+    site.bend(_GPU, "pcie_present", (site.gpu,), How.SET, 0.0)
+    site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
+    site.xid(79)
+    site.xid(154, at=site.start + 1.0, action=kernel_log_lines.REBOOT)
+    site.tell(EventKind.GPU_LOST, ("gpu", site.gpu), at=site.start + 2.0)
+    hangs = site.dice.between(30.0, 600.0)
+    site.stop((site.gpu,), linger=hangs)
+    site.wait(hangs, besides=(site.gpu,))
+    site.missing = True
+    site.reboot(site.end)
+    site.tell(EventKind.GPU_BACK, ("gpu", site.gpu), at=site.end + 1.0)
+
+
+def gsp_hang(site: Site) -> None:
+    site.bend(_GPU, "mute", (site.gpu,), How.SET, float(Unmeasured.DRIVER_NOT_ANSWERING))
+    site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
+    site.xid(119, at=site.start + 6.0)
+    site.xid(154, at=site.start + 7.0)
+    site.tell(EventKind.DRIVER_SILENT, ("gpu", site.gpu), at=site.start + 12.0)
+    site.stop((site.gpu,), linger=600.0)
+    site.wait(600.0, besides=(site.gpu,))
+    _cured(site)
+    site.tell(EventKind.DRIVER_BACK, ("gpu", site.gpu), at=site.end + 1.0)
+
+
+def ecc_contained(site: Site) -> None:
+    for name in ("ecc_uncorrected_errors", "ecc_uncorrected_dram_errors"):
+        site.bend(_GPU, name, (site.gpu,), How.STEP)
+    site.bend(_GPU, "remapped_rows_uncorrected", (site.gpu,), How.STEP)
+    site.bend(_GPU, "remap_pending", (site.gpu,), How.SET)
+    _row_replaced(site)
+    site.xid(94, process="python")
+    site.xid(63, at=site.start + 1.0)
+    site.stop((site.gpu,), linger=20.0, shut=False)
+    _cured(site)
+
+
+def ecc_uncontained(site: Site) -> None:
+    for name in ("ecc_uncorrected_errors", "ecc_uncorrected_dram_errors"):
+        site.bend(_GPU, name, (site.gpu,), How.STEP, 2.0)
+    site.bend(_GPU, "recovery_action", (site.gpu,), How.SET, 4.0)
+    site.bend(_GPU, "remapped_rows_uncorrected", (site.gpu,), How.STEP)
+    site.bend(_GPU, "remap_pending", (site.gpu,), How.SET)
+    _row_replaced(site)
+    site.xid(48)
+    site.xid(95, at=site.start + 1.0)
+    site.xid(63, at=site.start + 2.0)
+    site.xid(154, at=site.start + 2.0, action=kernel_log_lines.DRAIN_AND_RESET)
+    site.stop((site.gpu,))
+    _cured(site)
+
+
+def sbe_storm(site: Site) -> None:
+    for name in ("ecc_corrected_errors", "ecc_corrected_dram_errors"):
+        site.bend(_GPU, name, (site.gpu,), How.COUNT, site.size)
+    if site.size > 1000.0:
+        site.xid(92, at=site.start + 60.0)
+
+
+def sbe_growth(site: Site) -> None:
+    for name in ("ecc_corrected_errors", "ecc_corrected_dram_errors"):
+        site.bend(_GPU, name, (site.gpu,), How.COUNT, site.size / 3600.0)
+    site.delay = 3600.0 / site.size
+
+
+def remap_pending(site: Site) -> None:
+    site.bend(_GPU, "remap_pending", (site.gpu,), How.SET)
+    site.bend(_GPU, "remapped_rows_corrected", (site.gpu,), How.STEP)
+    _row_replaced(site)
+    site.xid(63)
+    _cured(site)
+
+
+def remap_failure(site: Site) -> None:
+    site.bend(_GPU, "remap_failure", (site.gpu,), How.SET)
+    site.bend(_GPU, "remap_banks_max", (site.gpu,), How.STEP, -1.0)
+    site.bend(_GPU, "remap_banks_none", (site.gpu,), How.SET)
+    site.bend(_GPU, "remapped_rows_uncorrected", (site.gpu,), How.STEP, 8.0)
+    for name in ("ecc_uncorrected_errors", "ecc_uncorrected_dram_errors"):
+        site.bend(_GPU, name, (site.gpu,), How.STEP)
+    site.xid(48)
+    site.xid(64, at=site.start + 1.0)
+    site.stop((site.gpu,), shut=False)
+
+
+def sram_threshold(site: Site) -> None:
+    site.bend(_GPU, "sram_threshold_exceeded", (site.gpu,), How.SET)
+    for name in ("ecc_uncorrected_errors", "ecc_uncorrected_sram_errors", "sram_parity_errors",
+                 "sram_sm_errors"):  # fmt: skip
+        site.bend(_GPU, name, (site.gpu,), How.STEP, 5.0)
+    site.xid(48)
+    site.xid(172, at=site.start + 1.0)
+    site.stop((site.gpu,), shut=False)
+
+
+def retired_pages(site: Site) -> None:
+    site.bend(_GPU, "retired_pages_uncorrected", (site.gpu,), How.STEP, 16.0)
+    site.bend(_GPU, "retired_pages_corrected", (site.gpu,), How.STEP, site.size - 16.0)
+    site.bend(_GPU, "retired_pages_pending", (site.gpu,), How.SET)
+    site.xid(63)
+
+
+def inforom(site: Site) -> None:
+    at = site.start
+    while at < site.end:
+        site.xid(93, at=at)
+        at += 7200.0 * (0.5 + site.dice.share())
+
+
+def heatsink(site: Site) -> None:
+    site.bend(_PHYSICS, "resistance", (site.gpu,), How.SWELL, site.size)
+    site.delay = site.order.seconds / 8.0
+
+
+def hardware_thermal(site: Site) -> None:
+    site.bend(_PHYSICS, "resistance", (site.gpu,), How.TIMES, site.size)
+    site.delay = 60.0
+
+
+def stuck_clocks(site: Site) -> None:
+    site.bend(_PHYSICS, "ceiling", (site.gpu,), How.SET, site.size)
+
+
+def lowered_limit(site: Site) -> None:
+    site.bend(_PHYSICS, "limit_watts", (site.gpu,), How.TIMES, site.size)
+    site.bend(_GPU, "power_limit_requested_watts", (site.gpu,), How.TIMES, site.size)
+
+
+def slow_gpu(site: Site) -> None:
+    site.bend(_PHYSICS, "speed", (site.gpu,), How.TIMES, 1.0 - site.size)
+
+
+def ecc_mode(site: Site) -> None:
+    """Switched off for the next boot, which was before the fault's start."""
+    site.bend(_GPU, "ecc_mode", (site.gpu,), How.SET, 0.0)
+    site.bend(_GPU, "ecc_mode_pending", (site.gpu,), How.SET, 0.0)
+
+
+def mig_mode(site: Site) -> None:
+    """Cut into slices of which there are none: the driver tells no utilisation, nothing runs."""
+    site.bend(_GPU, "mig_mode", (site.gpu,), How.SET)
+    site.bend(_GPU, "mig_mode_pending", (site.gpu,), How.SET)
+    site.bend(_GPU, "sliced", (site.gpu,), How.SET)
+    site.stop((site.gpu,), linger=5.0)
+
+
+def vbios(site: Site) -> None:
+    """A board from repair, or one that the last update left out."""
+    site.vbios = "96.00.74.00.01"
+
+
+def missing_since_boot(site: Site) -> None:
+    """The collector knows the GPU from before, and says that it is lost."""
+    up = site.start + REBOOT_SECONDS
+    site.reboot(up)
+    after = tuple(gpu for gpu in site.gpus() if gpu > site.gpu)
+    if after:
+        site.bend(_GPU, "index", after, How.ADD, -1.0, span=(up, site.end))
+    site.moved = True
+    site.bend(_GPU, "lost", (site.gpu,), How.SET, float(Unmeasured.LOST))
+    site.bend(_GPU, "pcie_present", (site.gpu,), How.SET, 0.0)
+    site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
+    site.tell(EventKind.GPU_LOST, ("gpu", site.gpu), at=up + 3.0)
+    site.stop(site.gpus(), linger=1.0, shut=False)
+    site.stop((site.gpu,), linger=1.0)
+    site.missing = True
+    site.delay = REBOOT_SECONDS
+    site.reboot(site.end)
+    site.tell(EventKind.GPU_BACK, ("gpu", site.gpu), at=site.end + 1.0)
+
+
+def missing_since_installation(site: Site) -> None:
+    site.bend(_GPU, "absent", (site.gpu,), How.SET)
+    after = tuple(gpu for gpu in site.gpus() if gpu > site.gpu)
+    if after:
+        site.bend(_GPU, "index", after, How.ADD, -1.0)
+    site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
+    site.bend(_NODE, "gpus_expected", (site.node,), How.ADD, -1.0)
+    site.stop((site.gpu,), linger=1.0)
+    site.unlisted = True
+
+
+def hung_process(site: Site) -> None:
+    gpus = site.peers or (site.gpu,)
+    site.bend(_WORK, "spin", gpus, How.SET)
+    site.affected += [("gpu", gpu) for gpu in gpus if gpu != site.gpu]
+
+
+def zombie(site: Site) -> None:
+    site.stop((site.gpu,), linger=5.0)
+    span = (site.start + 5.0, site.end)
+    site.bend(_GPU, "memory_used_bytes", (site.gpu,), How.SET, 3.1e10, span=span)
+    site.bend(_GPU, "compute_processes", (site.gpu,), How.SET, span=span)
+    site.delay = 300.0
+
+
+_LEAVE = "Drain the node and reboot it; if it comes back, check power, seating and heat."
+_RESET = "Drain the node and reset the GPU."
+_REPLACE = "Drain the node, run the field diagnostic, and have the GPU replaced."
+
+KINDS = (
+    FaultKind(key="off the bus", target="gpu", make=off_the_bus, severity=_CRITICAL,
+              action=_LEAVE, cause="the GPU no longer answers on PCIe",
+              symptoms=("job failed", "peers wait"), hours=(0.3, 4.0, 72.0)),
+    FaultKind(key="GSP hang", target="gpu", make=gsp_hang, severity=_CRITICAL, action=_RESET,
+              cause="the GPU's system processor hangs", symptoms=("job hangs", "peers wait"),
+              hours=(0.2, 2.0, 48.0)),
+    FaultKind(key="ECC contained", target="gpu", make=ecc_contained, severity=_WARNING,
+              action="Restart the program; reset the GPU when it is free.",
+              cause="uncorrectable memory error, contained", symptoms=("job failed", "remap pending"),
+              hours=(0.2, 5.0, 72.0)),
+    FaultKind(key="ECC uncontained", target="gpu", make=ecc_uncontained, severity=_CRITICAL,
+              action=_RESET, cause="uncorrectable memory error, not contained",
+              symptoms=("job failed", "remap pending"), hours=(0.2, 3.0, 48.0)),
+    FaultKind(key="SBE storm", target="gpu", make=sbe_storm, severity=_WARNING, action=_REPLACE,
+              cause="memory corrects errors all the time", sizes=(10.0, 20_000.0), unit="errors/s",
+              hours=(0.2, 6.0, 96.0)),
+    FaultKind(key="SBE growth", target="gpu", make=sbe_growth, severity=_INFO,
+              action="Watch it; run the field diagnostic at the next maintenance.",
+              cause="memory corrects more errors than it used to", sizes=(2.0, 200.0),
+              unit="errors/h", hours=(24.0, 120.0, 480.0)),
+    FaultKind(key="remap pending", target="gpu", make=remap_pending, severity=_INFO,
+              action="Reset the GPU when it is free.", cause="a row remap waits for a reset",
+              hours=(2.0, 30.0, 168.0)),
+    FaultKind(key="remap failure", target="gpu", make=remap_failure, severity=_CRITICAL,
+              action=_REPLACE, cause="a memory row could not be replaced", hours=(1.0, 12.0, 96.0)),
+    FaultKind(key="SRAM threshold", target="gpu", make=sram_threshold, severity=_CRITICAL,
+              action=_REPLACE, cause="on-chip memory has more errors than the maker bears",
+              hours=(1.0, 12.0, 96.0)),
+    FaultKind(key="retired pages", target="gpu", make=retired_pages, severity=_CRITICAL,
+              action=_REPLACE, cause="the list of retired pages is full", sizes=(63.0, 64.0),
+              unit="pages", discrete=True, hours=(4.0, 24.0, 240.0)),
+    FaultKind(key="InfoROM", target="gpu", make=inforom, severity=_WARNING,
+              action="Ask support.", cause="the InfoROM's write budget is used up",
+              hours=(6.0, 48.0, 240.0)),
+    FaultKind(key="heatsink", target="gpu", make=heatsink, severity=_WARNING,
+              action="Check the GPU's heatsink, its seating and the airflow.",
+              cause="the heatsink conducts less and less", symptoms=("hot", "clocks give way"),
+              sizes=(0.1, 0.6), unit="share of thermal resistance", hours=(24.0, 120.0, 480.0),
+              nvidia=False),
+    FaultKind(key="HW thermal", target="gpu", make=hardware_thermal, severity=_CRITICAL,
+              action="Drain the node; check fans, heatsink and inlet.",
+              cause="the GPU is so hot that the hardware halves its clocks",
+              symptoms=("hot", "job slow"), sizes=(4.0, 7.0), unit="times thermal resistance",
+              hours=(0.1, 1.0, 24.0)),
+    FaultKind(key="stuck clocks", target="gpu", make=stuck_clocks, severity=_WARNING,
+              action=_RESET, cause="the clocks do not rise under load", symptoms=("job slow",),
+              sizes=(0.2, 0.85), unit="share of the clock", hours=(0.1, 4.0, 120.0),
+              nvidia=False),
+    FaultKind(key="lowered power limit", target="gpu", make=lowered_limit, severity=_INFO,
+              action="Set the power limit back to its default.",
+              cause="somebody lowered the power limit", symptoms=("clocks give way", "job slow"),
+              sizes=(0.4, 0.9), unit="share of the limit", hours=(2.0, 48.0, 336.0), nvidia=False),
+    FaultKind(key="slow GPU", target="gpu", make=slow_gpu, severity=_WARNING,
+              action="Take the GPU out of large jobs and run a benchmark on it.",
+              cause="the GPU gets less done at the same clock", symptoms=("job slow",),
+              sizes=(0.02, 0.25), unit="share of the speed", hours=(0.15, 12.0, 240.0), nvidia=False),
+    FaultKind(key="ECC mode drift", target="gpu", make=ecc_mode, severity=_WARNING,
+              action="Switch ECC on, then reset the GPU.", cause="ECC is off on this GPU alone",
+              hours=(6.0, 72.0, 480.0)),
+    FaultKind(key="MIG mode drift", target="gpu", make=mig_mode, severity=_WARNING,
+              action="Switch MIG off, then reset the GPU.", cause="MIG is on on this GPU alone",
+              symptoms=("utilisation not measured",), hours=(2.0, 48.0, 336.0)),
+    FaultKind(key="VBIOS drift", target="gpu", make=vbios, severity=_INFO,
+              action="Bring the GPU to the VBIOS version of its kin.",
+              cause="the GPU has another VBIOS version than its kin", hours=(6.0, 96.0, 480.0)),
+    FaultKind(key="missing since boot", target="gpu", make=missing_since_boot,
+              severity=_CRITICAL, action=_LEAVE, cause="the GPU did not come up with the node",
+              symptoms=("indices moved",), hours=(0.5, 6.0, 96.0)),
+    FaultKind(key="missing since installation", target="gpu", make=missing_since_installation,
+              severity=_WARNING, action="Compare with the order; check seating and power.",
+              cause="the node never had as many GPUs as its kin", hours=(1e6, 1e6, 1e6)),
+    FaultKind(key="hung process", target="gpu", make=hung_process, severity=_WARNING,
+              action="Ask the job's owner; end the job.",
+              cause="kernels spin and get nothing done: 100 % utilisation at low power",
+              symptoms=("peers wait",), hours=(0.2, 1.5, 36.0), nvidia=False),
+    FaultKind(key="zombie memory", target="gpu", make=zombie, severity=_WARNING,
+              action="End the process that still holds the memory.",
+              cause="a process of a job that is over holds memory", hours=(0.2, 2.0, 72.0),
+              nvidia=False),
+)  # fmt: skip

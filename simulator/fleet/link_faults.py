@@ -1,0 +1,235 @@
+"""What goes wrong between GPUs and between nodes."""
+
+from gpuvigil.model import EventKind, Severity
+
+from . import kernel_log_lines
+from .changes import How, On
+from .site import FaultKind, Site
+from .topology import LINKS
+
+_CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+# NVIDIA, Fabric Manager guide: "link micro-controller halted", always fatal.
+_FATAL_SXID = 22003
+_FLAP_DOWN_SECONDS = 8.0
+# What a lane of PCIe 5.0 carries after its protocol's share, bytes per second.
+_LANE_BYTES = 3.4e9
+# Of each replay: the counters of the link's errors that grow with it, and how much [chosen].
+_REPLAYED = {"pcie_replays": 1.0, "pcie_correctable_errors": 1.0, "pcie_naks_received": 1.0,
+             "pcie_bad_tlps": 0.3, "pcie_lcrc_errors": 0.3, "pcie_receiver_errors": 0.2,
+             "pcie_replay_rollovers": 0.01, "pcie_recoveries": 0.004}  # fmt: skip
+_BUS_ERROR_SECONDS = 900.0  # the kernel's reports of one sort, at most so often
+_SPEAKS_UP = 20.0  # symbol errors per second at which a cable loses its link, too [chosen]
+_DETOUR = 0.25  # what jobs lose over a rail that is gone [chosen]
+
+
+def _slower(site: Site, lanes: float, generation: float) -> None:
+    """What a link with fewer or slower lanes can carry at most: only heavy copies feel it."""
+    most = _LANE_BYTES * lanes / 2.0 ** (5.0 - generation)
+    for way in ("receive", "transmit"):
+        name = f"pcie_{way}_bytes_per_second"
+        site.bend(On.GPU, name, (site.gpu,), How.MOST, most)
+
+
+def pcie_width(site: Site) -> None:
+    """The link was trained anew, with fewer lanes."""
+    site.bend(On.GPU, "pcie_width", (site.gpu,), How.SET, site.size)
+    site.bend(On.GPU, "pcie_recoveries", (site.gpu,), How.STEP)
+    site.bend(On.GPU, "pcie_lane_errors", (site.gpu,), How.STEP, 3.0)
+    _slower(site, site.size, _generation(site))
+
+
+def pcie_generation(site: Site) -> None:
+    site.bend(On.GPU, "pcie_generation", (site.gpu,), How.MOST, site.size)
+    site.bend(On.GPU, "pcie_recoveries", (site.gpu,), How.STEP, 2.0)
+    _slower(site, 16.0, site.size)
+
+
+def _generation(site: Site) -> float:
+    return float(site.topology.places[site.node].model.pcie_generation)
+
+
+def pcie_replays(site: Site) -> None:
+    """The far end refuses packets; what is sent too often has the link trained anew."""
+    rate = site.size / 60.0
+    for name, share in _REPLAYED.items():
+        site.bend(On.GPU, name, (site.gpu,), How.COUNT, rate * share)
+    at = site.start + 60.0
+    while at < site.end:
+        site.bus_error("Corrected", at)
+        at += max(_BUS_ERROR_SECONDS, 100.0 / rate) * (0.5 + site.dice.share())
+
+
+def _on_link(site: Site, rates: dict[str, float]) -> None:
+    """One link counts errors; the GPU's own row sums them up and names it."""
+    link = site.dice.below(site.topology.places[site.node].model.links)
+    for name, rate in rates.items():
+        site.bend(On.LINK, name, (site.gpu * LINKS + link,), How.COUNT, rate)
+        for of_gpu in (f"nvlink_{name}", "nvlink_errors", "nvlink_worst_link_errors"):
+            site.bend(On.GPU, of_gpu, (site.gpu,), How.COUNT, rate)
+    site.bend(On.GPU, "nvlink_worst_link", (site.gpu,), How.SET, float(link))
+
+
+def nvlink_crc(site: Site) -> None:
+    _on_link(site, {"crc_errors": site.size})
+
+
+def nvlink_replay(site: Site) -> None:
+    rate = site.size / 60.0
+    _on_link(site, {"replay_errors": rate, "recovery_errors": rate / 10.0})
+
+
+def nvlink_down(site: Site) -> None:
+    """On NVLink 5 the driver tells it as Xid 149, before as 74."""
+    model = site.topology.places[site.node].model
+    first = site.dice.below(model.links)
+    links = [(first + i) % model.links for i in range(int(site.size))]
+    where = [site.gpu * LINKS + link for link in links]
+    site.bend(On.LINK, "up", where, How.SET, 0.0)
+    site.bend(On.GPU, "nvlink_links_up", (site.gpu,), How.ADD, -float(len(links)))
+    site.bend(On.GPU, "fabric_health", (site.gpu,), How.SET, 2.0)
+    site.bend(On.GPU, "fabric_health_mask", (site.gpu,), How.ADD, -1.0)  # bandwidth degraded
+    for link in links:
+        site.xid(149 if model.nvlink_5 else 74, link=link)
+    site.stop((site.gpu,), shut=False)
+
+
+def nvswitch(site: Site) -> None:
+    message = kernel_log_lines.sxid(_FATAL_SXID, site.dice.below(64))
+    site.tell(EventKind.SXID, ("node", site.node), sxid=_FATAL_SXID, message=message)
+    model = site.topology.places[site.node].model
+    for gpu in site.gpus():
+        code, link = (149 if model.nvlink_5 else 74), site.dice.below(model.links)
+        site.xid(code, gpu, site.start + 1.0, link=link, registers=kernel_log_lines.ECHO)
+        site.affected.append(("gpu", gpu))
+    site.stop(site.gpus())
+
+
+def fabric_manager(site: Site) -> None:
+    site.bend(On.GPU, "fabric_state", site.gpus(), How.SET, 2.0)  # in progress, for ever
+    for name in ("fabric_health", "fabric_health_mask"):
+        site.bend(On.GPU, name, site.gpus(), How.SET, 0.0)
+    site.stop(site.gpus())
+    site.affected += [("gpu", gpu) for gpu in site.gpus()]
+
+
+def _port_goes(site: Site, ports: tuple[int, ...], start: float, end: float) -> None:
+    site.bend(On.PORT, "up", ports, How.SET, 0.0, span=(start, end))
+    site.bend(On.PORT, "physical_state", ports, How.SET, 2.0, span=(start, end))
+    site.bend(On.PORT, "throughput", ports, How.SET, 0.0, span=(start, end))
+    site.bend(On.PORT, "link_downed", ports, How.STEP, 1.0, span=(start, end))
+    for port in ports:
+        site.tell(EventKind.PORT_DOWN, ("port", port), at=start)
+        site.tell(EventKind.PORT_UP, ("port", port), at=end)
+
+
+def port_down(site: Site) -> None:
+    """A job over several nodes hangs until its collectives give up."""
+    _port_goes(site, (site.port,), site.start, site.end)
+    if len({gpu // site.topology.per_node for gpu in site.peers}) > 1:
+        site.stop((site.gpu_of_port,), linger=600.0, shut=False)
+        site.wait(600.0)
+
+
+def port_flap(site: Site) -> None:
+    gap = 3600.0 / site.size
+    at = site.start
+    while at < site.end:
+        _port_goes(site, (site.port,), at, min(at + _FLAP_DOWN_SECONDS, site.end))
+        at += gap * (0.5 + site.dice.share())
+
+
+def bad_cable(site: Site) -> None:
+    """Errors all the time; a very bad one costs the link now and then."""
+    site.bend(On.PORT, "symbol_errors", (site.port,), How.COUNT, site.size)
+    site.bend(On.PORT, "receive_errors", (site.port,), How.COUNT, site.size / 20.0)
+    if site.size > _SPEAKS_UP:
+        at = site.start + 3.0 * 3600.0 * site.dice.share()
+        if at + _FLAP_DOWN_SECONDS < site.end:
+            _port_goes(site, (site.port,), at, at + _FLAP_DOWN_SECONDS)
+
+
+def congestion(site: Site) -> None:
+    """Jobs over several nodes go at the pace of the full rail, so all of their rails fall alike."""
+    ports = _rail(site)
+    site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, site.size)
+    site.bend(On.PORT, "transmit_discards", ports, How.COUNT, 200.0 * site.size)
+    site.affected += [("port", port) for port in ports]
+
+
+def leaf_down(site: Site) -> None:
+    """What went over this rail goes over NVLink and the other rails, slower."""
+    ports = _rail(site)
+    _port_goes(site, ports, site.start, site.end)
+    site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, _DETOUR)
+    site.affected += [("port", port) for port in ports]
+
+
+def _rail(site: Site) -> tuple[int, ...]:
+    """The ports at the same leaf."""
+    topology, rail = site.topology, site.order.port or 0
+    site.group = topology.leaf(site.node, rail)
+    nodes = topology.nodes_of_pod(topology.places[site.node].pod)
+    return tuple(node * topology.ports_per_node + rail for node in nodes)
+
+
+def _gpus_of_pod(site: Site) -> tuple[int, ...]:
+    nodes = site.topology.nodes_of_pod(site.topology.places[site.node].pod)
+    return tuple(gpu for node in nodes for gpu in site.gpus(node))
+
+
+_LINK = "Drain the node and reset its GPUs; if it comes back, ask support."
+_CABLE = "Reseat or replace the cable or transceiver; check the switch port's counters."
+
+KINDS = (
+    FaultKind(key="PCIe width", target="gpu", make=pcie_width, severity=_WARNING,
+              action="Drain the node; reseat the GPU or its riser.",
+              cause="the PCIe link runs with fewer lanes", symptoms=("slow host copies",),
+              sizes=(8.0, 4.0, 2.0, 1.0), unit="lanes", discrete=True, hours=(0.5, 24.0, 240.0),
+              nvidia=False),
+    FaultKind(key="PCIe generation", target="gpu", make=pcie_generation, severity=_WARNING,
+              action="Drain the node; reseat the GPU or its riser.",
+              cause="the PCIe link runs at a lower generation under load",
+              symptoms=("slow host copies",), sizes=(3.0, 2.0, 1.0), unit="generation",
+              discrete=True, hours=(0.5, 24.0, 240.0), nvidia=False),
+    FaultKind(key="PCIe replays", target="gpu", make=pcie_replays, severity=_WARNING,
+              action="Drain the node; check seating, riser and power.",
+              cause="the PCIe link repeats packets", sizes=(5.0, 3000.0), unit="replays/min",
+              hours=(0.2, 12.0, 168.0), nvidia=False),
+    FaultKind(key="NVLink CRC", target="gpu", make=nvlink_crc, severity=_WARNING, action=_LINK,
+              cause="an NVLink receives broken flits", sizes=(0.05, 200.0), unit="errors/s",
+              hours=(0.1, 6.0, 120.0)),
+    FaultKind(key="NVLink replay", target="gpu", make=nvlink_replay, severity=_WARNING,
+              action=_LINK, cause="an NVLink repeats and recovers", sizes=(0.5, 300.0),
+              unit="replays/min", hours=(0.1, 6.0, 120.0)),
+    FaultKind(key="NVLink down", target="gpu", make=nvlink_down, severity=_CRITICAL, action=_LINK,
+              cause="NVLinks of the GPU are down", symptoms=("job failed",), sizes=(1.0, 2.0, 6.0),
+              unit="links", discrete=True, hours=(0.2, 3.0, 72.0)),
+    FaultKind(key="NVSwitch", target="node", make=nvswitch, severity=_CRITICAL,
+              action="Drain the node and reset all its GPUs and switches, or reboot it.",
+              cause="an NVSwitch reports a fatal SXid", symptoms=("Xid 74 on its GPUs", "jobs failed"),
+              hours=(0.2, 2.0, 48.0)),
+    FaultKind(key="fabric manager", target="node", make=fabric_manager, severity=_CRITICAL,
+              action="Restart the fabric manager when no job runs.",
+              cause="the fabric manager does not bring the NVLink fabric up",
+              symptoms=("programs do not start",), hours=(0.2, 1.5, 24.0)),
+    FaultKind(key="port down", target="port", make=port_down, severity=_WARNING,
+              action="Check the cable and the switch port at the other end.",
+              cause="the port has lost its link", symptoms=("job hangs",), hours=(0.05, 1.5, 72.0),
+              nvidia=False),
+    FaultKind(key="port flap", target="port", make=port_flap, severity=_WARNING, action=_CABLE,
+              cause="the port loses its link again and again", sizes=(2.0, 30.0), unit="flaps/h",
+              hours=(0.3, 6.0, 120.0),              nvidia=False),
+    FaultKind(key="bad cable", target="port", make=bad_cable, severity=_WARNING, action=_CABLE,
+              cause="the link has physical errors", sizes=(0.05, 100.0), unit="symbol errors/s",
+              hours=(1.0, 48.0, 336.0), nvidia=False),
+    FaultKind(key="congestion", target="port", make=congestion, severity=_WARNING,
+              action="Look at what else runs on this leaf, and at its uplinks.",
+              cause="a leaf is congested", symptoms=("jobs slow",), sizes=(0.1, 0.7),
+              unit="share of the throughput",
+              hours=(0.05, 0.4, 12.0),  # GREYHOUND, ATC 2025: slow communication, 24 minutes
+
+              nvidia=False),
+    FaultKind(key="leaf down", target="port", make=leaf_down, severity=_CRITICAL,
+              action="Check the leaf switch and its power.", cause="a leaf switch is down",
+              symptoms=("port down", "jobs slow"), hours=(0.1, 0.7, 8.0), nvidia=False),
+)  # fmt: skip

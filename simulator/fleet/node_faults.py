@@ -1,0 +1,158 @@
+"""What goes wrong with a node, or with a rack of them."""
+
+from gpuvigil.model import EventKind, Severity, Unmeasured
+
+from . import kernel_log_lines
+from .changes import How, On
+from .site import FaultKind, Site
+
+_CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+# Tasks that wait in the driver for ever, of each GPU's processes [chosen].
+_STUCK_TASKS = 3.0
+
+
+def driver_hang(site: Site) -> None:
+    site.bend(On.GPU, "mute", site.gpus(), How.SET, float(Unmeasured.DRIVER_NOT_ANSWERING))
+    site.bend(On.NODE, "driver_answering", (site.node,), How.SET, 0.0)
+    site.bend(On.NODE, "driver_silent_seconds", (site.node,), How.CLOCK)
+    site.bend(On.NODE, "gpus_answering", (site.node,), How.SET, 0.0)
+    stuck = _STUCK_TASKS * site.topology.per_node
+    site.bend(On.NODE, "load_average", (site.node,), How.ADD, stuck)
+    site.tell(EventKind.DRIVER_SILENT, ("node", site.node), at=site.start + 12.0)
+    site.stop(site.gpus(), linger=600.0)
+    site.wait(600.0, besides=site.gpus())
+    site.affected += [("gpu", gpu) for gpu in site.gpus()]
+    site.reboot(site.end)
+
+
+def rack_inlet(site: Site) -> None:
+    _of_rack(site)
+    gpus = [gpu for node in site.rack() for gpu in site.gpus(node)]
+    rise = (site.start, site.start + site.order.seconds / 3.0)
+    site.bend(On.PHYSICS, "inlet", gpus, How.RAMP, site.size, span=rise)
+    site.bend(On.PHYSICS, "inlet", gpus, How.ADD, site.size, span=(rise[1], site.end))
+    site.delay = site.order.seconds / 10.0
+
+
+def _of_rack(site: Site) -> None:
+    site.group = site.topology.rack_name(site.topology.places[site.node].rack)
+    for node in site.rack():
+        site.affected.append(("node", node))
+        site.affected += [("gpu", gpu) for gpu in site.gpus(node)]
+
+
+def power_brake(site: Site) -> None:
+    site.bend(On.PHYSICS, "brake", site.gpus(), How.SET)
+    site.affected += [("gpu", gpu) for gpu in site.gpus()]
+
+
+def power_feed(site: Site) -> None:
+    _of_rack(site)
+    gpus = [gpu for node in site.rack() for gpu in site.gpus(node)]
+    site.bend(On.PHYSICS, "brake", gpus, How.SET)
+
+
+def power_supply(site: Site) -> None:
+    """One of several supplies is gone: the rest cannot carry the peaks."""
+    at = site.start
+    while at < site.end:
+        seconds = site.dice.between(40.0, 400.0)
+        span = (at, min(at + seconds, site.end))
+        site.bend(On.PHYSICS, "brake", site.gpus(), How.SET, span=span)
+        at += seconds + site.dice.between(100.0, 1500.0)
+    site.affected += [("gpu", gpu) for gpu in site.gpus()]
+
+
+def fan(site: Site) -> None:
+    half = site.gpus()[: max(site.topology.per_node // 2, 1)]
+    site.bend(On.PHYSICS, "resistance", half, How.TIMES, 1.0 + site.size)
+    site.bend(On.PHYSICS, "inlet", site.gpus(), How.ADD, 12.0 * site.size)
+    site.affected += [("gpu", gpu) for gpu in half]
+
+
+def driver_drift(site: Site) -> None:
+    site.driver = "570.124.06"
+
+
+def dead_collector(site: Site) -> None:
+    site.bend(On.DELIVERY, "silent", (site.node,), How.SET)
+
+
+def dead_node(site: Site) -> None:
+    site.bend(On.DELIVERY, "silent", (site.node,), How.SET)
+    hangs = site.dice.between(30.0, 600.0)
+    site.stop(site.gpus(), linger=hangs)
+    site.wait(hangs, besides=site.gpus())
+    site.tell(EventKind.BOOT, ("node", site.node), at=site.end)
+    site.boots.append(site.end)
+    site.affected += [("gpu", gpu) for gpu in site.gpus()]
+
+
+def dimm(site: Site) -> None:
+    at = site.start
+    message = kernel_log_lines.memory_error(
+        f"DIMM_{'ABCDEFGH'[site.dice.below(8)]}{site.dice.below(2)}"
+    )
+    while at < site.end:
+        site.tell(EventKind.MACHINE_CHECK, ("node", site.node), at=at, message=message)
+        at += 3600.0 / site.size * (0.2 + 1.6 * site.dice.share())
+
+
+def disk_full(site: Site) -> None:
+    site.bend(On.NODE, "spool_writable", (site.node,), How.SET, 0.0)
+    site.bend(On.NODE, "dropped_bodies", (site.node,), How.COUNT, 0.05)
+    site.bend(On.DELIVERY, "lost", (site.node,), How.SET, 0.4)
+    site.bend(On.WORK, "stall", site.gpus(), How.SET, span=(site.start + 600.0, site.end))
+    site.affected += [("gpu", gpu) for gpu in site.gpus()]
+
+
+def stale_mount(site: Site) -> None:
+    site.bend(On.NODE, "load_average", (site.node,), How.RAMP, site.size)
+    site.bend(On.WORK, "stall", site.gpus(), How.SET)
+    site.affected += [("gpu", gpu) for gpu in site.gpus()]
+
+
+KINDS = (
+    FaultKind(key="driver hang", target="node", make=driver_hang, severity=_CRITICAL,
+              action="Drain the node; read the kernel log, then reboot it.",
+              cause="no call to the driver comes back", symptoms=("GPUs silent", "jobs hang"),
+              hours=(0.2, 1.5, 24.0)),
+    FaultKind(key="rack inlet", target="node", make=rack_inlet, severity=_WARNING,
+              action="Check the rack's cooling.", cause="the rack's inlet air is too warm",
+              symptoms=("GPUs hot", "clocks give way"), sizes=(5.0, 25.0), unit="K",
+              hours=(0.5, 4.0, 48.0), nvidia=False),
+    FaultKind(key="power brake", target="node", make=power_brake, severity=_CRITICAL,
+              action="Check the node's power supplies and cables.",
+              cause="the board is told to slow down", symptoms=("clocks halved", "jobs slow"),
+              hours=(0.1, 2.0, 48.0)),
+    FaultKind(key="power feed", target="node", make=power_feed, severity=_CRITICAL,
+              action="Check the rack's power feed.", cause="a rack has lost one of its feeds",
+              symptoms=("power brake on its nodes", "jobs slow"), hours=(0.1, 1.0, 12.0)),
+    FaultKind(key="PSU", target="node", make=power_supply, severity=_WARNING,
+              action="Replace the power supply.", cause="one power supply of the node is gone",
+              symptoms=("power brake now and then",), hours=(1.0, 36.0, 240.0)),
+    FaultKind(key="fan", target="node", make=fan, severity=_WARNING, action="Replace the fan.",
+              cause="a fan of the node is gone", symptoms=("half of its GPUs hot",),
+              sizes=(0.1, 0.5), unit="share of thermal resistance", hours=(1.0, 36.0, 240.0),
+              nvidia=False),
+    FaultKind(key="driver drift", target="node", make=driver_drift, severity=_INFO,
+              action="Bring the node to the driver version of its rack.",
+              cause="the node has another driver version than its rack", hours=(6.0, 72.0, 480.0)),
+    FaultKind(key="dead collector", target="node", make=dead_collector, severity=_WARNING,
+              action="Look at the collector's log and start it.", cause="the collector is dead",
+              symptoms=("node silent",), hours=(0.1, 1.5, 48.0), nvidia=False),
+    FaultKind(key="dead node", target="node", make=dead_node, severity=_CRITICAL,
+              action="Look at the node's console.", cause="the node is dead",
+              symptoms=("node silent", "jobs failed"), hours=(0.1, 2.0, 48.0), nvidia=False),
+    FaultKind(key="DIMM errors", target="node", make=dimm, severity=_WARNING,
+              action="Replace the DIMM at the next maintenance.",
+              cause="host memory corrects errors", sizes=(1.0, 60.0), unit="errors/h",
+              hours=(4.0, 72.0, 480.0), nvidia=False),
+    FaultKind(key="disk full", target="node", make=disk_full, severity=_WARNING,
+              action="Free space on the node.", cause="the node's disk is full",
+              symptoms=("telemetry with holes", "jobs stall"), hours=(0.3, 2.0, 24.0), nvidia=False),
+    FaultKind(key="stale mount", target="node", make=stale_mount, severity=_WARNING,
+              action="Remount the file system.", cause="a network file system does not answer",
+              symptoms=("GPUs idle", "load high"), sizes=(40.0, 400.0), unit="tasks",
+              hours=(0.3, 1.5, 24.0), nvidia=False),
+)  # fmt: skip

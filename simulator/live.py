@@ -1,0 +1,285 @@
+"""The simulated fleet with known truth at the pace of time, towards a real hub.
+
+A story is a week of the fleet, entered half a day after its beginning, when faults stand already;
+when it is over, or the program starts again, the same story begins anew. What happens to bodies on
+their way is the fleet's: they come late, twice, or never. Only steps of clocks are left out,
+since all nodes are sent for from this machine.
+"""
+
+import heapq
+import json
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from collector.spool.batches import Sender
+from collector.spool.body import IDENTITY, Body
+from collector.spool.queue import Spool
+from gpuvigil.clock import EPOCH, Clock, from_text, to_text
+from gpuvigil.config import SimulatorSettings
+from gpuvigil.log import Log
+from gpuvigil.model import SIMULATED_CLUSTER, Allocation, Record
+
+from .bodies import Arriving, Posting
+from .cluster import Node
+from .faults import InjectedFault
+from .fleet import Block, Fleet, FleetSettings, build
+from .fleet.changes import Change, On
+from .fleet.plan import Plan
+from .fleet.play import Playing
+from .fleet.records import Teller
+from .fleet.topology import Topology
+from .live_faults import changes
+from .player import FaultTeller
+
+log = Log("simulator")
+
+_STORY_NAME = "fleet-story.json"
+_DAYS = 7.0
+_LEAD_SECONDS = 43_200.0
+# GPUs are warm when the first numbers are told: several time constants of their heatsinks.
+_WARM_SECONDS, _WARM_STEP_SECONDS = 300.0, 30.0
+_STEP_SECONDS = 0.1
+_RECORDS_PER_BODY = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What outlives a program: which fleet was played since when, and until when it was told."""
+
+    nodes: int
+    gpus_per_node: int
+    seed: int
+    fault_rate: float
+    origin: datetime
+    told_at: datetime
+
+    @classmethod
+    def begin(cls, settings: SimulatorSettings, now: datetime) -> "Story":
+        return cls(
+            nodes=settings.nodes,
+            gpus_per_node=settings.gpus_per_node,
+            seed=settings.seed,
+            fault_rate=settings.fault_rate,
+            origin=now.replace(microsecond=0) - timedelta(seconds=_LEAD_SECONDS),
+            told_at=now,
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> "Story | None":
+        """The story of the file; None when there is none, or none that can be read."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            for name in ("origin", "told_at"):
+                values[name] = from_text(values[name])
+            return cls(**values)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        values = {**asdict(self), "origin": to_text(self.origin), "told_at": to_text(self.told_at)}
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(values), encoding="utf-8")
+        draft.replace(path)
+
+    def settings(self) -> FleetSettings:
+        return FleetSettings(
+            seed=self.seed,
+            nodes=self.nodes,
+            days=_DAYS,
+            gpus_per_node=self.gpus_per_node,
+            start=self.origin,
+            fault_rate=self.fault_rate,
+        )
+
+    def fleet(self) -> Fleet:
+        return build(self.settings())
+
+    def held(self) -> dict[str, Allocation]:
+        """Allocations by id, as they were told."""
+        return held(self.fleet(), self.told_at)
+
+    def is_over(self, now: datetime) -> bool:
+        return now >= self.origin + timedelta(days=_DAYS)
+
+
+def held(fleet: Fleet, at: datetime) -> dict[str, Allocation]:
+    """Who holds what at a moment."""
+    seconds = (at - fleet.settings.start).total_seconds()
+    teller = Teller(fleet.settings, fleet.plan)
+    block = teller.block((seconds, seconds), seconds, {}, {}, ())
+    return {one.id: one for one in block.allocations}
+
+
+def nodes(settings: SimulatorSettings) -> Sequence[Node]:
+    """The fleet's nodes, where faults can be injected."""
+    return _nodes(Topology(Story.begin(settings, EPOCH).settings()))
+
+
+def _nodes(topology: Topology) -> Sequence[Node]:
+    return [
+        Node(
+            subject=topology.node_subject(number),
+            rack=topology.rack_name(topology.places[number].rack),
+            gpus=topology.gpu_identities(number),
+            ports=topology.port_identities(),
+            slots=(),
+            seed=0,
+        )
+        for number in range(topology.nodes)
+    ]
+
+
+class _Playing(Playing):
+    """A fleet to which something can be done while it is played."""
+
+    def __init__(self, settings: FleetSettings, plan: Plan, tick_seconds: float) -> None:
+        super().__init__(settings, plan, tick_seconds)
+        self._planned = plan
+
+    def bend(self, found: Sequence[Change]) -> None:
+        """Beside what is planned; in place of what was asked for before."""
+        self._plan = replace(self._planned, changes=(*self._planned.changes, *found))
+
+
+class LiveFleet:
+    """A story from a moment on; `due` gives what has reached the hub's door since the last call."""
+
+    def __init__(self, story: Story, tick_seconds: float, now: datetime, run: str) -> None:
+        self.story = story
+        self._fleet = story.fleet()
+        self._tick_seconds = tick_seconds
+        self._run = run
+        plan = self._fleet.plan
+        calm = tuple(c for c in plan.changes if c.on is not On.DELIVERY or c.name != "step")
+        plan = replace(plan, changes=calm)
+        self._playing = _Playing(self._fleet.settings, plan, tick_seconds)
+        self._places = _nodes(plan.topology)
+        self._injected = FaultTeller(self._places, run)
+        self._teller = Teller(self._fleet.settings, plan)
+        self._posting = Posting(SIMULATED_CLUSTER)
+        self._coming: list[tuple[datetime, int, Arriving]] = []
+        self._count = 0
+        self._next = self._tick(now)
+        self._told = self._first = self._next * tick_seconds
+        self._warm()
+
+    def _tick(self, now: datetime) -> int:
+        seconds = (now - self.story.origin).total_seconds()
+        return math.floor(seconds / self._tick_seconds)
+
+    def _warm(self) -> None:
+        first = self._next - round(_WARM_SECONDS / self._tick_seconds)
+        step = max(round(_WARM_STEP_SECONDS / self._tick_seconds), 1)
+        for at in range(first, self._next, step):
+            self._playing.play(np.arange(at, min(at + step, self._next)), shown=False)
+
+    def due(self, now: datetime, faults: Sequence[InjectedFault] = ()) -> Iterator[Body]:
+        """The bodies whose time has come; of ticks that were missed only the newest is played.
+
+        `faults` are all that were injected, cleared ones included.
+        """
+        yield from self._injected.bodies(now, faults)
+        tick = self._tick(now)
+        if tick >= self._next:
+            at = self._fleet.at(tick * self._tick_seconds)
+            self._playing.bend(changes(faults, self._places, self.story.origin, at))
+            for arriving in self._posting.bodies(self._block(tick)):
+                self._count += 1
+                heapq.heappush(self._coming, (arriving.arrival, self._count, arriving))
+        while self._coming and self._coming[0][0] <= now:
+            body = heapq.heappop(self._coming)[2].body
+            given = {*IDENTITY, "Gpuvigil-Sent-At"}  # by the spool and the shipper of this machine
+            headers = {name: value for name, value in body.headers.items() if name not in given}
+            yield replace(body, headers=headers)
+
+    def _block(self, tick: int) -> Block:
+        """One tick's numbers, and all records since the last one."""
+        shown = self._playing.play(np.arange(tick, tick + 1), shown=True)
+        assert shown is not None
+        span = self._told, (tick + 1) * self._tick_seconds
+        block = self._teller.block(span, self._first, *shown, ())
+        self._next, self._told = tick + 1, span[1]
+        self._say(block)
+        inventories = tuple(
+            replace(one, boot=f"{one.boot}-{self._run}", tick_seconds=self._tick_seconds)
+            for one in block.inventories
+        )
+        return replace(block, inventories=inventories)
+
+    def _say(self, block: Block) -> None:
+        """The truth, in the log."""
+        opening = block.start == self._fleet.at(self._first)
+        for truth in self._fleet.truths():
+            begins = block.start <= truth.start < block.end
+            if begins or (opening and truth.start < block.start < truth.end):
+                log.info(
+                    "fault",
+                    fault=truth.fault,
+                    subject=truth.subject.key,
+                    since=to_text(truth.start),
+                    until=to_text(truth.end),
+                )
+
+
+def play(
+    settings: SimulatorSettings,
+    spool: Spool,
+    clock: Clock,
+    stop: threading.Event,
+    faults: Callable[[], Sequence[InjectedFault]] = tuple,
+) -> None:
+    """Put into the spool what the fleet's nodes would send, until `stop`."""
+    path = settings.spool_directory / _STORY_NAME
+    before = Story.read(path)
+    number = 0
+    while not stop.is_set():
+        now = clock.now()
+        story = Story.begin(settings, now)
+        live = LiveFleet(story, settings.tick_seconds, now, f"{int(now.timestamp()):x}")
+        number += 1
+        log.info("simulating", nodes=settings.nodes, story=number)
+        kept = held(story.fleet(), now)
+        if before is not None:
+            for body in _ended(before.held(), kept, now):
+                spool.put(body)
+        before = _tell(live, path, spool, faults, clock, stop)
+
+
+def _tell(
+    live: LiveFleet,
+    path: Path,
+    spool: Spool,
+    faults: Callable[[], Sequence[InjectedFault]],
+    clock: Clock,
+    stop: threading.Event,
+) -> Story:
+    """One story until it is over; returns how far it was told."""
+    story = live.story
+    while not stop.is_set() and not story.is_over(clock.now()):
+        now = clock.now()
+        bodies = list(live.due(now, faults()))
+        for body in bodies:
+            spool.put(body)
+        if now - story.told_at >= timedelta(seconds=1) or story is live.story:
+            story = replace(story, told_at=now)
+            story.write(path)
+        clock.wait(stop, _STEP_SECONDS)
+    return story
+
+
+def _ended(
+    before: Mapping[str, Allocation], kept: Mapping[str, Allocation], now: datetime
+) -> Iterator[Body]:
+    """What an earlier program told as held, and nobody holds any more."""
+    records: list[Record] = [
+        replace(one, ended_at=now).to_record() for key, one in before.items() if key not in kept
+    ]
+    sender = Sender(cluster=SIMULATED_CLUSTER, node="sim-00000", boot="stories")
+    for start in range(0, len(records), _RECORDS_PER_BODY):
+        yield sender.records(records[start : start + _RECORDS_PER_BODY], now)

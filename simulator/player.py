@@ -1,0 +1,214 @@
+"""Plays the cluster: which node is read when, what its collector would send, and who holds what."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from collector.spool.batches import Sender
+from collector.spool.body import Body
+from gpuvigil import __version__
+from gpuvigil.clock import from_text, to_text
+from gpuvigil.config import SimulatorSettings
+from gpuvigil.model import Allocation, Inventory, Record
+
+from .cluster import DRIVER, Cluster, Node, allocations, build
+from .faults import InjectedFault
+from .sensors import Moment, NodeSensors, events
+
+# An injected fault is dated before its file is written, so that a look at the file may come
+# between the two.
+_LOOK_BACK = timedelta(seconds=5)
+# What happened while the simulator was away is told when it starts.
+_FIRST_LOOK_BACK = timedelta(hours=1)
+_RECORDS_PER_BODY = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What outlives a simulator: its settings, when the simulation began, when jobs were told."""
+
+    nodes: int
+    gpus_per_node: int
+    seed: int
+    origin: datetime
+    told_at: datetime
+
+    @classmethod
+    def begin(cls, settings: SimulatorSettings, now: datetime) -> "Story":
+        return cls(
+            nodes=settings.nodes,
+            gpus_per_node=settings.gpus_per_node,
+            seed=settings.seed,
+            origin=now,
+            told_at=now,
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> "Story | None":
+        """The story of the file; None when there is none, or none that can be read."""
+        try:
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            values["origin"] = from_text(values["origin"])
+            values["told_at"] = from_text(values["told_at"])
+            return cls(**values)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        values = {
+            "nodes": self.nodes,
+            "gpus_per_node": self.gpus_per_node,
+            "seed": self.seed,
+            "origin": to_text(self.origin),
+            "told_at": to_text(self.told_at),
+        }
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(values), encoding="utf-8")
+        draft.replace(path)
+
+    def held(self) -> dict[str, Allocation]:
+        """Allocations by id, as they were told."""
+        cluster = build(self.nodes, self.gpus_per_node, self.seed)
+        return _held(cluster, _runs(cluster, self.origin, self.told_at), self.origin)
+
+
+class Player:
+    """The cluster over time; every method gives bodies, and the caller ships them."""
+
+    def __init__(
+        self, settings: SimulatorSettings, cluster: Cluster, origin: datetime, boot: str
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._origin = origin
+        self._boot = boot
+        self._sensors = [NodeSensors(node) for node in cluster.nodes]
+        self._faults = FaultTeller(cluster.nodes, boot)
+        self._senders = [_sender(node, boot) for node in cluster.nodes]
+        self._turn: int | None = None
+        self._runs: list[int] = []
+
+    def opening(self, now: datetime, before: Mapping[str, Allocation]) -> Iterator[Body]:
+        """What every node has and who holds it now; ends what was held `before` and is no more."""
+        self._runs = _runs(self._cluster, self._origin, now)
+        held = _held(self._cluster, self._runs, self._origin)
+        yield from self._in_bodies(
+            [self._inventory(node, now).to_record() for node in self._cluster.nodes], now
+        )
+        ended = [replace(a, ended_at=now) for key, a in before.items() if key not in held]
+        yield from self._in_bodies([a.to_record() for a in [*ended, *held.values()]], now)
+
+    def jobs(self, now: datetime) -> Iterator[Body]:
+        """The jobs that ended and those that took their places since the last call."""
+        runs = _runs(self._cluster, self._origin, now)
+        if runs == self._runs:
+            return
+        before = _held(self._cluster, self._runs, self._origin)
+        held = _held(self._cluster, runs, self._origin)
+        self._runs = runs
+        ended = [replace(a, ended_at=now) for key, a in before.items() if key not in held]
+        begun = [a for key, a in held.items() if key not in before]
+        yield from self._in_bodies([a.to_record() for a in ended + begun], now)
+
+    def telemetry(
+        self, now: datetime, faults: Iterable[InjectedFault], spool_oldest_seconds: float = 0.0
+    ) -> Iterator[Body]:
+        """The bodies of all nodes whose turn has come since the last call.
+
+        Turns are spread evenly over the tick. Turns missed for longer than a tick are left out.
+        """
+        count, tick_seconds = len(self._cluster.nodes), self._settings.tick_seconds
+        turn = math.floor((now - self._origin).total_seconds() / tick_seconds * count)
+        first = turn - count + 1 if self._turn is None else max(self._turn + 1, turn - count + 1)
+        self._turn = turn if self._turn is None else max(turn, self._turn)
+        by_node = _by_node(faults)
+        for each in range(first, turn + 1):
+            tick, number = divmod(each, count)
+            moment = Moment(
+                origin=self._origin,
+                elapsed_seconds=each / count * tick_seconds,
+                tick=tick,
+                spool_oldest_seconds=spool_oldest_seconds,
+            )
+            name = self._cluster.nodes[number].subject.node
+            lines = self._sensors[number].body(moment, by_node.get(name, ()))
+            if lines is not None:
+                yield self._senders[number].telemetry([lines], moment.at)
+
+    def events(self, now: datetime, faults: Iterable[InjectedFault]) -> Iterator[Body]:
+        """See `FaultTeller.bodies`."""
+        return self._faults.bodies(now, faults)
+
+    def _inventory(self, node: Node, now: datetime) -> Inventory:
+        return Inventory(
+            subject=node.subject,
+            at=now,
+            boot=self._boot,
+            tick_seconds=self._settings.tick_seconds,
+            version=__version__,
+            gpus=node.gpus,
+            ports=node.ports,
+            driver=DRIVER,
+            driver_state="loaded",
+            rack=node.rack,
+        )
+
+    def _in_bodies(self, records: Sequence[Record], now: datetime) -> Iterator[Body]:
+        for start in range(0, len(records), _RECORDS_PER_BODY):
+            # One body carries records of many nodes; the hub asks records for no sender.
+            yield self._senders[0].records(records[start : start + _RECORDS_PER_BODY], now)
+
+
+def _runs(cluster: Cluster, origin: datetime, now: datetime) -> list[int]:
+    elapsed_seconds = (now - origin).total_seconds()
+    return [slot.run(elapsed_seconds) for slot in cluster.slots]
+
+
+def _held(cluster: Cluster, runs: list[int], origin: datetime) -> dict[str, Allocation]:
+    return {
+        allocation.id: allocation
+        for slot, run in zip(cluster.slots, runs, strict=True)
+        for allocation in allocations(cluster, slot, run, origin)
+    }
+
+
+def _by_node(faults: Iterable[InjectedFault]) -> dict[str, list[InjectedFault]]:
+    grouped: dict[str, list[InjectedFault]] = defaultdict(list)
+    for fault in faults:
+        grouped[fault.node].append(fault)
+    return grouped
+
+
+class FaultTeller:
+    """Tells as events what injected faults do at these nodes."""
+
+    def __init__(self, nodes: Iterable[Node], boot: str) -> None:
+        self._nodes = {node.subject.node: (node, _sender(node, boot)) for node in nodes}
+        self._told: frozenset[str] = frozenset()
+        self._began = False
+
+    def bodies(self, now: datetime, faults: Iterable[InjectedFault]) -> Iterator[Body]:
+        """What happened since the last call, a body per node; a silent node tells nothing."""
+        after = now - (_LOOK_BACK if self._began else _FIRST_LOOK_BACK)
+        self._began = True
+        told = set()
+        for name, of_node in _by_node(faults).items():
+            if name not in self._nodes:  # the file is of a larger cluster
+                continue
+            node, sender = self._nodes[name]
+            found = [event for fault in of_node for event in events(node, fault, after, now)]
+            told |= {event.id for event in found}
+            fresh = [event.to_record() for event in found if event.id not in self._told]
+            silent = any(f.name == "node-silent" and f.active(now) for f in of_node)
+            if fresh and not silent:
+                yield sender.records(fresh, now)
+        self._told = frozenset(told)
+
+
+def _sender(node: Node, boot: str) -> Sender:
+    return Sender(cluster=node.subject.cluster, node=node.subject.node, boot=boot)

@@ -1,0 +1,132 @@
+"""The command `gpuvigil simulate`: one process that plays every node of a simulated cluster."""
+
+import argparse
+import math
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from collector.spool.body import Body
+from collector.spool.queue import Spool
+from collector.spool.remote_write import beside
+from collector.spool.shipper import Shipper
+from gpuvigil.clock import Clock, SystemClock
+from gpuvigil.config import Config, SimulatorSettings, secret_source
+from gpuvigil.config.startup import parser, run_service
+from gpuvigil.errors import ConfigError
+from gpuvigil.hub_client.tls import trust
+from gpuvigil.log import Log
+
+from .cluster import build
+from .faults import FaultsFile, InjectedFault
+from .player import Player, Story
+
+log = Log("simulator")
+
+# How soon an injected fault is seen, and how finely the nodes' turns are spread.
+_STEP_SECONDS = 0.1
+_STORY_NAME = "story.json"
+_SPOOL_BYTES = 256 * 1024 * 1024
+_MOST_CONNECTIONS = 128
+_STOP_SECONDS = 5.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play until told to stop; 0 after a clean stop."""
+    commands = parser("simulate", "Play a simulated cluster towards the hub.")
+    return run_service(commands, arguments, run)
+
+
+def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> None:
+    """Ship what the simulated nodes send until `stop`."""
+    settings = config.simulator
+    if settings.nodes < 1:
+        raise ConfigError("simulator.nodes is 0, so there is nothing to simulate")
+    token = secret_source(
+        config.hub.collector_token_file, "hub.collector_token_file", "collector token"
+    )
+    clock = SystemClock()
+    spool = Spool(settings.spool_directory, _SPOOL_BYTES)
+    # The hub acknowledges telemetry with its next commit, so a connection carries one body a second.
+    per_second = settings.nodes / settings.tick_seconds
+    shipper = Shipper(
+        spool,
+        config.hub.url,
+        token,
+        clock,
+        beside=beside(config.store),
+        connections=min(max(math.ceil(per_second * 1.5), 4), _MOST_CONNECTIONS),
+        trust=trust(config.hub),
+    )
+    shipping = threading.Thread(target=shipper.run, args=(stop,), name="shipper")
+    shipping.start()
+    try:
+        _player(settings)(config, spool, clock, stop)
+    finally:
+        stop.set()
+        shipping.join(_STOP_SECONDS)
+
+
+def _player(
+    settings: SimulatorSettings,
+) -> Callable[[Config, Spool, Clock, threading.Event], None]:
+    if not settings.fleet:
+        return play
+    try:
+        from . import live  # noqa: PLC0415 - needs numpy and Arrow, which the rest does without
+    except ImportError as error:
+        raise ConfigError(
+            f"simulator.fleet needs numpy and pyarrow ({error}); install gpuvigil[hub]"
+        ) from error
+    watched = _Faults(FaultsFile(settings.faults_file))
+    return lambda config, spool, clock, stop: live.play(
+        config.simulator, spool, clock, stop, watched.faults
+    )
+
+
+def play(config: Config, spool: Spool, clock: Clock, stop: threading.Event) -> None:
+    """Put into the spool what the simulated nodes would send, until `stop`."""
+    settings = config.simulator
+    now, path = clock.now(), settings.spool_directory / _STORY_NAME
+    before = Story.read(path)
+    story = Story.begin(settings, now if before is None else before.origin)
+    cluster = build(settings.nodes, settings.gpus_per_node, settings.seed)
+    player = Player(settings, cluster, story.origin, secrets.token_hex(4))
+    _put(spool, player.opening(now, {} if before is None else before.held()))
+    replace(story, told_at=now).write(path)
+    log.info("simulating", nodes=settings.nodes, gpus=settings.nodes * settings.gpus_per_node)
+    watched = _Faults(FaultsFile(settings.faults_file))
+    while not stop.is_set():
+        now, faults = clock.now(), watched.faults()
+        _put(spool, player.events(now, faults))
+        if _put(spool, player.jobs(now)):
+            replace(story, told_at=now).write(path)
+        _put(spool, player.telemetry(now, faults, spool.oldest_seconds(now)))
+        clock.wait(stop, _STEP_SECONDS)
+
+
+class _Faults:
+    """The file's faults; when it cannot be read, those it had before, and one line why."""
+
+    def __init__(self, file: FaultsFile) -> None:
+        self._file = file
+        self._last: tuple[InjectedFault, ...] = ()
+        self._told = ""
+
+    def faults(self) -> tuple[InjectedFault, ...]:
+        try:
+            self._last = self._file.faults()
+        except (OSError, ValueError) as error:
+            if str(error) != self._told:
+                log.warning("faults file cannot be read", why=str(error))
+            self._told = str(error)
+        return self._last
+
+
+def _put(spool: Spool, bodies: Iterable[Body]) -> int:
+    count = 0
+    for body in bodies:
+        spool.put(body)
+        count += 1
+    return count

@@ -1,0 +1,191 @@
+"""An hour is judged of who had GPUs alone and all the while, and is kept as it was."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.efficiency import idle_query
+from accounting.efficiency.efficiency_query import ASKED
+from accounting.efficiency.idle_query import Measurements, excuses, why_idle
+from accounting.efficiency.idleness import Idleness
+from accounting.efficiency.inefficient_hours import HOUR, Waste, WasteHour, excuses_in, waste_hour
+from gpuvigil.faults import FAULTS, Stops
+from gpuvigil.model import Allocation, Incident, Record, Severity, Subject
+from tests.dashboard.scene import NOON, allocation, gpu, incident, inventory, node
+
+FIRST, SECOND = node("n-1", "prod"), node("n-2", "prod")
+SPAN = (NOON - HOUR, NOON)
+LITTLE: dict[str, Any] = {
+    **dict.fromkeys((one.column for one in ASKED), None),
+    "utilization_percent_mean": 95.0,
+    "utilization_percent_max": 100.0,
+    "sm_activity_percent_mean": 20.0,
+    "memory_used_bytes_max": 8e9,
+    "memory_total_bytes_max": 80e9,
+    "utilization_percent_count": 3600,
+    "first_at": SPAN[0],
+}
+
+
+def held(index: int, holder: str = "job 7", minutes: float = 120, **values: Any) -> Allocation:
+    began = NOON - timedelta(minutes=minutes)
+    return replace(allocation(gpu(index, FIRST), holder, "ann"), started_at=began, **values)
+
+
+def hour(*allocations: Allocation, incidents: Sequence[Incident] = ()) -> WasteHour:
+    rows = {gpu(index, one).key: LITTLE for one in (FIRST, SECOND) for index in range(4)}
+    del rows[gpu(3, SECOND).key]
+    inventories = [inventory(FIRST, 4), inventory(SECOND, 4)]
+    excused = excuses_in(incidents, SPAN)
+    return waste_hour("prod", SPAN[0], allocations, inventories, rows, excused)
+
+
+def test_who_gets_little_is_kept_with_hours_and_model() -> None:
+    found = hour(held(0, account="ml", partition="gpu"), held(1))
+    (one,) = found.wastes
+    assert (one.holder, one.user, one.account, one.partition) == ("job 7", "ann", "ml", "gpu")
+    assert (one.advice, one.gpus, one.model) == ("a smaller GPU or a slice would do", 2, "H100")
+    assert one.gpu_hours == pytest.approx(2 * 0.8)
+    assert found.scattered_gpus == 0  # two free ones make no whole node of four
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [held(0, minutes=30)],
+        [held(0, ended_at=NOON - timedelta(minutes=5))],
+        [held(0), held(0, "job 8")],
+        [held(0), held(1, part="shared")],
+        [replace(held(0), subject=gpu(3, SECOND))],  # of which nothing was measured
+    ],
+)
+def test_nothing_is_kept_of_who_had_them_in_part_shared_them_or_was_not_measured(
+    others: list[Allocation],
+) -> None:
+    assert hour(*others).wastes == ()
+
+
+def test_a_job_that_ended_after_the_hour_and_one_that_goes_on_had_all_of_it() -> None:
+    over = held(0, ended_at=NOON + timedelta(minutes=5))
+    before = held(0, "job 3", 300, ended_at=SPAN[0])
+    assert [one.holder for one in hour(over, before).wastes] == ["job 7"]
+
+
+def test_whose_gpu_or_node_was_broken_in_the_hour_is_not_blamed() -> None:
+    stands = incident("gpu_lost", gpu(0, FIRST), Severity.CRITICAL)
+    for fault in (stands, replace(stands, resolved_at=SPAN[0] + timedelta(minutes=1))):
+        assert hour(held(0), incidents=[fault]).wastes == ()
+    was = replace(stands, since=SPAN[0] - 2 * HOUR, resolved_at=SPAN[0] - HOUR)
+    idle = incident("gpu_idle_held", gpu(0, FIRST), Severity.INFO)
+    assert hour(held(0), incidents=[was, idle]).wastes
+
+
+def _idle(on: Sequence[Subject], incidents: Sequence[Incident]) -> Idleness | None:
+    """Why the first of a holder's GPUs is idle, which computed nothing all the hour."""
+    row: dict[str, Any] = {
+        **dict.fromkeys((one.column for one in idle_query.ASKED), None),
+        idle_query.SAMPLES: 360,
+        idle_query.MOST_USED: 0.0,
+        "compute_processes_max": 1,
+        "first_at": SPAN[0],
+    }
+    span = Measurements(
+        start=SPAN[0],
+        end=SPAN[1],
+        rows={one.key: row for one in on},
+        expected={one.of_node().key: 360.0 for one in on},
+        excuses=excuses(incidents, SPAN[0]),
+    )
+    return why_idle(on[0], on[1:], span)
+
+
+# With the severity, whether it stops a job of one node, too.
+STOPPING = {
+    "nvswitch_error": (Severity.WARNING, True),
+    "fabric_down": (Severity.WARNING, True),
+    "gpu_hung": (Severity.WARNING, True),
+    "host_mount": (Severity.WARNING, True),
+    "host_disk": (Severity.WARNING, True),
+    "host_space": (Severity.WARNING, True),
+    "port_down": (Severity.WARNING, False),
+    "port_flapping": (Severity.WARNING, False),
+    "switch_down": (Severity.WARNING, False),
+    "gpu_memory": (Severity.CRITICAL, True),
+}
+
+
+@pytest.mark.parametrize("fault", STOPPING)
+def test_who_is_kept_from_computing_is_neither_idle_nor_inefficient(fault: str) -> None:
+    severity, alone = STOPPING[fault]
+    stands = incident(fault, FIRST, severity, since=SPAN[0])
+    on_both = [held(0), replace(held(0), subject=gpu(0, SECOND))]
+    assert hour(*on_both).wastes
+    assert _blames([one.subject for one in on_both], [])
+    assert hour(*on_both, incidents=[stands]).wastes == ()
+    assert not _blames([one.subject for one in on_both], [stands])
+    # A job of one node needs no other: what cuts it off does not stop it.
+    assert (hour(held(0), incidents=[stands]).wastes == ()) is alone
+    assert _blames([gpu(0, FIRST)], [stands]) is not alone
+
+
+def _blames(on: Sequence[Subject], incidents: Sequence[Incident]) -> bool:
+    why = _idle(on, incidents)
+    assert why is not None
+    return why.blames
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_idle_hours_and_inefficient_ones_excuse_by_one_definition(fault: str) -> None:
+    for severity in Severity:
+        stands = incident(fault, FIRST, severity, since=SPAN[0])
+        for holder in ([held(0)], [held(0), replace(held(0), subject=gpu(0, SECOND))]):
+            excused = not _blames([one.subject for one in holder], [stands])
+            assert (hour(*holder, incidents=[stands]).wastes == ()) is excused
+
+
+def test_a_file_system_that_is_nearly_full_keeps_nobody_waiting() -> None:
+    assert FAULTS["host_space"].stops is Stops.STORAGE
+    nearly = incident("host_space", FIRST, Severity.INFO, since=SPAN[0])
+    assert hour(held(0), incidents=[nearly]).wastes
+    assert _blames([gpu(0, FIRST)], [nearly])
+
+
+_WASTES = st.builds(
+    Waste,
+    st.text(max_size=20),
+    st.none() | st.text(max_size=5),
+    st.none() | st.text(max_size=5),
+    st.none(),
+    st.none() | st.just("H100"),
+    st.sampled_from(["the batch can grow", "busy and doing little"]),
+    st.integers(0, 64),
+    st.floats(0, 64),
+)
+
+
+@given(st.lists(_WASTES, max_size=4), st.integers(0, 100), st.text(min_size=1, max_size=10))
+@settings(max_examples=30)
+def test_what_is_written_is_read_again(wastes: list[Waste], free: int, cluster: str) -> None:
+    made = WasteHour(cluster=cluster, start=NOON, wastes=tuple(wastes), scattered_gpus=free)
+    again = Record.from_json(made.to_record().to_json())
+    assert WasteHour.from_record(again) == made
+
+
+def test_the_first_node_of_a_silent_rack_is_faulty_only_where_it_is_silent_itself() -> None:
+    second, third = node("n-2", "prod"), node("n-3", "prod")
+    members = [it for one in (second, third) for it in (one.key, gpu(0, one).key)]
+    rack = incident("node_silent", FIRST, Severity.WARNING, since=SPAN[0])
+    lives = replace(rack, members=(FIRST.key, *members))
+    assert excuses_in([lives], SPAN).broken == frozenset(members)
+    assert not excuses([lives]).cover(gpu(0, FIRST))
+    assert excuses([lives]).cover(gpu(1, second))
+    dark = replace(rack, members=(FIRST.key, gpu(0, FIRST).key, *members))
+    assert excuses_in([dark], SPAN).broken == frozenset(dark.members)
+    assert excuses([dark]).cover(gpu(0, FIRST))
+    alone = replace(rack, members=(FIRST.key,))
+    assert excuses([alone]).cover(gpu(0, FIRST))

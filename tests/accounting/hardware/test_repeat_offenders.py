@@ -1,0 +1,194 @@
+"""Who fails again and again: GPU, slot or node."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.hardware.repeat_offenders import (
+    HARDWARE,
+    LEMON_SCORE,
+    SPAN,
+    Offender,
+    Part,
+    failures,
+    history,
+    offenders,
+)
+from gpuvigil.model import SELFTEST_CLUSTER, SIMULATED_CLUSTER, Incident, Severity, Subject
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+DAY = timedelta(days=1)
+CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+
+
+def incident(
+    days_ago: float = 0.0,
+    *,
+    fault: str = "gpu_lost",
+    severity: Severity = CRITICAL,
+    place: tuple[str, str] = ("c", "node-1"),
+    slot: str = "0000:1b:00.0",
+    serial: str = "s1",
+    state: str = "resolved",
+) -> Incident:
+    subject = Subject(cluster=place[0], node=place[1], gpu=f"GPU-{serial}" if slot else None)
+    since = NOON - days_ago * DAY
+    return Incident(
+        id=f"{fault} {subject.key} {since.isoformat()}",
+        fingerprint="f",
+        fault=fault,
+        subject=subject,
+        severity=severity,
+        state=state,
+        title=fault,
+        since=since,
+        updated_at=since,
+        serial=serial if slot else "",
+        slot=slot,
+    )
+
+
+def found(*incidents: Incident) -> dict[tuple[Part, str], Offender]:
+    return {(one.part, one.name): one for one in offenders(failures(incidents), NOON)}
+
+
+def test_two_pages_within_two_weeks_make_a_lemon_and_one_does_not() -> None:
+    once = found(incident(0.0))
+    assert [one.is_lemon for one in once.values()] == [False] * 3
+    twice = found(incident(0.0), incident(10.0))
+    assert {one.part for one in twice.values() if one.is_lemon} == set(Part)
+
+
+def test_an_old_failure_weighs_half_and_then_nothing() -> None:
+    assert found(incident(0.0))[Part.GPU, "s1"].score == pytest.approx(1.0)
+    assert found(incident(14.0))[Part.GPU, "s1"].score == pytest.approx(0.5)
+    assert not found(incident(28.5))
+
+
+def test_a_gpu_is_followed_to_another_node() -> None:
+    moved = found(incident(3.0), incident(0.0, place=("c", "node-2"), slot="0000:43:00.0"))
+    assert moved[Part.GPU, "s1"].is_lemon
+    assert moved[Part.GPU, "s1"].node == "node-2"
+    assert not moved[Part.NODE, "node-1"].is_lemon
+    assert not moved[Part.SLOT, "0000:43:00.0"].is_lemon
+
+
+def test_a_slot_is_blamed_where_another_gpu_fails_too() -> None:
+    here = found(incident(3.0), incident(0.0, serial="s2"))
+    assert here[Part.SLOT, "0000:1b:00.0"].is_lemon
+    assert not here[Part.GPU, "s1"].is_lemon
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        incident(1.0, place=(SELFTEST_CLUSTER, "node-1")),
+        incident(1.0, fault="gpu_program", severity=INFO),
+        incident(1.0, fault="gpu_idle_held", severity=WARNING),
+        incident(1.0, severity=INFO),
+        incident(1.0, state="suspect"),
+        incident(1.0, state="dismissed"),
+    ],
+)
+def test_what_is_no_failure_of_hardware_counts_nowhere(other: Incident) -> None:
+    assert failures([other]) == ()
+    assert history(other, failures([incident(3.0)])) == ""
+
+
+def test_simulated_gpus_are_not_mixed_with_real_ones() -> None:
+    real = incident(0.0)
+    one = incident(1.0, place=(SIMULATED_CLUSTER, "node-1"))
+    both = offenders(failures([real, one]), NOON)
+    assert [len(it.failures) for it in both] == [1] * 6
+
+
+def test_what_follows_within_an_hour_is_the_same_failure() -> None:
+    storm = [incident(1.0 - minutes / 1440, fault=name) for minutes, name in enumerate(
+        ("gpu_xid", "gpu_lost", "gpu_silent")
+    )]  # fmt: skip
+    assert len(found(*storm)[Part.SLOT, "0000:1b:00.0"].failures) == 1
+    assert history(storm[-1], failures(storm)) == ""
+
+
+# A node that falls silent is not among them: most are rebooted or taken back on purpose.
+def test_what_is_used_set_up_or_reached_badly_is_no_failing_hardware() -> None:
+    of_others = ("gpu_program", "gpu_idle_held", "gpu_memory_held", "gpu_hung", "gpu_settings")
+    of_nodes = ("gpus_missing", "driver_not_loaded", "fabric_down", "node_silent", "host_disk")
+    of_reach = ("port_congested", "switch_down", "host_mount", "host_space", "clock_wrong")
+    assert HARDWARE.isdisjoint({*of_others, *of_nodes, *of_reach})
+    assert {
+        "gpu_lost",
+        "gpu_hot",
+        "host_power",
+        "host_fan",
+        "host_memory",
+        "port_errors",
+    } < HARDWARE
+
+
+SENTENCES: Sequence[tuple[Sequence[Incident], str]] = (
+    ((), ""),
+    (
+        (incident(20.0), incident(9.0)),
+        "Third time in 28 days on this GPU in this slot",
+    ),
+    (
+        (incident(20.0, serial="s2"), incident(9.0, serial="s3")),
+        "Third time in 28 days at this slot, with 3 GPUs: it followed the slot, not the GPU",
+    ),
+    (
+        (incident(9.0, place=("c", "node-2")),),
+        "Second time in 28 days on this GPU, in 2 slots: it followed the GPU, not the slot",
+    ),
+    (
+        (incident(9.0, slot="", fault="host_memory"),),
+        "Second failure of hardware in 28 days on this node",
+    ),
+    ((incident(30.0),), ""),
+    # What comes later is no history.
+    ((incident(-1.0),), ""),
+)
+
+
+@pytest.mark.parametrize(("before", "sentence"), SENTENCES)
+def test_an_incident_says_what_happened_before(before: Sequence[Incident], sentence: str) -> None:
+    now = incident(0.0)
+    assert history(now, failures([*before, now])) == sentence
+
+
+def test_where_no_serial_is_read_the_slot_speaks() -> None:
+    before, now = incident(3.0, serial=""), incident(0.0, serial="")
+    assert history(now, failures([before])) == "Second time in 28 days at this slot"
+
+
+_INCIDENTS = st.builds(
+    incident,
+    days_ago=st.floats(-2.0, 40.0),
+    fault=st.sampled_from(["gpu_lost", "gpu_xid", "host_memory", "gpu_idle_held"]),
+    severity=st.sampled_from(list(Severity)),
+    place=st.tuples(st.sampled_from(["c", SELFTEST_CLUSTER]), st.sampled_from(["n1", "n2"])),
+    slot=st.sampled_from(["a", "b"]),
+    serial=st.sampled_from(["s1", "s2", ""]),
+)
+
+
+@settings(max_examples=40)
+@given(them=st.lists(_INCIDENTS, max_size=12), data=st.data())
+def test_order_and_repetition_change_nothing_and_time_only_lowers(
+    them: list[Incident], data: st.DataObject
+) -> None:
+    unique = list({one.id: one for one in them}.values())
+    mixed = data.draw(st.permutations(unique))
+    scored = offenders(failures(unique), NOON)
+    assert offenders(failures(mixed), NOON) == scored
+    for one in scored:
+        assert 0.0 < one.score <= len(one.failures)
+        assert all(NOON - SPAN <= it.at <= NOON for it in one.failures)
+    old = {(o.part, o.cluster, o.node, o.name): o.score for o in scored}
+    past = [one for one in failures(unique) if one.at <= NOON]
+    for one in offenders(past, NOON + DAY):
+        assert one.score <= old[one.part, one.cluster, one.node, one.name]
+    assert LEMON_SCORE > 1.0

@@ -1,0 +1,68 @@
+"""What is told of a rack's silence belongs to the jobs of the nodes that fell silent, and to nobody else's."""
+
+from dataclasses import replace
+
+import pytest
+
+from accounting.job_ending import Ending, Why, verdict
+from cli.why import Told, grid, of_nodes
+from dashboard.lists.table import json_text, text
+from gpuvigil.model import Incident, Severity, Subject
+from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node
+
+FIRST, SECOND, THIRD, FOURTH = (node(f"n-{n}", "prod") for n in range(1, 5))
+
+
+def of_rack(*silent: Subject) -> Incident:
+    """As the analyzer writes it: about the rack's first node, which is among the members in any case."""
+    members = {FIRST.key, *(one.key for one in silent), *(gpu(0, one).key for one in silent)}
+    whole = incident("node_silent", FIRST, Severity.WARNING, label="rack a")
+    return replace(whole, members=tuple(sorted(members)))
+
+
+def why(told: Incident, *nodes: Subject) -> Why:
+    gpus = frozenset(gpu(0, one).key for one in nodes)
+    ended = Ending(state="FAILED", ended_at=NOON, exit_code="1:0", gpus=gpus, nodes=2)
+    assert told.since == LONG_AGO
+    return verdict(ended, [], of_nodes([told, told], nodes)).why
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ((SECOND, FOURTH), Why.NODE),
+        ((FOURTH, THIRD), Why.NODE),
+        ((FIRST, FOURTH), Why.PROGRAM),  # the first node lives, and stands for its rack
+        ((FOURTH,), Why.PROGRAM),
+    ],
+)
+def test_a_racks_silence_ends_the_jobs_of_the_nodes_that_fell_silent(
+    nodes: tuple[Subject, ...], said: Why
+) -> None:
+    assert why(of_rack(SECOND, THIRD), *nodes) is said
+
+
+def test_it_is_told_once_and_of_the_jobs_own_node() -> None:
+    (found,) = of_nodes([of_rack(SECOND, THIRD)] * 2, (SECOND, THIRD, FOURTH))
+    assert found.subject == SECOND
+    (found,) = of_nodes([of_rack(FIRST, SECOND, THIRD)], (FIRST,))
+    assert found.subject == FIRST
+    own = incident("gpu_lost", gpu(0, FOURTH), Severity.CRITICAL)
+    assert of_nodes([own], (FOURTH,)) == [own]
+    assert of_nodes([own], (THIRD,)) == []
+
+
+def test_of_a_job_that_runs_it_says_what_stands_on_its_nodes() -> None:
+    held = (allocation(gpu(0, FIRST), "job 7", "ann"),)
+    told = Told(holder="job 7", cluster="prod", job=None, allocations=held)
+    lost = incident("gpu_lost", gpu(0, FIRST), Severity.CRITICAL)
+    running = verdict(told.ending, ())
+    said = text(grid(told, running, [lost]), 80)
+    assert said.startswith("job 7 of ann has not ended: it is running.")
+    assert "gpu_lost" in said
+    known = grid(told, running, [lost], {gpu(0, FIRST).gpu or "": 3})
+    assert "  n-1 GPU 3 " in text(known, 80)
+    assert f"n-1 {gpu(0, FIRST).gpu}" in json_text(known)
+    calm = text(grid(told, running), 80)
+    assert calm.splitlines()[-1] == "Nothing stands on its nodes."
+    assert "before its end" not in said + calm

@@ -1,0 +1,131 @@
+"""Who is blamed for idle GPUs, and why jobs ended, held against the truth; and the committed slice."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from accounting.efficiency.idleness import Idleness
+from accounting.job_ending import Why
+from evaluation.holders import play
+from evaluation.holders.endings import asked_at, judged, over
+from evaluation.holders.page import section
+from evaluation.holders.scenes import SCENES, staged
+from evaluation.holders.spans import Row
+from evaluation.holders.truth import Right, Truth
+from evaluation.splits import PARTS
+from simulator.fleet import FaultOrder, FleetSettings, build
+
+SMALL = FleetSettings(
+    seed=10,
+    nodes=4,
+    days=3.0 / 24.0,
+    workloads=("fine-tuning", "notebook", "sweep"),
+    life=False,
+    faults=(
+        FaultOrder(kind="off the bus", node=1, start_seconds=3600.0, seconds=5400.0, gpu=0),
+        FaultOrder(kind="dead node", node=2, start_seconds=3600.0, seconds=5400.0),
+    ),
+)
+
+
+def test_every_way_to_blame_somebody_and_every_way_not_to_has_a_scene() -> None:
+    blamed = {scene.why for scene in SCENES if scene.why is not None and scene.why.blames}
+    # The fleet has no inference servers that could be asked.
+    assert blamed == {one for one in Idleness if one.blames} - {Idleness.NO_REQUESTS}
+    assert {scene.why for scene in SCENES} >= {Idleness.STANDBY, None}
+
+
+def test_one_seed_makes_the_same_scenes_and_the_fleet_itself_stays_as_it_is() -> None:
+    first, second = staged(SMALL), staged(SMALL)
+    assert first.scenes == second.scenes
+    assert first.scenes
+    assert first.changes == build(SMALL).plan.changes
+    assert first.fleet.plan.changes == second.fleet.plan.changes
+    assert first.fleet.plan.changes[: len(first.changes)] == first.changes
+
+
+def test_what_is_true_of_a_gpu_is_what_its_job_was_made_to_do() -> None:
+    scene = staged(SMALL)
+    truth = Truth(scene)
+    said = truth.at(3.0 * 3600.0, 1800.0)
+    assert {one.right for one in said.values()} > {Right.BUSY, Right.OWN}
+    for gpu, one in said.items():
+        job = scene.fleet.plan.jobs[one.job]
+        assert gpu in job.gpus
+        made = scene.scenes.get(job.number)
+        if one.right is Right.OWN and made is not None and gpu in scene.idle_gpus[job.number]:
+            assert one.why is made.why
+        if one.right is Right.BUSY:
+            assert truth.used[-180 - 12 :, gpu].max() > 0.0 or job.start > 3600.0
+
+
+def test_of_each_job_that_ended_the_truth_is_the_plans_and_faults_are_told_from_programs() -> None:
+    fleet = build(SMALL)
+    ends = over(fleet, frozenset())
+    by_fault = {one.name: one for one in ends if one.job.struck}
+    assert by_fault["dead node"].true is Why.NODE
+    assert by_fault["dead node"].ending.state == "NODE_FAIL"
+    programs = [one for one in ends if one.true is Why.PROGRAM]
+    assert programs
+    assert all(one.ending.state == "FAILED" and not one.job.struck for one in programs)
+    assert all(0.0 <= one.job.end < 3.0 * 3600.0 for one in ends)
+    counted = judged(ends, [], {one.job.number: () for one in ends})
+    assert counted.total() == len(ends)
+    assert not any(said == "hardware" for _, said, _ in counted)
+    last = max(ends, key=lambda one: one.job.end)
+    assert asked_at(last, SMALL.end) <= SMALL.end
+
+
+def test_a_part_is_the_one_of_the_splits_and_sound_nodes() -> None:
+    seed = play.seed_of("report", 4)
+    mine, part = play.settings_of("report", seed), PARTS["report"].fleet(seed)
+    assert replace(mine, nodes=part.nodes) == part
+    assert mine.nodes > part.nodes
+
+
+def test_the_page_counts_spans_jobs_and_look_alikes() -> None:
+    def row(sort: str, job: int, right: bool, gpus: int = 1, **more: object) -> list[object]:
+        whole = Row(sort=sort, job=job, name="notebook", why="", said="", right=right, gpus=gpus)
+        return replace(whole, **more).to_json()  # type: ignore[arg-type]
+
+    parked = {"why": "memory parked", "said": "memory parked"}
+    run = {
+        "part": "report",
+        "seed": 2000,
+        "fleet": "f",
+        "judged": "d",
+        "code": "c",
+        "commit": "0123456789ab",
+        "command": "python -m evaluation.holders.play report 0 1",
+        "idle": [
+            row("own", 1, True, 3, seconds=300.0, **parked),
+            row("own", 2, False, why="no process"),
+            row("blamed", 1, True, 4),
+            row("alike", 5, False, 2),
+            row("alike", 6, True, 6),
+        ],
+        "endings": [["program", "hardware", "sweep", 1], ["program", "program", "sweep", 9]],
+    }
+    text = "\n".join(section({"runs": {"report/2000": run}}))
+    assert "0.750 (0.301 to 0.954, 3 of 4)" in text
+    assert "1.000 (0.510 to 1.000, 4 of 4)" in text
+    assert "2 of 8" in text
+    assert "| no process |  | 1 |" in text
+    assert "| 1 of 10 |" in text
+    assert "sweep 1" in text
+
+
+@pytest.mark.server
+@pytest.mark.site
+@pytest.mark.timeout(600)
+def test_the_slice_gives_the_committed_numbers() -> None:
+    seed = play.seed_of(play.SLICE, 0)
+    committed = play.read()["runs"][f"{play.SLICE}/{seed}"]
+    found = json.loads(json.dumps(play.play(play.settings_of(play.SLICE, seed))))
+    again = "play it again: python -m evaluation.holders.play slice 0 1"
+    assert found == {key: committed[key] for key in ("idle", "endings")}, again
+    rows = [Row.from_json(values) for values in found["idle"]]
+    assert {row.sort for row in rows} >= {"own", "blamed", "excused", "alike", "given"}
+    assert timedelta(seconds=max(row.seconds or 0.0 for row in rows)) < timedelta(minutes=30)

@@ -1,0 +1,170 @@
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from accounting.usage import Share
+from report.build import build
+from report.content import Report
+from report.html_format import html
+from report.inputs import Facts
+from report.markdown_format import markdown
+from tests.report.weeks import END, START, WEEK, facts, gpu, idle, incident, nothing, share, usage
+
+CASES: Sequence[tuple[str, Callable[[], Facts], str, str]] = (
+    (
+        "no GPU",
+        lambda: facts(nothing("")),
+        "No GPU is known to this hub",
+        "gpuvigil collect",
+    ),
+    ("nothing counted", lambda: facts(nothing()), "Nothing was counted in this span", "pipeline"),
+    (
+        "counting just began",
+        lambda: facts(usage([share()], without=[(START, END - timedelta(hours=3))])),
+        "Too little was counted to judge this span: 3 h of 7 d.",
+        "In what is known, 50\u00a0% of GPU-hours were allocated and 80\u00a0% of that was used.",
+    ),
+    (
+        "mostly unknown",
+        lambda: facts(usage([share(gpus=1)], unknown=6)),
+        "Too little is known to judge this span: the state of only 25\u00a0% of its GPU-hours.",
+        "In what is known, 50\u00a0% of GPU-hours were allocated and 80\u00a0% of that was used.",
+    ),
+    (
+        "faults first",
+        lambda: facts(usage([share()], unavailable=1), incidents=[incident()]),
+        "Faults cost most: 168.0 GPU-hours (12\u00a0%) were lost to GPUs that could not be used; "
+        "the worst: GPU fell off the bus on n1 GPU 0.",
+        "50\u00a0% of GPU-hours were allocated and 80\u00a0% of that was used.",
+    ),
+    ("nobody", lambda: facts(usage()), "Nobody held any of the 8 GPUs", "No GPU was held idle"),
+    (
+        "idle first",
+        lambda: facts(
+            usage([share()]),
+            incidents=[
+                idle(gpu(0), gpu(1), until=START + timedelta(days=3)),
+                idle(
+                    gpu(2), until=START + timedelta(days=1, hours=1), user="erik", label="n1 GPU 2"
+                ),
+            ],
+        ),
+        "97.0 GPU-hours, 14\u00a0% of what was allocated, were held and computed nothing; "
+        "carol holds 99\u00a0% of them.",
+        "50\u00a0% of GPU-hours were allocated and 80\u00a0% of that was used.",
+    ),
+    (
+        "little used",
+        lambda: facts(usage([share(used=0.2), share("job 2", "bob", gpus=1, used=0.9)])),
+        "Only 34\u00a0% of what was allocated was used.",
+        "The largest part of that is job 1 of ann: 672.0 GPU-hours used to 20\u00a0%.",
+    ),
+    (
+        "mostly free",
+        lambda: facts(usage([share(gpus=2)])),
+        "Only 25\u00a0% of GPU-hours were held by anybody: there was room for much more work.",
+        "Of what was allocated, 80\u00a0% was used; no GPU was held idle",
+    ),
+    (
+        "as it should be",
+        lambda: facts(
+            usage([share(gpus=7)]),
+            usage([share(gpus=6)], start=START - WEEK, end=START),
+        ),
+        "88\u00a0% of GPU-hours were allocated (+13 pts) and 80\u00a0% of that was used (no change).",
+        "No GPU was held idle and no hardware fault was found.",
+    ),
+    (
+        "with troubles",
+        lambda: facts(
+            usage([share(gpus=7)], unavailable=0.1),
+            incidents=[incident(until=None), idle(gpu(2), gpu(3))],
+        ),
+        "88\u00a0% of GPU-hours were allocated and 80\u00a0% of that was used.",
+        "20.0 GPU-hours were held and idle, 16.8 were lost to faults and there was "
+        "1 hardware incident, still standing.",
+    ),
+)
+
+
+@pytest.mark.parametrize(("what", "given", "first", "second"), CASES, ids=[c[0] for c in CASES])
+def test_the_verdict_says_what_matters_most_first(
+    what: str, given: Callable[[], Facts], first: str, second: str
+) -> None:
+    said = build(given()).verdict
+    assert said[0].startswith(first), what
+    assert second in said[1], what
+    for sentence in said:
+        assert sentence.endswith(".")
+        assert sentence[0].isupper() or sentence[0].isdigit()
+
+
+def test_a_cluster_that_is_hardly_known_is_given_as_a_range() -> None:
+    report = build(facts(usage([share()], unknown=0.8)))
+    assert report.verdict[0].startswith("50–60\u00a0% of GPU-hours were allocated")
+
+
+def test_what_to_do_next_is_faults_that_stand_and_gpus_that_are_still_idle() -> None:
+    report = build(
+        facts(
+            usage([share()]),
+            incidents=[
+                incident(until=None),
+                incident(label="n1 GPU 1", subject=gpu(1)),
+                idle(gpu(2), gpu(3), until=None),
+                idle(gpu(4), label="n1 GPU 4"),
+            ],
+        )
+    )
+    assert report.actions == (
+        "n1 GPU 0, GPU fell off the bus: Drain the node and reboot it.",
+        "Ask carol (job 7) whether 2 GPUs (n1) can be let go: 288.0 GPU-hours idle so far.",
+    )
+
+
+def test_there_is_no_money_in_any_sentence() -> None:
+    for _, given, _, _ in CASES:
+        report = build(given())
+        assert "$" not in " ".join((*report.verdict, *report.actions, report.comparison))
+
+
+def dark(shares: Sequence[Share]) -> Report:
+    """Of GPUs that computed, and of which nobody but these could say who held them."""
+    counted = usage(shares)
+    buckets = tuple(
+        replace(
+            one,
+            seconds=replace(
+                one.seconds,
+                active=one.seconds.installed,
+                free=0.0,
+                unattributed=one.seconds.installed - one.seconds.allocated,
+            ),
+        )
+        for one in counted.buckets
+    )
+    return build(facts(replace(counted, buckets=buckets)))
+
+
+def test_a_verdict_that_knows_some_holders_does_not_say_that_none_is_known() -> None:
+    assert dark([]).verdict[0].startswith("Who holds the GPUs is not known: ")
+    assert dark([share()]).verdict[0].startswith("Who holds some of the GPUs is not known: ")
+
+
+def test_where_nobody_knows_holders_the_idle_rule_found_nothing_out() -> None:
+    for written in (markdown([dark([])]), html([dark([])])):
+        assert "The idle rule found" not in written
+        assert written.count("Who holds the GPUs is not known") >= 3
+    for written in (markdown([dark([share()])]), html([dark([share()])])):
+        assert "The idle rule found" in written
+
+
+def test_held_at_zero_and_free_are_none_where_nobody_knows_holders() -> None:
+    known = {one.state: (one.gpu_hours, one.percent) for one in dark([share()]).parts}
+    parts = {one.state: (one.gpu_hours, one.percent) for one in dark([]).parts}
+    assert parts["idle"] == parts["free"] == (None, None)
+    assert parts["active"] == (1344.0, 100.0)
+    assert parts["unavailable"] == known["free"] == (0.0, 0.0)
+    assert known["idle"] == (67.2, 4.8)

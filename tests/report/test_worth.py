@@ -1,0 +1,34 @@
+"""Which rules people call noise."""
+
+from report.build import build
+from report.html_format import html
+from report.markdown_format import markdown
+from tests.report.weeks import answer, eventful, facts, incident
+
+
+def test_the_noisiest_rule_leads_with_its_counts() -> None:
+    rows = [(one.rule, one.noise, one.useful, one.incidents) for one in build(eventful()).rules]
+    assert rows == [
+        ("gpu_idle_held", 2, 0, 2),
+        ("port_down", 1, 1, 1),
+        ("gpu_lost", 0, 1, 2),
+    ]
+
+
+def test_the_rules_stand_before_what_is_to_be_done() -> None:
+    report = build(eventful())
+    for text in (html([report]), markdown([report])):
+        assert text.index("Worth being told?") < text.index("Do next")
+        assert "2 of 2 answers called it noise" in text
+        assert "gpuvigil backtest --last 7d --set" in text
+
+
+def test_without_answers_nothing_is_said_of_it_and_praise_is_no_noise() -> None:
+    assert "Worth being told?" not in html([build(facts())])
+    praised = build(facts(incidents=[incident()], opinions=[answer("gpu_lost", True)]))
+    assert "1 answer to messages, none of them noise." in html([praised])
+
+
+def test_a_rule_of_another_version_goes_by_its_own_name() -> None:
+    (row,) = build(facts(opinions=[answer("of_tomorrow", False)])).rules
+    assert (row.title, row.noise, row.incidents) == ("of_tomorrow", 1, 0)

@@ -1,0 +1,259 @@
+"""The fleet at the pace of time: what its nodes would send reaches the spool when it is due."""
+
+import json
+import re
+import threading
+from collections import defaultdict
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.spool.body import RECORDS_PATH, Body
+from collector.spool.queue import Spool
+from collector.spool.subscriptions import Lane
+from gpuvigil.clock import ManualClock
+from gpuvigil.config import SimulatorSettings
+from gpuvigil.model import Unmeasured
+from simulator import inject
+from simulator.faults import InjectedFault, read
+from simulator.live import LiveFleet, Story, held, nodes, play
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
+SETTINGS = SimulatorSettings(nodes=2, gpus_per_node=4, tick_seconds=5.0, fault_rate=0.0)
+
+
+def story(now: datetime = NOON, **changes: Any) -> Story:
+    return replace(Story.begin(SETTINGS, now), **changes)
+
+
+def sent(live: LiveFleet, seconds: int, since: datetime = NOON) -> list[tuple[datetime, Body]]:
+    """What is due in that time, asked for every second."""
+    moments = [since + timedelta(seconds=second) for second in range(seconds)]
+    return [(now, body) for now in moments for body in live.due(now)]
+
+
+def times(body: Body) -> set[datetime]:
+    lines = body.content.decode().splitlines()
+    return {datetime.fromtimestamp(int(line.split()[-1]) / 1e9, timezone.utc) for line in lines}
+
+
+def records(bodies: list[Body]) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for body in bodies
+        if body.path == RECORDS_PATH
+        for line in body.content.decode().splitlines()
+    ]
+
+
+def test_every_node_tells_its_numbers_when_they_are_due() -> None:
+    live = LiveFleet(story(), 5.0, NOON, "1")
+    told = defaultdict(list)
+    for now, body in sent(live, 30):
+        if body.path != RECORDS_PATH:
+            told[body.headers["Gpuvigil-Node"]].append(body)
+            assert all(timedelta(0) <= now - at < timedelta(seconds=3) for at in times(body))
+            assert "Gpuvigil-Sequence" not in body.headers
+    assert {node: len(bodies) for node, bodies in told.items()} == {"sim-00000": 6, "sim-00001": 6}
+    first = told["sim-00000"][0].content.decode().splitlines()
+    assert sum(line.startswith("gpu,") for line in first) == 4
+    assert sum(line.startswith("port,") for line in first) == 6
+
+
+def test_it_opens_with_what_there_is_and_who_holds_it() -> None:
+    live = LiveFleet(story(), 5.0, NOON, "run")
+    found = records([body for _, body in sent(live, 3)])
+    inventories = [one for one in found if one["kind"] == "inventory"]
+    assert len(inventories) == 2
+    assert all(one["body"]["boot"].endswith("-run") for one in inventories)
+    assert all(one["body"]["tick_seconds"] == 5.0 for one in inventories)
+    allocations = {one["id"] for one in found if one["kind"] == "allocation"}
+    assert allocations >= set(held(story().fleet(), NOON))
+
+
+def test_after_a_pause_it_goes_on_now_and_nothing_told_is_lost() -> None:
+    live = LiveFleet(story(), 5.0, NOON, "1")
+    opened = {one["id"] for one in records([body for _, body in sent(live, 5)])}
+    later = NOON + timedelta(hours=3)
+    bodies = [body for _, body in sent(live, 10, later)]
+    assert all(
+        at >= later - timedelta(seconds=6) for b in bodies if "write" in b.path for at in times(b)
+    )
+    now_held = {
+        one["id"]
+        for one in records(bodies)
+        if one["kind"] == "allocation" and one["body"]["ended_at"] is None
+    }
+    assert now_held | opened >= set(held(story().fleet(), later))
+
+
+class ShortClock(ManualClock):
+    """A clock that asks to stop after some waits of a second."""
+
+    def __init__(self, start: datetime, waits: int) -> None:
+        super().__init__(start)
+        self._left = waits
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        self._left -= 1
+        if self._left == 0:
+            stop.set()
+        return super().wait(stop, 1.0)
+
+
+def spooled(folder: Path, start: datetime, waits: int) -> list[Body]:
+    settings = replace(SETTINGS, spool_directory=folder)
+    spool = Spool(folder, 10**8)
+    try:
+        play(settings, spool, ShortClock(start, waits), threading.Event())
+        bodies = []
+        while (body := spool.next((Lane.RECORDS, Lane.LIVE, Lane.BACKLOG))) is not None:
+            bodies.append(body)
+            spool.done(body)
+        return bodies
+    finally:
+        spool.close()
+
+
+def test_a_new_start_ends_what_the_one_before_told_as_held(tmp_path: Path) -> None:
+    first = records(spooled(tmp_path, NOON, 5))
+    told = {one["id"] for one in first if one["kind"] == "allocation"}
+    again = records(spooled(tmp_path, NOON + timedelta(hours=1), 5))
+    ended = {
+        one["id"]
+        for one in again
+        if one["kind"] == "allocation" and one["body"]["ended_at"] is not None
+    }
+    assert told
+    assert told <= ended
+
+
+def test_a_story_that_is_over_begins_anew(tmp_path: Path) -> None:
+    before = story(NOON - timedelta(days=8), told_at=NOON - timedelta(hours=12, minutes=5))
+    assert before.is_over(NOON)
+    assert not story().is_over(NOON)
+    before.write(tmp_path / "fleet-story.json")
+    assert Story.read(tmp_path / "fleet-story.json") == before
+    (tmp_path / "fleet-story.json").write_text("{")
+    assert Story.read(tmp_path / "fleet-story.json") is None
+    assert records(spooled(tmp_path, NOON, 3))
+
+
+def injected(name: str, seconds: float = 0.0, **place: Any) -> InjectedFault:
+    return InjectedFault(name=name, node="sim-00001", at=NOON + timedelta(seconds=seconds), **place)
+
+
+def line(bodies: list[Body], measurement: str, thing: str) -> str:
+    """The newest of a GPU by its UUID, of a port by its device, or of a node."""
+    found = [
+        one
+        for body in bodies
+        if body.path != RECORDS_PATH and body.headers["Gpuvigil-Node"] == "sim-00001"
+        for one in body.content.decode().splitlines()
+        if one.startswith(f"{measurement},") and thing in one
+    ]
+    return found[-1] if found else ""
+
+
+def value(text: str, field: str) -> float:
+    _, section, _ = re.split(r"(?<!\\) ", text)
+    fields = dict(one.split("=") for one in section.split(","))
+    return float(fields[field].rstrip("i"))
+
+
+def played(*faults: InjectedFault, seconds: int = 40) -> list[Body]:
+    live = LiveFleet(story(), 5.0, NOON, "1")
+    moments = [NOON + timedelta(seconds=second) for second in range(seconds)]
+    return [body for now in moments for body in live.due(now, faults)]
+
+
+def test_it_is_injected_where_the_fleet_has_its_nodes() -> None:
+    live = LiveFleet(story(), 5.0, NOON, "1")
+    told = [
+        one for one in records([body for _, body in sent(live, 3)]) if one["kind"] == "inventory"
+    ]
+    uuids = [[gpu["uuid"] for gpu in one["body"]["gpus"]] for one in told]
+    assert [[gpu.uuid for gpu in node.gpus] for node in nodes(SETTINGS)] == uuids
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "measurement", "expected"),
+    [
+        ("xid79", {"gpu": 2}, "gpu", {"up": 0}),
+        (
+            "gpu-hang",
+            {"gpu": 2},
+            "gpu",
+            {"unmeasured_reason": Unmeasured.DRIVER_NOT_ANSWERING.value},
+        ),
+        ("driver-hang", {}, "gpu", {"unmeasured_reason": Unmeasured.DRIVER_NOT_ANSWERING.value}),
+        ("driver-hang", {}, "node", {"driver_answering": 0, "gpus_answering": 0}),
+        ("idle", {"gpu": 2}, "gpu", {"utilization_percent": 0}),
+        ("heat", {"gpu": 2}, "gpu", {"temperature_celsius": 92, "clock_event_reasons": 0x48}),
+        ("nvlink-errors", {"gpu": 2}, "gpu", {"nvlink_worst_link": 3}),
+        ("port-down", {"device": "mlx5_0", "port": "1"}, "port", {"up": 0, "link_downed": 1}),
+    ],
+)
+def test_an_injected_fault_is_read_and_a_cleared_one_no_more(
+    name: str, place: dict[str, Any], measurement: str, expected: dict[str, float]
+) -> None:
+    place_of = {"gpu": nodes(SETTINGS)[1].gpus[2].uuid, "port": "mlx5_0", "node": ""}
+    fault = injected(name, **place)
+    well = line(played(), measurement, place_of[measurement])
+    sick = line(played(fault), measurement, place_of[measurement])
+    assert {key: value(sick, key) for key in expected} == expected
+    if name != "idle":  # it may be at rest anyway
+        assert well != sick
+    cleared = replace(fault, cleared_at=NOON + timedelta(seconds=20))
+    after = line(played(cleared), measurement, place_of[measurement])
+    if measurement == "gpu":
+        assert value(after, "up") == 1
+        cooler = value(after, "temperature_celsius") - value(well, "temperature_celsius")
+        assert abs(cooler) < 5.0
+
+
+def test_counters_keep_what_an_injected_fault_has_given_them() -> None:
+    uuid = nodes(SETTINGS)[1].gpus[2].uuid
+    counters = {"heat": "hardware_thermal_slowdown_seconds", "nvlink-errors": "nvlink_crc_errors"}
+    for name, counter in counters.items():
+        fault = injected(name, gpu=2)
+        before = value(line(played(seconds=60), "gpu", uuid), counter)
+        at_20, at_40 = (
+            value(line(played(fault, seconds=s), "gpu", uuid), counter) for s in (22, 42)
+        )
+        assert 15.0 <= at_20 - before <= 20.0
+        assert at_40 - at_20 == pytest.approx(20.0)
+        cleared = replace(fault, cleared_at=NOON + timedelta(seconds=10))
+        assert value(line(played(cleared, seconds=60), "gpu", uuid), counter) - before == 10.0
+
+
+def test_what_an_injected_fault_does_is_told_once_and_by_a_silent_node_never() -> None:
+    told = [one for one in records(played(injected("xid79", 5.0, gpu=2))) if one["kind"] == "event"]
+    assert {one["id"].rsplit(":", 2)[1] for one in told} == {"xid", "gpu_lost"}
+    assert len({one["id"] for one in told}) == len(told) == 2
+    silent = [injected("node-silent"), injected("xid48", 5.0, gpu=1)]
+    bodies = played(*silent)
+    assert [one for one in records(bodies) if one["kind"] == "event"] == []
+    assert line(bodies, "node", "") == ""
+
+
+def test_a_fault_of_a_node_that_is_not_there_is_passed_over() -> None:
+    fault = replace(injected("xid79", gpu=2), node="sim-00007")
+    assert records(played(fault)) == records(played())
+
+
+def test_inject_names_the_nodes_of_the_fleet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "gpuvigil.toml"
+    file.write_text('[simulator]\nnodes = 2\nfleet = true\nfaults_file = "faults.json"\n')
+    words = ["--gpu", "1", "--config", str(file)]
+    assert inject.main(["xid79", "--node", "sim-000", *words]) == 2
+    assert "there are sim-00000 to sim-00001" in capsys.readouterr().err
+    assert inject.main(["idle", "--node", "sim-00001", *words]) == 0
+    (fault,) = read(tmp_path / "faults.json")
+    assert (fault.node, fault.gpu) == ("sim-00001", 1)
+    assert "nobody holds" not in capsys.readouterr().out
