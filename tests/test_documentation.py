@@ -142,3 +142,14 @@ def test_the_proxy_before_a_store_lets_through_what_a_collector_writes() -> None
     assert set(route["src_paths"]) == set(re.findall(r'f"(/[/\w]*write)\?', written))
     assert "url_map" not in services
     assert services["bearer_token"] != nodes["bearer_token"]
+
+
+def test_the_developers_page_names_files_that_there_are_and_what_is_in_them() -> None:
+    page = (ROOT / "docs/development.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:\w+/)+[\w.]*|pyproject\.toml)`((?: `[\w.]+`)*)", page)
+    assert len(named) > 40
+    for path, symbols in named:
+        assert (ROOT / path).exists(), path
+        for symbol in re.findall(r"`([\w.]+)`", symbols):
+            words = rf"(?<!\w){re.escape(symbol)}(?!\w)"
+            assert re.search(words, (ROOT / path).read_text(encoding="utf-8")), (path, symbol)
