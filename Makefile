@@ -34,7 +34,7 @@ test-unit: $(VENV)/dev ## run the first tier: no servers, nothing long
 	@$(COMPILED)
 	$(ISOLATED) -m pytest -n $(WORKERS) $(SPREAD) --tier unit $(ARGUMENTS)
 
-test-sites: $(VENV)/dev ## run the tests that install packages, start other people's servers, or play days of a fleet
+test-sites: $(VENV)/dev ## run the tests that install packages, start a browser or other people's servers, or play days of a fleet
 	@$(COMPILED)
 	$(ISOLATED) -m scripts.suite -n $(WAITING_WORKERS) $(SPREAD) --tier sites $(ARGUMENTS)
 

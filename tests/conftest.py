@@ -93,6 +93,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tier's tests; files that take long begin first, so that small ones fill the end."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.site)
     marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
     long_ = {item.path for item, names in marks.items() if names & SECOND_TIER}
     tier = config.getoption("--tier", None)
