@@ -10,7 +10,8 @@ from tests.collector.check.busy import GPUS, play
 from tests.collector.check.node import Node
 from tests.nvml_fake import FakeDriver
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+# It takes every core from what runs beside it.
+pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
