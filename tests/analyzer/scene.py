@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from analyzer.correlation.all_detectors import DETECTORS, questions
+from analyzer.correlation.all_detectors import DETECTORS, Detector, questions
 from analyzer.hub_queries import span_of
 from analyzer.window.holdings import Holdings
 from analyzer.window.rows import Rows
@@ -226,11 +226,12 @@ class Scene:
             listening_since=None if self.listening_since is None else self.listening_since + by,
         )
 
-    def window(self) -> Window:
+    def window(self, detectors: Iterable[Detector] = DETECTORS) -> Window:
+        """What these detectors ask for."""
         return Window(
             now=self.now,
             settings=self.settings,
-            rows={key: self._rows(need) for key, need in questions(DETECTORS).items()},
+            rows={key: self._rows(need) for key, need in questions(detectors).items()},
             events=_grouped(sorted(self.events, key=lambda e: e.at)),
             late=self.late,
             inventories={i.subject.key: i for i in self.inventories},
