@@ -56,7 +56,7 @@ MANY, DOUBT = 300, 0.01
 # Of a mutant's tests, by their own time: farther ones are not asked.
 SECONDS_OF_TESTS = 40.0
 # A mutant may run for so long, and so many times as long as its tests did; one that never ends is noticed.
-SECONDS, TIMES = 15.0, 3.0
+SECONDS, TIMES = 60.0, 3.0
 # One that takes all memory is noticed as well.
 BYTES = 8 << 30
 
@@ -94,7 +94,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
 
 @dataclass(slots=True)
 class Reach:
-    """Which tests reach which line: numbers of tests by path and line, and their seconds by number."""
+    """Which tests reach which line: numbers of tests by path and line, and by number the processor's seconds."""
 
     lines: dict[str, dict[int, set[int]]] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
@@ -108,6 +108,10 @@ class Reach:
                 mine.setdefault(line, set()).update(tests)
         self.seconds |= other.seconds
         self.failed |= other.failed
+
+    def of_file(self, path: str) -> set[int]:
+        """Those that run any line of a source."""
+        return set[int]().union(*self.lines.get(path, {}).values())
 
     def tests(self, mutant: Mutant) -> set[int]:
         """Those that reach a mutant; what is read at import may be seen by all that reach its folder."""
@@ -267,15 +271,18 @@ def import_anew(root: Path, mutant: Mutant, source: str) -> None:
 
 
 def nearest(mutant: Mutant, reach: Reach, names: Sequence[str]) -> list[int]:
-    """The tests that reach it, those named after its module first, then its folder's, the quickest files first."""
+    """The tests that reach it: first those that run its module, are named after it, are of its folder, are quick."""
     seconds = defaultdict[str, float](float)
     for test in (found := reach.tests(mutant)):
         seconds[names[test].partition("::")[0]] += reach.seconds[test]
     stem, folder = Path(mutant.path).stem, f"tests/{Path(mutant.path).parent}/"
 
-    def distance(test: int) -> tuple[bool, bool, float, str, int]:
+    own = reach.of_file(mutant.path)
+
+    def distance(test: int) -> tuple[bool, bool, bool, float, str, int]:
         file = names[test].partition("::")[0]
-        return stem not in Path(file).stem, not file.startswith(folder), seconds[file], file, test
+        near = test not in own, stem not in Path(file).stem, not file.startswith(folder)
+        return *near, seconds[file], file, test
 
     total, chosen = 0.0, list[int]()
     for test in sorted(found, key=distance):
@@ -398,9 +405,9 @@ def look(items: Sequence[pytest.Item], tests: Sequence[int], tracer: Tracer) -> 
     reach = Reach()
     sys.settrace(tracer)
     threading.settrace(tracer)
-    began = time.monotonic()
+    began = time.process_time()
     for test, passed in zip(tests, passes(items, tests), strict=True):
-        reach.seconds[test], began = time.monotonic() - began, time.monotonic()
+        reach.seconds[test], began = time.process_time() - began, time.process_time()
         for path, line in tracer.seen:
             reach.lines.setdefault(path, {}).setdefault(line, set()).add(test)
         tracer.seen.clear()

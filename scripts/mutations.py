@@ -41,13 +41,15 @@ class Mutant:
     end_column: int
     was: str
     now: str
+    text: str
+    """Its first line in the source."""
     at_import: bool
     """Whether it is read when the module is imported, not when a function runs."""
 
     @property
     def name(self) -> str:
         """What names it also after lines above it have changed."""
-        return f"{self.path}: {self.was} -> {self.now}"
+        return f"{self.path}: {self.text}: {self.was} -> {self.now}"
 
     def applied(self, source: str) -> str:
         """The source with this change."""
@@ -59,7 +61,7 @@ class Mutant:
 
 def mutants(room: str, path: str, source: str) -> Iterator[Mutant]:
     """Every mutant of a source: limits, conditions, signs, numbers, left-out calls."""
-    tree = ast.parse(source)
+    tree, lines = ast.parse(source), source.splitlines()
     silent = {id(inner) for node in _not_run(tree) for inner in ast.walk(node)}
     later = {id(inner) for node in _bodies(tree) for inner in ast.walk(node)}
     for node in ast.walk(tree):
@@ -76,6 +78,7 @@ def mutants(room: str, path: str, source: str) -> Iterator[Mutant]:
                 end_column=node.end_col_offset or node.col_offset,
                 was=ast.unparse(node),
                 now=now,
+                text=lines[node.lineno - 1].strip(),
                 at_import=id(node) not in later,
             )
 

@@ -1,5 +1,6 @@
 """The tool that puts small faults into the code: a made-up tree, whose mutants are killed, live, or are excused."""
 
+import json
 import os
 import random
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.mutants import ROOMS, ROOT, most_living
+from scripts.mutants import EQUIVALENT, ROOMS, ROOT, most_living
 from scripts.mutations import Mutant, all_mutants, mutants, sample
 
 SOURCE = """
@@ -46,7 +47,7 @@ from scripts.mutations import all_mutants
 
 root = Path(sys.argv[1])
 found = all_mutants({"shop": ["shop/*.py"]}, root)["shop"]
-excused = {"shop/limits.py: 100 -> 101": "made up"}
+excused = {"shop/limits.py: return number >= 100: 100 -> 101": "made up"}
 for mutant, result in play(found, root, 2, [str(root / "tests")], excused):
     print(f"{mutant.was} -> {mutant.now}: {result}")
 """
@@ -129,6 +130,13 @@ def test_each_glob_of_the_rooms_finds_files() -> None:
     assert empty == []
     found = all_mutants(ROOMS, ROOT)
     assert min(map(len, found.values())) > 100
+
+
+def test_each_that_is_excused_is_there_and_has_a_reason() -> None:
+    excused = json.loads(EQUIVALENT.read_text(encoding="utf-8"))
+    assert all(excused.values())
+    found = {it.name for of_room in all_mutants(ROOMS, ROOT).values() for it in of_room}
+    assert excused.keys() - found == set()
 
 
 def test_a_large_sample_may_keep_a_tenth_and_a_small_one_so_many_as_chance_hardly_gives() -> None:
