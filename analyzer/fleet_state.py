@@ -166,7 +166,7 @@ class Fleet:
             until = left.get(name_of(inventory.subject))
             told_at = self._told_at(key, heard)
             if until is not None and key not in retired and (not told_at or told_at <= until):
-                found.append(Retirement(node=inventory.subject, by=OWN, note=DELETED, at=now))
+                found.append(Retirement(node=inventory.subject, by=OWN, note=DELETED.text, at=now))
         return found
 
     def _told_at(self, key: str, heard: Mapping[str, datetime]) -> datetime | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuvigil.model import CoveredBy, Evidence, Finding, Impact, Severity, Subject
+from gpuvigil.model import CoveredBy, Evidence, Finding, Impact, OutOfService, Severity, Subject
 
 from ..window.out_of_service import NOBODY, Away
 
@@ -20,7 +20,7 @@ class Candidate:
     members: tuple[str, ...]
     covers: tuple[str, ...]
     gpus: str = ""  # of a node, which of its GPUs
-    held: str = ""  # why its message is held: all its nodes are out of service
+    held: OutOfService | None = None  # why nobody is told: all its nodes are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,10 +35,10 @@ def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) ->
     word = _last_word(window, node, since)
     if word is None:
         why = window.away.reason([node], raised=since, stops_jobs=has_jobs)
-        if not why:
+        if why is None:
             return None
         how = NodeSilence.TAKEN_AWAY
-        return Departure(how=how, severity=Severity.INFO, evidence=_scheduler(why))
+        return Departure(how=how, severity=Severity.INFO, evidence=_scheduler(why.text))
     waited_for = window.now - word.at >= _BACK_WITHIN
     if word.kind is EventKind.STOPPED:
         return Departure(

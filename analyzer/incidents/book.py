@@ -13,8 +13,8 @@ from gpuvigil.model import (
     CoveredBy,
     Impact,
     Incident,
+    OutOfService,
     Severity,
-    Subject,
     Transition,
     Uncovered,
 )
@@ -23,7 +23,7 @@ from gpuvigil.node_silence import PLAIN
 from ..correlation.breaker import is_whole, raised_at
 from ..correlation.observation import Candidate, Hindsight, Sight
 from ..window.fault_kinds import SILENCES, SLOW_JOBS
-from ..window.out_of_service import Away
+from ..window.out_of_service import Away, why_held
 
 # Numbers of a standing incident are brought up to date this often, without a transition.
 _REFRESH = timedelta(seconds=60)
@@ -116,7 +116,7 @@ def _next(
         is_new = before is None or before.state is State.RESOLVED
         raised = now if is_new or old is None else raised_at(old)
         urgency = _urgency(candidate.severity, candidate.impact)
-        held = _why_held(sight.away, old, subject, candidate.members, raised, urgency)
+        held = why_held(sight.away, old, subject, candidate.members, raised, urgency)
         said = replace(candidate, held=held) if held != candidate.held else candidate
         return _found(before, said, sight.fresh, now, patience)
     if before is not None and sight.speaks_of(before.incident.subject, print_):
@@ -129,41 +129,25 @@ def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transit
     """What nobody sees just now may still be held, or be held no longer."""
     old = before.incident
     urgency = _urgency(old.severity, old.impact)
-    held = _why_held(away, old, old.subject, old.members, raised_at(old), urgency)
-    if held == old.held or before.state not in STANDING:
+    held = why_held(away, old, old.subject, old.members, raised_at(old), urgency)
+    if held == old.out_of_service or before.state not in STANDING:
         return before, []
-    said = replace(old, held=held)
+    text, state = _hold(held)
+    said = replace(old, held=text, held_state=state)
     absent = before.absent_since
     after, made = signalled(before, said, Signal.CHANGED, now, _changes(["hold"], said))
     return replace(after, absent_since=absent), made
 
 
-def _why_held(
-    away: Away,
-    old: Incident | None,
-    subject: Subject,
-    members: Collection[str],
-    raised: datetime,
-    urgency: tuple[bool, bool],
-) -> str:
-    """Why nobody is told of an incident: all its nodes are out of service; else empty."""
-    before = "" if old is None else old.held
-    # Most nodes are in service.
-    if not (away or before) or not away.reason([subject.of_node()], before, raised, *urgency):
-        return ""
-    keys = {*members, *(() if old is None else old.members)}
-    nodes = sorted({subject.of_node(), *_nodes(keys)})
-    return away.reason(nodes, before, raised, *urgency)
+def _hold(out: OutOfService | None) -> tuple[str, str]:
+    """`held` and `held_state` of an incident."""
+    return ("", "") if out is None else (out.text, out.state)
 
 
 def _urgency(severity: Severity, impact: Impact) -> tuple[bool, bool]:
     """Whether it stops jobs now, and whether it is critical."""
     critical = severity is Severity.CRITICAL
     return critical and impact.running, critical
-
-
-def _nodes(keys: Iterable[str]) -> set[Subject]:
-    return {Subject.parse(key).of_node() for key in keys}
 
 
 def _changes(changed: Iterable[str], said: Incident) -> str:
@@ -480,8 +464,8 @@ def _say(incident: Incident, candidate: Candidate) -> Incident:
         "label": candidate.label,
         "gpus": candidate.gpus,
         "late": incident.late and finding.late,
-        "held": candidate.held,
     }
+    said["held"], said["held_state"] = _hold(candidate.held)
     if min(candidate.severity.rank, finding.severity.rank) <= _rank_of_words(incident):
         said |= {"title": candidate.title, "action": finding.action, "source": finding.source}
         said |= {"condition": finding.condition, "xid": finding.xid, "sxid": finding.sxid}

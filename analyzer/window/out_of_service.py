@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from gpuvigil.model import Incident, ScheduledNode, Scheduler, Subject
+from gpuvigil.model import Incident, OutOfService, ScheduledNode, Scheduler, Subject
 from gpuvigil.schedulers.out_of_service import (
     DELETED,
+    RUN_ON,
     SPEAKS_FOR,
     USUAL,
     Checks,
@@ -22,8 +23,6 @@ from gpuvigil.schedulers.out_of_service import (
 
 # A node that goes may still send a body or two.
 _LAST_WORDS = timedelta(minutes=10)
-# With these words jobs go on to their end, which may be days away.
-_RUN_ON = ("drained", "set to fail", "cordoned", "to be rebooted", "to be powered down")
 # Health checks run every few minutes, and schedulers are asked every minute.
 _ITS_REASON = timedelta(minutes=5)
 # A node that was deleted for so long is retired: it may have been deleted by mistake.
@@ -41,7 +40,7 @@ class Away:
     is asked; `held_for`: how long a critical is held on those.
     """
 
-    why: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    why: Mapping[tuple[str, str], OutOfService] = field(default_factory=dict)
     doubted: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     unsure: frozenset[str] = frozenset()
     # Nodes that their scheduler does not hear, and when it said so.
@@ -55,28 +54,28 @@ class Away:
     def reason(
         self,
         nodes: Iterable[Subject],
-        before: str = "",
+        before: OutOfService | None = None,
         raised: datetime | None = None,
         stops_jobs: bool = False,
         critical: bool = False,
-    ) -> str:
-        """Why what is about all these nodes need not be told now, empty when it must be.
+    ) -> OutOfService | None:
+        """Why what is about all these nodes need not be told now, None when it must be.
 
         `before`: why it was not told until now. `raised`: when it was found, which may be the
         reason why a node is out; what is held already stays so. `stops_jobs`: it does now, which
         people must hear of where jobs were to go on to their end. `critical`: what is, is not held
         for good where nobody is known to have taken the node.
         """
-        said = ""
+        said: OutOfService | None = None
         for node in nodes:
-            why = self.why.get(name_of(node), before if node.cluster in self.unsure else "")
+            why = self.why.get(name_of(node), before if node.cluster in self.unsure else None)
             doubted = self.doubted.get(name_of(node))
             if doubted is not None and raised is not None and not before:
-                why = why if raised > doubted + _ITS_REASON else ""
+                why = why if raised > doubted + _ITS_REASON else None
             if doubted is not None and critical and self._is_long(raised):
-                why = ""
-            if not why or (stops_jobs and why.startswith(_RUN_ON)):
-                return ""
+                why = None
+            if why is None or (stops_jobs and why.state in RUN_ON):
+                return None
             said = said or why
         return said
 
@@ -90,7 +89,7 @@ class Away:
 
     def is_gone(self, node: Subject) -> bool:
         """Whether it was deleted, and did not come back."""
-        return self.why.get(name_of(node), "").startswith(DELETED)
+        return _is_deleted(self.why.get(name_of(node)))
 
 
 NOBODY = Away()
@@ -101,7 +100,7 @@ class _Known:
     """Why nodes are out of service, by name, when one scheduler answered last."""
 
     at: datetime
-    why: Mapping[tuple[str, str], str]
+    why: Mapping[tuple[str, str], OutOfService]
     doubted: Mapping[tuple[str, str], datetime] = field(default_factory=dict)  # since when
 
 
@@ -127,7 +126,7 @@ class Told:
             reasons = {
                 name_of(_subject(said, one)): taken_out(one, self.checks) for one in said.nodes
             }
-            why = {name: reason for name, reason in reasons.items() if reason}
+            why = {name: reason for name, reason in reasons.items() if reason is not None}
             ill = {name_of(_subject(said, one)) for one in said.nodes if may_be_ill(one)}
             doubted = ill & why.keys()
             since = {name: known.doubted.get(name, said.at) for name in doubted}
@@ -135,7 +134,7 @@ class Told:
             here = {_subject(said, one) for one in said.nodes if "DELETED" not in one.states}
             left = {_subject(said, one) for one in said.nodes} - here
             # One that was deleted before may have come back meanwhile, and goes now.
-            anew = {n for n in left if not known.why.get(name_of(n), "").startswith(DELETED)}
+            anew = {n for n in left if not _is_deleted(known.why.get(name_of(n)))}
             gone = {node: at for node, at in gone.items() if node not in here}
             gone |= dict.fromkeys(anew | (left - gone.keys()), said.at)
         newest = {**self.newest, key: said}
@@ -143,7 +142,7 @@ class Told:
 
     def with_held(self, held: Iterable[Incident]) -> "Told":
         """After a restart: of nodes that were deleted long ago only what is held tells."""
-        gone = {i.subject.of_node(): i.updated_at for i in held if i.held.startswith(DELETED)}
+        gone = {i.subject.of_node(): i.updated_at for i in held if _is_deleted(i.out_of_service)}
         return replace(self, gone={**gone, **self.gone})
 
     def without(self, now: datetime, known: Collection[str]) -> "Told":
@@ -191,6 +190,28 @@ class Told:
             at=now,
             held_for=held_for,
         )
+
+
+def why_held(
+    away: Away,
+    old: Incident | None,
+    subject: Subject,
+    members: Collection[str],
+    raised: datetime,
+    urgency: tuple[bool, bool],
+) -> OutOfService | None:
+    """Why nobody is told of an incident: all its nodes are out of service; else None."""
+    before = None if old is None else old.out_of_service
+    # Most nodes are in service.
+    if not (away or before) or not away.reason([subject.of_node()], before, raised, *urgency):
+        return None
+    keys = {*members, *(() if old is None else old.members)}
+    nodes = sorted({subject.of_node(), *(Subject.parse(key).of_node() for key in keys)})
+    return away.reason(nodes, before, raised, *urgency)
+
+
+def _is_deleted(why: OutOfService | None) -> bool:
+    return why is not None and why.state == DELETED.state
 
 
 def _is_back(node: Subject, at: datetime, heard: Mapping[str, datetime]) -> bool:

@@ -24,6 +24,7 @@ from .incident import (
     GroupKind,
     Impact,
     Incident,
+    OutOfService,
     Transition,
     fingerprint,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "Job",
     "NodeAction",
     "Opinion",
+    "OutOfService",
     "PortIdentity",
     "Record",
     "RecordKind",

@@ -34,6 +34,16 @@ class Evidence:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class OutOfService:
+    """Why a node takes no work as somebody wants it."""
+
+    # Its scheduler's word for it: DRAIN, REBOOT, CORDONED. One that goes on to another, as DRAINING
+    # to DRAINED, tells people nothing new.
+    state: str = field(compare=False)
+    text: str  # as people read it: "drained: fan [ada@now]"
+
+
 class GroupKind(str, Enum):
     """What nodes have in common."""
 
@@ -141,11 +151,17 @@ class Incident:
     serial: str = ""
     slot: str = ""  # its PCI address
     held: str = ""  # why nobody is told of it: its nodes are out of service on purpose
+    held_state: str = ""  # the state of its scheduler that says so
     covered_by: str = ""  # the fingerprint of what explains it, where it ended because of that
     condition: str = ""  # see `Finding`, these three: they say what the title says
     xid: int | None = None
     sxid: int | None = None
     group: Group | None = None
+
+    @property
+    def out_of_service(self) -> OutOfService | None:
+        """Why nobody is told of it."""
+        return OutOfService(self.held_state, self.held) if self.held else None
 
     @property
     def simulated(self) -> bool:

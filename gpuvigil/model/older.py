@@ -50,6 +50,7 @@ def values_in_words(body: Mapping[str, Any], subject: str) -> dict[str, Any]:
         "xid": int(code[2]) if code is not None and kind == "xid" else None,
         "sxid": int(code[2]) if code is not None and kind == "sxid" else None,
         "group": _group(body, subject),
+        "held_state": next((s for w, s in _HELD if str(body.get("held", "")).startswith(w)), ""),
     }
 
 
@@ -65,6 +66,14 @@ def _group(body: Mapping[str, Any], subject: str) -> dict[str, str] | None:
 
 _CODE = re.compile(r"(S?Xid) (\d+)\b")
 _HALF = "Half of the cluster or more has the same fault at once"
+_HELD = (
+    ("deleted from the cluster", "DELETED"),
+    ("drained", "DRAIN"),
+    ("set to fail", "FAIL"),
+    ("cordoned", "CORDONED"),
+    ("to be rebooted", "REBOOT"),
+    ("to be powered down", "POWER_DOWN"),
+)
 _IN_ORDER = "the node's own last word, or its scheduler's"
 _CONDITIONS: Mapping[str, str] = {
     "GPU's on-chip memory has more errors than the maker bears": "sram_threshold",

@@ -13,7 +13,7 @@ from enum import Enum
 
 from ..config import AnalyzerSettings
 from ..faults import About, Shows, where
-from ..model import ScheduledNode, Subject
+from ..model import OutOfService, ScheduledNode, Subject
 
 # For so long a scheduler's last word counts; Slurm's is told every ten minutes, Kubernetes' every minute.
 SPEAKS_FOR = timedelta(hours=1)
@@ -26,10 +26,10 @@ _IN_SERVICE = frozenset(
     }
 )
 NOT_RESPONDING = "NOT_RESPONDING"
-DELETED = "deleted from the cluster"
+DELETED = OutOfService("DELETED", "deleted from the cluster")
 # Whatever the reason: sinfo(1), NODE STATE CODES; nobody loses power or is rebooted by a fault.
 _LEAVING: Mapping[str, str] = {
-    "DELETED": DELETED,
+    DELETED.state: DELETED.text,
     "POWERED_DOWN": "powered down by the scheduler",
     "POWERING_DOWN": "powering down by the scheduler",
     "POWER_DOWN": "to be powered down by the scheduler",
@@ -52,6 +52,13 @@ _TAKEN: Mapping[str, str] = {
     "FAIL": "set to fail",
     "FAILING": "set to fail",
 }
+# With these jobs go on to their end, which may be days away.
+RUN_ON = frozenset(
+    {
+        *("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "CORDONED"),
+        *("REBOOT", "REBOOT_REQUESTED", "POWER_DOWN"),
+    }
+)
 _SAID = {**_TAKEN, **_LEAVING, "NOT_READY": "not ready"}
 _BY = re.compile(r"\s*\[([^\[\]@]+)@[^\[\]]*\]$")
 # What slurmctld and slurmd write as reasons, for clusters whose SlurmUser is root; the prefixes of
@@ -170,18 +177,18 @@ def takes_jobs(states: frozenset[str]) -> bool:
     return states <= _IN_SERVICE
 
 
-def taken_out(node: ScheduledNode, checks: Checks = USUAL) -> str:
-    """Why a node takes no work as somebody wants it, empty when nobody does."""
+def taken_out(node: ScheduledNode, checks: Checks = USUAL) -> OutOfService | None:
+    """Why a node takes no work as somebody wants it, None when nobody does."""
     leaving = _leaving(node)
     if (not leaving or leaving == "CORDONED") and checks.did(node.reason or ""):
-        return ""
+        return None
     if leaving:
         words = _LEAVING[leaving]
-        return f"{words}: {node.reason}" if node.reason else words
-    taken = next((words for state, words in _TAKEN.items() if state in node.states), "")
+        return OutOfService(leaving, f"{words}: {node.reason}" if node.reason else words)
+    taken = next((state for state in _TAKEN if state in node.states), "")
     if not taken or not node.reason or _is_a_machines(node.reason):
-        return ""
-    return f"{taken}: {node.reason}"
+        return None
+    return OutOfService(taken, f"{_TAKEN[taken]}: {node.reason}")
 
 
 def may_be_ill(node: ScheduledNode) -> bool:

@@ -71,6 +71,7 @@ def test_its_incidents_say_in_values_what_their_titles_say() -> None:
         ("gpu_idle_held", "several_gpus", None),
     ]
     assert [one.sxid for one in incidents if one.sxid] == [20034]
+    assert [one.held_state for one in incidents if one.held] == ["DELETED"]
     assert incidents == [Incident.from_record(one.to_record()) for one in incidents]
     snapshots = (step.body["snapshot"] for step in of(RecordKind.TRANSITION))
     codes = {Incident.from_record(Record.from_json(one)).xid for one in snapshots}
